@@ -239,9 +239,8 @@ def heads(request: HeadsRequest, found: Any, host: Host) -> HeadReport:
 def lens(request: LensRequest, found: Any, host: Host) -> LensReport:
     with sharing():
         with host.importing():
-            from gpt_cli.inspecting.lens.history import lens_history
             from gpt_cli.inspecting.lens.lens import lens
-        work: Any = lens_history if request.over_training else lens
+        work: Any = lens  # whose result over a training is another
         return work(request, found, host)
 
 

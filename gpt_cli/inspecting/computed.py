@@ -1,17 +1,17 @@
-"""The models of a run at the steps of its training, and what heads did on a prompt, from its checkpoints."""
+"""What heads did on a prompt at the steps of a training, from its checkpoints."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from gpt_cli.callbacks import Host
-from gpt_cli.checkpoints.load import Loaded, load
+from gpt_cli.checkpoints.load import load
 from gpt_cli.checkpoints.run_files import RunFiles
-from gpt_cli.errors import CheckpointError, DataError, shown, visible
+from gpt_cli.errors import DataError, shown
 from gpt_cli.inspecting.heads.scores import score_windows
 from gpt_cli.inspecting.lens.lens import lens_of_ids
 from gpt_cli.inspecting.room import require_room_for_dump
@@ -64,25 +64,3 @@ def _snapshot(path: Path, prompt: str, source: str, device: torch.device, host: 
         scores=score_windows(model, np.array(ids), [(0, len(ids))], end_of_text=loaded.tokenizer.end_of_text),
         lens=lens_of_ids(model, loaded.tokenizer, ids, layers, where),
     )
-
-
-def each_checkpoint(paths: Iterable[Path], newest: Loaded, device: torch.device, host: Host) -> Iterator[Loaded]:
-    """Yields the models of checkpoints on a device, of which the newest is loaded.
-
-    Raises CheckpointError for one that is damaged or not like the newest.
-    """
-    for path in paths:
-        loaded = newest if path == newest.path else load(path, None, host.warn)
-        _require_like(loaded, newest)
-        loaded.model.to(device)
-        yield loaded
-
-
-def _require_like(loaded: Loaded, newest: Loaded) -> None:
-    """Raises CheckpointError for a step with another tokenizer, or other numbers of blocks, heads or tokens read."""
-    if loaded.header.metadata["tokenizer"] != newest.header.metadata["tokenizer"]:
-        sentence = f"its tokenizer is not that of {visible(newest.path)}, so its layers read other tokens"
-        raise CheckpointError(shown(loaded.path), sentence)
-    one, other = loaded.config.model, newest.config.model
-    if any(getattr(one, key) != getattr(other, key) for key in ("num_blocks", "num_heads", "context_length")):
-        raise CheckpointError(shown(loaded.path), f"it is a model of another shape than {shown(newest.path)}")

@@ -1,15 +1,18 @@
-"""What a model reads while it is inspected: a prompt, or windows of a text."""
+"""What is read while a model is inspected: a prompt or windows of a text, and the checkpoints of a run."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import torch
 
 from gpt_cli.callbacks import Host
-from gpt_cli.checkpoints.load import Loaded
+from gpt_cli.checkpoints.load import Loaded, load
 from gpt_cli.checkpoints.run_files import named_run
-from gpt_cli.errors import DataError, counted, visible
+from gpt_cli.errors import CheckpointError, DataError, counted, shown, visible
 from gpt_cli.inspecting.request import ReadingRequest, ToInspect
 from gpt_cli.limits import HEADS_TOKENS, HEADS_WINDOW
 from gpt_cli.sampling.prompts import encode_prompt
@@ -87,3 +90,25 @@ def spaced_windows(num_ids: int, context_length: int, most: int | None, host: Ho
     if length == HEADS_WINDOW < context_length:
         host.notice(f"the model reads windows of {HEADS_WINDOW:,} tokens, not of {context_length:,}, to save time")
     return validation_windows(num_ids, length, most)
+
+
+def each_checkpoint(paths: Iterable[Path], newest: Loaded, device: torch.device, host: Host) -> Iterator[Loaded]:
+    """Yields the models of checkpoints on a device, of which the newest is loaded.
+
+    Raises CheckpointError for one that is damaged or not like the newest.
+    """
+    for path in paths:
+        loaded = newest if path == newest.path else load(path, None, host.warn)
+        _require_like(loaded, newest)
+        loaded.model.to(device)
+        yield loaded
+
+
+def _require_like(loaded: Loaded, newest: Loaded) -> None:
+    """Raises CheckpointError for a step with another tokenizer, or other numbers of blocks, heads or tokens read."""
+    if loaded.header.metadata["tokenizer"] != newest.header.metadata["tokenizer"]:
+        sentence = f"its tokenizer is not that of {visible(newest.path)}, so its layers read other tokens"
+        raise CheckpointError(shown(loaded.path), sentence)
+    one, other = loaded.config.model, newest.config.model
+    if any(getattr(one, key) != getattr(other, key) for key in ("num_blocks", "num_heads", "context_length")):
+        raise CheckpointError(shown(loaded.path), f"it is a model of another shape than {shown(newest.path)}")

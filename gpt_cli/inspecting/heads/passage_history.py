@@ -14,7 +14,6 @@ from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import load
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.errors import DataError, counted, shown
-from gpt_cli.inspecting.computed import each_checkpoint
 from gpt_cli.inspecting.heads.columns import Row, name_of
 from gpt_cli.inspecting.heads.heads import require_room_for_heads
 from gpt_cli.inspecting.heads.history import MAX_HEADS
@@ -23,7 +22,7 @@ from gpt_cli.inspecting.heads.report_page import heads_page
 from gpt_cli.inspecting.heads.report_tables import BRACKETS, of_passages
 from gpt_cli.inspecting.heads.request import HeadsRequest
 from gpt_cli.inspecting.heads.scores import sequences_at_once
-from gpt_cli.inspecting.reading import Text, read_prompt, read_text
+from gpt_cli.inspecting.reading import Text, each_checkpoint, read_prompt, read_text
 from gpt_cli.inspecting.reports import MAX_ROWS, Report, evenly, written
 from gpt_cli.inspecting.request import ToInspect
 from gpt_cli.inspecting.watched import step_files

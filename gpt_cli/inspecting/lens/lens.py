@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,15 +12,17 @@ from torch import Tensor
 
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import Loaded, load_for
+from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.errors import shown
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.lens.maps import Maps, divergence
-from gpt_cli.inspecting.lens.report import LensReport
+from gpt_cli.inspecting.lens.report import LensHistory, LensReport
 from gpt_cli.inspecting.lens.request import GAINS, MEASURES, LensRequest
 from gpt_cli.inspecting.lens.tuned import tuned_maps
-from gpt_cli.inspecting.reading import Text, read_prompt, read_text
+from gpt_cli.inspecting.reading import Text, each_checkpoint, read_prompt, read_text
 from gpt_cli.inspecting.reports import written
 from gpt_cli.inspecting.request import ToInspect
+from gpt_cli.inspecting.watched import step_files
 from gpt_cli.machine.devices import choose_device, threads_kept, use_threads
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
@@ -43,8 +46,8 @@ class Seen:
 
 
 @threads_kept()
-def lens(request: LensRequest, asked: ToInspect, host: Host) -> LensReport:
-    """Report on the layers of a model, and write the file of the request.
+def lens(request: LensRequest, asked: ToInspect, host: Host) -> LensReport | LensHistory:
+    """Report on the layers of a model, or of all checkpoints of a run, and write the file of the request.
 
     Raises CheckpointError, DataError, UsageError and EnvironmentFailure.
     """
@@ -59,21 +62,29 @@ def lens(request: LensRequest, asked: ToInspect, host: Host) -> LensReport:
         text = read_prompt(asked, loaded, truncate=request.truncate)
     else:
         text = read_text(request, asked, loaded, host, rest=rest)
+    about: dict[str, Any] = {"text": text.about, "tokens": text.num_tokens, "out": request.out and str(request.out)}
+    if request.over_training:
+        run, steps = RunFiles(asked.header.path.parent.parent), list[Row]()
+        paths = step_files(run)
+        with host.counting("reading checkpoints", len(paths) * text.num_tokens, "tokens") as count:
+            for each in each_checkpoint(paths, loaded, device, host):  # one is in memory at a time
+                means = mean_rows(asked.layers, read_layers(each, text, asked.layers, device, count))
+                steps.append({"step": each.step, "layers": means})
+        history = LensHistory(run=str(run.path), steps=steps, of_prompt=of_prompt, **about)
+        return written(history, host, (len(steps), "checkpoint"), (len(asked.layers), "layer"))
     ways = [None, tuned.maps] if tuned else [None]
     with host.counting("reading layers", text.num_tokens * len(ways), "tokens") as count:
         seen, *mapped = (read_layers(loaded, text, asked.layers, device, count, maps) for maps in ways)
     report = LensReport(
         checkpoint=str(loaded.path),
         step=loaded.step,
-        text=text.about,
-        tokens=text.num_tokens,
         training_share=text.training_share,
         layers=mean_rows(asked.layers, seen, *mapped),
         positions=by_position(loaded.tokenizer, text.ids[:].tolist(), asked.layers, seen[0], *mapped[:1])
         if of_prompt
         else None,
         tuned=tuned and tuned.as_dict(),
-        out=request.out and str(request.out),
+        **about,
     )
     return written(report, host, (len(asked.layers), "layer"))
 

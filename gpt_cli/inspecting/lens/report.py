@@ -1,4 +1,4 @@
-"""What layers would predict, as tables, JSON, CSV and a picture. Needs no torch."""
+"""What layers would predict, also by step, as tables, JSON, CSV and a picture. Needs no torch."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from gpt_cli.errors import counted, visible
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.lens.page import lens_page
 from gpt_cli.inspecting.lens.request import GAINS, MEASURES
-from gpt_cli.inspecting.reports import Report, spaced
+from gpt_cli.inspecting.reports import MAX_ROWS, Report, evenly, spaced, steps_shown
 from gpt_cli.results import WIDTH
-from gpt_cli.tables import Rows
+from gpt_cli.tables import Rows, table
 from gpt_cli.text.sources import names_of
 
 _LABEL = 8  # characters of a predicted token in the terminal
+_CELL = 16  # columns of a mean with its error
 # the keys of a prediction as columns of a CSV
 _COLUMNS: Mapping[str, str] = {"token": "predicted", "id": "predicted_id", "tuned_token": "tuned_predicted"}
 
@@ -100,6 +101,57 @@ class LensReport(Report):
                 for row in at["layers"]
             ]
         return rows
+
+
+@dataclass(frozen=True)
+class LensHistory(Report):
+    """What each layer would predict at the steps of a run, on the same prompt or text: means over its tokens."""
+
+    run: str
+    text: str | list[str]  # the prompt, or the sources of the text
+    tokens: int
+    steps: list[Row]  # step, layers: a row for each as in a LensReport
+    of_prompt: bool = False
+    out: str | None = None
+    drawn_by = "lens.picture.draw_lens_history"
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt lens --over-training --json` prints."""
+        return {"run": self.run, "text": self.text, "tokens": self.tokens, "steps": self.steps}
+
+    def key_figures(self) -> dict[str, Any]:
+        """The run, the text and the steps."""
+        return {"run": self.run, "text": self.text, "steps": [at["step"] for at in self.steps]}
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """Tables of loss and of divergence: a row for each step, a column for each layer."""
+        return "\n\n".join(f"{name}\n{table(rows)}" for name, rows in zip(GAINS, self.parts(width), strict=True))
+
+    def parts(self, width: int = WIDTH) -> list[Rows]:
+        """The same as tables, of at most 20 steps; layers that do not fit are left out evenly, but for the last."""
+        chosen = spaced(len(self.steps[-1]["layers"]), (width - 8) // _CELL)
+        layers = [self.steps[-1]["layers"][n]["layer"] for n in chosen]
+        steps = evenly(self.steps, MAX_ROWS)
+        return [
+            [
+                ("step", *(f"L{layer}" for layer in layers)),
+                *((str(at["step"]), *(cell_of(at["layers"][n], name, 3) for n in chosen)) for at in steps),
+            ]
+            for name in GAINS
+        ]
+
+    def legend(self) -> Iterator[str]:
+        """What the tables are about, in lines."""
+        source = "the prompt" if self.of_prompt else ", ".join(names_of(self.text))
+        yield f"{self.run}, by step: {counted(self.tokens, 'token')} of {source}"
+        yield "loss of the true next token after each layer, and divergence from the last layer of the same step (nats)"
+        if not self.of_prompt:
+            yield "±: standard error"
+        yield from steps_shown(self.steps, "checkpoint")
+
+    def csv_rows(self) -> list[Row]:
+        """A row for each step and layer."""
+        return [{"step": at["step"], **row} for at in self.steps for row in at["layers"]]
 
 
 def _means(row: Row) -> tuple[str, ...]:

@@ -12,13 +12,13 @@ import torch
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import Loaded, load, load_for
 from gpt_cli.errors import DataError, UsageError, counted, shown
-from gpt_cli.inspecting.computed import each_checkpoint
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.interventions import record
 from gpt_cli.inspecting.patching.effects import INPUTS, Task, Unit, along, estimated, exact, metric, units
 from gpt_cli.inspecting.patching.pairs import read_tasks
 from gpt_cli.inspecting.patching.report import PatchHistory, PatchReport
 from gpt_cli.inspecting.patching.request import PARTS, Edge, PatchRequest, ToPatch
+from gpt_cli.inspecting.reading import each_checkpoint
 from gpt_cli.inspecting.reports import written
 from gpt_cli.inspecting.watched import step_files
 from gpt_cli.machine.devices import choose_device, threads_kept, use_threads

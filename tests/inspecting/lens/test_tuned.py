@@ -17,9 +17,9 @@ from support.helpers import RunCommand, sharp_model
 import gpt_cli
 from gpt_cli.errors import CheckpointError
 from gpt_cli.inspecting.lens import maps as training
-from gpt_cli.inspecting.lens.history import LensHistory
 from gpt_cli.inspecting.lens.lens import look
 from gpt_cli.inspecting.lens.maps import Maps, num_steps, train_maps
+from gpt_cli.inspecting.lens.report import LensHistory
 from gpt_cli.inspecting.lens.tuned import Tuned, identity_of, maps_bytes, read_maps
 
 V = 11
