@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gpt_cli.language import labelled, language, say
 
@@ -200,6 +201,12 @@ def within(error: Exception, where: str) -> str:
 def shown(text: object, limit: int = 200) -> str:
     """A value as a message contains it: `visible`, in quotes."""
     return f'"{visible(text, limit)}"'
+
+
+def closest(typed: str, names: Iterable[str]) -> str | None:
+    """The name that is most like a mistyped one; one character of two may differ where a character is a syllable."""
+    close = difflib.get_close_matches(typed, list(names), n=1, cutoff=0.6 if typed.isascii() else 0.5)
+    return close[0] if close else None
 
 
 def half_width(text: str) -> str:

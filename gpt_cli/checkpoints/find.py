@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import shlex
 from collections.abc import Callable, Sequence
@@ -14,12 +13,11 @@ from gpt_cli.callbacks import Host, ignored
 from gpt_cli.checkpoints.header import Header, read_header
 from gpt_cli.checkpoints.list import find_runs
 from gpt_cli.checkpoints.run_files import RUNS, RunFiles, named_run
-from gpt_cli.errors import CheckpointError, UsageError, counted, shown, visible
+from gpt_cli.errors import CheckpointError, UsageError, closest, counted, shown, visible
 from gpt_cli.opening import require_reachable
 
 # how often to look again when a trainer removes the files that were found before they are read
 ATTEMPTS = 10
-_LIKE = 0.7  # of names that are taken for one another; 1 is equal
 _MOST_LISTED = 10
 
 Read = TypeVar("Read")
@@ -83,9 +81,7 @@ def find_checkpoints(path: str | Path | None, checkpoint: str | None = None) -> 
         return [run]
     if not os.path.isdir(run):
         require_reachable(run)
-        raise CheckpointError(
-            shown(run), "there is no such run or checkpoint", hint=near_run(run, trained=True) or _trained_runs()
-        )
+        raise CheckpointError(shown(run), "there is no such run or checkpoint", hint=run_hint(run, trained=True))
     files = RunFiles(run)
     steps = files.steps()
     newest_first = [steps[step] for step in sorted(steps, reverse=True)]
@@ -111,22 +107,23 @@ def newest_run() -> Path:
     return max(runs, key=lambda run: run.checkpoints.stat().st_mtime_ns).path
 
 
-def near_run(path: Path, *, trained: bool = False, directories: bool = False) -> str | None:
-    """The hint that names the run whose name is most like that of a path which is none.
+def near_run(path: Path, *, trained: bool = False, directories: bool = False) -> Path | None:
+    """The run whose name is most like that of a path which is none.
 
     `trained` asks for one with a checkpoint; `directories` allows a sweep too.
     """
     runs = _runs(trained=trained)
     runs += dict.fromkeys(run.parent for run in runs if directories and run.parent != RUNS)
     names = {name: run for run in runs for name in (run.name, str(run.relative_to(RUNS)))}
-    typed = dict.fromkeys([str(path).removeprefix(f"{RUNS}/"), path.name])
-    near = [found for name in typed for found in difflib.get_close_matches(name, names, n=1, cutoff=_LIKE)]
-    return f"did you mean {shlex.quote(visible(names[near[0]]))}?" if near else None
+    near = closest(str(path).removeprefix(f"{RUNS}/"), names) or closest(path.name, names)
+    return names[near] if near else None
 
 
-def _trained_runs() -> str:
-    """The hint that lists the runs with a checkpoint."""
-    runs = _runs(trained=True)
+def run_hint(path: Path | None = None, *, trained: bool = False, directories: bool = False) -> str:
+    """The hint for a path that is no run: the one with the nearest name, else the runs there are."""
+    if path is not None and (near := near_run(path, trained=trained, directories=directories)):
+        return f"did you mean {shlex.quote(visible(near))}?"
+    runs = _runs(trained=trained)
     return f"runs here: {_listed(runs)}" if runs else "gpt train --data my.txt trains one"
 
 
@@ -139,7 +136,7 @@ def _untrained(run: RunFiles) -> CheckpointError:
     below = [] if run.exists() else _runs(run.path)
     if not below:
         wrong = "this run has no checkpoint yet" if run.exists() else "this is not a run"
-        return CheckpointError(where, wrong, hint=_trained_runs())
+        return CheckpointError(where, wrong, hint=run_hint(trained=True))
     trained = _runs(run.path, trained=True)
     hint = f"name one of them: {_listed(trained)}" if trained else f"gpt runs {shlex.quote(visible(run.path))}"
     return CheckpointError(where, f"this is not a run but a directory of {counted(len(below), 'run')}", hint=hint)

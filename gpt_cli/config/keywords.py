@@ -34,7 +34,6 @@ _PHRASES = {
     r"--json": "as_dict()",
     r"\bsame command": "same call",
     r"Repeatable\.": "One, or a list.",
-    r"\bgpt runs lists the runs": "gpt_cli.runs() lists the runs",
     "`gpt data list`": "gpt_cli.data.list()",
     "`gpt runs`": "gpt_cli.runs()",
     "as gpt train --data names it": "as data of gpt_cli.train names it",

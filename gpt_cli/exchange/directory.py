@@ -7,7 +7,6 @@ unpickled, and nothing outside the directory is named.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import math
 import os
 import re
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from gpt_cli.checkpoints.run_files import RunFiles
-from gpt_cli.errors import CheckpointError, shown, visible
+from gpt_cli.errors import CheckpointError, closest, shown, visible
 from gpt_cli.limits import FOREIGN_CONFIG_BYTES, FOREIGN_FILES, FOREIGN_HEADER_BYTES
 from gpt_cli.opening import read_bytes, reading, require_reachable
 from gpt_cli.ownership import is_checkpoint
@@ -118,8 +117,8 @@ def require_model(path: Path) -> None:
         if os.path.isfile(path):
             hint = f"gpt sample --run {shlex.quote(str(path))}" if is_checkpoint(path) else None
             raise CheckpointError(shown(path), "this is a file, but a model of transformers is a directory", hint=hint)
-        near = difflib.get_close_matches(path.name, map(os.path.basename, _models(path.parent)), n=1)
-        hint = f"did you mean {shlex.quote(visible(path.with_name(near[0])))}?" if near else _download(path)
+        near = closest(path.name, map(os.path.basename, _models(path.parent)))
+        hint = f"did you mean {shlex.quote(visible(path.with_name(near)))}?" if near else _download(path)
         raise CheckpointError(shown(path), "there is no such directory", hint=hint)
     if (path / "config.json").exists():
         return

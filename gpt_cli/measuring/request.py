@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 from pydantic import Field
 
 from gpt_cli.callbacks import Host
-from gpt_cli.checkpoints.find import find_checkpoint, near_run, newest_run
+from gpt_cli.checkpoints.find import find_checkpoint, near_run, newest_run, run_hint
 from gpt_cli.checkpoints.run_files import named_run
 from gpt_cli.config import Config
 from gpt_cli.config.fields import Few, Misfit, Whole
@@ -66,8 +66,8 @@ class InfoRequest(Request):
             return target, find_checkpoint(target, self.checkpoint)
         if self.checkpoint is not None:
             raise UsageError("--checkpoint", f"{path} is a config, and only runs have checkpoints")
-        if not is_config and not target.exists() and (near := near_run(target)):
-            hint = f"{near} else the shipped config {close}" if (close := near_config(path)) else near
+        if not is_config and not target.exists() and near_run(target):
+            hint = run_hint(target) + (f" else the shipped config {close}" if (close := near_config(path)) else "")
             raise UsageError(shown(path), "there is no such config or run", hint=hint)
         config = read_config(path, self.settings)
         if self.ranks is not None:

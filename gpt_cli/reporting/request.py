@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gpt_cli.callbacks import Host
-from gpt_cli.checkpoints.find import near_run, newest_run
+from gpt_cli.checkpoints.find import newest_run, run_hint
 from gpt_cli.checkpoints.list import find_runs, is_run
 from gpt_cli.checkpoints.lock import is_held, require_foreign
 from gpt_cli.checkpoints.run_files import RUNS, SWEEP, RunFiles, State, named_run
@@ -56,7 +56,7 @@ class RunsRequest(Request):
         """The directory, and the runs there; raises CheckpointError where the one that is named does not exist."""
         where = RUNS if self.directory is None else named_run(self.directory)
         if self.directory is not None and not where.is_dir():
-            hint = near_run(where, directories=True)
+            hint = run_hint(where, directories=True)
             raise CheckpointError(shown(where), "there is no such directory of runs", hint=hint)
         try:
             return where, find_runs(where) if where.is_dir() else []
@@ -98,7 +98,7 @@ def _paths(names: Sequence[str]) -> list[Path]:
 def _require_removable(path: Path) -> None:
     if not os.path.isdir(path):
         require_reachable(path)
-        raise CheckpointError(shown(path), "there is no such run", hint=near_run(path) or "gpt runs lists the runs")
+        raise CheckpointError(shown(path), "there is no such run", hint=run_hint(path))
     if path.is_symlink():
         raise CheckpointError(shown(path), f"this is a link; name the run that it leads to, {shown(path.resolve())}")
     if is_held(path):
@@ -109,7 +109,7 @@ def _require_removable(path: Path) -> None:
     if below := find_runs(path):
         sentence = f"this is not a run but a directory of {counted(len(below), 'run')}"
         raise CheckpointError(shown(path), sentence, hint=f"name its runs, as in gpt runs rm {visible(path)}/*")
-    raise CheckpointError(shown(path), "this is not a run", hint="gpt runs lists the runs")
+    raise CheckpointError(shown(path), "this is not a run", hint=run_hint())
 
 
 class ReportRequest(Request):
@@ -180,13 +180,13 @@ def _runs_of(path: Path) -> list[Path]:
             return [path]
         below = find_runs(path)
     except NotADirectoryError:
-        hint = f"gpt report {shlex.quote(visible(path.parent))}" if is_run(path.parent) else "gpt runs lists the runs"
+        hint = f"gpt report {shlex.quote(visible(path.parent))}" if is_run(path.parent) else run_hint()
         raise CheckpointError(shown(path), "this is a file; name the directory of a run", hint=hint) from None
     except FileNotFoundError:
-        hint = near_run(path, directories=True) or "gpt runs lists the runs"
+        hint = run_hint(path, directories=True)
         raise CheckpointError(shown(path), "there is no such run", hint=hint) from None
     except OSError as error:
         raise EnvironmentFailure(f"reading {shown(path)}", reason(error)) from error
     if not below:
-        raise CheckpointError(shown(path), "there is no run in this directory", hint="gpt runs lists the runs")
+        raise CheckpointError(shown(path), "there is no run in this directory", hint=run_hint())
     return below

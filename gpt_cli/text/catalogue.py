@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import hashlib
 import io
 import json
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpt_cli.callbacks import Host, tqdm_of_here
-from gpt_cli.errors import DataError, EnvironmentFailure, UsageError, shown
+from gpt_cli.errors import DataError, EnvironmentFailure, UsageError, closest, shown
 from gpt_cli.files import cache_directory, make_directory, write_durably
 from gpt_cli.language import say
 from gpt_cli.limits import DOWNLOAD_BYTES
@@ -92,14 +91,9 @@ def find(name: str) -> Entry:
     """The entry of that name; raises UsageError that names the nearest one."""
     if name in ENTRIES:
         return ENTRIES[name]
-    close = nearest(name)
+    close = closest(name, ENTRIES)
     sentence = f"the catalogue has no text of this name; it has {', '.join(ENTRIES)}"
     raise UsageError(shown(name), sentence, hint=close and f"did you mean {close}?")
-
-
-def nearest(name: str) -> str | None:
-    """The catalogue name nearest to a mistyped one."""
-    return next(iter(difflib.get_close_matches(name, ENTRIES, n=1)), None)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import errno
 import glob
 import os
@@ -13,7 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from gpt_cli.errors import DataError, shown, visible
+from gpt_cli.errors import DataError, closest, shown, visible
 from gpt_cli.text import catalogue
 from gpt_cli.text.sources import STDIN
 
@@ -42,7 +41,7 @@ def require_there(name: str) -> None:
     if len(several) > 1 and all(map(os.path.exists, several)):
         hint = " ".join(f"--data {shlex.quote(visible(one))}" for one in several)
         raise DataError(shown(name), "there is no such file, but each of its parts is one", hint=hint)
-    close = next(_near(path), None) or catalogue.nearest(name)
+    close = next(_near(path), None) or closest(name, catalogue.ENTRIES)
     hint = f"did you mean {shlex.quote(visible(close))}? else {NAME_A_SOURCE}" if close else NAME_A_SOURCE
     raise DataError(shown(name), "there is no such file", hint=hint)
 
@@ -64,7 +63,8 @@ def _near(path: str) -> Iterator[str]:
     for place in folders:
         names = [os.path.join(place, one) for one in _names(place)]
         stems = {Path(one).stem: one for one in names}  # the ending is like that of any other text
-        yield from (stems[near] for near in difflib.get_close_matches(stem, stems, n=1))
+        if near := closest(stem, stems):
+            yield stems[near]
         below = islice(filter(os.path.isdir, names), _MOST_FOLDERS)
         yield from filter(os.path.isfile, (os.path.join(one, name) for one in below))
 

@@ -12,9 +12,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, InstanceOf, WithJsonSchema
 
 from gpt_cli.callbacks import Host
-from gpt_cli.checkpoints.find import newest_run
+from gpt_cli.checkpoints.find import near_run, newest_run, run_hint
 from gpt_cli.checkpoints.own_text import is_imported
-from gpt_cli.checkpoints.run_files import RunFiles, named_run
+from gpt_cli.checkpoints.run_files import RUNS, RunFiles, named_run
 from gpt_cli.config import Config
 from gpt_cli.config.fields import Count, Duration, Few, Misfit, Switch
 from gpt_cli.config.reading import build_config, find_config, read_config, read_own_config, shipped_config
@@ -253,10 +253,10 @@ class TrainRequest(Request):
 def require_run(run: RunFiles) -> None:
     """Raises UsageError where there is no run whose config a training could take."""
     if not run.exists():
-        hint = "gpt train --data my.txt"
+        other = near_run(run.path, trained=True)
         with contextlib.suppress(GptError):
-            newest = RunFiles(newest_run())
-            hint = hint if is_imported(newest) else newest.resume_command
+            other = other or (newest_run() if run.path == RUNS / AUTO else None)
+        hint = RunFiles(other).resume_command if other and not is_imported(RunFiles(other)) else run_hint(trained=True)
         raise UsageError("--resume", f"there is no run in {shown(run.path)} to continue", hint=hint)
 
 

@@ -46,8 +46,10 @@ def test_a_name_means_a_run_below_runs_where_there_is_no_such_path(copied: Path,
 
 def test_a_name_that_is_nearly_right_is_told_the_right_one(copied: Path, here: Path) -> None:
     shutil.copytree(copied, here / "runs/rates/000-learning_rate-1e-3")
+    shutil.copytree(copied, here / "runs/古文")
     for wrong, right in {
         "smok": "runs/smoke",
+        "古问": "'runs/古文'",
         "runs/smoek": "runs/smoke",
         "elsewhere/smoke": "runs/smoke",
         "rates/000-learning_rate-1e3": "runs/rates/000-learning_rate-1e-3",

@@ -75,8 +75,28 @@ exit code 2
 
 $ gpt train --resume --out runs/new
 error: --resume: there is no run in "runs/new" to continue
+hint: runs here: runs/smoke
+exit code 2
+
+$ gpt train --resume --out runs/smok
+error: --resume: there is no run in "runs/smok" to continue
 hint: gpt train --out runs/smoke --resume
 exit code 2
+
+$ gpt info smoek
+error: "smoek": there is no such config or run
+hint: did you mean runs/smoke? else the shipped config smoke
+exit code 2
+
+$ gpt report nothere
+error: "nothere": there is no such run
+hint: runs here: runs/smoke
+exit code 4
+
+$ gpt runs rm nothere
+error: "nothere": there is no such run
+hint: runs here: runs/smoke
+exit code 4
 
 $ gpt train --config smoke --data nothere.txt --out o
 error: "nothere.txt": there is no such file

@@ -56,7 +56,6 @@ def assert_of_python(text: str) -> None:
             "gpt train --data my.txt trains one; run= names another",
         ),
         ("hf download a/b --local-dir b; then gpt import b --out runs/b", None),
-        ("gpt runs lists the runs", "gpt_cli.runs() lists the runs"),
         ("Names that `gpt runs` prints", "Names that gpt_cli.runs() prints"),
         ("as gpt train --data names it", "as data of gpt_cli.train names it"),
         ("name a file, or a name of `gpt data list`", "name a file, or a name of gpt_cli.data.list()"),
