@@ -113,18 +113,11 @@ def _looking(
     masked = scores.masked_fill(causal_mask(len(names), window=window)[places], -torch.inf)
     hidden = "j > i" if window is None else f"j > i, j ≤ i - {window}"
     notes = [_largest("most_weight", name, row, names) for name, row in zip(asked, weights, strict=True)]
+    formula, notes = "w = exp(m) / Σ exp(m)", [Note("places_said"), *notes]
     return [
         *steps,
         Step("masked", f"m = {term}; {hidden}: -∞", as_array(masked), asked, names, beside=beside),
-        Step(
-            "weights",
-            "w = exp(m) / Σ exp(m)",
-            as_array(weights),
-            asked,
-            names,
-            notes=[Note("places_said"), *notes],
-            beside=beside,
-        ),
+        Step("weights", formula, as_array(weights), asked, names, notes=notes, beside=beside),
     ]
 
 

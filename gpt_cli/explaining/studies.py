@@ -47,17 +47,9 @@ def scaling(loaded: Loaded | None) -> Explanation:
         steps.append(_model_scores(loaded, columns))
     numbers = 100 * torch.randn(_NUM_NORMAL, generator=generator).double()
     both = torch.stack([_facts(numbers[None]), _facts(numbers[None] / 100)])[:, 0].numpy()
-    steps.append(
-        Step(
-            "normal_numbers",
-            "softmax(z), softmax(z / 100)",
-            both,
-            [Note("before"), Note("after")],
-            [Note(name) for name in ("entropy", "largest", "gradient")],
-            title=Note("normal_numbers", {"count": f"{_NUM_NORMAL:,}"}),
-            notes=[Note("normal_said")],
-        )
-    )
+    formula, rows, columns = "softmax(z), softmax(z / 100)", [Note("before"), Note("after")], columns[::2]
+    title = Note("normal_numbers", {"count": f"{_NUM_NORMAL:,}"})
+    steps.append(Step("normal_numbers", formula, both, rows, columns, title=title, notes=[Note("normal_said")]))
     return Explanation(Note("scaling_title"), steps, {"study": "scaling"})
 
 
@@ -88,14 +80,9 @@ def _model_scores(loaded: Loaded, columns: list[Note]) -> Step:
         mask = causal_mask(len(ids), window=block.attention.window)
         hidden = stages.scores[0].masked_fill(mask, -torch.inf)
         rows.append(_measured(hidden.flatten(0, 1), K).mean(0))
-    return Step(
-        "model_scores",
-        f"K = {K}",
-        np.stack(rows),
-        [Note("layer", {"number": layer}) for layer in range(len(rows))],
-        columns,
-        title=Note("model_scores", {"run": loaded.path, "tokens": len(ids)}),
-    )
+    layers = [Note("layer", {"number": layer}) for layer in range(len(rows))]
+    title = Note("model_scores", {"run": loaded.path, "tokens": len(ids)})
+    return Step("model_scores", f"K = {K}", np.stack(rows), layers, columns, title=title)
 
 
 @torch.no_grad()
@@ -116,26 +103,15 @@ def mask() -> Explanation:
     other = x.clone()
     other[-1] = x[0]
     changed = torch.stack([(a - b)[:-1].abs().amax(-1) for a, b in zip(forms(other), (before, zeroed), strict=False)])
+    sums = torch.stack([before.sum(-1), zeroed.sum(-1)])
+    rows, same = [Note("before_softmax"), Note("not_renormalised")], Note("mask_same", {"difference": difference})
+    swapped, leak = f"{WORDS[-1]} → {WORDS[0]}", Note("mask_leak")
     steps = [
         step_of("", "masked_before_softmax", "softmax(s / √K; j > i: -∞)", before, title=Note("before_softmax")),
         step_of("", "masked_weights", "softmax(s / √K); j > i: 0", zeroed),
         step_of("", "renormalised", "w / Σ w", renormalised),
-        Step(
-            "row_sums",
-            "Σ w",
-            torch.stack([before.sum(-1), zeroed.sum(-1)]).numpy(),
-            [Note("before_softmax"), Note("not_renormalised")],
-            WORDS,
-            notes=[Note("mask_same", {"difference": difference})],
-        ),
-        Step(
-            "leak_change",
-            f"{WORDS[-1]} → {WORDS[0]}",
-            changed.numpy(),
-            [Note("before_softmax"), Note("not_renormalised")],
-            WORDS[:-1],
-            notes=[Note("mask_leak")],
-        ),
+        Step("row_sums", "Σ w", sums.numpy(), rows, WORDS, notes=[same]),
+        Step("leak_change", swapped, changed.numpy(), rows, WORDS[:-1], notes=[leak]),
     ]
     return Explanation(Note("mask_title"), steps, {"study": "mask", "difference": difference})
 
@@ -146,27 +122,16 @@ def dropout() -> Explanation:
     with torch.random.fork_rng(devices=[]):
         row = linear_head().double().weights(torch.tensor(EMBEDDINGS, dtype=torch.float64))[-1]
     generator = torch.Generator().manual_seed(123)
+    mean = Note("dropout_mean", {"count": f"{_NUM_DRAWS:,}"})
+    rows = [Note("row"), *(Note("draw", {"number": number}) for number in range(1, 6)), mean]
     steps = []
     for p in (0.1, 0.5):
         draws = drop_out(row.expand(_NUM_DRAWS, -1), torch.rand(_NUM_DRAWS, len(row), generator=generator) >= p, p)
         shown = torch.cat([row[None], draws[:5], draws.mean(0, keepdim=True)])
-        sums = shown.sum(-1, keepdim=True)
-        labels = [
-            Note("row"),
-            *(Note("draw", {"number": number}) for number in range(1, 6)),
-            Note("dropout_mean", {"count": f"{_NUM_DRAWS:,}"}),
-        ]
-        steps.append(
-            Step(
-                f"dropout_{p}",
-                f"w · keep / (1 - {p})",
-                torch.cat([shown, sums], dim=1).numpy(),
-                labels,
-                [*WORDS, "Σ"],
-                title=Note("dropout_draws", {"p": p}),
-                notes=[Note("dropout_said")] if p == 0.5 else [],
-            )
-        )
+        numbers = torch.cat([shown, shown.sum(-1, keepdim=True)], dim=1).numpy()
+        title, notes = Note("dropout_draws", {"p": p}), [Note("dropout_said")] if p == 0.5 else []
+        formula = f"w · keep / (1 - {p})"
+        steps.append(Step(f"dropout_{p}", formula, numbers, rows, [*WORDS, "Σ"], title=title, notes=notes))
     return Explanation(Note("dropout_title"), steps, {"study": "dropout"})
 
 
@@ -183,16 +148,8 @@ def padding() -> Explanation:
     for number, sentence in enumerate(SENTENCES):
         names = [f"{place}: {token}" for place, token in enumerate(sentence)]
         for place, of_head in enumerate(weights[number]):
+            name, formula = f"sentence_{number}_head_{place}", "softmax(s / √K; id = 0: -∞)"
             title = Note("sentence", {"ids": " ".join(map(str, sentence)), "head": place})
-            steps.append(
-                Step(
-                    f"sentence_{number}_head_{place}",
-                    "softmax(s / √K; id = 0: -∞)",
-                    of_head.numpy(),
-                    names,
-                    names,
-                    title=title,
-                    notes=[Note("padding_said")] if number == place == 1 else [],
-                )
-            )
+            notes = [Note("padding_said")] if number == place == 1 else []
+            steps.append(Step(name, formula, of_head.numpy(), names, names, title=title, notes=notes))
     return Explanation(Note("padding_title"), steps, {"study": "padding"})
