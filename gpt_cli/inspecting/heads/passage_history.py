@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
-import torch
-from torch import Tensor
 
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import load
@@ -21,17 +16,14 @@ from gpt_cli.inspecting.heads.passages import Passages
 from gpt_cli.inspecting.heads.report_page import heads_page
 from gpt_cli.inspecting.heads.report_tables import BRACKETS, of_passages
 from gpt_cli.inspecting.heads.request import HeadsRequest
-from gpt_cli.inspecting.heads.scores import sequences_at_once
-from gpt_cli.inspecting.reading import Text, each_checkpoint, read_prompt, read_text
+from gpt_cli.inspecting.heads.scores import window_batches
+from gpt_cli.inspecting.reading import each_checkpoint, read_prompt, read_text
 from gpt_cli.inspecting.reports import MAX_ROWS, Report, evenly, written
 from gpt_cli.inspecting.request import ToInspect
 from gpt_cli.inspecting.watched import step_files
-from gpt_cli.machine.devices import choose_device, send
-from gpt_cli.model import GPT
+from gpt_cli.machine.devices import choose_device
 from gpt_cli.results import WIDTH
-from gpt_cli.sampling.scoring import in_batches
 from gpt_cli.tables import Rows
-from gpt_cli.text.token_store import windows as token_windows
 
 
 @dataclass(frozen=True)
@@ -112,7 +104,7 @@ def passage_history(request: HeadsRequest, asked: ToInspect, host: Host) -> Pass
         for at in each_checkpoint((paths[-1], *paths[:-1]), loaded, device, host):
             model = at.model
             own = Passages(model, layers, heads, request.passages, shown(at.path), last)
-            for starts, batch in _batches(model, text):
+            for starts, batch in window_batches(model, text.ids, text.windows):
                 for row, stages in enumerate(model.attention_stages(batch, layers, heads)):
                     own.add(row, stages, starts)
                 count(batch.numel())
@@ -128,15 +120,6 @@ def passage_history(request: HeadsRequest, asked: ToInspect, host: Host) -> Pass
     out = request.out and str(request.out)
     result = PassageHistory(str(run.path), text.about, text.num_tokens, found, [*steps[1:], steps[0]], out)
     return written(result, host, (len(steps), "checkpoint"), (len(found), "head"))
-
-
-def _batches(model: GPT, text: Text) -> Iterator[tuple[np.ndarray, Tensor]]:
-    """Windows of the text, as many at once as `gpt heads` reads: where they begin [B], and their ids [B, T]."""
-    starts, ends = np.array(text.windows).T
-    lengths = ends - starts
-    for chosen in in_batches(lengths, sequences_at_once(model.config.num_heads, int(lengths.max()))):
-        tokens = token_windows(text.ids, starts[chosen], int(lengths[chosen[0]]))
-        yield starts[chosen], send(torch.from_numpy(tokens.astype(np.int64)), model.token_embedding.weight.device)
 
 
 def ratio(row: Row) -> float | None:

@@ -99,23 +99,28 @@ def score_windows(
     A batch has as many windows as `sequences_at_once` says. `count` hears what `score_heads` says, and `watch` also
     where the windows of the batch begin.
     """
-    starts, ends = np.array(windows).T
-    lengths = ends - starts
-    at_once = sequences_at_once(model.config.num_heads, int(lengths.max()))
-    device = model.token_embedding.weight.device
-    chosen = np.arange(0)
+    starts = np.arange(0)
 
     def batches() -> Iterator[Tensor]:
-        nonlocal chosen
-        for chosen in in_batches(lengths, at_once):
-            tokens = token_windows(ids, starts[chosen], int(lengths[chosen[0]]))
-            yield send(torch.from_numpy(tokens.astype(np.int64)), device)
+        nonlocal starts
+        for begin, batch in window_batches(model, ids, windows):
+            starts = begin
+            yield batch
 
     def watching(row: int, stages: Stages) -> None:
-        watch(row, stages, starts[chosen])
+        watch(row, stages, starts)
 
     named = {"layers": layers, "heads": heads, "watch": watching, "count": count}
     return score_heads(model, batches(), end_of_text=end_of_text, **named)
+
+
+def window_batches(model: GPT, ids: Ids, windows: Sequence[tuple[int, int]]) -> Iterator[tuple[np.ndarray, Tensor]]:
+    """Windows, as many at once as `sequences_at_once` says: where they begin [B], and their ids [B, T]."""
+    starts, ends = np.array(windows).T
+    lengths = ends - starts
+    for chosen in in_batches(lengths, sequences_at_once(model.config.num_heads, int(lengths.max()))):
+        tokens = token_windows(ids, starts[chosen], int(lengths[chosen[0]]))
+        yield starts[chosen], send(torch.from_numpy(tokens.astype(np.int64)), model.token_embedding.weight.device)
 
 
 def as_scores(
