@@ -74,7 +74,7 @@ class Choice:
 
     config: Config
     reasons: tuple[str, ...]
-    num_steps: int  # about how many the time allows, or exactly those that were given
+    num_steps: int  # about how many the time allows, or exactly those that were given or are useful
     vocab_size: int  # of the tokenizer, about
     seconds: float | None  # that the training may take, where no number of steps was given
 
@@ -150,7 +150,9 @@ def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_
         f"training  {train['optimizer']}, {tokens_per_step:,} tokens a step; the text is read about "
         f"{_few(epochs)} times, "
         f"{'with' if given['model'].keys() & {'dropout', 'ngram_embedding'} else 'hence'} {_against_memory(model)}",
-        f"length    {'about ' * (budget.steps is None)}{counted(num_steps, 'step')}"
+        f"length    about {counted(num_steps, 'step')} at that speed"
+        if budget.steps is None and not ends_early
+        else f"length    {counted(num_steps, 'step')}"
         + (_why_fewer(possible, known_by_heart=epochs > 1.5 * most_epochs) if ends_early else "")
         + ("" if "patience" not in train or "patience" in given["train"] else _why_perhaps_fewer()),
     )
@@ -166,7 +168,7 @@ def _lasting(budget: Budget, possible: int, useful: int) -> int:
 def _why_fewer(possible: int, *, known_by_heart: bool) -> str:
     if known_by_heart:
         return ", which learn so short a text by heart; more text makes a better model"
-    return f" instead of {possible:,}, which would probably learn the text by heart"
+    return f" instead of about {possible:,}, which would probably learn the text by heart"
 
 
 def _why_perhaps_fewer() -> str:
