@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,17 +46,6 @@ from gpt_cli.text.encoding import encode
 Both = tuple[Loaded, Loaded]
 
 
-class _Measured(NamedTuple):
-    """What both models do on a text."""
-
-    runs: list[Row]  # of each: loss, loss_error, bits_per_byte
-    difference: Row
-    tokens: list[int]  # that each predicted
-    divergence: Row | None
-    heads: list[Row]
-    passages: list[Row]
-
-
 @threads_kept()
 def compare(request: CompareRequest, asked: ToCompare, host: Host) -> Comparison:
     """Compare two models, and write the file of the request.
@@ -83,22 +72,13 @@ def compare(request: CompareRequest, asked: ToCompare, host: Host) -> Comparison
     found = (_on_tokens if asked.one_tokenizer else _on_stretches)((first, second), corpus, request, host)
     weights = weight_changes(first.model, second.model)
     _say_what_is_left_out((first, second), asked, weights, host)
-    each = zip(asked.paths, (first, second), found.tokens, found.runs, shares or [{}, {}], strict=True)
+    each = zip(asked.paths, (first, second), found.pop("runs"), shares or [{}, {}], strict=True)
     runs: list[Row] = [
-        {"run": str(path), "checkpoint": str(loaded.path), "step": loaded.step, "tokens": tokens, **figures, **share}
-        for path, loaded, tokens, figures, share in each
+        {"run": str(path), "checkpoint": str(loaded.path), "step": loaded.step, **figures, **share}
+        for path, loaded, figures, share in each
     ]
-    result = Comparison(
-        runs=runs,
-        text=about,
-        difference=found.difference,
-        divergence=found.divergence,
-        heads=found.heads,
-        weights=weights,
-        passages=found.passages,
-        out=request.out and str(request.out),
-    )
-    return written(result, host)
+    out = request.out and str(request.out)
+    return written(Comparison(runs=runs, text=about, weights=weights, out=out, **found), host)
 
 
 def _say_what_is_left_out(both: Both, asked: ToCompare, weights: list[Row], host: Host) -> None:
@@ -118,8 +98,8 @@ def _say_what_is_left_out(both: Both, asked: ToCompare, weights: list[Row], host
         )
 
 
-def _on_tokens(both: Both, corpus: Corpus, request: CompareRequest, host: Host) -> _Measured:
-    """Both models on the same windows of the same ids."""
+def _on_tokens(both: Both, corpus: Corpus, request: CompareRequest, host: Host) -> dict[str, Any]:
+    """The fields of a comparison on the same windows of the same ids."""
     tokenizer = both[0].tokenizer
     with host.counting("tokenizing", corpus.num_bytes, "B") as count:
         ids = encode(corpus, tokenizer, count, host.notice)
@@ -145,27 +125,25 @@ def _on_tokens(both: Both, corpus: Corpus, request: CompareRequest, host: Host) 
     num_bytes = sum(float(lengths[window[1:]].sum()) for window in texts)
     runs = [
         {
+            "tokens": num_tokens,
             "loss": float(nats.sum() / sizes.sum()),
             "loss_error": standard_error(nats, sizes),
             "bits_per_byte": float(nats.sum() / math.log(2) / max(1.0, num_bytes)),
         }
         for nats in sums.T
     ]
-    return _Measured(
-        runs=runs,
-        difference={
-            "value": runs[1]["loss"] - runs[0]["loss"],
-            "error": standard_error(sums[:, 1] - sums[:, 0], sizes),
-            "unit": "nats/token",
-        },
-        tokens=[num_tokens] * 2,
-        divergence={"mean": float(apart.sum() / sizes.sum()), "error": standard_error(apart, sizes)},
-        heads=head_changes(seen),
-        passages=[
+    error = standard_error(sums[:, 1] - sums[:, 0], sizes)
+    chosen = most_apart([each.divergence for each in seen], request.passages)
+    return {
+        "runs": runs,
+        "difference": {"value": runs[1]["loss"] - runs[0]["loss"], "error": error, "unit": "nats/token"},
+        "divergence": {"mean": float(apart.sum() / sizes.sum()), "error": standard_error(apart, sizes)},
+        "heads": head_changes(seen),
+        "passages": [
             _passage(both[0], texts[window], seen[window], windows[window][0], start, end)
-            for window, start, end in most_apart([each.divergence for each in seen], request.passages)
+            for window, start, end in chosen
         ],
-    )
+    }
 
 
 def _require_room(both: Both, num_tokens: int) -> None:
@@ -196,12 +174,11 @@ def _passage(loaded: Loaded, window: np.ndarray, seen: Window, offset: int, star
     return {"position": offset + start + 1, "before": before, "text": text, **figures, "tokens": tokens}
 
 
-def _on_stretches(both: Both, corpus: Corpus, request: CompareRequest, host: Host) -> _Measured:
-    """Models with different tokenizers on the beginning of the text, compared in stretches of as many bytes."""
+def _on_stretches(both: Both, corpus: Corpus, request: CompareRequest, host: Host) -> dict[str, Any]:
+    """The same of models with different tokenizers, in stretches of as many bytes of the beginning of the text."""
     corpus = beginning(corpus, request.max_tokens or HEADS_TOKENS)
     size = BYTES_PER_TOKEN * max(window_length(loaded.config.model) for loaded in both)
     paired, scores = list[Stretches](), list[Row]()
-    tokens = list[int]()
     for path, loaded in zip(request.runs, both, strict=True):
         try:
             ids = encode(corpus, loaded.tokenizer)
@@ -217,9 +194,8 @@ def _on_stretches(both: Both, corpus: Corpus, request: CompareRequest, host: Hos
         with host.counting("comparing", len(ids) - 1, "tokens") as count:
             parts = surprisals(loaded.model, ids, stride=length, count=count)
             found = score(in_stretches(parts, ids, (windows, paired[-1])), ids, lengths, shown(loaded.path))
-        tokens.append(found.num_tokens)
-        error = windows.standard_error()
-        scores.append({"loss": found.loss, "loss_error": error, "bits_per_byte": found.bits_per_byte})
+        own: Row = {"tokens": found.num_tokens, "loss": found.loss, "loss_error": windows.standard_error()}
+        scores.append(own | {"bits_per_byte": found.bits_per_byte})
     error = paired[1].error_of_difference(paired[0])
     value = scores[1]["bits_per_byte"] - scores[0]["bits_per_byte"]
     difference = {"value": value, "error": error and error / math.log(2), "unit": "bits/byte"}
@@ -236,4 +212,4 @@ def _on_stretches(both: Both, corpus: Corpus, request: CompareRequest, host: Hos
         }
         for place in np.argsort(-apart, kind="stable")[: request.passages]
     ]
-    return _Measured(scores, difference, tokens, None, [], passages)
+    return {"runs": scores, "difference": difference, "divergence": None, "heads": [], "passages": passages}

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from gpt_cli.amounts import duration
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import Loaded, load_for
 from gpt_cli.errors import DataError, UsageError, counted, shown
 from gpt_cli.inspecting.heads.ablation import ablate, num_models, seconds_to_ablate
-from gpt_cli.inspecting.heads.added import circuits, promoted
+from gpt_cli.inspecting.heads.attribution import head_writes
+from gpt_cli.inspecting.heads.circuits import KINDS, Direction, baseline, composition, directions
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.heads.passages import Passages
 from gpt_cli.inspecting.heads.report import HeadReport, change_rows, head_rows, sort_rows
@@ -24,7 +27,9 @@ from gpt_cli.inspecting.request import ToInspect
 from gpt_cli.machine.devices import choose_device, choose_dtype, threads_kept, use_threads
 from gpt_cli.machine.memory import available_memory, require_room
 from gpt_cli.model.gpt import require_finite
+from gpt_cli.text.tokenizer import Tokenizer
 
+TOP = 5  # tokens that a head raises or lowers most, and those of a direction
 _LONG = 60  # seconds of an ablation, of which a user hears before
 
 
@@ -67,11 +72,11 @@ def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> HeadReport:
         rows, found = _joined(rows, more), found | without
     if query is not None:
         found["query"] = {"position": query, "token": tokenizer.token_text(int(text.ids[query : query + 1][0]))}
-        rows = _joined(rows, promoted(loaded, text.ids[:].tolist(), query, **chosen))
+        rows = _joined(rows, _promoted(loaded, text.ids[:].tolist(), query, **chosen))
     if passages is not None:
         rows = _joined(rows, passages.rows(text.ids, tokenizer))
     if request.circuits:
-        found["circuits"], more = circuits(loaded, host, **chosen)
+        found["circuits"], more = _circuits(loaded, host, **chosen)
         rows = _joined(rows, more)
     result = HeadReport(
         checkpoint=str(loaded.path),
@@ -108,6 +113,62 @@ def _without(
         return changes, {"loss": without.loss}
     of_layers = [{"layer": layer, **change} for layer, change in zip(layers, changes, strict=True)]
     return [{}] * len(layers) * len(chosen["heads"]), {"loss": without.loss, "layers": of_layers}
+
+
+def _promoted(loaded: Loaded, ids: Sequence[int], query: int, layers: Sequence[int], heads: Sequence[int]) -> list[Row]:
+    """The tokens that each head raises and lowers most at a position."""
+    found = head_writes(loaded.model, ids, queries=[query], top=TOP, layers=layers, heads=heads)
+
+    def tokens(ids: np.ndarray, logits: np.ndarray) -> list[Row]:
+        pairs = zip(ids.tolist(), logits.tolist(), strict=True)
+        return [{"token": loaded.tokenizer.token_text(id_), "id": id_, "logit": logit} for id_, logit in pairs]
+
+    return [
+        {
+            "raises": tokens(found.raised[at][0], found.raised_by[at][0]),
+            "lowers": tokens(found.lowered[at][0], found.lowered_by[at][0]),
+        }
+        for at in np.ndindex(found.raised.shape[:2])
+    ]
+
+
+def _circuits(
+    loaded: Loaded, host: Host, layers: Sequence[int], heads: Sequence[int]
+) -> tuple[dict[str, Any], list[Row]]:
+    """The composition of each pair of heads, and for each head the directions of `ov` and `qk`."""
+    model, tokenizer, pairs = loaded.model, loaded.tokenizer, list[Row]()
+    where = shown(loaded.path)
+    expected, num_pairs = baseline(model.config.d_model), len(layers) * (len(layers) - 1) // 2
+    with host.counting("composing heads", num_pairs, "pairs of layers") as count:
+        for below, layer, scores in composition(model, layers, heads, count, where):
+            for (kind, reader, writer), score in np.ndenumerate(scores.numpy()):
+                place = {"from_layer": below, "from_head": heads[writer], "to_layer": layer, "to_head": heads[reader]}
+                pairs.append({"kind": KINDS[kind], **place, "score": float(score), "excess": float(score) - expected})
+    rows = list[Row]()
+    with host.counting("reading directions", len(layers) * len(heads), "heads") as count:
+        for layer in layers:
+            for ov, qk in directions(model, layer, heads, where):
+                rows.append(
+                    {
+                        "ov": [_named(each, "reads", "writes", tokenizer) for each in ov],
+                        "qk": [_named(each, "queries", "keys", tokenizer) for each in qk],
+                    }
+                )
+                count(1)
+    pairs.sort(key=lambda row: -row["score"])  # of equal ones the first stays first
+    return {"baseline": expected, "composition": pairs}, rows
+
+
+def _named(direction: Direction, first: str, second: str, tokenizer: Tokenizer) -> Row:
+    def strongest(numbers: Tensor) -> list[str]:
+        order = numbers.argsort(descending=True, stable=True)[:TOP]
+        return [tokenizer.token_text(token) for token in order.tolist()]
+
+    return {
+        "singular_value": direction.singular_value,
+        first: strongest(direction.first),
+        second: strongest(direction.second),
+    }
 
 
 def _joined(rows: Sequence[Row], more: Sequence[Row]) -> list[Row]:

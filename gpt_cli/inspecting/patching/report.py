@@ -1,4 +1,4 @@
-"""What patches recover of one model, or by step, as tables, JSON, CSV and a picture. Needs no torch."""
+"""What patches recover of one model, or by step, as tables, JSON, CSV, a picture and a page. Needs no torch."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gpt_cli.checkpoints.run_files import run_name
-from gpt_cli.drawing.labels import quoted
+from gpt_cli.drawing.labels import label_of, quoted
 from gpt_cli.errors import counted
 from gpt_cli.inspecting.heads.columns import Row, name_of
-from gpt_cli.inspecting.patching.page import patch_page
 from gpt_cli.inspecting.patching.request import PARTS
 from gpt_cli.inspecting.reports import MAX_ROWS, Report, evenly, spaced, steps_shown
+from gpt_cli.pages.building import build_page, packed
+from gpt_cli.pages.kinds import PATCH
 from gpt_cli.results import WIDTH
 from gpt_cli.tables import Rows
 
@@ -21,6 +24,7 @@ MOST_TOKENS = 24  # of a map; the last ones of longer prompts
 LABEL = 10  # characters of a token
 STRONGEST = 3  # places of a part in the terminal
 _CELL = 7
+_NUMBERS = ("recovered", "recovered_error", "estimate")  # on a page, NaN where a row has none
 LEAST = 0.005  # of a share in the terminal, which shows two decimals
 
 
@@ -237,3 +241,48 @@ def rows_by_step(rows: Sequence[Row], part: str) -> list[Row]:
 def parts_by_step(rows: Sequence[Row]) -> list[str]:
     """The parts that have such rows."""
     return [part for part in PARTS if rows_by_step(rows, part)]
+
+
+def patch_page(report: dict[str, Any]) -> bytes:
+    """The report that `gpt patch --json` prints, of one pair or the means of several, as HTML in UTF-8.
+
+    With `steps` it is a film of them.
+    """
+    steps = report.get("steps") or [report]
+    content = {
+        "checkpoint": report["checkpoint"],
+        "steps": [at["step"] for at in steps],
+        "texts": {kind: _shown(report.get(kind)) for kind in ("clean", "corrupt")},
+        "pairs": report.get("pairs"),
+        "metric": report["metric"],
+        "answer": _shown(report.get("answer")),
+        "against": _shown(report.get("against")),
+        "metrics": [{kind: at[f"{kind}_metric"] for kind in ("clean", "corrupt")} for at in steps],
+        "tokens": [{kind: _shown(row[kind]) for kind in ("clean", "corrupt")} for row in report.get("tokens") or []],
+        "patch": patch_content([at["rows"] for at in steps]),
+    }
+    return build_page(PATCH, content)
+
+
+def patch_content(frames: Sequence[Sequence[Row]]) -> dict[str, object]:
+    """The rows of frames, whose places [n, 4] (part, layer, head, position; -1 is none, or all) are the same.
+
+    Their numbers are [frames, n, 3].
+    """
+    places = [
+        [PARTS.index(row["part"]), *(_or(row[name], -1) for name in ("layer", "head", "position"))] for row in frames[0]
+    ]
+    numbers = [[[_or(row.get(name), np.nan) for name in _NUMBERS] for row in rows] for rows in frames]
+    return {
+        "parts": PARTS,
+        "places": packed(np.array(places, "<i4").tobytes()),
+        "numbers": packed(np.array(numbers, "<f4").tobytes()),
+    }
+
+
+def _or(number: float | None, other: float) -> float:
+    return other if number is None else number
+
+
+def _shown(text: str | None) -> str | None:
+    return None if text is None else label_of(text, limit=None)
