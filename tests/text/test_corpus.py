@@ -143,7 +143,7 @@ def test_missing_empty_and_special_sources_are_errors(here: Path) -> None:
         "bad.gz": "gzip data is damaged",
         "python-doc": "there is no such file",
         "n*.txt": "no file matches this pattern",
-        "x" * 300: "the name is too long",
+        "x" * 300: "this is a text, and gpt reads files",
     }.items():
         with pytest.raises(DataError, match=message):
             read_corpus(source)
