@@ -13,13 +13,14 @@ from gpt_cli.callbacks import Host, drawn, ignored
 from gpt_cli.config.keywords import described, in_keywords, keywords_named, name_keywords, spelled_as_flag
 from gpt_cli.config.request import LoadedRun, Request, flags_of, read_request
 from gpt_cli.errors import UsageError
-from gpt_cli.exchange.request import ExportRequest, ImportRequest
+from gpt_cli.exchange.request import ExportRequest, ImportRequest, read_foreign
 from gpt_cli.explaining.request import ExplainRequest
 from gpt_cli.inspecting.comparing.request import CompareRequest, ToCompare
 from gpt_cli.inspecting.heads.request import HeadsRequest
 from gpt_cli.inspecting.lens.request import LensRequest
 from gpt_cli.inspecting.patching.request import PatchRequest
 from gpt_cli.inspecting.request import AttentionRequest, TokensRequest
+from gpt_cli.loggers.following import Followers
 from gpt_cli.machine.sharing import sharing
 from gpt_cli.measuring.request import BenchRequest, InfoRequest
 from gpt_cli.reporting.request import RemoveRequest, ReportRequest, RunsRequest
@@ -99,7 +100,7 @@ def function(request: Callable[P, Request]) -> Callable[[Callable[[Any, Any, Hos
                     asked = read_request(request, values, spelled_as_flag)
                     hears = (getattr(asked, "notice", None) or ignored, getattr(asked, "warn", None) or _warned)
                     notice, warn = (lambda line, hear=hear: hear(in_keywords(line, request)) for hear in hears)
-                    host = Host(notice=notice, warn=warn, loaded=loaded)
+                    host = Host(notice, warn, loaded=loaded, read_foreign=read_foreign, loggers=Followers)
                     result: Any = answer(asked, drawn(host) if asked.progress else host)
                 if isinstance(result, Result) and (failure := result.failure()):
                     name_keywords(failure, request, named)

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TextIO
 
 # receives a line for the user
@@ -45,6 +46,10 @@ def ignored(_: str) -> None:
     """A Notify that nobody hears."""
 
 
+def _nothing_foreign(path: Path) -> Any:
+    raise AssertionError(f"the caller reads no model of another program: {path}")
+
+
 @dataclass(frozen=True)
 class Host:
     """Who calls long work: where its notices, warnings and amounts go, and what surrounds parts of it.
@@ -63,6 +68,9 @@ class Host:
     loaded: Any = None
     stop: Stop = lambda: None
     save_asked: Callable[[], bool] = lambda: False
+    # what a training begins with or beside it, and does not contain: models of other programs, and loggers
+    read_foreign: Callable[[Path], Any] = _nothing_foreign
+    loggers: Callable[..., AbstractContextManager[Any]] | None = None
 
     @contextlib.contextmanager
     def working(self, what: str) -> Iterator[None]:

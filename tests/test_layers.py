@@ -41,6 +41,7 @@ ORDER = [
     "config",
     "machine",
     "streams",
+    "extras",
     "files",
     "safetensors_header",
     "safetensors_numbers",
@@ -81,8 +82,6 @@ IMPORTS_INSIDE = {
     "inspecting/heads/history.py": "matplotlib takes a second, and few histories are pictures",
     "inspecting/heads/report.py": "few reports are pages",
     "sampling/prompts.py": "only a prompt from a file or a pipe needs numpy, and requests load none",
-    "training/initial.py": "a request is checked before weights are read, which takes torch",
-    "training/reports.py": "matplotlib takes a second, for which no training should wait",
     "training/state.py": "torch's sharding takes seconds, and few trainings need it",
     "measuring/stats.py": "only an estimate needs torch, after the text has been read",
     "text/catalogue.py": "one corpus is a module of Python, the others need the network",
@@ -90,6 +89,7 @@ IMPORTS_INSIDE = {
     "text/kept.py": "only kept tokenizers need the library tokenizers",
     "text/tokenizer.py": "only byte pairs need tiktoken",
     "text/vocabulary.py": "one kind of tokenizer each needs rustbpe or tiktoken",
+    "training/initial.py": "a request is checked before weights are read, which takes torch",
     "exchange/gguf/writing.py": "an extra",
 }
 

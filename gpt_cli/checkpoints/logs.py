@@ -21,6 +21,7 @@ _HEADING = re.compile(r"^=== step ([1-9][0-9]{0,17}) ===$", re.MULTILINE)
 _TO_ESCAPE = re.compile(r"^(?=\\*=== step \d+ ===$)", re.MULTILINE)
 _ESCAPED = re.compile(r"^\\(?=\\*=== step \d+ ===$)", re.MULTILINE)
 _MOST = ("a log of a run", LOG_BYTES)
+MOST_LOSSES = 20.0  # of which a smoothed one is the mean
 _TAIL = 2**14  # bytes; a line of metrics has a few hundred
 
 
@@ -104,3 +105,17 @@ def without_later(content: str, step: int) -> str:
     last = max((heading.end() for heading in _HEADING.finditer(content) if int(heading[1]) <= step), default=0)
     later = _HEADING.search(content, last)
     return content if later is None else content[: later.start()]
+
+
+def smoothed(mean: float | None, loss: float, step: int) -> float:
+    """The mean of the losses of all steps, most of it of the last quarter of them, or of the last twenty.
+
+    After the loss x of step n it is m + (x - m) / min(1 + (n - 1) / 4, 20), where m is the mean before it: an
+    exponential mean that begins with the first loss. Without a mean before, it is the loss.
+    """
+    return loss if mean is None else mean + (loss - mean) * weight_of(step)
+
+
+def weight_of(step: int) -> float:
+    """How much the loss of a step counts in the smoothed one."""
+    return 1 / min(1 + (step - 1) / 4, MOST_LOSSES)

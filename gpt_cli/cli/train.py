@@ -12,6 +12,7 @@ from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.terminal import Console
 from gpt_cli.errors import UsageError
+from gpt_cli.exchange.request import read_foreign
 from gpt_cli.machine.sharing import sharing
 from gpt_cli.machine.signals import dropped
 from gpt_cli.ranks.launch import launch, require_fitting
@@ -35,7 +36,7 @@ def _drive(request: TrainRequest, console: Console, *, json: bool, words: Sequen
             asked = request.model_copy(update={"resume": True, "overwrite": False})
         # the first process speaks for all
         speaks = place.rank == 0 if place is not None else processes in (None, 1)
-        host = console.host()
+        host = replace(console.host(), read_foreign=read_foreign)
         found = asked.find(host if speaks else replace(host, notice=ignored))
         _require_processes(found, place, processes)
         return found

@@ -17,6 +17,7 @@ from gpt_cli.cli.terminal import Console, Mute, hurried_stdout
 from gpt_cli.cli.train_lines import announce, conclude, conclude_before, show_progress
 from gpt_cli.errors import DivergedError, EnvironmentFailure, GptError, counted, exit_code_of
 from gpt_cli.files import write_durably
+from gpt_cli.loggers.following import Followers
 from gpt_cli.machine.devices import accelerator, num_accelerators
 from gpt_cli.machine.sharing import Sharing, sharing
 from gpt_cli.ranks.board import LeftToAnother
@@ -25,7 +26,7 @@ from gpt_cli.ranks.meeting import Meeting
 from gpt_cli.ranks.place import Place
 from gpt_cli.ranks.ranks import ALONE, Ranks
 from gpt_cli.training.loop import start
-from gpt_cli.training.reports import Finished, Prepared, draw_losses_of
+from gpt_cli.training.reports import Finished, Prepared
 from gpt_cli.training.request import Plan
 
 
@@ -112,7 +113,7 @@ def train_and_show(
                 require_held()
                 return signals.stop()
 
-            host = replace(console.host(), stop=stop, save_asked=signals.save_asked)
+            host = replace(console.host(), stop=stop, save_asked=signals.save_asked, loggers=Followers)
             reports = start(plan, shared, host, ranks)
             prepared = next(reports)
             if isinstance(prepared, Finished):
@@ -141,6 +142,8 @@ def train_and_show(
 def leave_picture(directory: Path, warn: Callable[[str], object]) -> None:
     """Draw the losses of a run that has ended, well or not; `warn` receives a line where that fails."""
     try:
+        from gpt_cli.reporting.curves_picture import draw_losses_of
+
         if picture := draw_losses_of(directory):
             write_durably(RunFiles(directory).loss_picture, [picture])
     except Exception as error:  # all is saved, and no picture is worth an exit code

@@ -279,3 +279,10 @@ def _is_ours(directory: Path, form: str) -> bool:
     except GptError:
         return False
     return "gpt_cli" in config and "transformers_version" not in config and b"\n- gpt-cli\n" in card
+
+
+def read_foreign(directory: Path) -> Foreign:
+    """Read a model directory of transformers, as `exchange.foreign.read_foreign`; torch is imported only here."""
+    from gpt_cli.exchange import foreign
+
+    return foreign.read_foreign(directory)

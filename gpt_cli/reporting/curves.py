@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gpt_cli.checkpoints.logs import MOST_LOSSES, weight_of
+
 TITLES = {
     "loss": "loss (nats/token)",
     "smoothed_loss": "loss (nats/token)",
@@ -21,17 +23,7 @@ TITLES = {
 _STEEP = 20.0  # how many times its lowest value a curve may have before a straight scale hides the rest
 _FROM_ZERO = ("learning_rate", "tokens_per_second")
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
-_LOSSES = 20.0  # of which a smoothed one is the mean, at most
-_FROM = 77  # the step from which a loss weighs 1 / _LOSSES
-
-
-def smoothed(mean: float | None, loss: float, step: int) -> float:
-    """The mean of the losses of all steps, most of it of the last quarter of them, or of the last twenty.
-
-    After the loss x of step n it is m + (x - m) / min(1 + (n - 1) / 4, 20), where m is the mean before it: an
-    exponential mean that begins with the first loss. Without a mean before, it is the loss.
-    """
-    return loss if mean is None else mean + (loss - mean) * _weight(step)
+_FROM = 77  # the step from which a loss weighs 1 / MOST_LOSSES
 
 
 def filled(steps: np.ndarray, losses: np.ndarray, known: np.ndarray) -> np.ndarray:
@@ -48,14 +40,10 @@ def filled(steps: np.ndarray, losses: np.ndarray, known: np.ndarray) -> np.ndarr
     return found
 
 
-def _weight(step: int) -> float:
-    return 1 / min(1 + (step - 1) / 4, _LOSSES)
-
-
 def _share_left(before: int, step: int) -> float:
     """How much of the mean after the step `before` is left in the one after `step`."""
-    first = math.prod(1 - _weight(n) for n in range(before + 1, min(step + 1, _FROM)))
-    return first * (1 - 1 / _LOSSES) ** max(0, step + 1 - max(before + 1, _FROM))
+    first = math.prod(1 - weight_of(n) for n in range(before + 1, min(step + 1, _FROM)))
+    return first * (1 - 1 / MOST_LOSSES) ** max(0, step + 1 - max(before + 1, _FROM))
 
 
 def thinned(y: np.ndarray, most: int) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from gpt_cli.config.reading import written
@@ -13,7 +14,7 @@ from gpt_cli.errors import visible
 from gpt_cli.language import say
 from gpt_cli.reporting.curves import TITLES, is_steep, scale_of, short, thinned, unit_of
 from gpt_cli.reporting.figures import MOST_DRAWN, Group, by_token, groups_of, mean_curve, of_tokens, swept
-from gpt_cli.reporting.record import RunRecord
+from gpt_cli.reporting.record import RunRecord, read_record
 
 _SMALL = ("bits_per_byte", "learning_rate", "gradient_norm", "tokens_per_second")
 _MOST_POINTS = 2000  # of a line, more than a picture is wide
@@ -57,6 +58,15 @@ def draw_report(
             _draw(figure.add_subplot(place), groups, axis, quantity)
         _name_groups(figure, groups, fonts, missing, notice)
         return as_file(figure, kind)
+
+
+def draw_losses_of(directory: Path, kind: str = "png") -> bytes | None:
+    """The picture of the losses of a run that has ended.
+
+    Of a run that has logged nothing there is none, nor of one that another process trains again already.
+    """
+    record = read_record(directory)
+    return draw_losses(record, kind) if record.state != "training" and len(record.metrics["step"]) else None
 
 
 def draw_losses(record: RunRecord, kind: str = "png", notice: Callable[[str], object] = lambda _: None) -> bytes:

@@ -19,9 +19,9 @@ from gpt_cli.config.reading import written
 from gpt_cli.config.request import NONE, Digits, Flag, MaybePath, PathText, Request
 from gpt_cli.config.sweeps import Sweep, flat, read_sweep
 from gpt_cli.errors import CheckpointError, UsageError, advised, shown, visible
+from gpt_cli.extras import require_installed
 from gpt_cli.files import require_no_file
 from gpt_cli.limits import SWEEP_RECORD_BYTES
-from gpt_cli.loggers.installed import require_installed
 from gpt_cli.opening import read_bytes
 from gpt_cli.ranks.place import place_of
 

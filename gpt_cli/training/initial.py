@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpt_cli.callbacks import Notify
+from gpt_cli.callbacks import Host, Notify
 from gpt_cli.checkpoints.find import find_header
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.own_text import no_text, own_config, trusted_config
@@ -80,19 +80,18 @@ class Initial:
         )  # from which `exchange` has taken what a stranger may not ask for
 
 
-def read_initial(path: Path, notice: Notify) -> Initial:
+def read_initial(path: Path, host: Host) -> Initial:
     """The model that a path names: the best of a run, a checkpoint, or a directory of transformers.
 
-    `notice` receives what such a directory has that is left out. Raises CheckpointError where there is none that fits.
+    `host.notice` receives what such a directory has that is left out. Raises CheckpointError where there is none that
+    fits.
     """
     if not (path / "config.json").is_file() or RunFiles(path).exists():
         header = find_header(path)
         return Initial(str(path), header.config, header=header)
-    from gpt_cli.exchange.foreign import read_foreign
-
-    foreign = read_foreign(path)
+    foreign = host.read_foreign(path)
     for line in foreign.notices:
-        notice(line)
+        host.notice(line)
     return Initial(str(path), foreign.config, given=Given(foreign.tokenizer, foreign.weights.__getitem__))
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from gpt_cli.callbacks import NOBODY, Host, both, drawn
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.errors import EnvironmentFailure
-from gpt_cli.loggers.following import Followers
 from gpt_cli.machine.devices import threads_kept
 from gpt_cli.machine.memory import reuse_memory
 from gpt_cli.machine.sharing import Sharing, sharing
@@ -77,12 +76,14 @@ def start(plan: Plan, shared: Sharing, host: Host, ranks: Ranks = ALONE) -> Gene
         run.save()  # so that a run that is stopped before its first checkpoint does not continue from random weights
     if loggers:
         host.notice(f"logging to {', '.join(loggers)} in {run.directory.logs}")
-    with Followers(loggers, run.directory, notice=host.notice, warn=host.warn) as followers:
+    follow = host.loggers if loggers else None
+    with follow(loggers, run.directory, notice=host.notice, warn=host.warn) if follow else nullcontext() as followers:
         for report in train(run, host):
             remark(host.notice)
-            followers.remark()
-            if isinstance(report, Finished):
-                followers.close()
+            if followers is not None:
+                followers.remark()
+                if isinstance(report, Finished):
+                    followers.close()
             yield report
 
 

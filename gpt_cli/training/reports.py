@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +142,8 @@ class Finished(Figures):
 
     def as_picture(self, kind: str = "png") -> bytes | None:
         """The losses of the run."""
-        return draw_losses_of(Path(self.summary["run"]), kind)
+        pictures = import_module("gpt_cli.reporting.curves_picture")  # what is built around the core, and matplotlib
+        return pictures.draw_losses_of(Path(self.summary["run"]), kind)
 
     @property
     def losses(self) -> str:
@@ -191,18 +193,6 @@ class Training(Generator[Report, None, None]):
             sentence = "this training was closed, or an error ended it, so it has no result"
             raise UsageError("finish", sentence, hint="resume=True continues it from its last checkpoint")
         return self._last
-
-
-def draw_losses_of(directory: Path, kind: str = "png") -> bytes | None:
-    """The picture of the losses of a run that has ended.
-
-    Of a run that has logged nothing there is none, nor of one that another process trains again already.
-    """
-    from gpt_cli.reporting.curves_picture import draw_losses
-    from gpt_cli.reporting.record import read_record
-
-    record = read_record(directory)
-    return draw_losses(record, kind) if record.state != "training" and len(record.metrics["step"]) else None
 
 
 @contextlib.contextmanager

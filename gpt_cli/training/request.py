@@ -39,8 +39,8 @@ from gpt_cli.config.request import (
 )
 from gpt_cli.config.yaml_subset import Document, parse, read_text
 from gpt_cli.errors import GptError, UsageError, counted, shown
+from gpt_cli.extras import require_installed
 from gpt_cli.files import require_no_file
-from gpt_cli.loggers.installed import require_installed
 from gpt_cli.ranks.place import place_of
 from gpt_cli.training.initial import Initial, asks_for, filled, read_initial, require_fit, require_no_download
 
@@ -234,7 +234,7 @@ class TrainRequest(Request):
         if not (self.resume and RunFiles(directory).steps()):
             here = Path(self.init_from)
             foreign = (here / "config.json").is_file()  # which `gpt import` gives a run of the same name
-            initial = read_initial(here if foreign else named_run(self.init_from), host.notice)
+            initial = read_initial(here if foreign else named_run(self.init_from), host)
         if initial is None:
             source = read_own_config(directory / "config.yaml")
         else:

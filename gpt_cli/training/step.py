@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gpt_cli.checkpoints.logs import smoothed
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.machine.devices import autocast
 from gpt_cli.model.dropout import DropMasks, drop_keys, key_halves
 from gpt_cli.ranks.sums import tree_sum
-from gpt_cli.reporting.curves import smoothed
 from gpt_cli.training.evaluation import cross_entropy
 from gpt_cli.training.schedule import rate_share
 from gpt_cli.training.state import Outcome, TrainingState

@@ -14,10 +14,10 @@ from support.light import WithoutTorch
 
 import gpt_cli
 from gpt_cli.checkpoints.lock import sole_trainer
+from gpt_cli.checkpoints.logs import smoothed
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.cli.train_process import leave_picture
 from gpt_cli.reporting import curves_picture as picture
-from gpt_cli.reporting.curves import smoothed
 from gpt_cli.reporting.report import Report
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from gpt_cli.reporting.curves import Scale, axis_end, filled, scale_of, short, smoothed
+from gpt_cli.checkpoints.logs import smoothed
+from gpt_cli.reporting.curves import Scale, axis_end, filled, scale_of, short
 
 
 def of_all(losses: list[float]) -> list[float]:

@@ -11,7 +11,7 @@ from support.light import WithoutTorch
 
 from gpt_cli import train
 from gpt_cli.errors import EnvironmentFailure
-from gpt_cli.loggers.installed import require_installed
+from gpt_cli.extras import require_installed
 
 
 @pytest.fixture
