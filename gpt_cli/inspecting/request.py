@@ -56,6 +56,10 @@ Selection = Annotated[
 ]
 Layers = Annotated[Selection, Field(description="Layers, such as 0,3-5. Default: all.")]
 Heads = Annotated[Selection, Field(description="Heads, such as 0-3. Default: all.")]
+MaxTokens = Annotated[
+    Annotated[int, Field(ge=2), Whole] | None,
+    Field(description="Read about N tokens of a text, in windows that are evenly spaced. Default: 16,384."),
+]
 Truncate = Annotated[Switch, Field(description="Keep the last tokens of a prompt that is too long.")]
 
 
@@ -206,10 +210,7 @@ class ReadingRequest(Request):
         default=EMPTY,
         description="The text that the model reads. Repeatable. Default: the validation text of the run.",
     )
-    max_tokens: Annotated[int, Field(ge=2), Whole] | None = Field(
-        default=None,
-        description="Read about N tokens of a text, in windows that are evenly spaced. Default: 16,384.",
-    )
+    max_tokens: MaxTokens = None
     run: WhichRun = NONE
     checkpoint: WhichCheckpoint = NONE
     layers: Layers = NONE

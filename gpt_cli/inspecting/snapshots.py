@@ -6,7 +6,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,14 +36,30 @@ Losses = Mapping[str, Sequence[tuple[int, float]]]  # (step, loss), (step, valid
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """The attention to a text, the prompt, after a step; `scores` has induction on repeated random tokens."""
+class _About:
+    """What a file says beside its arrays."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     step: int
     loss: float  # of the step's batch, in nats per token
     prompt: str
     token_ids: tuple[int, ...]
     tokens: tuple[str, ...]
+
+    def digest(self, arrays: Mapping[str, np.ndarray]) -> str:
+        """The SHA-256 of all that a file contains, in hexadecimal."""
+        found = hashlib.sha256(_canonical(asdict(self)).encode())
+        for name in sorted(arrays):
+            found.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
+            found.update(arrays[name].tobytes())
+        return found.hexdigest()
+
+
+@dataclass(frozen=True)
+class Snapshot(_About):
+    """The attention to a text, the prompt, after a step; `scores` has induction on repeated random tokens."""
+
     weights: np.ndarray  # [L, H, T, T] float32; a file keeps them as float16
     scores: HeadScores
     lens: Sequence[Row] = ()  # what each layer would predict at each position, where a checkpoint was read
@@ -61,27 +77,6 @@ class Steps:
     computed: bool = False  # from checkpoints; the loss of a step is then that of the prompt
 
 
-@dataclass(frozen=True)
-class _About:
-    """What a file says beside its arrays."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid")
-
-    step: int
-    loss: float
-    prompt: str
-    token_ids: tuple[int, ...]
-    tokens: tuple[str, ...]
-
-    def digest(self, arrays: Mapping[str, np.ndarray]) -> str:
-        """The SHA-256 of all that a file contains, in hexadecimal."""
-        found = hashlib.sha256(_canonical(asdict(self)).encode())
-        for name in sorted(arrays):
-            found.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
-            found.update(arrays[name].tobytes())
-        return found.hexdigest()
-
-
 def snapshot_bytes(snapshot: Snapshot) -> bytes:
     """A snapshot as the content of a file, always the same for the same one.
 
@@ -92,7 +87,7 @@ def snapshot_bytes(snapshot: Snapshot) -> bytes:
     columns = {name: snapshot.scores.columns[name] for name in COLUMNS}
     # safetensors writes others in a wrong order
     arrays = {name: np.ascontiguousarray(array) for name, array in {"weights": triangles, **columns}.items()}
-    about = _About(snapshot.step, snapshot.loss, snapshot.prompt, snapshot.token_ids, snapshot.tokens)
+    about = _About(**{part.name: getattr(snapshot, part.name) for part in fields(_About)})
     # one entry each, because safetensors writes several in any order
     content = {"about": asdict(about), "digest": about.digest(arrays)}
     return safetensors.numpy.save(arrays, {_FORMAT: _canonical(content)})
@@ -118,7 +113,7 @@ def read_snapshot(path: Path) -> Snapshot:
     weights = np.zeros((*triangles.shape[:2], T, T), np.float32)
     weights[..., *np.tril_indices(T)] = triangles
     scores = HeadScores(tuple(range(len(weights))), tuple(range(weights.shape[1])), arrays)
-    return Snapshot(about.step, about.loss, about.prompt, about.token_ids, about.tokens, weights, scores)
+    return Snapshot(**vars(about), weights=weights, scores=scores)
 
 
 def _fit(about: _About, arrays: Mapping[str, np.ndarray]) -> bool:

@@ -17,7 +17,7 @@ from gpt_cli.config import DataConfig
 from gpt_cli.config.fields import Whole
 from gpt_cli.config.request import EMPTY, NONE, Device, Flag, MaybePath, NamedPaths, Request, Threads
 from gpt_cli.errors import GptError, UsageError, together
-from gpt_cli.inspecting.request import require_report
+from gpt_cli.inspecting.request import MaxTokens, require_report
 
 OF_BLOCKS = ("attention", "feed-forward", "norms")  # parts of the weights, by layer
 
@@ -53,10 +53,7 @@ class CompareRequest(Request):
         default=EMPTY,
         description="The text that both models read. Repeatable. Default: the validation text of the first run.",
     )
-    max_tokens: Annotated[int, Field(ge=2), Whole] | None = Field(
-        default=None,
-        description="Read about N tokens of a text, in windows that are evenly spaced. Default: 16,384.",
-    )
+    max_tokens: MaxTokens = None
     passages: Annotated[int, Field(ge=0, le=1000), Whole] = Field(
         default=5, description="How many passages to show where the predictions part most. Default: 5."
     )

@@ -114,28 +114,28 @@ def estimated(
     """
     with torch.enable_grad():
         corrupt = record(model, task.corrupt)
-        kinds = {"residual": corrupt.left, "attention": corrupt.attended, "feed_forward": corrupt.fed}
-        kinds |= {"head": corrupt.heads}
+        kinds = _by_part(corrupt)
         wanted = [tensor for kind in kinds.values() for tensor in kind]
         gradients = iter(torch.autograd.grad(metric(model, corrupt.left[-1][-1:], task).sum(), wanted))
-    sources = {"residual": clean.left, "attention": clean.attended, "feed_forward": clean.fed, "head": clean.heads}
     products = {
-        kind: [
-            ((sources[kind][layer] - own.detach()) * next(gradients)).double().sum(-1)
-            for layer, own in enumerate(tensors)
+        part: [
+            ((new - own.detach()) * next(gradients)).double().sum(-1)
+            for new, own in zip(news, kinds[part], strict=True)
         ]
-        for kind, tensors in kinds.items()
+        for part, news in _by_part(clean).items()
     }
-    by_position = torch.stack(
-        [
-            torch.stack(
-                [products[part][layer] if head is None else products[part][layer][head] for part, head in chosen]
-            )
-            for layer in layers
-        ]
-    )
+
+    def product(layer: int, part: str, head: int | None) -> Tensor:
+        return products[part][layer] if head is None else products[part][layer][head]
+
+    by_position = torch.stack([torch.stack([product(layer, *unit) for unit in chosen]) for layer in layers])
     at = [by_position.sum(-1) if place is None else by_position[:, :, place] for place in places]
     return torch.stack(at, dim=-1)
+
+
+def _by_part(found: Recorded) -> dict[str, list[Tensor]]:
+    """What each part of a block made, by layer."""
+    return {"residual": found.left, "attention": found.attended, "feed_forward": found.fed, "head": found.heads}
 
 
 @torch.no_grad()
