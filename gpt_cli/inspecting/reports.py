@@ -7,6 +7,7 @@ import io
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -23,10 +24,11 @@ from gpt_cli.tables import Rows, table
 MAX_ROWS = 20  # of a table by step
 
 
+@dataclass(frozen=True, kw_only=True)
 class Report(Result, ABC):
     """A result that may be in a file, whose ending says what it contains."""
 
-    out: str | None
+    out: str | None = None
     drawn_by: ClassVar[str] = ""  # a function, imported only when it draws, because matplotlib takes a second
 
     @abstractmethod
@@ -67,15 +69,15 @@ class Report(Result, ABC):
 Made = TypeVar("Made", bound=Report)
 
 
-def written(report: Made, host: Host, *numbers: tuple[int, str]) -> Made:
-    """The report, once it is in its file, if it has one; a notice names the file and how many things it has."""
-    if report.out is not None:
-        path = Path(report.out)
-        with host.working(f"writing {visible(path)}"):
-            write_durably(path, [report.as_file(path.suffix.lower(), host.notice)])
-        said = ", ".join(counted(number, noun) for number, noun in numbers)
-        host.notice(f"wrote {visible(path)}" + (f": {said}" if said else ""))
-    return report
+def written(report: Made, host: Host, out: Path | None, *numbers: tuple[int, str]) -> Made:
+    """The report, once it is in the file of the request; a notice names the file and how many things it has."""
+    if out is None:
+        return report
+    with host.working(f"writing {visible(out)}"):
+        write_durably(out, [report.as_file(out.suffix.lower(), host.notice)])
+    said = ", ".join(counted(number, noun) for number, noun in numbers)
+    host.notice(f"wrote {visible(out)}" + (f": {said}" if said else ""))
+    return replace(report, out=str(out))
 
 
 def evenly(steps: Sequence[Any], most: int) -> list[Any]:

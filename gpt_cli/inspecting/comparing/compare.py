@@ -77,8 +77,7 @@ def compare(request: CompareRequest, asked: ToCompare, host: Host) -> Comparison
         {"run": str(path), "checkpoint": str(loaded.path), "step": loaded.step, **figures, **share}
         for path, loaded, figures, share in each
     ]
-    out = request.out and str(request.out)
-    return written(Comparison(runs=runs, text=about, weights=weights, out=out, **found), host)
+    return written(Comparison(runs=runs, text=about, weights=weights, **found), host, request.out)
 
 
 def _say_what_is_left_out(both: Both, asked: ToCompare, weights: list[Row], host: Host) -> None:

@@ -34,7 +34,6 @@ class Comparison(Report):
     weights: list[Row]  # layer, part, change, parameters
     # position (a token, else a byte), text, first, second; of the same tokens also before, divergence and tokens
     passages: list[Row]
-    out: str | None = None
     drawn_by = "comparing.picture.draw_comparison"
 
     def as_dict(self) -> dict[str, Any]:

@@ -86,10 +86,9 @@ def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> HeadReport:
         training_share=text.training_share,
         heads=sort_rows(rows, request.sort),
         of_prompt=asked.prompt is not None,
-        out=request.out and str(request.out),
         **found,
     )
-    return written(result, host, (len(rows), "head"))
+    return written(result, host, request.out, (len(rows), "head"))
 
 
 def _without(

@@ -40,7 +40,6 @@ class HeadHistory(Report):
     steps: list[dict[str, Any]]
     losses: Losses  # (step, loss) and (step, validation_loss) of the metrics
     sort: str | None = None
-    out: str | None = None
     computed: bool = False
 
     @property
@@ -89,11 +88,11 @@ def head_history(request: HeadsRequest, watched: Watched, host: Host) -> HeadHis
         layers = parse_selection(request.layers, num_layers, "--layers")
         heads = parse_selection(request.heads, num_heads, "--heads")
         history = history_of(found.run, found.read(1), found.losses, layers, heads, request.sort)
-    history = replace(history, out=request.out and str(request.out), computed=found.computed)
+    history = replace(history, computed=found.computed)
     if others := found.number - len(history.steps):
         host.notice(f"left out: {counted(others, 'snapshot')} of another text, which the run watched before")
     numbers = ((len(history.steps), history.noun), (len(layers), "layer"), (len(heads), "head"))
-    return written(history, host, *numbers)
+    return written(history, host, request.out, *numbers)
 
 
 def history_of(

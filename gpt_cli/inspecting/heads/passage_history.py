@@ -36,7 +36,6 @@ class PassageHistory(Report):
     heads: list[Row]  # layer, head, mean_size, passages
     # step; of each head the mean size, its passages, and as `values` the sizes at the peaks of the last passages
     steps: list[dict[str, Any]]
-    out: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """What `gpt heads --passages N --over-training --json` prints."""
@@ -117,9 +116,8 @@ def passage_history(request: HeadsRequest, asked: ToInspect, host: Host) -> Pass
                 values = [of_head for of_layer in own.values for of_head in of_layer]
             of_heads = [row | {"values": sizes} for row, sizes in zip(rows, values, strict=True)]
             steps.append({"step": at.step, "heads": of_heads})
-    out = request.out and str(request.out)
-    result = PassageHistory(str(run.path), text.about, text.num_tokens, found, [*steps[1:], steps[0]], out)
-    return written(result, host, (len(steps), "checkpoint"), (len(found), "head"))
+    result = PassageHistory(str(run.path), text.about, text.num_tokens, found, [*steps[1:], steps[0]])
+    return written(result, host, request.out, (len(steps), "checkpoint"), (len(found), "head"))
 
 
 def ratio(row: Row) -> float | None:

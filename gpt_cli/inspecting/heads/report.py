@@ -58,7 +58,6 @@ class HeadReport(Report):
     circuits: Row | None = None  # the baseline, and the composition of each pair of heads, the highest score first
     of_prompt: bool = False
     training_share: float | None = None  # of --data, about how much of it the model has learned from
-    out: str | None = None
     drawn_by = "heads.picture.draw_report"
 
     def as_dict(self) -> dict[str, Any]:

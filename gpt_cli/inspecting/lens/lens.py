@@ -62,7 +62,7 @@ def lens(request: LensRequest, asked: ToInspect, host: Host) -> LensReport | Len
         text = read_prompt(asked, loaded, truncate=request.truncate)
     else:
         text = read_text(request, asked, loaded, host, rest=rest)
-    about: dict[str, Any] = {"text": text.about, "tokens": text.num_tokens, "out": request.out and str(request.out)}
+    about: dict[str, Any] = {"text": text.about, "tokens": text.num_tokens}
     if request.over_training:
         run, steps = RunFiles(asked.header.path.parent.parent), list[Row]()
         paths = step_files(run)
@@ -71,7 +71,7 @@ def lens(request: LensRequest, asked: ToInspect, host: Host) -> LensReport | Len
                 means = mean_rows(asked.layers, read_layers(each, text, asked.layers, device, count))
                 steps.append({"step": each.step, "layers": means})
         history = LensHistory(run=str(run.path), steps=steps, of_prompt=of_prompt, **about)
-        return written(history, host, (len(steps), "checkpoint"), (len(asked.layers), "layer"))
+        return written(history, host, request.out, (len(steps), "checkpoint"), (len(asked.layers), "layer"))
     ways = [None, tuned.maps] if tuned else [None]
     with host.counting("reading layers", text.num_tokens * len(ways), "tokens") as count:
         seen, *mapped = (read_layers(loaded, text, asked.layers, device, count, maps) for maps in ways)
@@ -86,7 +86,7 @@ def lens(request: LensRequest, asked: ToInspect, host: Host) -> LensReport | Len
         tuned=tuned and tuned.as_dict(),
         **about,
     )
-    return written(report, host, (len(asked.layers), "layer"))
+    return written(report, host, request.out, (len(asked.layers), "layer"))
 
 
 def read_layers(

@@ -38,7 +38,6 @@ class LensReport(Report):
     positions: list[Row] | None = None  # position, token, next, layers
     tuned: Row | None = None  # of maps: the text and the steps of their training, and the file that keeps them
     training_share: float | None = None  # of --data, about how much of it the model has learned from
-    out: str | None = None
     drawn_by = "lens.picture.draw_lens"
 
     def as_dict(self) -> dict[str, Any]:
@@ -112,7 +111,6 @@ class LensHistory(Report):
     tokens: int
     steps: list[Row]  # step, layers: a row for each as in a LensReport
     of_prompt: bool = False
-    out: str | None = None
     drawn_by = "lens.picture.draw_lens_history"
 
     def as_dict(self) -> dict[str, Any]:

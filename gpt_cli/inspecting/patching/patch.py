@@ -69,16 +69,18 @@ def patch(request: PatchRequest, asked: ToPatch, host: Host) -> PatchReport | Pa
     total = max(1, len(paths)) * len(tasks) * len(places) if request.exact and not asked.edge else None
     with host.counting("patching", total, "positions") as count:
         steps = [(each.step, measure(each, tasks, asked, chosen, places, request, count)) for each in models]
-    about: Row = {**describe(loaded, request, asked, tasks), "out": request.out and str(request.out)}
+    about = describe(loaded, request, asked, tasks)
     if paths:
         rows_of = partial(part_rows, asked.layers, chosen, places)
         rows = [{"step": step, **found.metrics, "rows": rows_of(found)} for step, found in steps]
-        return written(PatchHistory(run=str(asked.run.path), steps=rows, **about), host, (len(rows), "checkpoint"))
+        history = PatchHistory(run=str(asked.run.path), steps=rows, **about)
+        return written(history, host, request.out, (len(rows), "checkpoint"))
     found = steps[0][1]
     _require_gap(found, asked, host)
     rows = _edge_rows(asked.edge, places, found) if asked.edge else part_rows(asked.layers, chosen, places, found)
     about |= {"checkpoint": str(loaded.path), "step": loaded.step, "path": request.path, **found.metrics}
-    return written(PatchReport(rows=rows, correlation=_correlation(rows), **about), host, (len(rows), "row"))
+    report = PatchReport(rows=rows, correlation=_correlation(rows), **about)
+    return written(report, host, request.out, (len(rows), "row"))
 
 
 def tell_metric(loaded: Loaded, asked: ToPatch, tasks: Sequence[Task], host: Host) -> None:

@@ -67,7 +67,6 @@ class PatchReport(Patched):
     rows: list[Row]  # part, layer, head, position, recovered, recovered_error; perhaps estimate; of an edge input
     correlation: float | None = None  # of estimates and exact shares
     path: str | None = None
-    out: str | None = None
     drawn_by = "patching.picture.draw_patches"
 
     def as_dict(self) -> dict[str, Any]:
@@ -169,7 +168,6 @@ class PatchHistory(Patched):
 
     run: str
     steps: list[dict[str, Any]]  # step, clean_metric, corrupt_metric, rows
-    out: str | None = None
     drawn_by = "patching.picture.draw_history"
 
     def as_dict(self) -> dict[str, Any]:
