@@ -16,7 +16,7 @@ from gpt_cli.errors import CheckpointError, DataError, counted, shown, visible
 from gpt_cli.inspecting.request import ReadingRequest, ToInspect
 from gpt_cli.limits import HEADS_TOKENS, HEADS_WINDOW
 from gpt_cli.sampling.prompts import encode_prompt
-from gpt_cli.sampling.texts import given_text, is_own_text, own_text, training_share
+from gpt_cli.sampling.texts import given_text, is_own_text, own_text, remark_on_shares, training_share
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import encode
 from gpt_cli.text.token_store import Ids, validation_windows
@@ -58,6 +58,7 @@ def read_text(request: ReadingRequest, asked: ToInspect, loaded: Loaded, host: H
         corpus: Corpus = (given := given_text(request.data, asked.text, host))
         about: str | list[str] = [*request.data]
         share = training_share(name, given, loaded, host)
+        remark_on_shares([(name, share)], host)
     else:
         own = own_text(name, asked.text, host)
         is_own_text(name, own, loaded, host)

@@ -44,6 +44,7 @@ from gpt_cli.sampling.texts import (
     is_own_text,
     joined,
     own_text,
+    remark_on_shares,
     training_share,
 )
 from gpt_cli.sampling.windows import window_length
@@ -185,6 +186,7 @@ def evaluate(request: EvaluateRequest, asked: ToEvaluate, host: Host) -> Evaluat
             per_token = Surprisals(tokenizer, ids[:].tolist(), np.concatenate([*parts]).tolist())
         results.append(found)
         _compare(results, texts, paired, asked)
+    remark_on_shares(((one["run"], one.get("training_share", 0.0)) for one in results), host)
     if len(set(texts)) > 1:
         host.warn("these runs are measured on different texts; --data SOURCE measures all on one")
     return Evaluation(list(request.data) or None, head_names(asked.without), results, per_token)

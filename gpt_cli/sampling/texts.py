@@ -6,7 +6,7 @@ import contextlib
 import fnmatch
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -96,7 +96,7 @@ def _gives_same_ids(training: Corpus, validation: Corpus, loaded: Loaded, host: 
 
 
 def training_share(name: str, given: SourceCorpus, loaded: Loaded, host: Host) -> float:
-    """About which share of --data the model has learned from; the user hears of one.
+    """About which share of --data the model has learned from; `remark_on_shares` says it.
 
     It counts files that the run was trained on and that are older than the checkpoint, and a short text that gives the
     same ids under any name.
@@ -107,10 +107,19 @@ def training_share(name: str, given: SourceCorpus, loaded: Loaded, host: Host) -
         if not share and not given.is_large and data.separator is None and data.validation_source is None:
             parts = split_of(given, data)
             share = (1 - data.validation_fraction) * _gives_same_ids(*parts, loaded, replace(host, notice=ignored))
-    if share >= 0.005:
-        part = "all" if share > 0.995 else f"about {share:.0%}"
-        host.notice(f"{visible(name)} learned from {part} of this text; without --data its validation text is measured")
     return share
+
+
+def remark_on_shares(shares: Iterable[tuple[str, float]], host: Host) -> None:
+    """Say which models have learned from --data; `shares` has the name of each and its `training_share`."""
+    names = dict[str, list[str]]()
+    for name, share in shares:
+        if share >= 0.005:
+            of_part = names.setdefault("all" if share > 0.995 else f"about {share:.0%}", [])
+            of_part += [] if visible(name) in of_part else [visible(name)]
+    for part, learned in names.items():
+        sentence = f"{joined(learned)} learned from {part} of this text, so the loss is too low"
+        host.notice(f"{sentence}; without --data, validation text is measured")
 
 
 def _share_of_files(name: str, given: SourceCorpus, loaded: Loaded) -> float:

@@ -13,6 +13,7 @@ from pathlib import Path
 from gpt_cli.amounts import duration
 from gpt_cli.callbacks import Host, Notify, ignored
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
+from gpt_cli.checkpoints.list import find_runs
 from gpt_cli.checkpoints.own_text import located, valid_config
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
@@ -99,7 +100,8 @@ def prepare(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared
     tokenizer = None if given is None or own_tokenizer else given.tokenizer
     with ranks.leaders_first():
         corpus = corpus or _read(plan, reading, continued, host)
-        _remark_on(corpus, config, host.notice, continued=continued is not None)
+        if not (plan.of_sweep and len(find_runs(plan.directory.parent)) > 1):  # the first run of a sweep has said it
+            _remark_on(corpus, config, host.notice, continued=continued is not None)
         text = _encode(corpus, reading, continued, tokenizer, directory, host)
     if isinstance(text.ids, Examples):  # what the settings meant for this text is stored with the run
         config = config.changed(data={"loss": config.data.loss or "answers", "template": text.ids.template.name})

@@ -47,10 +47,14 @@ def _folder(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return here / "work"
 
 
-def test_a_sweep_trains_each_point_and_sorts_them(folder: Path, run: RunCommand) -> None:
+def test_a_sweep_trains_each_point_and_sorts_them(
+    folder: Path, run: RunCommand, capfd: pytest.CaptureFixture[str]
+) -> None:
     """The third point diverges, which does not end the sweep; the same command again trains nothing."""
+    Path("corpus.txt").write_text("A title\n\n" + Path("corpus.txt").read_text())
     outcome = run("sweep", "s.yaml", "--json")
     assert outcome.code == 0, outcome.err
+    assert capfd.readouterr().err.count("corpus.txt counts as one document") == 1
     rows = json.loads(outcome.out.splitlines()[-1])["runs"]
     assert [row["state"] for row in rows] == ["finished", "finished", "diverged"]
     losses = [row["validation_loss"] for row in rows[:2]]

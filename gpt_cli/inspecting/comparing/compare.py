@@ -38,7 +38,15 @@ from gpt_cli.sampling.scoring import (
     standard_error,
     surprisals,
 )
-from gpt_cli.sampling.texts import BYTES_PER_TOKEN, beginning, given_text, is_own_text, own_text, training_share
+from gpt_cli.sampling.texts import (
+    BYTES_PER_TOKEN,
+    beginning,
+    given_text,
+    is_own_text,
+    own_text,
+    remark_on_shares,
+    training_share,
+)
 from gpt_cli.sampling.windows import window_length
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import encode
@@ -60,8 +68,10 @@ def compare(request: CompareRequest, asked: ToCompare, host: Host) -> Comparison
     if request.data:
         corpus: Corpus = (given := given_text(request.data, asked.text, host))
         about: str | list[str] = [*request.data]
-        both = zip(asked.paths, (first, second), strict=True)
-        shares = [{"training_share": training_share(str(path), given, loaded, host)} for path, loaded in both]
+        both = [(str(path), loaded) for path, loaded in zip(asked.paths, (first, second), strict=True)]
+        found_shares = [(name, training_share(name, given, loaded, host)) for name, loaded in both]
+        remark_on_shares(found_shares, host)
+        shares = [{"training_share": share} for _, share in found_shares]
     else:
         own = own_text(str(asked.paths[0]), asked.text, host)
         is_own_text(str(asked.paths[0]), own, first, host)
