@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import errno
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from gpt_cli.language import labelled, language, say
 
@@ -166,6 +167,16 @@ def together(errors: Sequence[GptError]) -> GptError:
     first, *others = errors
     first.others = others
     return first
+
+
+@contextlib.contextmanager
+def collecting(wrong: list[GptError]) -> Iterator[None]:
+    """Add what is wrong to a list, and go on."""
+    try:
+        yield
+    except GptError as error:
+        wrong += (error, *error.others)
+        error.others = []
 
 
 def counted(number: int, noun: str) -> str:

@@ -18,7 +18,7 @@ from gpt_cli.config.fields import written
 from gpt_cli.config.schema import Config
 from gpt_cli.config.suggestions import nearest
 from gpt_cli.config.yaml_subset import Document, KeyPath, parse, read_text
-from gpt_cli.errors import GptError, UsageError, full_width, half_width, shown, together, visible
+from gpt_cli.errors import GptError, UsageError, collecting, full_width, half_width, shown, together, visible
 from gpt_cli.opening import require_reachable
 from gpt_cli.ownership import is_config
 
@@ -109,7 +109,7 @@ def build_config(
     both = all(place in document.lines and content["train"][place[1]] is not None for place in _LENGTHS)
     for setting in settings:
         key, equals, value = setting.partition("=")
-        try:
+        with collecting(wrong):
             # a full-width mark in the value may be meant
             if wrong_mark := full_width(setting if not equals else key):
                 right = half_width(setting)
@@ -119,8 +119,6 @@ def build_config(
                 sentence = f"{shown(setting)} is not written section.key=value"
                 raise UsageError("--set", sentence, hint=_meant(setting), about=visible(setting))
             _write(content, tuple(key.split(".")), _read_value(value), "--set", sources)
-        except GptError as error:
-            wrong.append(error)
     for key, (flag, value) in (flags or {}).items():
         if value is not None:
             if sources.get(tuple(key.split("."))) == "--set":

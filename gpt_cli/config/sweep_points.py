@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 import random
@@ -12,7 +11,7 @@ from typing import Any
 
 from gpt_cli.config.describing import known_keys
 from gpt_cli.config.yaml_subset import Document
-from gpt_cli.errors import GptError, UsageError, counted, shown, together
+from gpt_cli.errors import GptError, UsageError, collecting, counted, shown, together
 from gpt_cli.limits import SWEEP_POINTS
 
 SECTIONS = ("settings", "grid", "random")
@@ -27,16 +26,6 @@ Settings = Mapping[str, Any]  # section.key -> a value as a config file has it
 def line(document: Document, where: str, *place: str) -> str:
     line = document.lines.get(place)
     return where if line is None else f"{where}:{line}"
-
-
-@contextlib.contextmanager
-def collecting(wrong: list[GptError]) -> Iterator[None]:
-    """Add what is wrong to a list, and go on."""
-    try:
-        yield
-    except GptError as error:
-        wrong += (error, *error.others)
-        error.others = []
 
 
 def points_of(sound: Mapping[str, Mapping[str, Any]], document: Document, where: str) -> Iterator[Settings]:

@@ -20,14 +20,13 @@ from gpt_cli.config.sweep_points import (
     SECTIONS,
     SEED,
     Settings,
-    collecting,
     line,
     points_of,
     repeats_of,
     types_of,
 )
 from gpt_cli.config.yaml_subset import Document, KeyPath, parse, read_text
-from gpt_cli.errors import GptError, UsageError, counted, shown, together
+from gpt_cli.errors import GptError, UsageError, collecting, counted, shown, together
 from gpt_cli.limits import CONFIG_PROBLEMS, SWEEP_POINTS
 
 KEYS = ("base", "settings", "grid", "random", "num_runs", "seed", "repeats")

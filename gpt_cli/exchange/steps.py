@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gpt_cli.callbacks import Host
-from gpt_cli.errors import GptError, UsageError, shown, together, visible
+from gpt_cli.errors import GptError, UsageError, collecting, shown, together, visible
 from gpt_cli.exchange.backwards import Weights
 from gpt_cli.exchange.foreign import Foreign, read_foreign
 from gpt_cli.limits import STEPS
@@ -58,14 +58,12 @@ def read_steps(steps: Mapping[int, Path], context_length: int | None, host: Host
     with host.counting("comparing", len(steps), "models") as count:
         count(0)
         for step, path in reversed([*steps.items()]):
-            try:
+            with collecting(wrong):
                 found = read_foreign(path, context_length)
                 if last is None:
                     last = path, found
                 weights[step] = found.weights
                 wrong += _differences(path, found, *last)
-            except GptError as error:
-                wrong += [error, *error.others]
             count(1)
     if wrong:
         raise together(wrong)

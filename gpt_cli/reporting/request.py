@@ -23,6 +23,7 @@ from gpt_cli.errors import (
     EnvironmentFailure,
     GptError,
     UsageError,
+    collecting,
     counted,
     reason,
     shown,
@@ -79,11 +80,9 @@ class RemoveRequest(Request):
         found: dict[Path, RunFiles] = {}
         wrong: list[GptError] = []
         for path in _paths(self.names):
-            try:
+            with collecting(wrong):
                 _require_removable(path)
                 found.setdefault(path.resolve(), RunFiles(path))
-            except GptError as error:
-                wrong.append(error)
         if wrong:
             raise together(wrong)
         return list(found.values())
@@ -161,13 +160,11 @@ def _chosen(names: Sequence[str]) -> list[Path]:
     found: dict[Path, Path] = {}
     wrong: list[GptError] = []
     for named in _paths(names):
-        try:
+        with collecting(wrong):
             for path in _runs_of(named):
                 if path.resolve() in found:
                     raise UsageError("RUN", f"{shown(path)} is named twice")
                 found[path.resolve()] = path
-        except GptError as error:
-            wrong.append(error)
     if wrong:
         raise together(wrong)
     return list(found.values())

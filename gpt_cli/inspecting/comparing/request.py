@@ -16,7 +16,7 @@ from gpt_cli.checkpoints.verified import ReadVerified, read_ahead
 from gpt_cli.config import DataConfig
 from gpt_cli.config.fields import Whole
 from gpt_cli.config.request import EMPTY, NONE, Device, Flag, MaybePath, NamedPaths, Request, Threads
-from gpt_cli.errors import GptError, UsageError, together
+from gpt_cli.errors import GptError, UsageError, collecting, together
 from gpt_cli.inspecting.request import MaxTokens, require_report
 
 OF_BLOCKS = ("attention", "feed-forward", "norms")  # parts of the weights, by layer
@@ -75,10 +75,8 @@ class CompareRequest(Request):
         headers, wrong = list[Header](), list[GptError]()
         paths = [named_run(path) for path in self.runs]
         for path in paths:
-            try:
+            with collecting(wrong):
                 headers.append(find_header(path, None, host))
-            except GptError as error:
-                wrong.append(error)
         if wrong:
             raise together(wrong)
         first, second = headers

@@ -30,7 +30,7 @@ from gpt_cli.config.request import (
     WhichCheckpoint,
     WhichRun,
 )
-from gpt_cli.errors import DataError, GptError, UsageError, advised, shown, visible
+from gpt_cli.errors import DataError, GptError, UsageError, advised, collecting, shown, visible
 from gpt_cli.inspecting.request import Heads, Layers, require_report
 from gpt_cli.inspecting.stages import parse_selection
 from gpt_cli.limits import PROMPT_BYTES
@@ -213,10 +213,8 @@ def _read_pairs(path: Path) -> list[Pair]:
         raise DataError(shown(path), "it is not UTF-8 text") from None
     pairs, wrong = list[Pair](), list[GptError]()
     for number, line in enumerate(lines, 1):
-        try:
+        with collecting(wrong):
             pairs += [_read_pair(line, f"{visible(path)}:{number}")] if line.strip() else []
-        except DataError as error:
-            wrong.append(error)
     if wrong:
         raise advised(wrong[:_MAX_WRONG], _PAIR)
     if not pairs:
