@@ -70,7 +70,19 @@ def takes(key: str, value: object) -> bool:
 def value_meant(value: object, fits: Callable[[str], bool]) -> str | None:
     """The value, or what it is called here, if either fits."""
     ours = _ours("values", str(value).lower().replace("_", "-"))
-    return next(filter(fits, [*([value] if isinstance(value, str) else []), *ours]), None)
+    return next(filter(fits, [*([value, _as_duration(value)] if isinstance(value, str) else []), *ours]), None)
+
+
+def _as_duration(value: str) -> str:
+    """A time in the words of English or Chinese as gpt reads it: 20s of "20 sec"; other texts stay as they are."""
+    for letter, unit in {
+        "d": "天|days?",
+        "h": "小时|hours?|hr",
+        "m": "分钟?|min(?:ute)?s?",
+        "s": "秒钟?|sec(?:ond)?s?",
+    }.items():
+        value = re.sub(rf"(?<=\d)\s*(?:{unit})\s*", letter, half_width(value))
+    return value
 
 
 def setting_meant(place: Sequence[str], value: object = None) -> str | None:

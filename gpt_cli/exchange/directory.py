@@ -117,9 +117,15 @@ def require_model(path: Path) -> None:
         if os.path.isfile(path):
             hint = f"gpt sample --run {shlex.quote(str(path))}" if is_checkpoint(path) else None
             raise CheckpointError(shown(path), "this is a file, but a model of transformers is a directory", hint=hint)
-        near = closest(path.name, map(os.path.basename, _models(path.parent)))
+        is_file = path.suffix == ".gguf"
+        names = (
+            [found.name for found in path.parent.glob("*.gguf")]
+            if is_file
+            else map(os.path.basename, _models(path.parent))
+        )
+        near = closest(path.name, names)
         hint = f"did you mean {shlex.quote(visible(path.with_name(near)))}?" if near else _download(path)
-        raise CheckpointError(shown(path), "there is no such directory", hint=hint)
+        raise CheckpointError(shown(path), f"there is no such {'file' if is_file else 'directory'}", hint=hint)
     if (path / "config.json").exists():
         return
     if RunFiles(path).exists():
@@ -142,6 +148,8 @@ def _models(folder: Path) -> list[str]:
 
 def _download(path: Path) -> str | None:
     """How to fetch the model that a name of the Hugging Face hub means; None for what is no such name."""
+    if path.suffix == ".gguf":
+        return f"to fetch it: hf download OWNER/NAME {path} --local-dir ." if path.parent == Path(".") else None
     owner = "openai-community" if re.fullmatch(r"gpt2(-medium|-large|-xl)?", str(path)) else "OWNER"
     name = f"{owner}/{path}" if path.parent == Path(".") else str(path)
     if not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name) or (path.parent != Path(".") and path.parent.exists()):

@@ -28,7 +28,9 @@ from gpt_cli.exchange.families import nearest
 from gpt_cli.exchange.families.family import Family
 from gpt_cli.exchange.recipes import Fit
 
-_HINT = "--format safetensors exports every model for use with gpt"
+_HINT = (
+    "--format safetensors --out model.safetensors exports it for use with gpt, --format html --out model.html as a page"
+)
 
 
 def fit(model: ModelConfig, vocab_size: int) -> Fit:
@@ -53,9 +55,11 @@ def _misfits(model: ModelConfig, family: Family) -> Iterator[GptError]:
     if model.norm_position != "pre":
         yield misfit("norm_position", "transformers has no such post-norm model; norm_position=pre can be exported")
     if model.ngram_embedding is not None:
-        yield misfit("ngram_embedding", "no class of transformers has embeddings of n-grams; null exports")
+        yield misfit(
+            "ngram_embedding", "no class of transformers has embeddings of n-grams; models trained with null export"
+        )
     if model.attention not in ("multi_head", "grouped_query", "latent"):
-        yield unknown_form("transformers", model.attention, _HINT)
+        yield unknown_form("transformers", model.attention, "--format safetensors exports every model for use with gpt")
         return
     if model.attention == "latent" and model.positions == "rope":
         others = "multi_head and grouped_query export"

@@ -16,7 +16,6 @@ from gpt_cli.config.request import (
     Flag,
     MaybeConfigFile,
     MaybePath,
-    NamedPath,
     Request,
     Settings,
     Several,
@@ -53,15 +52,13 @@ class FetchRequest(Request):
 class StatsRequest(Request):
     """Count the documents, characters, bytes and lines of a text; with --config, estimate its tokens."""
 
-    source: Annotated[NamedPath, Flag("SOURCE", offers="texts", position=True)] = Field(
-        kw_only=False, description="A file, directory, glob, - for stdin, or a name that `gpt data list` prints."
-    )
+    source: Sources = Field(kw_only=False)
     config: MaybeConfigFile = NONE
     settings: Settings = EMPTY
 
     def find(self, host: Host) -> Config:
         """The config that reads the text; raises UsageError for a wrong one."""
-        return _config_for([self.source], self.config, self.settings)
+        return _config_for(self.source, self.config, self.settings)
 
 
 class PrepareRequest(Request):

@@ -52,6 +52,8 @@ def test_data_stats_counts(here: Path, run: RunCommand) -> None:
     }
     assert "bad files" not in run("data", "stats", "a.txt").out
     assert "characters           6" in run("data", "stats", "a.txt").out
+    Path("b.txt").write_text("cd")
+    assert "characters           8" in run("data", "stats", "a.txt", "b.txt").out
 
 
 def test_data_stats_counts_the_text_of_questions_and_answers(here: Path, run: RunCommand) -> None:

@@ -309,7 +309,10 @@ def test_every_setting_that_no_class_has_is_named(here: Path, run: RunCommand, w
     assert [line.split(":")[:2] for line in done.stderr.splitlines()] == [
         ["error", " model.norm_position"],
         ["error", " model.ngram_embedding"],
-        ["hint", " --format safetensors exports every model for use with gpt"],
+        [
+            "hint",
+            " --format safetensors --out model.safetensors exports it for use with gpt, --format html --out model.html as a page",
+        ],
     ]
     assert run("export", "--out", "shared.safetensors", "--format", "safetensors").code == 0
     assert not os.path.exists("hf")

@@ -142,6 +142,9 @@ def test_all_unknown_flags_of_a_line_and_all_wrong_values_are_reported_at_once(r
     [
         ("prepare texts/novel.txt", "gpt data prepare"),
         ("chat", "gpt sample --chat"),
+        ("训练", "gpt train"),
+        ("续写", "gpt sample"),
+        ("评估", "gpt eval"),
         ("download", "gpt data fetch"),
         ("convert_hf", "gpt import"),
         ("attention", "gpt attn-dump"),

@@ -243,4 +243,6 @@ def test_every_setting_in_the_way_is_named(words: str, lines: list[str]) -> None
     for error, line in zip(errors, lines, strict=True):
         assert error.startswith(f"error: {line}")
         assert "export" in error  # with which value it would
-    assert hint == "hint: --format safetensors exports every model for use with gpt"
+    assert hint.startswith(
+        "hint: --format safetensors --out model.safetensors exports it for use with gpt, --format html"
+    )

@@ -142,6 +142,7 @@ def test_what_is_no_model_gets_the_command_that_helps(directory: Path, run: RunC
         ("two", again, "gpt import two/large"),
         ("two/smal", "there is no such directory", "did you mean two/small?"),
         ("steps/new", "there is no such directory", None),
+        ("tiny.gguf", "there is no such file", "to fetch it: hf download OWNER/NAME tiny.gguf --local-dir ."),
         (
             "mpt",
             "there is no such directory",
