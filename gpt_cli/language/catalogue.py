@@ -25,8 +25,8 @@ _LONGEST = 10_000  # characters; nothing that people should read is longer
 class Entry:
     """A text with values: `{name}` is any text, `{name!t}` one that is translated too, `{name!n}` a number or several.
 
-    `{name!l}` is a list of names, between which Chinese has its own comma, `{name!m}` a number of things that may be
-    in millions, `{s}` the ending of a plural or nothing. What is said has `{name}`.
+    `{name!l}` is a list of names, between which Chinese has its own comma, `{name!m}` a number of things that may
+    be in thousands or millions, `{s}` the ending of a plural or nothing. What is said has `{name}`.
     """
 
     between: tuple[str, ...]  # what precedes, separates and follows the values
@@ -70,15 +70,18 @@ def _fits(name: str, kind: str, value: str) -> bool:
     if name == "s":
         return value in ("", "s")
     if kind == "m":
-        return _NUMBER.fullmatch(value.removesuffix(" M")) is not None
+        return _NUMBER.fullmatch(re.sub(" [kMG]$", "", value)) is not None
     return kind != "n" or all(map(_NUMBER.fullmatch, value.split(", ")))
 
 
 def _in_ten_thousands(value: str) -> str:
-    """A number of things as Chinese counts them: 0.82 M is 82 万个."""
-    return (
-        f"{float(value.removesuffix(' M').replace(',', '')) * 100:,.0f} 万个" if value.endswith(" M") else f"{value} 个"
-    )
+    """A number of things as Chinese counts them: 0.82 M is 82 万个, 5.2 k is 5,200 个."""
+    number, _, unit = value.partition(" ")
+    if not unit:
+        return f"{value} 个"
+    amount = float(number.replace(",", "")) * {"k": 1e3, "M": 1e6, "G": 1e9}[unit]
+    factor, name = next((f, name) for f, name in ((1e8, "亿个"), (1e4, "万个"), (1, "个")) if amount >= f)
+    return f"{amount / factor:,.6g} {name}"
 
 
 class Catalogue:

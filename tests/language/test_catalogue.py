@@ -68,11 +68,16 @@ def test_values_of_strangers_are_kept_whatever_they_contain(path: str, other: st
     assert sorted(said.replace("、", "")) == sorted(f"[{other}]<{path}>".replace("、", ""))
 
 
-def test_millions_are_counted_in_ten_thousands() -> None:
+def test_thousands_and_millions_are_counted_in_ten_thousands() -> None:
     catalogue = Catalogue({"{size!m} parameters": "{size}参数"})
     assert catalogue.say("0.82 M parameters") == "82 万个参数"
     assert catalogue.say("42.07 M parameters") == "4,207 万个参数"
     assert catalogue.say("3,204 parameters") == "3,204 个参数"
+    assert [catalogue.say(f"{size} parameters") for size in ("5.2 k", "180 k", "1.3 G")] == [
+        "5,200 个参数",
+        "18 万个参数",
+        "13 亿个参数",
+    ]
     assert catalogue.say("many parameters") == "many parameters"
 
 

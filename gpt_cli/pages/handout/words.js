@@ -13,7 +13,7 @@ Object.assign(WORDS.en, {
 });
 Object.assign(WORDS.zh, {
   title: "看看模型里面",
-  origin: ({ run, step, best_loss, parameters }) => `${run}，第 ${step} 步${best_loss ? `，此前最低的验证损失 ${best_loss.toFixed(4)}` : ""} · ${parameters.toLocaleString("en")} 个参数`,
+  origin: ({ run, step, best_loss, parameters }) => `${run}，第 ${step} 步${best_loss ? `，最低验证损失 ${best_loss.toFixed(4)}` : ""} · ${parameters.toLocaleString("en")} 个参数`,
   prompt: (text) => `我们的文本：“${text}”`,
   names: { model: "模型", attention: "模型的注意力", film: "模型怎样学会看" },
   meanings: {

@@ -87,12 +87,12 @@ Object.assign(WORDS.en, {
 Object.assign(WORDS.zh, {
   title: "在本页中运行的模型",
   sizes: (layers, heads, context, own) => `${layers} 层 × ${heads} 头 · 最多读 ${context.toLocaleString("en")} 个 token${own > context ? `（模型本身最多读 ${own.toLocaleString("en")} 个）` : ""}`,
-  origin: ({ run, step, best_loss, parameters, kind }) => `${run}，第 ${step} 步${best_loss ? `，此前最低的验证损失 ${best_loss.toFixed(4)}` : ""} · ${parameters.toLocaleString("en")} 个参数（${kind}）`,
+  origin: ({ run, step, best_loss, parameters, kind }) => `${run}，第 ${step} 步${best_loss ? `，最低验证损失 ${best_loss.toFixed(4)}` : ""} · ${parameters.toLocaleString("en")} 个参数（${kind}）`,
   opening: ({ parameters }) => `正在打开模型：${parameters.toLocaleString("en")} 个参数……`,
   failed: (reason) => `模型停止运行：${reason}`,
   reasons: {
     halfCharacter: ([character, position]) => `位置 ${position} 的 ${character} 只有半个字符。`,
-    unknownCharacters: (known, characters, more, places) => `这个模型认识 ${known.toLocaleString("en")} 个字符，但不认识${characters.map(([character, position]) => `位置 ${position} 的 ${character}`).join("、")}${more ? `，以及另外 ${more} 种` : ""}${places > characters.length + more ? `，共 ${places.toLocaleString("en")} 处` : ""}。`,
+    unknownCharacters: (known, characters, more, places) => `这个模型只认识训练文本里的 ${known.toLocaleString("en")} 个字符，不认识${characters.map(([character, position]) => `位置 ${position} 的 ${character}`).join("、")}${more ? `，以及另外 ${more} 种` : ""}${places > characters.length + more ? `，共 ${places.toLocaleString("en")} 处` : ""}。`,
     lengths: (own, other) => `第一段文本有 ${own} 个 token，第二段有 ${other} 个。`,
     notFinite: () => "权重过大，算出的 logits 不是有限数。",
   },

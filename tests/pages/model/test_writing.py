@@ -260,7 +260,7 @@ def test_a_character_that_the_model_lacks_is_named_and_nothing_is_written(browse
     write(page, "The 龘")
     assert (
         page.inner_text("#refused")
-        == f"这个模型认识 {known} 个字符，但不认识位置 4 的 “龘” U+9F98。灰色部分仍是上一段文本的结果。"
+        == f"这个模型只认识训练文本里的 {known} 个字符，不认识位置 4 的 “龘” U+9F98。灰色部分仍是上一段文本的结果。"
     )
     page.click("#language")
     told = f"This model knows {known} characters, but not “龘” U+9F98 at position 4."
