@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import torch
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import Loaded, load
 from gpt_cli.checkpoints.run_files import named_run
+from gpt_cli.config import DataConfig
 from gpt_cli.errors import CheckpointError, DataError, counted, shown, visible
 from gpt_cli.inspecting.request import ReadingRequest, ToInspect
 from gpt_cli.limits import HEADS_TOKENS, HEADS_WINDOW
@@ -53,17 +54,8 @@ def read_text(request: ReadingRequest, asked: ToInspect, loaded: Loaded, host: H
     With `rest` they are of what DATA_TO_TRAIN leaves of --data.
     """
     assert asked.text
-    name, share = str(named_run(request.run) if request.run else loaded.path.parent.parent), None
-    if request.data:
-        corpus: Corpus = (given := given_text(request.data, asked.text, host))
-        about: str | list[str] = [*request.data]
-        share = training_share(name, given, loaded, host)
-        remark_on_shares([(name, share)], host)
-    else:
-        own = own_text(name, asked.text, host)
-        is_own_text(name, own, loaded, host)
-        corpus, about = own.validation, own.validated_on
-    remark_on_answers(loaded, host)
+    name = str(named_run(request.run) if request.run else loaded.path.parent.parent)
+    corpus, about, shares = open_text(request.data, asked.text, [(name, loaded)], host)
     with host.counting("tokenizing", corpus.num_bytes, "B") as count:
         ids = encode(corpus, loaded.tokenizer, count, host.notice)
     if rest:
@@ -72,16 +64,33 @@ def read_text(request: ReadingRequest, asked: ToInspect, loaded: Loaded, host: H
         place = "--data" if request.data else name
         raise DataError(place, f"the text has {counted(len(ids), 'token')}; use at least 3")
     windows = spaced_windows(len(ids), loaded.config.model.context_length, request.max_tokens, host)
-    return Text(about, ids, windows, windows, share)
+    return Text(about, ids, windows, windows, *shares)
 
 
-def remark_on_answers(loaded: Loaded, host: Host) -> None:
-    """Say of a model that was trained on answers alone that its loss here is another figure than that of `gpt eval`."""
-    if loaded.config.data.loss == "answers":
-        name = visible(loaded.path.parent.parent)
+def open_text(
+    data: Sequence[str], how: DataConfig, models: Sequence[tuple[str, Loaded]], host: Host
+) -> tuple[Corpus, str | list[str], list[float]]:
+    """The text that models of these names read, and its sources; of --data also the `training_share` of each model.
+
+    Without `data` it is the validation text of the first. A model that learned answers alone has another loss here than
+    in `gpt eval`, which the user hears.
+    """
+    shares = list[tuple[str, float]]()
+    if data:
+        corpus: Corpus = (given := given_text(data, how, host))
+        about: str | list[str] = [*data]
+        shares = [(name, training_share(name, given, loaded, host)) for name, loaded in models]
+        remark_on_shares(shares, host)
+    else:
+        name, first = models[0]
+        own = own_text(name, how, host)
+        is_own_text(name, own, first, host)
+        corpus, about = own.validation, own.validated_on
+    for name in (visible(each.path.parent.parent) for _, each in models if each.config.data.loss == "answers"):
         host.notice(
             f"{name} learned answers alone; gpt eval counts only those, and this counts all tokens that it reads"
         )
+    return corpus, about, [share for _, share in shares]
 
 
 def spaced_windows(num_ids: int, context_length: int, most: int | None, host: Host) -> list[tuple[int, int]]:

@@ -24,7 +24,7 @@ from gpt_cli.inspecting.comparing.report import Comparison
 from gpt_cli.inspecting.comparing.request import CompareRequest, ToCompare
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.heads.scores import BYTES_PER_WEIGHT
-from gpt_cli.inspecting.reading import remark_on_answers, spaced_windows
+from gpt_cli.inspecting.reading import open_text, spaced_windows
 from gpt_cli.inspecting.reports import written
 from gpt_cli.limits import HEADS_TOKENS
 from gpt_cli.machine.devices import choose_device, threads_kept, use_threads
@@ -38,15 +38,7 @@ from gpt_cli.sampling.scoring import (
     standard_error,
     surprisals,
 )
-from gpt_cli.sampling.texts import (
-    BYTES_PER_TOKEN,
-    beginning,
-    given_text,
-    is_own_text,
-    own_text,
-    remark_on_shares,
-    training_share,
-)
+from gpt_cli.sampling.texts import BYTES_PER_TOKEN, beginning
 from gpt_cli.sampling.windows import window_length
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import encode
@@ -64,29 +56,19 @@ def compare(request: CompareRequest, asked: ToCompare, host: Host) -> Comparison
     device = choose_device(request.device or "auto")
     pairs = zip(asked.paths, asked.headers, strict=True)
     first, second = (load(path, None, host.warn, asked.read, header) for path, header in pairs)
-    shares = list[Row]()
-    if request.data:
-        corpus: Corpus = (given := given_text(request.data, asked.text, host))
-        about: str | list[str] = [*request.data]
-        both = [(str(path), loaded) for path, loaded in zip(asked.paths, (first, second), strict=True)]
-        found_shares = [(name, training_share(name, given, loaded, host)) for name, loaded in both]
-        remark_on_shares(found_shares, host)
-        shares = [{"training_share": share} for _, share in found_shares]
-    else:
-        own = own_text(str(asked.paths[0]), asked.text, host)
-        is_own_text(str(asked.paths[0]), own, first, host)
-        corpus, about = own.validation, own.validated_on
+    models = [(str(path), loaded) for path, loaded in zip(asked.paths, (first, second), strict=True)]
+    corpus, about, shares = open_text(request.data, asked.text, models, host)
     for loaded in (first, second):
         loaded.model.to(device)
-        remark_on_answers(loaded, host)
     found = (_on_tokens if asked.one_tokenizer else _on_stretches)((first, second), corpus, request, host)
     weights = weight_changes(first.model, second.model)
     _say_what_is_left_out((first, second), asked, weights, host)
-    each = zip(asked.paths, (first, second), found.pop("runs"), shares or [{}, {}], strict=True)
     runs: list[Row] = [
-        {"run": str(path), "checkpoint": str(loaded.path), "step": loaded.step, **figures, **share}
-        for path, loaded, figures, share in each
+        {"run": name, "checkpoint": str(loaded.path), "step": loaded.step, **figures}
+        for (name, loaded), figures in zip(models, found.pop("runs"), strict=True)
     ]
+    for run, share in zip(runs, shares, strict=False):  # of --data alone there are any
+        run["training_share"] = share
     return written(Comparison(runs=runs, text=about, weights=weights, **found), host, request.out)
 
 
