@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpt_cli.callbacks import Notify
-from gpt_cli.drawing.canvas import Axes, Figure, as_file, cycler, font_manager, new_figure, rc_context
+from gpt_cli.drawing.canvas import Axes, Figure, MaxNLocator, as_file, cycler, font_manager, new_figure, rc_context
 from gpt_cli.drawing.fonts import find_fonts, fonts_for, remark_on_missing
 from gpt_cli.drawing.labels import COLOURS, Origin, label_of, width_of
 from gpt_cli.language import language, say
@@ -21,6 +21,12 @@ BARS, BANDS, CELLS = "bars: ± one standard error", "bands: ± one standard erro
 GREY = "#b8b8b8"
 _MOST_NUMBERS = 64  # cells of a map that have their numbers
 _FOOTER_LETTER = 0.05  # inches: about the width of one letter of the foot
+
+
+def label_steps(axes: Axes, spoken: str) -> None:
+    """Call the horizontal axis that of steps, and mark whole ones alone."""
+    axes.set_xlabel(say("step", spoken))
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
 
 
 class HeatMap(NamedTuple):

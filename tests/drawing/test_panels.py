@@ -11,7 +11,18 @@ from gpt_cli.drawing import fonts
 from gpt_cli.drawing.canvas import Figure, new_figure
 from gpt_cli.drawing.endings import PICTURES
 from gpt_cli.drawing.labels import Origin
-from gpt_cli.drawing.panels import BANDS, BARS, CELLS, GREY, HeatMap, draw_curve, draw_lines, draw_map, draw_panels
+from gpt_cli.drawing.panels import (
+    BANDS,
+    BARS,
+    CELLS,
+    GREY,
+    HeatMap,
+    draw_curve,
+    draw_lines,
+    draw_map,
+    draw_panels,
+    label_steps,
+)
 from gpt_cli.language import chinese
 
 ORIGIN = Origin("runs/a", 7, "a text")
@@ -77,3 +88,14 @@ def test_lines_with_a_style_are_named_and_the_others_are_grey() -> None:
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["two"]
     heights = axes.collections[-1].get_paths()[0].vertices[:, 1]
     assert (heights.min(), heights.max()) == (0.0, 2.5)
+
+
+def test_an_axis_of_steps_has_whole_steps_alone() -> None:
+    axes: Any = new_figure(6, 2, 50).subplots()
+    draw_curve(axes, [0, 25, 50, 75, 100], [1.0, 2.0, 3.0, 4.0, 5.0])
+    axes.set_xlim(25, 60)  # where matplotlib would mark 27.5
+    label_steps(axes, "en")
+    assert axes.get_xlabel() == "step"
+    assert all(float(tick).is_integer() for tick in axes.get_xticks())
+    axes.set_xlim(0, 3)
+    assert all(float(tick).is_integer() for tick in axes.get_xticks())

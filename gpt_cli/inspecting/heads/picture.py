@@ -11,7 +11,7 @@ import numpy as np
 from gpt_cli.callbacks import Notify, ignored
 from gpt_cli.drawing.canvas import Axes, Figure
 from gpt_cli.drawing.labels import COLOURS, Origin
-from gpt_cli.drawing.panels import CELLS, FOOT, HeatMap, draw_lines, draw_map, draw_panels
+from gpt_cli.drawing.panels import CELLS, FOOT, HeatMap, draw_lines, draw_map, draw_panels, label_steps
 from gpt_cli.inspecting.heads.columns import COLUMNS, LOSS_CHANGE, SHARES, Row, name_of
 from gpt_cli.inspecting.snapshots import Losses
 from gpt_cli.language import say
@@ -113,7 +113,7 @@ def draw_history(
             axes.set_ylim(-0.02, 1.02)  # so that a line at either end is whole
             axes.set_yticks([0, 0.5, 1])
             axes.set_ylabel("\n".join(textwrap.wrap(say(name.replace("_", " "), spoken), 10)))
-        panels[-1].set_xlabel(say("step", spoken))
+        label_steps(panels[-1], spoken)
         panels[0].set_xlim(0, steps[-1])
 
     origin = Origin(history["run"], steps[-1], history["prompt"])

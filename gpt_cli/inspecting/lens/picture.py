@@ -10,7 +10,7 @@ import numpy as np
 from gpt_cli.callbacks import Notify, ignored
 from gpt_cli.drawing.canvas import Axes, Figure, LogFormatter, colormaps
 from gpt_cli.drawing.labels import Origin, label_of
-from gpt_cli.drawing.panels import BANDS, BARS, HeatMap, draw_curve, draw_map, draw_panels
+from gpt_cli.drawing.panels import BANDS, BARS, HeatMap, draw_curve, draw_map, draw_panels, label_steps
 from gpt_cli.inspecting.lens.request import MEASURES
 from gpt_cli.language import say
 from gpt_cli.text.sources import names_of
@@ -98,7 +98,7 @@ def draw_lens_history(history: dict[str, Any], notice: Notify = ignored, *, kind
                 style: dict[str, Any] = {"color": colour, "marker": "o", "markersize": 2, "label": f"L{row['layer']}"}
                 draw_curve(axes, steps, numbers, errors, band=True, **style)
             axes.set_title(say(name + _UNITS.get(name, ""), spoken), fontsize=7)
-            axes.set_xlabel(say("step", spoken))
+            label_steps(axes, spoken)
             if name == "rank" and any(row["rank"] is not None for at in history["steps"] for row in at["layers"]):
                 _scale_ranks(axes)
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right", frameon=False, fontsize=6)

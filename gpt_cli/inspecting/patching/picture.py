@@ -10,7 +10,17 @@ import numpy as np
 from gpt_cli.callbacks import Notify, ignored
 from gpt_cli.drawing.canvas import Axes, Figure
 from gpt_cli.drawing.labels import COLOURS, Origin, label_of
-from gpt_cli.drawing.panels import BANDS, CELLS, FOOT, HeatMap, draw_curve, draw_lines, draw_map, draw_panels
+from gpt_cli.drawing.panels import (
+    BANDS,
+    CELLS,
+    FOOT,
+    HeatMap,
+    draw_curve,
+    draw_lines,
+    draw_map,
+    draw_panels,
+    label_steps,
+)
 from gpt_cli.inspecting.heads.columns import Row, name_of
 from gpt_cli.inspecting.patching.report import MOST_TOKENS, parts_by_step, rows_by_step
 from gpt_cli.language import say
@@ -116,7 +126,7 @@ def draw_history(history: dict[str, Any], notice: Notify = ignored, *, kind: str
         for axes, part in zip(others, kinds, strict=True):
             _draw_part(axes, steps, [rows_by_step(at, part) for at in rows])
             axes.set_ylabel(say(part.replace("_", "-"), spoken))
-        others[-1].set_xlabel(say("step", spoken))
+        label_steps(others[-1], spoken)
 
     size = 7.5, 1.6 * (1 + len(kinds)) + 0.6
     errors = BANDS if any(row["recovered_error"] is not None for row in rows[-1]) else ""
