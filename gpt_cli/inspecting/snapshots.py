@@ -130,7 +130,7 @@ def newest_snapshot(run: RunFiles) -> Snapshot:
     paths = list(run.snapshots().values())
     if not paths:
         sentence = "this run has kept no snapshots of its attention while it trained"
-        hint = f"{run.resume_command} --watch 'one two one two'"
+        hint = f"gpt train --out {shlex.quote(str(run.path))} --resume --watch 'one two one two'"
         if run.steps():
             words = shlex.quote(visible(readable_prompt(find_header(run.path))))
             hint = f"--prompt {words} computes it from {counted(len(run.steps()), 'checkpoint')}"

@@ -59,8 +59,9 @@ def test_equal_snapshots_are_equal_files() -> None:
 
 
 def test_a_run_without_snapshots_is_refused(here: Path) -> None:
-    with pytest.raises(CheckpointError, match="this run has kept no snapshots"):
-        list(read_snapshots(RunFiles(here)))
+    with pytest.raises(CheckpointError, match="this run has kept no snapshots") as raised:
+        list(read_snapshots(RunFiles(here / "mine")))
+    assert raised.value.hint == f"gpt train --out {here / 'mine'} --resume --watch 'one two one two'"
 
 
 def test_snapshots_are_read_one_at_a_time_and_of_many_some(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
