@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -154,11 +154,12 @@ def score_of(nats: float, num_tokens: int, num_bytes: int) -> Score:
     return Score(num_tokens, loss, perplexity, nats / math.log(2) / max(1, num_bytes))
 
 
+@dataclass(eq=False)
 class Observations:
     """What parts of a text cost in nats, and the tokens or bytes of each that were predicted: [N] each."""
 
-    def __init__(self, nats: np.ndarray, amounts: np.ndarray):
-        self.nats, self.amounts = nats, amounts
+    nats: np.ndarray = field(default_factory=lambda: np.empty(0))
+    amounts: np.ndarray = field(default_factory=lambda: np.empty(0))
 
     def standard_error(self) -> float | None:
         """That of the nats for each token or byte; None for fewer than two parts."""

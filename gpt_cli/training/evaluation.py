@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import reduce
 from operator import add
 
@@ -15,7 +14,7 @@ from torch import Tensor
 from gpt_cli.machine.devices import autocast, exact, send, tokens_at_once
 from gpt_cli.model import GPT
 from gpt_cli.ranks.ranks import ALONE, Ranks
-from gpt_cli.sampling.scoring import LOGITS_AT_ONCE, Score, byte_lengths, in_batches, score_of, standard_error
+from gpt_cli.sampling.scoring import LOGITS_AT_ONCE, Observations, Score, byte_lengths, in_batches, score_of
 from gpt_cli.text.examples import IGNORED, Examples
 from gpt_cli.text.token_store import Ids
 from gpt_cli.text.token_store import windows as token_windows
@@ -36,18 +35,6 @@ def _in_full(logits: Tensor) -> Tensor:
     return logits.float() if logits.dtype == torch.bfloat16 else logits
 
 
-@dataclass
-class WindowLosses:
-    """What the windows of an evaluation cost, and how exactly they tell the loss of such texts."""
-
-    nats: np.ndarray = field(default_factory=lambda: np.empty(0))  # [N]
-    num_tokens: np.ndarray = field(default_factory=lambda: np.empty(0))  # [N]
-
-    def standard_error(self) -> float | None:
-        """The standard error of the loss over these windows, in nats per token; None for fewer than two."""
-        return standard_error(self.nats, self.num_tokens)
-
-
 def evaluation_batch_size(context_length: int, vocab_size: int, device: torch.device) -> int:
     """How many windows of context_length a device evaluates at once, whatever the training's batch size."""
     return max(1, min(tokens_at_once(device, 2**12), LOGITS_AT_ONCE // vocab_size) // context_length)
@@ -62,7 +49,7 @@ def evaluate(
     batch_size: int,
     dtype: str,
     count: Callable[[int], object] = lambda _: None,
-    by_window: WindowLosses | None = None,
+    by_window: Observations | None = None,
     ranks: Ranks = ALONE,
 ) -> Score:
     """The loss on windows (start, end) of ids; each window starts without context. Draws nothing at random.
@@ -116,5 +103,5 @@ def evaluate(
     merged = ranks.merge(torch.cat((sums, sums.new_tensor([num_bytes])))).numpy()
     if by_window:
         order = np.concatenate(batches)
-        by_window.nats, by_window.num_tokens = merged[len(batches) : -1][order], num_targets[order]
+        by_window.nats, by_window.amounts = merged[len(batches) : -1][order], num_targets[order]
     return score_of(reduce(add, merged[: len(batches)].tolist()), int(num_targets.sum()), int(merged[-1]))

@@ -14,9 +14,9 @@ from gpt_cli.machine.devices import threads_kept
 from gpt_cli.machine.memory import reuse_memory
 from gpt_cli.machine.sharing import Sharing, sharing
 from gpt_cli.ranks.ranks import ALONE, Ranks
-from gpt_cli.sampling.scoring import Score
+from gpt_cli.sampling.scoring import Observations, Score
 from gpt_cli.training.due import due, ended_by, is_finished
-from gpt_cli.training.evaluation import WindowLosses, evaluate, evaluation_batch_size
+from gpt_cli.training.evaluation import evaluate, evaluation_batch_size
 from gpt_cli.training.failing import add_what_is_intact, diverged_error, lower_rates, what_is_intact
 from gpt_cli.training.observing import Pace, observe
 from gpt_cli.training.preparing import prepare
@@ -161,7 +161,7 @@ def _closing_evaluation(run: Run, watch: Watch, host: Host) -> _Closing:
     with host.working("reading the best weights"):
         model, best_step = run.best_model()
     watch()
-    by_window, num_tokens = WindowLosses(), sum(end - start for start, end in run.closing_windows)
+    by_window, num_tokens = Observations(), sum(end - start for start, end in run.closing_windows)
     with host.counting("closing evaluation", num_tokens, "tokens") as count:
         count(0)
         score = evaluate(

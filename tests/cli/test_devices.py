@@ -21,8 +21,8 @@ from gpt_cli.sampling import products
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import SamplingParameters
-from gpt_cli.sampling.scoring import surprisals
-from gpt_cli.training.evaluation import WindowLosses, evaluate
+from gpt_cli.sampling.scoring import Observations, surprisals
+from gpt_cli.training.evaluation import evaluate
 
 TEXT = "def read(path):\n    return open(path).read()\n" * 12
 # in whole passes of the model an accelerator computes attention in a kernel of its own, whose sums have another order
@@ -220,7 +220,7 @@ def test_the_host_waits_once_for_a_token_and_once_for_an_evaluation(smoke_run: P
     # past the window, and with rows of different length
     assert waits(generate(decoder, [[1, 2, 3], [4]], parameters, max_new_tokens=40, num_samples=2)) == 40
     assert waits(surprisals(model, ids, stride=32, batch_size=2)) == 5
-    losses = WindowLosses()
+    losses = Observations()
     score = lambda: evaluate(  # noqa: E731
         model, loaded.tokenizer, ids, windows, batch_size=2, dtype="float32", by_window=losses
     )

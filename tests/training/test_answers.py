@@ -15,12 +15,13 @@ from support.runs import assert_same, metrics, tensors
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
+from gpt_cli.sampling.scoring import Observations
 from gpt_cli.text.encoding import encode_corpus
 from gpt_cli.text.examples import IGNORED, Examples, pack
 from gpt_cli.text.reading import read_data
 from gpt_cli.text.tokenizer import ByteTokenizer
 from gpt_cli.training.batches import PackedBatches
-from gpt_cli.training.evaluation import WindowLosses, evaluate
+from gpt_cli.training.evaluation import evaluate
 from gpt_cli.training.loop import train
 from gpt_cli.training.run import Run
 from gpt_cli.training.state import TrainingState
@@ -112,11 +113,11 @@ def test_each_epoch_has_every_example_once(sums: Config) -> None:
 
 def test_an_evaluation_counts_answers_by_example(sums: Config) -> None:
     _, validation = examples_of(sums)
-    model, by_window = sharp_model(257), WindowLosses()
+    model, by_window = sharp_model(257), Observations()
     windows = validation.windows()
     score = evaluate(model, ByteTokenizer(), validation, windows, batch_size=3, dtype="float32", by_window=by_window)
     nats = [alone(model, validation, number) for number in range(len(windows))]
-    assert score.num_tokens == sum(map(len, nats)) == by_window.num_tokens.sum()
+    assert score.num_tokens == sum(map(len, nats)) == by_window.amounts.sum()
     assert score.loss == pytest.approx(torch.cat(nats).mean().item(), abs=1e-9)
     assert sorted(by_window.nats) == pytest.approx(sorted(one.sum().item() for one in nats), abs=1e-9)
     # an answer is one byte a token, and end-of-text has none

@@ -8,10 +8,10 @@ import torch
 
 from gpt_cli.config import ModelConfig
 from gpt_cli.model import GPT
-from gpt_cli.sampling.scoring import standard_error
+from gpt_cli.sampling.scoring import Observations, standard_error
 from gpt_cli.text.token_store import validation_windows
 from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer
-from gpt_cli.training.evaluation import WindowLosses, cross_entropy, evaluate
+from gpt_cli.training.evaluation import cross_entropy, evaluate
 
 SIZES = ModelConfig(context_length=8, d_model=16, num_heads=2, num_blocks=1, dropout=0.5)
 
@@ -87,7 +87,7 @@ def test_the_loss_is_the_cross_entropy_to_the_bit_with_and_without_its_error(dty
         batch = torch.tensor(np.array([ids[a : b + 1] for a, b in chosen]))
         with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
             nats += cross_entropy(model(batch[:, :-1]), batch[:, 1:], "sum").item()
-    for by_window in (None, WindowLosses()):
+    for by_window in (None, Observations()):
         found = evaluate(model, ByteTokenizer(), ids, windows, batch_size=5, dtype=dtype, by_window=by_window)
         assert found.loss == nats / 59
 
@@ -102,10 +102,10 @@ def test_the_error_is_that_of_the_windows_however_they_are_batched() -> None:
     ]
     expected = standard_error(np.array(sums), np.array([end - start for start, end in windows]))
     for batch_size in (1, 3, 100):
-        losses = WindowLosses()
+        losses = Observations()
         evaluate(model, ByteTokenizer(), ids, windows, batch_size=batch_size, dtype="float32", by_window=losses)
         assert losses.standard_error() == pytest.approx(expected, rel=1e-4)
 
 
 def test_one_window_has_no_error() -> None:
-    assert WindowLosses().standard_error() is None
+    assert Observations().standard_error() is None
