@@ -8,9 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
-
-from gpt_cli.ranks.place import Place
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # pyright: ignore[reportPrivateImportUsage]
@@ -34,30 +32,11 @@ class LeftToAnother(Exception):  # noqa: N818 - another rank reports the error
         self.exit_code = exit_code
 
 
-class Board(Protocol):
-    """Its methods never raise: where a board is gone, nothing moves on it."""
-
-    def beat(self) -> None:
-        """Show that this rank lives."""
-        ...
-
-    def beats(self) -> list[int]:
-        """A number for each rank that changes when it beats."""
-        ...
-
-    def claim(self, exit_code: int) -> bool:
-        """Whether this rank is the one that tells the user why all end: the first that asks."""
-        ...
-
-    def speaker(self) -> Speaker | None:
-        """Whose claim was granted; None while all is well."""
-        ...
-
-
 class FolderBoard:
     """A folder with a file for each rank, whose time of change is its beat: it does not grow, and nothing listens.
 
-    Its files stay open, so that they serve on where a cleaner of TMPDIR removes them.
+    Its files stay open, so that they serve on where a cleaner of TMPDIR removes them. Its methods never raise: where a
+    board is gone, nothing moves on it.
     """
 
     def __init__(self, folder: Path, rank: int, size: int):
@@ -66,16 +45,18 @@ class FolderBoard:
         self._open("said", os.O_CREAT | os.O_APPEND | os.O_RDWR)
 
     def beat(self) -> None:
+        """Show that this rank lives."""
         own = self._open(f"beat-{self.rank}", os.O_CREAT | os.O_WRONLY)
         if own is not None:
             os.utime(own)
 
     def beats(self) -> list[int]:
+        """A number for each rank that changes when it beats."""
         opened = (self._open(f"beat-{rank}", os.O_RDONLY) for rank in range(self.size))
         return [0 if beat is None else os.fstat(beat).st_mtime_ns for beat in opened]
 
     def claim(self, exit_code: int) -> bool:
-        """See Board; whoever writes the first line is the first."""
+        """Whether this rank is the one that tells the user why all end: whoever writes the first line."""
         line = f"{self.rank} {exit_code}\n".encode()
         try:
             os.write(self._opened["said"], line)
@@ -84,6 +65,7 @@ class FolderBoard:
             return self.rank == 0
 
     def speaker(self) -> Speaker | None:
+        """Whose claim was granted; None while all is well."""
         try:
             return _speaker(os.pread(self._opened["said"], 100, 0).decode().partition("\n")[0])
         except (OSError, KeyError):
@@ -98,7 +80,7 @@ class FolderBoard:
 
 
 class StoreBoard:
-    """Keys of a store of torch.distributed, over a connection that no other thread uses."""
+    """A FolderBoard's methods on keys of a store of torch.distributed, over a connection of this thread alone."""
 
     def __init__(self, store: Store, rank: int, size: int):
         self.store, self.rank, self.size = store, rank, size
@@ -134,6 +116,4 @@ def _speaker(text: str) -> Speaker | None:
     return Speaker(int(rank), int(code)) if code else None
 
 
-def folder_board(place: Place) -> FolderBoard:
-    """The board of processes that gpt has started."""
-    return FolderBoard(Path(place.address), place.rank, place.size)
+Board = FolderBoard | StoreBoard

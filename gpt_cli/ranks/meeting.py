@@ -21,7 +21,7 @@ from torch.distributed import FileStore, PrefixStore, Store, TCPStore  # pyright
 import gpt_cli
 from gpt_cli.errors import EnvironmentFailure, GptError, UsageError, counted, is_lack_of_files, shown, together, visible
 from gpt_cli.machine.devices import CPU
-from gpt_cli.ranks.board import STORE, Board, LeftToAnother, StoreBoard, folder_board
+from gpt_cli.ranks.board import STORE, Board, FolderBoard, LeftToAnother, StoreBoard
 from gpt_cli.ranks.group import LostProcess
 from gpt_cli.ranks.place import LOOPBACK, Place, process_name
 from gpt_cli.ranks.watching import PATIENCE, Intact, Watcher
@@ -45,7 +45,8 @@ class Meeting:
     def __init__(self, place: Place, run_directory: Path | None, intact: Intact):
         self.place, self.run_directory = place, run_directory
         self._store, side = _open(place)
-        self.board: Board = folder_board(place) if side is None else StoreBoard(side, place.rank, place.size)
+        at = (place.rank, place.size)
+        self.board: Board = FolderBoard(Path(place.address), *at) if side is None else StoreBoard(side, *at)
         self.watcher = Watcher(place, self.board, intact)
         self._num_blocks = 0
 
