@@ -83,13 +83,9 @@ def read_verified(path: Path, *, everything: bool = False, watch: Watch | None =
         else:
             deque(rest, maxlen=0)
     if not intact:
-        raise _damaged(header)
+        sentence = "the file is damaged: its content does not match its digest"
+        raise CheckpointError(header.where, sentence, hint=OTHER)
     return Verified(header, content)
-
-
-def _damaged(header: Header) -> CheckpointError:
-    sentence = "the file is damaged: its content does not match its digest"
-    return CheckpointError(header.where, sentence, hint=OTHER)
 
 
 def digest(chunks: Iterable[Buffer]) -> str:

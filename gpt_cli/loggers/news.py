@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import BinaryIO
 
 from gpt_cli.checkpoints.logs import figures_of, read_log, samples_of
 from gpt_cli.checkpoints.run_files import RunFiles
@@ -49,7 +48,9 @@ class News:
             return
         with self._run.metrics.open("rb") as file:
             file.seek(self._read)
-            for line in _whole_lines(file):
+            for line in file:
+                if not line.endswith(b"\n"):  # it is being written
+                    break
                 self._read += len(line)
                 figures = figures_of(line.decode("utf-8", "replace"))
                 step = int(figures.pop("step", 0))
@@ -70,11 +71,3 @@ class News:
 
     def _entry(self, step: int) -> Entry:
         return self._waiting.setdefault(step, Entry())
-
-
-def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
-    """The lines up to one that is being written."""
-    for line in file:
-        if not line.endswith(b"\n"):
-            return
-        yield line

@@ -177,7 +177,8 @@ class TrainRequest(Request):
         directory = out or Path("runs") / (AUTO if config is None else Path(str(config)).stem)
         require_no_file(directory)
         if self.max_steps is not None:  # a config or the run may have a time
-            settings += self._both_lengths() or ["train.max_time=null"]
+            has_time = self.max_time is not None or asks_for(self.settings, "train.max_time=")
+            settings.append("train.stop_at=first" if has_time else "train.max_time=null")
         if self.init_from is not None:
             plan = self._with_initial(directory, settings, flags, host)
         elif chooses and not (self.resume and RunFiles(directory).exists()):
@@ -197,11 +198,6 @@ class TrainRequest(Request):
         plan = replace(plan, resume=self.resume, overwrite=self.overwrite, shipped=shipped)
         _require_what_stays(plan)
         return plan
-
-    def _both_lengths(self) -> list[str]:
-        """The setting by which a number of steps and a time both end the run, if both are given."""
-        has_time = self.max_time is not None or asks_for(self.settings, "train.max_time=")
-        return ["train.stop_at=first"] if self.max_steps is not None and has_time else []
 
     def _asked_of_choice(self, flags: Mapping[str, tuple[str, Any]]) -> Config:
         """What is set of a config that gpt is to choose; raises UsageError for what leaves no choice."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -98,7 +98,9 @@ class TrainingState:
         trained, low_rank = what_trains(model, config.train)
         together = undivided(trained, config.train)
         if sharded:
-            layout = _sharded(model, ranks, together, device)
+            from gpt_cli.training.sharded import Sharded  # which takes seconds
+
+            layout: Replicated = Sharded(model, ranks, together, device)
         else:
             layout = Replicated(model, ranks, together, trained, low_rank)
         if config.train.compile == "on":
@@ -143,9 +145,3 @@ class TrainingState:
         They are those of the first rank, so that all decide the same by the clock.
         """
         return self.ranks.of_first(time.perf_counter() - self.started)[0]
-
-
-def _sharded(model: GPT, ranks: Ranks, together: Sequence[Sequence[str]], device: torch.device) -> Replicated:
-    from gpt_cli.training.sharded import Sharded
-
-    return Sharded(model, ranks, together, device)

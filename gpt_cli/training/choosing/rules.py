@@ -154,7 +154,11 @@ def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_
         if budget.steps is None and not ends_early
         else f"length    {counted(num_steps, 'step')}"
         + (_why_fewer(possible, known_by_heart=epochs > 1.5 * most_epochs) if ends_early else "")
-        + ("" if "patience" not in train or "patience" in given["train"] else _why_perhaps_fewer()),
+        + (
+            f", or fewer: {PATIENCE} evaluations in a row without a better loss end it"
+            if "patience" in train.keys() - given["train"].keys()
+            else ""
+        ),
     )
     config = validate(sections | {"tokenizer": tokenizer}, "auto")
     return Choice(config, reasons, num_steps, vocabulary, budget.seconds if budget.steps is None else None)
@@ -169,10 +173,6 @@ def _why_fewer(possible: int, *, known_by_heart: bool) -> str:
     if known_by_heart:
         return ", which learn so short a text by heart; more text makes a better model"
     return f" instead of about {possible:,}, which would probably learn the text by heart"
-
-
-def _why_perhaps_fewer() -> str:
-    return f", or fewer: {PATIENCE} evaluations in a row without a better loss end it"
 
 
 def _share_to_train_on(data: Mapping[str, Any]) -> float:
