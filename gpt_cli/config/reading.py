@@ -224,3 +224,11 @@ def likeness(config: Config, name: str, shipped: Mapping[str, Config]) -> Likene
     )
     # of two that are equally near, the plain one: tiny before multi-head
     return min(found, key=lambda one: (len(one.settings), len(one.shipped)))
+
+
+def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Mappings within mappings as one, its keys joined by dots."""
+    found = dict[str, Any]()
+    for key, value in content.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return found

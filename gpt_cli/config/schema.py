@@ -28,6 +28,7 @@ from gpt_cli.config.model import ModelConfig
 from gpt_cli.limits import SOURCE_BYTES, SOURCES
 
 PROMPT = "{prompt}"
+SEED = "train.seed"  # in which alone the repeats of a run differ
 NAMED_TEMPLATES = ("chatml", "llama3")
 # tokens of published vocabularies; the others have as many as gpt2
 PUBLISHED = {"gpt2": 50_257, "p50k_base": 50_281, "cl100k_base": 100_277, "o200k_base": 200_019}

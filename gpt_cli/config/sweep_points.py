@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gpt_cli.config.describing import known_keys
+from gpt_cli.config.schema import SEED
 from gpt_cli.config.yaml_subset import Document
 from gpt_cli.errors import GptError, UsageError, collecting, counted, shown, together
 from gpt_cli.limits import SWEEP_POINTS
 
 SECTIONS = ("settings", "grid", "random")
 RANGE = ("from", "to", "scale")
-SEED = "train.seed"
 _HUGE = 1e300  # beyond it a range cannot be computed
 _DRAWS = 1000  # in vain, before a random sweep counts as exhausted
 

@@ -12,13 +12,12 @@ from pydantic import ValidationError
 
 from gpt_cli.config.describing import known_keys, shipped_configs
 from gpt_cli.config.problems import line_of, no_setting, wrong_values
-from gpt_cli.config.reading import find_config, validate
-from gpt_cli.config.schema import Config
+from gpt_cli.config.reading import find_config, flat, validate
+from gpt_cli.config.schema import SEED, Config
 from gpt_cli.config.suggestions import nearest
 from gpt_cli.config.sweep_points import (
     RANGE,
     SECTIONS,
-    SEED,
     Settings,
     line,
     points_of,
@@ -91,14 +90,6 @@ def read_sweep(path: Path, max_time: str | None = None) -> Sweep:
 def _by_line(wrong: Iterable[GptError]) -> list[GptError]:
     """Each problem once, in the order of the file."""
     return sorted({str(problem): problem for problem in wrong}.values(), key=line_of)
-
-
-def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Mappings within mappings as one, its keys joined by dots."""
-    found = dict[str, Any]()
-    for key, value in content.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return found
 
 
 def _wrong_keys(document: Document, where: str) -> Iterator[GptError]:

@@ -13,7 +13,7 @@ import numpy as np
 from gpt_cli.amounts import with_error
 from gpt_cli.checkpoints.list import Result, have_one_tokenizer
 from gpt_cli.config.reading import written
-from gpt_cli.config.sweep_points import SEED
+from gpt_cli.config.schema import SEED
 from gpt_cli.errors import visible
 from gpt_cli.reporting.record import RunRecord
 from gpt_cli.tables import Rows

@@ -18,8 +18,7 @@ from gpt_cli.checkpoints.list import Result as Compared
 from gpt_cli.checkpoints.logs import Sample, metrics_of, read_log, samples_of
 from gpt_cli.checkpoints.run_files import RunFiles, name_of
 from gpt_cli.config import Config
-from gpt_cli.config.reading import Likeness, likeness, read_shipped
-from gpt_cli.config.sweeps import flat
+from gpt_cli.config.reading import Likeness, flat, likeness, read_shipped
 from gpt_cli.errors import CheckpointError, GptError, counted, shown
 from gpt_cli.limits import FIGURE
 from gpt_cli.reporting.curves import filled

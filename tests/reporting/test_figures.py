@@ -12,7 +12,7 @@ import pytest
 
 from gpt_cli.checkpoints.list import Result
 from gpt_cli.checkpoints.run_directory import RunDirectory
-from gpt_cli.config.sweep_points import SEED
+from gpt_cli.config.schema import SEED
 from gpt_cli.reporting.curves import thinned
 from gpt_cli.reporting.figures import (
     Row,
