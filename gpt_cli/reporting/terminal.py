@@ -163,6 +163,8 @@ class _Panel:
         if self.has_marks:
             title += f"; {_MARK if self.style.braille else 'o'} validation"
         if self.has_marks or self.quantity in ("validation_loss", "bits_per_byte"):
+            if len(title + self.of_tokens) > self.total:
+                title = title.replace(", bits per byte", " bits/byte")
             title += self.of_tokens * (len(title + self.of_tokens) <= self.total)
         return Text(title[: self.total], no_wrap=True)
 

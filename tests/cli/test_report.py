@@ -76,6 +76,7 @@ def test_the_terminal_shows_the_newest_run(smoke_run: Path, run: RunCommand) -> 
     bits = f"{ended['bits_per_byte']:.4f}"
     assert outcome.out.splitlines()[1].split()[4:9] == [training, loss, "±", error, bits]
     assert "loss (nats/token); ● validation (of 1,024 tokens)" in outcome.out
+    assert "validation bits/byte (of 1,024 tokens)" in outcome.out
     assert "settings that differ" not in outcome.out
     assert max(map(len, outcome.out.splitlines())) <= 80
 
