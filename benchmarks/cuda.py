@@ -1,4 +1,4 @@
-"""Everything that NOTES.md would report on a GPU, in one command and less than eight minutes: `make bench-cuda`.
+"""Everything that docs/notes would report on a GPU, in one command and less than eight minutes: `make bench-cuda`.
 
 Each part has a process and a time limit of its own. What a part has found is in the file `--out` at once, so the same
 command goes on after a stop, and a part that fails leaves the others alone. On a CPU the scale is that of a test.

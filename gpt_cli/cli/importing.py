@@ -17,7 +17,7 @@ def importing_torch() -> Iterator[None]:
     """Keep Python's garbage collector away from the objects that an import of torch makes: there are 300,000.
 
     It would look for garbage among them again and again during the import, in long trainings and when the process
-    ends, and find next to none (NOTES.md). Raises EnvironmentFailure where this process may not have the memory, or
+    ends, and find next to none (note 0043). Raises EnvironmentFailure where this process may not have the memory, or
     its folder is gone.
     """
     if "torch" in sys.modules:

@@ -17,7 +17,7 @@ import torch
 from gpt_cli.callbacks import Notify
 from gpt_cli.errors import EnvironmentFailure, counted
 
-# from this width on the products gain more from bfloat16 than its casts cost (NOTES.md)
+# from this width on the products gain more from bfloat16 than its casts cost (note 0001)
 BFLOAT16_FROM_D_MODEL = 64
 CPU = torch.device("cpu")
 
@@ -197,7 +197,7 @@ def _is_fast(device: torch.device) -> bool:
 def choose_compile(name: str, device: torch.device, *, long: bool) -> str:
     """on or off; auto compiles `long` trainings on accelerators for which Triton is installed, such as CUDA.
 
-    A CPU gains too little for the time it takes (NOTES.md).
+    A CPU gains too little for the time it takes (note 0001).
     Raises EnvironmentFailure for a CPU if this machine has no C++ compiler.
     """
     if name == "auto":

@@ -14,7 +14,7 @@ _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8  # of glibc's malloc.h
 def reuse_memory() -> None:
     """Make glibc keep the memory that this process frees, for its next tensors; other C libraries stay as they are.
 
-    Asking the system for memory at each step costs more than the arithmetic of a small model (NOTES.md). Threads that
+    Asking the system for memory at each step costs more than the arithmetic of a small model (note 0001). Threads that
     start later share one heap with the main thread, so that it can reuse what they free.
     """
     with contextlib.suppress(OSError, AttributeError, TypeError):

@@ -2,7 +2,7 @@
 
 torch's threads meet after each product. GNU OpenMP, which runs them on Linux, lets a thread that waits spin for about
 3 ms before it sleeps. With a core for each thread that is fastest. Where another program needs a core, the thread
-spins for one that cannot run, and work takes 2 to 5 times as long (NOTES.md). OpenMP reads how to wait when it is
+spins for one that cannot run, and work takes 2 to 5 times as long (note 0002). OpenMP reads how to wait when it is
 loaded, but it spins 100 times instead of 300,000 while a process has more of its threads than cores
 (GOMP_SPINCOUNT in its manual). So a second team of threads, which do nothing, lets the first one sleep, and the end
 of that team lets it spin again. How threads wait changes no result.
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 WATCH_EVERY = 0.5  # seconds
-# cores that threads lack: sleeping gains from 0.6 on, and costs up to half of the speed where none lacks (NOTES.md)
+# cores that threads lack: sleeping gains from 0.6 on, and costs up to half of the speed where none lacks (note 0002)
 BUSY_FROM, QUIET_BELOW = 0.6, 0.4
 CHOSEN_BY_USER = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 _STAT, _MAPS = Path("/proc/stat"), Path("/proc/self/maps")

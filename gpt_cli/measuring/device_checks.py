@@ -53,7 +53,7 @@ class Skipped(Exception):  # noqa: N818 - nothing is wrong
 class Bound:
     """How far numbers may be apart: as they are, or in units of 2^-bits of the largest number of their array.
 
-    `reason` is what was measured on a CPU (NOTES.md, "What a device may differ by"); a bound is about ten times that.
+    `reason` is what was measured on a CPU (note 0060); a bound is about ten times that.
     """
 
     most: float

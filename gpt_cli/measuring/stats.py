@@ -21,7 +21,7 @@ from gpt_cli.text.request import StatsRequest
 from gpt_cli.text.tokenizer import code_points
 from gpt_cli.text.vocabulary import make_tokenizer, sample
 
-# a vocabulary learned from this much gives the number of tokens of ten times as much to 1 % (NOTES.md)
+# a vocabulary learned from this much gives the number of tokens of ten times as much to 1 % (note 0059)
 ESTIMATE_BYTES = 4_000_000
 
 

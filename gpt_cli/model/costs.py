@@ -205,7 +205,7 @@ def _kept_bytes(
     # per pair of tokens and head: weights, and with dropout the mask and the product of both
     per_pair = config.num_heads * size * (3 if dropping else 1)
     # while the attention of one block is computed, and, in main memory between long blocks, what malloc keeps and
-    # cannot use again: at most 3.4 numbers, with dropout 5.3, as measured at 1,024 and 2,048 tokens (NOTES.md)
+    # cannot use again: at most 3.4 numbers, with dropout 5.3, as measured at 1,024 and 2,048 tokens (note 0053)
     holes = 0 if length < 1024 or not in_heap else 5.5 if dropping else 3.5
     passing = int((3 + holes) * config.num_heads * size * length)
     logits = vocab_size * (size + 2 * 4)

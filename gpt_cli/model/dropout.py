@@ -1,7 +1,7 @@
 """Dropout whose masks are a function of (seed, step, sequence, block, site): nothing to save, nothing shared.
 
 The masks come from a counter-based hash instead of a generator. They are the same on every device and for every split
-of a batch, and on a CPU they cost far less than torch's serial Bernoulli draws (NOTES.md has the measurement).
+of a batch, and on a CPU they cost far less than torch's serial Bernoulli draws (note 0003 has the measurement).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """token.c, compiled where the machine has a C compiler, and the structures that it takes.
 
 torch computes the same in about 20 operations a block, each with a dispatch and a meeting of threads, and only with
-weights that are as wide as the sums. NOTES.md has the figures.
+weights that are as wide as the sums. Note 0027 has the figures.
 """
 
 from __future__ import annotations

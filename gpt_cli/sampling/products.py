@@ -1,6 +1,6 @@
 """Products with weights that no longer change, each in the form that is fastest on this processor.
 
-`gpt bench` times all forms beside F.linear; NOTES.md has the figures behind `choose_form`.
+`gpt bench` times all forms beside F.linear; note 0026 has the figures behind `choose_form`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gpt_cli.sampling.quantise import to_int8, widened
 
 Product = Callable[[Tensor], Tensor]
 Form = Literal["linear", "one row", "packed", "int8", "packed int8"]
-# numbers in a weight from which oneDNN gains more than its calls cost; smaller ones mostly come from a cache (NOTES.md)
+# numbers in a weight from which oneDNN gains more than its calls cost; smaller ones come from a cache (note 0026)
 PACKED_FROM: Mapping[torch.dtype, int] = MappingProxyType({torch.float32: 2**18, torch.bfloat16: 2**13})
 INT8_ROWS = 4  # from more on, torch's kernel for whole numbers is slower than products in bfloat16
 _BLOCK = 32  # columns of int8 weights; 16 or 32, by processor
@@ -162,7 +162,7 @@ class Products:
         """x [n, N, in] -> [n, N, out] with copies of n weights [out, in], [in, out] if transposed.
 
         They are in the dtype of the weights, of 16 bits in float32: bfloat16 takes three times as long for such small
-        products (NOTES.md).
+        products (note 0026).
         """
         stacked = torch.stack([self._rounded(weight.detach()) for weight in weights])
         matrices = (stacked if transposed else stacked.transpose(1, 2)).contiguous()

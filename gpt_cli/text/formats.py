@@ -21,7 +21,7 @@ from gpt_cli.opening import open_regular, require_unchanged
 from gpt_cli.text.blocks import Block, decoded, is_binary
 from gpt_cli.text.conversations import conversation_of_line, is_conversation
 
-# bytes; of twice as many, malloc would map the text anew, and decoding take twice as long (NOTES.md)
+# bytes; of twice as many, malloc would map the text anew, and decoding take twice as long (note 0049)
 BLOCK = 2**16
 # a Zstandard decoder returns at most 128 kB for each 4 bytes of input
 _ZSTD_INPUT = 512

@@ -73,7 +73,7 @@ class Replicated:
 
     def gradient_norms(self) -> Tensor:
         """The norm of the gradient of each parameter [number of parameters], zero for those of other owners."""
-        # all at once, because a kernel for each takes a GPU longer than the products of a small model (NOTES.md)
+        # all at once, because a kernel for each takes a GPU longer than the products of a small model (note 0004)
         gradients = [gradient(parameter) for parameter in self.owned.values()]
         norms = torch._foreach_norm(gradients) if gradients else []  # type: ignore[attr-defined]
         found = dict(zip(self.owned, norms, strict=True))

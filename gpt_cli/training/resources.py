@@ -19,7 +19,7 @@ from gpt_cli.training.run import Run
 from gpt_cli.training.schedule import warmup_steps
 from gpt_cli.training.snapshots import snapshot_size
 
-# shorter trainings would not gain what compiling takes (NOTES.md)
+# shorter trainings would not gain what compiling takes (note 0004)
 COMPILE_FROM_SECONDS = 60.0
 
 

@@ -11,7 +11,7 @@ from gpt_cli.training.resources import COMPILE_FROM_SECONDS
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import time_step
 
-_MOST_BY_GRAPH = 20.0  # times as fast as steps that Python starts; up to 11 times were measured (NOTES.md)
+_MOST_BY_GRAPH = 20.0  # times as fast as steps that Python starts; up to 11 times were measured (note 0005)
 
 
 def time_steps(state: TrainingState, host: Host, *, may_compile: bool, must_compile: bool) -> float:

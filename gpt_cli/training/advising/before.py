@@ -11,7 +11,7 @@ from gpt_cli.training.advising.advice import HARMLESS_EPOCHS, MORE_TEXT, Advice,
 from gpt_cli.training.reports import Prepared
 
 # Epochs times parameters for each token. `tiny` on its own text has 104, and learns to the end; without dropout, its
-# loss rises again (3.47, then 3.91). With dropout the loss turned at 115 to 400 in our runs (NOTES.md).
+# loss rises again (3.47, then 3.91). With dropout the loss turned at 115 to 400 in our runs (note 0021).
 _TOO_MANY_PASSES = {True: 400.0, False: 75.0}  # with dropout, without it
 _GOOD_PASSES = 200.0
 _PARAMETERS_PER_TOKEN = 20  # `tiny` has 7 on its own text; more learn no more from it

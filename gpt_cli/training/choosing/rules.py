@@ -1,6 +1,6 @@
 """The rules: figures of a text and a budget of steps in, settings and the reason of each out. Needs no torch.
 
-The figures behind them are in NOTES.md, "The choice of settings".
+The figures behind them are in the notes 0013 to 0019.
 """
 
 from __future__ import annotations
