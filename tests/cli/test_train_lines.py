@@ -156,6 +156,20 @@ def test_an_evaluation_says_whether_it_is_better_or_worse_and_by_how_much(capsys
     ]
 
 
+@pytest.mark.parametrize(
+    ("num_tokens", "words"),
+    [(101, "the first"), (102, "the first, on 100 of 102 tokens"), (5000, "the first, on 100 of 5,000 tokens")],
+)
+def test_the_first_evaluation_says_how_much_of_the_validation_text_it_read(
+    num_tokens: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The evaluation predicts 100 tokens: all of 101, since the first has no prediction."""
+    start = replace(prepared(), num_validation_tokens=num_tokens)
+    first, second = shown([evaluated(4, 2.5), evaluated(8, 2.4)], start, capsys)
+    assert first == f"step 4: validation loss 2.5000 nats/token, 0.9000 bits/byte, {words}"
+    assert second.endswith(", better by 0.1000")
+
+
 def test_a_sample_is_set_apart_by_an_indent_and_keeps_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
     sampled = Sampled(4, "The \x1b[31mvalue", " of\n\nthe thing")
     assert shown([sampled], prepared(), capsys) == [
