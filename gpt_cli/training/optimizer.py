@@ -6,7 +6,6 @@ Neither is a torch.optim.Optimizer: making one imports torch's compiler, which t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +14,7 @@ from torch.optim.adamw import adamw
 from gpt_cli.config import TrainConfig
 from gpt_cli.errors import CheckpointError
 from gpt_cli.machine.devices import product_dtype
-from gpt_cli.training.layout import Replicated
+from gpt_cli.training.layout import Replicated, gradient
 from gpt_cli.training.muon import Muon, stacks
 
 _BETAS = (0.9, 0.99)
@@ -39,12 +38,10 @@ class AdamW:
             chosen = [(n, p) for n, (_, p) in enumerate(self.parameters.items()) if (p.dim() >= 2) == matrices]
             if not chosen:
                 continue
-            gradients = [p.grad for _, p in chosen]
-            assert all(gradient is not None for gradient in gradients)
             averages, squares = list(self.averages.values()), list(self.squares.values())
             adamw(
                 [p for _, p in chosen],
-                cast("list[Tensor]", gradients),
+                [gradient(p) for _, p in chosen],
                 [averages[n] for n, _ in chosen],
                 [squares[n] for n, _ in chosen],
                 [],
