@@ -37,8 +37,8 @@ class Template:
     """Texts around the content of each role; an answer ends with `end`, None: with end-of-text."""
 
     name: str  # as the setting has it
-    before: tuple[str, str, str]  # of system, user, assistant
-    after: tuple[str, str, str]
+    before: tuple[str, ...]  # of system, user, assistant
+    after: tuple[str, ...]
     end: str | None = None
     begin: str | None = None  # before everything; None: what the tokenizer puts before every text
     default_system: str | None = None  # said by the system where it says nothing
@@ -141,9 +141,9 @@ def template_for(setting: str | None, tokenizer: Tokenizer, notice: Notify = ign
     if setting == "llama3":
         heads = tuple(f"<|start_header_id|>{role}<|end_header_id|>\n\n" for role in _NUMBERS)
         begin = "<|begin_of_text|>" if _has(tokenizer, ("<|begin_of_text|>",)) else ""
-        return Template(setting, _three(heads), ("<|eot_id|>", "<|eot_id|>", ""), "<|eot_id|>", begin, strips=True)
+        return Template(setting, heads, ("<|eot_id|>", "<|eot_id|>", ""), "<|eot_id|>", begin, strips=True)
     heads, ends = tuple(f"<|im_start|>{role}\n" for role in _NUMBERS), ("<|im_end|>\n", "<|im_end|>\n", "\n")
-    chatml = Template(setting, _three(heads), ends, "<|im_end|>", "")
+    chatml = Template(setting, heads, ends, "<|im_end|>", "")
     said = _DEFAULT_SYSTEM.search(own)
     return replace(chatml, default_system=said[1]) if said else chatml
 
@@ -153,11 +153,6 @@ def _has(tokenizer: Tokenizer, names: Sequence[str]) -> bool:
     if not isinstance(tokenizer, KeptTokenizer) or tokenizer.splits_special:
         return False
     return all(name in tokenizer.added for name in names)
-
-
-def _three(texts: tuple[str, ...]) -> tuple[str, str, str]:
-    system, user, assistant = texts
-    return system, user, assistant
 
 
 def _quoted(text: str) -> str:

@@ -26,11 +26,6 @@ def cross_entropy(logits: Tensor, targets: Tensor, reduction: str = "mean") -> T
     return F.cross_entropy(_in_full(logits).flatten(0, 1), targets.flatten(), reduction=reduction)
 
 
-def _log_chances(logits: Tensor) -> Tensor:
-    """Logits [B, T, V] -> the logarithm of each token's chance [B * T, V], in float32 at least."""
-    return _in_full(logits).flatten(0, 1).log_softmax(dim=1)
-
-
 def _in_full(logits: Tensor) -> Tensor:
     return logits.float() if logits.dtype == torch.bfloat16 else logits
 
@@ -87,7 +82,8 @@ def evaluate(
             # not inference_mode, whose tensors `fully_shard` would keep for the next step
             with torch.no_grad(), autocast(device, dtype):
                 # the two halves of cross_entropy, to the bit: the slow one once
-                log_chances, targets = _log_chances(model(batch[:, :-1])), batch[:, 1:].flatten()
+                log_chances = _in_full(model(batch[:, :-1])).flatten(0, 1).log_softmax(dim=1)
+                targets = batch[:, 1:].flatten()
                 if goals is not None:
                     targets = send(torch.from_numpy(wanted), device).flatten()
                 if counts:

@@ -127,7 +127,7 @@ def train(run: Run, host: Host = NOBODY) -> Iterator[Report]:
 
 def _steps(run: Run, watch: Watch, host: Host) -> Iterator[Report]:
     """Take steps, and save when that is due; returns the signal that ended it, or None."""
-    state, pace = run.state, Pace.at(run)
+    state, pace = run.state, Pace(run.progress.step, run.progress.seconds)
     signal = None
     state.start_clock()
     while signal is None and not is_finished(run.progress, run.config.train):

@@ -42,11 +42,6 @@ class Pace:
     step: int
     seconds: float
 
-    @classmethod
-    def at(cls, run: Run) -> Pace:
-        """The pace that starts at the present step."""
-        return cls(run.progress.step, run.progress.seconds)
-
     def tokens_per_second(self, run: Run) -> float:
         """The mean speed since then."""
         steps, seconds = run.progress.step - self.step, run.progress.seconds - self.seconds
