@@ -15,7 +15,8 @@ HEAD = """# Notes: measurements, decisions and failed ideas
 [README](../../README.md) · [Benchmarks](../benchmarks.md) · [CONTRIBUTING](../../CONTRIBUTING.md)
 
 `python docs/notes/index.py` writes this page from the front matter of the notes. Each note answers one question, with
-the command that gives its figures. Where it does not say otherwise, nothing else ran on the machine. Such machines are
+the command that gives its figures. Where it does not say otherwise, nothing else ran on the machine, and the Zen 5 had
+24 GiB. Such machines are
 noisy: compare ratios, and never time two trainings at once (two processes of two threads each on two cores ran 5 to 10
 times slower, not 2 times). "Predicted" is what we expected before we measured. A benchmark that is gone is in the
 history: `git show COMMIT:benchmarks/NAME.py`.
