@@ -22,12 +22,12 @@ import numpy as np
 import torch
 
 from benchmarks.laboratory import find_chromium
-from gpt_cli.config.reading import read_config
-from gpt_cli.inspecting.dump import AttentionDump, dump_attention
-from gpt_cli.inspecting.export import write_dump
-from gpt_cli.inspecting.formats import FORMATS
+from gpt_cli.attention_maps.file_formats import FORMATS
+from gpt_cli.attention_maps.patterns import AttentionDump, dump_attention
+from gpt_cli.config.load import read_config
 from gpt_cli.model import GPT, MultiHeadAttention
-from gpt_cli.text.tokenizer import ByteTokenizer
+from gpt_cli.text.tokenizers import ByteTokenizer
+from gpt_cli.tools.interpret.attention_files import write_dump
 
 TEXT = (
     "The model may look back at every token before the one it is at, and this tells where each of its heads does look."

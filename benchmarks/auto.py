@@ -33,15 +33,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from gpt_cli.common.machine.devices import threads_kept
+from gpt_cli.common.machine.memory import reuse_memory
 from gpt_cli.config import Config
-from gpt_cli.config.reading import read_config, validate, write_config
+from gpt_cli.config.load import read_config, validate, write_config
 from gpt_cli.errors import GptError
-from gpt_cli.machine.devices import threads_kept
-from gpt_cli.machine.memory import reuse_memory
-from gpt_cli.measuring.variants import vocab_size_of
-from gpt_cli.text.reading import SourceCorpus, read_corpus
-from gpt_cli.training.choosing.rules import Budget, choose
-from gpt_cli.training.choosing.text_figures import TextFigures, describe
+from gpt_cli.text.load import SourceCorpus, read_corpus
+from gpt_cli.tools.bench.baselines import vocab_size_of
+from gpt_cli.training.auto_config.rules import Budget, choose
+from gpt_cli.training.auto_config.text_statistics import TextFigures, describe
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import take_step
 

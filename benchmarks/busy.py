@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import torch
 
 from benchmarks.laboratory import CONSOLE, asked, finish, flags, machine, resolved, show
+from gpt_cli.common.machine.cpu_contention import WATCH_EVERY, chosen_by_user, cores, read_usage, sharing
 from gpt_cli.errors import counted
-from gpt_cli.machine.sharing import WATCH_EVERY, chosen_by_user, cores, read_usage, sharing
-from gpt_cli.measuring.variants import Variant, sampling_variants, training_variants
+from gpt_cli.tools.bench.baselines import Variant, sampling_variants, training_variants
 
 NUM_WAYS = 3  # alone, and with either way to wait beside the programs
 MIN_SECONDS = 0.5  # shorter works are repeated, since programs take turns of some milliseconds

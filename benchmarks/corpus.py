@@ -29,19 +29,19 @@ from unittest import mock
 import numpy as np
 
 from benchmarks import whole_texts
+from gpt_cli.common.files import cache_directory
+from gpt_cli.common.machine.cpu_contention import cores
+from gpt_cli.common.rng import permutation, stream_key
+from gpt_cli.common.tables import table
 from gpt_cli.config import TokenizerConfig
-from gpt_cli.config.reading import read_config
+from gpt_cli.config.load import read_config
 from gpt_cli.errors import GptError
-from gpt_cli.files import cache_directory
-from gpt_cli.machine.sharing import cores
-from gpt_cli.streams import permutation, stream_key
-from gpt_cli.tables import table
 from gpt_cli.text.cache import RACY_SECONDS
-from gpt_cli.text.encoding import encode, encode_parts
-from gpt_cli.text.reading import read_corpus, read_data
-from gpt_cli.text.token_store import Ids, TokensOnDisk
-from gpt_cli.text.tokenizer import Tokenizer
-from gpt_cli.text.vocabulary import learn_tokenizer
+from gpt_cli.text.encode import encode, encode_parts
+from gpt_cli.text.load import read_corpus, read_data
+from gpt_cli.text.token_files import Ids, TokensOnDisk
+from gpt_cli.text.tokenizers import Tokenizer
+from gpt_cli.text.train_tokenizer import learn_tokenizer
 
 BEFORE = "whole text in memory"
 FILE_BYTES = 2000  # of each of many files

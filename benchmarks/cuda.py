@@ -21,11 +21,11 @@ import torch
 
 from benchmarks.cuda_parts import PARTS, Figure, Scale
 from benchmarks.laboratory import show
-from gpt_cli.amounts import duration
+from gpt_cli.common.files import write_durably
+from gpt_cli.common.machine.devices import choose_device, name_of
+from gpt_cli.common.units import duration
+from gpt_cli.common.version import __version__
 from gpt_cli.errors import GptError
-from gpt_cli.files import write_durably
-from gpt_cli.machine.devices import choose_device, name_of
-from gpt_cli.version import __version__
 
 BUDGET = 460.0  # seconds for all parts
 COMMAND = sys.executable, "-m", "benchmarks.cuda"

@@ -22,13 +22,13 @@ from torch import Tensor, nn
 
 from benchmarks.cuda_commands import differences, prepare
 from benchmarks.shakespeare import PlainGPT, plain_optimizer
+from gpt_cli.common.machine.devices import autocast, choose_dtype, num_accelerators, synchronize
 from gpt_cli.config import Config
-from gpt_cli.config.reading import read_config
-from gpt_cli.machine.devices import autocast, choose_dtype, num_accelerators, synchronize
-from gpt_cli.measuring import bench
-from gpt_cli.measuring.variants import costs, endless_state, sampling_variants
-from gpt_cli.text.reading import read_corpus
-from gpt_cli.training.graphs import record_step
+from gpt_cli.config.load import read_config
+from gpt_cli.text.load import read_corpus
+from gpt_cli.tools.bench import bench
+from gpt_cli.tools.bench.baselines import costs, endless_state, sampling_variants
+from gpt_cli.training.cuda_graphs import record_step
 from gpt_cli.training.step import read_outcomes, take_step, time_step
 
 TARGET = 1.4697  # nats per character of tinyshakespeare: the best that nanoGPT's README reports

@@ -18,12 +18,12 @@ from torch import Tensor
 
 from gpt_cli import load
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
-from gpt_cli.checkpoints.run_files import RunFiles
-from gpt_cli.exchange.export_model import write_for_transformers
+from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.model.positions import RotaryPositions
-from gpt_cli.text.encoding import encode_corpus
-from gpt_cli.text.examples import Examples
-from gpt_cli.text.reading import read_data
+from gpt_cli.text.encode import encode_corpus
+from gpt_cli.text.load import read_data
+from gpt_cli.text.sft_examples import Examples
+from gpt_cli.tools.exchange.export_model import write_for_transformers
 
 TEXTS, TOKENS = 40, 128
 

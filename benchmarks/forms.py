@@ -15,13 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.laboratory import CONSOLE, asked, finish, flags, machine, resolved, show
-from gpt_cli.amounts import size
-from gpt_cli.callbacks import Counting
+from gpt_cli.common.host import Counting
+from gpt_cli.common.machine.devices import autocast, synchronize
+from gpt_cli.common.units import size
 from gpt_cli.config import Config, ModelConfig
 from gpt_cli.errors import GptError, UsageError, counted
-from gpt_cli.machine.devices import autocast, synchronize
-from gpt_cli.measuring.bench import time_in_turns
-from gpt_cli.measuring.variants import sample_once, training_step, vocab_size_of
 from gpt_cli.model import GPT, CrossAttention
 from gpt_cli.model.attention import SelfAttention, causal_mask
 from gpt_cli.model.costs import cache_bytes_by_attention, parameters_by_part
@@ -29,13 +27,15 @@ from gpt_cli.model.dropout import DropMasks
 from gpt_cli.model.forms import make_attention
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.text.corpus import Corpus
-from gpt_cli.text.encoding import encode_corpus
-from gpt_cli.text.reading import read_data
-from gpt_cli.text.token_store import validation_windows
-from gpt_cli.training.evaluation import cross_entropy, evaluate
-from gpt_cli.training.failing import diverged_error, lower_rates
+from gpt_cli.text.encode import encode_corpus
+from gpt_cli.text.load import read_data
+from gpt_cli.text.token_files import validation_windows
+from gpt_cli.tools.bench.baselines import sample_once, training_step, vocab_size_of
+from gpt_cli.tools.bench.bench import time_in_turns
+from gpt_cli.training.divergence import diverged_error, lower_rates
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import Diverged, read_outcomes, take_step
+from gpt_cli.training.validation import cross_entropy, evaluate
 
 FORMS: tuple[str, ...] = get_args(ModelConfig.model_fields["attention"].annotation)
 NUM_LAYERS = len(FORMS) + 3  # multi_head is compared in four ways

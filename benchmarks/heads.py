@@ -15,16 +15,16 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from gpt_cli.config.reading import read_config
-from gpt_cli.inspecting.heads.ablation import ablate
-from gpt_cli.inspecting.heads.circuits import composition, directions
-from gpt_cli.inspecting.heads.passages import Passages
-from gpt_cli.inspecting.heads.scores import score_heads, score_windows
-from gpt_cli.machine.devices import choose_dtype
-from gpt_cli.machine.memory import reuse_memory
+from gpt_cli.attention_maps.head_scores import score_heads, score_windows
+from gpt_cli.common.machine.devices import choose_dtype
+from gpt_cli.common.machine.memory import reuse_memory
+from gpt_cli.config.load import read_config
+from gpt_cli.evaluation.nll import surprisals
 from gpt_cli.model import GPT
-from gpt_cli.sampling.scoring import surprisals
-from gpt_cli.text.token_store import validation_windows
+from gpt_cli.text.token_files import validation_windows
+from gpt_cli.tools.interpret.heads.ablation import ablate
+from gpt_cli.tools.interpret.heads.circuits import composition, directions
+from gpt_cli.tools.interpret.heads.max_activating import Passages
 
 VOCAB_SIZE = 4096
 WINDOWS_AT_ONCE = 16  # as many as an evaluation takes

@@ -19,11 +19,11 @@ import safetensors.numpy
 import torch
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint, Progress, save_checkpoint
-from gpt_cli.checkpoints.verified import BLANK, digest
-from gpt_cli.config.reading import read_config
+from gpt_cli.checkpoints.verify import BLANK, digest
+from gpt_cli.config.load import read_config
 from gpt_cli.model import GPT
-from gpt_cli.text.base_tokenizer import byte_letters
-from gpt_cli.text.tokenizer import CharTokenizer
+from gpt_cli.text.tokenizer import byte_letters
+from gpt_cli.text.tokenizers import CharTokenizer
 
 MB = 1_000_000
 # a name, the file to make, its content or what makes it, and the words of the command

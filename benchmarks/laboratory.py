@@ -12,16 +12,16 @@ from typing import Any
 import torch
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint, Progress
-from gpt_cli.cli.terminal import Console
+from gpt_cli.cli.console import Console
+from gpt_cli.common.machine.devices import choose_device, choose_dtype, processor, use_threads
+from gpt_cli.common.machine.memory import reuse_memory
+from gpt_cli.common.tables import table
 from gpt_cli.config import Config
-from gpt_cli.config.reading import read_config
+from gpt_cli.config.load import read_config
 from gpt_cli.errors import GptError, counted
-from gpt_cli.machine.devices import choose_device, choose_dtype, processor, use_threads
-from gpt_cli.machine.memory import reuse_memory
 from gpt_cli.model import GPT
-from gpt_cli.tables import table
-from gpt_cli.text.patterns import WORD_PATTERN
-from gpt_cli.text.tokenizer import BytePairTokenizer
+from gpt_cli.text.split_patterns import WORD_PATTERN
+from gpt_cli.text.tokenizers import BytePairTokenizer
 
 CONSOLE = Console()
 CHROMIUM = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")

@@ -25,16 +25,16 @@ from typing import Any
 import torch
 
 from benchmarks.auto import cost_ratio, times_reference, trained, vocabulary
+from gpt_cli.common.machine.devices import threads_kept
+from gpt_cli.common.machine.memory import reuse_memory
+from gpt_cli.common.tables import table
 from gpt_cli.config import Config
-from gpt_cli.config.reading import build_config, read_config
-from gpt_cli.config.yaml_subset import Document
+from gpt_cli.config.load import build_config, read_config
+from gpt_cli.config.strict_yaml import Document
 from gpt_cli.errors import GptError, UsageError
-from gpt_cli.machine.devices import threads_kept
-from gpt_cli.machine.memory import reuse_memory
-from gpt_cli.tables import table
-from gpt_cli.text.reading import read_corpus
-from gpt_cli.training.choosing.rules import Budget, choose
-from gpt_cli.training.choosing.text_figures import TextFigures, describe
+from gpt_cli.text.load import read_corpus
+from gpt_cli.training.auto_config.rules import Budget, choose
+from gpt_cli.training.auto_config.text_statistics import TextFigures, describe
 
 BASE = "base"
 # settings that the benchmark gives every training

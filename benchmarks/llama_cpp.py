@@ -25,10 +25,10 @@ import torch
 from benchmarks.laboratory import CONSOLE, asked, finish, flags, fresh_checkpoint, machine, resolved, show
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.config import Config
-from gpt_cli.exchange.gguf.writing import write_gguf
-from gpt_cli.measuring.bench import time_in_turns
-from gpt_cli.measuring.variants import NUM_SAMPLES, PROMPT, sample_once
 from gpt_cli.sampling.decoder import Decoder
+from gpt_cli.tools.bench.baselines import NUM_SAMPLES, PROMPT, sample_once
+from gpt_cli.tools.bench.bench import time_in_turns
+from gpt_cli.tools.exchange.gguf.export_gguf import write_gguf
 
 CONTEXT, LONG = 1024, [number % 256 for number in range(1000)]
 AT_ONCE = 512  # tokens that llama.cpp computes together at most, by its defaults

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.laboratory import asked, finish, flags, machine, resolved, show
-from gpt_cli.amounts import size
+from gpt_cli.common.units import size
 from gpt_cli.config import Config
 from gpt_cli.model.costs import estimate
-from gpt_cli.training.low_rank import num_trained
+from gpt_cli.training.lora import num_trained
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import take_step
 

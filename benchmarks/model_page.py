@@ -18,8 +18,8 @@ from typing import Any
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from benchmarks.laboratory import find_chromium, fresh_checkpoint
-from gpt_cli.config.reading import read_config
-from gpt_cli.exchange.model_page import ModelPage, model_page, write_model_page
+from gpt_cli.config.load import read_config
+from gpt_cli.tools.exchange.model_page import ModelPage, model_page, write_model_page
 
 PROMPT = "abcdefghijklmnopqrst"  # 20 tokens: no pairs of these bytes are merged
 # notes when the worker is asked and answers, and when the page has shown what it answered

@@ -15,12 +15,12 @@ from functools import partial
 
 import torch
 
-from gpt_cli.config.reading import read_config
-from gpt_cli.inspecting.interventions import record
-from gpt_cli.inspecting.patching.effects import Task, Unit, estimated, exact, units
-from gpt_cli.inspecting.patching.request import PARTS
-from gpt_cli.machine.memory import reuse_memory
+from gpt_cli.common.machine.memory import reuse_memory
+from gpt_cli.config.load import read_config
 from gpt_cli.model import GPT
+from gpt_cli.tools.interpret.interventions import record
+from gpt_cli.tools.interpret.patching.activation_patching import Task, Unit, estimated, exact, units
+from gpt_cli.tools.interpret.patching.request import PARTS
 
 VOCAB_SIZE = 4096
 PASSES = 5  # forward passes of a prompt before its patches, and as many after

@@ -13,23 +13,23 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from gpt_cli.config.reading import validate
+from gpt_cli.common.machine.cpu_contention import sharing
+from gpt_cli.common.machine.devices import autocast, use_threads
+from gpt_cli.common.machine.memory import reuse_memory
+from gpt_cli.config.load import validate
 from gpt_cli.config.schema import Config
-from gpt_cli.machine.devices import autocast, use_threads
-from gpt_cli.machine.memory import reuse_memory
-from gpt_cli.machine.sharing import sharing
-from gpt_cli.measuring.variants import endless_state
+from gpt_cli.distributed.collectives import ALONE, Ranks
+from gpt_cli.distributed.environment import place_of
+from gpt_cli.distributed.process_group import Group
+from gpt_cli.distributed.rendezvous import Meeting
 from gpt_cli.model.dropout import DropMasks
-from gpt_cli.ranks.group import Group
-from gpt_cli.ranks.meeting import Meeting
-from gpt_cli.ranks.place import place_of
-from gpt_cli.ranks.ranks import ALONE, Ranks
+from gpt_cli.tools.bench.baselines import endless_state
 from gpt_cli.training.batches import Batches
-from gpt_cli.training.evaluation import cross_entropy
-from gpt_cli.training.layout import Replicated
+from gpt_cli.training.data_parallel import Replicated
 from gpt_cli.training.optimizer import Optimizer
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import take_step
+from gpt_cli.training.validation import cross_entropy
 
 Works = dict[str, Callable[[], object]]
 

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from benchmarks.laboratory import CONSOLE, asked, finish, flags, machine, resolved, show
-from gpt_cli.amounts import size
+from gpt_cli.common.machine.cpu_contention import cores
+from gpt_cli.common.units import size
 from gpt_cli.config import Config
+from gpt_cli.distributed.environment import process_name
+from gpt_cli.distributed.launch import environment, own_python, require_fitting
 from gpt_cli.errors import EnvironmentFailure, GptError, counted
-from gpt_cli.machine.sharing import cores
-from gpt_cli.measuring.variants import costs
-from gpt_cli.ranks.launch import environment, own_python, require_fitting
-from gpt_cli.ranks.place import process_name
+from gpt_cli.tools.bench.baselines import costs
 
 COMMAND = ("-m", "benchmarks.process")
 # what is timed in turns: the work, and whether one process does it or all do together

@@ -12,10 +12,10 @@ import torch
 
 from benchmarks.laboratory import CONSOLE, asked, finish, flags, machine, resolved, show
 from gpt_cli.config import Config
-from gpt_cli.measuring.bench import time_in_turns
-from gpt_cli.measuring.variants import NUM_SAMPLES, vocab_size_of
 from gpt_cli.model import GPT, MultiHeadAttention
-from gpt_cli.sampling.products import FORMS, Form, Product, choose_form, possible
+from gpt_cli.sampling.fast.matmul import FORMS, Form, Product, choose_form, possible
+from gpt_cli.tools.bench.baselines import NUM_SAMPLES, vocab_size_of
+from gpt_cli.tools.bench.bench import time_in_turns
 
 DTYPES: dict[str, tuple[torch.dtype, tuple[Form, ...]]] = {
     "float32": (torch.float32, ("linear", "packed")),

@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpt_cli.config.reading import read_config
-from gpt_cli.text.token_store import chunks, open_tokens
+from gpt_cli.config.load import read_config
+from gpt_cli.text.token_files import chunks, open_tokens
 from gpt_cli.training.batches import Batches
-from gpt_cli.training.resources import resolve
+from gpt_cli.training.memory_checks import resolve
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import take_step
 

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gpt_cli.errors import GptError
-from gpt_cli.text.reading import read_corpus
+from gpt_cli.text.load import read_corpus
 
 STEPS, EVALUATIONS = 2000, 1.12
 CONTEXT_LENGTH, BATCH_SIZE = 64, 12

@@ -12,14 +12,14 @@ import tempfile
 import time
 from pathlib import Path
 
+from gpt_cli.attention_maps.snapshots import snapshot_bytes
 from gpt_cli.checkpoints.run_directory import RunDirectory
-from gpt_cli.config.reading import read_config
-from gpt_cli.inspecting.snapshots import snapshot_bytes
-from gpt_cli.text.encoding import encode_corpus
-from gpt_cli.text.reading import read_data
-from gpt_cli.training.resources import resolve
+from gpt_cli.config.load import read_config
+from gpt_cli.text.encode import encode_corpus
+from gpt_cli.text.load import read_data
+from gpt_cli.training.attention_snapshots import take_snapshot
+from gpt_cli.training.memory_checks import resolve
 from gpt_cli.training.run import Run
-from gpt_cli.training.snapshots import take_snapshot
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import take_step
 

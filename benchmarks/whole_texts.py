@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gpt_cli.text.blocks import pieces
-from gpt_cli.text.patterns import WORD_PATTERN
-from gpt_cli.text.tokenizer import BytePairTokenizer, CharTokenizer, Tokenizer
+from gpt_cli.text.documents import pieces
+from gpt_cli.text.split_patterns import WORD_PATTERN
+from gpt_cli.text.tokenizers import BytePairTokenizer, CharTokenizer, Tokenizer
 
 
 def read(source: Path) -> list[str]:

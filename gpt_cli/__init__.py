@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpt_cli.version import __version__
+from gpt_cli.common.version import __version__
 
 # instead of typing.TYPE_CHECKING: importing typing would double the time until `gpt` can handle Ctrl-C
 TYPE_CHECKING = False
@@ -73,7 +73,7 @@ def __getattr__(name: str) -> object:
     sentence = f"module 'gpt_cli' has no attribute {name!r}"
     if name[0] == "_" or util.find_spec(f"gpt_cli.{name}"):  # which nobody mistyped: Python asks, to import it next
         raise AttributeError(sentence)
-    from gpt_cli.config.suggestions import function_meant
+    from gpt_cli.config.suggest import function_meant
 
     meant = function_meant(name, __all__)
     raise AttributeError(f"{sentence}; did you mean {meant}?" if meant else sentence)
@@ -92,8 +92,8 @@ def load(path: str | Path | None = None, checkpoint: str | int = "best") -> Trai
         hint = 'gpt_cli.load("runs/tiny") loads the run of that name'
         raise UsageError("path", f"{visible(repr(path), 200)} is not text", hint=hint)
     from gpt_cli.checkpoints.load import load as load_run
-    from gpt_cli.config.keywords import keywords_named
-    from gpt_cli.measuring.request import InfoRequest
+    from gpt_cli.config.spelling import keywords_named
+    from gpt_cli.tools.bench.request import InfoRequest
     from gpt_cli.trained import Trained
 
     with keywords_named(InfoRequest, "gpt_cli.load"):  # it has the same keywords

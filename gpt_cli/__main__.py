@@ -34,7 +34,7 @@ def main() -> int:
 
 
 def _stopped() -> int:
-    from gpt_cli.language import say
+    from gpt_cli.common.language import say
 
     _hurry()
     print(say("stopped"), file=sys.stderr)
@@ -79,7 +79,7 @@ def run(words: Sequence[str]) -> int:
     except MemoryError:  # while our own modules were imported
         sentence = "error: memory: gpt ran out of memory"
         try:
-            from gpt_cli.language import say
+            from gpt_cli.common.language import say
 
             sentence = say(sentence)
         except MemoryError:  # the Chinese sentence needs more
@@ -97,7 +97,7 @@ def interrupt(_: int, frame: FrameType | None) -> None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             # the catalogue cannot be read in the middle of an import
             _end_soon(EXIT_CODE_STOPPED)
-            language = getattr(sys.modules.get("gpt_cli.language"), "language", lambda: "en")
+            language = getattr(sys.modules.get("gpt_cli.common.language"), "language", lambda: "en")
             os.write(2, "已停止\n".encode() if language() == "zh" else b"stopped\n")
             os._exit(EXIT_CODE_STOPPED)
         frame = frame.f_back

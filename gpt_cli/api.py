@@ -9,45 +9,45 @@ import warnings
 from collections.abc import Callable, Container, Generator
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
-from gpt_cli.callbacks import Host, drawn, ignored
-from gpt_cli.config.keywords import described, in_keywords, keywords_named, name_keywords, spelled_as_flag
+from gpt_cli.common.host import Host, drawn, ignored
+from gpt_cli.common.machine.cpu_contention import sharing
+from gpt_cli.common.results import Result
 from gpt_cli.config.request import LoadedRun, Request, flags_of, read_request
+from gpt_cli.config.spelling import described, in_keywords, keywords_named, name_keywords, spelled_as_flag
 from gpt_cli.errors import UsageError
-from gpt_cli.exchange.request import ExportRequest, ImportRequest, read_foreign
-from gpt_cli.explaining.request import ExplainRequest
-from gpt_cli.inspecting.comparing.request import CompareRequest, ToCompare
-from gpt_cli.inspecting.heads.request import HeadsRequest
-from gpt_cli.inspecting.lens.request import LensRequest
-from gpt_cli.inspecting.patching.request import PatchRequest
-from gpt_cli.inspecting.request import AttentionRequest, TokensRequest
-from gpt_cli.loggers.following import Followers
-from gpt_cli.machine.sharing import sharing
-from gpt_cli.measuring.request import BenchRequest, InfoRequest
-from gpt_cli.reporting.request import RemoveRequest, ReportRequest, RunsRequest
-from gpt_cli.results import Result
 from gpt_cli.sampling.request import EvaluateRequest, SampleRequest
-from gpt_cli.sweeping.request import SweepRequest
+from gpt_cli.tools.bench.request import BenchRequest, InfoRequest
+from gpt_cli.tools.exchange.request import ExportRequest, ImportRequest, read_foreign
+from gpt_cli.tools.explain.request import ExplainRequest
+from gpt_cli.tools.interpret.compare.request import CompareRequest, ToCompare
+from gpt_cli.tools.interpret.heads.request import HeadsRequest
+from gpt_cli.tools.interpret.lens.request import LensRequest
+from gpt_cli.tools.interpret.patching.request import PatchRequest
+from gpt_cli.tools.interpret.request import AttentionRequest, TokensRequest
+from gpt_cli.tools.loggers.processes import Followers
+from gpt_cli.tools.reports.request import RemoveRequest, ReportRequest, RunsRequest
+from gpt_cli.tools.sweeps.request import SweepRequest
 from gpt_cli.training.request import Plan, TrainRequest
 
 if TYPE_CHECKING:
-    from gpt_cli.exchange.export_model import Exported
-    from gpt_cli.exchange.import_model import Imported
-    from gpt_cli.explaining.explain import Explained
-    from gpt_cli.inspecting.attention import Attention
-    from gpt_cli.inspecting.comparing.report import Comparison
-    from gpt_cli.inspecting.heads.report import HeadReport
-    from gpt_cli.inspecting.lens.report import LensReport
-    from gpt_cli.inspecting.patching.report import PatchReport
-    from gpt_cli.inspecting.tokens import Tokens
-    from gpt_cli.measuring.bench import Bench
-    from gpt_cli.measuring.info import Info
-    from gpt_cli.reporting.report import Report
-    from gpt_cli.reporting.runs import Removed, Runs
-    from gpt_cli.sampling.evaluate import Evaluation
+    from gpt_cli.evaluation.evaluate import Evaluation
     from gpt_cli.sampling.sample import Samples
-    from gpt_cli.sweeping.sweep import Swept
-    from gpt_cli.training import reports as of_training
-    from gpt_cli.training.reports import Training
+    from gpt_cli.tools.bench.bench import Bench
+    from gpt_cli.tools.bench.model_info import Info
+    from gpt_cli.tools.exchange.export_model import Exported
+    from gpt_cli.tools.exchange.import_model import Imported
+    from gpt_cli.tools.explain.explain import Explained
+    from gpt_cli.tools.interpret.attention import Attention
+    from gpt_cli.tools.interpret.compare.report import Comparison
+    from gpt_cli.tools.interpret.heads.report import HeadReport
+    from gpt_cli.tools.interpret.lens.report import LensReport
+    from gpt_cli.tools.interpret.patching.report import PatchReport
+    from gpt_cli.tools.interpret.tokens import Tokens
+    from gpt_cli.tools.reports.report import Report
+    from gpt_cli.tools.reports.run_table import Removed, Runs
+    from gpt_cli.tools.sweeps.sweep import Swept
+    from gpt_cli.training import events as of_training
+    from gpt_cli.training.events import Training
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -148,7 +148,7 @@ def _keywords(request: type[Request], chosen: Container[str]) -> list[inspect.Pa
 
 @function(TrainRequest)
 def train(request: TrainRequest, plan: Plan, host: Host) -> Training:
-    """In Python, this is a generator of reports, the classes of gpt_cli.training.reports; the last is Finished.
+    """In Python, this is a generator of reports, the classes of gpt_cli.training.events; the last is Finished.
 
         training = gpt_cli.train("tiny", data="my.txt", out="runs/mine", max_steps=500)
         for report in training:
@@ -172,8 +172,8 @@ def train(request: TrainRequest, plan: Plan, host: Host) -> Training:
         rarer: Any = dry_run(plan, host)
         return rarer
     with host.importing():
+        from gpt_cli.training.events import Training
         from gpt_cli.training.loop import train_whole
-        from gpt_cli.training.reports import Training
 
     def reports() -> Generator[of_training.Report, None, None]:
         with keywords_named(TrainRequest, "gpt_cli.train"):
@@ -186,20 +186,20 @@ def train(request: TrainRequest, plan: Plan, host: Host) -> Training:
 def info(request: InfoRequest, found: Any, host: Host) -> Info:
     """It raises CheckpointError for a damaged checkpoint, where others warn and take the next: it is there to tell."""
     with host.importing():
-        from gpt_cli.measuring.info import info
+        from gpt_cli.tools.bench.model_info import info
     return info(request, found, host)
 
 
 @function(ExplainRequest)
 def explain(request: ExplainRequest, found: Any, host: Host) -> Explained:
     with host.importing():
-        from gpt_cli.explaining.explain import explain
+        from gpt_cli.tools.explain.explain import explain
     return explain(request, found, host)
 
 
 @function(TokensRequest)
 def tokens(request: TokensRequest, found: Any, host: Host) -> Tokens:
-    from gpt_cli.inspecting.tokens import tokens
+    from gpt_cli.tools.interpret.tokens import tokens
 
     return tokens(request, found, host)
 
@@ -207,13 +207,13 @@ def tokens(request: TokensRequest, found: Any, host: Host) -> Tokens:
 @function(AttentionRequest)
 def attention(request: AttentionRequest, found: Any, host: Host) -> Attention:
     if request.over_training:
-        from gpt_cli.inspecting.film import film
+        from gpt_cli.tools.interpret.training_film import film
 
         rarer: Any = film(request, found, host)  # type checkers know the result that is asked for more often
         return rarer
     with sharing():
         with host.importing():
-            from gpt_cli.inspecting.attention import attention
+            from gpt_cli.tools.interpret.attention import attention
         return attention(request, found, host)
 
 
@@ -222,17 +222,17 @@ def heads(request: HeadsRequest, found: Any, host: Host) -> HeadReport:
     if request.over_training and request.passages:
         with sharing():
             with host.importing():
-                from gpt_cli.inspecting.heads.passage_history import passage_history
+                from gpt_cli.tools.interpret.heads.passage_history import passage_history
             of_steps: Any = passage_history(request, found, host)
             return of_steps
     if request.over_training:
-        from gpt_cli.inspecting.heads.history import head_history
+        from gpt_cli.tools.interpret.heads.history import head_history
 
         rarer: Any = head_history(request, found, host)
         return rarer
     with sharing():
         with host.importing():
-            from gpt_cli.inspecting.heads.heads import heads
+            from gpt_cli.tools.interpret.heads.heads import heads
         return heads(request, found, host)
 
 
@@ -240,7 +240,7 @@ def heads(request: HeadsRequest, found: Any, host: Host) -> HeadReport:
 def lens(request: LensRequest, found: Any, host: Host) -> LensReport:
     with sharing():
         with host.importing():
-            from gpt_cli.inspecting.lens.lens import lens
+            from gpt_cli.tools.interpret.lens.lens import lens
         work: Any = lens  # whose result over a training is another
         return work(request, found, host)
 
@@ -249,7 +249,7 @@ def lens(request: LensRequest, found: Any, host: Host) -> LensReport:
 def patch(request: PatchRequest, found: Any, host: Host) -> PatchReport:
     with sharing():
         with host.importing():
-            from gpt_cli.inspecting.patching.patch import patch
+            from gpt_cli.tools.interpret.patching.patch import patch
         work: Any = patch  # whose result over a training is another
         return work(request, found, host)
 
@@ -258,7 +258,7 @@ def patch(request: PatchRequest, found: Any, host: Host) -> PatchReport:
 def compare(request: CompareRequest, found: ToCompare, host: Host) -> Comparison:
     with sharing():
         with host.importing():
-            from gpt_cli.inspecting.comparing.compare import compare
+            from gpt_cli.tools.interpret.compare.compare import compare
         return compare(request, found, host)
 
 
@@ -266,13 +266,13 @@ def compare(request: CompareRequest, found: ToCompare, host: Host) -> Comparison
 def bench(request: BenchRequest, found: Any, host: Host) -> Bench:
     if request.check_device:
         with host.importing():
-            from gpt_cli.measuring.device_check import check_device
+            from gpt_cli.tools.bench.device_check import check_device
 
         rarer: Any = check_device(request, host)
         return rarer
     with sharing(host.notice):
         with host.importing():
-            from gpt_cli.measuring.bench import bench
+            from gpt_cli.tools.bench.bench import bench
         return bench(request, found, host)
 
 
@@ -288,14 +288,14 @@ def sample(request: SampleRequest, found: Any, host: Host) -> Samples:
 def evaluate(request: EvaluateRequest, found: Any, host: Host) -> Evaluation:
     with sharing():
         with host.importing():
-            from gpt_cli.sampling.evaluate import evaluate
+            from gpt_cli.evaluation.evaluate import evaluate
         return evaluate(request, found, host)
 
 
 @function(ImportRequest)
 def import_model(request: ImportRequest, found: Any, host: Host) -> Imported:
     with host.importing():
-        from gpt_cli.exchange.import_model import adopt
+        from gpt_cli.tools.exchange.import_model import adopt
     return adopt(request, found, host)
 
 
@@ -303,34 +303,34 @@ def import_model(request: ImportRequest, found: Any, host: Host) -> Imported:
 def export_model(request: ExportRequest, found: Any, host: Host) -> Exported:
     """A file that is there already is replaced, as every file that `out` of a function names."""
     with host.importing():
-        from gpt_cli.exchange.export_model import export
+        from gpt_cli.tools.exchange.export_model import export
     return export(request, found, host)
 
 
 @function(RunsRequest)
 def runs(request: RunsRequest, found: Any, host: Host) -> Runs:
-    from gpt_cli.reporting.runs import list_runs
+    from gpt_cli.tools.reports.run_table import list_runs
 
     return list_runs(request, found, host)
 
 
 @function(RemoveRequest)
 def remove_runs(request: RemoveRequest, found: Any, host: Host) -> Removed:
-    from gpt_cli.reporting.runs import remove_runs
+    from gpt_cli.tools.reports.run_table import remove_runs
 
     return remove_runs(request, found, host)
 
 
 @function(ReportRequest)
 def report(request: ReportRequest, found: Any, host: Host) -> Report:
-    from gpt_cli.reporting.report import report
+    from gpt_cli.tools.reports.report import report
 
     return report(request, found, host)
 
 
 @function(SweepRequest)
 def sweep(request: SweepRequest, found: Any, host: Host) -> Swept:
-    from gpt_cli.sweeping.sweep import sweep
+    from gpt_cli.tools.sweeps.sweep import sweep
 
     either: Any = sweep(request, found, host)  # with dry_run it is Planned
     return either

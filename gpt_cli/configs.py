@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from gpt_cli.api import function
-from gpt_cli.callbacks import Host
-from gpt_cli.config import Config, looking
-from gpt_cli.config.describing import known_keys
-from gpt_cli.config.looking import CheckRequest, SchemaRequest, SettingsRequest, ShowRequest
+from gpt_cli.common.host import Host
+from gpt_cli.config import Config, commands
+from gpt_cli.config.commands import CheckRequest, SchemaRequest, SettingsRequest, ShowRequest
+from gpt_cli.config.settings_reference import known_keys
 
 __all__ = ["check", "schema", "settings", "show"]
 
@@ -18,20 +18,20 @@ def __dir__() -> tuple[str, ...]:
 
 
 @function(CheckRequest)
-def check(request: CheckRequest, found: Any, host: Host) -> looking.Checked:
-    return looking.check(request, host)
+def check(request: CheckRequest, found: Any, host: Host) -> commands.Checked:
+    return commands.check(request, host)
 
 
 @function(ShowRequest)
-def show(request: ShowRequest, found: Config, host: Host) -> looking.Shown:
-    return looking.Shown(found)
+def show(request: ShowRequest, found: Config, host: Host) -> commands.Shown:
+    return commands.Shown(found)
 
 
 @function(SettingsRequest)
-def settings(request: SettingsRequest, found: Any, host: Host) -> looking.AllSettings:
-    return looking.AllSettings(known_keys())
+def settings(request: SettingsRequest, found: Any, host: Host) -> commands.AllSettings:
+    return commands.AllSettings(known_keys())
 
 
 @function(SchemaRequest)
-def schema(request: SchemaRequest, found: Any, host: Host) -> looking.Schema:
-    return looking.Schema(Config.model_json_schema())
+def schema(request: SchemaRequest, found: Any, host: Host) -> commands.Schema:
+    return commands.Schema(Config.model_json_schema())

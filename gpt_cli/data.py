@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gpt_cli.api import function
-from gpt_cli.callbacks import Host
+from gpt_cli.common.host import Host
 from gpt_cli.text.request import FetchRequest, ListRequest, PrepareRequest, StatsRequest, VerifyRequest
 
 if TYPE_CHECKING:
-    from gpt_cli.measuring.stats import Stats
-    from gpt_cli.text.catalogue import Corpora, Fetched
+    from gpt_cli.text.datasets import Corpora, Fetched
     from gpt_cli.text.prepare import Preparation, Verification
+    from gpt_cli.tools.bench.text_stats import Stats
 
 __all__ = ["fetch", "list", "prepare", "stats", "verify"]
 
@@ -22,21 +22,21 @@ def __dir__() -> tuple[str, ...]:
 
 @function(ListRequest)
 def list(request: ListRequest, found: Any, host: Host) -> Corpora:  # noqa: A001 - as the command is named
-    from gpt_cli.text.catalogue import list_corpora
+    from gpt_cli.text.datasets import list_corpora
 
     return list_corpora()
 
 
 @function(FetchRequest)
 def fetch(request: FetchRequest, found: Any, host: Host) -> Fetched:
-    from gpt_cli.text.catalogue import fetch_corpora
+    from gpt_cli.text.datasets import fetch_corpora
 
     return fetch_corpora(found, request.out, host)
 
 
 @function(StatsRequest)
 def stats(request: StatsRequest, found: Any, host: Host) -> Stats:
-    from gpt_cli.measuring.stats import stats
+    from gpt_cli.tools.bench.text_stats import stats
 
     return stats(request, found, host)
 

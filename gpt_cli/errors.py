@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from gpt_cli.language import labelled, language, say
+from gpt_cli.common.language import labelled, language, say
 
 EXIT_CODE_BUG = 1
 EXIT_CODE_STDOUT_CLOSED = 141

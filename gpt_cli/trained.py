@@ -7,7 +7,7 @@ from typing import Any, Generic
 from gpt_cli import api
 from gpt_cli.api import Function, P, R
 from gpt_cli.checkpoints.load import Loaded
-from gpt_cli.config.suggestions import function_meant
+from gpt_cli.config.suggest import function_meant
 from gpt_cli.errors import shown
 
 

@@ -27,15 +27,15 @@ from support.light import LightServer, WithoutTorch
 from support.messages import HEARD
 from support.users import hand_over
 
-from gpt_cli.cli import train_process
-from gpt_cli.cli.train_process import leave_picture
-from gpt_cli.machine.sharing import sharing
+from gpt_cli.cli import train_worker
+from gpt_cli.cli.train_worker import leave_picture
+from gpt_cli.common.machine.cpu_contention import sharing
 
 Tally = Callable[[str, int], None]
 # fixtures of browsers, of processes that fork, and of a shell for all commands of the pages
 _SLOW = frozenset({"browser", "run_script", "opened", "servers", "theirs", "shell"})
 # folders whose tests kill, serve, render or start many processes; elsewhere a file has the mark slow
-_SLOW_FOLDERS = frozenset({"reliability", "loggers", "pages", "docs", "ranks", "benchmarks"})
+_SLOW_FOLDERS = frozenset({"reliability", "loggers", "pages", "docs", "distributed", "benchmarks"})
 _COUNTS = pytest.StashKey[dict[str, int]]()
 _TWIN = pytest.StashKey[Twin]()
 
@@ -60,7 +60,7 @@ def _own_surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     Trainings in this process draw no picture of their losses, which takes longer than they do; see `drawing`.
     """
     with sharing(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train_process, "leave_picture", lambda *_: None)
+        patch.setattr(train_worker, "leave_picture", lambda *_: None)
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.delenv("NO_COLOR", raising=False)
         patch.setenv("GPT_LANGUAGE", "en")  # whatever the locale is
@@ -84,7 +84,7 @@ def _run() -> RunCommand:
 @pytest.fixture
 def drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trainings leave their picture, as they do for users."""
-    monkeypatch.setattr(train_process, "leave_picture", leave_picture)
+    monkeypatch.setattr(train_worker, "leave_picture", leave_picture)
 
 
 @pytest.fixture
@@ -192,8 +192,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _is_slow(item: pytest.Item) -> bool:
-    folder = item.path.relative_to(Path(__file__).parent).parts[0]
-    by_name = folder in _SLOW_FOLDERS or _SLOW & {*getattr(item, "fixturenames", ())}
+    folders = item.path.relative_to(Path(__file__).parent).parts
+    by_name = not _SLOW_FOLDERS.isdisjoint(folders) or _SLOW & {*getattr(item, "fixturenames", ())}
     return bool(by_name) or item.get_closest_marker("slow") is not None
 
 

@@ -20,16 +20,16 @@ from support.helpers import RunCommand
 
 import gpt_cli
 from gpt_cli.cli.app import build
-from gpt_cli.cli.listing import GROUPS, REQUESTS, function_of
+from gpt_cli.cli.command_table import GROUPS, REQUESTS, function_of
 from gpt_cli.config.request import flag_of, flags_of
-from gpt_cli.config.suggestions import FUNCTIONS
+from gpt_cli.config.suggest import FUNCTIONS
 from gpt_cli.errors import CheckpointError, UsageError
 
 # what a type checker says of it: a line that ends with "refused" is wrong, every other line right
 USER_CODE = """
 from pathlib import Path
 import gpt_cli
-from gpt_cli.training.reports import Evaluated
+from gpt_cli.training.events import Evaluated
 
 gpt_cli.sample("The ", temperature=0.5, run="runs/x", checkpoint=500, stop="a")
 gpt_cli.sample(prompt="The ", run=Path("runs/x"), prompt_file=None)

@@ -16,88 +16,80 @@ import gpt_cli
 
 PACKAGE = Path(gpt_cli.__file__).parent
 
-# each layer may import itself and those after it
+# each layer may import itself and those after it: the doors, what is built around the core, the core, the ground
 ORDER = [
     "cli",
     "configs",
     "data",
     "trained",
     "api",
-    "measuring",
-    "sweeping",
+    "tools.bench",
+    "tools.sweeps",
+    "tools.exchange",
+    "tools.reports",
+    "tools.explain",
+    "tools.interpret",
+    "tools.loggers",
+    "tools.pages",
     "training",
-    "exchange",
-    "loggers",
-    "reporting",
-    "explaining",
-    "inspecting",
-    "drawing",
-    "pages",
+    "attention_maps",
+    "evaluation",
     "sampling",
     "checkpoints",
-    "ranks",
+    "distributed",
     "model",
     "text",
     "config",
-    "machine",
-    "streams",
-    "extras",
-    "files",
-    "safetensors_header",
-    "safetensors_numbers",
-    "ownership",
-    "opening",
-    "strict_json",
-    "callbacks",
-    "results",
-    "tables",
-    "amounts",
-    "errors",
-    "language",
-    "limits",
-    "version",
+    "common",
 ]
+MOST_ENTRIES = 20  # of the folder of the package, so that a student sees the way of the data there
 
 # where an import stands inside a function, and why; a signature of cli/ has one that loads what does the work
 IMPORTS_INSIDE = {
     "__init__.py": "importing gpt_cli loads no torch",
     "__main__.py": "Ctrl-C is handled before anything is imported",
     "api.py": "the request is checked before what does the work is imported, which may load torch",
-    "callbacks.py": "only who asks for bars needs them",
+    "common/host.py": "only who asks for bars needs them",
     "cli/app.py": "only gpt alone looks for runs, and a request is imported when its command is named",
-    "cli/completing.py": "only a shell that completes words asks for names",
+    "cli/completion.py": "only a shell that completes words asks for names",
     "cli/sample.py": "importing readline changes how input() reads",
-    "explaining/explain.py": "matplotlib takes a second, and few explanations are drawn",
+    "tools/explain/explain.py": "matplotlib takes a second, and few explanations are drawn",
     "checkpoints/header.py": "few who read a header need its tokenizer, which loads numpy",
-    "checkpoints/verified.py": "a thread imports numpy while torch is imported",
+    "checkpoints/verify.py": "a thread imports numpy while torch is imported",
     "data.py": "the request is checked before what does the work is imported, which may load numpy",
-    "machine/memory.py": "only who computes needs its allocator, and only Unix has limits on it",
-    "language/__init__.py": "English needs no catalogue",
-    "reporting/report.py": "matplotlib takes a second, and few reports are pictures; only a prompt needs torch",
-    "sweeping/sweep.py": "only counting GPUs needs torch",
-    "exchange/request.py": "only who imports or writes pages needs tokenizers, which load numpy",
-    "files.py": "few commands need a cache directory",
-    "inspecting/export.py": "matplotlib takes a second, and few formats are pictures",
-    "inspecting/over_training.py": "only a prompt needs torch, and only a run that is found its snapshots",
-    "inspecting/heads/history.py": "matplotlib takes a second, and few histories are pictures",
-    "inspecting/heads/report.py": "few reports are pages",
+    "common/machine/memory.py": "only who computes needs its allocator, and only Unix has limits on it",
+    "common/language/__init__.py": "English needs no catalogue",
+    "tools/reports/report.py": "matplotlib takes a second, and few reports are pictures; only a prompt needs torch",
+    "tools/sweeps/sweep.py": "only counting GPUs needs torch",
+    "tools/exchange/request.py": "only who imports or writes pages needs tokenizers, which load numpy",
+    "common/files.py": "few commands need a cache directory",
+    "tools/interpret/attention_files.py": "matplotlib takes a second, and few formats are pictures",
+    "tools/interpret/by_step.py": "only a prompt needs torch, and only a run that is found its snapshots",
+    "tools/interpret/heads/history.py": "matplotlib takes a second, and few histories are pictures",
+    "tools/interpret/heads/report.py": "few reports are pages",
     "sampling/prompts.py": "only a prompt from a file or a pipe needs numpy, and requests load none",
     "training/state.py": "torch's sharding takes seconds, and few trainings need it",
-    "measuring/stats.py": "only an estimate needs torch, after the text has been read",
-    "text/catalogue.py": "one corpus is a module of Python, the others need the network",
-    "text/generated.py": "only who makes these texts needs numpy",
-    "text/kept.py": "only kept tokenizers need the library tokenizers",
-    "text/tokenizer.py": "only byte pairs need tiktoken",
-    "text/vocabulary.py": "one kind of tokenizer each needs rustbpe or tiktoken",
-    "training/initial.py": "a request is checked before weights are read, which takes torch",
-    "exchange/gguf/writing.py": "an extra",
+    "tools/bench/text_stats.py": "only an estimate needs torch, after the text has been read",
+    "text/datasets.py": "one corpus is a module of Python, the others need the network",
+    "text/synthetic.py": "only who makes these texts needs numpy",
+    "text/hf_tokenizer.py": "only kept tokenizers need the library tokenizers",
+    "text/tokenizers.py": "only byte pairs need tiktoken",
+    "text/train_tokenizer.py": "one kind of tokenizer each needs rustbpe or tiktoken",
+    "training/init_from.py": "a request is checked before weights are read, which takes torch",
+    "tools/exchange/gguf/export_gguf.py": "an extra",
 }
+
+
+def layer_of(module: str) -> str:
+    """The layer of a module, by its dotted name without `gpt_cli`; `errors` has a name of its own for users."""
+    parts = module.split(".")
+    return "common" if parts[0] == "errors" else ".".join(parts[: 2 if parts[0] == "tools" else 1])
 
 
 def imported_layers(source: str) -> set[str]:
     """The layers of gpt_cli that a file names in any import, at its top or inside a function."""
     names = {name for node in ast.walk(ast.parse(source)) for name in imported_names(node)}
-    return {name.split(".")[1] for name in names if name.startswith("gpt_cli.")} & set(ORDER)
+    return {layer_of(name.removeprefix("gpt_cli.")) for name in names if name.startswith("gpt_cli.")} & set(ORDER)
 
 
 def imported_names(node: ast.AST) -> set[str]:
@@ -120,7 +112,7 @@ def imports_inside_functions(source: str) -> list[set[str]]:
 def test_imports_point_one_way() -> None:
     wrong = []
     for path in PACKAGE.rglob("*.py"):
-        layer = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        layer = layer_of(".".join(path.relative_to(PACKAGE).with_suffix("").parts))
         if layer in ORDER:
             allowed = set(ORDER[ORDER.index(layer) :])
             wrong += [f"{path.relative_to(PACKAGE)} imports {r}" for r in imported_layers(path.read_text()) - allowed]
@@ -128,12 +120,12 @@ def test_imports_point_one_way() -> None:
 
 
 def test_every_layer_has_its_place_in_the_order() -> None:
-    layers = {
-        path.name.removesuffix(".py")
-        for path in PACKAGE.iterdir()
-        if path.suffix == ".py" or (path / "__init__.py").exists()
-    }
-    assert layers - {"__init__", "__main__"} == set(ORDER)
+    entries = [path for path in PACKAGE.iterdir() if path.suffix or (path / "__init__.py").exists()]
+    assert len(entries) <= MOST_ENTRIES
+    modules = [f"tools.{path.name}" for path in (PACKAGE / "tools").iterdir() if path.is_dir()]
+    modules += [path.name.removesuffix(".py") for path in entries]
+    layers = {layer_of(module) for module in modules if not module.startswith("tools.__")}
+    assert layers - {"__init__", "__main__", "py", "tools"} == set(ORDER)
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
@@ -164,7 +156,7 @@ def test_imports_stand_at_the_top_of_a_file_with_few_exceptions() -> None:
     for path in PACKAGE.rglob("*.py"):
         name = path.relative_to(PACKAGE).as_posix()
         inside = imports_inside_functions(path.read_text())
-        if path.parent.name == "cli" and name not in {"cli/app.py", "cli/terminal.py"}:
+        if path.parent.name == "cli" and name not in {"cli/app.py", "cli/console.py"}:
             inside = [names for names in inside if not all(one.startswith("gpt_cli.") for one in names)]
         if inside and name not in IMPORTS_INSIDE:
             wrong += [f"{name}: {', '.join(names)}" for names in inside]
@@ -235,13 +227,13 @@ def test_one_module_writes_files() -> None:
             if opens and not re.search(r"devnull|'r'|'rb'", ast.unparse(node)):
                 found.append(f"{path.relative_to(PACKAGE)}: open")
     writers = {line.partition(":")[0] for line in found}
-    assert "files.py" in writers  # it is noticed where it happens
-    assert writers <= {"files.py", "checkpoints/lock.py"}
+    assert "common/files.py" in writers  # it is noticed where it happens
+    assert writers <= {"common/files.py", "checkpoints/lock.py"}
 
 
 def test_help_loads_neither_torch_nor_other_heavy_packages() -> None:
     script = (
-        "import sys\nfrom gpt_cli.cli.app import app, main\nfrom gpt_cli.cli.listing import GROUPS, REQUESTS\n"
+        "import sys\nfrom gpt_cli.cli.app import app, main\nfrom gpt_cli.cli.command_table import GROUPS, REQUESTS\n"
         "heavy = {'torch', 'numpy', 'tiktoken', 'matplotlib', 'safetensors', 'pydantic'}\n"
         "assert main(['--help']) == 0 and not heavy & set(sys.modules)\n"
         "names = [[command.name] for command in app.registered_commands] + [[name] for name in REQUESTS]\n"

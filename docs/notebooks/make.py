@@ -11,9 +11,9 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from gpt_cli.cli.listing import GROUPS, function_of
+from gpt_cli.cli.command_table import GROUPS, function_of
 from gpt_cli.config.request import flag_of, flags_of
-from gpt_cli.config.suggestions import FUNCTIONS
+from gpt_cli.config.suggest import FUNCTIONS
 
 DOCS = Path(__file__).parents[1]
 NAMES = ("lesson", "circuit")

@@ -26,19 +26,19 @@ from gpt_cli.checkpoints.header import (
     Progress,
     require_few_tensors,
 )
-from gpt_cli.checkpoints.verified import BLANK, OTHER, Verified, digest, read_verified
+from gpt_cli.checkpoints.verify import BLANK, OTHER, Verified, digest, read_verified
+from gpt_cli.common.file_signatures import FORMAT
+from gpt_cli.common.files import Buffer, write_durably
+from gpt_cli.common.safetensors_header import header_bytes
+from gpt_cli.common.safetensors_numbers import READABLE, are_finite, widened
+from gpt_cli.common.strict_json import strict_json
+from gpt_cli.common.version import __version__
 from gpt_cli.config import Config
-from gpt_cli.config.reading import validate
+from gpt_cli.config.load import validate
 from gpt_cli.errors import CheckpointError, GptError, counted, shown, within
-from gpt_cli.files import Buffer, write_durably
 from gpt_cli.model import GPT
 from gpt_cli.model.costs import parameters_by_part
-from gpt_cli.ownership import FORMAT
-from gpt_cli.safetensors_header import header_bytes
-from gpt_cli.safetensors_numbers import READABLE, are_finite, widened
-from gpt_cli.strict_json import strict_json
-from gpt_cli.text.tokenizer import Tokenizer, tokenizer_from_dict
-from gpt_cli.version import __version__
+from gpt_cli.text.tokenizers import Tokenizer, tokenizer_from_dict
 
 # of weights in a file; those of a training and all moments are float32
 TYPES: Mapping[str, torch.dtype] = MappingProxyType(

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.checkpoint import parse_checkpoint
-from gpt_cli.checkpoints.find import first_usable
 from gpt_cli.checkpoints.header import Header
-from gpt_cli.checkpoints.verified import ReadVerified, read_verified
+from gpt_cli.checkpoints.select import first_usable
+from gpt_cli.checkpoints.verify import ReadVerified, read_verified
+from gpt_cli.common.host import Host
 from gpt_cli.config import Config
 from gpt_cli.model import GPT
-from gpt_cli.text.tokenizer import Tokenizer
+from gpt_cli.text.tokenizers import Tokenizer
 
 
 @dataclass(frozen=True)

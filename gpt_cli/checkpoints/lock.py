@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
-from gpt_cli.checkpoints.run_files import RunFiles, foreign_file
+from gpt_cli.checkpoints.run_paths import RunFiles, foreign_file
+from gpt_cli.common.file_signatures import HOLDER, LOCK, is_checkpoint
+from gpt_cli.common.files import make_directory, require_place, require_writable, write_failure
 from gpt_cli.errors import EnvironmentFailure, UsageError, shown, visible
-from gpt_cli.files import make_directory, require_place, require_writable, write_failure
-from gpt_cli.ownership import HOLDER, LOCK, is_checkpoint
 
 _UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 _LOOKS, _LOOK_EVERY = 5, 0.02  # `is_held` of another process has the lock for a moment

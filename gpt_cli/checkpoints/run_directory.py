@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
-from gpt_cli.checkpoints.logs import Sample, read_log, step_in, without_later, written
-from gpt_cli.checkpoints.own_text import is_imported, valid_config
-from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.checkpoints.metrics_files import Sample, read_log, step_in, without_later, written
+from gpt_cli.checkpoints.run_paths import RunFiles
+from gpt_cli.checkpoints.training_text import is_imported, valid_config
+from gpt_cli.common.file_signatures import is_checkpoint
+from gpt_cli.common.files import make_directory, make_durable, remove, remove_directory, require_writable, write_durably
 from gpt_cli.config import Config
-from gpt_cli.config.reading import write_config
+from gpt_cli.config.load import write_config
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, shown
-from gpt_cli.files import make_directory, make_durable, remove, remove_directory, require_writable, write_durably
-from gpt_cli.ownership import is_checkpoint
 
 
 class RunDirectory(RunFiles):

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-from gpt_cli.cli import completing
-from gpt_cli.cli.helping import HelpContext, ListsByDefault
-from gpt_cli.cli.listing import GROUPS, MEMORY_HINTS, REQUESTS, function_of, place_of
-from gpt_cli.cli.terminal import abandon_stdout, prepare_streams
-from gpt_cli.cli.usage import (
+from gpt_cli.cli import completion
+from gpt_cli.cli.command_table import GROUPS, MEMORY_HINTS, REQUESTS, function_of, place_of
+from gpt_cli.cli.console import abandon_stdout, prepare_streams
+from gpt_cli.cli.help import HelpContext, ListsByDefault
+from gpt_cli.cli.usage_errors import (
     ClickUsageError,
     NoArgsIsHelpError,
     name_flags_as_typed,
@@ -23,6 +23,9 @@ from gpt_cli.cli.usage import (
     usage_error,
 )
 from gpt_cli.cli.wrapping import width_of, wrapped
+from gpt_cli.common.limits import ADDRESS_SPACE
+from gpt_cli.common.machine.memory import require_address_space
+from gpt_cli.common.version import __version__
 from gpt_cli.errors import (
     EXIT_CODE_STDOUT_CLOSED,
     EnvironmentFailure,
@@ -35,9 +38,6 @@ from gpt_cli.errors import (
     reason,
     shown,
 )
-from gpt_cli.limits import ADDRESS_SPACE
-from gpt_cli.machine.memory import require_address_space
-from gpt_cli.version import __version__
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -74,7 +74,7 @@ def show_help(
         list[str] | None,
         typer.Argument(
             metavar="COMMAND",
-            autocompletion=lambda incomplete: completing.words(*getattr(get_command(app), "commands", {}), *REQUESTS)(
+            autocompletion=lambda incomplete: completion.words(*getattr(get_command(app), "commands", {}), *REQUESTS)(
                 incomplete
             ),
             help="A command, such as sample or data list.",
@@ -107,7 +107,7 @@ app.add_typer(
     ),
     name="runs",
 )
-app.command("completion", epilog="Example: gpt completion bash >> ~/.bashrc")(completing.completion)
+app.command("completion", epilog="Example: gpt completion bash >> ~/.bashrc")(completion.completion)
 app.command("help", epilog="Example: gpt help sample")(show_help)
 
 
@@ -141,8 +141,8 @@ def _invoke(words: Sequence[str], state: dict[str, Any]) -> int:
     try:
         require_address_space(ADDRESS_SPACE, "gpt")
         require_known_language()
-        if completing.asked():
-            return completing.answer(build())
+        if completion.asked():
+            return completion.answer(build())
         command = build(words)
         with command.make_context("gpt", list(words), obj=state) as context:
             code = command.invoke(context)

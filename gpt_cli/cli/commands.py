@@ -14,13 +14,13 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from gpt_cli.api import Function
-from gpt_cli.cli import completing, inspection, runs
-from gpt_cli.cli.importing import importing_torch
+from gpt_cli.cli import completion, inspection, runs
+from gpt_cli.cli.console import Console, colourful
 from gpt_cli.cli.signals import removing_unfinished
-from gpt_cli.cli.terminal import Console, colourful
+from gpt_cli.cli.torch_import import importing_torch
+from gpt_cli.common.results import Result
 from gpt_cli.config.request import Flag, Request, flag_of, flags_of, read_request
 from gpt_cli.errors import UsageError
-from gpt_cli.results import Result
 
 # the flags of every command that are no fields of a request
 _JSON = typer.Option("--json", help="Print the result as one JSON object, the last line of stdout.")
@@ -109,7 +109,7 @@ def _parameter(name: str, field: Any, flag: Flag) -> inspect.Parameter:
     """A parameter for typer: a text, texts, or a switch; pydantic reads its value."""
     kind, many = _kind(field.annotation)
     words = get_args(kind) if get_origin(kind) is Literal else ()
-    complete = completing.words(*words) if words else getattr(completing, flag.offers, None)
+    complete = completion.words(*words) if words else getattr(completion, flag.offers, None)
     details: dict[str, Any] = {"help": field.description, "show_default": False}
     if kind is bool:
         typed: Any = bool | None

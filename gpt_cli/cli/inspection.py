@@ -6,15 +6,15 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-from gpt_cli.cli.terminal import Console, colourful
+from gpt_cli.cli.console import Console, colourful
 from gpt_cli.errors import UsageError
-from gpt_cli.inspecting.request import STDOUT, AttentionRequest
+from gpt_cli.tools.interpret.request import STDOUT, AttentionRequest
 
 if TYPE_CHECKING:
-    from gpt_cli.explaining.explain import Explained
-    from gpt_cli.inspecting.attention import Attention
-    from gpt_cli.inspecting.reports import Report
-    from gpt_cli.inspecting.tokens import Tokens
+    from gpt_cli.tools.explain.explain import Explained
+    from gpt_cli.tools.interpret.attention import Attention
+    from gpt_cli.tools.interpret.reports import Report
+    from gpt_cli.tools.interpret.tokens import Tokens
 
 
 def require_shown(request: AttentionRequest, *, json: bool) -> None:

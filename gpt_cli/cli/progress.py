@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from tqdm import tqdm
 
-from gpt_cli.amounts import duration, size
+from gpt_cli.common.units import duration, size
 
 BAR_SECONDS = 2.0  # work that takes less shows no bar
 LINE_SECONDS = 10.0

@@ -6,9 +6,9 @@ import shutil
 import sys
 from collections.abc import Sequence
 
-from gpt_cli.cli.importing import importing_torch
-from gpt_cli.cli.terminal import Console, colourful
-from gpt_cli.reporting.request import ReportRequest, no_page
+from gpt_cli.cli.console import Console, colourful
+from gpt_cli.cli.torch_import import importing_torch
+from gpt_cli.tools.reports.request import ReportRequest, no_page
 
 
 def drive(request: ReportRequest, console: Console, *, json: bool, words: Sequence[str]) -> None:
@@ -17,7 +17,7 @@ def drive(request: ReportRequest, console: Console, *, json: bool, words: Sequen
     if request.prompt is not None and request.out is None:
         raise no_page()
     paths = request.find(host)
-    from gpt_cli.reporting.report import report
+    from gpt_cli.tools.reports.report import report
 
     result = report(request, paths, host)
     if json:

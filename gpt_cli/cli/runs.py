@@ -7,15 +7,15 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from gpt_cli.amounts import size
-from gpt_cli.cli.importing import importing_torch
-from gpt_cli.cli.terminal import Console
+from gpt_cli.cli.console import Console
+from gpt_cli.cli.torch_import import importing_torch
+from gpt_cli.common.language import say
+from gpt_cli.common.units import size
 from gpt_cli.errors import UsageError, counted, visible
-from gpt_cli.language import say
 
 if TYPE_CHECKING:
-    from gpt_cli.checkpoints.run_files import RunFiles
-    from gpt_cli.reporting.request import RemoveRequest
+    from gpt_cli.checkpoints.run_paths import RunFiles
+    from gpt_cli.tools.reports.request import RemoveRequest
 
 
 class Table(Protocol):
@@ -39,7 +39,7 @@ def show(result: Table, console: Console) -> None:
 
 def drive(request: RemoveRequest, console: Console, *, json: bool, words: Sequence[str]) -> None:
     """Remove runs, once the user agrees."""
-    from gpt_cli.reporting.runs import removed, removing
+    from gpt_cli.tools.reports.run_table import removed, removing
 
     host = console.host(importing_torch)
     runs = request.find(host)

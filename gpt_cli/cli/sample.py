@@ -9,15 +9,15 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from gpt_cli.callbacks import Host
-from gpt_cli.checkpoints.find import newest_run
-from gpt_cli.cli.importing import importing_torch
-from gpt_cli.cli.terminal import Console, colourful, for_stdout
-from gpt_cli.config.describing import allowed_values
+from gpt_cli.checkpoints.select import newest_run
+from gpt_cli.cli.console import Console, colourful, for_stdout
+from gpt_cli.cli.torch_import import importing_torch
+from gpt_cli.common.host import Host
+from gpt_cli.common.language import say
+from gpt_cli.common.machine.cpu_contention import sharing
 from gpt_cli.config.request import read_request
+from gpt_cli.config.settings_reference import allowed_values
 from gpt_cli.errors import DataError, GptError, UsageError, full_width, shown, visible
-from gpt_cli.language import say
-from gpt_cli.machine.sharing import sharing
 from gpt_cli.sampling.request import SampleRequest, new_seed
 from gpt_cli.text.conversations import Turn
 

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from gpt_cli.cli.terminal import hurry
-from gpt_cli.language import say
-from gpt_cli.machine.signals import STOPS, handling, say_at_last
+from gpt_cli.cli.console import hurry
+from gpt_cli.common.language import say
+from gpt_cli.common.machine.signals import STOPS, handling, say_at_last
 
 # timeout signals its child and then the group, and shells pass on Ctrl-C and HUP: one request may arrive twice
 SAME_REQUEST_SECONDS = 1.0

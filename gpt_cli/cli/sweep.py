@@ -8,18 +8,18 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from gpt_cli.cli import runs
-from gpt_cli.cli.importing import importing_torch
+from gpt_cli.cli.console import Console, hurried_stdout, hurry
 from gpt_cli.cli.signals import signal_name
-from gpt_cli.cli.terminal import Console, hurried_stdout, hurry
-from gpt_cli.ranks.launch import hearing
-from gpt_cli.sweeping.request import SweepRequest
+from gpt_cli.cli.torch_import import importing_torch
+from gpt_cli.distributed.launch import hearing
+from gpt_cli.tools.sweeps.request import SweepRequest
 
 
 def drive(request: SweepRequest, console: Console, *, json: bool, words: Sequence[str]) -> int:
     """Train the points of a file; returns the exit code, which for a stop by a signal is 128 and its number."""
     host = console.host(importing_torch)
     found = request.find(host)
-    from gpt_cli.sweeping.sweep import Planned, Swept, sweep
+    from gpt_cli.tools.sweeps.sweep import Planned, Swept, sweep
 
     def show(result: Swept) -> None:
         if result.signal is not None:

@@ -7,17 +7,17 @@ import signal
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpt_cli.callbacks import ignored
-from gpt_cli.checkpoints.run_files import RunFiles
-from gpt_cli.cli.importing import importing_torch
-from gpt_cli.cli.terminal import Console
+from gpt_cli.checkpoints.run_paths import RunFiles
+from gpt_cli.cli.console import Console
+from gpt_cli.cli.torch_import import importing_torch
+from gpt_cli.common.host import ignored
+from gpt_cli.common.machine.cpu_contention import sharing
+from gpt_cli.common.machine.signals import dropped
+from gpt_cli.distributed.environment import LAUNCHER, Place, place_of, sweep_of
+from gpt_cli.distributed.failure_detector import Launcher
+from gpt_cli.distributed.launch import launch, require_fitting
 from gpt_cli.errors import UsageError
-from gpt_cli.exchange.request import read_foreign
-from gpt_cli.machine.sharing import sharing
-from gpt_cli.machine.signals import dropped
-from gpt_cli.ranks.launch import launch, require_fitting
-from gpt_cli.ranks.place import LAUNCHER, Place, place_of, sweep_of
-from gpt_cli.ranks.watching import Launcher
+from gpt_cli.tools.exchange.request import read_foreign
 from gpt_cli.training.request import Plan, TrainRequest
 
 
@@ -50,13 +50,13 @@ def _drive(request: TrainRequest, console: Console, *, json: bool, words: Sequen
         Launcher(sweep).watch()
     if place is not None and not request.dry_run:
         with importing_torch():
-            from gpt_cli.cli.train_process import train_together
+            from gpt_cli.cli.train_worker import train_together
         return train_together(place, plan, console, json=json)
     found = replace(plan(place), of_sweep=sweep is not None)
     if request.dry_run:
         with sharing():
             with importing_torch():
-                from gpt_cli.cli.train_lines import announce
+                from gpt_cli.cli.train_output import announce
                 from gpt_cli.training.dry_run import dry_run
             several = place is not None or processes not in (None, 1)
             result = dry_run(found, console.host(), several=several)
@@ -69,7 +69,7 @@ def _drive(request: TrainRequest, console: Console, *, json: bool, words: Sequen
     with sharing() as shared:
         # after the plan, so that a mistake in it is reported before torch is loaded
         with importing_torch():
-            from gpt_cli.cli.train_process import train_and_show
+            from gpt_cli.cli.train_worker import train_and_show
         return train_and_show(found, shared, console, json=json)
 
 

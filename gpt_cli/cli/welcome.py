@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import shlex
 
-from gpt_cli.checkpoints.find import find_header, newest_run
-from gpt_cli.checkpoints.own_text import readable_prompt
+from gpt_cli.checkpoints.select import find_header, newest_run
+from gpt_cli.checkpoints.training_text import readable_prompt
+from gpt_cli.common.language import say
 from gpt_cli.errors import GptError, visible
-from gpt_cli.language import say
 
 
 def welcome() -> str:

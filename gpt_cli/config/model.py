@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gpt_cli.config.fields import Count, Few, Misfit, Number, Real, Section, Size, Switch, Whole, Windows, divisors
+from gpt_cli.config.field_types import Count, Few, Misfit, Number, Real, Section, Size, Switch, Whole, Windows, divisors
 from gpt_cli.errors import UsageError
 
 _SLOW_AND_FAST = ("low_frequency", "high_frequency")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Pr
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from gpt_cli.callbacks import Host
-from gpt_cli.config.describing import allowed_values, is_none_of
-from gpt_cli.config.fields import DEVICE_PATTERN, Few, Misfit, Section, Switch, UnreadableError, Whole, written
-from gpt_cli.config.suggestions import Command, accepts, value_meant
+from gpt_cli.common.host import Host
+from gpt_cli.config.field_types import DEVICE_PATTERN, Few, Misfit, Section, Switch, UnreadableError, Whole, written
+from gpt_cli.config.settings_reference import allowed_values, is_none_of
+from gpt_cli.config.suggest import Command, accepts, value_meant
 from gpt_cli.errors import UsageError, full_width, shown, together, visible
 
 Asked = TypeVar("Asked", bound="Request")

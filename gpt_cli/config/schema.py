@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from gpt_cli.config.fields import (
+from gpt_cli.common.limits import SOURCE_BYTES, SOURCES
+from gpt_cli.config.field_types import (
     DEVICE_PATTERN,
     Count,
     Duration,
@@ -25,7 +26,6 @@ from gpt_cli.config.fields import (
     read_number,
 )
 from gpt_cli.config.model import ModelConfig
-from gpt_cli.limits import SOURCE_BYTES, SOURCES
 
 PROMPT = "{prompt}"
 SEED = "train.seed"  # in which alone the repeats of a run differ

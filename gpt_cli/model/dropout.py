@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpt_cli.streams import MULTIPLIERS, signed, stream_key
+from gpt_cli.common.rng import MULTIPLIERS, signed, stream_key
 
 _LANES = 2**16  # each 32-bit word gives two lanes of 16 bits
 _SITES = "weights", "attention", "feed_forward"
@@ -101,7 +101,7 @@ def key_halves(keys: Tensor) -> Tensor:
 
 
 def random_words(key: int | Tensor, start: int | Tensor, count: int, device: torch.device) -> Tensor:
-    """The words of `gpt_cli.streams.random_words`, computed by torch: the same bits as int32 [count].
+    """The words of `gpt_cli.common.rng.random_words`, computed by torch: the same bits as int32 [count].
 
     The key may be two halves on the device, the lower one first: int32 [2].
     """

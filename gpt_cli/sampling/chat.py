@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpt_cli.errors import DataError, counted
+from gpt_cli.text.chat_templates import Template
 from gpt_cli.text.conversations import Turn
-from gpt_cli.text.templates import Template
-from gpt_cli.text.tokenizer import Tokenizer
+from gpt_cli.text.tokenizers import Tokenizer
 
 
 def fit_history(

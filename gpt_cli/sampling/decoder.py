@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from gpt_cli.common.machine.devices import send
 from gpt_cli.config import ModelConfig
-from gpt_cli.machine.devices import send
 from gpt_cli.model import GPT
 from gpt_cli.model.attention import side_by_side
 from gpt_cli.model.block import Block
-from gpt_cli.sampling.cache import QUERIES_AT_ONCE, SCORES_AT_ONCE, Step, make_cache
-from gpt_cli.sampling.one_token import CompiledToken, Parts, can_compile
-from gpt_cli.sampling.products import Products, copied
+from gpt_cli.sampling.fast.c_decoder import CompiledToken, Parts, can_compile
+from gpt_cli.sampling.fast.matmul import Products, copied
+from gpt_cli.sampling.kv_cache import QUERIES_AT_ONCE, SCORES_AT_ONCE, Step, make_cache
 
 
 def row_bytes(config: ModelConfig, vocab_size: int, num_prompt_tokens: int, num_tokens: int) -> int:

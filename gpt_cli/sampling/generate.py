@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
+from gpt_cli.common.rng import stream_key
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.next_token import SamplingParameters, choose, probabilities
-from gpt_cli.streams import stream_key
 
 _DRAWN_AHEAD = 256  # steps
 

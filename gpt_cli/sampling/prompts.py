@@ -7,14 +7,14 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from gpt_cli.checkpoints.own_text import readable_prompt
+from gpt_cli.checkpoints.training_text import readable_prompt
+from gpt_cli.common.limits import PROMPT_BYTES
+from gpt_cli.common.untrusted_files import read_bytes
 from gpt_cli.errors import DataError, UsageError, counted
-from gpt_cli.limits import PROMPT_BYTES
-from gpt_cli.opening import read_bytes
 
 if TYPE_CHECKING:
     from gpt_cli.checkpoints.header import Header
-    from gpt_cli.text.tokenizer import Tokenizer
+    from gpt_cli.text.tokenizers import Tokenizer
 
 
 def read_prompt(
@@ -109,7 +109,7 @@ def _offered(header: Header | None) -> str:
 
 
 def _decoded(content: bytes, where: str, header: Header | None, *, may_be_empty: bool) -> str:
-    from gpt_cli.text.blocks import decode_utf8
+    from gpt_cli.text.documents import decode_utf8
 
     text = decode_utf8(content, where).removesuffix("\n").removesuffix("\r")
     if not text and not may_be_empty:

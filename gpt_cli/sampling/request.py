@@ -9,14 +9,14 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
-from gpt_cli.callbacks import Host
-from gpt_cli.checkpoints.find import find_header
 from gpt_cli.checkpoints.header import Header
-from gpt_cli.checkpoints.own_text import NAME_ONE, own_config, trusted_config
-from gpt_cli.checkpoints.run_files import named_run
-from gpt_cli.checkpoints.verified import ReadVerified, read_ahead
+from gpt_cli.checkpoints.run_paths import named_run
+from gpt_cli.checkpoints.select import find_header
+from gpt_cli.checkpoints.training_text import NAME_ONE, own_config, trusted_config
+from gpt_cli.checkpoints.verify import ReadVerified, read_ahead
+from gpt_cli.common.host import Host
 from gpt_cli.config import DataConfig
-from gpt_cli.config.fields import Misfit, Number, Switch, UnreadableError, Whole, read_number
+from gpt_cli.config.field_types import Misfit, Number, Switch, UnreadableError, Whole, read_number
 from gpt_cli.config.request import (
     EMPTY,
     MAX_SEED,
@@ -40,8 +40,8 @@ from gpt_cli.config.request import (
     Without,
 )
 from gpt_cli.errors import UsageError, shown, visible
+from gpt_cli.sampling.head_ablation import parse_heads
 from gpt_cli.sampling.prompts import prompt_source, read_prompt, read_prompts
-from gpt_cli.sampling.removing import parse_heads
 from gpt_cli.sampling.windows import window_length
 from gpt_cli.text.conversations import Conversation, Turn, conversations_of_file
 

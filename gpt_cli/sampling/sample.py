@@ -12,25 +12,25 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gpt_cli.amounts import size
-from gpt_cli.callbacks import Host, Notify, ignored
 from gpt_cli.checkpoints.load import load_for
+from gpt_cli.common.host import Host, Notify, ignored
+from gpt_cli.common.limits import SAMPLING_BYTES
+from gpt_cli.common.machine.devices import choose_device, choose_dtype, product_dtype, threads_kept, use_threads
+from gpt_cli.common.machine.memory import available_memory
+from gpt_cli.common.results import WIDTH, Result
+from gpt_cli.common.units import size
 from gpt_cli.errors import DataError, EnvironmentFailure, UsageError, counted, inert_json, shown
-from gpt_cli.limits import SAMPLING_BYTES
-from gpt_cli.machine.devices import choose_device, choose_dtype, product_dtype, threads_kept, use_threads
-from gpt_cli.machine.memory import available_memory
 from gpt_cli.model import GPT
-from gpt_cli.results import WIDTH, Result
 from gpt_cli.sampling.chat import fit_history
 from gpt_cli.sampling.decoder import Decoder, row_bytes
 from gpt_cli.sampling.generate import generate
+from gpt_cli.sampling.head_ablation import head_names, remove_heads
 from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.sampling.prompts import encode_text
-from gpt_cli.sampling.removing import head_names, remove_heads
 from gpt_cli.sampling.request import SampleRequest, ToLoad, ToSample
 from gpt_cli.sampling.streaming import TextStream
+from gpt_cli.text.chat_templates import Template, template_for
 from gpt_cli.text.conversations import Turn
-from gpt_cli.text.templates import Template, template_for
 
 COMPILED_FROM = 2**33  # bytes of float32 weights that the tokens of a sample read
 _TOKEN_BYTES = 20  # of a sample: an id, a log-probability, a few characters

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Sequence
 
-from gpt_cli.text.tokenizer import Tokenizer
+from gpt_cli.text.tokenizers import Tokenizer
 
 
 class TextStream:

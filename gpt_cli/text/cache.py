@@ -10,9 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from gpt_cli.common.files import cache_directory, make_directory, write_durably
+from gpt_cli.common.untrusted_files import read_bytes
 from gpt_cli.errors import DataError, EnvironmentFailure
-from gpt_cli.files import cache_directory, make_directory, write_durably
-from gpt_cli.opening import read_bytes
 from gpt_cli.text.corpus import Survey
 from gpt_cli.text.sources import Walk
 

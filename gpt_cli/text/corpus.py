@@ -9,7 +9,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from gpt_cli.errors import DataError
-from gpt_cli.text.blocks import Block, in_blocks, part_of
+from gpt_cli.text.documents import Block, in_blocks, part_of
 
 # reading and encoding a shorter text is faster than looking in the cache
 CACHE_FROM = 2_000_000  # characters

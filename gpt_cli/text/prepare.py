@@ -9,19 +9,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gpt_cli.amounts import duration, size
-from gpt_cli.callbacks import Host
+from gpt_cli.common.files import cache_directory
+from gpt_cli.common.host import Host
+from gpt_cli.common.results import WIDTH, Result
+from gpt_cli.common.tables import table
+from gpt_cli.common.units import duration, size
 from gpt_cli.config import Config
 from gpt_cli.errors import DataError, GptError, shown, together
-from gpt_cli.files import cache_directory
-from gpt_cli.results import WIDTH, Result
-from gpt_cli.tables import table
 from gpt_cli.text.corpus import CACHE_FROM, Corpus
-from gpt_cli.text.encoding import TOKENIZING, EncodedText, encode_parts
-from gpt_cli.text.examples import ConversationCorpus
-from gpt_cli.text.reading import SourceCorpus, read_data, split_of
+from gpt_cli.text.encode import TOKENIZING, EncodedText, encode_parts
+from gpt_cli.text.load import SourceCorpus, read_data, split_of
+from gpt_cli.text.sft_examples import ConversationCorpus
 from gpt_cli.text.sources import STDIN, names_of
-from gpt_cli.text.token_store import TokensOnDisk, open_tokens, read_index
+from gpt_cli.text.token_files import TokensOnDisk, open_tokens, read_index
 
 _SMALL = "a text this short is tokenized at every start"
 _ANSWERS = "questions and answers are tokenized at every start"

@@ -7,9 +7,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from gpt_cli.callbacks import Host
+from gpt_cli.common.files import cache_directory, require_no_file
+from gpt_cli.common.host import Host
 from gpt_cli.config import Config
-from gpt_cli.config.reading import build_config, read_config, shipped_config
+from gpt_cli.config.load import build_config, read_config, shipped_config
 from gpt_cli.config.request import (
     EMPTY,
     NONE,
@@ -21,11 +22,10 @@ from gpt_cli.config.request import (
     Several,
     Sources,
 )
-from gpt_cli.config.yaml_subset import Document
+from gpt_cli.config.strict_yaml import Document
 from gpt_cli.errors import UsageError
-from gpt_cli.files import cache_directory, require_no_file
-from gpt_cli.text import catalogue
-from gpt_cli.text.catalogue import Entry
+from gpt_cli.text import datasets
+from gpt_cli.text.datasets import Entry
 
 
 class ListRequest(Request):
@@ -46,7 +46,7 @@ class FetchRequest(Request):
         """What to fetch; raises UsageError for a name that the catalogue lacks."""
         if self.out is not None:
             require_no_file(self.out)
-        return [*catalogue.ENTRIES.values()] if [*self.names] == ["all"] else [*map(catalogue.find, self.names)]
+        return [*datasets.ENTRIES.values()] if [*self.names] == ["all"] else [*map(datasets.find, self.names)]
 
 
 class StatsRequest(Request):

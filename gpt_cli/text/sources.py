@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from gpt_cli.common.file_signatures import holds_run
+from gpt_cli.common.limits import DIRECTORY_LEVELS
 from gpt_cli.errors import DataError, EnvironmentFailure, reason, shown
-from gpt_cli.limits import DIRECTORY_LEVELS
-from gpt_cli.ownership import holds_run
-from gpt_cli.text import catalogue
+from gpt_cli.text import datasets
 
 STDIN = "-"
 
@@ -98,7 +98,7 @@ class Walk:
 
     def _found(self, source: str) -> Iterator[tuple[Found, str]]:
         """What one SOURCE names, each with what makes it the same as another name of it."""
-        if source == STDIN or source in catalogue.ENTRIES:
+        if source == STDIN or source in datasets.ENTRIES:
             yield Found(source, True, None), source
             return
         name = os.path.expanduser(source)

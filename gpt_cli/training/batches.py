@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gpt_cli.common.machine.devices import send
+from gpt_cli.common.rng import permutation, permuted, stream_key
 from gpt_cli.config import Config
-from gpt_cli.machine.devices import send
-from gpt_cli.streams import permutation, permuted, stream_key
-from gpt_cli.text.examples import Examples, pack
-from gpt_cli.text.token_store import Ids, TokensOnDisk
+from gpt_cli.text.sft_examples import Examples, pack
+from gpt_cli.text.token_files import Ids, TokensOnDisk
 
 # an epoch of more windows has an order that is computed place by place: a list takes a second and 32 MB
 LISTED_WINDOWS = 2**22

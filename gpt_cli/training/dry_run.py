@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpt_cli.callbacks import Host
+from gpt_cli.common.host import Host
+from gpt_cli.common.machine.devices import threads_kept
+from gpt_cli.common.machine.memory import reuse_memory
+from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.config import Config
-from gpt_cli.config.reading import write_config
-from gpt_cli.machine.devices import threads_kept
-from gpt_cli.machine.memory import reuse_memory
-from gpt_cli.results import WIDTH, Result
-from gpt_cli.text.reading import read_data
-from gpt_cli.training.choosing.chosen import chosen
-from gpt_cli.training.preparing import prepare
-from gpt_cli.training.reports import Finished, Prepared
+from gpt_cli.config.load import write_config
+from gpt_cli.text.load import read_data
+from gpt_cli.training.auto_config.auto_config import chosen
+from gpt_cli.training.events import Finished, Prepared
 from gpt_cli.training.request import Plan
+from gpt_cli.training.setup import prepare
 
 
 @dataclass(frozen=True)

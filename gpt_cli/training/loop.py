@@ -7,25 +7,25 @@ from collections.abc import Generator, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 
-from gpt_cli.callbacks import NOBODY, Host, both, drawn
 from gpt_cli.checkpoints.lock import sole_trainer
+from gpt_cli.common.host import NOBODY, Host, both, drawn
+from gpt_cli.common.machine.cpu_contention import Sharing, sharing
+from gpt_cli.common.machine.devices import threads_kept
+from gpt_cli.common.machine.memory import reuse_memory
+from gpt_cli.distributed.collectives import ALONE, Ranks
 from gpt_cli.errors import EnvironmentFailure
-from gpt_cli.machine.devices import threads_kept
-from gpt_cli.machine.memory import reuse_memory
-from gpt_cli.machine.sharing import Sharing, sharing
-from gpt_cli.ranks.ranks import ALONE, Ranks
-from gpt_cli.sampling.scoring import Observations, Score
-from gpt_cli.training.due import due, ended_by, is_finished
-from gpt_cli.training.evaluation import evaluate, evaluation_batch_size
-from gpt_cli.training.failing import add_what_is_intact, diverged_error, lower_rates, what_is_intact
-from gpt_cli.training.observing import Pace, observe
-from gpt_cli.training.preparing import prepare
-from gpt_cli.training.reports import Finished, Report, Saved, drawing
+from gpt_cli.evaluation.nll import Observations, Score
+from gpt_cli.training.divergence import add_what_is_intact, diverged_error, lower_rates, what_is_intact
+from gpt_cli.training.evaluate_and_log import Pace, observe
+from gpt_cli.training.events import Finished, Report, Saved, drawing
+from gpt_cli.training.interrupts import StopAsked, Watch
+from gpt_cli.training.intervals import due, ended_by, is_finished
+from gpt_cli.training.memory_checks import fitting_device
 from gpt_cli.training.request import Plan, TrainRequest
-from gpt_cli.training.resources import fitting_device
 from gpt_cli.training.run import Run
+from gpt_cli.training.setup import prepare
 from gpt_cli.training.step import Diverged, take_step
-from gpt_cli.training.stopping import StopAsked, Watch
+from gpt_cli.training.validation import evaluate, evaluation_batch_size
 
 BAR_SECONDS = 2.0  # work that takes less shows no bar beside that of the steps
 

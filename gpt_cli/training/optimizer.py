@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
+from gpt_cli.common.machine.devices import product_dtype
 from gpt_cli.config import TrainConfig
 from gpt_cli.errors import CheckpointError
-from gpt_cli.machine.devices import product_dtype
-from gpt_cli.training.layout import Replicated, gradient
+from gpt_cli.training.data_parallel import Replicated, gradient
 from gpt_cli.training.muon import Muon, stacks
 
 _BETAS = (0.9, 0.99)

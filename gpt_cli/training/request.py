@@ -11,13 +11,15 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, InstanceOf, WithJsonSchema
 
-from gpt_cli.callbacks import Host
-from gpt_cli.checkpoints.find import near_run, newest_run, run_hint
-from gpt_cli.checkpoints.own_text import is_imported
-from gpt_cli.checkpoints.run_files import RUNS, RunFiles, named_run
+from gpt_cli.checkpoints.run_paths import RUNS, RunFiles, named_run
+from gpt_cli.checkpoints.select import near_run, newest_run, run_hint
+from gpt_cli.checkpoints.training_text import is_imported
+from gpt_cli.common.extras import require_installed
+from gpt_cli.common.files import require_no_file
+from gpt_cli.common.host import Host
 from gpt_cli.config import Config
-from gpt_cli.config.fields import Count, Duration, Few, Misfit, Switch
-from gpt_cli.config.reading import build_config, find_config, read_config, read_own_config, shipped_config
+from gpt_cli.config.field_types import Count, Duration, Few, Misfit, Switch
+from gpt_cli.config.load import build_config, find_config, read_config, read_own_config, shipped_config
 from gpt_cli.config.request import (
     CONFIG,
     EMPTY,
@@ -37,12 +39,10 @@ from gpt_cli.config.request import (
     Threads,
     flag_of,
 )
-from gpt_cli.config.yaml_subset import Document, parse, read_text
+from gpt_cli.config.strict_yaml import Document, parse, read_text
+from gpt_cli.distributed.environment import place_of
 from gpt_cli.errors import GptError, UsageError, counted, shown
-from gpt_cli.extras import require_installed
-from gpt_cli.files import require_no_file
-from gpt_cli.ranks.place import place_of
-from gpt_cli.training.initial import Initial, asks_for, filled, read_initial, require_fit, require_no_download
+from gpt_cli.training.init_from import Initial, asks_for, filled, read_initial, require_fit, require_no_download
 
 # the settings that have a flag of their own
 _KEYS = {

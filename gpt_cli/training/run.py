@@ -8,15 +8,15 @@ from pathlib import Path
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from gpt_cli.checkpoints.header import Progress
 from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.common.files import move
 from gpt_cli.config import Config
+from gpt_cli.distributed.collectives import Ranks
 from gpt_cli.errors import CheckpointError, EnvironmentFailure, shown
-from gpt_cli.files import move
 from gpt_cli.model import GPT
-from gpt_cli.ranks.ranks import Ranks
-from gpt_cli.text.examples import Examples
-from gpt_cli.text.token_store import Ids, validation_windows
-from gpt_cli.text.tokenizer import Tokenizer
-from gpt_cli.training.resuming import is_own_best
+from gpt_cli.text.sft_examples import Examples
+from gpt_cli.text.token_files import Ids, validation_windows
+from gpt_cli.text.tokenizers import Tokenizer
+from gpt_cli.training.resume import is_own_best
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import read_outcomes
 

@@ -11,17 +11,17 @@ from torch import Tensor
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.checkpoints.header import Progress
+from gpt_cli.common.rng import stream_key
 from gpt_cli.config import Config
+from gpt_cli.distributed.collectives import ALONE, Ranks
 from gpt_cli.model import GPT
-from gpt_cli.ranks.ranks import ALONE, Ranks
-from gpt_cli.streams import stream_key
-from gpt_cli.text.examples import Examples
-from gpt_cli.text.token_store import Ids
+from gpt_cli.text.sft_examples import Examples
+from gpt_cli.text.token_files import Ids
 from gpt_cli.training.batches import Batches, PackedBatches, batches_of
-from gpt_cli.training.layout import Replicated
-from gpt_cli.training.low_rank import what_trains
+from gpt_cli.training.data_parallel import Replicated
+from gpt_cli.training.lora import what_trains
 from gpt_cli.training.optimizer import Optimizer, undivided
-from gpt_cli.training.resuming import environment
+from gpt_cli.training.resume import environment
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class TrainingState:
         trained, low_rank = what_trains(model, config.train)
         together = undivided(trained, config.train)
         if sharded:
-            from gpt_cli.training.sharded import Sharded  # which takes seconds
+            from gpt_cli.training.fsdp import Sharded  # which takes seconds
 
             layout: Replicated = Sharded(model, ranks, together, device)
         else:

@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpt_cli.checkpoints.logs import smoothed
+from gpt_cli.checkpoints.metrics_files import smoothed
+from gpt_cli.common.machine.devices import autocast
+from gpt_cli.distributed.tree_sum import tree_sum
 from gpt_cli.errors import EnvironmentFailure
-from gpt_cli.machine.devices import autocast
 from gpt_cli.model.dropout import DropMasks, drop_keys, key_halves
-from gpt_cli.ranks.sums import tree_sum
-from gpt_cli.training.evaluation import cross_entropy
-from gpt_cli.training.schedule import rate_share
+from gpt_cli.training.lr_schedule import rate_share
 from gpt_cli.training.state import Outcome, TrainingState
+from gpt_cli.training.validation import cross_entropy
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import pytest
 from support.helpers import CORPUS_TEXT
 
 from benchmarks import auto
-from gpt_cli.config.reading import validate
-from gpt_cli.text.reading import read_corpus
+from gpt_cli.config.load import validate
+from gpt_cli.text.load import read_corpus
 
 
 @pytest.fixture(autouse=True)

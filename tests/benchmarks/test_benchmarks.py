@@ -10,7 +10,7 @@ import torch
 from support.helpers import CORPUS_TEXT
 
 from benchmarks import corpus, heads, low_rank, refusals, saving, shakespeare, whole_texts
-from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer
+from gpt_cli.text.tokenizers import ByteTokenizer, CharTokenizer
 
 
 def test_the_benchmark_of_saving_gives_its_share(

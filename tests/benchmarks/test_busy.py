@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import busy as module
 from benchmarks.busy import compare_beside, share_left
-from gpt_cli.measuring.variants import Variant
+from gpt_cli.tools.bench.baselines import Variant
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from support.helpers import CORPUS_TEXT
 from benchmarks import cuda as module
 from benchmarks.cuda_commands import largest_difference
 from benchmarks.cuda_parts import PARTS, Scale
-from gpt_cli.sampling.compiled import library
+from gpt_cli.sampling.fast.c_library import library
 
 # roof is measured, memory fails, training goes on for too long; each call leaves a line
 ANSWERING = """

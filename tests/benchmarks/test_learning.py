@@ -11,7 +11,7 @@ import pytest
 from support.helpers import CORPUS_TEXT
 
 from benchmarks import learning
-from gpt_cli.config.reading import read_config
+from gpt_cli.config.load import read_config
 from gpt_cli.errors import UsageError
 
 

@@ -60,10 +60,10 @@ def test_the_step_of_torch_does_the_same_work(tmp_path: Path) -> None:
     """Two micro-batches by each way end with the same weights; in a process of its own, which may open a group."""
     script = f"""
 import torch, torch.distributed as dist
-from gpt_cli.config.reading import read_config
-from gpt_cli.measuring.variants import endless_state
+from gpt_cli.config.load import read_config
+from gpt_cli.tools.bench.baselines import endless_state
 from benchmarks.process import _ddp_step
-from gpt_cli.ranks.ranks import ALONE
+from gpt_cli.distributed.collectives import ALONE
 from gpt_cli.training.step import take_step
 dist.init_process_group("gloo", store=dist.FileStore({str(tmp_path / "store")!r}, 1), rank=0, world_size=1)
 config = read_config("smoke").changed(train=dict(micro_batch_size=4, device="cpu", dtype="float32", compile="off"))

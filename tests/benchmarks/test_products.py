@@ -1,5 +1,5 @@
 from benchmarks.products import compare_products, num_timed
-from gpt_cli.config.reading import read_config
+from gpt_cli.config.load import read_config
 
 
 def test_all_forms_are_timed_beside_plain_ones() -> None:

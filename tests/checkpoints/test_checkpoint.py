@@ -17,13 +17,13 @@ from support.helpers import small_config
 from support.strangers import intact
 
 from gpt_cli.checkpoints import checkpoint as module
-from gpt_cli.checkpoints import verified
+from gpt_cli.checkpoints import verify
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint, save_checkpoint, verify_checkpoint
 from gpt_cli.checkpoints.header import Progress, read_header
+from gpt_cli.common.strict_json import strict_json
 from gpt_cli.errors import CheckpointError
 from gpt_cli.model import GPT
-from gpt_cli.strict_json import strict_json
-from gpt_cli.text.tokenizer import CharTokenizer
+from gpt_cli.text.tokenizers import CharTokenizer
 
 PROGRESS = json.dumps(asdict(Progress(7, 7, 2.5, 0.5, 1.5, 2.25, 1, 1000, "digest", {})))
 
@@ -209,7 +209,7 @@ def test_moments_that_are_not_finite_are_refused_by_those_who_continue_with_them
 def test_a_checkpoint_is_verified_in_pieces_and_none_of_its_numbers_stays(
     saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verified, "PIECE", 64)
+    monkeypatch.setattr(verify, "PIECE", 64)
     found, read = verify_checkpoint(saved), read_checkpoint(saved, everything=True)
     assert found.progress == read.progress
     for ours, theirs in ((found.weights, read.weights), (found.moments, read.moments)):

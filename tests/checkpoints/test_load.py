@@ -11,10 +11,10 @@ import pytest
 from support.helpers import RunCommand, damage
 
 import gpt_cli
-from gpt_cli.checkpoints.find import find_checkpoint, find_header
 from gpt_cli.checkpoints.load import load
-from gpt_cli.checkpoints.run_files import named_run
-from gpt_cli.checkpoints.verified import Verified, read_verified
+from gpt_cli.checkpoints.run_paths import named_run
+from gpt_cli.checkpoints.select import find_checkpoint, find_header
+from gpt_cli.checkpoints.verify import Verified, read_verified
 from gpt_cli.errors import CheckpointError, UsageError
 
 
@@ -145,7 +145,7 @@ def test_a_file_that_a_trainer_removes_is_looked_for_anew(copied: Path) -> None:
 
 def test_the_header_is_found_without_torch_and_says_what_the_model_has(smoke_run: Path) -> None:
     script = (
-        "import sys\nfrom gpt_cli.checkpoints.find import find_header\n"
+        "import sys\nfrom gpt_cli.checkpoints.select import find_header\n"
         "header = find_header(None)\n"
         "print(header.step, header.config.model.num_blocks, header.shapes['blocks.0.attention.heads.0.Wq.weight'])\n"
         "sys.exit(f'loaded {heavy}' if (heavy := {'torch', 'numpy', 'safetensors'} & set(sys.modules)) else 0)"

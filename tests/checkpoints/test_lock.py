@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from gpt_cli.checkpoints.lock import is_held, sole_trainer
+from gpt_cli.common.file_signatures import LOCK
 from gpt_cli.errors import EnvironmentFailure, UsageError
-from gpt_cli.ownership import LOCK
 
 HOLD = (
     "import sys, time; from pathlib import Path; from gpt_cli.checkpoints.lock import sole_trainer\n"

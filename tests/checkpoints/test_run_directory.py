@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from support.helpers import damage
 
-import gpt_cli.opening
+import gpt_cli.common.untrusted_files
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.errors import CheckpointError, EnvironmentFailure
 
@@ -64,7 +64,7 @@ def test_a_checkpoint_on_a_broken_disk_is_passed_over(copied: Path, monkeypatch:
         broken = os.fstat(descriptor).st_ino == newest
         return (BrokenFile if broken else io.FileIO)(descriptor, mode)
 
-    monkeypatch.setattr(gpt_cli.opening, "open", opened, raising=False)
+    monkeypatch.setattr(gpt_cli.common.untrusted_files, "open", opened, raising=False)
     said: list[str] = []
     stored = RunDirectory(copied).newest(said.append)
     assert stored is not None

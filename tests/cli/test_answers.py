@@ -12,7 +12,7 @@ from support.helpers import RunCommand, run_command
 
 import gpt_cli
 from gpt_cli.cli import sample
-from gpt_cli.cli.terminal import Console
+from gpt_cli.cli.console import Console
 from gpt_cli.config.request import read_request
 from gpt_cli.errors import DataError
 from gpt_cli.sampling.request import SampleRequest

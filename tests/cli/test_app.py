@@ -14,10 +14,10 @@ import typer
 from support.helpers import RunCommand, run_command
 
 import gpt_cli
-from gpt_cli.cli import usage
+from gpt_cli.cli import usage_errors
 from gpt_cli.cli.app import build
-from gpt_cli.cli.listing import GROUPS, REQUESTS
-from gpt_cli.config.reading import shipped_configs
+from gpt_cli.cli.command_table import GROUPS, REQUESTS
+from gpt_cli.config.load import shipped_configs
 
 
 def test_version_and_help_are_commands_that_people_try(run: RunCommand) -> None:
@@ -70,9 +70,9 @@ def test_descriptions_of_commands_are_whole_sentences_in_every_list(
 
 
 def test_typer_has_the_exceptions_of_click_where_we_look_for_them() -> None:
-    assert issubclass(typer.BadParameter, usage.ClickUsageError)
+    assert issubclass(typer.BadParameter, usage_errors.ClickUsageError)
     for name in ("NoSuchOption", "BadOptionUsage", "MissingParameter", "NoArgsIsHelpError"):
-        assert issubclass(getattr(usage, name), usage.ClickUsageError)
+        assert issubclass(getattr(usage_errors, name), usage_errors.ClickUsageError)
 
 
 MOMENTS = ("gpt_cli.cli", "typer", "gpt_cli.cli.app", "numpy", "torch._utils", "gpt_cli.model.gpt")

@@ -19,10 +19,10 @@ from support.light import WithoutTorch
 from support.pages import content_of, unpacked
 
 import gpt_cli
+from gpt_cli.attention_maps.head_scores import COLUMNS, score_heads
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 from gpt_cli.cli import inspection
-from gpt_cli.inspecting import export
-from gpt_cli.inspecting.heads.scores import COLUMNS, score_heads
+from gpt_cli.tools.interpret import attention_files
 
 
 def test_the_file_holds_the_weights_of_the_trained_model(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_signal_leaves_no_unfinished_file(
         yield "never"
 
     before = signal.getsignal(number)
-    monkeypatch.setattr(export, "gathered", interrupted)
+    monkeypatch.setattr(attention_files, "gathered", interrupted)
     with pytest.raises(SystemExit) as ended:
         run("attn-dump", "--prompt", "The", "--out", tmp_path / "a.csv")
     assert ended.value.code == 128 + number
@@ -249,7 +249,7 @@ def test_what_does_not_fit_the_context_is_told(
 def test_a_dump_too_large_for_memory_is_refused_with_flags_that_make_it_fit(
     smoke_run: Path, run: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, hint: str
 ) -> None:
-    monkeypatch.setattr("gpt_cli.inspecting.room.available_memory", lambda: free)
+    monkeypatch.setattr("gpt_cli.attention_maps.memory.available_memory", lambda: free)
     options = ["attn-dump", "--prompt", "0 1 2 3 4 5 6", "--out", tmp_path / "a.npz"]
     assert len(gpt_cli.load(smoke_run).tokenizer.encode("0 1 2 3 4 5 6")) == 13
     refused = run(*options)
@@ -370,7 +370,7 @@ def test_a_page_counts_what_its_scores_take(
 ) -> None:
     words = ["attn-dump", "--prompt", "The value of", "--out"]
     # scores and weights of both heads on 8 sequences of 32 random tokens, 24 bytes each
-    monkeypatch.setattr("gpt_cli.inspecting.room.available_memory", lambda: 24 * 2 * 8 * 32 * 32)
+    monkeypatch.setattr("gpt_cli.attention_maps.memory.available_memory", lambda: 24 * 2 * 8 * 32 * 32)
     assert run(*words, tmp_path / "a.npz").code == 0
     refused = run(*words, tmp_path / "a.html")
     assert refused.code == 5

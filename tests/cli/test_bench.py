@@ -9,18 +9,18 @@ import pytest
 from support.helpers import RunCommand
 
 from gpt_cli.config import Config
-from gpt_cli.config.reading import read_config
-from gpt_cli.measuring.device_checks import NATS, Figures
-from gpt_cli.measuring.variants import needed_bytes
-from gpt_cli.sampling.compiled import library
+from gpt_cli.config.load import read_config
+from gpt_cli.sampling.fast.c_library import library
+from gpt_cli.tools.bench.baselines import needed_bytes
+from gpt_cli.tools.bench.device_checks import NATS, Figures
 
 QUICK = ["--config", "smoke", "--rounds", "1", "--tokens", "3"]
 
 
 @pytest.fixture(autouse=True)
 def _small_roof(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpt_cli.measuring.bench._SIZE", 64)
-    monkeypatch.setattr("gpt_cli.measuring.bench._READ", 1000)
+    monkeypatch.setattr("gpt_cli.tools.bench.bench._SIZE", 64)
+    monkeypatch.setattr("gpt_cli.tools.bench.bench._READ", 1000)
 
 
 def test_the_bench_prints_the_roof_and_the_forms(here: Path, run: RunCommand) -> None:
@@ -91,7 +91,7 @@ class TestOfADevice:
             return lambda: {"loss": np.array([number])}
 
         pairs = {"a copy": (figures(1), figures(1)), "a fault": (figures(1), figures(1.5))}
-        monkeypatch.setattr("gpt_cli.measuring.device_check.checks", lambda cpu, other: [("losses", NATS, pairs)])
+        monkeypatch.setattr("gpt_cli.tools.bench.device_check.checks", lambda cpu, other: [("losses", NATS, pairs)])
 
     def test_a_difference_is_shown_and_ends_with_the_code_of_the_machine(self, here: Path, run: RunCommand) -> None:
         outcome = run("bench", "--check-device", "cpu", "--quiet")

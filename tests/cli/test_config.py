@@ -9,8 +9,8 @@ import yaml
 from support.helpers import RunCommand
 
 import gpt_cli
-from gpt_cli.config.describing import known_keys, settings_table
-from gpt_cli.config.reading import shipped_configs
+from gpt_cli.config.load import shipped_configs
+from gpt_cli.config.settings_reference import known_keys, settings_table
 
 
 def test_check_accepts_a_config_and_names_what_has_no_effect(here: Path, run: RunCommand) -> None:

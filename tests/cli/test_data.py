@@ -16,13 +16,13 @@ from support.light import WithoutTorch
 import gpt_cli
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.errors import DataError, UsageError
-from gpt_cli.measuring import stats
-from gpt_cli.text import cache, catalogue, corpus
+from gpt_cli.text import cache, corpus, datasets
+from gpt_cli.tools.bench import text_stats
 
 
 def test_data_list_names_every_corpus(run: RunCommand) -> None:
     assert {entry["name"] for entry in json.loads(run("data", "list", "--json").out)["corpora"]} == set(
-        catalogue.ENTRIES
+        datasets.ENTRIES
     )
     assert max(map(len, run("data", "list").out.splitlines())) <= 80
 
@@ -33,8 +33,8 @@ def test_data_list_is_chinese_where_the_user_is(run: RunCommand, monkeypatch: py
     monkeypatch.setenv("GPT_LANGUAGE", "zh")
     head, *rows = run("data", "list").out.splitlines()
     assert head.split() == ["名字", "许可", "状态", "文本"]
-    assert [row.split()[0] for row in rows] == list(catalogue.ENTRIES)
-    assert rows[list(catalogue.ENTRIES).index("lunyu")].split()[1:] == ["MIT；文本属于公有领域", "尚未下载", "《论语》"]
+    assert [row.split()[0] for row in rows] == list(datasets.ENTRIES)
+    assert rows[list(datasets.ENTRIES).index("lunyu")].split()[1:] == ["MIT；文本属于公有领域", "尚未下载", "《论语》"]
     assert run("data", "list", "--json").out == english
 
 
@@ -101,7 +101,7 @@ def test_wrong_names_and_empty_values_are_reported_as_typed(here: Path, run: Run
 def test_a_download_that_cannot_be_kept_advises_another_folder(
     here: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalogue, "read_entry", lambda _: ["text"])
+    monkeypatch.setattr(datasets, "read_entry", lambda _: ["text"])
     outcome = run("data", "fetch", "lunyu")
     assert outcome.code == 5
     assert outcome.err.splitlines()[0].endswith("is not writable")
@@ -111,7 +111,7 @@ def test_a_download_that_cannot_be_kept_advises_another_folder(
 
 @given(st.lists(st.text(max_size=9)))
 def test_characters_are_counted_whatever_they_are(texts: list[str]) -> None:
-    counted = stats.Characters()
+    counted = text_stats.Characters()
     for text in texts:
         counted.add(text.encode())
     whole = "".join(texts)
@@ -140,8 +140,8 @@ def test_data_stats_estimates_tokens_from_a_sample(
     here: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """A text of 400 kB, of which an eighth is looked at: the estimate is within 5 % of what training would have."""
-    monkeypatch.setattr(stats, "ESTIMATE_BYTES", 50_000)
-    python_docs = catalogue.read_entry(catalogue.ENTRIES["python-docs"])
+    monkeypatch.setattr(text_stats, "ESTIMATE_BYTES", 50_000)
+    python_docs = datasets.read_entry(datasets.ENTRIES["python-docs"])
     Path("a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in python_docs))
     flags = ["a.jsonl", "--config", "smoke", "--set", f"tokenizer.kind={kind}", "--json"]
     estimated, made = (json.loads(run("data", name, *flags).out) for name in ("stats", "prepare"))

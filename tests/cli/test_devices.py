@@ -16,13 +16,13 @@ from support.helpers import RunCommand
 
 import gpt_cli
 from gpt_cli.checkpoints.load import load
-from gpt_cli.measuring import bench
-from gpt_cli.sampling import products
+from gpt_cli.evaluation.nll import Observations, surprisals
 from gpt_cli.sampling.decoder import Decoder
+from gpt_cli.sampling.fast import matmul
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import SamplingParameters
-from gpt_cli.sampling.scoring import Observations, surprisals
-from gpt_cli.training.evaluation import evaluate
+from gpt_cli.tools.bench import bench
+from gpt_cli.training.validation import evaluate
 
 TEXT = "def read(path):\n    return open(path).read()\n" * 12
 # in whole passes of the model an accelerator computes attention in a kernel of its own, whose sums have another order
@@ -58,7 +58,7 @@ def text(smoke_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     (tmp_path / "runs").symlink_to(smoke_run.parent.resolve())
     monkeypatch.chdir(tmp_path)
     # a CPU multiplies in the form that is fastest there, with sums in other orders
-    monkeypatch.setattr(products, "choose_form", lambda *_, **__: "linear")
+    monkeypatch.setattr(matmul, "choose_form", lambda *_, **__: "linear")
     return tmp_path / "text.txt"
 
 

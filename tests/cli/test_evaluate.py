@@ -23,11 +23,11 @@ from gpt_cli.checkpoints.checkpoint import save_checkpoint
 from gpt_cli.checkpoints.load import load
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import UsageError
+from gpt_cli.evaluation.nll import scoring_bytes, surprisals, windows_at_once
+from gpt_cli.evaluation.token_losses import Surprisals
 from gpt_cli.model import GPT
-from gpt_cli.sampling.removing import remove_heads
-from gpt_cli.sampling.scoring import scoring_bytes, surprisals, windows_at_once
-from gpt_cli.sampling.surprisals import Surprisals
-from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer
+from gpt_cli.sampling.head_ablation import remove_heads
+from gpt_cli.text.tokenizers import ByteTokenizer, CharTokenizer
 
 pytestmark = pytest.mark.slow
 
@@ -423,8 +423,8 @@ def test_a_loss_without_heads_is_that_of_a_model_that_lacks_them(smoke_run: Path
 def test_a_window_that_memory_cannot_hold_is_refused_before_the_model_runs(
     smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpt_cli.sampling.evaluate.available_memory", lambda: 1)
-    monkeypatch.setattr("gpt_cli.sampling.evaluate.surprisals", None)
+    monkeypatch.setattr("gpt_cli.evaluation.evaluate.available_memory", lambda: 1)
+    monkeypatch.setattr("gpt_cli.evaluation.evaluate.surprisals", None)
     refused = run("eval", "--run", smoke_run)
     assert refused.code == 5
     assert "error: eval: the activations of one window of 32 tokens take about " in refused.err
@@ -445,12 +445,12 @@ def test_fewer_windows_at_once_where_memory_is_small_give_the_same_figures(
         batches.append(batch_size)
         return surprisals(*args, batch_size=batch_size, **options)
 
-    monkeypatch.setattr("gpt_cli.sampling.evaluate.surprisals", watched)
+    monkeypatch.setattr("gpt_cli.evaluation.evaluate.surprisals", watched)
     asked = ["eval", "--run", smoke_run, "--dtype", "float32", "--per-token", "--json", *flags]
     free = scoring_bytes(load(smoke_run).model, 7, 32)
     found = []
     for available in (free, 16 * free):
-        monkeypatch.setattr("gpt_cli.sampling.evaluate.available_memory", lambda available=available: available)
+        monkeypatch.setattr("gpt_cli.evaluation.evaluate.available_memory", lambda available=available: available)
         found.append(run(*asked).out)
     assert batches == [4, 16]
     assert found[0] == found[1]
@@ -459,10 +459,10 @@ def test_fewer_windows_at_once_where_memory_is_small_give_the_same_figures(
 def test_samples_that_memory_cannot_hold_are_refused_before_the_evaluation_and_those_that_fit_work(
     smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpt_cli.sampling.evaluate.available_memory", lambda: 50_000_000)
+    monkeypatch.setattr("gpt_cli.evaluation.evaluate.available_memory", lambda: 50_000_000)
     few = ["eval", "--run", smoke_run, "--memorised", "--max-new-tokens", "3", "--num-samples"]
     with monkeypatch.context() as patched:
-        patched.setattr("gpt_cli.sampling.evaluate.surprisals", None)
+        patched.setattr("gpt_cli.evaluation.evaluate.surprisals", None)
         refused = run(*few, "10000")
     assert refused.code == 5
     assert "error: eval: 10,000 samples of 3 tokens take about " in refused.err

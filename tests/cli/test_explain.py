@@ -11,7 +11,7 @@ from support.light import WithoutTorch
 import gpt_cli
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 from gpt_cli.errors import UsageError
-from gpt_cli.explaining import explain
+from gpt_cli.tools.explain import explain
 
 pytestmark = pytest.mark.slow
 

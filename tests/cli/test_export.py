@@ -16,8 +16,8 @@ from support.pages import content_of, keep, snapshots_of
 import gpt_cli
 from gpt_cli.checkpoints.checkpoint import save_checkpoint
 from gpt_cli.checkpoints.header import read_header
+from gpt_cli.common.safetensors_header import header_bytes
 from gpt_cli.errors import UsageError
-from gpt_cli.safetensors_header import header_bytes
 
 pytestmark = pytest.mark.slow
 

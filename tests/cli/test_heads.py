@@ -16,12 +16,12 @@ from support.helpers import CORPUS_TEXT, RunCommand, overflow
 from support.light import WithoutTorch
 
 import gpt_cli
+from gpt_cli.attention_maps.head_metrics import COLUMNS
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 from gpt_cli.errors import UsageError
-from gpt_cli.inspecting.heads.columns import COLUMNS
-from gpt_cli.inspecting.heads.report import HeadReport
-from gpt_cli.sampling.removing import remove_heads
-from gpt_cli.sampling.scoring import surprisals
+from gpt_cli.evaluation.nll import surprisals
+from gpt_cli.sampling.head_ablation import remove_heads
+from gpt_cli.tools.interpret.heads.report import HeadReport
 
 pytestmark = pytest.mark.slow
 
@@ -245,7 +245,7 @@ def test_a_text_without_repeats_has_no_score_for_them(smoke_run: Path, run: RunC
 def test_what_memory_cannot_hold_is_refused_with_the_heads_that_fit(
     smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpt_cli.inspecting.heads.heads.available_memory", lambda: 40 * 32**2)
+    monkeypatch.setattr("gpt_cli.tools.interpret.heads.heads.available_memory", lambda: 40 * 32**2)
     outcome = run("heads")
     assert outcome.code == 5
     assert outcome.err.splitlines()[-2:] == [
@@ -253,14 +253,14 @@ def test_what_memory_cannot_hold_is_refused_with_the_heads_that_fit(
         "hint: --heads 0",
     ]
     assert run("heads", "--heads", "0").code == 0
-    monkeypatch.setattr("gpt_cli.inspecting.heads.heads.available_memory", lambda: 1)
+    monkeypatch.setattr("gpt_cli.tools.interpret.heads.heads.available_memory", lambda: 1)
     assert run("heads").err.endswith("hint: use a shorter --prompt, or fewer --max-tokens\n")
 
 
 def test_memory_is_counted_for_what_a_report_needs_beside_its_heads_and_its_text(
     smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpt_cli.inspecting.heads.heads.available_memory", lambda: 40 * 32**2)
+    monkeypatch.setattr("gpt_cli.tools.interpret.heads.heads.available_memory", lambda: 40 * 32**2)
     lines = run("heads", "--heads", "0", "--ablate", "zero").err.splitlines()
     assert lines[-2].startswith("error: heads: 2 heads on 32 tokens"), "the losses need all heads of a layer"
     assert lines[-1] == "hint: use a shorter --prompt, or fewer --max-tokens"
@@ -299,8 +299,8 @@ def test_long_work_off_a_terminal_prints_lines(
 def test_shorter_windows_and_long_ablations_are_announced(
     smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpt_cli.inspecting.reading.HEADS_WINDOW", 16)
-    monkeypatch.setattr("gpt_cli.inspecting.heads.heads._LONG", 0)
+    monkeypatch.setattr("gpt_cli.tools.interpret.text_windows.HEADS_WINDOW", 16)
+    monkeypatch.setattr("gpt_cli.tools.interpret.heads.heads._LONG", 0)
     lines = run("heads", "--ablate", "zero", "--max-tokens", "64").err.splitlines()
     assert "the model reads windows of 16 tokens, not of 32, to save time" in lines
     assert any(line.startswith("removing 4 heads takes about ") for line in lines)

@@ -8,7 +8,7 @@ import pytest
 from support.helpers import RunCommand
 
 import gpt_cli
-from gpt_cli.checkpoints import verified
+from gpt_cli.checkpoints import verify
 
 
 def test_a_config_and_its_run_have_the_same_figures(smoke_run: Path, run: RunCommand) -> None:
@@ -79,8 +79,8 @@ def test_without_a_path_it_is_about_the_newest_run(copied: Path, run: RunCommand
 
 def test_each_file_of_a_run_is_read_once(smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    real = verified.reading
-    monkeypatch.setattr(verified, "reading", lambda path, kind: (read.append(path.name), real(path, kind))[1])
+    real = verify.reading
+    monkeypatch.setattr(verify, "reading", lambda path, kind: (read.append(path.name), real(path, kind))[1])
     assert run("info", str(smoke_run)).code == 0
     assert sorted(read) == ["best.safetensors", "step-00000010.safetensors", "step-00000020.safetensors"]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from support.helpers import RunCommand
 
+from gpt_cli.cli.console import Console
 from gpt_cli.cli.sample import SETTINGS, Answer, changed_by, converse, explained, in_session, lines_of
-from gpt_cli.cli.terminal import Console
 from gpt_cli.config.request import read_request
 from gpt_cli.errors import UsageError
 from gpt_cli.sampling.request import SampleRequest

@@ -13,8 +13,8 @@ import torch
 from support.helpers import RunCommand, overflow
 
 import gpt_cli
-from gpt_cli.checkpoints.run_files import RunFiles
-from gpt_cli.inspecting.heads.attribution import head_outputs, written
+from gpt_cli.attention_maps.logit_attribution import head_outputs, written
+from gpt_cli.checkpoints.run_paths import RunFiles
 
 pytestmark = pytest.mark.slow
 
@@ -150,7 +150,7 @@ def test_over_training_of_a_text_has_a_table_and_csv(smoke_run: Path, run: RunCo
 def test_over_training_what_memory_cannot_hold_is_refused_before(
     smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpt_cli.inspecting.heads.heads.available_memory", lambda: 1000)
+    monkeypatch.setattr("gpt_cli.tools.interpret.heads.heads.available_memory", lambda: 1000)
     outcome = run("heads", "--passages", "1", "--over-training", "--max-tokens", "100")
     assert (outcome.code, outcome.err.split(" take ")[0]) == (5, "error: heads: 2 heads on 32 tokens")
 

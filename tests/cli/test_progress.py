@@ -8,8 +8,8 @@ import pytest
 from support.helpers import RunCommand
 
 from gpt_cli.cli import progress
+from gpt_cli.cli.console import Console
 from gpt_cli.cli.progress import Bar, Lines, Meter
-from gpt_cli.cli.terminal import Console
 
 
 class _Terminal(io.StringIO):

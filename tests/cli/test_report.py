@@ -14,11 +14,11 @@ from support.light import WithoutTorch
 
 import gpt_cli
 from gpt_cli.checkpoints.lock import sole_trainer
-from gpt_cli.checkpoints.logs import smoothed
+from gpt_cli.checkpoints.metrics_files import smoothed
 from gpt_cli.checkpoints.run_directory import RunDirectory
-from gpt_cli.cli.train_process import leave_picture
-from gpt_cli.reporting import curves_picture as picture
-from gpt_cli.reporting.report import Report
+from gpt_cli.cli.train_worker import leave_picture
+from gpt_cli.tools.reports import curves_picture as picture
+from gpt_cli.tools.reports.report import Report
 
 pytestmark = pytest.mark.slow
 
@@ -196,7 +196,7 @@ def test_a_report_of_curves_needs_no_torch(runs: Path, without_torch: WithoutTor
 def test_a_wrong_name_is_refused_before_numpy_draws_anything(here: Path) -> None:
     script = (
         "import sys\nfrom gpt_cli.cli.app import main\nassert main(['report', 'x', '--out', 'a.png']) == 4\n"
-        "heavy = {'torch', 'matplotlib', 'gpt_cli.reporting.record'} & set(sys.modules)\nsys.exit(bool(heavy))"
+        "heavy = {'torch', 'matplotlib', 'gpt_cli.tools.reports.run_record'} & set(sys.modules)\nsys.exit(bool(heavy))"
     )
     assert subprocess.run([sys.executable, "-c", script], capture_output=True).returncode == 0
 

@@ -17,11 +17,11 @@ from support.helpers import RunCommand
 from support.light import WithoutTorch
 
 import gpt_cli
-from gpt_cli.amounts import age, quantity
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.common.tables import cut, narrow_table
+from gpt_cli.common.units import age, quantity
 from gpt_cli.errors import CheckpointError
-from gpt_cli.tables import cut, narrow_table
 
 
 @pytest.fixture(name="runs")

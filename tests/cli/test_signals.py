@@ -18,7 +18,7 @@ from support.faults import RESUME, START, fingerprint, new_folder
 from support.helpers import run_command, unread_pipe
 
 from gpt_cli.cli.signals import Signals, listening, signal_name
-from gpt_cli.machine.signals import held_back
+from gpt_cli.common.machine.signals import held_back
 
 pytestmark = pytest.mark.slow
 
@@ -204,9 +204,9 @@ def test_signals_have_names() -> None:
 PLACES = {
     "the optimizer's step": "gpt_cli.training.optimizer.Optimizer.step",
     "a forward pass": "gpt_cli.model.gpt.GPT.forward",
-    "an evaluation": "gpt_cli.training.observing.evaluate",
-    "a sample": "gpt_cli.training.observing.continuations",
-    "a line of metrics": "gpt_cli.training.observing.append",
+    "an evaluation": "gpt_cli.training.evaluate_and_log.evaluate",
+    "a sample": "gpt_cli.training.evaluate_and_log.continuations",
+    "a line of metrics": "gpt_cli.training.evaluate_and_log.append",
     "a save": "gpt_cli.checkpoints.run_directory.save_checkpoint",
     "a removal": "gpt_cli.checkpoints.run_directory.remove",
     "the clearing of an old run": "gpt_cli.checkpoints.run_directory.require_writable",

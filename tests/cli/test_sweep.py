@@ -23,14 +23,14 @@ from support.light import WithoutTorch
 import gpt_cli
 from gpt_cli.checkpoints.lock import is_held
 from gpt_cli.checkpoints.run_directory import RunDirectory
-from gpt_cli.config.sweeps import read_sweep
+from gpt_cli.common.language import chinese
 from gpt_cli.errors import EnvironmentFailure
-from gpt_cli.language import chinese
-from gpt_cli.sweeping import jobs, request
-from gpt_cli.sweeping import sweep as work
-from gpt_cli.sweeping.sweep import shares
-from gpt_cli.training.choosing import speed
-from gpt_cli.training.choosing.sizes import cost_of
+from gpt_cli.tools.sweeps import processes, request
+from gpt_cli.tools.sweeps import sweep as work
+from gpt_cli.tools.sweeps.sweep import shares
+from gpt_cli.tools.sweeps.sweep_file import read_sweep
+from gpt_cli.training.auto_config import step_time
+from gpt_cli.training.auto_config.model_sizes import cost_of
 
 pytestmark = pytest.mark.slow
 
@@ -154,7 +154,7 @@ def test_how_long_a_sweep_takes_is_estimated_by_a_timed_step_and_then_by_its_run
     folder: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reference has 2,048 tokens a step; the 40 steps here take as long as their tokens and their arithmetic."""
-    monkeypatch.setattr(speed, "reference_seconds", lambda _: 100.0)
+    monkeypatch.setattr(step_time, "reference_seconds", lambda _: 100.0)
     planned = gpt_cli.sweep("s.yaml", dry_run=True)
     (config, *_) = read_sweep(Path("s.yaml")).configs
     tokens = 40 * (config.tokens_per_step + config.train.eval_tokens / config.train.eval_every / 3)
@@ -198,7 +198,7 @@ def test_the_words_of_a_point_are_those_of_gpt_train(folder: Path) -> None:
     Path("s.yaml").write_text("base: c.yaml\nsettings: {data.source: [a, b]}\ngrid: {train.sample_every: [null]}\n")
     found = read_sweep(Path("s.yaml"))
     point = request.Point(Path("runs/s/000"), found.points[0], {})
-    words = jobs.command(found, point, "5s", ["--quiet"])
+    words = processes.command(found, point, "5s", ["--quiet"])
     settings = ["--set", 'data.source=["a", "b"]', "--set", "train.sample_every=null"]
     assert words[words.index("-m") :] == [
         "-m",
@@ -221,7 +221,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, code: Callable[[request.Point], st
     def command(_: object, point: request.Point, *__: object, **___: object) -> list[str]:
         return [sys.executable, "-S", "-c", code(point)]
 
-    monkeypatch.setattr(jobs, "command", command)
+    monkeypatch.setattr(processes, "command", command)
 
 
 def test_a_point_that_fails_does_not_end_the_sweep(
@@ -396,7 +396,7 @@ def test_a_report_that_fails_does_not_end_the_sweep(
         raise PermissionError(errno.EACCES, "")
 
     monkeypatch.setattr(work, "read_records", refuse)
-    monkeypatch.setattr(work, "train_points", lambda *_: jobs.Jobs([], keeps_stderr=False))
+    monkeypatch.setattr(work, "train_points", lambda *_: processes.Jobs([], keeps_stderr=False))
     new_run = folder / "runs/s/000-learning_rate-1e-3"
     (new_run / "checkpoints").mkdir(parents=True)
     shutil.copy("c.yaml", new_run / "config.yaml")

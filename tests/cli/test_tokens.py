@@ -11,7 +11,7 @@ from support.light import WithoutTorch
 import gpt_cli
 from gpt_cli.cli import inspection
 from gpt_cli.errors import UsageError
-from gpt_cli.inspecting.tokens import Token, Tokens
+from gpt_cli.tools.interpret.tokens import Token, Tokens
 
 TEXT = "The value 今"
 

@@ -20,9 +20,9 @@ from support.forks import Servers
 from support.helpers import CORPUS_TEXT, RunCommand
 
 import gpt_cli
-from gpt_cli.config.reading import read_config
+from gpt_cli.config.load import read_config
 from gpt_cli.model.costs import estimate
-from gpt_cli.training.reports import Saved
+from gpt_cli.training.events import Saved
 
 pytestmark = pytest.mark.slow
 
@@ -156,7 +156,7 @@ def test_a_time_far_away_changes_no_bit_also_of_a_run_that_is_resumed(corpus: Pa
 def test_the_bar_counts_what_is_likely_to_end_the_run(
     corpus: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpt_cli.cli.train_lines.LEAST_SECONDS", 0.0)
+    monkeypatch.setattr("gpt_cli.cli.train_output.LEAST_SECONDS", 0.0)
     assert "step 8/8: loss " in run("train", *FAST, "--max-steps", "8", "--max-time", "9h").err
     by_clock = run("train", *FAST, "--max-steps", "99999", "--max-time", "0.05s", "--overwrite").err
     assert "/99,999" not in by_clock
@@ -179,7 +179,7 @@ def test_a_failed_compilation_is_reported_with_a_hint(
         raise failure("C++ compile error\n\nCommand: ...")
 
     monkeypatch.setattr("gpt_cli.model.gpt.GPT.compile_blocks", lambda model: model)
-    monkeypatch.setattr("gpt_cli.training.timing.time_step", fail)
+    monkeypatch.setattr("gpt_cli.training.step_time.time_step", fail)
     refused = run("train", *FAST, "--compile", "on")
     assert refused.code == 5
     assert refused.err.splitlines()[-2:] == [
@@ -198,12 +198,12 @@ def test_where_auto_cannot_compile_the_run_trains_without(
         raise failure("no working compiler")
 
     plain = json.loads(run("train", *FAST, "--json", "--out", "runs/plain").out)
-    monkeypatch.setattr("gpt_cli.training.resources.choose_compile", lambda *_, **__: "on")  # as on a GPU
+    monkeypatch.setattr("gpt_cli.training.memory_checks.choose_compile", lambda *_, **__: "on")  # as on a GPU
     monkeypatch.setattr("torch.compile", lambda _: fail)
     outcome = run("train", *FAST, "--json")
     assert "compil" not in outcome.err  # nor does it try, for a training that is soon over
     assert "compile: 'off'" in Path("runs/smoke/config.yaml").read_text()
-    monkeypatch.setattr("gpt_cli.training.timing.COMPILE_FROM_SECONDS", 0)
+    monkeypatch.setattr("gpt_cli.training.step_time.COMPILE_FROM_SECONDS", 0)
     outcome = run("train", *FAST, "--json", "--overwrite")
     assert outcome.err.count("compiling, which may take half a minute") == 1
     assert 'warning: torch cannot compile here, "no working compiler"; training without' in outcome.err.splitlines()
@@ -222,9 +222,9 @@ def test_a_run_whose_plain_step_does_not_fit_is_compiled(
             raise found
         return found
 
-    monkeypatch.setattr("gpt_cli.training.resources.choose_compile", lambda *_, **__: "on")  # as on a GPU
+    monkeypatch.setattr("gpt_cli.training.memory_checks.choose_compile", lambda *_, **__: "on")  # as on a GPU
     monkeypatch.setattr("torch.compile", lambda block: block)
-    monkeypatch.setattr("gpt_cli.training.timing.time_step", timed)
+    monkeypatch.setattr("gpt_cli.training.step_time.time_step", timed)
     outcome = run("train", *FAST)
     assert outcome.code == 0, outcome.err
     assert outcome.err.count("compiling, which may take half a minute") == 1
@@ -238,7 +238,7 @@ def test_float32_stays_float32_without_advice_from_the_compiler(
         warnings.warn("TensorFloat32 tensor cores for float32 matrix multiplication available", stacklevel=1)
         return 0.1
 
-    monkeypatch.setattr("gpt_cli.training.timing.time_step", compiling)
+    monkeypatch.setattr("gpt_cli.training.step_time.time_step", compiling)
     with warnings.catch_warnings(action="error"):
         assert run("train", *FAST).code == 0
 
@@ -372,13 +372,13 @@ def test_a_batch_too_large_for_memory_is_refused_with_a_part_that_fits(
     sizes = read_config("smoke").model
     of_four = estimate(sizes, 1, micro_batch_size=4, dtype="float32").training_bytes * 4 // 5
     for free, fitting in ((of_four - 1, 2), (of_four, 4)):
-        monkeypatch.setattr("gpt_cli.training.preparing.available_memory", lambda free=free: free)
+        monkeypatch.setattr("gpt_cli.training.setup.available_memory", lambda free=free: free)
         refused = run("train", *settings)
         assert refused.code == 5
         assert refused.err.splitlines()[1] == f"hint: --set train.micro_batch_size={fitting}"
     assert run("train", *settings, "--set", "train.micro_batch_size=4").code == 0
     # a run keeps its width
-    monkeypatch.setattr("gpt_cli.training.preparing.available_memory", lambda: 1)
+    monkeypatch.setattr("gpt_cli.training.setup.available_memory", lambda: 1)
     refused = run("train", "--out", "runs/smoke", "--resume", "--max-steps", "2")
     assert refused.err.endswith("\nhint: close other programs, or go on where there is more memory\n")
 

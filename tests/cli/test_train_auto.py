@@ -13,13 +13,13 @@ import yaml
 from support.helpers import CORPUS_TEXT, RunCommand
 
 import gpt_cli
+from gpt_cli.common.language import chinese
 from gpt_cli.config import Config
-from gpt_cli.config.reading import read_config
+from gpt_cli.config.load import read_config
 from gpt_cli.errors import UsageError
-from gpt_cli.language import chinese
-from gpt_cli.training.choosing import chosen as choosing
-from gpt_cli.training.choosing.rules import Budget
-from gpt_cli.training.choosing.text_figures import TextFigures
+from gpt_cli.training.auto_config import auto_config as choosing
+from gpt_cli.training.auto_config.rules import Budget
+from gpt_cli.training.auto_config.text_statistics import TextFigures
 
 TINY = (
     "--max-steps",
@@ -178,7 +178,7 @@ def test_errors_come_before_anything_is_measured(
 
 
 def test_a_missing_device_is_named_before_the_text_is_read(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpt_cli.training.preparing.read_data", refused)
+    monkeypatch.setattr("gpt_cli.training.setup.read_data", refused)
     for words in ([], ["--dry-run"]):
         outcome = run("train", "--data", "corpus.txt", "--device", "nowhere", *words)
         assert (outcome.code, "nowhere is not available" in outcome.err) == (5, True), outcome.err
@@ -201,8 +201,8 @@ def test_steps_that_take_almost_too_long_are_fewer(
 ) -> None:
     """Of 2.5 s, 20 gradients of 0.1 s take 2.4 with all that belongs to their steps; of 0.11 s, 18 steps fit, and 20
     of 0.13 s are too long by themselves."""
-    monkeypatch.setattr("gpt_cli.training.timing.time_step", lambda _: seconds)
-    monkeypatch.setattr("gpt_cli.training.timing.record_step", lambda *_: None)
+    monkeypatch.setattr("gpt_cli.training.step_time.time_step", lambda _: seconds)
+    monkeypatch.setattr("gpt_cli.training.step_time.record_step", lambda *_: None)
     monkeypatch.setattr(choosing, "reference_seconds", lambda _: 1e-3)
     Path("some.txt").write_text(CORPUS_TEXT[:1500])
     outcome = run("train", "--data", "some.txt", "--max-time", "2.5s", *TINY[2:], "--out", "runs/fewer", "--quiet")
@@ -285,9 +285,9 @@ def test_a_machine_with_little_memory_gets_a_smaller_model() -> None:
 
 
 def test_the_speed_of_this_machine_is_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpt_cli.training.choosing import speed
+    from gpt_cli.training.auto_config import step_time
 
-    monkeypatch.setattr(speed, "SECONDS", 0.01)
-    assert 0 < speed.reference_seconds(Config()) < 60
+    monkeypatch.setattr(step_time, "SECONDS", 0.01)
+    assert 0 < step_time.reference_seconds(Config()) < 60
     with pytest.raises(UsageError):
         gpt_cli.train(data="corpus.txt", dry_run=True, processes=2)

@@ -12,7 +12,7 @@ from support.accelerator.copies import STAGED_BYTES, StaleCopy
 from torch import Tensor
 from torch.nn import functional
 
-from gpt_cli.machine.devices import choose_device, free_memory, synchronize
+from gpt_cli.common.machine.devices import choose_device, free_memory, synchronize
 
 
 def _numbers(*shape: int) -> Tensor:

@@ -15,10 +15,10 @@ from support.forks import Servers
 from support.helpers import CORPUS_TEXT, RunCommand, small_config
 from support.runs import start
 
-from gpt_cli.text.token_store import validation_windows
-from gpt_cli.training.evaluation import evaluate
+from gpt_cli.text.token_files import validation_windows
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import read_outcomes, take_step
+from gpt_cli.training.validation import evaluate
 
 IDS = np.frombuffer(CORPUS_TEXT.encode(), np.uint8)
 DROPOUT = "model.dropout=0.2"
@@ -92,7 +92,7 @@ RUNS = {
 }
 # without dropout, devices have a kernel for attention that rounds otherwise than ours
 OF_A_DEVICE = ("device", "best_loss", "validation_loss", "validation_loss_error", "bits_per_byte")
-ON_DISK = {"gpt_cli.text.corpus.CACHE_FROM": 1, "gpt_cli.text.encoding.IN_MEMORY": 0}
+ON_DISK = {"gpt_cli.text.corpus.CACHE_FROM": 1, "gpt_cli.text.encode.IN_MEMORY": 0}
 SIM = ("--device", "sim")
 
 

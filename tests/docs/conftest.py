@@ -43,7 +43,7 @@ def _shell(folder: Path) -> Iterator[Shell]:
     os.chdir(folder)
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("gpt_cli.measuring.bench._SIZE", 64)
+            patch.setattr("gpt_cli.tools.bench.bench._SIZE", 64)
             for command in BEFORE:
                 outcome = shell.run(smaller(command))
                 assert outcome.code == 0, outcome.err

@@ -9,7 +9,7 @@ import pytest
 from support.documents import CHINESE, DOCS, ENGLISH, ROOT, WITH_OUTPUTS, Shell, commands, smaller
 from support.helpers import RunCommand
 
-from gpt_cli.measuring.device_checks import checks
+from gpt_cli.tools.bench.device_checks import checks
 
 FLAG = r"(?<![\w-])--[a-z][a-z-]+"
 PAGES = [page for page in (*ENGLISH, *CHINESE) if page.name not in WITH_OUTPUTS and commands(page)]
@@ -29,10 +29,10 @@ def test_every_command_of_the_page_runs(page: Path, shell: Shell) -> None:
         with pytest.MonkeyPatch.context() as patch:
             if "--busy" in command:  # which waits for half a second many times
                 patch.delenv("OMP_WAIT_POLICY")
-                patch.setattr("gpt_cli.measuring.beside.WATCH_EVERY", 0.01)
-                patch.setattr("gpt_cli.measuring.beside.MIN_SECONDS", 0.0)
-            # half a minute of checks, which tests/measuring does
-            patch.setattr("gpt_cli.measuring.device_check.checks", lambda cpu, other: checks(cpu, other)[5:6])
+                patch.setattr("gpt_cli.tools.bench.beside.WATCH_EVERY", 0.01)
+                patch.setattr("gpt_cli.tools.bench.beside.MIN_SECONDS", 0.0)
+            # half a minute of checks, which tests/tools/bench does
+            patch.setattr("gpt_cli.tools.bench.device_check.checks", lambda cpu, other: checks(cpu, other)[5:6])
             outcome = shell.run(smaller(command))
         assert outcome.code == 0, f"{command}\n{outcome.err}"
 

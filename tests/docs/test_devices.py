@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from support.documents import DOCS, blocks
 
-from gpt_cli.measuring.device_check import Checked, Group
-from gpt_cli.measuring.device_checks import Side, checks
+from gpt_cli.tools.bench.device_check import Checked, Group
+from gpt_cli.tools.bench.device_checks import Side, checks
 
 
 @pytest.mark.parametrize("page", ["devices.md", "devices.zh-CN.md"])

@@ -13,8 +13,8 @@ import pytest
 from support.documents import DOCS, Shell, form, in_both_languages, is_in_order, looking, reads_the_same_text, shown
 
 from benchmarks import forms
-from gpt_cli.config.reading import read_config
-from gpt_cli.machine.devices import cpu_multiplies_bfloat16
+from gpt_cli.common.machine.devices import cpu_multiplies_bfloat16
+from gpt_cli.config.load import read_config
 from gpt_cli.model import GPT
 
 PAGES = ("forms.md", "forms.zh-CN.md")

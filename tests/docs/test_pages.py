@@ -27,7 +27,7 @@ from support.documents import (
 )
 from support.helpers import RunCommand
 
-from gpt_cli.config.describing import settings_table
+from gpt_cli.config.settings_reference import settings_table
 
 LINKED = [*ENGLISH, *CHINESE, ROOT / "tests/support/README.md", ROOT / "data/README.md"]
 

@@ -9,11 +9,11 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from gpt_cli.config import Config, ModelConfig, TrainConfig
-from gpt_cli.config.reading import read_config
+from gpt_cli.config.load import read_config
+from gpt_cli.distributed.process_group import Group
 from gpt_cli.model import GPT
 from gpt_cli.model.costs import cache_bytes_by_attention, estimate, gradients_waiting, parameters_by_part, rank_costs
-from gpt_cli.ranks.group import Group
-from gpt_cli.training.layout import Replicated, owners
+from gpt_cli.training.data_parallel import Replicated, owners
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import compute_gradient, send
 

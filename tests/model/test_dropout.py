@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpt_cli import streams
+from gpt_cli.common import rng
 from gpt_cli.model.dropout import DropMasks, Dropout, drop_keys, random_words
 
 CPU = torch.device("cpu")
@@ -12,8 +12,8 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize("start", [0, 5, 2**31 - 2, 2**32 - 2])
 def test_torch_and_numpy_draw_the_same_words(start: int) -> None:
-    key = streams.stream_key(3, "x")
-    expected = streams.random_words(key, start, 7).view(np.int32)
+    key = rng.stream_key(3, "x")
+    expected = rng.random_words(key, start, 7).view(np.int32)
     assert random_words(key, start, 7, CPU).tolist() == expected.tolist()
 
 

@@ -17,7 +17,7 @@ from support.faults import START, new_folder, scaled
 from support.forks import Servers
 
 from gpt_cli.checkpoints.load import load
-from gpt_cli.ownership import LOCK
+from gpt_cli.common.file_signatures import LOCK
 
 STARTERS = 20
 STARTER = """

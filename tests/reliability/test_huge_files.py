@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from support.helpers import Outcome, RunCommand
 
+from gpt_cli.common.untrusted_files import read_bytes
 from gpt_cli.errors import DataError
-from gpt_cli.opening import read_bytes
 
 HUGE = 20 * 2**30
 LAST = "checkpoints/step-00000020.safetensors"

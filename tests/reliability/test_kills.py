@@ -23,7 +23,7 @@ from support.faults import (
 )
 from support.forks import Servers
 
-import gpt_cli.files
+import gpt_cli.common.files
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 
@@ -133,7 +133,7 @@ def test_killed_after_any_byte_of_a_checkpoint(
     lengths = some_of(range(size), 40)
     for length in lengths:
         with monkeypatch.context() as patch:
-            patch.setattr(gpt_cli.files, "os", Operations(DieAfter(length)))
+            patch.setattr(gpt_cli.common.files, "os", Operations(DieAfter(length)))
             with pytest.raises(KilledError):
                 save_checkpoint(path, checkpoint)
         (left,) = directory.checkpoints.glob(".*")

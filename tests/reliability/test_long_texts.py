@@ -13,9 +13,9 @@ SCRIPT = """
 import re, sys
 from pathlib import Path
 import numpy as np
-from gpt_cli.explaining.explanation import Explanation, Note, Step
-from gpt_cli.inspecting.dump import AttentionDump
-from gpt_cli.inspecting.export import write_dump
+from gpt_cli.tools.explain.explanation import Explanation, Note, Step
+from gpt_cli.attention_maps.patterns import AttentionDump
+from gpt_cli.tools.interpret.attention_files import write_dump
 
 what, num_tokens = sys.argv[1], int(sys.argv[2])
 

@@ -17,13 +17,13 @@ from support.faults import RESUME, START, fingerprint, in_parallel, new_folder, 
 from support.forks import Servers
 from support.helpers import run_command
 
-import gpt_cli.files
+import gpt_cli.common.files
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
-from gpt_cli.config.reading import read_config
-from gpt_cli.text import token_writer
-from gpt_cli.text.token_store import open_tokens
-from gpt_cli.text.token_writer import TokenWriter
+from gpt_cli.config.load import read_config
+from gpt_cli.text import token_file_writer
+from gpt_cli.text.token_file_writer import TokenWriter
+from gpt_cli.text.token_files import open_tokens
 
 CONFIG = ("model.d_model=4", "train.keep_checkpoints=1")
 
@@ -109,7 +109,7 @@ def record(recorder: Recorder, *arguments: str) -> None:
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpt_cli.files, "os", recorder)
+        patch.setattr(gpt_cli.common.files, "os", recorder)
         patch.setattr(RunDirectory, "save", save_and_note)
         outcome = run_command(*arguments)
     torch.set_num_threads(num_threads)
@@ -211,11 +211,11 @@ def test_the_power_fails_while_a_text_is_prepared(tmp_path: Path, monkeypatch: p
             writer.add(group)
         writer.finish({}).close()
 
-    monkeypatch.setattr(token_writer, "PART_TOKENS", 4)
+    monkeypatch.setattr(token_file_writer, "PART_TOKENS", 4)
     monkeypatch.chdir(tmp_path)
     recorder = Recorder()
     with monkeypatch.context() as patch:
-        patch.setattr(gpt_cli.files, "os", recorder)
+        patch.setattr(gpt_cli.common.files, "os", recorder)
         write()
     expected = {path.name: path.read_bytes() for path in Path("tokens").iterdir()}
     monkeypatch.setattr(os, "fsync", lambda _: None)

@@ -27,18 +27,18 @@ from support.forks import Servers
 from support.helpers import small_config
 from support.texts import identity
 
-from gpt_cli import files
-from gpt_cli.text.encoding import EncodedText, encode_corpus
-from gpt_cli.text.reading import read_data
-from gpt_cli.text.token_store import TokensOnDisk
+from gpt_cli.common import files
+from gpt_cli.text.encode import EncodedText, encode_corpus
+from gpt_cli.text.load import read_data
+from gpt_cli.text.token_files import TokensOnDisk
 
 # with these a text of 200 lines is prepared as one of 100 GB: pieces, groups, parts, a manifest, ids on disk
 LARGE = {
-    "gpt_cli.text.blocks.MAX_PIECE": 100,
-    "gpt_cli.text.blocks.GROUP_CHARACTERS": 300,
-    "gpt_cli.text.token_writer.PART_TOKENS": 1000,
+    "gpt_cli.text.documents.MAX_PIECE": 100,
+    "gpt_cli.text.documents.GROUP_CHARACTERS": 300,
+    "gpt_cli.text.token_file_writer.PART_TOKENS": 1000,
     "gpt_cli.text.corpus.CACHE_FROM": 1,
-    "gpt_cli.text.encoding.IN_MEMORY": 0,
+    "gpt_cli.text.encode.IN_MEMORY": 0,
     "gpt_cli.text.cache.REMEMBER_FROM": 1,
     "gpt_cli.text.cache.RACY_SECONDS": -3600,
 }
@@ -135,9 +135,9 @@ from pathlib import Path
 import numpy as np
 from gpt_cli.config import TokenizerConfig
 from gpt_cli.text import blocks, encoding, formats, token_writer
-from gpt_cli.text.reading import read_corpus
-from gpt_cli.text.encoding import encode
-from gpt_cli.text.vocabulary import learn_tokenizer
+from gpt_cli.text.load import read_corpus
+from gpt_cli.text.encode import encode
+from gpt_cli.text.train_tokenizer import learn_tokenizer
 
 threading.stack_size(2**18)  # which counts whole, however little of it is used
 limit, block = int(sys.argv[1]), int(sys.argv[2])

@@ -15,8 +15,8 @@ from support.forks import Servers
 from support.helpers import CORPUS_TEXT, small_config
 from support.runs import start
 
-from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.common.host import Host
 from gpt_cli.config import Config
 from gpt_cli.training.loop import train
 from gpt_cli.training.run import Run

@@ -22,8 +22,8 @@ from support.helpers import RunCommand
 from support.strangers import ODD, TEXTS, places
 
 from gpt_cli.errors import CheckpointError
-from gpt_cli.exchange.export_model import write_for_transformers
-from gpt_cli.exchange.foreign import read_foreign
+from gpt_cli.tools.exchange.export_model import write_for_transformers
+from gpt_cli.tools.exchange.import_hf import read_foreign
 
 CASES = 3000
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"

@@ -19,14 +19,14 @@ from support.fuzzing import built_once, inputs, require_answer, require_sentence
 from support.helpers import RunCommand, run_command
 from support.tokenizers import learned
 
-from gpt_cli.config.describing import known_keys
-from gpt_cli.config.reading import build_config
-from gpt_cli.config.yaml_subset import parse
+from gpt_cli.config.load import build_config
+from gpt_cli.config.settings_reference import known_keys
+from gpt_cli.config.strict_yaml import parse
 from gpt_cli.errors import DataError, GptError
 from gpt_cli.sampling.prompts import encode_prompt
-from gpt_cli.text.formats import Reading
-from gpt_cli.text.reading import read_corpus
-from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer
+from gpt_cli.text.file_formats import Reading
+from gpt_cli.text.load import read_corpus
+from gpt_cli.text.tokenizers import ByteTokenizer, CharTokenizer
 
 # parts of any text
 ODD = st.sampled_from(

@@ -12,7 +12,7 @@ import pytest
 from support.forks import Servers
 from support.users import hand_over, other_user, who
 
-from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.checkpoints.run_paths import RunFiles
 
 
 def close(path: Path, mode: int = 0) -> None:

@@ -15,7 +15,7 @@ from support.faults import some_of
 from support.fuzzing import require_answer
 from support.helpers import Outcome, RunCommand
 
-from gpt_cli.ownership import is_checkpoint
+from gpt_cli.common.file_signatures import is_checkpoint
 
 DEEP = b"[" * 200_000 + b"\n"
 HOSTILE: dict[str, Callable[[Path], object]] = {

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gpt_cli.model import GPT
 from gpt_cli.model.attention import attend, attention_weights
-from gpt_cli.sampling import cache
+from gpt_cli.sampling import kv_cache
 from gpt_cli.sampling.decoder import Decoder
 
 V = 11
@@ -137,9 +137,9 @@ def test_parts_of_a_prompt_give_what_the_whole_gives(settings: list[str], monkey
     model = make_model("model.context_length=20", *settings)
     prompts = [[continuation(row, number) for number in range(length)] for row, length in enumerate((20, 3, 11))]
     found, parts = [], []
-    for most in (cache.SCORES_AT_ONCE, 100):
-        monkeypatch.setattr(cache, "SCORES_AT_ONCE", most)
-        monkeypatch.setattr(cache, "attend", lambda *given: (parts.append(given[0].shape), attend(*given))[1])
+    for most in (kv_cache.SCORES_AT_ONCE, 100):
+        monkeypatch.setattr(kv_cache, "SCORES_AT_ONCE", most)
+        monkeypatch.setattr(kv_cache, "attend", lambda *given: (parts.append(given[0].shape), attend(*given))[1])
         decoder = Decoder(model, torch.float64)
         found.append(torch.stack([decoder.prefill(prompts), decoder.decode([1, 2, 3])]))
     torch.testing.assert_close(found[1], found[0], rtol=0, atol=1e-12)
@@ -174,7 +174,7 @@ def test_a_cache_that_grows_keeps_its_tokens(monkeypatch: pytest.MonkeyPatch) ->
     model = make_model(*FAMILIES[4])
     whole = Decoder(model, torch.float64)
     whole.prefill([[1], [2]])
-    monkeypatch.setattr(cache, "_NEW_SLOTS", 1)
+    monkeypatch.setattr(kv_cache, "_NEW_SLOTS", 1)
     growing, sizes = Decoder(model, torch.float64), []
     growing.prefill([[1], [2]])
     for number in range(2 * C):

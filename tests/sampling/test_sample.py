@@ -13,8 +13,8 @@ from golden.make import FOLDER
 from support.helpers import RunCommand
 
 import gpt_cli
-from gpt_cli.callbacks import Host
-from gpt_cli.checkpoints import verified
+from gpt_cli.checkpoints import verify
+from gpt_cli.common.host import Host
 from gpt_cli.errors import CheckpointError, DataError, UsageError
 from gpt_cli.sampling.request import SampleRequest
 
@@ -49,7 +49,7 @@ def test_a_loaded_model_is_not_read_again(smoke_run: Path, monkeypatch: pytest.M
     def refuse(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(verified, "reading", refuse)
+    monkeypatch.setattr(verify, "reading", refuse)
     assert loaded.sample("The value", seed=1, max_new_tokens=8) == expected
     assert loaded.evaluate(per_token=True).as_dict()["runs"][0] | {"run": measured["run"]} == measured
     assert loaded.explain("The value", layer=1).as_dict() == explained

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpt_cli.sampling.streaming import TextStream
-from gpt_cli.text.tokenizer import ByteTokenizer
+from gpt_cli.text.tokenizers import ByteTokenizer
 
 
 def test_a_character_of_three_tokens_arrives_whole() -> None:

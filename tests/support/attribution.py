@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from gpt_cli.inspecting.heads.attribution import Norm, centred, head_outputs, scale, written
+from gpt_cli.attention_maps.logit_attribution import Norm, centred, head_outputs, scale, written
 from gpt_cli.model import GPT
 from gpt_cli.model.attention import join_heads
 

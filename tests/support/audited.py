@@ -25,9 +25,9 @@ from typing import Any
 from gpt_cli.__main__ import run
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.header import read_header
-from gpt_cli.cli import train_process
+from gpt_cli.cli import train_worker
 from gpt_cli.errors import GptError
-from gpt_cli.exchange.foreign import read_foreign
+from gpt_cli.tools.exchange.import_hf import read_foreign
 from support.fuzzing import built_once
 
 FORBIDDEN = (
@@ -189,7 +189,7 @@ def do(job: Job) -> None:
 def main() -> None:
     """Print what was heard of the jobs."""
     jobs = [Job(**words) for words in json.load(sys.stdin)]
-    train_process.leave_picture = lambda *_: None  # as in all tests; a picture takes longer than a training
+    train_worker.leave_picture = lambda *_: None  # as in all tests; a picture takes longer than a training
     "\0".encode("unicode_escape")  # as messages show control characters
     watch, found = _Watch(), []
     sys.addaudithook(watch.hear)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpt_cli.language import chinese
+from gpt_cli.common.language import chinese
 from support.helpers import Outcome, run_command
 
 ROOT = Path(__file__).parents[2]

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint
-from gpt_cli.exchange.model_page import model_page
-from gpt_cli.exchange.page_size import Kind
 from gpt_cli.model import GPT
-from gpt_cli.pages.kinds import ENGINE
-from gpt_cli.sampling.quantise import to_int8
+from gpt_cli.sampling.fast.int8 import to_int8
+from gpt_cli.tools.exchange.model_page import model_page
+from gpt_cli.tools.exchange.page_weights import Kind
+from gpt_cli.tools.pages.kinds import ENGINE
 from support.scripts import RunScript
 
 _CALLS = """async ({ opening, calls }) => {

@@ -7,7 +7,7 @@ import torch
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.checkpoints.header import Progress
 from gpt_cli.model import GPT
-from gpt_cli.text.tokenizer import ByteTokenizer, Tokenizer
+from gpt_cli.text.tokenizers import ByteTokenizer, Tokenizer
 from support.helpers import small_config
 
 _SIZES = ["model.context_length=80", "model.d_model=48", "model.num_heads=4", "model.num_blocks=3"]

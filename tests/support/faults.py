@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
-from gpt_cli.config.reading import write_config
+from gpt_cli.config.load import write_config
 from support.helpers import CORPUS_TEXT, small_config
 
 # the share of all cases that runs; `make test-long` runs every one
@@ -57,7 +57,7 @@ class Operations:
         self.count = 0
 
     def install(self) -> None:
-        for name in ("gpt_cli.files", "gpt_cli.checkpoints.lock"):
+        for name in ("gpt_cli.common.files", "gpt_cli.checkpoints.lock"):
             importlib.import_module(name).os = self  # type: ignore[attr-defined]
 
     def __getattr__(self, name: str) -> Any:

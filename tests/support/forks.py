@@ -37,9 +37,9 @@ from support.users import become_other
 PRELOADED = (
     "torch._dynamo",
     "gpt_cli.cli.train",
-    "gpt_cli.cli.train_process",
+    "gpt_cli.cli.train_worker",
     "gpt_cli.sampling.sample",
-    "gpt_cli.reporting.curves_picture",
+    "gpt_cli.tools.reports.curves_picture",
 )
 TIMEOUT = 120.0  # seconds; a case takes less than one
 # what to wait for, seconds or a condition, and then the number of the signal

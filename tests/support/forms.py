@@ -12,7 +12,7 @@ from gpt_cli.config import ModelConfig
 from gpt_cli.model import MultiHeadAttention
 from gpt_cli.model.attention import SelfAttention
 from gpt_cli.model.forms import make_attention
-from gpt_cli.sampling.cache import CACHES, KeyValueCache
+from gpt_cli.sampling.kv_cache import CACHES, KeyValueCache
 
 BY_DISTANCE = "unheard_of"
 

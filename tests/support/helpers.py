@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from gpt_cli.__main__ import run
 from gpt_cli.config import Config
-from gpt_cli.config.reading import build_config
-from gpt_cli.config.yaml_subset import Document
+from gpt_cli.config.load import build_config
+from gpt_cli.config.strict_yaml import Document
 from support.messages import listening
 
 if TYPE_CHECKING:

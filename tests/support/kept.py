@@ -8,7 +8,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from gpt_cli.text.patterns import OLD_CL100K_PATTERN, QWEN2_PATTERN
+from gpt_cli.text.split_patterns import OLD_CL100K_PATTERN, QWEN2_PATTERN
 from support.tokenizers import HOSTILE
 
 _CORPUS = [

@@ -16,13 +16,13 @@ import pytest
 import typer._click.core as click
 
 import gpt_cli
-from gpt_cli.cli import terminal
+from gpt_cli.cli import console
 from gpt_cli.cli.app import build
-from gpt_cli.cli.helping import HelpContext, TranslatedHelp
-from gpt_cli.config.describing import allowed_values, is_none_of, known_keys
+from gpt_cli.cli.help import HelpContext, TranslatedHelp
+from gpt_cli.common.language import chinese, say
+from gpt_cli.common.language.catalogue import Catalogue
+from gpt_cli.config.settings_reference import allowed_values, is_none_of, known_keys
 from gpt_cli.errors import GptError
-from gpt_cli.language import chinese, say
-from gpt_cli.language.catalogue import Catalogue
 
 PACKAGE = Path(gpt_cli.__file__).parent
 
@@ -97,7 +97,7 @@ def listening() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GptError, "lines", noted_lines)
-        patch.setattr(terminal, "say", noted)
+        patch.setattr(console, "say", noted)
         yield
     HEARD.update(part for text in dict.fromkeys(said) for part in half_said(text, chinese()))
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from playwright.sync_api import Page
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint
-from gpt_cli.exchange.model_page import model_page, write_model_page
 from gpt_cli.sampling.streaming import TextStream
-from gpt_cli.text.tokenizer import Tokenizer
+from gpt_cli.text.tokenizers import Tokenizer
+from gpt_cli.tools.exchange.model_page import model_page, write_model_page
 
 
 def written(path: Path, checkpoint: Checkpoint, name: str = "runs/tested") -> Path:

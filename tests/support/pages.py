@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from gpt_cli.checkpoints.run_files import RunFiles
-from gpt_cli.inspecting.dump import AttentionDump, Chance, Origin
-from gpt_cli.inspecting.heads.attribution import Writes
-from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores
-from gpt_cli.inspecting.snapshots import Snapshot, snapshot_bytes
+from gpt_cli.attention_maps.head_metrics import COLUMNS, HeadScores
+from gpt_cli.attention_maps.logit_attribution import Writes
+from gpt_cli.attention_maps.patterns import AttentionDump, Chance, Origin
+from gpt_cli.attention_maps.snapshots import Snapshot, snapshot_bytes
+from gpt_cli.checkpoints.run_paths import RunFiles
 
 
 def dump_of(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpt_cli.config.reading import read_config
+from gpt_cli.config.load import read_config
 from gpt_cli.model.costs import estimate
-from gpt_cli.training.reports import Prepared
+from gpt_cli.training.events import Prepared
 
 
 def prepared(name: str, *settings: str, vocab_size: int, tokens: int, documents: int = 79) -> Prepared:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gpt_cli.checkpoints.list import Overview
-from gpt_cli.reporting.curves import filled
-from gpt_cli.reporting.record import FIGURES, RunRecord
+from gpt_cli.checkpoints.run_list import Overview
+from gpt_cli.tools.reports.curves import filled
+from gpt_cli.tools.reports.run_record import FIGURES, RunRecord
 
 
 def record(name: str = "one", losses: tuple[float, ...] = (4.0, 3.0, 2.0), state: str = "finished") -> RunRecord:

@@ -23,8 +23,8 @@ _CALL = """async (given) => {
 def run_script(page: Page, scripts: Sequence[str], function: str, given: Any = None) -> Any:
     """Call a function of JavaScript with `given`, and give back its result; both are data that JSON can hold.
 
-    `scripts` are files of gpt_cli/pages, whose names the function may use. An exception of JavaScript is raised here as
+    `scripts` are files of gpt_cli/tools/pages, whose names the function may use. An exception of JavaScript is raised here as
     playwright's Error, with its message.
     """
-    sources = [(resources.files("gpt_cli.pages") / name).read_text("utf-8") for name in scripts]
+    sources = [(resources.files("gpt_cli.tools.pages") / name).read_text("utf-8") for name in scripts]
     return json.loads(page.evaluate(_CALL % ("\n".join(sources), function), json.dumps(given)))

@@ -15,9 +15,9 @@ import torch
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint, save_checkpoint
 from gpt_cli.checkpoints.header import OPTIMIZER_PREFIX, Progress
-from gpt_cli.checkpoints.verified import BLANK, digest
+from gpt_cli.checkpoints.verify import BLANK, digest
 from gpt_cli.model import GPT
-from gpt_cli.text.tokenizer import CharTokenizer
+from gpt_cli.text.tokenizers import CharTokenizer
 from support.helpers import small_config
 
 # what stands where something else is expected

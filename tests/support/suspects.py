@@ -16,8 +16,8 @@ import numpy as np
 import safetensors.numpy
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint
-from gpt_cli.exchange.export_model import write_for_transformers
-from gpt_cli.text.base_tokenizer import byte_letters
+from gpt_cli.text.tokenizer import byte_letters
+from gpt_cli.tools.exchange.export_model import write_for_transformers
 from support.strangers import intact
 
 STRINGS = [

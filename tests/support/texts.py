@@ -20,8 +20,8 @@ import pyarrow as arrow
 import pyarrow.parquet
 import zstandard
 
-from gpt_cli.text.blocks import Block
-from gpt_cli.text.tokenizer import BytePairTokenizer, Tokenizer
+from gpt_cli.text.documents import Block
+from gpt_cli.text.tokenizers import BytePairTokenizer, Tokenizer
 
 KINDS = ("txt", "jsonl", "txt.gz", "jsonl.gz", "txt.zst", "jsonl.zst", "parquet")
 

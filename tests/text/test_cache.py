@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from gpt_cli.text import cache as module
-from gpt_cli.text import reading as reading_module
-from gpt_cli.text.formats import Reading
-from gpt_cli.text.reading import SourceCorpus, read_corpus
+from gpt_cli.text import load as reading_module
+from gpt_cli.text.file_formats import Reading
+from gpt_cli.text.load import SourceCorpus, read_corpus
 
 
 @pytest.fixture(autouse=True)

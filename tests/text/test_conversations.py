@@ -11,15 +11,15 @@ import pytest
 from support.helpers import small_config
 from support.kept import save
 
-from gpt_cli.callbacks import Host
+from gpt_cli.common.host import Host
 from gpt_cli.errors import DataError, GptError, UsageError
-from gpt_cli.exchange.read_tokenizer import read_tokenizer
+from gpt_cli.text.chat_templates import template_for
 from gpt_cli.text.conversations import Conversation, Turn, conversation_of_line, conversations_of_file, read_written
-from gpt_cli.text.encoding import encode_corpus
-from gpt_cli.text.examples import Examples, gather, pack
-from gpt_cli.text.reading import read_data
-from gpt_cli.text.templates import template_for
-from gpt_cli.text.tokenizer import ByteTokenizer
+from gpt_cli.text.encode import encode_corpus
+from gpt_cli.text.load import read_data
+from gpt_cli.text.sft_examples import Examples, gather, pack
+from gpt_cli.text.tokenizers import ByteTokenizer
+from gpt_cli.tools.exchange.import_tokenizer import read_tokenizer
 
 PAIR = {"prompt": "2+3", "response": "5"}
 CHAT = {

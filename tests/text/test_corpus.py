@@ -17,14 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.texts import KINDS, Twin, packed, unpacked
 
-from gpt_cli.callbacks import Host
+from gpt_cli.common.host import Host
 from gpt_cli.config import DataConfig
 from gpt_cli.errors import DataError, EnvironmentFailure
 from gpt_cli.text import corpus as corpus_module
-from gpt_cli.text import formats
-from gpt_cli.text import reading as module
+from gpt_cli.text import file_formats
+from gpt_cli.text import load as module
 from gpt_cli.text.corpus import Texts
-from gpt_cli.text.reading import read_corpus, read_data, read_split, split_of
+from gpt_cli.text.load import read_corpus, read_data, read_split, split_of
 
 
 def test_files_directories_globs_and_lists_are_read_in_order(here: Path) -> None:
@@ -125,8 +125,8 @@ def test_wrong_lines_of_jsonl_are_named(here: Path, line: str, message: str) -> 
 
 
 def test_a_line_that_would_not_fit_in_memory_is_an_error(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpt_cli.text.formats.LINE_CHARACTERS", 30)
-    monkeypatch.setattr("gpt_cli.text.formats.BLOCK", 8)
+    monkeypatch.setattr("gpt_cli.text.file_formats.LINE_CHARACTERS", 30)
+    monkeypatch.setattr("gpt_cli.text.file_formats.BLOCK", 8)
     (here / "x.jsonl").write_text('{"text": "fits in"}\n{"text": "does not fit in memory"}\n')
     with pytest.raises(DataError, match=r"x\.jsonl:2: this line has more than 30 characters"):
         read_corpus("x.jsonl")
@@ -248,8 +248,8 @@ def test_any_source_in_blocks_of_any_size_gives_what_whole_strings_give(
     files: list[tuple[str, list[str]]], separator: str | None, block: int, fraction: float, how: str, held: int
 ) -> None:
     with folder_of(files) as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(formats, "BLOCK", block)
-        patch.setattr(formats, "_ZSTD_INPUT", block)
+        patch.setattr(file_formats, "BLOCK", block)
+        patch.setattr(file_formats, "_ZSTD_INPUT", block)
         patch.setattr(module, "BLOCK", block)
         patch.setattr(corpus_module, "HASHED_AT_ONCE", 3 * block)
         patch.setattr(corpus_module, "CACHE_FROM", held)
@@ -312,7 +312,7 @@ def test_all_bad_files_are_named_at_once(here: Path) -> None:
 def test_bad_files_are_left_out_and_counted_where_the_config_says_so(
     held: int, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(formats, "BLOCK", 8)
+    monkeypatch.setattr(file_formats, "BLOCK", 8)
     monkeypatch.setattr(corpus_module, "CACHE_FROM", held)
     bad_files(here / "d", 3)
     (here / "d" / "cut.txt.gz").write_bytes(gzip.compress(b"begins as text" * 99)[:-1])
@@ -326,7 +326,7 @@ def test_bad_files_are_left_out_and_counted_where_the_config_says_so(
 
 
 def test_what_was_hashed_of_a_bad_file_does_not_count(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "BLOCK", 10)
+    monkeypatch.setattr(file_formats, "BLOCK", 10)
     monkeypatch.setattr(corpus_module, "HASHED_AT_ONCE", 20)
     (here / "d").mkdir()
     for name, end in (("a", b""), ("b", b"\xff"), ("c", b"")):
@@ -387,7 +387,7 @@ def test_a_stdin_without_end_fills_neither_memory_nor_disk(
 
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=Endless()))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
-    monkeypatch.setattr("gpt_cli.text.reading.STDIN_BYTES", limit)
+    monkeypatch.setattr("gpt_cli.text.load.STDIN_BYTES", limit)
     with pytest.raises(DataError) as raised:
         read_corpus("-", host=Host(counting=counting))
     assert str(raised.value) == f"stdin: {sentence}"

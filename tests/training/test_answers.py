@@ -15,17 +15,17 @@ from support.runs import assert_same, metrics, tensors
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
-from gpt_cli.sampling.scoring import Observations
-from gpt_cli.text.encoding import encode_corpus
-from gpt_cli.text.examples import IGNORED, Examples, pack
-from gpt_cli.text.reading import read_data
-from gpt_cli.text.tokenizer import ByteTokenizer
+from gpt_cli.evaluation.nll import Observations
+from gpt_cli.text.encode import encode_corpus
+from gpt_cli.text.load import read_data
+from gpt_cli.text.sft_examples import IGNORED, Examples, pack
+from gpt_cli.text.tokenizers import ByteTokenizer
 from gpt_cli.training.batches import PackedBatches
-from gpt_cli.training.evaluation import evaluate
 from gpt_cli.training.loop import train
 from gpt_cli.training.run import Run
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import compute_gradient, send
+from gpt_cli.training.validation import evaluate
 
 FORMS = {
     "learned": (),

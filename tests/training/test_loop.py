@@ -16,20 +16,20 @@ import torch
 from support.helpers import small_config
 from support.runs import assert_same, metrics, start, tensors
 
-from gpt_cli.callbacks import Counting, Host
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.common.host import Counting, Host
 from gpt_cli.errors import CheckpointError, DivergedError, EnvironmentFailure
 from gpt_cli.model import GPT
-from gpt_cli.text.examples import Examples
-from gpt_cli.text.token_store import validation_windows
-from gpt_cli.training import observing
+from gpt_cli.text.sft_examples import Examples
+from gpt_cli.text.token_files import validation_windows
+from gpt_cli.training import evaluate_and_log
 from gpt_cli.training.batches import Batches
-from gpt_cli.training.evaluation import evaluate
+from gpt_cli.training.events import Evaluated, Finished, Report, Sampled, Saved, Stepped
 from gpt_cli.training.loop import train
-from gpt_cli.training.reports import Evaluated, Finished, Report, Sampled, Saved, Stepped
 from gpt_cli.training.run import Run
 from gpt_cli.training.step import compute_gradient, send, time_step
+from gpt_cli.training.validation import evaluate
 
 pytestmark = pytest.mark.slow
 
@@ -294,7 +294,7 @@ def test_a_sample_whose_logits_are_not_finite_ends_the_run(tmp_path: Path, monke
     def refuse(*_: object, **__: object) -> None:
         raise CheckpointError("checkpoint", "its weights give logits that are not finite")
 
-    monkeypatch.setattr(observing, "continuations", refuse)
+    monkeypatch.setattr(evaluate_and_log, "continuations", refuse)
     run = start(tmp_path, small_config("train.sample_every=2", "train.eval_every=8"))
     with pytest.raises(DivergedError, match="step 2: the logits of a sample are not finite; nothing was saved yet"):
         list(train(run))
@@ -385,7 +385,7 @@ def test_by_the_clock_evaluations_count_and_one_that_uses_up_the_time_is_the_las
         clock.now += 30
         return evaluate(*args, **options)
 
-    monkeypatch.setattr("gpt_cli.training.observing.evaluate", slow)
+    monkeypatch.setattr("gpt_cli.training.evaluate_and_log.evaluate", slow)
     settings = ["train.max_time=100", "train.warmup_steps=0", "train.log_every=1", "train.learning_rate=1.0"]
     watched = ["inspect.prompt=4 squared", "inspect.every=50"]
     run = start(tmp_path, small_config(*settings, "train.sample_every=50", *watched))

@@ -9,7 +9,7 @@ from support.helpers import small_config
 
 from gpt_cli.errors import CheckpointError
 from gpt_cli.model import GPT
-from gpt_cli.training.layout import Replicated
+from gpt_cli.training.data_parallel import Replicated
 from gpt_cli.training.optimizer import AdamW, Optimizer
 
 CONFIG = small_config()
@@ -91,7 +91,7 @@ def test_making_one_does_not_load_the_compiler_of_torch() -> None:
     """Making one of torch.optim does, and takes a second of each start."""
     script = (
         "import sys, torch\nfrom gpt_cli.config import TrainConfig\nfrom gpt_cli.training.optimizer import Optimizer\n"
-        "from gpt_cli.training.layout import Replicated\n"
+        "from gpt_cli.training.data_parallel import Replicated\n"
         "layer = torch.nn.Linear(2, 2)\noptimizer = Optimizer(Replicated(layer), TrainConfig())\n"
         "layer(torch.ones(2)).sum().backward()\noptimizer.step(1.0)\n"
         "sys.exit('torch._dynamo' in sys.modules)"

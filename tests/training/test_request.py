@@ -10,9 +10,9 @@ from support.helpers import CORPUS_TEXT, RunCommand, small_config
 from support.light import WithoutTorch
 
 from gpt_cli import load, train
+from gpt_cli.common.file_signatures import LOCK
 from gpt_cli.errors import EnvironmentFailure, UsageError
-from gpt_cli.ownership import LOCK
-from gpt_cli.training.reports import Evaluated, Finished, Prepared, Sampled, Saved, Stepped
+from gpt_cli.training.events import Evaluated, Finished, Prepared, Sampled, Saved, Stepped
 
 SETTINGS = ["tokenizer.kind=byte", "train.sample_every=null"]
 

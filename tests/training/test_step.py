@@ -12,10 +12,10 @@ from support.helpers import small_config
 from support.runs import assert_same, metrics, start, tensors
 from torch import Tensor, nn
 
-from gpt_cli.callbacks import Host
+from gpt_cli.common.host import Host
 from gpt_cli.errors import DivergedError
+from gpt_cli.training.events import Saved, Stepped
 from gpt_cli.training.loop import train
-from gpt_cli.training.reports import Saved, Stepped
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import take_step
 

@@ -18,22 +18,22 @@ from support.forms import BY_DISTANCE, ByDistance, register
 from support.helpers import small_config
 
 import gpt_cli
+from gpt_cli.attention_maps.patterns import dump_attention
 from gpt_cli.config import ModelConfig
-from gpt_cli.config.reading import build_config
-from gpt_cli.config.yaml_subset import Document
+from gpt_cli.config.load import build_config
+from gpt_cli.config.strict_yaml import Document
 from gpt_cli.errors import GptError
-from gpt_cli.exchange.hugging_face import fit
-from gpt_cli.exchange.page_size import FORMS as ON_PAGES
-from gpt_cli.exchange.page_size import require_known_form
-from gpt_cli.explaining.head import explain_head
-from gpt_cli.inspecting.dump import dump_attention
-from gpt_cli.inspecting.heads.ablation import ablate
 from gpt_cli.model import GPT
 from gpt_cli.model.attention import join_heads
 from gpt_cli.model.costs import cache_bytes_by_attention, estimate
 from gpt_cli.sampling.decoder import Decoder
-from gpt_cli.sampling.removing import remove_heads
-from gpt_cli.text.tokenizer import ByteTokenizer
+from gpt_cli.sampling.head_ablation import remove_heads
+from gpt_cli.text.tokenizers import ByteTokenizer
+from gpt_cli.tools.exchange.export_hf import fit
+from gpt_cli.tools.exchange.page_weights import FORMS as ON_PAGES
+from gpt_cli.tools.exchange.page_weights import require_known_form
+from gpt_cli.tools.explain.head import explain_head
+from gpt_cli.tools.interpret.heads.ablation import ablate
 
 IDS = [10, 250, 3, 77, 3, 10, 99]
 FORMS = get_args(ModelConfig.model_fields["attention"].annotation)
@@ -185,6 +185,6 @@ def test_a_bias_by_distance_is_said_once_and_holds_in_training_stages_and_decodi
 
 
 def test_a_page_promises_the_forms_that_its_engine_computes() -> None:
-    script = (Path(gpt_cli.__file__).parent / "pages/model/engine/attention.js").read_text("utf-8")
+    script = (Path(gpt_cli.__file__).parent / "tools/pages/model/engine/attention.js").read_text("utf-8")
     (listed,) = re.findall(r"^const FORMS = \{(.*)\};", script, re.MULTILINE)
     assert tuple(re.findall(r"(\w+):", listed)) == ON_PAGES

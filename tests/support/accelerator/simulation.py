@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grad
 from torch.utils._foreach_utils import _group_tensors_by_device_and_dtype
 
-from gpt_cli.machine.devices import supports
+from gpt_cli.common.machine.devices import supports
 from support.accelerator import autocasting
 from support.accelerator.computing import Computing, Lacking
 from support.accelerator.copies import Copies

@@ -1,0 +1,1 @@
+"""Attention as arrays: weights, stages, scores of heads, files and pictures."""

@@ -1,0 +1,112 @@
+"""The formats of attention files: what each can hold, what it costs, and how large pictures are. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from gpt_cli.common.drawing.file_types import ending_of
+from gpt_cli.errors import UsageError
+
+_MOST_WRITTEN, _TOP = 2**18, 5  # on a page: tokens that heads raise or lower, and those of one head at one position
+_WRITTEN_MEMORY, _WRITTEN_DISK = 100, 12  # bytes for each of them
+
+
+class _Costs(NamedTuple):
+    """Bytes of memory while a file is written, and of the file before compression."""
+
+    memory: int  # for each number of a dump
+    disk: int
+    dot: int = 0  # memory for each dot of a map
+    map: tuple[int, int] = (0, 0)  # memory and disk for each map
+
+
+_COSTS = {
+    ".npz": _Costs(memory=16, disk=4),
+    ".safetensors": _Costs(memory=16, disk=4),
+    # row by row
+    ".json": _Costs(memory=0, disk=24),
+    ".csv": _Costs(memory=0, disk=36),
+    ".html": _Costs(memory=16, disk=2),
+    # a picture costs by its dots, of a png or pdf those of the canvas below each map too
+    ".png": _Costs(memory=0, disk=4, dot=110, map=(11_000_000, 60_000)),
+    ".svg": _Costs(memory=0, disk=4, dot=200),
+    ".pdf": _Costs(memory=0, disk=4, dot=110, map=(11_000_000, 60_000)),
+}
+FORMATS = tuple(_COSTS)
+_WITH_STAGES = (".npz", ".safetensors", ".json")
+_WITH_HALVES = (".npz", ".safetensors")
+MOST_DOTS = 60_000  # a picture has fewer than 2^16 on each side
+DOTS_PER_INCH = 300  # at most
+GAP = 12  # between maps is this part of one
+
+
+def format_of(path: Path) -> str:
+    """The format that the ending of a name means, in capitals or not, such as `.png`. Raises UsageError."""
+    return ending_of(path, FORMATS)
+
+
+def check_format(ending: str, stages: Sequence[str], file_dtype: str = "float32") -> None:
+    """Raises UsageError when a format cannot hold the stages or the type of number."""
+    if ending not in _WITH_STAGES and set(stages) != {"weights"}:
+        wrong = f"a {ending} file holds weights only; use {', '.join(_WITH_STAGES[:-1])} or {_WITH_STAGES[-1]}"
+        raise UsageError("--stage", wrong)
+    if file_dtype != "float32" and ending not in _WITH_HALVES:
+        raise UsageError("--file-dtype", f"a {ending} file has no {file_dtype}; use {' or '.join(_WITH_HALVES)}")
+
+
+def num_written(num_heads: int, num_tokens: int) -> int:
+    """How many tokens a page shows that a head raises at a position, and as many that it lowers; 0 for long texts."""
+    return min(_TOP, _MOST_WRITTEN // (2 * num_heads * num_tokens))
+
+
+def written_bytes(num_heads: int, num_tokens: int) -> tuple[int, int]:
+    """About what memory and what disk one head's share of these takes."""
+    count = 2 * num_written(num_heads, num_tokens) * num_tokens
+    return _WRITTEN_MEMORY * count, _WRITTEN_DISK * count
+
+
+def writing_bytes(ending: str, num_numbers: int, num_dots: int) -> tuple[int, int]:
+    """About what memory and what disk one head's share of a file takes.
+
+    From how many numbers the head has, and how many dots its map has in a picture.
+    """
+    costs = _COSTS[ending]
+    on_map, of_map = costs.map
+    return costs.memory * num_numbers + costs.dot * num_dots + on_map, costs.disk * num_numbers + of_map
+
+
+def map_inches(num_tokens: int, num_maps: int) -> float:
+    """The edge of one head's map: large for few heads, small enough that a grid of many stays a picture."""
+    if num_maps == 1:
+        return min(max(1.2, 0.32 * num_tokens), 8.0)
+    readable = max(1.2, 0.17 * num_tokens)
+    return min(readable, 3.2 if num_maps <= 16 else 1.5)
+
+
+def columns_of(num_layers: int, num_heads: int) -> int:
+    """How many maps a row of a picture has: the heads of a layer, or of a strip of layers few, so that it fits a page.
+
+    Each row of a strip has about as many.
+    """
+    return num_heads if num_heads > 1 else -(-num_layers // -(-num_layers // 6))
+
+
+def most_dots(num_layers: int, num_heads: int, inches: float) -> int:
+    """How many dots the edge of a map has room for."""
+    num_maps, num_columns = num_layers * num_heads, columns_of(num_layers, num_heads)
+    dots = min(DOTS_PER_INCH * inches, MOST_DOTS / max(num_columns, -(-num_maps // num_columns)))
+    return max(1, int(dots if num_maps == 1 else dots * GAP / (GAP + 1)))
+
+
+def tokens_per_dot(num_tokens: int, num_layers: int, num_heads: int) -> int:
+    """The number of tokens that a dot of a map stands for, each way: 1 where each weight has its own."""
+    inches = map_inches(num_tokens, num_layers * num_heads)
+    return -(-num_tokens // most_dots(num_layers, num_heads, inches))
+
+
+def num_dots(num_tokens: int, num_layers: int, num_heads: int) -> int:
+    """About how many dots a map takes while it is drawn."""
+    inches = map_inches(num_tokens, num_layers * num_heads)
+    return min(num_tokens, most_dots(num_layers, num_heads, inches)) ** 2

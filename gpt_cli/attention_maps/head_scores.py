@@ -1,0 +1,209 @@
+"""What heads do, as numbers: a few means over the weights of each head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpt_cli.attention_maps.head_metrics import COLUMNS, PATTERNS, HeadScores
+from gpt_cli.common.limits import HEADS_WINDOW
+from gpt_cli.common.machine.devices import exact, send
+from gpt_cli.common.rng import permutation, stream_key
+from gpt_cli.evaluation.nll import in_batches
+from gpt_cli.model import GPT
+from gpt_cli.model.attention import Stages
+from gpt_cli.model.costs import estimate
+from gpt_cli.text.token_files import Ids
+from gpt_cli.text.token_files import windows as token_windows
+
+NUM_REPEATS = 8  # sequences of random tokens on which induction is measured, at most
+MOST_OPERATIONS = 6 * 10**11  # of the products on these sequences, unless one has more: about ten seconds of two cores
+WEIGHTS_AT_ONCE = 2**20  # of a layer, at most, unless one sequence has more
+BYTES_PER_WEIGHT = 40  # about six such arrays, and what malloc keeps between blocks as long as these
+
+
+def pattern_sums(weights: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums of PATTERNS over queries, and how many queries each counts: [B, H, T, T], [B, T] -> float64 [6, H], [6].
+
+    The first token looks at itself alone, whatever a head does, so no query counts it.
+    """
+    T = ids.shape[1]
+    rows = weights[:, :, 1:]  # [B, H, T - 1, T]
+    places = torch.arange(T, device=ids.device, dtype=weights.dtype)
+    equal = (ids[:, 1:, None] == ids[:, None, :]).tril()  # of query t + 1 and a key up to t, so never itself
+    found = torch.stack(
+        (
+            torch.special.entr(rows).sum(-1),
+            places[1:] - rows @ places,
+            rows[..., 0],
+            rows.diagonal(0, 2, 3),
+            rows.diagonal(1, 2, 3),
+            (rows * equal[:, None]).sum(-1),
+        )
+    )  # [6, B, H, T - 1]
+    every = float(ids.shape[0] * (T - 1))
+    counts = torch.tensor([every] * 5 + [float(equal.any(-1).sum())], dtype=torch.float64)
+    return found.to(exact(found.device)).sum((1, 3), dtype=torch.float64).cpu(), counts
+
+
+@torch.no_grad()
+def score_heads(
+    model: GPT,
+    batches: Iterable[Tensor],
+    *,
+    end_of_text: int,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    watch: Callable[[int, Stages], object] = lambda *_: None,
+    count: Callable[[int], object] = lambda _: None,
+) -> HeadScores:
+    """The scores of the given heads (None: of all) over batches of ids [B, T]; induction has a text of its own.
+
+    `watch` receives for each batch the number of each given layer, counted from 0, and its stages.
+    `count` receives the number of tokens done since its last call: those of the batches, then `repeated_length` of each
+    of `num_repeats` sequences.
+    """
+    layers = range(len(model.blocks)) if layers is None else layers
+    heads = range(model.config.num_heads) if heads is None else heads
+    sums = torch.zeros(len(layers), len(PATTERNS), len(heads), dtype=torch.float64)
+    counts = torch.zeros(len(PATTERNS), dtype=torch.float64)
+    count(0)  # the work begins, whose first layer may take a while
+    for ids in batches:
+        of_batch = torch.zeros_like(counts)
+        for row, stages in enumerate(model.attention_stages(ids, layers, heads)):
+            found, of_batch = pattern_sums(stages.weights, ids)
+            sums[row] += found
+            watch(row, stages)
+            count(_share(ids, row, len(layers)))
+        counts += of_batch
+    induction = induction_scores(model, end_of_text=end_of_text, layers=layers, heads=heads, count=count)
+    return as_scores(sums, counts, induction, layers, heads)
+
+
+def score_windows(
+    model: GPT,
+    ids: Ids,
+    windows: Sequence[tuple[int, int]],
+    *,
+    end_of_text: int,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    watch: Callable[[int, Stages, np.ndarray], object] = lambda *_: None,
+    count: Callable[[int], object] = lambda _: None,
+) -> HeadScores:
+    """The scores of the given heads (None: of all) over the ids from start to end of windows (start, end).
+
+    A batch has as many windows as `sequences_at_once` says. `count` hears what `score_heads` says, and `watch` also
+    where the windows of the batch begin.
+    """
+    starts = np.arange(0)
+
+    def batches() -> Iterator[Tensor]:
+        nonlocal starts
+        for begin, batch in window_batches(model, ids, windows):
+            starts = begin
+            yield batch
+
+    def watching(row: int, stages: Stages) -> None:
+        watch(row, stages, starts)
+
+    named = {"layers": layers, "heads": heads, "watch": watching, "count": count}
+    return score_heads(model, batches(), end_of_text=end_of_text, **named)
+
+
+def window_batches(model: GPT, ids: Ids, windows: Sequence[tuple[int, int]]) -> Iterator[tuple[np.ndarray, Tensor]]:
+    """Windows, as many at once as `sequences_at_once` says: where they begin [B], and their ids [B, T]."""
+    starts, ends = np.array(windows).T
+    lengths = ends - starts
+    for chosen in in_batches(lengths, sequences_at_once(model.config.num_heads, int(lengths.max()))):
+        tokens = token_windows(ids, starts[chosen], int(lengths[chosen[0]]))
+        yield starts[chosen], send(torch.from_numpy(tokens.astype(np.int64)), model.token_embedding.weight.device)
+
+
+def as_scores(
+    sums: Tensor, counts: Tensor, induction: np.ndarray, layers: Sequence[int], heads: Sequence[int]
+) -> HeadScores:
+    """Scores from what `pattern_sums` finds, [layers, 6, heads] and [6], and from `induction_scores`."""
+    means = (sums / counts[:, None]).numpy()  # 0 / 0 is NaN
+    columns: dict[str, np.ndarray] = dict(zip(COLUMNS, [*means.swapaxes(0, 1), induction], strict=True))
+    return HeadScores(tuple(layers), tuple(heads), columns)
+
+
+def sequences_at_once(num_heads: int, num_tokens: int) -> int:
+    """How many sequences of num_tokens have WEIGHTS_AT_ONCE together; at least one."""
+    return max(1, WEIGHTS_AT_ONCE // max(1, num_heads * num_tokens**2))
+
+
+def repeated_length(model: GPT) -> int:
+    """The length 2 n of the sequences on which induction is measured: of context_length, but at most HEADS_WINDOW.
+
+    n is at most the shortest window of attention, so that every head sees the token after the first occurrence.
+    """
+    sizes = model.config
+    most = min(sizes.context_length, HEADS_WINDOW, *(2 * window for window in sizes.windows if window is not None))
+    return 2 * min(most // 2, model.vocab_size - 1)
+
+
+def num_repeats(model: GPT) -> int:
+    """On how many sequences induction is measured: NUM_REPEATS, of a large model fewer, at least one."""
+    length = max(1, repeated_length(model))
+    sizes = model.config.changed(context_length=length)
+    found = estimate(sizes, model.vocab_size, micro_batch_size=1, dtype="float32")
+    return max(1, min(NUM_REPEATS, MOST_OPERATIONS // (length * found.forward_flops_per_token)))
+
+
+def repeated_tokens(vocab_size: int, num_tokens: int, end_of_text: int, count: int = NUM_REPEATS) -> Tensor:
+    """Sequences of n different random tokens that come again once: ids [count, 2 n], always the same ones.
+
+    n is half of num_tokens, and less than vocab_size. Without `end_of_text`.
+    """
+    others, n = np.delete(np.arange(vocab_size), end_of_text), num_tokens // 2
+    keys = [stream_key(0, "induction", number) for number in range(count)]
+    first = np.stack([others[permutation(key, len(others))[:n]] for key in keys])
+    return torch.from_numpy(np.concatenate((first, first), axis=1))
+
+
+def _share(ids: Tensor, row: int, num_rows: int) -> int:
+    """How many of the tokens to count after a layer, so that a bar moves where one batch takes minutes."""
+    return ids.numel() * (row + 1) // num_rows - ids.numel() * row // num_rows
+
+
+def induction_of(weights: Tensor) -> Tensor:
+    """The mean weight from a token to the one after its first occurrence: [B, H, 2 n, 2 n] -> float64 [H].
+
+    Tokens n..2n-1 are tokens 0..n-1 again. Olsson et al. 2022, "prefix matching".
+    """
+    n = weights.shape[-1] // 2
+    found = weights[:, :, n:, 1 : n + 1].diagonal(0, 2, 3)
+    return found.to(exact(found.device)).mean((0, 2), dtype=torch.float64)
+
+
+@torch.no_grad()
+def induction_scores(
+    model: GPT,
+    *,
+    end_of_text: int,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    repeats: int | None = None,
+    count: Callable[[int], object] = lambda _: None,
+) -> np.ndarray:
+    """`induction_of` the given heads on repeated random tokens, [layers, heads]; NaN where no two tokens fit.
+
+    It reads `repeats` sequences, None: `num_repeats`. `count` receives the number of tokens done since its last call.
+    """
+    layers = range(len(model.blocks)) if layers is None else layers
+    heads = range(model.config.num_heads) if heads is None else heads
+    ids = repeated_tokens(model.vocab_size, repeated_length(model), end_of_text, repeats or num_repeats(model))
+    if ids.shape[1] < 4:
+        return np.full((len(layers), len(heads)), np.nan)
+    sums = torch.zeros(len(layers), len(heads), dtype=torch.float64)
+    device, at_once = model.token_embedding.weight.device, sequences_at_once(model.config.num_heads, ids.shape[1])
+    for batch in send(ids, device).split(at_once):
+        for row, stages in enumerate(model.attention_stages(batch, layers, heads)):
+            sums[row] += len(batch) * induction_of(stages.weights).cpu()
+            count(_share(batch, row, len(layers)))
+    return (sums / len(ids)).numpy()

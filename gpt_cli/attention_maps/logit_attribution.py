@@ -1,0 +1,142 @@
+"""Direct logit attribution: what each part of a model adds to its logits, and which tokens a head raises and lowers.
+
+The residual stream is a sum of what the parts of a model write to it. A norm of the stream is linear once its scale
+is held at the value that it has, so that each logit is a sum over the parts as well. Elhage et al. 2021, "A
+Mathematical Framework for Transformer Circuits".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gpt_cli.common.machine.devices import send
+from gpt_cli.evaluation.nll import LOGITS_AT_ONCE
+from gpt_cli.model import GPT, Block
+from gpt_cli.model.attention import join_heads
+from gpt_cli.model.gpt import require_finite
+
+Norm = nn.LayerNorm | nn.RMSNorm
+
+
+def head_outputs(block: Block, x: Tensor, rotation: Tensor | None) -> Tensor:
+    """The outputs of all heads of a block, before its projection layer: [B, T, D] -> [B, H, T, K]."""
+    return block.attention.stages(block.attention_input(x), rotation, range(block.attention.num_heads)).heads
+
+
+def head_columns(block: Block) -> Tensor:
+    """The columns of projection_layer that read each head: [H, D, K]."""
+    return block.attention.projection_layer.weight.unflatten(1, (block.attention.num_heads, -1)).transpose(0, 1)
+
+
+def written(block: Block, outputs: Tensor, heads: Sequence[int]) -> Tensor:
+    """What the given heads add to the residual stream: outputs of all heads [B, H, T, K] -> [heads, B, T, D]."""
+    chosen = send(torch.tensor(list(heads)), outputs.device)
+    return torch.einsum("bhtk,hdk->hbtd", outputs[:, chosen], head_columns(block)[chosen])
+
+
+@dataclass(frozen=True)
+class Writes:
+    """The tokens that each head raises and lowers most at each position, strongest first: [layers, heads, T, top].
+
+    The numbers are logits above the mean over the vocabulary, because a shift of all logits changes no chance.
+    """
+
+    raised: np.ndarray  # ids
+    raised_by: np.ndarray
+    lowered: np.ndarray
+    lowered_by: np.ndarray
+
+
+def centred(norm: Norm, x: Tensor) -> Tensor:
+    """What a norm does before it divides: LayerNorm subtracts the mean of each vector, RMSNorm does nothing."""
+    return x - x.mean(-1, keepdim=True) if isinstance(norm, nn.LayerNorm) else x
+
+
+def scale(norm: Norm, x: Tensor) -> Tensor:
+    """The number by which a norm multiplies each vector: [..., D] -> [..., 1]."""
+    return (centred(norm, x).square().mean(-1, keepdim=True) + (norm.eps or 0)).rsqrt()
+
+
+@torch.no_grad()
+def head_writes(
+    model: GPT,
+    ids: Sequence[int],
+    *,
+    queries: Sequence[int] | None = None,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    top: int = 5,
+    count: Callable[[int], object] = lambda _: None,
+) -> Writes:
+    """The `top` tokens that each of the given heads raises and lowers most at the given positions (None: all).
+
+    All tokens where the vocabulary has fewer. At most LOGITS_AT_ONCE logits are in memory at a time, of one head.
+    `count` receives the number of positions of each head that is done.
+    """
+    assert not model.training
+    queries = range(len(ids)) if queries is None else queries
+    layers = range(len(model.blocks)) if layers is None else layers
+    heads = range(model.config.num_heads) if heads is None else heads
+    outputs, scales = _outputs_and_scales(model, ids, queries)
+    top, at_once = min(top, model.vocab_size), max(1, LOGITS_AT_ONCE // model.vocab_size)
+    # what reads the stream: the output layer behind the final norm, and in front of that more norms where they follow
+    reader = through(model.final_norm, model.output_weight - model.output_weight.mean(0))
+    found = {}
+    for layer in reversed(range(min(layers), len(model.blocks))):
+        block = model.blocks[layer]
+        if not block.pre_norm:
+            reader = through(block.norm_1, through(block.norm_2, reader))
+        for head in heads if layer in layers else ():
+            factors = head_columns(block)[head].T, reader.T  # [K, D], [D, V]
+            mixed = outputs[layer][head] * scales[layer]  # [queries, K]
+            # in the cheaper order: many positions share a product of the factors, a few do without
+            parts = [_extremes(torch.linalg.multi_dot((some, *factors)), top) for some in mixed.split(at_once)]
+            found[layer, head] = [torch.cat(of_parts) for of_parts in zip(*parts, strict=True)]
+            count(len(queries))
+    columns = zip(*(found[layer, head] for layer in layers for head in heads), strict=True)
+    shape = (len(layers), len(heads), len(queries), -1)
+    return Writes(*(torch.stack(column).view(shape).cpu().numpy() for column in columns))
+
+
+def _outputs_and_scales(model: GPT, ids: Sequence[int], queries: Sequence[int]) -> tuple[list[Tensor], list[Tensor]]:
+    """For each layer, the outputs of its heads [H, queries, K] and the scale of what they write [queries, 1].
+
+    That scale is the product of those of all norms on the way to the output layer. Raises CheckpointError where it is
+    not finite.
+    """
+    batch = send(torch.tensor([list(ids)]), model.token_embedding.weight.device)
+    x, rotation = model.embed(batch)
+    chosen = send(torch.tensor(list(queries)), batch.device)
+    outputs, own_scales = [], []
+    for block in model.blocks:
+        of_heads = head_outputs(block, x, rotation)
+        outputs.append(of_heads[0, :, chosen])
+        attended = block.attention.projection_layer(join_heads(of_heads))
+        x, before = block.after_attention(x, attended), x
+        if block.pre_norm:
+            own_scales.append(torch.ones_like(x[0, chosen, :1]))
+        else:
+            summed = (before + attended)[0, chosen]
+            middle = block.norm_1(summed)
+            own_scales.append(scale(block.norm_1, summed) * scale(block.norm_2, middle + block.feed_forward(middle)))
+    scales = [scale(model.final_norm, x[0, chosen])]
+    for own in reversed(own_scales):
+        scales.insert(0, own * scales[0])
+    require_finite(scales[0], "norms")
+    return outputs, scales[:-1]
+
+
+def through(norm: Norm, reader: Tensor) -> Tensor:
+    """A reader [V, D] of what a norm gives, as a reader of what it receives, but for the scale and the bias."""
+    return centred(norm, reader * norm.weight.to(reader))
+
+
+def _extremes(logits: Tensor, top: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Ids and values of the largest logits, then of the smallest: [T, V] -> [T, top] each."""
+    highest, lowest = logits.topk(top), logits.topk(top, largest=False)
+    return highest.indices, highest.values, lowest.indices, lowest.values

@@ -1,0 +1,67 @@
+"""Refuses a dump of attention that memory or disk cannot hold."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpt_cli.attention_maps.file_formats import num_dots, writing_bytes, written_bytes
+from gpt_cli.attention_maps.head_scores import BYTES_PER_WEIGHT, num_repeats, repeated_length, sequences_at_once
+from gpt_cli.attention_maps.selection import count_numbers
+from gpt_cli.common.machine.memory import available_memory, require_room
+from gpt_cli.errors import counted
+from gpt_cli.evaluation.nll import LOGITS_AT_ONCE
+from gpt_cli.model import GPT
+
+
+def require_room_for_dump(
+    command: str,
+    model: GPT,
+    num_tokens: int,
+    *,
+    layers: Sequence[int],
+    heads: Sequence[int],
+    stages: Sequence[str] = ("weights",),
+    ending: str | None,
+    out: Path | None,
+    shorter: str = "use a shorter prompt",
+) -> None:
+    """Before the model runs, refuse what a file of this ending takes; where a single head fits, attn-dump names it.
+
+    None as `ending` is a drawing, as `out` no file on disk; `shorter` is the hint where none fits. Raises
+    EnvironmentFailure.
+    """
+    count, numbers = len(layers) * len(heads), count_numbers(stages, num_tokens, model.config)
+    dots = num_dots(num_tokens, len(layers), len(heads))
+    writing, written = (0, 0) if ending is None else writing_bytes(ending, numbers, dots)
+    on_page = 0
+    if ending == ".html":
+        more_memory, more_disk = written_bytes(count, num_tokens)
+        writing, written = writing + more_memory, written + more_disk
+        on_page = _bytes_of_heads(model, len(heads), num_tokens)
+    # a layer is computed at a time, and the arrays of all are kept
+    of_layer = BYTES_PER_WEIGHT * num_tokens**2 * len(heads)
+    needs = [(4 * numbers + writing, max(of_layer, on_page), available_memory(), "memory")]
+    if out is not None:
+        folder = next(parent for parent in out.absolute().parents if parent.is_dir())
+        needs.append((written, 0, shutil.disk_usage(folder).free, "disk"))
+    for per_head, fixed, free, what in needs:
+        fits = command == "attn-dump" and count > 1 and per_head + fixed // len(heads) <= (free or 0)
+        require_room(
+            command,
+            f"{counted(count, 'head')} on {counted(num_tokens, 'token')}",
+            fixed + per_head * count,
+            free,
+            what=what,
+            hint=f"--layers {layers[0]} --heads {heads[0]}" if fits else shorter,
+        )
+
+
+def _bytes_of_heads(model: GPT, num_heads: int, num_tokens: int) -> int:
+    """About what memory `with_heads` takes beside its result, for some heads of a layer on some tokens."""
+    V, sizes = model.vocab_size, model.config
+    T = repeated_length(model)
+    scoring = BYTES_PER_WEIGHT * num_heads * T**2 * min(num_repeats(model), sequences_at_once(sizes.num_heads, T))
+    writing = BYTES_PER_WEIGHT * sizes.num_heads * num_tokens**2  # what heads give, before they write it
+    return max(scoring, writing, 12 * V * sizes.d_model + 8 * min(V * num_tokens, LOGITS_AT_ONCE))

@@ -1,0 +1,107 @@
+"""The attention of a model on one prompt, as plain arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from gpt_cli.attention_maps.head_metrics import HeadScores, Row
+from gpt_cli.attention_maps.logit_attribution import Writes
+from gpt_cli.common.drawing.token_labels import Origin
+from gpt_cli.common.machine.devices import exact
+from gpt_cli.errors import UsageError, shown
+from gpt_cli.evaluation.nll import LOGITS_AT_ONCE
+from gpt_cli.model import GPT
+from gpt_cli.model.gpt import require_finite
+from gpt_cli.text.tokenizers import Tokenizer
+
+
+@dataclass(frozen=True)
+class Chance:
+    """The probability, 0 to 1, that the model gave a token it wrote, and the token's rank among all, from 1."""
+
+    probability: float
+    rank: int
+
+
+@dataclass(frozen=True)
+class AttentionDump:
+    """Stages of the chosen heads on one prompt.
+
+    `stages` maps a name to [layers, heads, T, T] (weights, scores: a row looks at columns) or [layers, heads, T, K]
+    (the others; queries and keys of latent attention are wider). The model may have written the last tokens itself;
+    `chances` has one entry for each of these.
+    """
+
+    tokens: tuple[str, ...]
+    token_ids: tuple[int, ...]
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+    stages: Mapping[str, np.ndarray]
+    chances: tuple[Chance, ...] = ()
+    origin: Origin | None = None
+    # for a page, of the same layers and heads: the scores of these, what they write, the texts of the tokens in that,
+    # and what each layer would predict at each position, as `gpt lens` reports it
+    scores: HeadScores | None = None
+    writes: Writes | None = None
+    texts: Mapping[int, str] = field(default_factory=dict)
+    lens: Sequence[Row] = ()
+
+    @property
+    def weights(self) -> np.ndarray:
+        return self.stages["weights"]
+
+
+def dump_attention(
+    model: GPT,
+    tokenizer: Tokenizer,
+    ids: Sequence[int],
+    *,
+    layers: Sequence[int],
+    heads: Sequence[int],
+    stages: Sequence[str] = ("weights",),
+    file_dtype: str = "float32",
+    num_generated: int = 0,
+    origin: Origin | None = None,
+) -> AttentionDump:
+    """The wanted stages of the wanted heads on ids [T], in float32 or float16; the model wrote the last ones itself.
+
+    Raises CheckpointError where the model computes numbers that are not finite, UsageError where float16 is too small.
+    """
+    device = model.token_embedding.weight.device
+    batch = torch.tensor([list(ids)], device=device)
+    arrays: dict[str, np.ndarray] = {}
+    for row, (layer, of_layer) in enumerate(zip(layers, model.attention_stages(batch, layers, heads), strict=True)):
+        for stage in stages:
+            tensor = getattr(of_layer, stage)[0]
+            require_finite(tensor, f"{stage} in layer {layer}", shown(origin.checkpoint) if origin else "checkpoint")
+            found = tensor.cpu().numpy()
+            if file_dtype == "float16" and np.abs(found).max() > np.finfo(np.float16).max:
+                wrong = f"float16 cannot hold {stage} of {np.abs(found).max():g}"
+                raise UsageError("--file-dtype", wrong, hint="--file-dtype float32")
+            if row == 0:
+                arrays[stage] = np.empty((len(layers), *found.shape), file_dtype)
+            arrays[stage][row] = found
+    tokens = tuple(tokenizer.token_text(token) for token in ids)
+    chances = _chances(model, batch, num_generated)
+    return AttentionDump(tokens, tuple(ids), tuple(layers), tuple(heads), arrays, chances, origin)
+
+
+@torch.inference_mode()
+def _chances(model: GPT, batch: torch.Tensor, num_generated: int) -> tuple[Chance, ...]:
+    """The chances of the last tokens of a batch [1, T]."""
+    if not num_generated:
+        return ()
+    x, rotation = model.embed(batch)
+    for block in model.blocks:
+        x = block(x, rotation)
+    x = x[:, -max(num_generated + 1, LOGITS_AT_ONCE // model.vocab_size) :]
+    logits = model.logits(x)[0, -num_generated - 1 : -1]
+    logits = logits.to(exact(logits.device)).double()
+    own = logits.gather(1, batch[0, -num_generated:, None].to(logits.device))
+    probabilities = (own - logits.logsumexp(dim=1, keepdim=True)).exp()[:, 0]
+    ranks = 1 + (logits > own).sum(dim=1)
+    return tuple(Chance(p, r) for p, r in zip(probabilities.tolist(), ranks.tolist(), strict=True))

@@ -1,0 +1,131 @@
+"""Attention as a picture: a grid of heads, layer by layer, with the tokens at its edges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from gpt_cli.attention_maps.file_formats import DOTS_PER_INCH, GAP, MOST_DOTS, columns_of, map_inches, tokens_per_dot
+from gpt_cli.attention_maps.patterns import AttentionDump
+from gpt_cli.common.drawing.canvas import Axes, PowerNorm, as_file, font_manager, new_figure
+from gpt_cli.common.drawing.fonts import find_fonts, fonts_for, remark_on_missing
+from gpt_cli.common.drawing.panels import write_origin
+from gpt_cli.common.drawing.token_labels import label_of, width_of
+from gpt_cli.common.language import language, say
+
+_READABLE_NUMBER = 0.28  # inches: the edge of a cell that a number fits in
+_FOOTER = 0.3  # inches, for two lines
+
+
+def draw(dump: AttentionDump, notice: Callable[[str], object] = lambda _: None, *, kind: str = "png") -> bytes:
+    """A picture of all chosen heads, each with queries down and keys across.
+
+    Many heads make a grid, a row for each layer; one head of many layers makes a strip, layer after layer; a single
+    head makes a large map, with its numbers where they are readable. The colours show the square root of a weight, so
+    that small weights differ visibly from none; those of viridis grow lighter evenly, so that the picture is readable
+    in grey too. The foot names checkpoint, step and prompt. `notice` receives a line when no installed font has a
+    character of the labels, and when the text is too long for a dot for each weight.
+    """
+    num_layers, num_heads, num_tokens, _ = dump.weights.shape
+    num_maps = num_layers * num_heads
+    num_columns = columns_of(num_layers, num_heads)
+    num_rows = -(-num_maps // num_columns)
+    each = tokens_per_dot(num_tokens, num_layers, num_heads)
+    if each > 1:
+        notice(f"this text is longer than a map has dots: each dot shows the largest of {each} x {each} weights")
+    size, gap = -(-num_tokens // each), max(1, num_tokens // each // GAP)
+    cell = size + gap
+    # one image for the whole grid: a hundred axes would take seconds
+    grid = np.full((num_rows * cell - gap, num_columns * cell - gap), np.nan, np.float32)
+    corners = [(number // num_columns * cell, number % num_columns * cell) for number in range(num_maps)]
+    for (top, left), of_head in zip(corners, dump.weights.reshape(num_maps, num_tokens, num_tokens), strict=True):
+        grid[top : top + size, left : left + size] = np.where(np.tri(size, dtype=bool), largest(of_head, each), np.nan)
+
+    labels, fonts, missing = _labels(dump, notice)
+    inches = map_inches(num_tokens, num_maps)
+    margin = 0.25 + 0.075 * max(map(width_of, labels))
+    foot = margin + (_FOOTER if dump.origin else 0)
+    width, height = max(num_columns * inches + margin + 0.9, 3.5), num_rows * inches + foot + 0.5
+    # a dot for each weight where that is no wall of dots
+    dpi = min(max(110, min(num_tokens / inches, DOTS_PER_INCH)), MOST_DOTS / max(width, height))
+    figure = new_figure(width, height, dpi)
+    axes = figure.add_axes((margin / width, foot / height, 1 - (margin + 0.9) / width, 1 - (foot + 0.5) / height))
+    image = axes.imshow(
+        grid, norm=PowerNorm(0.5, 0, 1), cmap="viridis", interpolation="none" if kind == "svg" else "nearest"
+    )
+    _label_axes(axes, labels, fonts, (num_rows, num_columns), cell, inches, each)
+    names = [f"L{layer} H{head}" for layer in dump.layers for head in dump.heads]
+    for (top, left), name in zip(corners, names, strict=True):
+        axes.text(left + size - 1, top, name, ha="right", va="top", fontsize=7)
+    if num_maps == 1 and inches / num_tokens >= _READABLE_NUMBER:
+        _write_numbers(axes, dump.weights[0, 0])
+    for side in axes.spines.values():
+        side.set_visible(False)
+    bar = figure.add_axes((1 - 0.7 / width, foot / height, 0.12 / width, 1 - (foot + 0.5) / height))
+    figure.colorbar(image, cax=bar, ticks=[0, 0.05, 0.25, 0.5, 1]).ax.tick_params(labelsize=7)
+    words, spoken = fonts_for(language(), notice)
+    axes.set_title(say("attention weights: rows look at columns", spoken), fontsize=8, fontfamily=words)
+    if dump.origin:
+        write_origin(figure, dump.origin, [*fonts, *words], missing, spoken)
+    return as_file(figure, kind)
+
+
+def largest(weights: np.ndarray, each: int) -> np.ndarray:
+    """The largest of `each` x `each` weights, so that a line one token wide stays: [T, T] -> [T / each, T / each]."""
+    if each == 1:
+        return weights
+    starts = np.arange(0, len(weights), each)
+    return np.maximum.reduceat(np.maximum.reduceat(weights, starts, axis=0), starts, axis=1)
+
+
+def _write_numbers(axes: Axes, weights: np.ndarray) -> None:
+    """Each weight of one head, [T, T], on its cell."""
+    for query, row in enumerate(weights):
+        for key, weight in enumerate(row[: query + 1]):
+            ink = "black" if weight > 0.2 else "white"
+            axes.text(key, query, f"{weight:.2f}".removeprefix("0"), ha="center", va="center", fontsize=6, color=ink)
+
+
+def _label_axes(
+    axes: Axes, labels: Sequence[str], fonts: list[str], grid: tuple[int, int], cell: int, inches: float, each: int
+) -> None:
+    """Write token labels at the left edge of every row and the foot of every column, as many as stay readable.
+
+    A cell of the grid is `cell` dots wide, and a dot stands for `each` tokens.
+    """
+    num_tokens = len(labels)
+    every = max(1, -(-num_tokens // max(1, int(inches / 0.11))))
+    shown = range(0, num_tokens, every)
+    properties = font_manager.FontProperties(family=fonts, size=7)
+    downwards = ["\n".join(label) if _is_upright(label) else label for label in labels]
+    for set_ticks, texts, count in zip((axes.set_yticks, axes.set_xticks), (labels, downwards), grid, strict=True):
+        places = [start * cell + i // each for start in range(count) for i in shown]
+        set_ticks(places, [texts[i] for _ in range(count) for i in shown])
+    for label in axes.get_xticklabels() + axes.get_yticklabels():
+        label.set_fontproperties(properties)
+        label.set_parse_math(False)
+    for number, label in enumerate(axes.get_xticklabels()):
+        if not _is_upright(labels[shown[number % len(shown)]]):
+            label.set_rotation(90)
+        label.set_linespacing(1.0)
+    axes.tick_params(length=0, pad=2)
+
+
+def _labels(dump: AttentionDump, notice: Callable[[str], object]) -> tuple[list[str], list[str], set[str]]:
+    """The tokens as labels, the fonts to write them in, and the characters that no installed font has.
+
+    A token with such a character is labelled by its id.
+    """
+    labels = [label_of(token) for token in dump.tokens]
+    written = "".join(labels) + (label_of(dump.origin.prompt + dump.origin.checkpoint, None) if dump.origin else "")
+    fonts, missing = find_fonts(set(written))
+    in_labels = not missing.isdisjoint("".join(labels))
+    remark_on_missing(missing, notice, "; the picture shows ids instead of these tokens" if in_labels else "")
+    pairs = zip(labels, dump.token_ids, strict=True)
+    return [str(token) if set(label) & missing else label for label, token in pairs], fonts, missing
+
+
+def _is_upright(label: str) -> bool:
+    """Whether a label below a column needs no turn: a single character, or Chinese, written downwards."""
+    return len(label) == 1 or all(ord(c) > 0x2E80 for c in label)

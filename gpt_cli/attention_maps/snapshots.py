@@ -1,0 +1,171 @@
+"""What heads did on one text at steps of a training: small files that the run keeps. Needs no torch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from pydantic import ConfigDict, TypeAdapter
+from safetensors import SafetensorError
+
+from gpt_cli.attention_maps.head_metrics import COLUMNS, HeadScores, Row
+from gpt_cli.checkpoints.metrics_files import metrics_of
+from gpt_cli.checkpoints.run_paths import RunFiles
+from gpt_cli.checkpoints.select import find_header
+from gpt_cli.checkpoints.training_text import readable_prompt
+from gpt_cli.common.limits import SNAPSHOT_BYTES
+from gpt_cli.common.safetensors_header import MALFORMED, parse_header
+from gpt_cli.common.strict_json import strict_json
+from gpt_cli.common.untrusted_files import read_bytes
+from gpt_cli.errors import CheckpointError, DataError, counted, shown, visible
+
+_FORMAT = "gpt-cli attention snapshot 1"
+_MOST = ("an attention snapshot", SNAPSHOT_BYTES)
+_HINT = "gpt train --watch TEXT writes snapshots; a run goes on without one that you remove"
+_LOSSES = ("loss", "validation_loss")
+
+Losses = Mapping[str, Sequence[tuple[int, float]]]  # (step, loss), (step, validation_loss)
+
+
+@dataclass(frozen=True)
+class _About:
+    """What a file says beside its arrays."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    step: int
+    loss: float  # of the step's batch, in nats per token
+    prompt: str
+    token_ids: tuple[int, ...]
+    tokens: tuple[str, ...]
+
+    def digest(self, arrays: Mapping[str, np.ndarray]) -> str:
+        """The SHA-256 of all that a file contains, in hexadecimal."""
+        found = hashlib.sha256(_canonical(asdict(self)).encode())
+        for name in sorted(arrays):
+            found.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
+            found.update(arrays[name].tobytes())
+        return found.hexdigest()
+
+
+@dataclass(frozen=True)
+class Snapshot(_About):
+    """The attention to a text, the prompt, after a step; `scores` has induction on repeated random tokens."""
+
+    weights: np.ndarray  # [L, H, T, T] float32; a file keeps them as float16
+    scores: HeadScores
+    lens: Sequence[Row] = ()  # what each layer would predict at each position, where a checkpoint was read
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What heads did on one prompt at steps of a run; `read` yields every n-th of these, counted from the last."""
+
+    run: str
+    newest: Snapshot
+    number: int  # of all steps, those of another prompt included
+    read: Callable[[int], Iterator[Snapshot]]
+    losses: Losses
+    computed: bool = False  # from checkpoints; the loss of a step is then that of the prompt
+
+
+def snapshot_bytes(snapshot: Snapshot) -> bytes:
+    """A snapshot as the content of a file, always the same for the same one.
+
+    It is a safetensors file of `weights` [L, H, T (T + 1) / 2], the lower triangles by rows in float16, and a [L, H]
+    for each column of the scores; all else is JSON in its metadata.
+    """
+    triangles = snapshot.weights[..., *np.tril_indices(len(snapshot.tokens))].astype(np.float16)
+    columns = {name: snapshot.scores.columns[name] for name in COLUMNS}
+    # safetensors writes others in a wrong order
+    arrays = {name: np.ascontiguousarray(array) for name, array in {"weights": triangles, **columns}.items()}
+    about = _About(**{part.name: getattr(snapshot, part.name) for part in fields(_About)})
+    # one entry each, because safetensors writes several in any order
+    content = {"about": asdict(about), "digest": about.digest(arrays)}
+    return safetensors.numpy.save(arrays, {_FORMAT: _canonical(content)})
+
+
+def read_snapshot(path: Path) -> Snapshot:
+    """The snapshot that a file contains; raises CheckpointError for one that is missing, damaged or foreign."""
+    content = read_bytes(path, CheckpointError, most=_MOST)
+    foreign = CheckpointError(shown(path), "this is not an attention snapshot of gpt, or it is damaged", hint=_HINT)
+    try:
+        arrays = safetensors.numpy.load(content)
+        stored = strict_json(parse_header(content).metadata[_FORMAT])
+        about = TypeAdapter(_About).validate_json(json.dumps(stored["about"]), strict=True)
+        digest = stored["digest"]
+    except (SafetensorError, *MALFORMED):
+        raise foreign from None
+    if digest != about.digest(arrays):
+        sentence = "the file is damaged: its content does not match its digest"
+        raise CheckpointError(shown(path), sentence, hint=_HINT)
+    if not _fit(about, arrays):
+        raise foreign
+    triangles, T = arrays.pop("weights"), len(about.tokens)
+    weights = np.zeros((*triangles.shape[:2], T, T), np.float32)
+    weights[..., *np.tril_indices(T)] = triangles
+    scores = HeadScores(tuple(range(len(weights))), tuple(range(weights.shape[1])), arrays)
+    return Snapshot(**vars(about), weights=weights, scores=scores)
+
+
+def _fit(about: _About, arrays: Mapping[str, np.ndarray]) -> bool:
+    """Whether the arrays are those of a snapshot of these tokens."""
+    T = len(about.tokens)
+    if {*arrays} != {"weights", *COLUMNS} or len(about.token_ids) != T:
+        return False
+    *heads, size = arrays["weights"].shape
+    return len(heads) == 2 and size == T * (T + 1) // 2 and {arrays[name].shape for name in COLUMNS} == {tuple(heads)}
+
+
+def newest_snapshot(run: RunFiles) -> Snapshot:
+    """The last snapshot of a run; raises CheckpointError where there is none, or where it is damaged or foreign."""
+    paths = list(run.snapshots().values())
+    if not paths:
+        sentence = "this run has kept no snapshots of its attention while it trained"
+        hint = f"gpt train --out {shlex.quote(str(run.path))} --resume --watch 'one two one two'"
+        if run.steps():
+            words = shlex.quote(visible(readable_prompt(find_header(run.path))))
+            hint = f"--prompt {words} computes it from {counted(len(run.steps()), 'checkpoint')}"
+        raise CheckpointError(shown(run.path), sentence, hint=hint)
+    return read_snapshot(paths[-1])
+
+
+def read_snapshots(run: RunFiles, every: int = 1) -> Iterator[Snapshot]:
+    """Yields the snapshots of a run by step, but for those of a prompt that the run has left; one is read at a time.
+
+    Of all files only every `every`-th one, counted from the last. Raises CheckpointError as `newest_snapshot` does.
+    """
+    prompt = newest_snapshot(run).prompt
+    for path in list(run.snapshots().values())[::-1][::every][::-1]:
+        snapshot = read_snapshot(path)
+        if snapshot.prompt == prompt:
+            yield snapshot
+
+
+def kept_steps(run: RunFiles) -> Steps:
+    """The snapshots that a run has kept; raises CheckpointError as `newest_snapshot` does."""
+    return Steps(
+        str(run.path), newest_snapshot(run), len(run.snapshots()), partial(read_snapshots, run), losses_by_step(run)
+    )
+
+
+def losses_by_step(run: RunFiles) -> dict[str, list[tuple[int, float]]]:
+    """The losses that metrics record, in nats per token: (step, loss) and (step, validation_loss), by their names."""
+    found: dict[str, list[tuple[int, float]]] = {name: [] for name in _LOSSES}
+    for figures in metrics_of(run.metrics, DataError):
+        for name in _LOSSES:
+            if name in figures:
+                found[name].append((int(figures["step"]), float(figures[name])))
+    return found
+
+
+def _canonical(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)

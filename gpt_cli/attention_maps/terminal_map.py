@@ -1,0 +1,110 @@
+"""Attention in a terminal: a map of shaded cells, with the tokens beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+from gpt_cli.attention_maps.patterns import AttentionDump
+from gpt_cli.common.drawing.token_labels import colour_of, label_of
+
+_SHADES = " ░▒▓█"  # readable without colour
+_MAX_LABEL = 14  # cells; a label of Chinese characters may be wider
+_MAX_DOWNWARDS = 6  # characters of a label below its column
+_MAX_MAPS = 4
+_SCALE_CELLS = 16
+
+
+def maps_to_draw(dump: AttentionDump) -> dict[str, np.ndarray]:
+    """Title -> weights [T, T]: each chosen head, or the mean of all where a screen cannot show all."""
+    count = len(dump.layers) * len(dump.heads)
+    if count > _MAX_MAPS:
+        return {f"mean of {count} heads (choose with --layers and --heads)": dump.weights.mean(axis=(0, 1))}
+    return {
+        f"layer {layer} head {head}": dump.weights[row, column]
+        for row, layer in enumerate(dump.layers)
+        for column, head in enumerate(dump.heads)
+    }
+
+
+def draw_map(tokens: tuple[str, ...], weights: np.ndarray, width: int, *, colour: bool) -> tuple[Text, int]:
+    """The map as text at most `width` cells wide, and how many of the last tokens it shows.
+
+    Each row is a token, each column a token it may look at; the shade follows the square root of the weight. Where
+    a token can be two cells wide, columns have labels too; else it is one cell wide and, in colour, half as high.
+    """
+    labels = [label_of(token) for token in tokens]
+    label_width = min(_MAX_LABEL, max(map(cell_len, labels)))
+    num_cells = max(1, width - label_width - 1)
+    if 2 * len(tokens) <= num_cells:
+        return _draw_lines(labels, weights, label_width, 0, colour=colour, cell=2), len(tokens)
+    if not colour:
+        num_shown = min(len(tokens), num_cells)
+        first = len(tokens) - num_shown
+        return _draw_lines(labels, weights, label_width, first, colour=colour, cell=1), num_shown
+    pairs = [a + b for a, b in zip(labels[::2], [*labels[1::2], ""], strict=False)]
+    label_width = min(2 * _MAX_LABEL, width // 3, max(map(cell_len, pairs)))
+    num_shown = min(len(tokens), max(2, width - label_width - 1))
+    first = -(-(len(tokens) - num_shown) // 2) * 2  # the first of a pair
+    return _draw_halves(pairs, weights, label_width, first), len(tokens) - first
+
+
+def colour_scale(meaning: str) -> Text:
+    """A line with the colours of the weights 0 to 1, and what they mean."""
+    text = Text("0 ", no_wrap=True)
+    for step in range(_SCALE_CELLS):
+        text.append(" ", style=f"on {_colour((step / (_SCALE_CELLS - 1)) ** 2)}")
+    return text.append(f" 1  {meaning}")
+
+
+def _draw_lines(
+    labels: Sequence[str], weights: np.ndarray, label_width: int, first: int, *, colour: bool, cell: int
+) -> Text:
+    """A line for each token from `first` on, then the labels of the columns, written downwards, where they fit."""
+    text = Text(no_wrap=True)
+    for query in range(first, len(labels)):
+        text.append(_at_the_left(labels[query], label_width))
+        for key in range(first, query + 1):
+            if colour:
+                text.append(" " * cell, style=f"on {_colour(weights[query, key])}")
+            else:
+                shade = int(np.sqrt(weights[query, key]) * len(_SHADES))
+                text.append(_SHADES[min(len(_SHADES) - 1, shade)] * cell)
+        text.append("\n")
+    if cell == 2:
+        downwards = [label_of(label.strip() or label, _MAX_DOWNWARDS) for label in labels]
+        for row in range(max(map(len, downwards))):
+            letters = "".join(set_cell_size(label[row : row + 1], cell) for label in downwards)
+            text.append((" " * (label_width + 1) + letters).rstrip() + "\n")
+    return text
+
+
+def _draw_halves(pairs: Sequence[str], weights: np.ndarray, label_width: int, first: int) -> Text:
+    """A line for every two tokens: the upper half of a cell shows the first, the lower half the second."""
+    text = Text(no_wrap=True)
+    num_tokens = len(weights)
+    for upper in range(first, num_tokens, 2):
+        text.append(_at_the_left(pairs[upper // 2], label_width))
+        lower = upper + 1 if upper + 1 < num_tokens else None
+        for key in range(first, upper + 1):
+            style = _colour(weights[upper, key])
+            if lower is not None:
+                style += f" on {_colour(weights[lower, key])}"
+            text.append("▀", style=style)
+        if lower is not None:
+            text.append("▄", style=_colour(weights[lower, lower]))
+        text.append("\n")
+    return text
+
+
+def _at_the_left(label: str, width: int) -> str:
+    """A label that ends before the first cell of its line."""
+    return " " * max(0, width - cell_len(label)) + set_cell_size(label, min(width, cell_len(label))) + " "
+
+
+def _colour(weight: float) -> str:
+    red, green, blue = colour_of(weight)
+    return f"#{red:02x}{green:02x}{blue:02x}"

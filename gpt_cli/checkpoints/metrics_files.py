@@ -1,0 +1,121 @@
+"""The form of the logs of a run: metrics.jsonl, and samples.txt, which has each text under its step. Needs no torch.
+
+A line of a text that looks like a heading is written with a backslash before it, so that no reader takes it for one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from gpt_cli.common.limits import LOG_BYTES, METRICS_LINE
+from gpt_cli.common.strict_json import figure, step_of, strict_json
+from gpt_cli.common.untrusted_files import open_regular, read_bytes, require_size
+from gpt_cli.errors import GptError, shown
+
+_HEADING = re.compile(r"^=== step ([1-9][0-9]{0,17}) ===$", re.MULTILINE)
+# at the beginning of such a line, which may have backslashes of its own
+_TO_ESCAPE = re.compile(r"^(?=\\*=== step \d+ ===$)", re.MULTILINE)
+_ESCAPED = re.compile(r"^\\(?=\\*=== step \d+ ===$)", re.MULTILINE)
+_MOST = ("a log of a run", LOG_BYTES)
+MOST_LOSSES = 20.0  # of which a smoothed one is the mean
+_TAIL = 2**14  # bytes; a line of metrics has a few hundred
+
+
+class Sample(NamedTuple):
+    """What the model wrote after a step, the prompt before it included."""
+
+    step: int
+    text: str
+
+
+def read_log(path: Path, kind: type[GptError], *, hint: str | None = None) -> str:
+    """The text of samples or metrics, of which bytes may be damaged; raises what `read_bytes` raises."""
+    return read_bytes(path, kind, most=_MOST, hint=hint).decode("utf-8", "replace")
+
+
+def metrics_of(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | float]]:
+    """The figures of each whole line of metrics, which are read one at a time; nothing where there is no such file.
+
+    Raises what `read_log` raises, and `kind` for a line that is longer than any of a run.
+    """
+    if not path.exists():
+        return
+    with open_regular(path, kind) as file:
+        require_size(path, file, kind, most=_MOST)
+        while (line := file.readline(METRICS_LINE)).endswith(b"\n"):  # the last may be half written
+            yield figures_of(line.decode("utf-8", "replace"))
+    if len(line) == METRICS_LINE:
+        raise kind(shown(path), f"a line of metrics has less than {METRICS_LINE:,} bytes")
+
+
+def last_metrics(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | float]]:
+    """The figures of the last whole lines that are not damaged, the newest first."""
+    if not path.exists():
+        return
+    with open_regular(path, kind) as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+        lines = file.read(_TAIL).split(b"\n")
+    yield from filter(None, (figures_of(line.decode("utf-8", "replace")) for line in reversed(lines[:-1])))
+
+
+def figures_of(line: str) -> dict[str, int | float]:
+    """The numbers of a line of metrics by name, the step among them; none where it is damaged or names no step."""
+    try:
+        found = strict_json(line)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(found, dict) or not step_of(found.get("step")):
+        return {}
+    return {name: value for name, value in found.items() if figure(value) is not None}
+
+
+def step_in(line: str) -> int:
+    """The step of a line of metrics; 0 where it names none."""
+    return int(figures_of(line).get("step", 0))
+
+
+def written(sample: Sample) -> str:
+    """A sample as the file contains it."""
+    text = _TO_ESCAPE.sub(r"\\", sample.text)
+    return f"=== step {sample.step} ===\n{text}\n"
+
+
+def samples_of(content: str) -> tuple[Sample, ...]:
+    """The samples in the content of a file, by step.
+
+    Earlier versions escaped nothing, so a heading whose step does not rise belongs to a text.
+    """
+    headings: list[re.Match[str]] = []
+    for heading in _HEADING.finditer(content):
+        if not headings or int(heading[1]) > int(headings[-1][1]):
+            headings.append(heading)
+    ends = [*(heading.start() for heading in headings), len(content)][1:]
+    return tuple(
+        Sample(int(heading[1]), _ESCAPED.sub("", content[heading.end() : end]).strip("\n"))
+        for heading, end in zip(headings, ends, strict=True)
+    )
+
+
+def without_later(content: str, step: int) -> str:
+    """The content of a file without the samples after a step: up to the next heading behind the last that stays."""
+    last = max((heading.end() for heading in _HEADING.finditer(content) if int(heading[1]) <= step), default=0)
+    later = _HEADING.search(content, last)
+    return content if later is None else content[: later.start()]
+
+
+def smoothed(mean: float | None, loss: float, step: int) -> float:
+    """The mean of the losses of all steps, most of it of the last quarter of them, or of the last twenty.
+
+    After the loss x of step n it is m + (x - m) / min(1 + (n - 1) / 4, 20), where m is the mean before it: an
+    exponential mean that begins with the first loss. Without a mean before, it is the loss.
+    """
+    return loss if mean is None else mean + (loss - mean) * weight_of(step)
+
+
+def weight_of(step: int) -> float:
+    """How much the loss of a step counts in the smoothed one."""
+    return 1 / min(1 + (step - 1) / 4, MOST_LOSSES)

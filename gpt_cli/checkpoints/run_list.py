@@ -1,0 +1,206 @@
+"""What a list of runs says about each of them, from headers and last lines alone. Needs no torch."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gpt_cli.checkpoints.header import OPTIMIZER_PREFIX, Header, read_header
+from gpt_cli.checkpoints.lock import is_held
+from gpt_cli.checkpoints.metrics_files import last_metrics
+from gpt_cli.checkpoints.run_paths import SWEEP, RunFiles
+from gpt_cli.common.file_signatures import LOCK, holds_run, is_config, is_lock
+from gpt_cli.common.limits import OUTCOME_BYTES
+from gpt_cli.common.strict_json import figure, step_of, strict_json
+from gpt_cli.common.untrusted_files import read_bytes
+from gpt_cli.config import Config
+from gpt_cli.config.load import read_own_config
+from gpt_cli.errors import CheckpointError, GptError, reason, shown
+
+_ENDS = {"steps": "finished", "time": "finished", "patience": "finished", "signal": "stopped", "diverged": "diverged"}
+_MOST = ("an outcome of a run", OUTCOME_BYTES)
+
+
+class Result(NamedTuple):
+    """The validation loss that a run is compared by: the closing one, or where it has none the lowest so far."""
+
+    loss: float  # nats per token
+    error: float | None  # the standard error of a closing loss
+    bits_per_byte: float | None
+    closed: bool
+
+    def __str__(self) -> str:
+        if not self.closed:
+            return f"best {self.loss:.4f}"
+        return f"{self.loss:.4f}" + ("" if self.error is None else f" ± {self.error:.4f}")
+
+
+@dataclass(frozen=True)
+class Overview:
+    """One run as a list shows it; None stands for a figure that the run's files do not give."""
+
+    path: Path
+    state: str  # one of run_files.State
+    steps: int | None = None
+    best_loss: float | None = None  # lowest validation loss while training, nats per token
+    validation_loss: float | None = None  # of the closing evaluation, nats per token
+    num_parameters: int | None = None
+    num_bytes: int = 0  # of the run's own files
+    changed_at: float | None = None  # seconds since 1970: the last write
+    config: Config | None = None
+    outcome: Mapping[str, Any] = field(default_factory=dict)  # what outcome.json holds
+    problem: str | None = None  # what is wrong with a damaged run
+    bits_per_byte: float | None = None  # of the closing evaluation, or where there is none of the best one
+    tokenizer: str | None = None  # a digest of what cuts its text into tokens
+
+    @property
+    def result(self) -> Result | None:
+        """What the run is compared by; None before its first evaluation."""
+        if self.validation_loss is not None:
+            error = figure(self.outcome.get("validation_loss_error"))
+            return Result(self.validation_loss, error, self.bits_per_byte, closed=True)
+        return None if self.best_loss is None else Result(self.best_loss, None, self.bits_per_byte, closed=False)
+
+
+def have_one_tokenizer(runs: Iterable[Overview]) -> bool:
+    """Whether all runs that have losses cut text into the same tokens, so that nats per token can be compared."""
+    return len({run.tokenizer for run in runs if run.result is not None and run.tokenizer is not None}) < 2
+
+
+def is_run(directory: Path) -> bool:
+    """Whether a directory is a run, or a training prepares one there, or was killed before it wrote any of it."""
+    return holds_run(directory) or (is_lock(directory / LOCK) and not (directory / SWEEP).exists())
+
+
+def find_runs(directory: Path) -> list[Path]:
+    """The runs of a directory by name, those of its directories (such as sweeps) after its own; it may be a run itself.
+
+    What the user may not enter below it is left out. Raises OSError where it cannot be read itself.
+    """
+    if is_run(directory):
+        return [directory]
+    below = sorted(path for path in directory.iterdir() if path.is_dir())
+    own = [path for path in below if _is_open_run(path)]
+    nested: list[Path] = []
+    for path in below:
+        if path not in own:
+            with suppress(OSError):
+                nested += sorted(run for run in path.iterdir() if run.is_dir() and _is_open_run(run))
+    return own + nested
+
+
+def _is_open_run(directory: Path) -> bool:
+    """Whether it is a run that the user may enter."""
+    with suppress(OSError):
+        return is_run(directory)
+    return False
+
+
+def overview(path: Path) -> Overview:
+    """What a run is and how far it is. A damaged one is reported, never raised."""
+    problem = ""
+    for _ in range(2):  # a trainer may remove a file while it is read
+        try:
+            return _overview(RunFiles(path))
+        except GptError as error:
+            where = error.where if error.where.endswith('"') else shown(error.where)  # a config has line numbers
+            problem = f"{where}: {error.sentence}"
+        except OSError as error:
+            problem = f"{shown(path)}: {reason(error)}"
+    with suppress(OSError):
+        return Overview(path, "damaged", **_traces(RunFiles(path)), problem=problem)
+    return Overview(path, "damaged", problem=problem)
+
+
+def _overview(run: RunFiles) -> Overview:
+    training = is_held(run.path)
+    steps = run.steps()
+    newest = _header(next(reversed(steps.values()), None))
+    best = _header(run.best)
+    header = newest or best
+    if not training and not run.files():
+        return Overview(run.path, "empty", **(_traces(run) if run.path.is_dir() else {}))
+    config = _config(run, header) if run.config.exists() or not training else None
+    outcome = {} if training else read_outcome(run)
+    state = "training" if training else _ENDS.get(str(outcome.get("stopped_by")), "stopped")
+    if state == "stopped" and header is None:
+        state = "empty"
+    elif state == "stopped" and header is not None and header.progress.imported:
+        state = "imported"
+    best_loss = None if header is None else (best or header).progress.best_loss
+    closing = figure(outcome.get("validation_loss"))
+    bits = _bits_of(run, best_loss) if closing is None else figure(outcome.get("bits_per_byte"))
+    done = step_of(outcome.get("step"))
+    if done is None:
+        last = next(last_metrics(run.metrics, CheckpointError), {"step": 0})
+        done = max(int(last["step"]), 0 if header is None else header.step)
+    shapes = {} if header is None else header.shapes
+    weights = [math.prod(shape) for name, shape in shapes.items() if not name.startswith(OPTIMIZER_PREFIX)]
+    tokenizer = "" if header is None else header.metadata["tokenizer"]
+    return Overview(
+        run.path,
+        state,
+        steps=done,
+        best_loss=best_loss,
+        validation_loss=closing,
+        num_parameters=None if header is None else sum(weights),
+        config=config,
+        outcome=outcome,
+        bits_per_byte=bits,
+        tokenizer=hashlib.sha256(tokenizer.encode("utf-8", "backslashreplace")).hexdigest() if tokenizer else None,
+        **_traces(run),
+    )
+
+
+def _header(path: Path | None) -> Header | None:
+    """The header of a checkpoint; None where there is none, also where a trainer has just removed it."""
+    if path is None or not path.exists():
+        return None
+    try:
+        return read_header(path)
+    except CheckpointError:
+        if path.exists():
+            raise
+        return None
+
+
+def _config(run: RunFiles, header: Header | None) -> Config:
+    """The resolved config; a checkpoint that is newer than config.yaml has the same, and is read ten times as fast."""
+    found = run.config
+    is_older = header and is_config(found, whole=True) and found.stat().st_mtime_ns <= header.path.stat().st_mtime_ns
+    return header.config if header and is_older else read_own_config(found)
+
+
+def read_outcome(run: RunFiles) -> dict[str, Any]:
+    """What outcome.json holds, nothing where there is none; raises CheckpointError where that is damaged."""
+    if not run.outcome.exists():
+        return {}
+    with suppress(AttributeError, ValueError, RecursionError):
+        found = strict_json(read_bytes(run.outcome, CheckpointError, most=_MOST).decode("utf-8"))
+        numbers = (value for value in found.values() if isinstance(value, int | float) and not isinstance(value, bool))
+        # numbers that a training can reach
+        if str(found.get("stopped_by")) in _ENDS and all(figure(number) is not None for number in numbers):
+            return found
+    raise CheckpointError(shown(run.outcome), "this is no outcome of a run")
+
+
+def _bits_of(run: RunFiles, best_loss: float | None) -> float | None:
+    """The bits per byte of the best evaluation: all read the same text, so those of a late one tell the ratio."""
+    if best_loss is None:
+        return None
+    for line in last_metrics(run.metrics, CheckpointError):
+        with suppress(KeyError, ZeroDivisionError):
+            return figure(best_loss * (line["bits_per_byte"] / line["validation_loss"]))
+    return None
+
+
+def _traces(run: RunFiles) -> dict[str, Any]:
+    """The size of a run's files, and when it was last written to."""
+    found = [path.stat() for path in run.files()]
+    changed = [one.st_mtime for one in found] or [run.path.stat().st_mtime]
+    return {"num_bytes": sum(one.st_size for one in found), "changed_at": max(changed)}

@@ -1,0 +1,199 @@
+"""Which files a run directory has; `run_directory` writes them. Needs no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from gpt_cli.common.file_signatures import holds_run, is_ours
+from gpt_cli.common.files import temporaries
+from gpt_cli.errors import UsageError, shown, visible
+
+RUNS = Path("runs")
+# of a run: training, stopped by a signal or killed, finished by itself, diverged, imported and never trained, empty
+# before its first checkpoint, damaged
+State = Literal["training", "stopped", "finished", "diverged", "imported", "empty", "damaged"]
+# in a directory of runs that one sweep made: what it was made from, and a page of their curves
+SWEEP, SWEEP_PAGE = "sweep.json", "report.html"
+_OWN = re.compile(
+    r"step-\d{8,}\.safetensors|best\.safetensors|metrics\.jsonl|samples\.txt|outcome\.json|loss\.png|config\.yaml|probe"
+)
+_STEP_FILE = re.compile(r"step-(\d{8,})\.safetensors")
+
+
+class _Below:
+    """An attribute of a run: a path of this name below its directory."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __get__(self, run: RunFiles, kind: type[RunFiles]) -> Path:
+        return run.path / self.name
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """The names of one run's files; nothing on disk changes."""
+
+    path: Path
+
+    config = _Below("config.yaml")
+    checkpoints = _Below("checkpoints")
+    metrics = _Below("metrics.jsonl")
+    samples = _Below("samples.txt")
+    attention = _Below("attention")
+    lens = _Below("lens")
+    logs = _Below("logs")  # the directories of the loggers of `train.log_to`
+    # how the run ended, and its curves; both are missing while it trains, and where it was killed
+    outcome = _Below("outcome.json")
+    loss_picture = _Below("loss.png")
+
+    @property
+    def best(self) -> Path:
+        return self.checkpoints / "best.safetensors"
+
+    @property
+    def foreign_best(self) -> Path:
+        """Where gpt train keeps a best.safetensors that it did not write; the run does not use it."""
+        return self.checkpoints / "best-of-another-run.safetensors"
+
+    def sent(self, logger: str) -> Path:
+        """What a logger was given so far; it stands in the logger's directory."""
+        return self.logs / logger / "sent.jsonl"
+
+    def logger_folders(self) -> list[Path]:
+        """The directories below `logs` that loggers of the run made; those without `sent.jsonl` are someone else's."""
+        return sorted(sent.parent for sent in self.logs.glob("*/sent.jsonl") if is_ours(sent))
+
+    @property
+    def resume_command(self) -> str:
+        """What to type to continue."""
+        return f"gpt train --out {shlex.quote(str(self.path))} --resume"
+
+    def intact(self) -> tuple[str, str | None]:
+        """Which checkpoint a training leaves that was ended, as a clause, and how to go on."""
+        steps = list(self.steps())
+        clause = f"the checkpoint of step {steps[-1]:,} is intact" if steps else "nothing was saved yet"
+        return clause, f"continue with {self.resume_command}" if self.exists() else None
+
+    def exists(self) -> bool:
+        """Whether the directory is a run, by content."""
+        return holds_run(self.path)
+
+    def files(self) -> list[Path]:
+        """The existing files with the names of a run's own."""
+        checkpoints, snapshots, maps = (found.values() for found in (self.steps(), self.snapshots(), self.maps()))
+        own = (
+            *self.logs.glob("*/sent.jsonl"),
+            *checkpoints,
+            *snapshots,
+            *maps,
+            self.best,
+            self.metrics,
+            self.samples,
+            self.outcome,
+            self.loss_picture,
+            self.config,
+        )
+        return [path for path in own if path.exists()]
+
+    def foreign(self) -> list[Path]:
+        """Those of `files` that someone else wrote: all of them in a directory that is no run."""
+        return [path for path in self.files() if not is_ours(path)] if self.exists() else self.files()
+
+    def require_own(self) -> None:
+        """Raises UsageError where a run that is written here would replace what someone else wrote."""
+        if found := self.foreign():
+            raise foreign_file(self.path, found[0].relative_to(self.path))
+
+    def temporaries(self) -> list[Path]:
+        """What killed writers left of a run's own files."""
+        return [path for directory in self.directories() for path in temporaries(directory, _OWN)]
+
+    def directories(self) -> list[Path]:
+        """Those that exist of all in which a run keeps files."""
+        return [path for path in (self.path, self.checkpoints, self.attention, self.lens, self.logs) if path.is_dir()]
+
+    def steps(self) -> dict[int, Path]:
+        """The checkpoints by step, oldest first; files with other names are not ours."""
+        return _by_step(self.checkpoints)
+
+    def step_file(self, step: int) -> Path:
+        return self.checkpoints / f"step-{step:08}.safetensors"
+
+    def snapshots(self) -> dict[int, Path]:
+        """The snapshots of attention by step, oldest first; files with other names are not ours."""
+        return _by_step(self.attention)
+
+    def snapshot_file(self, step: int) -> Path:
+        return self.attention / self.step_file(step).name
+
+    def maps(self) -> dict[int, Path]:
+        """The maps of tuned lenses by step, oldest first; files with other names are not ours."""
+        return _by_step(self.lens)
+
+    def maps_file(self, step: int) -> Path:
+        return self.lens / self.step_file(step).name
+
+    def is_step_file(self, path: Path) -> bool:
+        """Whether a path is the one that a checkpoint, a snapshot or a lens of some step has or would have."""
+        return (
+            path.parent in (self.checkpoints, self.attention, self.lens) and _STEP_FILE.fullmatch(path.name) is not None
+        )
+
+
+def foreign_file(run: Path, name: str | Path) -> UsageError:
+    """The error for a file of someone else that a training would replace."""
+    wrong = f"it contains {visible(name)}, which no run wrote; move it elsewhere, or name another directory with --out"
+    return UsageError(shown(run), wrong)
+
+
+def named_run(name: str | Path) -> Path:
+    """What a name means: the path itself where it is a file, a run or a directory of runs, else what is below runs/."""
+    path = Path(os.path.expanduser(name))
+    if str(name)[:1] in (".", "/", "~") or not os.path.lexists(below := RUNS / path):
+        return path
+    if not os.path.isdir(path):
+        return path if os.path.lexists(path) else below
+    with contextlib.suppress(OSError):
+        if holds_run(path) or any(holds_run(Path(entry.path)) for entry in os.scandir(path) if entry.is_dir()):
+            return path
+    return below
+
+
+def name_of(run: Path) -> str:
+    """The name by which `named_run` finds a run: below runs/ its path there, elsewhere its path."""
+    with contextlib.suppress(ValueError):
+        if (name := str(run.resolve().relative_to(RUNS.resolve()))) != ".":
+            return name
+    return str(run) if run.name else run.resolve().name  # of "." too
+
+
+def run_of_checkpoint(path: Path) -> RunFiles | None:
+    """The run that a checkpoint lies in; None where it lies in none.
+
+    The path alone says so: where a link leads is for whoever made it to say, and that may be a stranger.
+    """
+    for name in (path, Path(os.path.abspath(path))):
+        run = RunFiles(name.parent.parent)
+        if name.parent == run.checkpoints:
+            return run
+    return None
+
+
+def run_name(checkpoint: Path) -> str:
+    """What a person knows a checkpoint by: the run that it lies in, else its file."""
+    run = run_of_checkpoint(checkpoint)
+    return visible(checkpoint if run is None else run.path)
+
+
+def _by_step(directory: Path) -> dict[int, Path]:
+    if not directory.is_dir():
+        return {}
+    found = ((_STEP_FILE.fullmatch(path.name), path) for path in directory.iterdir())
+    return dict(sorted((int(match[1]), path) for match, path in found if match))

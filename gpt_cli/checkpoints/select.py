@@ -1,0 +1,159 @@
+"""Which checkpoint a user means. Needs no torch."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from gpt_cli.checkpoints.header import Header, read_header
+from gpt_cli.checkpoints.run_list import find_runs
+from gpt_cli.checkpoints.run_paths import RUNS, RunFiles, named_run
+from gpt_cli.common.host import Host, ignored
+from gpt_cli.common.untrusted_files import require_reachable
+from gpt_cli.errors import CheckpointError, UsageError, closest, counted, shown, visible
+
+# how often to look again when a trainer removes the files that were found before they are read
+ATTEMPTS = 10
+_MOST_LISTED = 10
+
+Read = TypeVar("Read")
+
+
+def find_header(path: str | Path | None, checkpoint: str | None = None, host: Host | None = None) -> Header:
+    """The header of the checkpoint that the user means, or of another one of its run where that one is damaged.
+
+    Where `host` has loaded the model already, it is the header of that. Commands use it to refuse a wrong layer, head
+    or name before they load torch and the weights. Raises CheckpointError.
+    """
+    if host is not None and host.loaded is not None:
+        return host.loaded.header
+    return first_usable(path, checkpoint, read_header, host.warn if host else ignored)
+
+
+def first_usable(
+    path: str | Path | None,
+    checkpoint: str | None,
+    read: Callable[[Path], Read],
+    warn: Callable[[str], object] | None = None,
+    found: Header | None = None,
+) -> Read:
+    """Read the checkpoint that the user means; of a run without `checkpoint`, the first that `read` accepts.
+
+    `warn` receives a line for each damaged one that is passed over; without `warn` the first error is raised.
+    `found` is what `find_header` gave, whose file is the first to try. Where a trainer removes a file meanwhile, the
+    search starts again. Raises CheckpointError.
+    """
+    for attempt in range(ATTEMPTS):
+        files = find_checkpoints(path, checkpoint)
+        if found is not None and found.path.exists():
+            files = files[files.index(found.path) :] if found.path in files else [found.path]
+        for file in files:
+            try:
+                return read(file)
+            except CheckpointError as error:
+                if not file.exists() and attempt + 1 < ATTEMPTS:
+                    break
+                if file == files[-1] or warn is None:
+                    raise
+                warn(f"{error.where}: {error.sentence}; trying another checkpoint of the run")
+    raise AssertionError("the last attempt returns or raises")
+
+
+def find_checkpoint(path: str | Path | None, checkpoint: str | None = None) -> Path:
+    """The checkpoint file that is meant; see `find_checkpoints`."""
+    return find_checkpoints(path, checkpoint)[0]
+
+
+def find_checkpoints(path: str | Path | None, checkpoint: str | None = None) -> list[Path]:
+    """The checkpoint files that a run directory or file and `best`, `last` or a step mean, in the order to try.
+
+    None takes the newest run under runs/, and of a run the best, then the others, the newest first; `named_run` says
+    what a name means. Raises CheckpointError where there is none, UsageError for a `checkpoint` of another form.
+    """
+    if checkpoint not in (None, "best", "last") and not (checkpoint.isdecimal() and len(checkpoint) <= 12):
+        raise UsageError("--checkpoint", f"{shown(checkpoint)} is not allowed; use best, last or the number of a step")
+    run = newest_run() if path is None else named_run(path)
+    if os.path.isfile(run):  # false, not an error, for a name that is too long
+        return [run]
+    if not os.path.isdir(run):
+        require_reachable(run)
+        raise CheckpointError(shown(run), "there is no such run or checkpoint", hint=run_hint(run, trained=True))
+    files = RunFiles(run)
+    steps = files.steps()
+    newest_first = [steps[step] for step in sorted(steps, reverse=True)]
+    best = [files.best] if files.best.exists() else []
+    if checkpoint in (None, "best", "last"):
+        found = newest_first if checkpoint == "last" else best + newest_first
+        if not found:
+            raise _untrained(files)
+        return found[: None if checkpoint is None else 1]
+    if int(checkpoint) not in steps:
+        known = f"only of {', '.join(map(str, steps))}" if steps else "and none of any other step"
+        raise CheckpointError(shown(run), f"this run has no checkpoint of step {int(checkpoint)}, {known}")
+    return [steps[int(checkpoint)]]
+
+
+def newest_run() -> Path:
+    """The run under runs/ that was written to last; raises CheckpointError when there is none."""
+    candidates = [RunFiles(path) for path in RUNS.iterdir()] if RUNS.is_dir() else []
+    runs = [run for run in candidates if run.best.exists() or run.steps()]
+    if not runs:
+        hint = "gpt train --data my.txt trains one; --run names one that is elsewhere"
+        raise CheckpointError("runs/", "there is no trained model in this folder", hint=hint)
+    return max(runs, key=lambda run: run.checkpoints.stat().st_mtime_ns).path
+
+
+def near_run(path: Path, *, trained: bool = False, directories: bool = False) -> Path | None:
+    """The run whose name is most like that of a path which is none.
+
+    `trained` asks for one with a checkpoint; `directories` allows a sweep too.
+    """
+    runs = _runs(trained=trained)
+    runs += dict.fromkeys(run.parent for run in runs if directories and run.parent != RUNS)
+    names = {name: run for run in runs for name in (run.name, str(run.relative_to(RUNS)))}
+    near = closest(str(path).removeprefix(f"{RUNS}/"), names) or closest(path.name, names)
+    return names[near] if near else None
+
+
+def run_hint(path: Path | None = None, *, trained: bool = False, directories: bool = False) -> str:
+    """The hint for a path that is no run: the one with the nearest name, else the runs there are."""
+    if path is not None and (near := near_run(path, trained=trained, directories=directories)):
+        return f"did you mean {shlex.quote(visible(near))}?"
+    runs = _runs(trained=trained)
+    return f"runs here: {_listed(runs)}" if runs else "gpt train --data my.txt trains one"
+
+
+def _untrained(run: RunFiles) -> CheckpointError:
+    """The error for a directory without a checkpoint."""
+    where = shown(run.path)
+    if (run.path / "config.json").is_file():
+        hint = f"gpt import {shlex.quote(str(run.path))} --out {shlex.quote(str(RUNS / run.path.resolve().name))}"
+        return CheckpointError(where, "this is not a run but a model of transformers", hint=hint)
+    below = [] if run.exists() else _runs(run.path)
+    if not below:
+        wrong = "this run has no checkpoint yet" if run.exists() else "this is not a run"
+        return CheckpointError(where, wrong, hint=run_hint(trained=True))
+    trained = _runs(run.path, trained=True)
+    hint = f"name one of them: {_listed(trained)}" if trained else f"gpt runs {shlex.quote(visible(run.path))}"
+    return CheckpointError(where, f"this is not a run but a directory of {counted(len(below), 'run')}", hint=hint)
+
+
+def _runs(directory: Path = RUNS, *, trained: bool = False) -> list[Path]:
+    """The runs of a directory, the newest first; none where it cannot be read."""
+    found = list[tuple[int, Path]]()
+    with suppress(OSError):
+        for path in find_runs(directory):
+            run = RunFiles(path)
+            if run.best.exists() or run.steps() or not trained:
+                newest = run.checkpoints if run.checkpoints.exists() else path
+                found.append((newest.stat().st_mtime_ns, path))
+    return [path for _, path in sorted(found, key=lambda one: -one[0])]
+
+
+def _listed(runs: Sequence[Path]) -> str:
+    more = f" and {len(runs) - _MOST_LISTED} more" if len(runs) > _MOST_LISTED else ""
+    return ", ".join(visible(run) for run in runs[:_MOST_LISTED]) + more

@@ -1,0 +1,192 @@
+"""The text that a model was trained on, as far as gpt may read it again. Needs no torch.
+
+The config.yaml of a run names it, as any config does. A model by itself names one too, but a stranger may have made it:
+of the texts that it names, gpt reads those of the catalogue, where that needs no network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import itertools
+import os
+import re
+from pathlib import Path
+
+from gpt_cli.checkpoints.header import Header, read_header
+from gpt_cli.checkpoints.metrics_files import samples_of
+from gpt_cli.checkpoints.run_paths import RunFiles, run_of_checkpoint
+from gpt_cli.common.host import Notify
+from gpt_cli.common.strict_json import strict_json
+from gpt_cli.common.untrusted_files import open_regular
+from gpt_cli.config import Config, DataConfig
+from gpt_cli.config.load import read_own_config
+from gpt_cli.config.untrusted import of_a_stranger
+from gpt_cli.errors import CheckpointError, DataError, GptError, UsageError, shown
+from gpt_cli.text.datasets import ENTRIES
+from gpt_cli.text.sources import STDIN, names_of
+
+NAME_ONE = "--data FILE"
+# a word, or as much of a text without spaces
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]{1,4}|[^\W\u3040-\u30ff\u3400-\u9fff]{1,16}")
+_SUM = re.compile(r"\d{1,16}[^\w\s]?")  # of a text without letters, such as 38+
+_SAMPLE_BYTES = 8192  # of samples.txt, which tell the kind of text
+_OPENING = 100  # characters, at most
+
+
+def is_imported(run: RunFiles) -> bool:
+    """Whether gpt import made its weights."""
+    path = next(reversed(run.steps().values()), run.best)
+    with contextlib.suppress(CheckpointError):  # a damaged one is for those to tell who read all of it
+        return path.exists() and read_header(path).progress.imported
+    return False
+
+
+def own_config(header: Header, advice: str = NAME_ONE, *, stdin: bool = False) -> Config:
+    """The config of a model, which names the text that it was trained on.
+
+    Raises UsageError, with `advice`, where gpt may read none that it names, and DataError for one that came from
+    stdin, unless `stdin` may give it again.
+    """
+    run = run_of_checkpoint(header.path)
+    if run is None:
+        return _of_a_checkpoint(header, advice)
+    where = shown(run.path)
+    if _of_transformers(run):
+        sentence = "there is a config.json beside its checkpoints, so gpt does not take it for a run of yours"
+        raise UsageError(where, sentence, hint=advice)
+    if is_imported(run):
+        raise UsageError(where, "this run was imported, so it has no text of its own", hint=advice)
+    try:
+        config = read_own_config(run.config)
+    except UsageError as error:
+        error.hint = f"{error.hint} else {advice}" if error.hint and error.hint.endswith("?") else advice
+        raise
+    if STDIN in _sources(config.data) and not stdin:
+        raise DataError(where, "this run was trained on text from stdin, which it does not keep", hint=advice)
+    return config
+
+
+def trusted_config(header: Header) -> Config:
+    """The config of a model for work on another text: that of its run, or what a stranger may ask for."""
+    run = run_of_checkpoint(header.path)
+    own = None if run is None or _of_transformers(run) or is_imported(run) else valid_config(run)
+    return own or of_a_stranger(header.config)
+
+
+def valid_config(run: RunFiles) -> Config | None:
+    """The config.yaml of a run; None where there is none, or one that is damaged or not valid."""
+    with contextlib.suppress(UsageError):
+        return read_own_config(run.config)
+    return None
+
+
+def located(data: DataConfig, run: Path, notice: Notify) -> DataConfig:
+    """The texts of a run, by paths that lead to them: relative ones that lead nowhere from here count from elsewhere.
+
+    That is the nearest folder around the run from which all of them are there, such as the one where `gpt train` was
+    called; `notice` receives which. Where there is none, the paths stay as they are.
+    """
+    relative = [
+        name for name in _sources(data) if name not in (STDIN, *ENTRIES) and not os.path.isabs(os.path.expanduser(name))
+    ]
+    if all(map(_leads_somewhere, relative)):
+        return data
+    for folder in Path(os.path.abspath(run)).parents:
+        paths = {name: os.path.join(glob.escape(str(folder)), name) for name in relative}
+        paths |= {name: str(folder / name) for name in relative if os.path.lexists(folder / name)}
+        if all(map(_leads_somewhere, paths.values())):
+            notice(f"the text of this run is not here; gpt reads it in {shown(folder)}")
+            source, validation = (
+                [paths.get(name, name) for name in named] if isinstance(named, list) else paths.get(named or "", named)
+                for named in (data.source, data.validation_source)
+            )
+            return data.changed(source=source, validation_source=validation)
+    return data
+
+
+def prompts_like(text: str, english: str = "The") -> list[str]:
+    """Prompts of a text's own kind, the best first: English, or the words that it begins with.
+
+    They end without a space: byte-pair tokenizers put the space at the beginning of the next word.
+    """
+    words, letters = _WORD.findall(text), list(filter(str.isalpha, text))
+    if not letters and (sums := _SUM.findall(text)):
+        return [*sums, *text]
+    if text.isascii():
+        return [english, *words, *text]
+    if 4 * sum(map(str.isascii, letters)) <= 3 * len(letters):
+        words.sort(key=lambda word: any(map(str.isascii, word)))  # of Chinese no code, such as the xE5 of <0xE5>
+    return [*words, *text]
+
+
+def readable_prompt(header: Header) -> str:
+    """A prompt that a model can read, of the kind of the text that it wrote while it was trained."""
+    text = "\n".join(_samples(header))
+    letters = list(filter(str.isalpha, text))
+    is_ascii = 2 * sum(map(str.isascii, letters)) >= len(letters) > 0  # an untrained model writes bytes of anything
+    prompts = prompts_like("" if is_ascii else text.strip(), english="The value of")
+    with contextlib.suppress(ValueError, RecursionError, KeyError, TypeError):
+        stored = strict_json(header.metadata["tokenizer"])
+        if stored["kind"] == "char":
+            known = stored["characters"]
+            begin = "".join(filter(str.isalpha, known))[:3] or known[:3]
+            return next((prompt for prompt in prompts if set(prompt) <= set(known)), begin)
+    return prompts[0]
+
+
+def opening(header: Header) -> str:
+    """The line of a run's own text with which all its samples begin; of one sample the line; empty where none is.
+
+    It ends with a whole word.
+    """
+    samples = _samples(header)
+    alike = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*samples, strict=False))
+    shared = "".join(letters[0] for letters in alike)
+    line = next(filter(str.strip, shared.splitlines()), "")
+    cut = len(line) > _OPENING or (shared.endswith(line) and any(text[len(shared) :][:1].isalnum() for text in samples))
+    words = line[:_OPENING].rpartition(" ")[0] if cut else ""
+    return (words or line[:_OPENING]).strip()
+
+
+def _samples(header: Header) -> list[str]:
+    """The texts that a run wrote while it was trained, the first ones."""
+    run = run_of_checkpoint(header.path)
+    with contextlib.suppress(GptError, OSError):
+        if run is not None:
+            with open_regular(run.samples, DataError) as file:
+                return [sample.text for sample in samples_of(file.read(_SAMPLE_BYTES).decode("utf-8", "ignore"))]
+    return []
+
+
+def no_text(where: str, advice: str = NAME_ONE) -> UsageError:
+    """The error where only a model names a text."""
+    sentence = "gpt does not read the text that a model names by itself, because a stranger may have chosen it"
+    return UsageError(where, sentence, hint=advice)
+
+
+def _of_transformers(run: RunFiles) -> bool:
+    """Whether this is a model directory, which somebody may have made to look like a run."""
+    return (run.path / "config.json").exists()
+
+
+def _of_a_checkpoint(header: Header, advice: str) -> Config:
+    """As `own_config`, of a checkpoint by itself."""
+    sources = _sources(header.config.data)
+    if header.progress.imported or not all(source in ENTRIES for source in sources):
+        raise no_text(header.where, advice)
+    for source in sources:
+        if not ENTRIES[source].is_here():
+            sentence = f"it was trained on {source} of the catalogue, which is not on this disk"
+            raise UsageError(header.where, sentence, hint=f"gpt data fetch {source}, or {advice}")
+    texts = {"source": header.config.data.source, "validation_source": header.config.data.validation_source}
+    return of_a_stranger(header.config).changed(data=texts)
+
+
+def _leads_somewhere(name: str) -> bool:
+    """Whether there is what a SOURCE names; of a glob with **, only what comes before that is looked for."""
+    return os.path.lexists(name) or any(glob.iglob(name.partition("**")[0] or os.curdir))
+
+
+def _sources(data: DataConfig) -> list[str]:
+    return [*names_of(data.source), *names_of(data.validation_source)]

@@ -1,0 +1,149 @@
+"""`gpt completion`, and what a shell offers after TAB: commands, flags, and the names of runs, configs and texts."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+# typer contains click since 0.26; a test in real shells fails where a typer moves these
+from typer._completion_classes import completion_init
+from typer._completion_shared import get_completion_script
+from typer.completion import shell_complete
+
+from gpt_cli.cli.console import Console
+from gpt_cli.common.language import say
+from gpt_cli.errors import shown
+
+SHELLS = ("bash", "zsh", "fish")
+VARIABLE = "_GPT_COMPLETE"  # a shell asks with it
+
+_PLAIN = re.compile(r"[\w./+,-]+")  # zsh would run what stands in a name such as \$(...)
+
+Completer = Callable[[str], list[str]]
+
+
+def asked(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether a shell asks what may follow, and no user runs a command."""
+    return bool(environment.get(VARIABLE))
+
+
+def answer(command: Any) -> int:
+    """Print what may follow the words of a command line, as the shell that asks expects it; returns the exit code."""
+    completion_init()
+    os.environ["COLUMNS"] = "10000"  # typer wraps what it explains, and shells read a line for each word
+    _translate(command)
+    return shell_complete(command, {"obj": {"debug": False}}, "gpt", VARIABLE, os.environ[VARIABLE])
+
+
+def _translate(command: Any, above: Any = None) -> None:
+    """Explain commands and flags in the language of the user."""
+    command.short_help = command.short_help and say(command.short_help)
+    context = command.context_class(command, parent=above, **command.context_settings)
+    for parameter in command.get_params(context):  # --help is among them
+        if getattr(parameter, "help", None):
+            parameter.help = say(parameter.help)
+    for below in getattr(command, "commands", {}).values():
+        _translate(below, context)
+
+
+def script(shell: str) -> str:
+    """What bash, zsh or fish reads to complete the words of `gpt`."""
+    return get_completion_script(prog_name="gpt", complete_var=VARIABLE, shell=shell)
+
+
+def words(*allowed: str) -> Completer:
+    """Completes a flag that takes one of these words."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [word for word in allowed if word.startswith(incomplete)]
+
+    return complete
+
+
+def configs(incomplete: str) -> list[str]:
+    """Names of shipped configs; of files, the shell knows the names itself."""
+    from gpt_cli.config.load import shipped_configs
+
+    return words(*shipped_configs())(incomplete)
+
+
+def configs_and_auto(incomplete: str) -> list[str]:
+    """What `gpt train` takes by name."""
+    from gpt_cli.training.request import AUTO
+
+    return words(AUTO)(incomplete) + configs(incomplete)
+
+
+def devices(incomplete: str) -> list[str]:
+    """Devices of this machine, or of others."""
+    return words("auto", "cpu", "cuda", "mps", "xpu")(incomplete)
+
+
+def checkpoints(incomplete: str) -> list[str]:
+    """Checkpoints of a run that have names."""
+    return words("best", "last")(incomplete)
+
+
+commands_of_runs = words("rm")  # of directories, the shell knows the names itself
+tokenizers = words("byte", "gpt2", "cl100k_base", "o200k_base")
+
+
+def runs(incomplete: str) -> list[str]:
+    """Run directories under runs/ whose names need no quotes; other names the shell completes as those of files."""
+    from gpt_cli.checkpoints.run_list import find_runs
+
+    found: list[str] = []
+    with suppress(OSError):  # a shell can show no error
+        found += map(str, find_runs(Path("runs")))
+    return words(*filter(_PLAIN.fullmatch, found))(incomplete)
+
+
+def run_names(incomplete: str) -> list[str]:
+    """Runs as `gpt runs` names them."""
+    return words(*(str(Path(path).relative_to("runs")) for path in runs("")))(incomplete)
+
+
+def configs_and_runs(incomplete: str) -> list[str]:
+    """What `gpt info` takes by name."""
+    return configs(incomplete) + runs(incomplete)
+
+
+def texts(incomplete: str) -> list[str]:
+    """Names of the catalogue."""
+    from gpt_cli.text.datasets import ENTRIES
+
+    return words(*ENTRIES)(incomplete)
+
+
+def _shell(text: str) -> str:
+    if text not in SHELLS:
+        raise typer.BadParameter(f"{shown(text)} is not allowed; use {' | '.join(SHELLS)}")
+    return text
+
+
+def completion(
+    shell: Annotated[
+        str,
+        typer.Argument(
+            metavar="SHELL",
+            parser=_shell,
+            autocompletion=words(*SHELLS),
+            help="bash, zsh or fish.",
+        ),
+    ],
+) -> None:
+    """Print what lets a shell complete the words of gpt.
+
+    bash: gpt completion bash >> ~/.bashrc
+
+    zsh: gpt completion zsh >> ~/.zshrc, below the line with compinit
+
+    fish: gpt completion fish > ~/.config/fish/completions/gpt.fish
+    """
+    Console().result(script(shell))

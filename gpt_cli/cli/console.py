@@ -1,0 +1,206 @@
+"""What a command prints: results on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from tqdm import tqdm
+
+from gpt_cli.cli.progress import Bar, Lines
+from gpt_cli.cli.wrapping import width_of, wrapped
+from gpt_cli.common.host import Host, working
+from gpt_cli.common.language import labelled, say
+from gpt_cli.common.machine.signals import PATIENCE, write_until
+from gpt_cli.errors import inert, inert_json
+
+
+def prepare_streams() -> None:
+    """Make stdout and stderr take any text: they escape what the terminal's encoding lacks, and stderr may be closed.
+
+    A stream that was closed before the program began is replaced by one to nowhere.
+    """
+    sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115 - as long as the process
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    sys.stderr = Patient(sys.stderr)
+
+
+def abandon_stdout() -> None:
+    """Write nothing more to a stdout that is gone, not even at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class Patient:
+    """A stream that waits for a slow reader, but after `hurry` no longer than a second, and then for none.
+
+    Its reader may go away or its disk may fill: only what is written then is lost.
+    """
+
+    def __init__(self, stream: TextIO):
+        self._stream, self._pending = stream, ""
+        self._hurried = self._given_up = False
+        try:
+            self._descriptor: int | None = stream.fileno()
+        except OSError:  # a stream in memory
+            self._descriptor = None
+
+    def hurry(self) -> None:
+        """From here on something else is more urgent than the reader; any thread may call this."""
+        self._hurried = True
+
+    def write(self, text: str) -> int:
+        self._pending += text
+        if "\n" in text or "\r" in text:
+            self.flush()
+        return len(text)
+
+    def flush(self) -> None:
+        text, self._pending = self._pending, ""
+        with contextlib.suppress(OSError):
+            if self._descriptor is None:
+                self._stream.write(text)
+                self._stream.flush()
+            else:
+                content = text.encode(self._stream.encoding, "backslashreplace")
+                self._given_up = not write_until(self._descriptor, content, self._clock())
+
+    def _clock(self) -> Callable[[], bool]:
+        """Whether a write has waited long enough, counted from its first look after `hurry`."""
+        late_at: float | None = None
+
+        def is_late() -> bool:
+            nonlocal late_at
+            if self._hurried and late_at is None:
+                late_at = time.monotonic() + (0 if self._given_up else PATIENCE)
+            return late_at is not None and time.monotonic() >= late_at
+
+        return is_late
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def hurry() -> None:
+    """Let no line on stderr hold up the end of this command, which a signal has asked for."""
+    if isinstance(sys.stderr, Patient):
+        sys.stderr.hurry()
+
+
+@contextlib.contextmanager
+def hurried_stdout() -> Iterator[None]:
+    """Let no result hold it up either; nor does a stdout matter that whoever sent the signal has closed."""
+    stream = Patient(sys.stdout)
+    stream.hurry()
+    with contextlib.redirect_stdout(stream):  # pyright: ignore[reportArgumentType]
+        yield
+
+
+def colourful(stream: TextIO) -> bool:
+    """Whether a stream is a terminal whose user wants colour."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+@dataclass(frozen=True)
+class Console:
+    """Prints what a command has to say, in the language of the user; `quiet` leaves out notices and progress."""
+
+    quiet: bool = False
+
+    def notice(self, text: str) -> None:
+        """A line on stderr that a user may want to know."""
+        if not self.quiet:
+            self._line(say(text))
+
+    def tell(self, text: str) -> None:
+        """A line on stderr that a user must know, quiet or not, although nothing is wrong."""
+        self._line(say(text))
+
+    def warn(self, text: str) -> None:
+        """A line on stderr that a user must know, quiet or not."""
+        self._line(f"warning: {say(text)}")
+
+    def hint(self, text: str) -> None:
+        """A line on stderr after a warning: what to do about it."""
+        self._line(f"hint: {say(text)}")
+
+    def result(self, text: str) -> None:
+        """A line of the result."""
+        print(text, flush=True)
+
+    def pieces(self, pieces: Iterable[str]) -> None:
+        """A result that is too long for memory."""
+        last = ""
+        for last in filter(None, pieces):
+            print(for_stdout(last), end="")
+        print(end="" if last.endswith("\n") else "\n", flush=True)
+
+    def json(self, content: dict[str, Any]) -> None:
+        """The result as one JSON object on one line."""
+        print(inert_json(json.dumps(content, ensure_ascii=False, allow_nan=False)), flush=True)
+
+    @contextlib.contextmanager
+    def counting(self, what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
+        """A function that receives the amounts done: it shows a bar, or off a terminal a line at long intervals.
+
+        The work begins with the first call. The bar appears after two seconds, and moves where no amount comes.
+        """
+        if self.quiet:
+            yield lambda _: None
+            return
+        is_terminal = sys.stderr.isatty()
+        progress = (
+            Bar(inert(labelled(what)), total, say(unit)) if is_terminal else Lines(what, total, unit, self.notice)
+        )
+        try:
+            yield progress.count
+        finally:
+            progress.close()
+
+    def host(
+        self,
+        importing: Callable[[], AbstractContextManager[None]] = nullcontext,
+        writing: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> Host:
+        """This console as library functions know it."""
+        return Host(self.notice, self.warn, self.counting, importing, writing, sys.stdin)
+
+    @contextlib.contextmanager
+    def working(self, what: str) -> Iterator[None]:
+        """Show the elapsed time of a task of unknown length; like `counting`."""
+        with working(what, self.counting):
+            yield
+
+    def _line(self, text: str) -> None:
+        tqdm.write(wrapped(inert(text), width_of(sys.stderr)), file=sys.stderr)  # keeps a progress bar in one piece
+
+
+def for_stdout(text: str) -> str:
+    """A text as it is for a file or a pipe, and inert for a terminal."""
+    return inert(text) if sys.stdout.isatty() else text
+
+
+class Mute(Console):
+    """The console of a process beside which another one speaks."""
+
+    def __init__(self) -> None:
+        super().__init__(quiet=True)
+
+    def result(self, text: str) -> None: ...
+
+    def pieces(self, pieces: Iterable[str]) -> None: ...
+
+    def json(self, content: dict[str, Any]) -> None: ...
+
+    def _line(self, text: str) -> None: ...

@@ -1,0 +1,99 @@
+"""Help in the language of the user."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from rich.cells import cell_len
+
+# typer contains click since 0.26; a test fails where a typer moves these
+from typer._click.core import Context
+from typer._click.formatting import HelpFormatter
+from typer.core import TyperGroup
+
+from gpt_cli.common.language import say
+
+_AS_IT_IS = "\b\n"  # click wraps no paragraph that begins like this
+_EXAMPLE = "Example: "
+_FIRST = "Start with: "
+_FLAGS_WIDTH = 30  # at most, as in click
+_TYPE = re.compile(r" <[^ ]+>$")  # typer adds the type that an argument has in Python: NAME <list[str]>
+# a Chinese character or a word, with the marks that belong to it, or spaces
+_UNIT = re.compile(r"\[[^]]*\]|[（“]*(?:[\u3400-\u9fff]|[^\s\u3400-\u9fff（“，。；：、）”]+)[，。；：、）”]*|\s+|.")
+
+
+class TranslatedHelp(HelpFormatter):
+    """Says headings and paragraphs in the language of the user; click wraps English ones."""
+
+    def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
+        """A line for each way to call the command; a group that also works by itself has its commands after a bar."""
+        usage = say(prefix or "Usage: ")
+        ways = re.sub(r"\{(\w+)\}", r"\1", args).split(" | ")  # typer puts braces around some arguments
+        for number, way in enumerate(ways):
+            words = " ".join(map(say, way.split(" ")))
+            super().write_usage(prog, words, usage if number == 0 else " " * cell_len(usage))
+
+    def write_heading(self, heading: str) -> None:
+        """The line above options or commands."""
+        said = say(heading)
+        if said == heading:
+            super().write_heading(heading)
+        else:
+            self.write(f"{' ' * self.current_indent}{said}：\n")
+
+    def write_text(self, text: str) -> None:
+        """A help text or an epilog: paragraphs with empty lines between them."""
+        paragraphs = (" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+        super().write_text("\n\n".join(_paragraph(one, self.width - self.current_indent) for one in paragraphs))
+
+    def write_dl(self, rows: Sequence[tuple[str, str]], col_max: int = _FLAGS_WIDTH, col_spacing: int = 2) -> None:
+        """Flags or commands, each with what it does."""
+        rows = [(_TYPE.sub("", flags), does) for flags, does in rows]
+        first = min(max((len(flags) for flags, _ in rows), default=0), col_max) + col_spacing
+        width = self.width - first - self.current_indent
+        super().write_dl([(flags, _said(does, width)) for flags, does in rows], col_max, col_spacing)
+
+
+class HelpContext(Context):
+    """The context of a command whose help is in the language of the user."""
+
+    formatter_class: Any = TranslatedHelp
+
+
+class ListsByDefault(TyperGroup):
+    """A group whose first word is a command of it, or else an argument of its own."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] in self.commands:
+            self.params = [parameter for parameter in self.params if parameter.param_type_name == "option"]
+        else:
+            ctx.allow_interspersed_args = True
+        return super().parse_args(ctx, args)
+
+
+def _paragraph(text: str, width: int) -> str:
+    """A paragraph in the language of the user; examples have a line each, to be copied."""
+    if text.startswith(_FIRST):
+        return _AS_IT_IS + re.sub("(?<![ ,])[, ]*(?=gpt )", "\n  ", say(text))
+    if not text.startswith(_EXAMPLE):
+        return _said(text, width)
+    commands = re.split(", (?=gpt )", text.removeprefix(_EXAMPLE))
+    return _AS_IT_IS + "\n".join(say(_EXAMPLE + command) for command in commands)
+
+
+def _said(text: str, width: int) -> str:
+    """A paragraph in the language of the user; one that was translated is wrapped here, for click counts letters."""
+    said = "  ".join(map(say, text.split("  ")))  # what click adds, such as [required], stands after two spaces
+    return said if said == text else _AS_IT_IS + "\n".join(_wrapped(said, width))
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Lines of at most `width` columns: they break at spaces and around Chinese characters, not before their commas."""
+    lines = [""]
+    for unit in _UNIT.findall(text):
+        if cell_len(lines[-1] + unit.rstrip()) > width and lines[-1]:
+            lines.append("")
+        lines[-1] += unit if lines[-1] else unit.lstrip()
+    return [line.rstrip() for line in lines]

@@ -1,0 +1,33 @@
+"""How commands import torch."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+from collections.abc import Iterator
+
+from gpt_cli.common.files import working_folder
+from gpt_cli.common.limits import TORCH_ADDRESS_SPACE
+from gpt_cli.common.machine.memory import require_address_space
+
+
+@contextlib.contextmanager
+def importing_torch() -> Iterator[None]:
+    """Keep Python's garbage collector away from the objects that an import of torch makes: there are 300,000.
+
+    It would look for garbage among them again and again during the import, in long trainings and when the process
+    ends, and find next to none (note 0043). Raises EnvironmentFailure where this process may not have the memory, or
+    its folder is gone.
+    """
+    if "torch" in sys.modules:
+        yield
+        return
+    require_address_space(TORCH_ADDRESS_SPACE, "PyTorch")
+    working_folder()  # without one MKL would end the process
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()

@@ -1,0 +1,150 @@
+"""A process of `gpt train`: it listens to signals, meets the others where it is one of many, and shows what happens."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from gpt_cli.checkpoints.lock import sole_trainer
+from gpt_cli.checkpoints.run_paths import RunFiles
+from gpt_cli.cli.console import Console, Mute, hurried_stdout
+from gpt_cli.cli.signals import Signals, listening
+from gpt_cli.cli.train_output import announce, conclude, conclude_before, show_progress
+from gpt_cli.common.files import write_durably
+from gpt_cli.common.machine.cpu_contention import Sharing, sharing
+from gpt_cli.common.machine.devices import accelerator, num_accelerators
+from gpt_cli.distributed.collectives import ALONE, Ranks
+from gpt_cli.distributed.environment import Place
+from gpt_cli.distributed.heartbeat import LeftToAnother
+from gpt_cli.distributed.process_group import Group, LostProcess
+from gpt_cli.distributed.rendezvous import Meeting
+from gpt_cli.errors import DivergedError, EnvironmentFailure, GptError, counted, exit_code_of
+from gpt_cli.tools.loggers.processes import Followers
+from gpt_cli.training.events import Finished, Prepared
+from gpt_cli.training.loop import start
+from gpt_cli.training.request import Plan
+
+
+def train_together(place: Place, read: Callable[[Place], Plan], console: Console, *, json: bool) -> int:
+    """Train what `read` returns as one of many processes; returns the exit code.
+
+    What it raises is for the user; where another process has told the user why all end, this one returns its code.
+    """
+    plan, failure = None, None
+    try:
+        plan = read(place)
+    except GptError as error:  # which the others must hear of
+        failure = error
+    directory = None if plan is None else plan.directory
+    try:
+        meeting = Meeting(
+            place, directory, RunFiles(directory).intact if directory else lambda: ("nothing was saved", None)
+        )
+    except EnvironmentFailure as error:
+        if place.rank == 0 and not isinstance(error, LostProcess):  # of which the launcher knows
+            raise failure or error from None
+        return error.exit_code
+    with meeting, sharing() as shared:
+        try:
+            if failure is not None:
+                raise failure
+            assert plan is not None
+            _choose_gpu(plan, place)
+            group = Group(place.rank, place.size, meeting, place.local_size)
+            return train_and_show(
+                plan, shared, console, json=json, ranks=group, may_speak=meeting.board.claim, part=meeting.part
+            )
+        except LeftToAnother as left:
+            return left.exit_code
+        except Exception as error:
+            exit_code = exit_code_of(error)
+            if isinstance(error, LostProcess) and place.launcher == "gpt":
+                return exit_code  # the launcher knows which one it was
+            if not meeting.board.claim(exit_code):
+                return exit_code
+            raise
+
+
+def _choose_gpu(plan: Plan, place: Place) -> None:
+    """Take this process's own GPU, where GPUs are asked for or found; raises EnvironmentFailure for too few."""
+    if plan.config.train.device == "cpu" or accelerator() is None:
+        return  # a missing device is refused with the rest
+    count = num_accelerators()
+    if count < place.local_size and (count > 1 or place.launcher == "gpt"):
+        sentence = (
+            f"{place.local_size} processes of this machine need a GPU each, but torch finds {counted(count, 'GPU')}"
+        )
+        raise EnvironmentFailure("device", sentence, hint=f"--processes {count}, or --device cpu")
+    # srun may show each process only its own GPU; whether they are different is found when all meet
+    torch.accelerator.set_device_index(place.local_rank if count > 1 else 0)
+
+
+def train_and_show(
+    plan: Plan,
+    shared: Sharing,
+    console: Console,
+    *,
+    json: bool,
+    ranks: Ranks = ALONE,
+    may_speak: Callable[[int], bool] = lambda _: True,
+    part: Callable[[], object] = lambda: None,
+) -> int:
+    """Train, and print what happens, if this is the first rank; returns the exit code.
+
+    `may_speak` says whether this process may tell the user why it leaves at once, with an exit code; `part` is called
+    when it needs the other ranks no more.
+    """
+    console = console if ranks.is_first else Mute()
+    with contextlib.ExitStack() as stack:
+        stack.callback(part)
+        advice = f"; resume: {RunFiles(plan.directory).resume_command}"
+        signals = Signals(before_leaving=stack.close, advice=advice, may_speak=may_speak)
+        # signals stay caught until everything is printed, because they may arrive again
+        with listening(signals):
+            alone = sole_trainer(plan.directory, console.warn) if ranks.is_first else nullcontext(lambda: None)
+            require_held = stack.enter_context(alone)
+
+            def stop() -> int | None:
+                require_held()
+                return signals.stop()
+
+            host = replace(console.host(), stop=stop, save_asked=signals.save_asked, loggers=Followers)
+            reports = start(plan, shared, host, ranks)
+            prepared = next(reports)
+            if isinstance(prepared, Finished):
+                stack.close()
+                conclude_before(prepared, console, as_json=json)
+                return 0
+            assert isinstance(prepared, Prepared)
+            announce(prepared, console, of_sweep=plan.of_sweep)
+            signals.saving = True
+            try:
+                finished = show_progress(reports, prepared, console)
+            except DivergedError:
+                stack.close()
+                if ranks.is_first:
+                    leave_picture(plan.directory, console.warn)
+                raise
+            stack.close()
+            signals.saved = True
+            with nullcontext() if finished.signal is None else hurried_stdout():
+                conclude(finished, prepared, console, as_json=json)
+            if ranks.is_first:
+                leave_picture(plan.directory, console.warn)
+    return 0 if finished.signal is None else 128 + finished.signal
+
+
+def leave_picture(directory: Path, warn: Callable[[str], object]) -> None:
+    """Draw the losses of a run that has ended, well or not; `warn` receives a line where that fails."""
+    try:
+        from gpt_cli.tools.reports.curves_picture import draw_losses_of
+
+        if picture := draw_losses_of(directory):
+            write_durably(RunFiles(directory).loss_picture, [picture])
+    except Exception as error:  # all is saved, and no picture is worth an exit code
+        warn(f"the picture of the losses could not be made: {error}")

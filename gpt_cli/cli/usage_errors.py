@@ -1,0 +1,253 @@
+"""A wrong command line as an error of ours, with the nearest right one as its hint."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+# typer contains click since 0.26 and exports two of its exceptions; a test fails where a typer moves the others
+from typer._click.exceptions import BadOptionUsage, BadParameter, MissingParameter, NoArgsIsHelpError, NoSuchOption
+from typer._click.exceptions import UsageError as ClickUsageError
+
+from gpt_cli.checkpoints.run_paths import RunFiles, named_run
+from gpt_cli.common.language import LANGUAGES, VARIABLE, code_of
+from gpt_cli.errors import GptError, UsageError, full_width, half_width, shown, together
+
+if TYPE_CHECKING:
+    from gpt_cli.config.suggest import Command
+
+__all__ = ["ClickUsageError", "NoArgsIsHelpError", "name_flags_as_typed", "require_known_language", "usage_error"]
+
+_TEXTS = (".txt", ".md", ".jsonl", ".csv", ".gz", ".zst", ".parquet")
+_CHECKPOINT = ".safetensors"
+_DASHES = "—–−－"
+
+
+def usage_error(error: ClickUsageError, command: str, words: Sequence[str]) -> GptError:
+    """What typer found wrong with the words of a command line, which name the command `gpt sample` or so."""
+    from gpt_cli.config.suggest import command_meant, nearest  # reads the declarations of all settings
+
+    see, line = f"{command} --help lists the flags", _Line(error.ctx, command, words)
+    if isinstance(error, NoSuchOption):
+        return line.unknown_flags()
+    if isinstance(error, BadOptionUsage):
+        takes = "this flag needs a value" if "requires" in error.message else "this flag takes no value"
+        return UsageError(error.option_name, takes, hint=see)
+    if isinstance(error, MissingParameter):
+        return UsageError(command, f"{_name(error.param)} is missing", hint=f"{command} --help shows an example")
+    if isinstance(error, BadParameter) and error.param is not None:
+        flag = _name(error.param)
+        return UsageError(flag, _sentence(error.message), hint=full_width(line.value_of(flag)))
+    if (wrong := _unknown_command(error, command, words)) is not None:
+        commands = getattr(error.ctx and error.ctx.command, "commands", {})
+        near = command_meant(wrong, commands) if command == "gpt" else nearest(wrong, commands)
+        hint = f"did you mean {near}?" if near else f"{command} --help lists the commands"
+        return UsageError(command, f"there is no command {shown(wrong)}", hint=hint)
+    if extra := re.fullmatch(r"Got unexpected extra argument(?:s|\(s\))? \((.*)\)", error.message, re.DOTALL):
+        places = line.places_of(extra[1])
+        for place in places:
+            if line.words[place].startswith(tuple(_DASHES)):
+                return line.other_dash(place, places)
+        return UsageError(command, f"there is no place for {shown(extra[1])} here", hint=line.meaning(places) or see)
+    return UsageError(command, _sentence(error.message), hint=see)
+
+
+def require_known_language() -> None:
+    """Raises UsageError where GPT_LANGUAGE names a language that `gpt` does not speak."""
+    asked = os.environ.get(VARIABLE, "")
+    if asked and code_of(asked) not in LANGUAGES:
+        raise UsageError(VARIABLE, f"{shown(asked)} is not allowed; use {', '.join(LANGUAGES)}")
+
+
+def name_flags_as_typed(error: GptError, words: Sequence[str]) -> None:
+    """Let an error and those it carries name a flag with - or _ as the user typed it."""
+    for problem in (error, *error.others):
+        typed = _typed(problem.where, words)
+        if problem.opens_with_its_place(problem.sentence):
+            problem.sentence = typed + problem.sentence.removeprefix(problem.where)
+        problem.where = typed
+
+
+def _typed(flag: str, words: Sequence[str]) -> str:
+    """`--top_k` for `--top-k` where the user typed that."""
+    typed = (word.partition("=")[0] for word in words if word.startswith("-"))
+    return next((word for word in typed if word.replace("_", "-") == flag), flag)
+
+
+class _Line:
+    """The words of a command line, and the flags of the command that they name."""
+
+    def __init__(self, context: Any, command: str, words: Sequence[str]):
+        self.words, self._name, self._context = list(words), command, context
+        self._first = len(command.split()) - 1  # gpt itself is no word of the line
+        self._parameters = context.command.params if context is not None else []
+        self._flags: Mapping[str, Any] = {flag: one for one in self._parameters for flag in one.opts if flag[:1] == "-"}
+
+    def unknown_flags(self) -> GptError:
+        """The error for flags that the command lacks, and for values that it refuses beside them."""
+        from gpt_cli.config.request import refused
+
+        found, known, place, commands = list[GptError](), list[str](), self._first, self._command()
+        while place < len(self.words):
+            word, flag = self.words[place], self.words[place].partition("=")[0]
+            has_value = "=" not in word and self._value_after(place) is not None
+            if word[:1] != "-" or word in ("-", "--"):
+                known.append(word)
+            elif _plain(flag) in self._flags:
+                taken = 1 + (has_value and self._takes_value(_plain(flag)))
+                known += self.words[place : place + taken]
+                place += taken - 1
+            else:
+                found.append(self._unknown_flag(place, commands))
+                place += has_value
+            place += 1
+        with contextlib.suppress(ClickUsageError):
+            given, _, _ = self._context.command.make_parser(self._context).parse_args(known)
+            flags = {one.name: one.opts[0] for one in self._flags.values()}
+            found += refused(commands.request, given, lambda name: flags.get(name, name)) if commands.request else []
+        return together(found)
+
+    def _unknown_flag(self, place: int, command: Command) -> UsageError:
+        flag, _, value = self.words[place].partition("=")
+        if wrong_mark := full_width(flag):
+            meant = f"did you mean {half_width(flag).replace(':', '=', 1)}?"
+            return UsageError(self._name, wrong_mark, hint=meant)
+        hint = command.hint(flag, value or self._value_after(place)) or f"{self._name} --help lists the flags"
+        return UsageError(self._name, f"there is no flag {shown(flag)}", hint=hint, about=flag)
+
+    def _command(self) -> Command:
+        """What the command can be given."""
+        from gpt_cli.config.suggest import Command
+
+        flags = {flag: (one.name, "" if one.is_flag else one.metavar or "VALUE") for flag, one in self._flags.items()}
+        places = [one.metavar for one in self._parameters if one.opts[0][:1] != "-"]
+        run = "--run {}"
+        if {"RUN", "PATH"} & {*places}:
+            flags["--run"], run = ("", "RUN"), f"{self._name} {{}}"
+        request = getattr(self._context.command.callback, "request", None)
+        return Command(flags, request, run)
+
+    def value_of(self, flag: str) -> str | None:
+        """What was given to a flag, last."""
+        given = [self._value_after(place) for place, word in enumerate(self.words) if _plain(word) == flag]
+        given += [word.partition("=")[2] for word in self.words if _plain(word.partition("=")[0]) == flag]
+        return next(filter(None, given), None)
+
+    def places_of(self, extra: str) -> list[int]:
+        """Where the words are that typer found too many, joined by spaces."""
+        places, place = list[int](), self._first
+        while place < len(self.words):
+            flag, equals, _ = self.words[place].partition("=")
+            if flag[:1] != "-" or flag == "-":
+                places.append(place)
+            elif not equals and self._takes_value(_plain(flag)):
+                place += 1
+            place += 1
+        ends = (places[start:] for start in range(len(places)))
+        return next((end for end in ends if " ".join(self.words[at] for at in end) == extra), [])
+
+    def other_dash(self, place: int, places: Sequence[int]) -> UsageError:
+        """The error for a flag that begins with another dash, such as the one that a Chinese keyboard types."""
+        word = self.words[place]
+        meant = f"--{half_width(word).lstrip('-')}"
+        if place + 1 in places:
+            meant += f" {shlex.quote(self.words[place + 1])}"
+        return UsageError(
+            shown(word), f"a flag begins with two hyphens, and not with {shown(word[0])}", hint=_did_you_mean(meant)
+        )
+
+    def meaning(self, places: Sequence[int]) -> str | None:
+        """A hint with the flags to which words belong that stand alone; None where nobody knows."""
+        if not places:
+            return None
+        before = places[0] - 1
+        option = self._flags.get(_plain(flag := self._flag_of(before)))
+        if getattr(option, "metavar", None) == "TEXT":
+            end = next((at for at in range(before + 1, len(self.words)) if at not in places), len(self.words))
+            text = " ".join([self.words[before].partition("=")[2] or self.words[before], *self.words[before + 1 : end]])
+            return f"put quotes around a text with spaces: {flag} {shlex.quote(text)}"
+        words = [self.words[place] for place in places]
+        if flag == "--set" and (setting := _without_spaces(self.words[before].removeprefix("--set="), words)):
+            return f"write no spaces around the equals sign: --set {shlex.quote(setting)}"
+        again = [f"{flag} {shlex.quote(word)}" for word in words] if getattr(option, "multiple", False) else []
+        return _did_you_mean(" ".join([*self._flags_for(words)] or again))
+
+    def _flags_for(self, words: Sequence[str]) -> Iterator[str]:
+        """The flags of these words; what names nothing is a prompt, where the command takes one."""
+        from gpt_cli.checkpoints.training_text import is_imported
+        from gpt_cli.config.load import shipped_configs
+        from gpt_cli.text.datasets import ENTRIES
+
+        trains = "--init-from" in self._flags
+        typed, texts = {_plain(word.partition("=")[0]) for word in self.words}, list[str]()
+        for word in words:
+            is_config = word in shipped_configs() or word.endswith((".yaml", ".yml"))
+            is_text = word in ENTRIES or word.endswith(_TEXTS) or os.path.exists(word)
+            is_run = trains and word not in ENTRIES and RunFiles(named_run(word)).exists()
+            if "--resume" in typed and "--out" in self._flags.keys() - typed:
+                yield f"--out {shlex.quote(str(named_run(word)))}"
+            elif is_config and "--config" in self._flags.keys() - typed:
+                yield f"--config {shlex.quote(word)}"
+            elif "--run" in self._flags.keys() - typed and (
+                word.endswith(_CHECKPOINT) or os.path.isdir(named_run(word))
+            ):
+                yield f"--run {shlex.quote(word)}"
+            elif is_run and not typed & {"--config", "--data", "--out"} and not is_imported(RunFiles(named_run(word))):
+                yield f"--out {shlex.quote(str(named_run(word)))} --resume"
+            elif trains and "--init-from" not in typed and (is_run or word.endswith(_CHECKPOINT)):
+                yield f"--init-from {shlex.quote(word)}"
+            elif is_text and "--data" in self._flags:
+                yield f"--data {shlex.quote(word)}"
+            else:
+                texts.append(word)
+        if texts and "--prompt" in self._flags.keys() - typed:
+            yield f"--prompt {shlex.quote(' '.join(texts))}"
+
+    def _flag_of(self, place: int) -> str:
+        """The flag whose value this word is or contains; where it is something else, no flag of the command."""
+        word = self.words[place] if place >= self._first else ""
+        return word.partition("=")[0] if word[:1] == "-" else self.words[place - 1] if place > self._first else ""
+
+    def _value_after(self, place: int) -> str | None:
+        following = self.words[place + 1] if place + 1 < len(self.words) else "-"
+        return None if re.match(r"-(?!\.?\d)", following) else following
+
+    def _takes_value(self, flag: str) -> bool:
+        return flag in self._flags and not self._flags[flag].is_flag
+
+
+def _without_spaces(setting: str, words: Sequence[str]) -> str | None:
+    """A setting with spaces around its equals sign or in its place, which the shell has therefore cut into words."""
+    if "=" not in setting and "=" not in words[0]:
+        return f"{setting}={words[0]}"
+    joined = "".join([setting, *words[: 2 if words[0] == "=" else 1]])
+    return joined if setting.endswith("=") or (words[0].startswith("=") and not joined.endswith("=")) else None
+
+
+def _plain(flag: str) -> str:
+    return flag.replace("_", "-")
+
+
+def _did_you_mean(line: str | None) -> str | None:
+    return f"did you mean {line}?" if line else None
+
+
+def _unknown_command(error: ClickUsageError, command: str, words: Sequence[str]) -> str | None:
+    """The word after `gpt data` or so that should name a command, where the error is about one that does not exist."""
+    depth = len(command.split()) - 1  # gpt itself is no word of the arguments
+    return words[depth] if error.message.startswith("No such command") and depth < len(words) else None
+
+
+def _name(parameter: object) -> str:
+    """A flag as `--flag`, an argument as in the help."""
+    flags = [flag for flag in getattr(parameter, "opts", []) if flag.startswith("-")]
+    argument = getattr(parameter, "metavar", None) or getattr(parameter, "name", "")
+    return flags[0] if flags else str(argument).strip("[].")
+
+
+def _sentence(message: str) -> str:
+    return message[:1].lower() + message[1:].rstrip(".")

@@ -1,0 +1,1 @@
+"""The common ground: files, results, tables, languages, drawing, the machine."""

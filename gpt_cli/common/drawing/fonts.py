@@ -1,0 +1,95 @@
+"""The fonts that a picture needs for its words, Chinese ones among them. Needs no torch."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+
+from gpt_cli.common.drawing.canvas import Figure, FT2Font, Text, font_manager, without_warnings
+from gpt_cli.common.language import language, say
+
+_LIKELY_CJK = re.compile(r"cjk|han|hei|song|ming|kai|fang|gothic|unicode|fallback|noto|yahei|pingfang", re.IGNORECASE)
+# files with the simplified forms of characters: in a collection, one of several faces; jp and kr have others
+_SIMPLIFIED = re.compile(r"cjk-|cjksc|sans-?(sc|cn|gb)|wqy|simhei|yahei|pingfang|heiti", re.IGNORECASE)
+_OTHER_WEIGHT = re.compile(r"bold|black|light|thin|medium|heavy", re.IGNORECASE)
+_COMMON = set("注意力权重训练验证损失每步头层")  # a font that has them has our words
+_HINT = "(Debian: apt install fonts-noto-cjk)"
+
+
+def fonts_for(spoken: str, notice: Callable[[str], object]) -> tuple[list[str], str]:
+    """The fonts for our own words in the language `spoken`, and that language.
+
+    Where no installed font has Chinese characters, it is English, and `notice` receives a line.
+    """
+    fonts, missing = find_fonts(_COMMON if spoken == "zh" else set())
+    if missing:
+        notice(f"no installed font has Chinese characters, so the picture is in English {_HINT}")
+        return fonts, "en"
+    return fonts, spoken
+
+
+def translate(figure: Figure, notice: Callable[[str], object]) -> tuple[list[str], str]:
+    """Say all words that a figure has so far in the language of the user, as `fonts_for` allows and returns."""
+    fonts, spoken = fonts_for(language(), notice)
+    for text in figure.findobj(Text):
+        text.set_text(say(text.get_text(), spoken))
+        text.set_fontfamily(fonts)
+    return fonts, spoken
+
+
+def remark_on_missing(missing: set[str], notice: Callable[[str], object], instead: str = "") -> None:
+    """Give `notice` a line about characters that no installed font has, if there are any; `instead` is what is shown.
+
+    Signs such as emoji have a line of their own: their fonts are coloured, which pictures cannot draw.
+    """
+    letters = sorted(character for character in missing if character.isalpha())
+    signs = sorted(character for character in missing if unicodedata.category(character) == "So")
+    if letters:
+        wide = any(unicodedata.east_asian_width(character) == "W" for character in letters)
+        end = f" {_HINT}" if wide else ""
+        notice(f"no installed font has the characters {' '.join(letters[:10])}{instead}{end}")
+    if signs:
+        notice(f"pictures cannot have coloured signs such as {' '.join(signs[:10])}{instead}")
+
+
+def find_fonts(characters: set[str]) -> tuple[list[str], set[str]]:
+    """The names of fonts that together have the characters, matplotlib's own first; and the characters none has.
+
+    Regular fonts with simplified characters come before others.
+    """
+    fonts = ["DejaVu Sans"]
+    missing = characters - _characters(Path(font_manager.findfont(fonts[0])))
+    if not missing:
+        return fonts, missing
+    installed = [Path(path) for path in font_manager.findSystemFonts()]
+    installed.sort(key=_preference)
+    for path in installed:
+        # fonts of coloured emoji cannot be drawn
+        if "emoji" not in path.name.lower() and missing & (has := _characters(path)):
+            fonts.append(_known_to_matplotlib(path))
+            missing = missing - has
+    return fonts, missing
+
+
+def _preference(path: Path) -> tuple[bool, bool, bool, str]:
+    """The order in which fonts are tried."""
+    unlikely, others = not _LIKELY_CJK.search(path.name), not _SIMPLIFIED.search(path.name)
+    return others and unlikely, others, bool(_OTHER_WEIGHT.search(path.name)), path.name
+
+
+def _known_to_matplotlib(path: Path) -> str:
+    """Let matplotlib draw with a font, and return its name: of a collection, that of the simplified face."""
+    with without_warnings():
+        font_manager.fontManager.addfont(path)
+    names = [face.name for face in font_manager.fontManager.ttflist if face.fname == str(path)]
+    return next((name for name in names if name.endswith((" SC", " CN"))), names[0])
+
+
+def _characters(font: Path) -> set[str]:
+    """The characters that a font has; none for one that is damaged or that FreeType does not read."""
+    try:
+        return {chr(point) for point in FT2Font(str(font)).get_charmap()}
+    except (OSError, RuntimeError):
+        return set()

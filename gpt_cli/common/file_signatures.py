@@ -1,0 +1,76 @@
+"""Which files and directories gpt wrote, told by content: other trainers give theirs the same names.
+
+Nothing is verified, and nothing waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from pathlib import Path
+
+from gpt_cli.common.untrusted_files import reading
+from gpt_cli.errors import CheckpointError, GptError
+
+FORMAT = "gpt-cli checkpoint"
+LOCK, HOLDER = ".lock", "process "  # the lock of a training, and what it begins with
+_HEADER = '{"__metadata__":{"'
+_CHECKPOINT = f'{_HEADER}format":"{FORMAT}"'
+# how the files of a run and of a sweep begin; those of tensors after the 8 bytes of a length
+_BEGINNINGS = {
+    ".safetensors": (_CHECKPOINT, f"{_HEADER}gpt-cli attention snapshot ", f"{_HEADER}gpt-cli tuned lens "),
+    "config.yaml": ("model:\n  context_length: ",),
+    "metrics.jsonl": ('{"step": ',),
+    "samples.txt": ("=== step ",),
+    "outcome.json": ('{"stopped_by": ',),
+    "loss.png": ("\x89PNG\r\n\x1a\n",),
+    "sent.jsonl": ('{"run": ',),
+    "sweep.json": ('{\n "',),
+    "report.html": ("<!doctype html>\n<html lang=",),
+}
+_BYTES = 2**16  # enough for every config
+_SECTIONS = {"model", "data", "tokenizer", "train", "inspect"}
+_SIZES = {"context_length", "d_model", "num_heads", "num_blocks"}
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether a file begins as our checkpoints do."""
+    return (_content(path, 8 + len(_CHECKPOINT)) or "")[8:] == _CHECKPOINT
+
+
+def is_config(path: Path, *, whole: bool = False) -> bool:
+    """Whether a file is a config of ours, of any version; unless it is to be `whole`, cut off after its sizes."""
+    text = _content(path) or ""
+    sections, keys = re.findall(r"^(\w+):", text, re.MULTILINE), re.findall(r"(\w+):", text)
+    cut = not text.endswith("\n") or "train" not in sections
+    return _SECTIONS.issuperset(sections) and _SIZES.issubset(keys) and not (whole and cut)
+
+
+def is_lock(path: Path) -> bool:
+    """Whether a training holds a lock, or was killed while it did."""
+    return _content(path, len(HOLDER)) == HOLDER
+
+
+def holds_run(directory: Path) -> bool:
+    """Whether a directory is a run: it has a config of ours beside `checkpoints`, or a checkpoint of ours in it."""
+    checkpoints = directory / "checkpoints"
+    return checkpoints.is_dir() and (
+        is_config(directory / "config.yaml") or any(map(is_checkpoint, checkpoints.glob("*.safetensors")))
+    )
+
+
+def is_ours(path: Path) -> bool:
+    """Whether gpt wrote a file that has the name of a run's own; also one of which nothing is left but zeros."""
+    beginnings = _BEGINNINGS.get(path.name) or _BEGINNINGS[path.suffix]
+    if (text := _content(path)) is None:
+        return False
+    text = text[8 if path.suffix == ".safetensors" else 0 :].lstrip("\0")
+    begins = any(text[: len(one)] == one[: len(text)] for one in beginnings)
+    return begins or (path.name == "config.yaml" and is_config(path))
+
+
+def _content(path: Path, most: int = _BYTES) -> str | None:
+    """The beginning of a file, a character for each byte; None where it is no regular file or cannot be read."""
+    with contextlib.suppress(GptError), reading(path, CheckpointError) as file:
+        return file.read(most).decode("latin-1")
+    return None

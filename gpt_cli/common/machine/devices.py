@@ -1,0 +1,266 @@
+"""Where a model runs, and in which precision."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib.util import find_spec
+from typing import Literal, Protocol
+
+import torch
+
+from gpt_cli.common.host import Notify
+from gpt_cli.errors import EnvironmentFailure, counted
+
+# from this width on the products gain more from bfloat16 than its casts cost (note 0001)
+BFLOAT16_FROM_D_MODEL = 64
+CPU = torch.device("cpu")
+
+
+def accelerator() -> torch.device | None:
+    """What torch reports as the accelerator of this machine, such as cuda, mps or xpu; None without one."""
+    return torch.accelerator.current_accelerator(check_available=True)
+
+
+def num_accelerators() -> int:
+    """The number of devices of the accelerator that torch finds."""
+    return torch.accelerator.device_count() if accelerator() else 0
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of auto, cpu, or the name of this machine's accelerator with or without a number, as cuda:1.
+
+    Raises EnvironmentFailure for a device that this machine does not have.
+    """
+    there, count = accelerator(), num_accelerators()
+    if name in ("auto", "cpu"):
+        return there or CPU if name == "auto" else CPU
+    kind, _, number = name.partition(":")
+    if there is None or kind != there.type or int(number or 0) >= count:
+        found = counted(count, f"{there.type} device") if there else "no accelerator"
+        wrong = f"{name} is not available, because torch {torch.__version__} finds {found}"
+        raise EnvironmentFailure("device", wrong, hint=f"--device {there.type if there else 'cpu'}")
+    return torch.device(name)
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until a device has finished its work; a CPU always has."""
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
+
+
+def send(numbers: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Numbers of the host on a device; where it reads pinned memory, nobody waits for them, which keeps a GPU busy."""
+    if supports(device, "pinned"):
+        return numbers.pin_memory().to(device, non_blocking=True)
+    # a device may read ordinary memory when others have it again, as mps does (pytorch #189690)
+    return numbers.to(device)
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Bytes of memory that an accelerator has free; None for a CPU, and where torch does not know."""
+    if device.type == "cpu":
+        return None
+    module = torch.get_device_module(device)
+    if device.type == "mps":  # it shares main memory, and metal recommends how much of it to take
+        return module.recommended_max_memory() - module.driver_allocated_memory()
+    # torch 2.10 may know it for the devices of one module alone
+    ask = getattr(torch.accelerator, "get_memory_info", None) or getattr(module, "mem_get_info", None)
+    with contextlib.suppress(RuntimeError):
+        return ask(device)[0] if ask else None
+    return None
+
+
+class Graph(Protocol):
+    """Work of a device, which it can do again on the same memory."""
+
+    def replay(self) -> None:
+        """Do it again."""
+
+
+@contextlib.contextmanager
+def beside(device: torch.device) -> Iterator[None]:
+    """Work on a stream of its own, because a device records no ordinary one; nothing is under way before and after."""
+    synchronize(device)
+    # a recording that fails leaves its own stream in place, and on cuda:1 it would take one of cuda:0
+    with torch.Stream(device):
+        try:
+            yield
+        finally:
+            synchronize(device)
+
+
+def new_graph(device: torch.device) -> tuple[Graph, contextlib.AbstractContextManager[object]]:
+    """An empty graph, and the context whose work it records, `beside` others; fails in torch's ways without graphs."""
+    if device.type == "cuda":  # which torch.accelerator.Graph of torch 2.13 does not know
+        graph = torch.cuda.CUDAGraph()
+        return graph, torch.cuda.graph(graph, stream=torch.cuda.current_stream(device))
+    graph = torch.accelerator.Graph()
+    return graph, graph
+
+
+def name_of(device: torch.device) -> str:
+    """The name of a processor or a GPU, as its maker calls it where torch knows that."""
+    if device.type == "cpu":
+        return processor()
+    ask = getattr(torch.get_device_module(device), "get_device_name", None)
+    return ask(device) if ask else str(device)
+
+
+@cache
+def supports(device: torch.device, what: Ability) -> bool:
+    """Whether a device can do something, found by trying it on a few numbers."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            return _TRIALS[what](device)
+    except (RuntimeError, TypeError, AttributeError):  # torch's ways to refuse, in its versions
+        return False
+
+
+def _try_float64(device: torch.device) -> bool:
+    return torch.ones(2, dtype=torch.float64, device=device).sum().dtype == torch.float64
+
+
+def _try_bfloat16(device: torch.device) -> bool:
+    x = torch.ones(2, 2, device=device)
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        return (x @ x).dtype == torch.bfloat16
+
+
+def _try_pinned(device: torch.device) -> bool:
+    """Whether numbers arrive from pinned memory that is released at once, as `send` does it."""
+    # mps gains nothing from pinned memory (pytorch #181720), and torch 2.10 to 2.13 may take it for that of the device
+    if device.type in ("cpu", "mps") or not torch.empty(1).pin_memory().is_pinned():
+        return False
+    sent = [torch.tensor([number]).pin_memory().to(device, non_blocking=True) for number in range(16)]
+    return torch.cat(sent).tolist() == list(range(16))
+
+
+def _try_graphs(device: torch.device) -> bool:
+    x = torch.zeros(1, device=device)
+    with beside(device):
+        graph, recording = new_graph(device)
+        with recording:
+            x += 1
+    graph.replay()
+    synchronize(device)
+    return x.item() == 1
+
+
+Ability = Literal["float64", "bfloat16", "pinned", "graphs"]
+_TRIALS: dict[Ability, Callable[[torch.device], bool]] = {
+    "float64": _try_float64,
+    "bfloat16": _try_bfloat16,
+    "pinned": _try_pinned,
+    "graphs": _try_graphs,
+}
+
+
+def exact(device: torch.device) -> torch.device:
+    """Where numbers of a device are added up in float64: there, or on the CPU where it has none, as mps."""
+    return device if supports(device, "float64") else CPU
+
+
+def tokens_at_once(device: torch.device, on_cpu: int) -> int:
+    """How many tokens a device computes best at once: `on_cpu` is what caches hold, a GPU wants many more."""
+    return on_cpu if device.type == "cpu" else 2**15
+
+
+def choose_dtype(name: str, device: torch.device, d_model: int, notice: Notify = lambda _: None) -> str:
+    """float32 or bfloat16; auto takes bfloat16 on devices that multiply it, for models that are wide enough.
+
+    `notice` hears of bfloat16 that was asked for and that the device lacks.
+    """
+    if name == "float32" or (name == "auto" and not (d_model >= BFLOAT16_FROM_D_MODEL and _is_fast(device))):
+        return "float32"
+    if supports(device, "bfloat16"):
+        return "bfloat16"
+    if name == "bfloat16":
+        notice(f"{device} has no bfloat16 products, so they are computed in float32")
+    return "float32"
+
+
+def _is_fast(device: torch.device) -> bool:
+    """Whether a device has instructions for bfloat16 products, as far as torch knows; some imitate them."""
+    if device.type == "cpu":
+        return cpu_multiplies_bfloat16()
+    ask = getattr(torch.get_device_module(device), "is_bf16_supported", None)
+    # mps does not say: M1 and M2 imitate it, and on an M4 it took longer than float32 (karpathy/nanochat #685)
+    return ask(including_emulation=False) if ask else device.type != "mps"
+
+
+def choose_compile(name: str, device: torch.device, *, long: bool) -> str:
+    """on or off; auto compiles `long` trainings on accelerators for which Triton is installed, such as CUDA.
+
+    A CPU gains too little for the time it takes (note 0001).
+    Raises EnvironmentFailure for a CPU if this machine has no C++ compiler.
+    """
+    if name == "auto":
+        return "on" if long and device.type != "cpu" and find_spec("triton") else "off"
+    compiler = os.environ.get("CXX", "g++")
+    if name == "on" and device.type == "cpu" and shutil.which(compiler) is None:
+        wrong = f"compiling for a CPU needs a C++ compiler, and {compiler} is not on the path"
+        raise EnvironmentFailure("train.compile", wrong, hint="--compile off")
+    return name
+
+
+def cpu_multiplies_bfloat16() -> bool:
+    """Whether this processor has instructions for bfloat16 products."""
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+
+
+def processor() -> str:
+    """The model name of this machine's processor, or its architecture where the system reports no name."""
+    return _of_processor("model name") or platform.processor() or platform.machine()
+
+
+def processor_vendor() -> str:
+    """The processor's maker as it names itself, such as GenuineIntel or AuthenticAMD; empty where none is reported."""
+    return _of_processor("vendor_id") or platform.processor().rpartition(", ")[2]
+
+
+def processor_abilities() -> str:
+    """What this machine's processor can do, as the system reports it: code made for one may not run on another."""
+    return " ".join([processor(), _of_processor("flags") or _of_processor("Features") or ""])
+
+
+def _of_processor(wanted: str) -> str | None:
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            key, _, value = line.partition(":")
+            if key.strip() == wanted:
+                return value.strip()
+    return None
+
+
+def product_dtype(name: str) -> torch.dtype:
+    """The torch dtype of float32 or bfloat16."""
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
+
+
+def autocast(device: torch.device, dtype: str) -> contextlib.AbstractContextManager[object]:
+    """A context that computes products in `dtype`; weights stay float32."""
+    if dtype == "float32":
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, dtype=torch.bfloat16)
+
+
+@contextlib.contextmanager
+def threads_kept() -> Iterator[None]:
+    """Afterwards, torch computes with as many threads as before."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def use_threads(number: int | None) -> None:
+    """Compute with `number` CPU threads; None leaves their number to torch."""
+    if number is not None:
+        torch.set_num_threads(number)

@@ -1,0 +1,61 @@
+"""The memory of this machine, and how this process uses it. Needs no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+
+from gpt_cli.common.units import size
+from gpt_cli.errors import EnvironmentFailure
+
+_TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8  # of glibc's malloc.h
+
+
+def reuse_memory() -> None:
+    """Make glibc keep the memory that this process frees, for its next tensors; other C libraries stay as they are.
+
+    Asking the system for memory at each step costs more than the arithmetic of a small model (note 0001). Threads that
+    start later share one heap with the main thread, so that it can reuse what they free.
+    """
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_MMAP_MAX, 0)
+        libc.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
+        libc.mallopt(_ARENA_MAX, 1)
+
+
+def available_memory() -> int | None:
+    """Bytes that programs may still use without swapping; None where the system does not report them."""
+    with contextlib.suppress(OSError), open("/proc/meminfo", encoding="ascii") as file:
+        for line in file:
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def require_address_space(num_bytes: int, who: str) -> None:
+    """Raises EnvironmentFailure where `ulimit -v` gives this process less than `who` needs.
+
+    Libraries that are refused memory while they are loaded end the process, each in its own way.
+    """
+    try:
+        import resource  # Unix alone has it
+    except ImportError:
+        return
+    allowed = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if allowed != resource.RLIM_INFINITY and allowed < num_bytes:
+        raise EnvironmentFailure(
+            "memory",
+            f"{who} needs {num_bytes / 1e6:.0f} MB of address space, and this process may have {allowed / 1e6:.0f} MB",
+            hint=f"raise the limit, which ulimit -v shows, to {num_bytes // 1024} or more",
+        )
+
+
+def require_room(where: str, about: str, num_bytes: int, free: int | None, *, hint: str, what: str = "memory") -> None:
+    """Raises EnvironmentFailure where `about`, such as 8 heads on 40 tokens, take more of `what` than is free.
+
+    None says that nobody knows how much is free.
+    """
+    if free is not None and num_bytes > free:
+        wrong = f"{about} take about {size(num_bytes)} of {what}, and {size(free)} are free"
+        raise EnvironmentFailure(where, wrong, hint=hint)

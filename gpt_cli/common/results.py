@@ -1,0 +1,144 @@
+"""What commands answer: figures, which show themselves as text, and in a notebook as a page or a picture too."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gpt_cli.common.tables import Rows, html_of, table
+from gpt_cli.errors import GptError, counted, inert_json, shown, visible
+
+WIDTH = 80  # columns, where nobody knows better
+_FRAME_HEIGHT = 640  # pixels
+_FEW = 4  # things that a repr names
+_MOST_PAGE = 8_000_000  # characters of a page in a notebook, which keeps them in its file
+
+Made = TypeVar("Made", str, bytes)
+
+
+class Result:
+    """What a command answers; subclasses are dataclasses of figures, which are shown by `parts` or `as_text`."""
+
+    def __init_subclass__(cls) -> None:
+        cls.__repr__ = Result.__repr__  # dataclasses keep one that a class has
+
+    def __repr__(self) -> str:
+        """The class and its key figures in a line."""
+        known = {name: value for name, value in self.key_figures().items() if value not in (None, "", (), [], {})}
+        return f"{type(self).__name__}({', '.join(f'{name}={_brief(value)}' for name, value in known.items())})"
+
+    if not TYPE_CHECKING:  # a checker knows the fields
+
+        def __getattr__(self, name: str) -> Any:
+            """A figure of `as_dict` that is no field, so that all that --json prints are attributes."""
+            if not name.startswith("_") and name in (figures := self.as_dict()):
+                return figures[name]
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+
+    def __dir__(self) -> list[str]:
+        """What completion offers."""
+        return [*super().__dir__(), *self.as_dict()]
+
+    def key_figures(self) -> Mapping[str, Any]:
+        """What the class is about: its fields, but for those that are no figures."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.repr}  # pyright: ignore[reportArgumentType]
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        return asdict(self)  # pyright: ignore[reportArgumentType] - every subclass is a dataclass
+
+    def as_json(self) -> Iterable[str]:
+        """The same as JSON, in pieces that memory can hold."""
+        yield inert_json(json.dumps(self.as_dict(), ensure_ascii=False, allow_nan=False))
+
+    def parts(self) -> Sequence[Rows | str]:
+        """Tables, whose first rows are headings, perhaps empty ones, and the lines between them."""
+        return ()
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """What a terminal of `width` columns shows."""
+        return "\n".join(
+            part if isinstance(part, str) else table(part if any(part[0]) else part[1:]) for part in self.parts()
+        )
+
+    def __str__(self) -> str:
+        return self.as_text()
+
+    def failure(self) -> GptError | None:
+        """What the command line raises once it has shown this: the damage that was found, where it looked for some."""
+        return None
+
+    def as_coloured_text(self, width: int = WIDTH) -> str:
+        """What a terminal shows that has colours, where they tell something."""
+        return self.as_text(width)
+
+    def as_page(self) -> str | None:
+        """A page of HTML that works offline, where there is one."""
+        return None
+
+    def page_bytes(self) -> int:
+        """About how many bytes the page has, where that is known before the page is made."""
+        return 0
+
+    def as_picture(self, kind: str = "png") -> bytes | None:
+        """A picture, png, svg or pdf, where there is one."""
+        return None
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str | bytes]:
+        """What Jupyter shows: the richest of these that it can.
+
+        A page of more than 8 MB is left out, and so is what memory cannot hold: a plainer form is shown instead.
+        """
+        found: dict[str, str | bytes] = {}
+        page = _unless_refused(self.as_page) if self.page_bytes() <= _MOST_PAGE else None
+        if page and len(page) <= _MOST_PAGE:
+            # in a frame of its own, so that the page's styles and scripts meet nothing of the notebook
+            found["text/html"] = (
+                f'<iframe srcdoc="{html.escape(page)}" style="width: 100%; height: {_FRAME_HEIGHT}px; border: 0" '
+                'sandbox="allow-scripts allow-downloads"></iframe>'
+            )
+        if picture := _unless_refused(self.as_picture):
+            found["image/png"] = picture
+        if "text/html" not in found and (tables := html_of(self.parts())):
+            data = base64.b64encode(picture).decode() if picture else ""
+            image = f'<img src="data:image/png;base64,{data}" alt="" style="max-width: 100%">' if data else ""
+            found = {"text/html": image + tables, **found}
+        failure = self.failure()
+        text = "\n".join(filter(None, [self.as_text(), *(failure.lines() if failure else [])]))
+        return found | {"text/plain": text}
+
+
+class Figures(Result):
+    """A result whose figures a type checker does not know by name."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+
+def _unless_refused(make: Callable[[], Made | None]) -> Made | None:
+    try:
+        return make()
+    except GptError:
+        return None
+
+
+def _brief(value: Any) -> str:
+    """A value in a few words: arrays by dtype and shape, many things by their number."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"{value.dtype}{[*value.shape]}".removeprefix("torch.")
+    if isinstance(value, str) or hasattr(value, "__fspath__"):
+        return shown(value, 40)
+    if isinstance(value, Mapping) and len(value) <= _FEW:
+        return f"{{{', '.join(f'{visible(key)}: {_brief(each)}' for key, each in value.items())}}}"
+    if isinstance(value, Sequence) and len(value) <= _FEW and all(isinstance(e, int | float | str) for e in value):
+        return f"[{', '.join(map(_brief, value))}]"
+    if hasattr(value, "__len__"):
+        return f"[{counted(len(value), 'item')}]"
+    return (
+        f"{value:.6g}" if isinstance(value, float) else str(value) if isinstance(value, int) else type(value).__name__
+    )

@@ -1,0 +1,95 @@
+"""The header of a safetensors file, which anyone may have made: 8 bytes of length, then JSON. Needs no torch."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, BinaryIO, NamedTuple
+
+from gpt_cli.common.strict_json import strict_json
+from gpt_cli.errors import visible
+
+# what `parse_header` raises for JSON that no safetensors file has
+MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError)
+SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1}
+SIZES |= {"U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1}
+
+
+class Stored(NamedTuple):
+    """A tensor in a file: its type of number, its shape, and its bytes from `start` to `stop` after the header."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+class ParsedHeader(NamedTuple):
+    """What a header says, of which only the form is checked."""
+
+    metadata: Any  # a mapping from str to str in a file that is no forgery
+    tensors: dict[str, Stored]
+
+
+def read_header_bytes(file: BinaryIO, most: int) -> tuple[int, bytes]:
+    """The length that the first 8 bytes of a file name, and these with the header, as far as the file goes.
+
+    A header longer than `most` stays unread.
+    """
+    beginning = file.read(8)
+    length = int.from_bytes(beginning, "little") if len(beginning) == 8 else 0
+    return length, beginning + (file.read(length) if length <= most else b"")
+
+
+def parse_header(content: bytes) -> ParsedHeader:
+    """The header at the beginning of some content; raises one of MALFORMED."""
+    end = 8 + int.from_bytes(content[:8], "little")
+    entries = strict_json(content[8:end].decode("utf-8"))
+    metadata = entries.pop("__metadata__", {})
+    return ParsedHeader(metadata, {name: _stored(entry) for name, entry in entries.items()})
+
+
+def _stored(entry: Mapping[str, Any]) -> Stored:
+    dtype, shape, offsets = entry["dtype"], tuple(entry["shape"]), tuple(entry["data_offsets"])
+    if dtype not in SIZES:
+        known = visible(json.dumps(dtype, ensure_ascii=False))
+        raise ValueError(f"a tensor has numbers of type {known}, which gpt does not know")
+    if len(offsets) != 2 or not all(isinstance(n, int) and 0 <= n < 2**48 for n in (*shape, *offsets)):
+        raise ValueError("a tensor has a shape or a place that is not of whole numbers")
+    return Stored(dtype, shape, *offsets)
+
+
+def misplaced(tensors: Mapping[str, Stored]) -> str | None:
+    """The first tensor that does not begin where the one before it ends, or not end where its shape says."""
+    end = 0
+    for name, (dtype, shape, start, stop) in sorted(tensors.items(), key=lambda item: item[1][2:]):
+        if start != end or stop - start != math.prod(shape) * SIZES[dtype]:
+            return name
+        end = stop
+    return None
+
+
+def header_bytes(
+    shapes: Mapping[str, Sequence[int]],
+    metadata: Mapping[str, str],
+    *,
+    dtype: str | Mapping[str, str] = "F32",
+    num_bytes: int | None = None,
+) -> bytes:
+    """The header of a file of tensors in the order given; `num_bytes` long, or up to a multiple of 8.
+
+    `dtype` is the type of all numbers, or names that of each tensor.
+    Raises ValueError where it is longer than `num_bytes`.
+    """
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    end = 0
+    for name, shape in shapes.items():
+        own = dtype if isinstance(dtype, str) else dtype[name]
+        start, end = end, end + SIZES[own] * math.prod(shape)
+        header[name] = {"dtype": own, "shape": list(shape), "data_offsets": [start, end]}
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+    text = text.ljust(len(text) + -len(text) % 8 if num_bytes is None else num_bytes - 8)
+    if num_bytes not in (None, 8 + len(text)):
+        raise ValueError(f"the header has {8 + len(text)} bytes, more than {num_bytes}")
+    return len(text).to_bytes(8, "little") + text

@@ -1,0 +1,68 @@
+"""Reads JSON that anyone may have written, and says which of its numbers a training can have. Needs no torch."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from gpt_cli.common.limits import FIGURE, JSON_PARTS, STEPS
+from gpt_cli.errors import shown, visible
+
+_LONGEST_SHOWN = 20  # characters of a number in an error
+_SURELY_FINITE = 300  # characters; the largest float has 309 digits
+
+
+def strict_json(text: str) -> Any:
+    """JSON without repeated keys, with numbers that a float can hold, and at most JSON_PARTS values.
+
+    Raises ValueError, and RecursionError for what is nested too deeply.
+    """
+    # an empty list takes three bytes here and a hundred in memory, an object eight here and four hundred
+    if text.count(",") + text.count("[") + 8 * text.count("{") > JSON_PARTS:
+        raise ValueError(f"it has more than {JSON_PARTS:,} parts")
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        content = dict(pairs)
+        if len(content) != len(pairs):
+            raise ValueError("a key is repeated")
+        return content
+
+    def refuse(constant: str) -> Any:
+        raise ValueError(f"{constant} is not JSON")
+
+    def finite(number: str) -> float:
+        if math.isinf(float(number)):
+            cut = number if len(number) <= _LONGEST_SHOWN else f"{number[:_LONGEST_SHOWN]}…"
+            raise ValueError(f"{cut} is more than a float can hold")
+        return float(number)
+
+    def whole(number: str) -> int:
+        if len(number) > _SURELY_FINITE:
+            finite(number)
+        return int(number)
+
+    return json.loads(text, object_pairs_hook=unique, parse_constant=refuse, parse_float=finite, parse_int=whole)
+
+
+def plainly(error: Exception) -> str:
+    """What is wrong with a file of JSON, without the words in which Python tells it; a ValueError has its own."""
+    if isinstance(error, KeyError):
+        return f"it has no key {shown(error.args[0])}"
+    if isinstance(error, UnicodeError):
+        return "it is not UTF-8 text"
+    if isinstance(error, RecursionError):
+        return "its lists and objects are nested too deeply"
+    return visible(error) if isinstance(error, ValueError) else "a part of it is of another type than it must be"
+
+
+def figure(value: Any) -> float | None:
+    """A number of a training, such as a loss, as a float; None for anything else, true and false included."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and abs(value) <= FIGURE else None
+
+
+def step_of(value: Any) -> int | None:
+    """The number of a step; None for anything else."""
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_whole and 0 <= value <= STEPS else None

@@ -1,0 +1,127 @@
+"""Rows as aligned columns, for terminals and notebooks."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator, Sequence
+
+from rich.cells import cell_len, set_cell_size
+
+from gpt_cli.common.language import say
+from gpt_cli.errors import inert
+
+Rows = Sequence[tuple[str, ...]]
+_NAME = 24  # columns of a first cell, for which a narrow table leaves others out
+_SHORTEST_NAME = 12  # for which it leaves out also those that matter
+_INDENT = "    "
+_MOST_ROWS = 500  # in a notebook
+# also with a unit, a total or an error; empty cells count as well
+_NUMBER = re.compile(r"[+-]?(\d[\d,./]*|inf|nan)(e[+-]?\d+)?( ?[%A-Za-z]{1,7})?( ±.*)?|-|")
+_TABLE = "margin: .5rem 0; border-collapse: collapse; font-variant-numeric: tabular-nums"
+_CELL = "padding: .15rem .6rem; border-bottom: 1px solid #8885; vertical-align: top"
+_LEFT, _RIGHT = "text-align: left; white-space: pre-wrap", "text-align: right; white-space: pre"
+
+
+def table(rows: Sequence[tuple[str, ...]]) -> str:
+    """Rows as aligned columns; wide characters count as two."""
+    widths = [max(cell_len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ("  ".join(cell + " " * (widths[i] - cell_len(cell)) for i, cell in enumerate(row)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def html_of(parts: Sequence[Rows | str]) -> str:
+    """Tables, and lines between them, as HTML in the colours of the page around it; numbers stand to the right."""
+    return "".join(
+        f"<p>{html.escape(inert(part))}</p>" if isinstance(part, str) else _html(part) for part in parts if part
+    )
+
+
+def _html(rows: Rows) -> str:
+    heading, *body = rows
+    columns = zip(*body, strict=True) if body else [()] * len(heading)
+    sides = [_RIGHT if 2 * sum(map(_is_number, each)) > len(each) else _LEFT for each in columns]
+
+    def line(row: tuple[str, ...], kind: str = "td") -> str:
+        cells = zip(sides, row, strict=True)
+        return "".join(f'<{kind} style="{_CELL}; {side}">{html.escape(inert(cell))}</{kind}>' for side, cell in cells)
+
+    lines = [*([line(heading, "th")] if any(heading) else []), *map(line, body[:_MOST_ROWS])]
+    more = f"<p>{say(f'{len(body) - _MOST_ROWS:,} more rows are not shown')}</p>" if len(body) > _MOST_ROWS else ""
+    return f'<table style="{_TABLE}"><tr>{"</tr><tr>".join(lines)}</tr></table>{more}'
+
+
+def _is_number(cell: str) -> bool:
+    return _NUMBER.fullmatch(cell.strip()) is not None
+
+
+def cut(line: str, width: int) -> str:
+    """A line that fits into `width` columns; an ellipsis stands for what does not."""
+    return line if cell_len(line) <= width else set_cell_size(line, max(0, width - 1)).rstrip() + "…"
+
+
+def narrow_table(rows: Sequence[tuple[str, ...]], width: int, spare: Sequence[str], dear: Sequence[str] = ()) -> str:
+    """Rows as `table` has them where `width` columns hold them; else the last cell of each is below it, indented.
+
+    Then the columns that `spare` names are left out, the first first, until the first cells have room, which lose
+    their middle where it is not enough. Those of `dear` follow only where two of these would look the same, or say
+    next to nothing.
+    """
+    if max(map(cell_len, (whole := table(rows)).split("\n"))) <= width:
+        return whole
+    last_cells, rows = [row[-1] for row in rows], [row[:-1] for row in rows]
+    longest = max(cell_len(row[0]) for row in rows)
+    names = list[str]()
+    for place, left_out in enumerate((None, *spare, *dear)):
+        rows = [tuple(cell for cell, title in zip(row, rows[0], strict=True) if title != left_out) for row in rows]
+        room = width - 2 - max(map(cell_len, table([row[1:] for row in rows]).split("\n")))
+        names = _shortened([row[0] for row in rows], max(room, 3))
+        wanted = min(_NAME if place < len(spare) else _SHORTEST_NAME, longest)
+        if room >= wanted and len(set(names)) == len({row[0] for row in rows}):
+            break
+    lines = table([(name, *row[1:]) for name, row in zip(names, rows, strict=True)]).split("\n")
+    both = zip(lines, last_cells, strict=True)
+    return "\n".join(cut(part, width) for line, cell in both for part in (line, *_wrapped(cell, width)))
+
+
+def _shortened(texts: Sequence[str], width: int) -> list[str]:
+    """Texts that fit into `width` columns without their middle: as much of the end as of the beginning, or less.
+
+    Less where two would look the same, as when they differ in a number before the middle. Where that tells them apart
+    no more, the middle that those of one look lose ends where they begin to differ.
+    """
+    half = (width - 1) // 2
+    ways = [[_without_middle(text, width, end) for text in texts] for end in range(half, -1, -1)]
+    found = max(ways, key=lambda looks: len(set(looks)))  # the first of them
+    alike = {look: [text for text, each in zip(texts, found, strict=True) if each == look] for look in found}
+    return [
+        look if len(set(alike[look])) == 1 else _from_difference(text, alike[look], width)
+        for text, look in zip(texts, found, strict=True)
+    ]
+
+
+def _from_difference(text: str, alike: list[str], width: int) -> str:
+    same = next((at for at, letters in enumerate(zip(*alike, strict=False)) if len(set(letters)) > 1), len(text))
+    return cut(f"{set_cell_size(text, width // 3)}…{text[same:]}", width)
+
+
+def _without_middle(text: str, width: int, most: int) -> str:
+    """A text that fits into `width` columns: its beginning, and at most `most` columns of its end."""
+    if cell_len(text) <= width:
+        return text
+    end = text[len(text) - most :]
+    while cell_len(end) > most:
+        end = end[1:]
+    return set_cell_size(text, width - 1 - cell_len(end)) + "…" + end
+
+
+def _wrapped(text: str, width: int) -> Iterator[str]:
+    """The words of a text on indented lines of `width` columns."""
+    line = ""
+    for word in text.split():
+        if line and cell_len(f"{_INDENT}{line} {word}") > width:
+            yield _INDENT + line
+            line = ""
+        line = f"{line} {word}" if line else word
+    if line:
+        yield _INDENT + line

@@ -1,0 +1,137 @@
+"""`gpt config`: what it is asked, and what it answers. Needs no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from gpt_cli.common.host import Host
+from gpt_cli.common.results import WIDTH, Result
+from gpt_cli.common.tables import Rows
+from gpt_cli.config.load import find_config, read_config, shipped_config, write_config, written
+from gpt_cli.config.request import EMPTY, Flag, NamedPath, Request, Settings
+from gpt_cli.config.schema import Config
+from gpt_cli.config.settings_reference import settings_table
+from gpt_cli.errors import GptError, UsageError, visible
+
+
+class CheckRequest(Request):
+    """Check a config and report every mistake in it."""
+
+    file: Annotated[NamedPath, Flag("FILE", offers="configs", position=True)] = Field(
+        kw_only=False, description="A YAML file or the name of a shipped config."
+    )
+    settings: Settings = EMPTY
+
+
+class ShowRequest(CheckRequest):
+    """Show a config with all its settings, defaults included."""
+
+    def find(self, host: Host) -> Config:
+        """The config; raises UsageError that names every mistake."""
+        return read_config(self.file, self.settings)
+
+
+class SettingsRequest(Request):
+    """List every setting: its default, what it allows, and what it means."""
+
+    has_json: ClassVar[bool] = False
+
+
+class SchemaRequest(Request):
+    """Show the JSON schema of configs, with which editors complete and check settings."""
+
+    has_json: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class Checked(Result):
+    """Whether a config is valid, and the mistakes in it; `failure` is the error that names them."""
+
+    file: str
+    mistakes: Sequence[GptError] = ()
+
+    @property
+    def valid(self) -> bool:
+        """Whether there is no mistake."""
+        return not self.mistakes
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt config check --json` prints."""
+        found = [{"where": e.where, "sentence": e.sentence, "hint": e.hint} for e in self.mistakes]
+        return {"file": self.file, "valid": self.valid, "errors": found}
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """One line for a config that is valid."""
+        return f"{visible(self.file)}: valid" if self.valid else ""
+
+    def failure(self) -> GptError | None:
+        """The mistakes."""
+        return self.mistakes[0] if self.mistakes else None
+
+
+@dataclass(frozen=True)
+class Shown(Result):
+    """A config with all its settings."""
+
+    config: Config
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt config show --json` prints."""
+        return self.config.model_dump(mode="json")
+
+    def parts(self) -> list[Rows]:
+        """A row for each setting."""
+        sections = self.as_dict().items()
+        rows = [(f"{name}.{key}", written(value)) for name, section in sections for key, value in section.items()]
+        return [[("setting", "value"), *rows]]
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """The config as YAML."""
+        return write_config(self.config).rstrip()
+
+
+@dataclass(frozen=True)
+class AllSettings(Result):
+    """Every setting as section.key, with its JSON schema: type, range, default, description."""
+
+    keys: dict[str, dict[str, Any]]
+
+    def parts(self) -> list[Rows]:
+        """A row for each."""
+        heading, _, *lines = (line.strip("| ").split(" | ") for line in settings_table().split("\n"))
+        return [[tuple(heading), *((key.strip("`"), *cells) for key, *cells in lines)]]
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """A table in Markdown."""
+        return settings_table()
+
+
+@dataclass(frozen=True)
+class Schema(Result):
+    """The JSON schema of configs."""
+
+    schema: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The schema."""
+        return self.schema
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """The schema as JSON."""
+        return json.dumps(self.schema, indent=2, ensure_ascii=False)
+
+
+def check(request: CheckRequest, host: Host) -> Checked:
+    """Look for mistakes; `host.notice` receives a line for each setting that has no effect."""
+    try:
+        config = read_config(request.file, request.settings)
+    except UsageError as error:
+        return Checked(request.file, (error, *error.others))
+    for unused in config.unused(shipped_config(request.file)):
+        host.notice(unused)
+    return Checked(str(find_config(request.file)))

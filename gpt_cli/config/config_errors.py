@@ -1,0 +1,132 @@
+"""What is wrong with a config, as sentences: each names the line or the flag, and the nearest right key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from pydantic import ValidationError
+
+from gpt_cli.common.limits import CONFIG_PROBLEMS
+from gpt_cli.config.field_types import Section
+from gpt_cli.config.schema import Config
+from gpt_cli.config.settings_reference import allowed_values, is_none_of, key_names, known_keys
+from gpt_cli.config.strict_yaml import KeyPath
+from gpt_cli.config.suggest import setting_hint, setting_meant, takes, value_meant
+from gpt_cli.errors import GptError, UsageError, counted, full_width, shown, visible
+
+_ALL_SETTINGS = "`gpt config settings` lists every setting"
+
+
+def wrong_values(
+    error: ValidationError, content: Any, where: str, sources: Mapping[KeyPath, str]
+) -> tuple[list[GptError], set[KeyPath]]:
+    """An error for each key that pydantic refuses, and these keys.
+
+    Of several for one key (each member of a union) one is enough. Beyond CONFIG_PROBLEMS keys, one says how many more.
+    """
+    found: dict[KeyPath, Any] = {}
+    for details in error.errors():
+        place = tuple(str(part) for part in details["loc"])[:2]
+        if place not in found or details["type"] == "string_unicode":
+            found[place] = details
+    wrong = [  # to find the key that was meant takes milliseconds
+        _wrong_value(place, details, content, sources.get(place) or sources.get(place[:1]) or where)
+        for place, details in islice(found.items(), CONFIG_PROBLEMS)
+    ]
+    if len(found) > CONFIG_PROBLEMS:
+        wrong.append(UsageError(where, f"{counted(len(found) - CONFIG_PROBLEMS, 'more key')} cannot be read"))
+    return wrong, set(found)
+
+
+def misfits(
+    content: Any, wrong: set[KeyPath], where: str, sources: Mapping[KeyPath, str], *, to_choose: bool = False
+) -> Iterator[GptError]:
+    """An error for values that do not fit together, except about keys that are wrong by themselves.
+
+    `to_choose`: and about sizes of the model or a batch of which one is still to be chosen, so that it fits.
+    """
+    # a mistyped key is one that is missing, too
+    meant = (setting_meant(place) for place in islice(wrong, CONFIG_PROBLEMS))
+    wrong = wrong | {tuple(key.partition("=")[0].split(".")) for key in meant if key}
+    for name, field in Config.model_fields.items():
+        values = content.get(name, {}) if isinstance(content, dict) else {}
+        kind = field.annotation
+        assert isinstance(kind, type), "a config consists of sections"
+        assert issubclass(kind, Section), "a config consists of sections"
+        if not isinstance(values, dict):
+            continue
+        valid = {key: value for key, value in values.items() if (name, str(key)) not in wrong}
+        for misfit in kind.model_validate(valid).misfits():
+            if to_choose and name in ("model", "train") and not {*misfit.keys} <= {*valid}:
+                continue
+            if not any((name, key) in wrong for key in misfit.keys):
+                set_by = [(sources[name, key], key) for key in misfit.keys if (name, key) in sources]
+                # where a flag set one of the values, the flag made the others wrong
+                set_by.sort(key=lambda found: not found[0].startswith("--"))
+                source, key = [*set_by, (sources.get((name,)) or where, misfit.keys[0])][0]
+                yield UsageError(f"{source}: {name}.{key}", misfit.sentence, hint=misfit.hint)
+
+
+def line_of(problem: GptError) -> int:
+    """The line of the file that a problem names; problems without one sort last."""
+    found = re.search(r":(\d+)", problem.where)
+    return int(found[1]) if found else 2**31
+
+
+def no_setting(place: KeyPath, source: str, value: Any = None) -> GptError:
+    """The error for a key that does not exist, and the value that it was given."""
+    name = ".".join(place)
+    if place[-1] in Config.model_fields:
+        first = next(key for key in key_names() if key.startswith(f"{place[-1]}."))
+        sentence = f"{shown(place[-1])} is a section; a setting is one of its keys, such as {first}"
+        return UsageError(source, sentence, hint=_ALL_SETTINGS)
+    hint, about = setting_hint(place, value) or _ALL_SETTINGS, visible(name)
+    if len(place) == 2:
+        return UsageError(source, f"there is no setting {shown(name)}", hint=hint, about=about)
+    sentence = f"{shown(name)} is not a setting; its name is written section.key"
+    return UsageError(source, sentence, hint=hint, about=about)
+
+
+def _wrong_value(place: KeyPath, details: Any, content: Any, source: str) -> GptError:
+    key = ".".join(place)
+    if details["type"] == "extra_forbidden" and len(place) == 2 and place[0] in Config.model_fields:
+        return no_setting(place, source, details["input"])
+    if details["type"] == "extra_forbidden":
+        sentence = f"there is no section {shown(key)}; the sections are {', '.join(Config.model_fields)}"
+        return UsageError(source, sentence, hint=setting_hint(place, details["input"]), about=visible(key))
+    if len(place) == 1:
+        wrong = f"{key} is a section, so its settings belong below it"
+        return UsageError(source, wrong, hint=full_width(content[key]), about=key)
+    is_flag = source.startswith("--") and source != "--set"
+    where = source if is_flag else f"{source}: {key}"
+    as_written = content[place[0]][place[1]]
+    if advice := str(details.get("ctx", {}).get("error", "")):
+        return UsageError(where, f"{_shown(as_written)} {advice}")
+    if details["type"] == "string_unicode":
+        hint = "rename the file, or name its directory" if place[0] == "data" else None
+        sentence = f"{_shown(details['input'])} has a byte that is not UTF-8, and a config is UTF-8"
+        return UsageError(where, sentence, hint=hint)
+    written = "an empty value" if as_written in (None, "") else _shown(as_written)
+    # a flag cannot be given null
+    allowed = [word for word in allowed_values(key, known_keys()[key]) if not (is_flag and word == "null")]
+    typed = as_written if isinstance(as_written, list) else [as_written]
+    hint = next(filter(None, [*map(_comma, typed), *map(full_width, typed)]), None)
+    if not hint and (meant := value_meant(as_written, lambda value: takes(key, value))):
+        hint = f"did you mean {meant}?"
+    return UsageError(where, f"{written} {is_none_of(allowed)}", hint=hint, about=key)
+
+
+def _comma(value: Any) -> str | None:
+    """A hint about the comma with which a value ends, as in JSON; None without one."""
+    found = re.fullmatch(r"(.*[^\s,，])\s*[,，]", value) if isinstance(value, str) else None
+    return found and f"remove the comma after {visible(found[1])}"
+
+
+def _shown(value: Any) -> str:
+    """A value in a sentence; a number without quotes, as it was written."""
+    text = value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else repr(value)
+    is_number = isinstance(value, str) and re.fullmatch(r"[+-]?[\d._]+(e[+-]?\d+)?", value, re.IGNORECASE)
+    return visible(text) if is_number or not isinstance(value, str) else shown(text)

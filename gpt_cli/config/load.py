@@ -1,0 +1,234 @@
+"""From a file and `--set` to a Config: strict, with every problem in one error; and what makes configs different."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from pydantic import ValidationError
+
+from gpt_cli.common.file_signatures import is_config
+from gpt_cli.common.untrusted_files import require_reachable
+from gpt_cli.config import config_errors
+from gpt_cli.config.field_types import written
+from gpt_cli.config.schema import Config
+from gpt_cli.config.settings_reference import shipped_configs
+from gpt_cli.config.strict_yaml import Document, KeyPath, parse, read_text
+from gpt_cli.config.suggest import nearest
+from gpt_cli.errors import GptError, UsageError, collecting, full_width, half_width, shown, together, visible
+
+_LENGTHS = ("train", "max_steps"), ("train", "max_time")
+
+
+def find_config(name: str, also: Sequence[str] = ()) -> Path:
+    """The file that `--config NAME` means: a path, or the name of a shipped config; `also` are names with a meaning.
+
+    Raises UsageError where there is none, EnvironmentFailure in a directory that the user may not enter.
+    """
+    name = os.path.expanduser(name)
+    path = Path(name)
+    if os.path.isfile(name):  # false, not an error, for a name that is too long
+        return path
+    shipped = shipped_configs()
+    if name in shipped:
+        return shipped[name]
+    require_reachable(path)
+    names = f"shipped configs: {', '.join([*also, *shipped])}"
+    if os.path.isdir(name):
+        own = next((shlex.quote(visible(file)) for file in sorted(path.glob("*.yaml"))), names)
+        raise UsageError(shown(name), "this is a directory, and a config is a .yaml file", hint=own)
+    close = near_config(name, also)
+    hint = f"did you mean {close}? {names}" if close else names
+    raise UsageError(shown(name), "there is no such config file", hint=hint)
+
+
+def shipped_config(name: str, also: Sequence[str] = ()) -> Config | None:
+    """The shipped config that `--config NAME` means, as it comes; None where it means another one."""
+    path = find_config(name, also)
+    return read_config(str(path)) if path in shipped_configs().values() else None
+
+
+def near_config(name: str, also: Sequence[str] = ()) -> str | None:
+    """The shipped config, or one of `also`, whose name is most like this one; None where none is."""
+    return nearest(Path(name).stem, [*shipped_configs(), *also])
+
+
+def read_config(name: str, settings: Sequence[str] = (), flags: Mapping[str, tuple[str, Any]] | None = None) -> Config:
+    """The config of a file with `--set` texts, then flags (dotted key -> flag as typed, value), written over it.
+
+    Raises UsageError that names every unknown key, wrong type and value out of range.
+    """
+    path = find_config(name)
+    try:
+        return build_config(parse(read_text(path), str(path)), str(path), settings, flags)
+    except GptError as error:
+        if path.suffix.lower() not in (".yaml", ".yml"):
+            error.hint = (
+                f"a config is a .yaml file; a text to train on goes to gpt train --data {shlex.quote(visible(path))}"
+            )
+        raise
+
+
+def read_own_config(
+    path: Path, settings: Sequence[str] = (), flags: Mapping[str, tuple[str, Any]] | None = None
+) -> Config:
+    """As `read_config`, of the config.yaml of a run; raises UsageError also for one that is missing or cut off."""
+    hint = f"gpt train --config FILE --out {shlex.quote(visible(path.parent))} --resume writes it again"
+    if not path.exists():
+        raise UsageError(shown(path), "this file of the run is missing", hint=hint)
+    try:
+        if "stop_at: " not in read_text(path):  # of an earlier version, in which a time always replaced the steps
+            settings = ["train.stop_at=null", *settings]
+        config = read_config(str(path), settings, flags)
+    except GptError as error:
+        error.hint = error.hint or (hint if error.where.startswith(str(path)) and is_config(path) else None)
+        raise
+    if not is_config(path, whole=True):
+        raise UsageError(shown(path), "this file of the run is cut off, or gpt did not write it", hint=hint)
+    return config
+
+
+def build_config(
+    document: Document,
+    where: str,
+    settings: Sequence[str] = (),
+    flags: Mapping[str, tuple[str, Any]] | None = None,
+    *,
+    to_choose: bool = False,
+) -> Config:
+    """The config of a parsed document with settings and flags written over it; `to_choose` as `validate` has it."""
+    content = {section: {} if value is None else value for section, value in document.content.items()}
+    sources: dict[KeyPath, str] = {place: f"{where}:{line}" for place, line in document.lines.items()}
+    wrong: list[GptError] = []
+    # a file or a command that names both means both; a time in a command alone replaces the steps of a file
+    both = all(place in document.lines and content["train"][place[1]] is not None for place in _LENGTHS)
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        with collecting(wrong):
+            # a full-width mark in the value may be meant
+            if wrong_mark := full_width(setting if not equals else key):
+                right = half_width(setting)
+                meant = _meant(right) or f"--set {shlex.quote(right)}"
+                raise UsageError("--set", wrong_mark, hint=meant, about=visible(setting))
+            if not equals or not key or key != key.rstrip():
+                sentence = f"{shown(setting)} is not written section.key=value"
+                raise UsageError("--set", sentence, hint=_meant(setting), about=visible(setting))
+            _write(content, tuple(key.split(".")), _read_value(value), "--set", sources)
+    for key, (flag, value) in (flags or {}).items():
+        if value is not None:
+            if sources.get(tuple(key.split("."))) == "--set":
+                sentence = f"--set {key} and {flag} cannot be combined; leave one of them out"
+                wrong.append(UsageError(flag, sentence))
+            _write(content, tuple(key.split(".")), value, flag, sources)
+    both = both or all(sources.get(place, "").startswith("--") for place in _LENGTHS)
+    train = content.get("train")
+    if both and isinstance(train, dict) and train["max_time"] is not None:
+        train.setdefault("stop_at", "first")
+    try:
+        config = validate(content, where, sources, to_choose=to_choose)
+    except GptError as error:
+        raise together([error, *error.others, *wrong]) from None
+    if wrong:
+        raise together(wrong)
+    return config
+
+
+def validate(
+    content: Any, where: str, sources: Mapping[KeyPath, str] | None = None, *, to_choose: bool = False
+) -> Config:
+    """A Config from plain data; raises UsageError with a line for each problem.
+
+    With `to_choose`, sizes that are left out need not fit, as somebody is still to choose them.
+    """
+    if not isinstance(content, Mapping):
+        raise UsageError(where, "a config consists of sections")
+    sources = sources or {}
+    config: Config | None = None
+    found, wrong = list[GptError](), set[KeyPath]()
+    try:
+        config = Config.model_validate(content)
+    except ValidationError as error:
+        found, wrong = config_errors.wrong_values(error, content, where, sources)
+    found += config_errors.misfits(content, wrong, where, sources, to_choose=to_choose)
+    if found or config is None:
+        raise together(sorted(found, key=config_errors.line_of))
+    return config
+
+
+def write_config(config: Config) -> str:
+    """The whole config as YAML, every key written out."""
+    return str(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
+
+
+def differences(old: Config, new: Config) -> Iterator[tuple[str, str, str]]:
+    """The keys in which two configs differ: (section.key, old, new), the values as a config file writes them."""
+    before, after = old.model_dump(), new.model_dump()
+    for section, keys in before.items():
+        for key, value in keys.items():
+            if value != after[section][key]:
+                yield f"{section}.{key}", written(value), written(after[section][key])
+
+
+def _meant(setting: str) -> str | None:
+    """How to write a setting with a colon or spaces instead of its equals sign; None where nobody knows."""
+    found = re.fullmatch(r"([\w.]+)(\s*=[\s=]*|\s*:\s*|\s+)(\S.*?)[\s,]*", setting)
+    if found is None:
+        return None
+    right = f"--set {shlex.quote(f'{found[1]}={found[3]}')}"
+    return f"write no spaces around the equals sign: {right}" if "=" in found[2].strip() != found[2] else right
+
+
+def _read_value(text: str) -> Any:
+    """The value of `--set`: YAML flow text such as [a, b] or null, else the text as it is."""
+    if text.startswith("[") or text in ("", "~", "null"):
+        return parse(f"value: {text}", "--set").content["value"]
+    return text
+
+
+def _write(content: dict[str, Any], place: KeyPath, value: Any, source: str, sources: dict[KeyPath, str]) -> None:
+    if len(place) != 2:
+        raise config_errors.no_setting(place, source, value)
+    section, key = place
+    if isinstance(content.setdefault(section, {}), dict):  # else validation reports that it is not a section
+        content[section][key] = value
+    sources[place] = source
+    sources.setdefault((section,), source)
+
+
+class Likeness(NamedTuple):
+    """A shipped config by name, and the settings in which another differs from it: section.key -> value as written."""
+
+    shipped: str
+    settings: Mapping[str, str]
+
+
+def read_shipped() -> dict[str, Config]:
+    """The shipped configs by name."""
+    return {name: read_config(str(path)) for name, path in shipped_configs().items()}
+
+
+def likeness(config: Config, name: str, shipped: Mapping[str, Config]) -> Likeness:
+    """How a config differs from the shipped one of its name, else from the one that it shares most settings with.
+
+    What a run has chosen in place of `auto` does not count.
+    """
+    found = (
+        Likeness(other, {key: new for key, old, new in differences(settings, config) if old != "auto"})
+        for other, settings in shipped.items()
+        if other == name or name not in shipped
+    )
+    # of two that are equally near, the plain one: tiny before multi-head
+    return min(found, key=lambda one: (len(one.settings), len(one.shipped)))
+
+
+def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Mappings within mappings as one, its keys joined by dots."""
+    found = dict[str, Any]()
+    for key, value in content.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return found

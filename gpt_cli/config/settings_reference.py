@@ -1,0 +1,104 @@
+"""Settings in words: what each allows, for errors and for the table of documentation that lists them all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from gpt_cli.common.language import language, say
+from gpt_cli.config.field_types import LoggerName
+from gpt_cli.config.schema import Config
+
+# kinds that a JSON schema cannot name
+_NOUNS_BY_KEY = {
+    "model.attention_window": ["a whole number from 1 to 65,536", "a list of them and null", "null"],
+    "data.source": ["a source of text", "a list of sources"],
+    "data.validation_source": ["a source of text", "a list of sources", "null"],
+    "train.device": ["auto", "cpu", "cuda", "cuda:N", "mps", "xpu"],
+    "device": ["auto", "cpu", "cuda", "cuda:N", "mps", "xpu"],
+    "train.log_to": [*get_args(LoggerName), "a list of them"],
+    "train.max_time": ["a duration, such as 90s or 1h30m, up to 10,000 hours", "null"],
+    "max_time": ["a duration, such as 90s or 1h30m, up to 10,000 hours"],
+}
+_NOUNS = {"string": "text", "null": "null", "array": "a list of texts"}
+
+
+def shipped_configs() -> dict[str, Path]:
+    """The configs that come with the program: name -> file."""
+    package = Path(__file__).parent.parent
+    folder = package / "configs" if (package / "configs").is_dir() else package.parent / "configs"
+    return dict(sorted((path.stem, path) for path in folder.glob("*.yaml")))
+
+
+def known_keys() -> dict[str, dict[str, Any]]:
+    """Every key as `section.key`, with its JSON schema: type, range, default, description."""
+    schema = Config.model_json_schema()
+    return {
+        f"{section}.{key}": details
+        for section, reference in schema["properties"].items()
+        for key, details in schema["$defs"][reference["$ref"].split("/")[-1]]["properties"].items()
+    }
+
+
+def key_names() -> list[str]:
+    """Every key as `section.key`, without the time that a JSON schema takes."""
+    return [f"{section}.{key}" for section, values in Config() for key in type(values).model_fields]
+
+
+def allowed_values(key: str, details: Mapping[str, Any]) -> list[str]:
+    """What a key allows, from its JSON schema: alternatives such as `a whole number from 1 to 9` and `null`."""
+    kinds = details.get("anyOf", [details])
+    return _NOUNS_BY_KEY.get(key) or [word for kind in kinds for word in _alternatives(kind)]
+
+
+def is_none_of(alternatives: list[str]) -> str:
+    """The end of a sentence about a value that is not allowed."""
+    if len(alternatives) == 1:
+        return f"is not {alternatives[0]}"
+    if len(alternatives) == 2:
+        return f"is neither {' nor '.join(alternatives)}"
+    return f"is not one of {', '.join(alternatives)}"
+
+
+def _alternatives(schema: Mapping[str, Any]) -> list[str]:
+    if "items" in schema:  # of several values, what each may be
+        return _alternatives(schema["items"])
+    if "enum" in schema:
+        return list(schema["enum"])
+    if "const" in schema:
+        return [schema["const"]]
+    if schema["type"] in ("integer", "number"):
+        noun = "a whole number" if schema["type"] == "integer" else "a number"
+        return [" ".join([noun, *_limits(schema)])]
+    return ["true", "false"] if schema["type"] == "boolean" else [_NOUNS[schema["type"]]]
+
+
+def _limits(schema: Mapping[str, Any]) -> list[str]:
+    if "minimum" in schema and "maximum" in schema:
+        return [f"from {schema['minimum']:,} to {schema['maximum']:,}"]
+    words = {"minimum": "of at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
+    limits = [f"{word} {schema[key]:,}" for key, word in words.items() if key in schema]
+    return [" and ".join(limits)] if limits else []
+
+
+def settings_table() -> str:
+    """The Markdown table of all settings in the language of the user, which docs/settings.md and its twin contain."""
+    lines = [say("| setting | default | allowed | meaning |"), "| --- | --- | --- | --- |"]
+    for key, details in known_keys().items():
+        default = json.dumps(details["default"]).strip('"')
+        allowed = [
+            say(kind) if " " in kind or kind in _NOUNS.values() else kind for kind in allowed_values(key, details)
+        ]
+        lines.append(f"| `{key}` | {default} | {_either(allowed)} | {say(details['description'])} |")
+    return "\n".join(lines)
+
+
+def _either(alternatives: list[str]) -> str:
+    *others, last = alternatives
+    if language() == "en" or not others:
+        return " or ".join(alternatives)
+    listed = "、".join(others)
+    # a space stands between 或 and letters
+    return f"{listed}{' ' * listed[-1].isascii()}或{' ' * last[0].isascii()}{last}"

@@ -1,0 +1,83 @@
+"""The processes of a training as one of them sees them: here, the only one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor
+
+from gpt_cli.common.machine.devices import CPU
+
+
+class Ranks:
+    """All processes that train together, one of which is this one, its *rank*; this class is a single process.
+
+    `group.Group` is the same for many. All ranks call each method, in the same order.
+    """
+
+    rank = 0
+    size = 1
+    local_size = 1  # ranks on this host
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this rank writes files and speaks to the user."""
+        return self.rank == 0
+
+    def leaders_first(self) -> AbstractContextManager[None]:
+        """A block that the first rank of each host runs before the others, which then find what it made."""
+        return contextlib.nullcontext()
+
+    def meet(self, record: Mapping[str, str], device: torch.device = CPU) -> None:
+        """Find every rank alive and with the same record, which names what must be equal; opens what joins devices."""
+
+    def agree(self, *numbers: int) -> tuple[int, ...]:
+        """The largest of each number over all ranks."""
+        return numbers
+
+    def of_first(self, *numbers: float) -> tuple[float, ...]:
+        """The numbers of the first rank."""
+        return numbers
+
+    def on_first(self, work: Callable[[], object]) -> None:
+        """Let the first rank work while the others wait; what it raises is raised by all."""
+        work()
+
+    def differ(self, *numbers: float) -> bool:
+        """Whether the numbers are not the same, bit for bit, on all ranks."""
+        return False
+
+    def merge(self, values: Tensor) -> Tensor:
+        """Values of which each is zero on all ranks but one, everywhere: the sum is exact, whatever its order."""
+        return values
+
+    def sum_parts(self, parts: Sequence[Tensor]) -> Tensor:
+        """One part [N] for each rank, of other numbers on each: the sum of this rank's part over all ranks.
+
+        The sum is the top of the tree that `sums.tree_sum` describes.
+        """
+        (part,) = parts
+        return part
+
+    def share_parts(self, part: Tensor, lengths: Sequence[int]) -> list[Tensor]:
+        """The parts [length] of all ranks, each of which has one."""
+        return [part]
+
+    def join_parts(self, part: Tensor, whole: Tensor) -> None:
+        """Write the parts [N] of all ranks side by side: [W x N]."""
+        whole.copy_(part)
+
+    def swap_parts(self, parts: Sequence[Tensor], lengths: Sequence[int]) -> list[Tensor]:
+        """One part for each rank: the parts [length] that all ranks have for this one."""
+        return list(parts)
+
+    def gather(self, part: Tensor, lengths: Sequence[int]) -> list[Tensor] | None:
+        """The parts [length] of all ranks, on the first rank; None elsewhere."""
+        return [part]
+
+
+# of a training in a single process
+ALONE = Ranks()

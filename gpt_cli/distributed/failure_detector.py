@@ -1,0 +1,133 @@
+"""Each rank watches the others: one that no longer answers ends the training, and nothing outlives its launcher."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+from gpt_cli.common.machine.signals import say_at_last
+from gpt_cli.distributed.environment import Place, process_name
+from gpt_cli.distributed.heartbeat import Board
+from gpt_cli.errors import EnvironmentFailure
+
+# seconds
+LOOK_EVERY = 1.0
+BEAT_EVERY = 2.0
+# learning a tokenizer may keep all threads of a process waiting, but only before the ranks are joined
+PATIENCE_BEFORE, PATIENCE = 600.0, 30.0
+SUSPENDED = 5.0  # a thread that sleeps this much longer than it asked for was stopped, as by Ctrl-Z
+CLAIM_WITHIN = 5.0
+LEAVE_WITHIN = 30.0  # after the launcher's end: time for a last save
+
+# which checkpoint an ended training leaves, as a clause, and how to go on
+Intact = Callable[[], tuple[str, str | None]]
+
+
+class Launcher:
+    """The process that has started this one."""
+
+    def __init__(self, pid: int, clock: Callable[[], float] = time.monotonic):
+        self._pid, self._clock = pid, clock
+        self._asked_to_stop_at: float | None = None
+
+    def is_gone(self) -> bool:
+        """Look once; where it is gone, let this process stop as after TERM, and end it when it does not."""
+        if self._pid == os.getppid():
+            return False
+        now = self._clock()
+        if self._asked_to_stop_at is None:
+            self._asked_to_stop_at = now
+            os.kill(os.getpid(), signal.SIGTERM)
+        elif now - self._asked_to_stop_at > LEAVE_WITHIN:
+            os._exit(128 + signal.SIGTERM)
+        return True
+
+    def watch(self) -> None:
+        """Look every second, in a daemon thread."""
+
+        def look() -> None:
+            while True:
+                self.is_gone()
+                time.sleep(LOOK_EVERY)
+
+        threading.Thread(target=look, name="launcher", daemon=True).start()
+
+
+class Watcher:
+    """Beats for this rank and watches the beats of the others, in two daemon threads: a dead store may block one."""
+
+    def __init__(self, place: Place, board: Board, intact: Intact, clock: Callable[[], float] = time.monotonic):
+        self.place, self.board, self.intact = place, board, intact
+        self.patience = PATIENCE_BEFORE
+        self.where = [""] * place.size  # host and process number of each rank, once they are known
+        self._clock = clock
+        self._beats: list[int] = []
+        self._looked_at = clock()
+        self._seen = [0] * place.size
+        self._moved_at = [self._looked_at] * place.size
+        self._launcher = None if place.launcher_pid is None else Launcher(place.launcher_pid, clock)
+        self._ended = threading.Event()
+
+    def start(self) -> None:
+        """Begin to beat and to watch."""
+        for work in (self._beat, self._watch):
+            threading.Thread(target=work, name=work.__name__.strip("_"), daemon=True).start()
+
+    def end(self) -> None:
+        """Stop watching: from here on this rank may leave."""
+        self._ended.set()
+
+    def silent(self) -> int | None:
+        """Look once: the rank that has not moved for `patience` seconds; None while all live.
+
+        Where even its own beats no longer arrive, the first rank has failed, which serves them.
+        """
+        now, before = self._clock(), self._looked_at
+        self._looked_at = now
+        if now - before > LOOK_EVERY + SUSPENDED:
+            self._moved_at = [now] * self.place.size
+        for rank, beat in enumerate(self._beats):
+            if beat != self._seen[rank]:
+                self._seen[rank], self._moved_at[rank] = beat, now
+        late = [rank for rank, moved_at in enumerate(self._moved_at) if now - moved_at > self.patience]
+        if self.place.rank in late:
+            return 0
+        return late[0] if late else None
+
+    def orphaned(self) -> bool:
+        """Whether the launcher is gone; then this process leaves."""
+        return self._launcher is not None and self._launcher.is_gone()
+
+    def give_up(self, rank: int) -> None:
+        """End this process at once, whatever its main thread waits for; one of all says why."""
+        clause, hint = self.intact()
+        seconds = f"it has not answered for {self.patience:.0f} s"
+        where = f" ({self.where[rank]})" if self.where[rank] else ""
+        failure = EnvironmentFailure(process_name(rank, self.place.size), f"{seconds}{where}; {clause}", hint=hint)
+        if self._may_speak(rank, failure.exit_code):
+            say_at_last("".join(f"{line}\n" for line in failure.lines()))
+        os._exit(failure.exit_code)
+
+    def _beat(self) -> None:
+        while not self._ended.is_set():
+            self.board.beat()
+            self._beats = self.board.beats() or self._beats
+            self._ended.wait(BEAT_EVERY)
+
+    def _watch(self) -> None:
+        while not self._ended.wait(LOOK_EVERY):
+            self.orphaned()
+            rank = self.silent()
+            if rank is not None and not self._ended.is_set():
+                self.give_up(rank)
+
+    def _may_speak(self, silent: int, exit_code: int) -> bool:
+        """Whether the claim is granted; where a dead store does not answer, the lowest living rank speaks."""
+        granted: list[bool] = []
+        thread = threading.Thread(target=lambda: granted.append(self.board.claim(exit_code)), daemon=True)
+        thread.start()
+        thread.join(CLAIM_WITHIN)
+        return granted[0] if granted else self.place.rank == (1 if silent == 0 else 0)

@@ -1,0 +1,181 @@
+"""`gpt train --processes N`: starts the processes of a training on this host, and ends with them. Needs no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from gpt_cli.common.files import working_folder
+from gpt_cli.common.machine.cpu_contention import cores
+from gpt_cli.common.machine.signals import STOPS, handling, held_back
+from gpt_cli.config import Config
+from gpt_cli.distributed.environment import LAUNCHER, LOOPBACK, MEETING, process_name
+from gpt_cli.distributed.failure_detector import Intact
+from gpt_cli.distributed.heartbeat import LAUNCHER_RANK, FolderBoard
+from gpt_cli.errors import EnvironmentFailure, UsageError, counted, shown
+
+# seconds
+POLL_EVERY = 0.05
+GRACE = 10.0  # for the others, once a process has failed
+AFTER_TERM = 3.0
+
+
+def require_fitting(num_processes: int, config: Config, where: str = "--processes", *, fixed: bool = False) -> None:
+    """Raise UsageError unless a number of processes shares the micro-batches of a step evenly, in halves of halves.
+
+    The hint is a setting, unless the config is `fixed`: that of a run.
+    """
+    settings = config.train
+    lanes = settings.num_lanes
+    if _fits(num_processes, lanes):
+        return
+    if num_processes & (num_processes - 1):
+        near = 1 << num_processes.bit_length() - 1
+        raise UsageError(where, f"{num_processes} is not a power of two; use {near} or {2 * near}")
+    *others, most = (str(2**k) for k in range(lanes.bit_length()) if _fits(2**k, lanes))
+    numbers = f"{', '.join(others)} or {most} processes" if others else "1 process"
+    smaller = [
+        size
+        for size in range(settings.sequences_at_once, 0, -1)
+        if settings.batch_size % size == 0 and _fits(num_processes, settings.batch_size // size)
+    ]
+    raise UsageError(
+        where,
+        f"{num_processes} processes cannot share a batch of {counted(settings.batch_size, 'sequence')} evenly, "
+        f"{settings.sequences_at_once} at once; {numbers} can",
+        hint=f"--set train.micro_batch_size={smaller[0]}" if smaller and not fixed else None,
+    )
+
+
+def _fits(num_processes: int, lanes: int) -> bool:
+    return num_processes & (num_processes - 1) == 0 and lanes % num_processes == 0
+
+
+def launch(words: Sequence[str], num_processes: int, config: Config, intact: Intact) -> int:
+    """Run `gpt` with the same words in a number of processes, and return the exit code of the one that decides it.
+
+    Raises EnvironmentFailure where a process ended without telling the user why.
+    """
+    with tempfile.TemporaryDirectory(prefix="gpt-", ignore_cleanup_errors=True) as folder:
+        workers = Workers(num_processes, Path(folder), intact)
+        with hearing(workers.hear):
+            try:
+                workers.start([*own_python(), "-m", "gpt_cli", *words], environment(num_processes, folder, config))
+                return workers.wait()
+            finally:
+                workers.kill()
+
+
+def own_python() -> list[str]:
+    """The words that start this Python again; it imports from the working folder only where this process does.
+
+    There a stranger's torch.py may lie, which `python -m` would take for torch.
+    """
+    return [sys.executable, *([] if sys.path[0] in ("", working_folder()) else ["-P"])]
+
+
+def environment(num_processes: int, folder: str, config: Config) -> dict[str, str]:
+    """What all processes find in their environment; only the ranks differ. They meet in a private folder."""
+    variables = {
+        **os.environ,
+        "WORLD_SIZE": str(num_processes),
+        "LOCAL_WORLD_SIZE": str(num_processes),
+        MEETING: folder,
+        LAUNCHER: str(os.getpid()),
+        "GLOO_SOCKET_IFNAME": LOOPBACK,
+    }
+    if config.train.threads is None:
+        variables.setdefault("OMP_NUM_THREADS", str(max(1, cores() // num_processes)))
+    return variables
+
+
+def hearing(hear: Callable[[int, object], None]) -> contextlib.AbstractContextManager[None]:
+    """Let `hear` have the signals that stop, and USR1, with their numbers. One that is ignored stays ignored."""
+    return handling((*STOPS, signal.SIGUSR1), hear)
+
+
+class Workers:
+    """The processes that a launcher has started."""
+
+    def __init__(self, size: int, folder: Path, intact: Intact):
+        self.size, self.intact = size, intact
+        self.board = FolderBoard(folder, LAUNCHER_RANK, size)
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.received: list[int] = []
+
+    def start(self, command: Sequence[str], variables: Mapping[str, str]) -> None:
+        """Start all; the first has stdin and stdout, all have stderr and the terminal's process group."""
+        for rank in range(self.size):
+            nowhere = subprocess.DEVNULL if rank else None
+            own = {**variables, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            with held_back(signal.SIGUSR1):
+                self.processes.append(subprocess.Popen(command, stdin=nowhere, stdout=nowhere, env=own))
+        for number in self.received:
+            self._send(number)
+
+    def wait(self) -> int:
+        """Wait until all have ended; the exit code, or EnvironmentFailure where none of them told the user why."""
+        failed: list[int] = []  # ranks, in the order of their ends
+        last_resorts: list[tuple[float, signal.Signals]] | None = None
+        while any(worker.poll() is None for worker in self.processes):
+            time.sleep(POLL_EVERY)
+            if last_resorts is None or len(last_resorts) == 2:  # whoever is ended from here has not failed first
+                failed += [r for r, worker in enumerate(self.processes) if worker.poll() and r not in failed]
+            if last_resorts is None and (failed or self.processes[0].poll() is not None):
+                at = time.monotonic() + GRACE
+                last_resorts = [(at, signal.SIGTERM), (at + AFTER_TERM, signal.SIGKILL)]
+            while last_resorts and time.monotonic() > last_resorts[0][0]:
+                self.board.claim(EnvironmentFailure.exit_code)  # or a rank takes this TERM for the user's
+                self._send(last_resorts.pop(0)[1])
+        return self._exit_code({rank: self.processes[rank].returncode for rank in failed})
+
+    def kill(self) -> None:
+        """End whatever still runs."""
+        self._send(signal.SIGKILL)
+        for worker in self.processes:
+            worker.wait()
+
+    def hear(self, number: int, _: object) -> None:
+        """Pass a signal on: one that stops to all, USR1 to the first."""
+        self.received.append(number)
+        self._send(number)
+
+    def _send(self, number: int) -> None:
+        for worker in self.processes[:1] if number == signal.SIGUSR1 else self.processes:
+            worker.send_signal(number)  # does nothing for one that has ended
+
+    def _exit_code(self, failed: Mapping[int, int]) -> int:
+        """The code that the speaker gave, else that of the first that failed.
+
+        Raises EnvironmentFailure where a sudden death left all speechless, KeyboardInterrupt for an early Ctrl-C.
+        """
+        if not failed:
+            return 0
+        speaker = self.board.speaker()
+        if speaker is not None and speaker.rank != LAUNCHER_RANK:
+            return speaker.exit_code
+        first = next(iter(failed.values()))
+        if -first in STOPS:  # before it listened to signals
+            if first == -signal.SIGINT:
+                raise KeyboardInterrupt
+            return 128 - first
+        killed = [rank for rank, code in failed.items() if code < 0 and -code not in STOPS]
+        if first - 128 in STOPS and not killed:  # the first rank has told what is saved
+            return first
+        clause, hint = self.intact()
+        if not self.board.folder.is_dir():
+            sentence = f"it was removed, and the processes meet there; {clause}"
+            raise EnvironmentFailure(shown(self.board.folder), sentence, hint="TMPDIR=~ names another place for it")
+        if not killed:
+            raise EnvironmentFailure("--processes", f"the processes lost contact with each other; {clause}", hint=hint)
+        number = signal.Signals(-failed[killed[0]])
+        why = ", as the system does where memory runs out" if number == signal.SIGKILL else ""
+        where = process_name(killed[0], self.size)
+        raise EnvironmentFailure(where, f"{number.name} ended it{why}; {clause}", hint=hint)

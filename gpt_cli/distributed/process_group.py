@@ -1,0 +1,205 @@
+"""Many processes that train together, joined by torch.distributed: with gloo between processors."""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from gpt_cli.common.machine.devices import CPU
+from gpt_cli.distributed.collectives import Ranks
+from gpt_cli.distributed.heartbeat import LeftToAnother
+from gpt_cli.errors import EnvironmentFailure, GptError, exit_code_of
+
+
+class LostProcess(EnvironmentFailure):
+    """Another rank ended without a word."""
+
+
+class Meeting(Protocol):
+    """How ranks find each other before they are joined; `meeting.py` has it."""
+
+    def leaders_first(self) -> AbstractContextManager[None]: ...
+
+    def meet(self, record: Mapping[str, str], device: torch.device) -> None: ...
+
+
+class Group(Ranks):
+    """See `Ranks`; W ranks, a power of two.
+
+    Numbers that are agreed on travel between processors, so that no GPU is waited for; tensors from where they are.
+    A method raises EnvironmentFailure where another rank has gone.
+    """
+
+    def __init__(self, rank: int, size: int, meeting: Meeting, local_size: int = 1):
+        assert size & (size - 1) == 0
+        self.rank, self.size, self.local_size = rank, size, local_size
+        self._meeting = meeting
+
+    def leaders_first(self) -> AbstractContextManager[None]:
+        return self._meeting.leaders_first()
+
+    def meet(self, record: Mapping[str, str], device: torch.device = CPU) -> None:
+        self._meeting.meet(record, device)
+
+    def agree(self, *numbers: int) -> tuple[int, ...]:
+        agreed = torch.tensor(numbers, dtype=torch.int64)
+        with self._alive():
+            dist.all_reduce(agreed, dist.ReduceOp.MAX)
+        return tuple(agreed.tolist())
+
+    def of_first(self, *numbers: float) -> tuple[float, ...]:
+        known = torch.tensor(numbers, dtype=torch.float64)
+        with self._alive():
+            dist.broadcast(known, src=0)
+        return tuple(known.tolist())
+
+    def on_first(self, work: Callable[[], object]) -> None:
+        raised: Exception | None = None
+        if self.is_first:
+            try:
+                work()
+            except Exception as error:
+                raised = error
+        told = self._text_of_first("" if raised is None else json.dumps(_described(raised)))
+        if raised is not None:
+            raise raised
+        if told:
+            raise _rebuilt(json.loads(told))
+
+    def differ(self, *numbers: float) -> bool:
+        bits = struct.unpack(f"{len(numbers)}q", struct.pack(f"{len(numbers)}d", *numbers))
+        largest = self.agree(*bits, *(~bit for bit in bits))
+        return any(~low != high for high, low in zip(largest[: len(bits)], largest[len(bits) :], strict=True))
+
+    def merge(self, values: Tensor) -> Tensor:
+        carried = values if _is_joined(values) else values.cpu()
+        with self._alive():
+            dist.all_reduce(carried)
+        return carried.to(values.device)
+
+    def sum_parts(self, parts: Sequence[Tensor]) -> Tensor:
+        mine = dict(enumerate(parts))
+        for peer, bit in self._peers():
+            # the peer takes the parts of those owners whose number has this bit as its own has it
+            kept = [owner for owner in mine if owner & bit == self.rank & bit]
+            sent = [mine.pop(owner) for owner in list(mine) if owner & bit != self.rank & bit]
+            received = [torch.empty_like(mine[owner]) for owner in kept]
+            self._exchange(peer, sent, received)
+            for owner, other in zip(kept, received, strict=True):
+                mine[owner] = other.add_(mine[owner])  # a sum of two is the same in both orders
+        return mine[self.rank]
+
+    def share_parts(self, part: Tensor, lengths: Sequence[int]) -> list[Tensor]:
+        known = {self.rank: part}
+        for peer, bit in reversed(list(self._peers())):
+            owners = sorted(known)
+            received = [part.new_empty(lengths[owner ^ bit]) for owner in owners]
+            self._exchange(peer, [known[owner] for owner in owners], received)
+            known |= {owner ^ bit: other for owner, other in zip(owners, received, strict=True)}
+        return [known[owner] for owner in range(self.size)]
+
+    def join_parts(self, part: Tensor, whole: Tensor) -> None:
+        if whole.device.type != "cpu" and _is_joined(whole):
+            with self._alive():
+                dist.all_gather_into_tensor(whole, part)
+            return
+        # gloo's own way copies more often
+        parts = self.share_parts(part, [part.numel()] * self.size)
+        for place, other in zip(whole.chunk(self.size), parts, strict=True):
+            if other is not part:  # which may lie in its place already
+                place.copy_(other)
+
+    def swap_parts(self, parts: Sequence[Tensor], lengths: Sequence[int]) -> list[Tensor]:
+        own = parts[self.rank]
+        swapped = [own if rank == self.rank else own.new_empty(length) for rank, length in enumerate(lengths)]
+        operations = []
+        for peer in range(self.size):
+            if peer != self.rank:
+                operations += self._swap(peer, [parts[peer]], [swapped[peer]])
+        self._transfer(operations)
+        return swapped
+
+    def gather(self, part: Tensor, lengths: Sequence[int]) -> list[Tensor] | None:
+        if not self.is_first:
+            self._transfer([dist.P2POp(dist.isend, part.contiguous(), 0)] if part.numel() else [])
+            return None
+        parts = [part, *(part.new_empty(length) for length in lengths[1:])]
+        self._transfer([dist.P2POp(dist.irecv, p, owner) for owner, p in enumerate(parts) if owner and p.numel()])
+        return parts
+
+    def _peers(self) -> Iterator[tuple[int, int]]:
+        """The rank to exchange with at each level of the tree, from the lowest on, and the bit in which it differs."""
+        bit = 1
+        while bit < self.size:
+            yield self.rank ^ bit, bit
+            bit *= 2
+
+    def _exchange(self, peer: int, sent: Sequence[Tensor], received: Sequence[Tensor]) -> None:
+        self._transfer(self._swap(peer, sent, received))
+
+    def _swap(self, peer: int, sent: Sequence[Tensor], received: Sequence[Tensor]) -> list[dist.P2POp]:
+        # no empty message: it is not defined what the receiver of one sees
+        operations = [dist.P2POp(dist.isend, tensor, peer) for tensor in sent if tensor.numel()]
+        return operations + [dist.P2POp(dist.irecv, tensor, peer) for tensor in received if tensor.numel()]
+
+    def _transfer(self, operations: list[dist.P2POp]) -> None:
+        carried = [o if _is_joined(o.tensor) else dist.P2POp(o.op, o.tensor.cpu(), o.peer) for o in operations]
+        with self._alive():
+            for request in dist.batch_isend_irecv(carried) if carried else []:
+                request.wait()
+        for own, other in zip(operations, carried, strict=True):
+            if own is not other and own.op is dist.irecv:
+                own.tensor.copy_(other.tensor)
+
+    def _text_of_first(self, text: str) -> str:
+        """A text of the first rank, on all ranks."""
+        content = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8) if text else torch.empty(0).byte()
+        (length,) = self.agree(len(content) if self.is_first else 0)
+        if not length:
+            return ""
+        content = content if self.is_first else torch.empty(length, dtype=torch.uint8)
+        with self._alive():
+            dist.broadcast(content, src=0)
+        return bytes(content.tolist()).decode()
+
+    @contextmanager
+    def _alive(self) -> Iterator[None]:
+        """Turn an error of torch.distributed, which another rank's end causes, into one for the user."""
+        try:
+            yield
+        except RuntimeError as error:
+            name = f"process {self.rank} of {self.size}"
+            raise LostProcess(name, "it has lost another process of this training") from error
+
+
+def _is_joined(tensor: Tensor) -> bool:
+    """Whether torch can send a tensor from where it is; else it travels through main memory."""
+    return f"{tensor.device.type}:" in dist.get_backend_config()
+
+
+def _described(error: Exception) -> dict[str, Any]:
+    """An exception in words that JSON takes."""
+    kind = type(error)
+    hint = error.hint if isinstance(error, GptError) else None
+    if not kind.__module__.startswith("gpt_cli."):
+        return {"exit_code": exit_code_of(error)}
+    return {"module": kind.__module__, "name": kind.__qualname__, "arguments": list(error.args), "hint": hint}
+
+
+def _rebuilt(described: Mapping[str, Any]) -> Exception:
+    """The exception again; one that is not ours is left to the rank that raised it, which has all of it."""
+    if "exit_code" in described:
+        return LeftToAnother(described["exit_code"])
+    kind = getattr(sys.modules[described["module"]], described["name"])
+    error = kind(*described["arguments"])
+    if isinstance(error, GptError):
+        error.hint = described["hint"]
+    return error

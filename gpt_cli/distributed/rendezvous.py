@@ -1,0 +1,269 @@
+"""How the processes of a training find each other, compare what they are about to do, and are joined."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import FileStore, PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage]
+
+import gpt_cli
+from gpt_cli.common.machine.devices import CPU
+from gpt_cli.distributed.environment import LOOPBACK, Place, process_name
+from gpt_cli.distributed.failure_detector import PATIENCE, Intact, Watcher
+from gpt_cli.distributed.heartbeat import STORE, Board, FolderBoard, LeftToAnother, StoreBoard
+from gpt_cli.distributed.process_group import LostProcess
+from gpt_cli.errors import EnvironmentFailure, GptError, UsageError, counted, is_lack_of_files, shown, together, visible
+
+CONNECT_SECONDS = 300.0
+LEAVE_SECONDS = 10.0
+POLL_SECONDS = 0.05
+PROBE_SECONDS = 5.0  # a network filesystem may show a new file that much later
+# gloo and NCCL end a wait after a time; here the watcher does, which knows whether the others live
+_NEVER = timedelta(days=7)
+_LONGEST_SHOWN = 40  # characters; a longer value is a digest
+
+
+class Meeting:
+    """The place where the ranks of a training meet: a store that all reach. A context, which watches while it lasts.
+
+    All must see the run directory, in which the first rank holds the lock; None where it is not known. `intact` says
+    what is left where the training ends. Raises EnvironmentFailure where the store cannot be opened.
+    """
+
+    def __init__(self, place: Place, run_directory: Path | None, intact: Intact):
+        self.place, self.run_directory = place, run_directory
+        self._store, side = _open(place)
+        at = (place.rank, place.size)
+        self.board: Board = FolderBoard(Path(place.address), *at) if side is None else StoreBoard(side, *at)
+        self.watcher = Watcher(place, self.board, intact)
+        self._num_blocks = 0
+
+    def __enter__(self) -> Meeting:
+        self.watcher.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.part()
+        if kind is None and dist.is_initialized():
+            dist.destroy_process_group()
+        self._take_leave()
+
+    @contextlib.contextmanager
+    def leaders_first(self) -> Iterator[None]:
+        """A block that the first rank of each host runs before the others."""
+        self._num_blocks += 1
+        key = f"block/{self._num_blocks}/{socket.gethostname()}"
+        if self.place.local_rank:
+            self._await(key)
+        yield
+        if not self.place.local_rank:
+            self._store.set(key, "done")
+
+    def meet(self, record: Mapping[str, str], device: torch.device = CPU) -> None:
+        """Wait for all ranks, compare their records, and join them, with what torch has to join such devices.
+
+        A record names what must be equal; its value `config` may be a JSON object, of which each setting is compared.
+        Raises UsageError or EnvironmentFailure, on all ranks, for every difference.
+        """
+        mine = dict(record)
+        mine |= {"threads": str(torch.get_num_threads()), "torch": torch.__version__, "code": digest_of_code()}
+        if self.run_directory is not None:
+            mine["run directory"] = self._seen_in(self.run_directory)
+        about = {"host": socket.gethostname(), "pid": str(os.getpid()), "gpu": _gpu(device)}
+        self._store.set(f"record/{self.place.rank}", json.dumps([mine, about]))
+        found = [json.loads(self._await(f"record/{rank}")) for rank in range(self.place.size)]
+        records, abouts = zip(*found, strict=True)
+        self.watcher.where = [f"host {visible(about['host'])}, pid {about['pid']}" for about in abouts]
+        if problems := [*differences(records, self.watcher.where), *shared_gpus(abouts, self.watcher.where)]:
+            raise together(problems)
+        try:
+            dist.init_process_group(
+                _backends(device),
+                store=PrefixStore("group", self._store),
+                rank=self.place.rank,
+                world_size=self.place.size,
+                timeout=_NEVER,
+            )
+        except RuntimeError as error:
+            if is_lack_of_files(error):
+                raise
+            reason = visible(str(error).splitlines()[0])
+            # gloo takes the interface that the host's own name leads to, which may be loopback
+            raise LostProcess(
+                self.place.name,
+                f"it cannot connect to the others: {reason}",
+                hint="between hosts, name the network interface, as in GLOO_SOCKET_IFNAME=eth0",
+            ) from error
+        self.watcher.patience = PATIENCE
+
+    def part(self) -> None:
+        """Watch no longer: the others may leave, while this rank has something to print.
+
+        Where the launcher is gone, which would have done it, this removes the private folder.
+        """
+        self.watcher.end()
+        if self.place.launcher_pid not in (None, os.getppid()):
+            shutil.rmtree(self.place.address, ignore_errors=True)
+
+    def _await(self, key: str) -> str:
+        """The value of a key, once another rank has set it; the watcher ends a wait for one that is dead."""
+        while not self._store.check([key]):
+            if (speaker := self.board.speaker()) is not None:
+                raise LeftToAnother(speaker.exit_code)
+            time.sleep(POLL_SECONDS)
+        return self._store.get(key).decode()
+
+    def _seen_in(self, run_directory: Path) -> str:
+        """What this rank sees of the lock, which the first rank holds before it posts its record."""
+        path = run_directory / ".lock"
+        if self.place.rank:
+            self._await("record/0")
+        deadline = time.monotonic() + PROBE_SECONDS
+        while True:
+            with contextlib.suppress(OSError):
+                return path.read_text(encoding="utf-8", errors="replace")
+            if time.monotonic() > deadline:
+                return "missing"
+            time.sleep(POLL_SECONDS)
+
+    def _take_leave(self) -> None:
+        """Let the rank that serves the store leave last, so that all others learn why they end.
+
+        A folder needs nobody; where it is gone with the launcher, its store would wait for it.
+        """
+        if self.place.launcher == "gpt":
+            return
+        with contextlib.suppress(RuntimeError):
+            if not self.place.serves:
+                self._store.add("left", 1)
+                return
+            deadline = time.monotonic() + LEAVE_SECONDS
+            while self._store.add("left", 0) < self.place.size - 1 and time.monotonic() < deadline:
+                time.sleep(POLL_SECONDS)
+
+
+def _open(place: Place) -> tuple[Store, Store | None]:
+    """The store that all ranks reach and, where it is not a folder's, a connection of its own for the board."""
+    if place.launcher == "gpt":
+        if not Path(place.address).is_dir():  # for which the store would wait
+            raise LostProcess(place.name, "the launcher says why")
+        return FileStore(str(Path(place.address) / STORE), -1), None
+    host, _, port = place.address.rpartition(":")
+    if host == "127.0.0.1":
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
+
+    def connected(serves: bool) -> Store:
+        store = TCPStore(
+            host,
+            int(port),
+            is_master=serves,
+            timeout=timedelta(seconds=CONNECT_SECONDS),
+            wait_for_workers=False,
+            multi_tenant=True,
+        )
+        return PrefixStore(f"gpt/{place.num_restarts}", store)
+
+    try:
+        return connected(place.serves), connected(False)
+    except RuntimeError as error:
+        reason = visible(str(error).splitlines()[0])
+        what = "it cannot listen at" if place.serves else "it cannot reach the first process at"
+        raise EnvironmentFailure(
+            place.name, f"{what} {place.address}, {reason}", hint="set MASTER_ADDR and MASTER_PORT to others"
+        ) from error
+
+
+def differences(records: Sequence[Mapping[str, str]], where: Sequence[str]) -> list[GptError]:
+    """An error for everything in which a record differs from the first rank's."""
+    first, *others = (_flat(record) for record in records)
+    problems: list[GptError] = []
+    for rank, other in enumerate(others, 1):
+        name = f"{process_name(rank, len(records))} ({where[rank]})"
+        for key in dict.fromkeys([*first, *other]):
+            ours, theirs = first.get(key, ""), other.get(key, "")
+            if ours != theirs:
+                problems.append(_difference(name, key, ours, theirs))
+    return problems
+
+
+def _difference(name: str, key: str, first: str, other: str) -> GptError:
+    if key == "run directory":
+        sentence = "it does not see the run directory of process 0, but all processes must share it"
+        return EnvironmentFailure(name, sentence, hint="name a directory on a shared filesystem with --out")
+    if key == "code":
+        sentence = "its source code of gpt differs from that of process 0"
+        return UsageError(name, sentence, hint="install the same version of gpt for all processes")
+    if key == "threads":
+        sentence = (
+            f"it computes with {counted(int(other), 'thread')}, but process 0 with {first}, and sums depend on that"
+        )
+        return UsageError(name, sentence, hint="--threads 1, or the same OMP_NUM_THREADS for all")
+    if max(len(first), len(other)) > _LONGEST_SHOWN:
+        return UsageError(name, f"its {key} differs from that of process 0")
+    return UsageError(name, f"its {key} is {shown(other)}, but that of process 0 is {shown(first)}")
+
+
+def shared_gpus(abouts: Sequence[Mapping[str, str]], where: Sequence[str]) -> list[GptError]:
+    """An error for the first rank that has the same GPU as another."""
+    owners: dict[tuple[str, str], int] = {}
+    for rank, about in enumerate(abouts):
+        owner = owners.setdefault((about["host"], about["gpu"]), rank)
+        if about["gpu"] and owner != rank:
+            name = f"{process_name(rank, len(abouts))} ({where[rank]})"
+            hint = "start as many processes as there are GPUs, or add --device cpu"
+            return [EnvironmentFailure(name, f"it has the same GPU as process {owner}", hint=hint)]
+    return []
+
+
+def digest_of_code() -> str:
+    """A digest of the source files of gpt_cli."""
+    package = Path(gpt_cli.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _gpu(device: torch.device) -> str:
+    """The present GPU's own number; empty for a processor, and where torch does not know it."""
+    module = None if device.type == "cpu" else torch.get_device_module(device)
+    ask = getattr(module, "get_device_properties", None)
+    return str(getattr(ask(), "uuid", "")) if ask else ""
+
+
+def _backends(device: torch.device) -> str:
+    """How tensors travel: by gloo between processors, by nccl, xccl or what else torch has between other devices."""
+    own = dist.Backend.default_device_backend_map.get(device.type, "gloo")
+    return f"cpu:gloo,{device.type}:{own}" if own != "gloo" and dist.is_backend_available(own) else "gloo"
+
+
+def _flat(record: Mapping[str, str]) -> dict[str, str]:
+    """A record in which each setting of `config` is an entry, such as train.seed."""
+    flat = dict(record)
+    with contextlib.suppress(ValueError):
+        settings = json.loads(flat.get("config", ""))
+        del flat["config"]
+        return {**_entries(settings), **flat}
+    return flat
+
+
+def _entries(settings: Any, prefix: str = "") -> dict[str, str]:
+    if not isinstance(settings, dict):
+        return {prefix: str(settings)}
+    return {
+        name: value
+        for key, below in settings.items()
+        for name, value in _entries(below, f"{prefix}.{key}" if prefix else key).items()
+    }

@@ -1,0 +1,1 @@
+"""How well a model predicts: losses with errors, answers, what it knows by heart."""

@@ -1,0 +1,167 @@
+"""How well a model answers: the loss on answers, exact answers, and choices among given ones, each with its error."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from gpt_cli.checkpoints.load import Loaded
+from gpt_cli.common.host import Host
+from gpt_cli.common.machine.devices import autocast, send
+from gpt_cli.common.units import with_error
+from gpt_cli.errors import DataError, counted, visible
+from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, Observations, Score, byte_lengths, in_batches, score_of
+from gpt_cli.model import GPT
+from gpt_cli.model.gpt import require_finite
+from gpt_cli.text.chat_templates import Template, template_for
+from gpt_cli.text.conversations import Conversation
+from gpt_cli.text.sft_examples import ConversationCorpus, Examples, gather
+from gpt_cli.text.tokenizers import Tokenizer
+
+SHORT = 32  # tokens of answers that are compared as a whole
+_AT_ONCE = 2**12  # tokens
+
+
+@dataclass(frozen=True)
+class AnswerCosts:
+    """What the learned tokens of each example cost [E], and whether each of them is the likeliest [E].
+
+    Where it is, greedy sampling gives exactly these answers.
+    """
+
+    nats: np.ndarray
+    exact: np.ndarray
+
+
+def answer_costs(
+    model: GPT,
+    examples: Examples,
+    *,
+    dtype: str = "float32",
+    count: Callable[[int], object] = lambda _: None,
+    where: str = "checkpoint",
+) -> AnswerCosts:
+    """The costs of examples, each alone; raises CheckpointError, at `where`, for logits that are not finite.
+
+    `count` receives the number of tokens done since its last call.
+    """
+    lengths, device = examples.lengths, model.token_embedding.weight.device
+    found = AnswerCosts(np.zeros(len(lengths)), np.zeros(len(lengths), bool))
+    for batch in in_batches(lengths, max(1, _AT_ONCE // max(1, int(lengths.max(initial=1))))):
+        length = int(lengths[batch[0]])
+        places = examples.bounds[batch][:, None] + np.arange(length + 1)
+        ids, learned = examples.ids[places].astype(np.int64), examples.learned[places][:, 1:]
+        on_device = send(torch.from_numpy(ids), device)
+        with torch.inference_mode(), autocast(device, dtype):
+            x, rotation = model.embed(on_device[:, :-1])
+            for block in model.blocks:
+                x = block(x, rotation)
+            chosen = send(torch.from_numpy(learned), device)
+            x, targets = x[chosen], on_device[:, 1:][chosen]
+            nats, likeliest = _of_tokens(model, x, targets, where)
+        rows = np.nonzero(learned)[0]
+        found.nats[batch] = np.bincount(rows, nats, len(batch))
+        found.exact[batch] = np.bincount(rows, ~likeliest, len(batch)) == 0
+        count(length * len(batch))
+    return found
+
+
+def _of_tokens(model: GPT, x: torch.Tensor, targets: torch.Tensor, where: str) -> tuple[np.ndarray, np.ndarray]:
+    """-log of the chance of each target, and whether it is the likeliest: [N, D], [N] -> [N], [N]."""
+    at_once, nats, likeliest = max(1, LOGITS_AT_ONCE // model.vocab_size), [np.empty(0)], [np.empty(0, bool)]
+    for some, wanted in zip(x.split(at_once), targets.split(at_once), strict=True):
+        logits = model.logits(some)
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        require_finite(logits, "logits", where)
+        nats.append(-logits.log_softmax(dim=-1).gather(-1, wanted[:, None])[:, 0].cpu().double().numpy())
+        likeliest.append((logits.argmax(dim=-1) == wanted).cpu().numpy())
+    return np.concatenate(nats), np.concatenate(likeliest)
+
+
+class Answered(NamedTuple):
+    """The figures of a run on conversations, and what each example costs where all of them fit."""
+
+    score: Score
+    loss_error: float | None
+    about: dict[str, Any]  # `examples`, `left_out`, `exact_match` and `choices`; the last two may be None
+    costs: Observations | None
+
+
+def measure_answers(
+    loaded: Loaded, corpus: ConversationCorpus, dtype: str, host: Host, *, by_bytes: bool, device: torch.device
+) -> Answered:
+    """Measure a model on the answers of conversations; costs are for each token, or `by_bytes` for each byte.
+
+    Raises DataError where no example fits the model or for a character that it lacks, CheckpointError for weights
+    that give no finite logits.
+    """
+    tokenizer, length, model = loaded.tokenizer, loaded.config.model.context_length, loaded.model.to(device).eval()
+    template = template_for(loaded.config.data.template, tokenizer, host.notice)
+    conversations = [*corpus.conversations()]
+    examples = gather(conversations, tokenizer, template, length)
+    if not examples.lengths.size:
+        raise DataError("--data", f"this model sees {length} tokens, and no example fits")
+    where = str(loaded.path)
+    with host.counting("evaluating", int(examples.lengths.sum()), "tokens") as count:
+        costs = answer_costs(model, examples, dtype=dtype, count=count, where=where)
+    num_bytes = answer_bytes(examples, tokenizer)
+    in_tokens, in_bytes = (Observations(costs.nats, part) for part in (examples.num_learned, num_bytes))
+    score = score_of(float(costs.nats.sum()), int(examples.num_learned.sum()), int(num_bytes.sum()))
+    short = costs.exact[examples.num_learned <= SHORT]
+    with host.working("choosing among answers"):
+        chosen = _chosen(model, conversations, tokenizer, template, dtype)
+    about = {
+        "examples": len(examples.lengths),
+        "left_out": examples.num_left_out,
+        "exact_match": _share(short),
+        "choices": _share(chosen),
+    }
+    whole = None if examples.num_left_out else in_bytes if by_bytes else in_tokens
+    return Answered(score, in_tokens.standard_error(), about, whole)
+
+
+def answer_bytes(examples: Examples, tokenizer: Tokenizer) -> np.ndarray:
+    """The bytes of the learned text of each example, to which the token that ends an answer adds nothing: [E]."""
+    lengths = byte_lengths(tokenizer)
+    lengths[examples.template.end_id(tokenizer)] = 0
+    return np.add.reduceat(lengths[examples.ids] * examples.learned, examples.bounds[:-1])
+
+
+def _chosen(
+    model: GPT, conversations: Sequence[Conversation], tokenizer: Tokenizer, template: Template, dtype: str
+) -> np.ndarray:
+    """Of each conversation with choices that all fit, whether the right one is the likeliest: bool [N]."""
+    found = list[bool]()
+    for one in conversations:
+        if one.choices:
+            given = [one.answered_by(choice) for choice in one.choices]
+            examples = gather(given, tokenizer, template, model.config.context_length)
+            if not examples.num_left_out:
+                best = int(answer_costs(model, examples, dtype=dtype).nats.argmin())
+                found.append(one.choices[best] == one.turns[-1].content)
+    return np.array(found, bool)
+
+
+def _share(found: np.ndarray) -> dict[str, Any] | None:
+    """The share of true ones and its standard error; None of none."""
+    number = len(found)
+    if not number:
+        return None
+    share = float(found.mean())
+    error = math.sqrt(share * (1 - share) / (number - 1)) if number > 1 else None
+    return {"share": share, "error": error, "examples": number}
+
+
+def about_answers(name: str, about: dict[str, Any]) -> str:
+    """A line on how a run answers."""
+    said = [f"{visible(name)}: {counted(about['examples'], 'example')}"]
+    said += [f"{about['left_out']:,} left out, which its context cannot hold"] if about["left_out"] else []
+    for key, what in (("exact_match", "exact answers"), ("choices", "right choices")):
+        if found := about[key]:
+            said.append(f"{what} {with_error(found['share'], found['error'])} of {found['examples']:,}")
+    return "; ".join(said)

@@ -1,0 +1,340 @@
+"""What `gpt eval` does with the models: measure them, and print what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
+from math import log
+from typing import Any
+
+import numpy as np
+
+from gpt_cli.checkpoints.load import Loaded, load_for
+from gpt_cli.common.host import Host
+from gpt_cli.common.machine.devices import choose_device, choose_dtype, threads_kept, use_threads
+from gpt_cli.common.machine.memory import available_memory, require_room
+from gpt_cli.common.results import WIDTH, Result
+from gpt_cli.common.tables import Rows, table
+from gpt_cli.common.units import with_error
+from gpt_cli.errors import DataError, UsageError, counted, shown, visible
+from gpt_cli.evaluation.answers import about_answers, measure_answers
+from gpt_cli.evaluation.memorization import copied_share, longest_shared_run
+from gpt_cli.evaluation.nll import (
+    Observations,
+    Stretches,
+    byte_lengths_on,
+    count_windows,
+    in_stretches,
+    score,
+    scoring_bytes,
+    surprisals,
+    windows_at_once,
+)
+from gpt_cli.evaluation.texts import (
+    BYTES_PER_TOKEN,
+    beginning,
+    given_text,
+    is_own_text,
+    joined,
+    own_text,
+    remark_on_shares,
+    training_share,
+)
+from gpt_cli.evaluation.token_losses import Surprisals
+from gpt_cli.sampling.decoder import Decoder, row_bytes
+from gpt_cli.sampling.fast.int8 import round_weights, rounding_bytes
+from gpt_cli.sampling.generate import continuations
+from gpt_cli.sampling.head_ablation import head_names, remove_heads
+from gpt_cli.sampling.next_token import SamplingParameters
+from gpt_cli.sampling.request import EvaluateRequest, ToEvaluate
+from gpt_cli.sampling.windows import window_length
+from gpt_cli.text.corpus import Corpus
+from gpt_cli.text.encode import encode
+from gpt_cli.text.load import SourceCorpus
+from gpt_cli.text.sft_examples import ConversationCorpus
+from gpt_cli.text.token_files import Ids, chunks, validation_windows
+
+NGRAM = 8  # tokens
+
+
+@dataclass(frozen=True)
+class Evaluation(Result):
+    """The losses of runs on one text (`data`), or of each on its own; of one run perhaps those of each token."""
+
+    data: list[str] | None
+    without: list[str]  # heads that were switched off
+    runs: list[dict[str, Any]]
+    per_token: Surprisals | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt eval --json` prints."""
+        off = {"without": self.without} if self.without else {}
+        each = {"per_token": self.per_token.as_list()} if self.per_token else {}
+        return {"data": self.data, **off, "runs": [{**found, **each} for found in self.runs]}
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """A row for each run, after a line for each token if they were asked for."""
+        return "\n".join([*([self.per_token.as_table()] if self.per_token else []), super().as_text(width)])
+
+    def as_coloured_text(self, width: int = WIDTH) -> str:
+        """The same; tokens are colours of the text."""
+        return "\n".join([*([self.per_token.as_coloured_text()] if self.per_token else []), super().as_text(width)])
+
+    def as_page(self) -> str | None:
+        """The text with each token on a ground that shows how surprising it was, if tokens were asked for."""
+        return self.per_token.as_page(table(_summary(self.runs))) if self.per_token else None
+
+    def key_figures(self) -> dict[str, Any]:
+        """Which runs, and their losses."""
+        return {name: [found[key] for found in self.runs] for name, key in (("runs", "run"), ("losses", "loss"))}
+
+    def parts(self) -> list[Rows | str]:
+        """A row for each run, then how they differ, and what they copy."""
+        differences = [_about_difference(one["run"], one["difference"]) for one in self.runs if "difference" in one]
+        copies = [_about_copies(one["run"], one["memorised"]) for one in self.runs if "memorised" in one]
+        answers = [about_answers(one["run"], one["answers"]) for one in self.runs if "answers" in one]
+        return [_summary(self.runs), *answers, *differences, *copies]
+
+
+@threads_kept()
+def evaluate(request: EvaluateRequest, asked: ToEvaluate, host: Host) -> Evaluation:
+    """Measure runs on a text, or each on its own; raises CheckpointError, DataError or EnvironmentFailure."""
+    use_threads(request.threads)
+    where = choose_device(request.device or "auto")
+    results: list[dict[str, Any]] = []
+    texts: list[str] = []
+    paired: list[Observations | None] = []
+    given = dict[tuple[str, int, bool], SourceCorpus]()  # --data, as the runs read text
+    per_token: Surprisals | None = None
+    if asked.without:
+        host.notice(f"heads switched off: {', '.join(head_names(asked.without))}")
+    for path, text, header in zip(asked.runs, asked.texts, asked.headers, strict=True):
+        loaded = load_for(host, path, request.checkpoint, asked.read, header)
+        remove_heads(loaded.model, asked.without)
+        sizes, tokenizer = loaded.config.model, loaded.tokenizer
+        name = str(path or loaded.path.parent.parent)
+        found = {"run": name, "checkpoint": str(loaded.path), "step": loaded.step}
+        own = own_text(name, text, host) if not request.data or request.memorised else None
+        same = own is None or is_own_text(name, own, loaded, host)
+        if request.data:
+            how = (text.text_field, text.max_expansion, text.skip_bad)
+            if how not in given:
+                given[how] = given_text(request.data, text, host, answers=True)
+            found["training_share"] = training_share(name, given[how], loaded, host)
+            measured: Corpus = given[how]
+            if given[how].how.conversations:
+                measured = ConversationCorpus(given[how], 0, given[how].num_documents, None)
+        else:
+            assert own
+            measured = own.validation
+            found |= {"text": own.validated_on, "same_text": same}
+        if not isinstance(measured, ConversationCorpus):
+            texts.append(measured.digest)
+        else:
+            texts.append(measured.of_conversations)
+            _require_text(request)
+            number_type = choose_dtype(request.dtype, where, sizes.d_model, host.notice)
+            loaded = replace(loaded, model=round_weights(loaded.model)) if request.quantize else loaded
+            by_bytes = not asked.one_tokenizer
+            answered = measure_answers(loaded, measured, number_type, host, by_bytes=by_bytes, device=where)
+            found |= asdict(answered.score) | {"loss_error": answered.loss_error, "answers": answered.about}
+            paired.append(answered.costs)
+            results.append(found)
+            _compare(results, texts, paired, asked)
+            continue
+        if request.max_tokens and not asked.one_tokenizer:
+            measured = beginning(measured, request.max_tokens)
+        with host.counting("tokenizing", measured.num_bytes, "B") as count:
+            try:
+                ids = encode(measured, tokenizer, count, host.notice)
+            except DataError as error:
+                if error.where == "text":  # of several, which one, and the model that lacks its characters
+                    source = joined(list(request.data) or found["text"])
+                    error.where = f"{visible(name)}: {visible(source)}"
+                raise
+        if len(ids) < 2:
+            place = "--data" if request.data else name
+            raise DataError(place, "the text is one token long, so there is nothing to predict")
+        number_type = choose_dtype(request.dtype, where, sizes.d_model, host.notice)
+        lengths = byte_lengths_on(measured, ids, tokenizer)
+        read, ids = _spaced(ids, asked, request)
+        length = window_length(sizes)
+        stride, batch_size = request.stride or length, None
+        if length < min(sizes.context_length, len(ids) - 1):
+            windows_of = f"the text is read in windows of {counted(length, 'token')}"
+            host.notice(f"{windows_of}, since the attention of all {sizes.context_length:,} would take too much memory")
+        if where.type == "cpu":  # a GPU refuses by itself
+            batch_size = _require_room(loaded, len(read[0]), stride, number_type, request)
+        with host.counting("evaluating", len(ids) - 1, "tokens") as count:
+            model = round_weights(loaded.model) if request.quantize else loaded.model
+            options = {"dtype": number_type, "batch_size": batch_size, "count": count}
+            model.to(where)
+            parts = chain.from_iterable(surprisals(model, part, stride=stride, **options) for part in read)
+            windows = Stretches(min(length, len(read[0]) - 1), ids)
+            stretches = _stretches_to_pair(asked, ids, lengths)
+            paired.append(stretches)
+            parts = in_stretches(parts, ids, (windows, stretches))
+            parts = [*parts] if request.per_token else parts
+            found |= asdict(score(parts, ids, lengths, shown(loaded.path)))
+            found["loss_error"] = windows.standard_error()
+        if request.memorised:
+            assert own
+            with host.working("looking for copies of the training text"):
+                found["memorised"] = _memorised(loaded, own.training, request)
+        if request.per_token:
+            per_token = Surprisals(tokenizer, ids[:].tolist(), np.concatenate([*parts]).tolist())
+        results.append(found)
+        _compare(results, texts, paired, asked)
+    remark_on_shares(((one["run"], one.get("training_share", 0.0)) for one in results), host)
+    if len(set(texts)) > 1:
+        host.warn("these runs are measured on different texts; --data SOURCE measures all on one")
+    return Evaluation(list(request.data) or None, head_names(asked.without), results, per_token)
+
+
+def _spaced(ids: Ids, asked: ToEvaluate, request: EvaluateRequest) -> tuple[Sequence[Ids], Ids]:
+    """The parts of a text to read by themselves, and all ids that they predict behind the first: all, or --max-tokens.
+
+    Runs with one tokenizer read the same parts, each as long as their longest window.
+    """
+    if request.max_tokens is None or not asked.one_tokenizer:
+        return [ids], ids
+    length = min(asked.longest_window, request.max_tokens)
+    parts = [ids[start : end + 1] for start, end in validation_windows(len(ids), length, request.max_tokens)]
+    return parts, np.concatenate([parts[0][:1], *(part[1:] for part in parts)])
+
+
+def _require_text(request: EvaluateRequest) -> None:
+    """Refuse what only a text has, and not questions with answers."""
+    for flag, asked in {
+        "--per-token": request.per_token,
+        "--memorised": request.memorised,
+        "--stride": request.stride,
+        "--max-tokens": request.max_tokens,
+    }.items():
+        if asked:
+            raise UsageError(flag, "it measures a text, and these are questions and answers; leave it out")
+
+
+def _compare(
+    results: list[dict[str, Any]], texts: list[str], paired: list[Observations | None], asked: ToEvaluate
+) -> None:
+    """Note how the last run differs from the first, where both were measured on the same."""
+    if len(results) > 1 and texts[0] == texts[-1] and paired[0] and paired[-1]:
+        difference = _difference(results[0], results[-1], paired[0], paired[-1], asked.one_tokenizer)
+        results[-1]["difference"] = difference
+
+
+def _stretches_to_pair(asked: ToEvaluate, ids: Ids, byte_lengths: np.ndarray) -> Stretches:
+    """Stretches in which all runs are compared: windows, or of different tokenizers about as much text, in bytes."""
+    if asked.one_tokenizer:
+        return Stretches(asked.longest_window, ids)
+    return Stretches(BYTES_PER_TOKEN * asked.longest_window, ids, byte_lengths)
+
+
+def _difference(
+    first: dict[str, Any], found: dict[str, Any], of_first: Observations, of_found: Observations, one_tokenizer: bool
+) -> dict[str, Any]:
+    """How much more a run costs than the first one on the same text, and how exactly that is known."""
+    key, unit, nats = ("loss", "nats/token", 1.0) if one_tokenizer else ("bits_per_byte", "bits/byte", log(2))
+    error = of_found.error_of_difference(of_first)
+    return {
+        "from": first["run"],
+        "value": found[key] - first[key],
+        "error": error and error / nats,
+        "unit": unit,
+    }
+
+
+def _require_room(loaded: Loaded, num_ids: int, stride: int, dtype: str, request: EvaluateRequest) -> int:
+    """How many windows at once memory can hold; before the model runs, refuses what it cannot hold at all."""
+    free, model = available_memory(), loaded.model
+    if request.quantize:
+        hint = "leave out --quantize"
+        require_room("eval", "the weights to be rounded", rounding_bytes(model), free, hint=hint)
+    length = min(window_length(model.config), num_ids - 1)
+    halves = dtype != "bfloat16" and scoring_bytes(model, 1, length, "bfloat16") <= (free or 0)
+    require_room(
+        "eval",
+        f"the activations of one window of {counted(length, 'token')}",
+        scoring_bytes(model, 1, length, dtype),
+        free,
+        hint="--dtype bfloat16" if halves else "use a shorter text",
+    )
+    if request.memorised:
+        _require_room_for_samples(loaded, request, free)
+    return windows_at_once(model, count_windows(model, num_ids, stride), dtype, free)
+
+
+def _require_room_for_samples(loaded: Loaded, request: EvaluateRequest, free: int | None) -> None:
+    """Refuse more samples than memory can hold, and name how many it can."""
+    each = row_bytes(loaded.config.model, loaded.model.vocab_size, 1, 1 + request.max_new_tokens)
+    weights = sum(parameter.nbytes for parameter in loaded.model.parameters())  # of the decoder, which has its own
+    fitting = max(0, (free or 0) - weights) // each
+    require_room(
+        "eval",
+        f"{counted(request.num_samples, 'sample')} of {counted(request.max_new_tokens, 'token')}",
+        weights + request.num_samples * each,
+        free,
+        hint=f"--num-samples {fitting}" if fitting else "--max-new-tokens 1",
+    )
+
+
+def _memorised(loaded: Loaded, training: Corpus, request: EvaluateRequest) -> dict[str, Any]:
+    """What samples share with the text that the run learned from."""
+    tokenizer = loaded.tokenizer
+    samples = continuations(
+        Decoder(loaded.model),
+        [tokenizer.begin([])],
+        SamplingParameters(temperature=1.0),
+        seed=request.seed,
+        max_new_tokens=request.max_new_tokens,
+        num_samples=request.num_samples,
+        end_of_text=tokenizer.end_of_text,
+        where=shown(loaded.path),
+    )
+    text = ("\n" * (block.starts and number > 0) + block.text for number, block in enumerate(training.blocks()))
+    longest = longest_shared_run([tokenizer.decode(sample) for sample in samples], text)
+    return {
+        "num_samples": request.num_samples,
+        "longest": longest,
+        "longest_length": len(longest),
+        "n": NGRAM,
+        "copied_share": copied_share(samples, chunks(encode(training, tokenizer)), NGRAM),
+    }
+
+
+def _about_difference(name: str, found: dict[str, Any]) -> str:
+    written = with_error(found["value"], found["error"], signed=True)
+    return f"{visible(name)} - {visible(found['from'])}: {written} {found['unit']}"
+
+
+def _about_copies(name: str, found: dict[str, Any]) -> str:
+    share = "no sample is that long" if found["copied_share"] is None else f"{found['copied_share']:.1%}"
+    return (
+        f"{visible(name)}: longest run of characters shared with the training text {found['longest_length']}: "
+        f"{found['longest']!r}; {NGRAM}-grams of tokens copied from it: {share}"
+    )
+
+
+def _summary(results: list[dict[str, Any]]) -> Rows:
+    """A row for each run; the text is a column where each run was measured on its own."""
+    own = any("text" in found for found in results)
+    rows = [("run", "step", "tokens", "nats/token", "perplexity", "bits/byte", *(["text"] if own else []))]
+    for found in results:
+        perplexity = found["perplexity"]
+        row = (
+            visible(found["run"]),
+            f"{found['step']:,}",
+            f"{found['num_tokens']:,}",
+            with_error(found["loss"], found["loss_error"]),
+            "too large" if perplexity is None else f"{perplexity:.3f}",
+            f"{found['bits_per_byte']:.4f}",
+        )
+        rows.append((*row, _text_of(found)) if own else row)
+    return rows
+
+
+def _text_of(found: dict[str, Any]) -> str:
+    source = visible(joined(found["text"]))
+    return source if found["same_text"] else f"{source} (changed)"

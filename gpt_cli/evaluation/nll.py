@@ -1,0 +1,264 @@
+"""How surprised a model is by a text, token by token and on average."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpt_cli.common.machine.devices import autocast, send
+from gpt_cli.model import GPT
+from gpt_cli.model.gpt import require_finite
+from gpt_cli.sampling.windows import WEIGHTS_AT_ONCE, window_length
+from gpt_cli.text.corpus import Corpus
+from gpt_cli.text.token_files import Ids, chunks, windows
+from gpt_cli.text.tokenizers import Tokenizer
+
+LOGITS_AT_ONCE = 2**26  # 256 MB in float32
+SUMMED_AT_ONCE = 2**16
+
+
+@dataclass(frozen=True)
+class Score:
+    """The mean over the tokens of a text that were predicted, in nats per token and bits per byte."""
+
+    num_tokens: int
+    loss: float
+    perplexity: float | None  # None where it is too large for a float
+    bits_per_byte: float
+
+
+def surprisals(
+    model: GPT,
+    ids: Ids,
+    *,
+    stride: int,
+    dtype: str = "float32",
+    batch_size: int | None = None,
+    count: Callable[[int], object] = lambda _: None,
+) -> Iterator[np.ndarray]:
+    """-log of the chance of each token but the first, in nats, in order: ids [N] -> float64 arrays, together [N - 1].
+
+    Windows of `window_length` C advance by `stride` (1 to C); each scores the tokens that the one before did not, so
+    that a token is predicted from at least C - stride tokens before it, where there are that many. A stride of C is the
+    evaluation of training. `count` receives the number of tokens done since its last call. A batch has `batch_size`
+    windows; None takes `windows_at_once`.
+    """
+    C, num_targets = window_length(model.config), len(ids) - 1
+    assert 1 <= stride <= C
+    num_windows = count_windows(model, len(ids), stride)
+    batch_size = batch_size or windows_at_once(model, num_windows)
+    device = model.token_embedding.weight.device
+    first = 0
+    while first < num_windows:
+        # the last window may be shorter than the others, and is then a batch of its own
+        length = min(C, num_targets - first * stride)
+        whole = 1 + (num_targets - first * stride - length) // stride
+        starts = np.arange(first, min(first + batch_size, first + whole)) * stride
+        batch = send(torch.from_numpy(windows(ids, starts, length + 1).astype(np.int64)), device)
+        with torch.inference_mode(), autocast(device, dtype):
+            x, rotation = model.embed(batch[:, :-1])
+            for block in model.blocks:
+                x = block(x, rotation)
+            nats = costs(model, x, batch[:, 1:])
+        rows = nats.cpu().double().numpy()
+        new = [row[0 if start == 0 else C - stride :] for start, row in zip(starts, rows, strict=True)]
+        for row in new:
+            count(len(row))
+        yield np.concatenate(new)
+        first += len(starts)
+
+
+def costs(model: GPT, x: Tensor, targets: Tensor) -> Tensor:
+    """-log of the chance of each target, in nats, from the residual stream after all blocks: [B, T, D] -> [B, T].
+
+    At most LOGITS_AT_ONCE logits are in memory at a time, or those of one position of each sequence.
+    """
+    at_once = max(1, LOGITS_AT_ONCE // (len(x) * model.vocab_size))
+    parts = []
+    for some, wanted in zip(x.split(at_once, dim=1), targets.split(at_once, dim=1), strict=True):
+        logits = model.logits(some)
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        parts.append(-logits.log_softmax(dim=-1).gather(-1, wanted[..., None])[..., 0])
+    return torch.cat(parts, dim=1)
+
+
+def count_windows(model: GPT, num_ids: int, stride: int) -> int:
+    """How many windows `surprisals` has on a number of ids."""
+    return 1 + max(0, -(-(num_ids - 1 - window_length(model.config)) // stride))
+
+
+def windows_at_once(model: GPT, num_windows: int, dtype: str = "float32", free: int | None = None) -> int:
+    """How many of the windows of `window_length` a batch has: at most 16, fewer of long ones, at least one.
+
+    Where `free` bytes cannot hold as many, it is the first half, quarter, ... of them that they can hold, or one.
+    """
+    C, V, H = window_length(model.config), model.vocab_size, model.config.num_heads
+    fitting = max(1, min(16, num_windows, LOGITS_AT_ONCE // (V * C), WEIGHTS_AT_ONCE // (H * C**2)))
+    while fitting > 1 and free is not None and scoring_bytes(model, fitting, C, dtype) > free:
+        fitting //= 2
+    return fitting
+
+
+def scoring_bytes(model: GPT, num_windows: int, length: int, dtype: str = "float32") -> int:
+    """About what memory `surprisals` take beside the model, with a number of windows of `length` tokens at once.
+
+    That is one batch, and copies of the weights in bfloat16.
+    """
+    sizes, V, size = model.config, model.vocab_size, 2 if dtype == "bfloat16" else 4
+    copies = size * sum(parameter.numel() for parameter in model.parameters()) if size < 4 else 0
+    # scores and weights of a block and what softmax takes, the residual stream and what is made from it
+    per_token = 3 * sizes.num_heads * size * length + 4 * (8 * sizes.d_model + 2 * sizes.hidden_size)
+    logits = 4 * 4 * min(num_windows * length * V, max(LOGITS_AT_ONCE, num_windows * V))
+    return copies + num_windows * length * per_token + logits
+
+
+def in_batches(lengths: np.ndarray, batch_size: int) -> list[np.ndarray]:
+    """Windows of some lengths [N] in batches of equal length, the longest first: the numbers of each, [B]."""
+    batches = []
+    for length in np.unique(lengths)[::-1]:
+        numbers = np.flatnonzero(lengths == length)
+        batches += [numbers[i : i + batch_size] for i in range(0, len(numbers), batch_size)]
+    return batches
+
+
+def byte_lengths(tokenizer: Tokenizer) -> np.ndarray:
+    """The bytes of each token's text: int64 [V]; end-of-text has none."""
+    lengths = [len(token) for token in tokenizer.token_bytes]
+    return np.array(lengths + [0] * (tokenizer.vocab_size - len(lengths)))
+
+
+def byte_lengths_on(text: Corpus, ids: Ids, tokenizer: Tokenizer) -> np.ndarray:
+    """The same for the ids of a text, [V]; those of a kept tokenizer in proportion, so that they add up to the text.
+
+    One may write small letters or no accents, and stand [UNK] for words.
+    """
+    lengths = byte_lengths(tokenizer)
+    if tokenizer.kind != "kept":
+        return lengths
+    return lengths * (sum(len(block.content) for block in text.blocks()) / max(1, _total(lengths, ids)))
+
+
+def _total(lengths: np.ndarray, ids: Ids) -> int:
+    return round(sum(lengths[chunk].sum().item() for chunk in chunks(ids)))
+
+
+def score_of(nats: float, num_tokens: int, num_bytes: int) -> Score:
+    """The means, from the sum of surprisals in nats, the tokens that were predicted, and the bytes of their text."""
+    loss = nats / num_tokens
+    perplexity = math.exp(loss) if loss < 700 else None
+    return Score(num_tokens, loss, perplexity, nats / math.log(2) / max(1, num_bytes))
+
+
+@dataclass(eq=False)
+class Observations:
+    """What parts of a text cost in nats, and the tokens or bytes of each that were predicted: [N] each."""
+
+    nats: np.ndarray = field(default_factory=lambda: np.empty(0))
+    amounts: np.ndarray = field(default_factory=lambda: np.empty(0))
+
+    def standard_error(self) -> float | None:
+        """That of the nats for each token or byte; None for fewer than two parts."""
+        return standard_error(self.nats, self.amounts)
+
+    def error_of_difference(self, other: Observations) -> float | None:
+        """The standard error of what this costs more than another on the same parts; None for fewer than two.
+
+        A part that is hard for one model is hard for the other, so it is far below the error of either.
+        """
+        N = len(self.nats)
+        assert len(other.nats) == N
+        if N < 2:
+            return None
+        one, two = (_deviations(part.nats, part.amounts) / part.amounts.sum() for part in (self, other))
+        return float(np.sqrt(N / (N - 1) * ((one - two) ** 2).sum()))
+
+
+class Stretches(Observations):
+    """Surprisals of a text, added up over equal stretches: of `size` tokens, or of bytes where `byte_lengths` is given.
+
+    The first token of a text is predicted from nothing, so it takes its place but costs nothing.
+    """
+
+    def __init__(self, size: int, ids: Ids, byte_lengths: np.ndarray | None = None):
+        self._size, self._lengths = size, byte_lengths
+        total = len(ids) - 1 if byte_lengths is None else _total(byte_lengths, ids)
+        self._end = 0 if byte_lengths is None else byte_lengths[ids[:1]].sum().item()
+        N = max(1, -(-total // size))
+        super().__init__(np.zeros(N), np.zeros(N))
+
+    def add(self, nats: np.ndarray, ids: np.ndarray) -> None:
+        """Count the next tokens: nats [T], ids [T]; each belongs to the stretch in which it begins."""
+        amounts = np.ones(len(ids), int) if self._lengths is None else self._lengths[ids]
+        ends = self._end + np.cumsum(amounts)
+        # end-of-text may begin at the end
+        places = np.minimum((ends - amounts) // self._size, len(self.nats) - 1).astype(int)
+        np.add.at(self.nats, places, nats)
+        np.add.at(self.amounts, places, amounts)
+        self._end = ends[-1].item()
+
+
+def in_stretches(parts: Iterable[np.ndarray], ids: Ids, stretches: Sequence[Stretches]) -> Iterator[np.ndarray]:
+    """The same surprisals of ids, arrays that are together [N - 1], added to all stretches on their way."""
+    end = 1
+    for nats in parts:
+        for one in stretches:
+            one.add(nats, ids[end : end + len(nats)])
+        end += len(nats)
+        yield nats
+
+
+def standard_error(nats: np.ndarray, num_tokens: np.ndarray) -> float | None:
+    """The standard error of sum(nats) / sum(num_tokens), windows being drawn, not tokens: nats [N], num_tokens [N].
+
+    Tokens of a window share its text, so they vary together, and a window counts as one observation. As windows
+    differ in length, the loss is a ratio R of two sums: with e = nats - R * num_tokens, its standard error is
+    sqrt(N / (N - 1) * sum(e^2)) / sum(num_tokens), in nats per token (Cochran 1977, Sampling Techniques, section
+    2.11, for a sample from a text without end). None where there are fewer than two windows.
+    """
+    N = len(nats)
+    if N < 2:
+        return None
+    deviations = _deviations(nats, num_tokens)
+    return float(np.sqrt(N / (N - 1) * (deviations**2).sum()) / num_tokens.sum())
+
+
+def _deviations(nats: np.ndarray, num_tokens: np.ndarray) -> np.ndarray:
+    """By how much each window differs from what as many tokens cost on average: the e of `standard_error`, [N]."""
+    return nats - nats.sum() / num_tokens.sum() * num_tokens
+
+
+def score(nats: Iterable[np.ndarray], ids: Ids, byte_lengths: np.ndarray, where: str = "checkpoint") -> Score:
+    """The means of the surprisals, arrays that are together [N - 1], of ids [N]; no more of them is kept in memory.
+
+    Raises CheckpointError, at `where`, when they are not finite.
+    """
+    num_bytes = _total(byte_lengths, ids) - round(byte_lengths[ids[:1]].sum().item())
+    return score_of(_sum(_finite(nats, where), len(ids) - 1), len(ids) - 1, num_bytes)
+
+
+def _finite(nats: Iterable[np.ndarray], where: str) -> Iterator[np.ndarray]:
+    for some in nats:
+        require_finite(torch.from_numpy(some), "surprisals", where)
+        yield some
+
+
+def _sum(arrays: Iterator[np.ndarray], count: int) -> float:
+    """The sum of `count` numbers that come in arrays, halved as numpy halves one array, so equal to its to the bit."""
+    left = np.empty(0)
+
+    def sum_of(count: int) -> float:
+        nonlocal left
+        if count > SUMMED_AT_ONCE:
+            half = count // 2 - count // 2 % 8
+            return sum_of(half) + sum_of(count - half)
+        while len(left) < count:
+            left = np.concatenate((left, next(arrays)))
+        numbers, left = left[:count], left[count:]
+        return float(numbers.sum())
+
+    return sum_of(count)

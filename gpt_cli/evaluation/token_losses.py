@@ -1,0 +1,92 @@
+"""How surprising each token of a text was: as a list, as a table, and as the text on coloured grounds."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from json import dumps
+from typing import Any
+
+from gpt_cli.common.tables import table
+from gpt_cli.errors import inert
+from gpt_cli.sampling.streaming import TextStream
+from gpt_cli.text.tokenizers import Tokenizer
+
+# nats below which a token gets a ground: of the 256 colours, and on a page a percentage of red
+GRADES = ((1, 0, 0), (2, 58, 15), (4, 94, 30), (6, 130, 50), (float("inf"), 124, 75))
+_STYLE = """
+:root { color-scheme: light dark; }
+body { font: 15px/1.7 system-ui, "Noto Sans CJK SC", "PingFang SC", "Microsoft YaHei", sans-serif; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; }
+"""
+
+
+@dataclass(frozen=True)
+class Surprisals:
+    """How surprising each token of a text was: ids [N], nats [N - 1], because the first one is not predicted."""
+
+    tokenizer: Tokenizer
+    ids: list[int]
+    nats: list[float]
+
+    def as_list(self) -> list[dict[str, Any]]:
+        """The predicted tokens."""
+        texts = map(self.tokenizer.token_text, self.ids[1:])
+        return [
+            {"token": token, "text": text, "nats": nats}
+            for token, text, nats in zip(self.ids[1:], texts, self.nats, strict=True)
+        ]
+
+    def as_table(self) -> str:
+        """A line for each token, in quotes because most begin with a space."""
+        rows = ((dumps(token["text"], ensure_ascii=False), f"{token['nats']:.3f}") for token in self.as_list())
+        return table([("token", "nats"), *rows])
+
+    def as_coloured_text(self) -> str:
+        """The text on grounds that show how surprising each token was, with a legend."""
+        text = "".join(_on_ground(piece, nats) for piece, nats in self._pieces())
+        return f"{text}\n\nnats per token: {' '.join(_on_ground(f' {name} ', low) for name, low in _grades())}"
+
+    def as_page(self, summary: str) -> str:
+        """The same as a page that runs no script and requests nothing, with lines about the whole text."""
+        text = "".join(_marked(piece, nats, f"{nats:.3f}") for piece, nats in self._pieces())
+        legend = " ".join(_marked(f" {name} ", low) for name, low in _grades())
+        return (
+            '<!doctype html><html><head><meta charset="utf-8">'
+            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+            f"<title>gpt eval</title><style>{_STYLE}</style></head><body>"
+            f"<pre>{text}</pre><p>nats per token: {legend}</p><pre>{html.escape(inert(summary))}</pre></body></html>"
+        )
+
+    def _pieces(self) -> Iterator[tuple[str, float]]:
+        """Texts and their nats; where a character takes several tokens, their sum."""
+        stream, sum_of_nats = TextStream(self.tokenizer), 0.0
+        for token, surprisal in zip(self.ids, [0.0, *self.nats], strict=True):
+            sum_of_nats += surprisal
+            ends = token == self.tokenizer.end_of_text
+            if text := self.tokenizer.token_text(token) if ends else stream.feed(token):
+                yield inert(text), sum_of_nats
+                sum_of_nats = 0.0
+        yield stream.finish(), sum_of_nats
+
+
+def _grades() -> Iterator[tuple[str, float]]:
+    """The names of GRADES, and where each begins."""
+    for low, high in pairwise([0, *(limit for limit, _, _ in GRADES)]):
+        yield f"{low} to {high}" if high < float("inf") else f"{low} and more", low
+
+
+def _on_ground(text: str, nats: float) -> str:
+    ground = next(colour for limit, colour, _ in GRADES if nats < limit)
+    # a ground ends before a line does, or some terminals fill the next one with it
+    lines = [f"\033[48;5;{ground}m{line}\033[0m" if ground and line else line for line in text.split("\n")]
+    return "\n".join(lines)
+
+
+def _marked(text: str, nats: float, title: str = "") -> str:
+    if not text:
+        return ""
+    share = next(percent for limit, _, percent in GRADES if nats < limit)
+    return f'<span title="{title}" style="background:rgb(200 40 0/{share}%)">{html.escape(text)}</span>'

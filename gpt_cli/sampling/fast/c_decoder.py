@@ -1,0 +1,113 @@
+"""One token of one sequence in a single call of compiled code; `Decoder` computes the same with torch."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from gpt_cli.config import ModelConfig
+from gpt_cli.model import GPT, GroupedQueryAttention, MultiHeadAttention
+from gpt_cli.sampling.fast.c_library import Address, Layer, Model, Norm, Weight, address_of, library
+from gpt_cli.sampling.fast.matmul import Product
+from gpt_cli.sampling.kv_cache import Cache, KeyValueCache, Step
+
+_ACTIVATIONS = {"gelu": 0, "gelu_tanh": 1, "relu": 2, "relu2": 3, "swiglu": 4, "geglu": 0}
+
+
+def can_compile(model: GPT) -> bool:
+    """Whether compiled code computes the tokens of a model: on a CPU, with keys and values for each head or group."""
+    forms = {type(block.attention) for block in model.blocks}
+    return (
+        forms <= {MultiHeadAttention, GroupedQueryAttention}
+        and model.token_embedding.weight.device.type == "cpu"
+        and all(parameter.dtype == torch.float32 for parameter in model.final_norm.parameters())
+        and library() is not None
+    )
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A block's weights in the form that decoding uses; products are [N, in] -> [N, out]."""
+
+    norm_1: nn.Module
+    cache: Cache
+    norm_2: nn.Module
+    expand: Product  # with that of a gate before it
+    activation: Callable[[Tensor], Tensor]
+    contract: Product
+
+
+class CompiledToken:
+    """The blocks, the final norm and the output layer of a decoder, for one token of one row."""
+
+    def __init__(self, config: ModelConfig, blocks: Sequence[Parts], final_norm: nn.Module, output_layer: Product):
+        found = library()
+        assert found is not None
+        self._token, self._output_layer = found.token, _weight(output_layer)
+        self._caches = [_key_values(block.cache) for block in blocks]
+        self._alive: list[object] = []  # whose numbers token.c reads
+        first, *_ = self._caches
+        H, G, K, F = first.num_heads, first.num_groups, first.head_size, config.hidden_size
+        self._layers = (Layer * len(blocks))(*map(self._layer, blocks))
+        self._scores = torch.empty(0)
+        self._model = Model(
+            self._layers, self._norm(final_norm), self._output_layer.matrix, len(blocks), config.d_model, H, G, K, F,
+            config.turned_size if config.positions == "rope" else 0, _ACTIVATIONS[config.activation], config.gated,
+            config.norm == "rmsnorm", config.norm_position == "pre", config.parallel_branches, 1,
+            self._kept(torch.empty((H + 2 * G) * K)), None, self._kept(torch.empty(H * K)), self._kept(torch.empty(F)),
+            config.epsilon,
+        )  # fmt: skip
+
+    def __call__(self, x: Tensor, step: Step) -> Tensor:
+        """From the embedding of the token [1, D] to its logits [1, V]; its keys and values go into the caches."""
+        x = x.contiguous().clone()
+        most = 0
+        for layer, cache in zip(self._layers, self._caches, strict=True):
+            layer.keys = start = cache.kept.data_ptr()
+            layer.values, layer.num_slots = start + 4 * cache.kept[0].numel(), cache.num_slots
+            layer.last = step.end - 1 - cache.base
+            layer.first = max(step.starts[0] - cache.base, layer.last + 1 - cache.reach, 0)
+            most = max(most, cache.num_slots)
+        if self._scores.numel() < most * self._model.H:
+            self._scores = torch.empty(most * self._model.H)
+            self._model.scores = self._scores.data_ptr()
+        self._model.num_threads = torch.get_num_threads()
+        rotation = None if step.rotation is None else step.rotation.contiguous()
+        logits = x.new_empty(1, len(self._output_layer.numbers))
+        self._token(
+            ctypes.byref(self._model), Address(x.data_ptr()), Address(address_of(rotation)), Address(logits.data_ptr())
+        )
+        return logits
+
+    def _layer(self, block: Parts) -> Layer:
+        cache = _key_values(block.cache)
+        products = cache.queries_keys_values, cache.projection_layer, block.expand, block.contract
+        weights = [_weight(product) for product in products]
+        self._alive += weights
+        norms, epsilon = (None, 0.0) if cache.norms is None else (self._kept(cache.norms), cache.epsilon)
+        own = self._norm(block.norm_1), self._norm(block.norm_2)
+        return Layer(*own, *(weight.matrix for weight in weights), norms, 0, 0, 0, 0, 0, cache.scale, epsilon)
+
+    def _norm(self, norm: nn.Module) -> Norm:
+        parameters = dict(norm.named_parameters())
+        return Norm(*(self._kept(parameters[name]) if name in parameters else None for name in ("weight", "bias")))
+
+    def _kept(self, numbers: Tensor) -> int:
+        """The address of numbers in float32 that live as long as this object."""
+        wide = numbers.detach().float().contiguous()
+        self._alive.append(wide)
+        return wide.data_ptr()
+
+
+def _weight(product: Product) -> Weight:
+    assert isinstance(product, Weight)
+    return product
+
+
+def _key_values(cache: Cache) -> KeyValueCache:
+    assert isinstance(cache, KeyValueCache)
+    return cache

@@ -1,0 +1,144 @@
+"""token.c, compiled where the machine has a C compiler, and the structures that it takes.
+
+torch computes the same in about 20 operations a block, each with a dispatch and a meeting of threads, and only with
+weights that are as wide as the sums. Note 0027 has the figures.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gpt_cli.common.files import cache_directory, make_directory, write_durably
+from gpt_cli.common.machine.devices import processor_abilities
+from gpt_cli.errors import GptError
+
+SOURCE = Path(__file__).with_name("token.c")
+# linked without -ffast-math, which would change how the whole process rounds tiny numbers; the functions of OpenMP are
+# those that torch has loaded, so that both share their threads
+_COMPILE = ["-O3", "-march=native", "-ffast-math", "-fno-finite-math-only", "-fopenmp", "-fPIC", "-c"]
+Address = ctypes.c_void_p
+_LONGEST = 60  # seconds of a compilation
+_KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
+_FEW_ROWS = 16  # up to which a product of ours beats widening a weight for torch
+
+
+def _fields(**types: str) -> list[tuple[str, type]]:
+    """Fields of a structure of token.c."""
+    known = {"address": ctypes.c_void_p, "whole": ctypes.c_int64, "number": ctypes.c_float}
+    return [(name, known[kind]) for kind, names in types.items() for name in names.split()]
+
+
+class Matrix(ctypes.Structure):
+    _fields_ = _fields(address="numbers scales bias", whole="kind num_out num_in")
+
+
+class Norm(ctypes.Structure):
+    _fields_ = _fields(address="weight bias")
+
+
+class Layer(ctypes.Structure):
+    _fields_ = [
+        ("norm_1", Norm),
+        ("norm_2", Norm),
+        *((name, Matrix) for name in ("queries_keys_values", "projection_layer", "expand", "contract")),
+        *_fields(address="head_norms keys values", whole="num_slots first last", number="scale head_epsilon"),
+    ]
+
+
+class Model(ctypes.Structure):
+    _fields_ = [
+        ("layers", ctypes.POINTER(Layer)),
+        ("final_norm", Norm),
+        ("output_layer", Matrix),
+        *_fields(
+            whole="num_layers D H G K F turned_size activation gated root_mean_square pre_norm parallel_branches "
+            "num_threads",
+            address="projections scores mixed hidden",
+            number="epsilon",
+        ),
+    ]
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """token.c for this processor, compiled once and kept in the cache directory; None where that fails.
+
+    The variable CC names the compiler; an empty one means none.
+    """
+    try:
+        compiler = shlex.split(os.environ.get("CC", "cc"))
+    except ValueError:  # a quote that does not end
+        return None
+    if not compiler:
+        return None
+    key = sha256("\0".join([SOURCE.read_text("utf-8"), *compiler, *_COMPILE, processor_abilities()]).encode())
+    try:
+        place = cache_directory("compiled") / f"token-{key.hexdigest()[:32]}.so"
+        if place.exists():
+            return ctypes.CDLL(str(place))
+        with tempfile.TemporaryDirectory() as folder:
+            parts, found = Path(folder) / "token.o", Path(folder) / "token.so"
+            for command in ([*_COMPILE, SOURCE, "-o", parts], ["-shared", parts, "-lm", "-o", found]):
+                subprocess.run([*compiler, *command], check=True, capture_output=True, timeout=_LONGEST)
+            loaded = ctypes.CDLL(str(found))
+            with suppress(OSError, GptError):
+                make_directory(place.parent)
+                write_durably(place, [found.read_bytes()])
+            return loaded
+    except (OSError, subprocess.SubprocessError, GptError):
+        return None
+
+
+class Weight:
+    """A weight [out, in] in its stored numbers, and a bias: x [N, in] float32 -> [N, out] float32.
+
+    The numbers are float32, bfloat16, or whole numbers of 8 bits with a scale [out] for each row. Products with many
+    rows come from `multiply`, in `many`, which is bfloat16 only where the processor multiplies it.
+    """
+
+    def __init__(
+        self,
+        numbers: Tensor,
+        bias: Tensor | None,
+        scales: Tensor | None = None,
+        *,
+        many: torch.dtype = torch.float32,
+        multiply: Callable[[Tensor, Tensor], Tensor] = F.linear,
+    ):
+        self.numbers, self.many, self._multiply = numbers.contiguous(), many, multiply
+        self.bias, self.scales = _float32(bias), _float32(scales)
+        addresses = address_of(self.numbers), address_of(self.scales), address_of(self.bias)
+        self.matrix = Matrix(*addresses, _KINDS[numbers.dtype], *numbers.shape)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if len(x) > _FEW_ROWS:
+            found = self._multiply(x.to(self.many), self.numbers.to(self.many)).float()
+            found = found if self.scales is None else found.mul_(self.scales)
+            return found if self.bias is None else found.add_(self.bias)
+        x, found = x.contiguous(), x.new_empty(len(x), len(self.numbers))
+        compiled = library()
+        assert compiled is not None
+        sizes = ctypes.c_int64(len(x)), ctypes.c_int64(torch.get_num_threads())
+        compiled.product(ctypes.byref(self.matrix), Address(x.data_ptr()), Address(found.data_ptr()), *sizes)
+        return found
+
+
+def address_of(numbers: Tensor | None) -> int | None:
+    return None if numbers is None else numbers.data_ptr()
+
+
+def _float32(numbers: Tensor | None) -> Tensor | None:
+    return None if numbers is None else numbers.detach().float().contiguous()

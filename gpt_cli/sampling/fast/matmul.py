@@ -1,0 +1,176 @@
+"""Products with weights that no longer change, each in the form that is fastest on this processor.
+
+`gpt bench` times all forms beside F.linear; note 0026 has the figures behind `choose_form`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gpt_cli.common.machine.devices import cpu_multiplies_bfloat16, processor_vendor
+from gpt_cli.sampling.fast.c_library import Weight
+from gpt_cli.sampling.fast.int8 import to_int8, widened
+
+Product = Callable[[Tensor], Tensor]
+Form = Literal["linear", "one row", "packed", "int8", "packed int8"]
+# numbers in a weight from which oneDNN gains more than its calls cost; smaller ones come from a cache (note 0026)
+PACKED_FROM: Mapping[torch.dtype, int] = MappingProxyType({torch.float32: 2**18, torch.bfloat16: 2**13})
+INT8_ROWS = 4  # from more on, torch's kernel for whole numbers is slower than products in bfloat16
+_BLOCK = 32  # columns of int8 weights; 16 or 32, by processor
+
+
+def possible(form: Form, dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether this processor can compute a form, fast or not."""
+    if form == "linear":
+        return True
+    if device.type != "cpu" or dtype not in PACKED_FROM or (form != "packed" and dtype != torch.bfloat16):
+        return False
+    if form in ("one row", "int8"):
+        return True
+    return torch.backends.mkldnn.is_available() and (
+        dtype == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    )
+
+
+def choose_form(size: int, dtype: torch.dtype, device: torch.device, *, int8: bool = False, num_rows: int = 1) -> Form:
+    """The fastest form for a weight of `size` numbers, products in `dtype`, and `num_rows` at once.
+
+    Only where it was measured: on processors of AMD, and of Intel with instructions for bfloat16. In float32 it does
+    not depend on the rows, so that a sample is the same in any batch.
+    """
+    vendor, multiplies = processor_vendor(), cpu_multiplies_bfloat16()
+    packs = possible("packed", dtype, device) and size >= PACKED_FROM[dtype]
+    if dtype == torch.float32:
+        return "packed" if packs and vendor == "AuthenticAMD" else "linear"
+    packs = packs and multiplies and vendor in ("AuthenticAMD", "GenuineIntel")
+    if int8:
+        return "packed int8" if packs and num_rows > INT8_ROWS else "int8"
+    if num_rows == 1 and possible("one row", dtype, device) and multiplies and vendor == "AuthenticAMD":
+        return "one row"
+    return "packed" if packs else "linear"
+
+
+def linear(weight: Tensor, bias: Tensor | None) -> Product:
+    """F.linear."""
+    return lambda x: F.linear(x, weight, bias)
+
+
+def one_row(weight: Tensor, bias: Tensor | None) -> Product:
+    """torch's own product of a matrix and a row, where F.linear would call oneDNN; F.linear for several rows."""
+
+    def product(x: Tensor) -> Tensor:
+        if len(x) > 1:
+            return F.linear(x, weight, bias)
+        # the public switch, torch.backends.mkldnn.flags, takes as long as a product
+        was = torch._C._get_mkldnn_enabled()
+        torch._C._set_mkldnn_enabled(False)
+        try:
+            found = torch.mv(weight, x.view(-1))
+        finally:
+            torch._C._set_mkldnn_enabled(was)
+        return (found if bias is None else found + bias).unsqueeze(0)
+
+    return product
+
+
+def packed(weight: Tensor, bias: Tensor | None) -> Product:
+    """The product of oneDNN, which comes with torch for x86 processors, with a weight in the order that it reads."""
+    reordered = torch.ops.mkldnn._reorder_linear_weight(weight)
+    return lambda x: torch.ops.mkldnn._linear_pointwise(x, reordered, bias, "none", [], "")
+
+
+def unpacked(x: Tensor, weight: Tensor) -> Tensor:
+    """The product of oneDNN with a weight as it is stored."""
+    return torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
+
+
+def int8(weight: Tensor, bias: Tensor | None) -> Product:
+    """torch's kernel for whole numbers of 8 bits: in bfloat16, with weights rounded by `to_int8`."""
+    numbers, scales = to_int8(weight)
+    # torch's kernel reads columns in blocks, beyond the end of a matrix whose last one is not full
+    missing = -weight.shape[1] % _BLOCK
+    numbers = F.pad(numbers, (0, missing))
+
+    def product(x: Tensor) -> Tensor:
+        whole = F.pad(x, (0, missing)) if missing else x.contiguous()
+        found = torch.ops.aten._weight_int8pack_mm(whole, numbers, scales)
+        return found if bias is None else found + bias
+
+    return product
+
+
+def packed_int8(weight: Tensor, bias: Tensor | None) -> Product:
+    """As `int8`, with the whole numbers in bfloat16, which has each of them, and in the order that oneDNN reads."""
+    numbers, scales = to_int8(weight)
+    product = packed(numbers.to(torch.bfloat16), None)
+    if bias is None:
+        return lambda x: product(x) * scales
+    return lambda x: torch.addcmul(bias, product(x), scales)
+
+
+FORMS: Mapping[Form, Callable[[Tensor, Tensor | None], Product]] = MappingProxyType(
+    {"linear": linear, "one row": one_row, "packed": packed, "int8": int8, "packed int8": packed_int8}
+)
+
+
+def copied(weight: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """A weight in `dtype`, None for its own: a copy, or one of 16 bits itself, since nothing trains those."""
+    return weight.detach().to(weight.dtype if dtype is None else dtype, copy=weight.dtype.itemsize > 2)
+
+
+class Products:
+    """Makes products of one kind: in `dtype`, or with `int8` in bfloat16 with weights rounded to whole numbers.
+
+    `num_rows` is how many rows are multiplied at once, most of the time. `compiled` ones take float32, and keep
+    weights of bfloat16 as they are.
+    """
+
+    def __init__(self, dtype: torch.dtype, *, int8: bool = False, num_rows: int = 1, compiled: bool = False):
+        self.wanted = torch.bfloat16 if int8 else dtype
+        self.dtype = torch.float32 if compiled else self.wanted
+        self.int8, self.compiled = int8, compiled
+        self._choose = partial(choose_form, int8=int8, num_rows=num_rows)
+
+    def of(self, weight: Tensor, bias: Tensor | None = None) -> Product:
+        """x [N, in] -> [N, out], both in `dtype`, with copies of a weight [out, in] and a bias; see `copied`."""
+        if self.compiled:
+            return self._stored(weight.detach(), bias)
+        form = self._choose(weight.numel(), self.dtype, weight.device)
+        weight = weight.detach() if self.int8 else copied(weight, self.dtype)
+        return FORMS[form](weight, None if bias is None else copied(bias, self.dtype))
+
+    def _stored(self, weight: Tensor, bias: Tensor | None) -> Weight:
+        many = self.wanted if cpu_multiplies_bfloat16() else torch.float32
+        # in bfloat16, F.linear calls oneDNN by itself
+        packs = many == torch.float32 and choose_form(weight.numel(), many, weight.device) == "packed"
+        kind = partial(Weight, many=many, multiply=unpacked if packs else F.linear)
+        if self.int8:
+            numbers, scales = to_int8(weight)
+            return kind(numbers, bias, scales)
+        # float32 has each number of a weight in bfloat16
+        kept = weight.dtype == torch.bfloat16 and self.wanted == torch.float32
+        return kind(copied(weight, torch.bfloat16 if kept else self.wanted), bias)
+
+    def batched(self, weights: Sequence[Tensor], *, transposed: bool = False) -> Product:
+        """x [n, N, in] -> [n, N, out] with copies of n weights [out, in], [in, out] if transposed.
+
+        They are in the dtype of the weights, of 16 bits in float32: bfloat16 takes three times as long for such small
+        products (note 0026).
+        """
+        stacked = torch.stack([self._rounded(weight.detach()) for weight in weights])
+        matrices = (stacked if transposed else stacked.transpose(1, 2)).contiguous()
+        return lambda x: torch.bmm(x, matrices)
+
+    def _rounded(self, weight: Tensor) -> Tensor:
+        weight = widened(weight)
+        if not self.int8:
+            return weight
+        numbers, scales = to_int8(weight)
+        return numbers * scales.to(weight.dtype)[:, None]

@@ -1,0 +1,263 @@
+"""Attention of one layer in decoding: what it keeps of earlier tokens, and how new tokens look at them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gpt_cli.common.machine.devices import send
+from gpt_cli.config.model import unknown_form
+from gpt_cli.model import GroupedQueryAttention, LatentAttention, MultiHeadAttention
+from gpt_cli.model.attention import SelfAttention, attend
+from gpt_cli.model.positions import rotate
+from gpt_cli.sampling.fast.matmul import Products
+
+# of a part of a long prompt: queries, so that few of its scores are of keys that no query may see, and scores of a row
+# in all heads, 64 MiB in float32
+QUERIES_AT_ONCE, SCORES_AT_ONCE = 128, 2**24
+_NEW_SLOTS = 256  # for tokens after a prompt, before there are more
+
+
+@dataclass(frozen=True)
+class Step:
+    """The last T tokens of R rows, in slots `start` to `end`, counted from the first token of the longest prompt.
+
+    `starts` are the slots where the windows of the rows start; padding is before them. Several
+    tokens see no earlier slots. `rotation` [2, R, 1, T, size] is that of rotary positions.
+    """
+
+    rows: slice | Tensor
+    starts: Sequence[int]
+    start: int
+    end: int
+    rotation: Tensor | None
+    biases: dict[int, Tensor | None] = field(default_factory=dict)  # of layers with the same reach
+
+    def hidden(self, first: int, start: int, end: int, reach: int, like: Tensor) -> Tensor | None:
+        """-inf where the queries in slots `start` to `end` may not look, 0 elsewhere: [R, 1, end - start, end - first].
+
+        The keys are in slots `first` to `end`, and a query sees `reach` of them. None lets each look everywhere.
+        Padding looks at itself, since softmax needs at least one key.
+        """
+        if end - start == 1 and max(self.starts) <= first:
+            return None
+        seen = torch.arange(first, end, device=like.device)
+        query = torch.arange(start, end, device=like.device)[:, None]
+        starts = send(torch.tensor(self.starts), like.device)[:, None, None]
+        oldest = torch.maximum(starts, query - reach + 1)  # [R, T, 1]
+        hidden = (seen > query) | ((seen < oldest) & (seen != query))
+        return like.new_zeros(hidden.shape).masked_fill(hidden, -torch.inf)[:, None]
+
+
+class Cache(ABC):
+    """The attention of a layer in decoding: copies of its weights, and slots for the tokens of B rows.
+
+    A token sees `reach` tokens, itself included. The slots are those from `base` on. They double until they are twice
+    the reach, so that old ones are dropped once in `reach` tokens and not for each token.
+    """
+
+    num_groups: int  # of heads that look at the same keys
+
+    def __init__(self, attention: SelfAttention, products: Products, context_length: int):
+        self.distance_bias = attention.distance_bias
+        self.num_heads = attention.num_heads
+        self.scale = attention.scale
+        self.reach = min(attention.window or context_length, context_length)
+        self.dtype = products.dtype
+        self.projection_layer = products.of(attention.projection_layer.weight, attention.projection_layer.bias)
+        self.base = self.num_rows = self.num_slots = 0
+        self.kept: Tensor  # slots are its last dimension but one
+
+    @abstractmethod
+    def shape(self, num_rows: int, num_slots: int) -> tuple[int, ...]:
+        """The shape of `kept`."""
+
+    @abstractmethod
+    def mix(self, x: Tensor, step: Step) -> Tensor:
+        """Keep the tokens whose inputs are x [R * T, D]; returns the outputs of their heads [R * T, H * K]."""
+
+    def begin(self, num_rows: int, length: int, like: Tensor) -> None:
+        """Forget all tokens, and make room for new rows of `length` tokens."""
+        self.base = max(0, length - self.reach)
+        num_slots = min(2 * self.reach, length - self.base + _NEW_SLOTS)
+        if num_rows != self.num_rows or num_slots > self.num_slots:
+            # not zeroed: a slot is written before it is read, and touching all of them costs 20 ms
+            self.kept = like.new_empty(self.shape(num_rows, num_slots))
+            self.num_rows, self.num_slots = num_rows, num_slots
+
+    def make_room(self, end: int) -> None:
+        """Make room for a token in slot `end`, which may drop those that it does not see."""
+        if end - self.base < self.num_slots:
+            return
+        earlier, kept, most = self.num_slots, self.kept, 2 * self.reach
+        if earlier < most:
+            self.num_slots = min(2 * earlier, most)
+            self.kept = kept.new_empty(self.shape(self.num_rows, self.num_slots))
+            self.kept[..., :earlier, :] = kept
+        else:
+            kept[..., : self.reach, :] = kept[..., self.reach :, :].clone()
+            self.base += self.reach
+
+    def _keep(self, kept: Tensor, found: Tensor, step: Step) -> None:
+        """Put what the tokens leave, [R, ..., T, size], into their slots of `kept` [B, ..., slots, size]."""
+        if found.shape[-2] > self.reach:
+            found = found[..., -self.reach :, :]
+        end = step.end - self.base
+        kept[step.rows, ..., end - found.shape[-2] : end, :] = found
+
+    def _seen(self, step: Step) -> slice | None:
+        """The slots of `kept` that the tokens see, counted from `base`; None if it does not keep them all."""
+        num_tokens, end = step.end - step.start, step.end - self.base
+        if num_tokens > self.reach:
+            return None
+        return slice(max(0, end - self.reach) if num_tokens == 1 else end - num_tokens, end)
+
+    def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, step: Step) -> Tensor:
+        """[R, H, T, K], [R * G, S, K], [R * G, S, K'] -> mixed values [R, H, T, K'].
+
+        Long prompts go through a part of the queries at a time, each with the keys that it sees.
+        """
+        H, T, S = self.num_heads, queries.shape[2], keys.shape[1]
+        size = max(1, min(SCORES_AT_ONCE // (H * S), QUERIES_AT_ONCE))
+        if size >= T:
+            bias = self._bias(step, step.end - S, step.start, step.end, queries)
+            return self._mixed(queries, keys, values, bias)
+        outputs = []
+        for start in range(0, T, size):
+            first, end = max(0, start + 1 - self.reach), min(start + size, T)
+            bias = self._bias(step, step.start + first, step.start + start, step.start + end, queries)
+            outputs.append(self._mixed(queries[:, :, start:end], keys[:, first:end], values[:, first:end], bias))
+        return torch.cat(outputs, dim=2)
+
+    def _mixed(self, queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None) -> Tensor:
+        (R, H, T, K), G = queries.shape, self.num_groups
+        mixed, _ = attend(queries.reshape(R * G, H // G * T, K), keys, values, bias, self.scale)
+        return mixed.view(R, H, T, -1)
+
+    def _bias(self, step: Step, first: int, start: int, end: int, like: Tensor) -> Tensor | None:
+        """What is added to the scores of queries in slots `start` to `end`: [R * G or 1, H // G * T, end - first].
+
+        None adds nothing. Heads of a group are one below another; 1 stands for all groups.
+        """
+        own = self.distance_bias(end - start, end - first, range(self.num_heads), like)
+        whole = own is None and end - start == step.end - step.start
+        if whole and self.reach in step.biases:
+            return step.biases[self.reach]
+        bias = step.hidden(first, start, end, self.reach, like)
+        if own is not None:
+            bias = own.expand(len(like), -1, -1, -1) if bias is None else bias + own
+        if bias is not None:
+            (R, heads, T, S), of_group = bias.shape, self.num_heads // self.num_groups
+            G = 1 if R == heads == 1 else self.num_groups
+            bias = bias.expand(R, G * of_group, T, S).reshape(R * G, of_group * T, S)
+        if whole:
+            step.biases[self.reach] = bias
+        return bias
+
+
+class KeyValueCache(Cache):
+    """Keeps keys and values of G heads [2, B, G, slots, K], for multi-head (G = H) and grouped-query attention."""
+
+    def __init__(self, attention: MultiHeadAttention | GroupedQueryAttention, products: Products, context_length: int):
+        super().__init__(attention, products, context_length)
+        grouped = isinstance(attention, GroupedQueryAttention)
+        self.num_groups = len(attention.groups) if grouped else attention.num_heads
+        self.head_size = attention.projection_layer.in_features // attention.num_heads
+        self.queries_keys_values = products.of(*attention.projection_weights(range(attention.num_heads)))
+        self.norms: Tensor | None = None  # the weights of those of queries and keys [H + G, 1, K]
+        if attention.query_norm is not None and attention.key_norm is not None:
+            of_queries, of_keys = (norm.weight.detach() for norm in (attention.query_norm, attention.key_norm))
+            K, self.epsilon = self.head_size, attention.query_norm.eps
+            self.norms = torch.cat([of_queries.expand(self.num_heads, 1, K), of_keys.expand(self.num_groups, 1, K)])
+
+    def shape(self, num_rows: int, num_slots: int) -> tuple[int, ...]:
+        """The shape of `kept`."""
+        return 2, num_rows, self.num_groups, num_slots, self.head_size
+
+    def mix(self, x: Tensor, step: Step) -> Tensor:
+        """Keep the tokens whose inputs are x [R * T, D]; returns the outputs of their heads [R * T, H * K]."""
+        R, T = len(step.starts), step.end - step.start
+        H, G, K = self.num_heads, self.num_groups, self.head_size
+        projections = self.queries_keys_values(x.to(self.dtype)).to(x.dtype).view(R, T, H + 2 * G, K).transpose(1, 2)
+        turning, values = projections.split((H + G, G), dim=1)
+        if self.norms is not None:
+            turning = F.rms_norm(turning, (K,), eps=self.epsilon) * self.norms
+        if step.rotation is not None:
+            turning = rotate(turning, step.rotation)
+        queries, keys = turning.split((H, G), dim=1)
+        self._keep(self.kept[0], keys, step)
+        self._keep(self.kept[1], values, step)
+        if seen := self._seen(step):
+            keys, values = self.kept[:, step.rows, :, seen].view(2, R * G, -1, K)
+        else:
+            keys, values = keys.flatten(0, 1), values.flatten(0, 1)
+        return self._attend(queries, keys, values, step).transpose(1, 2).reshape(R * T, H * K)
+
+
+class LatentCache(Cache):
+    """Keeps only the latent and the rotary key: [B, slots, C + R].
+
+    W_UK and W_UV never touch what the cache keeps. (W_UQ q) · (W_UK c) = (W_UKᵀ W_UQ q) · c, so each query gets the
+    width of the latent and all heads look at the latents themselves; W_UV turns their mix into the output of the head.
+    DeepSeek-AI 2024, section 2.1.2.
+    """
+
+    num_groups = 1
+
+    def __init__(self, attention: LatentAttention, products: Products, context_length: int):
+        super().__init__(attention, products, context_length)
+        heads, every = attention.heads, range(attention.num_heads)
+        self.head_size, self.latent_size = heads[0].W_UK.weight.shape
+        self.rotary_size = 0 if attention.W_KR is None else attention.W_KR.out_features
+        kept = [part.weight for part in (attention.W_DKV, attention.W_KR) if part is not None]
+        queries = attention.query_weights(every)
+        self.query_source = None if attention.W_DQ is None else products.of(attention.W_DQ.weight)
+        self.queries = products.of(queries)
+        self.to_keep = products.of(torch.cat(kept))
+        self.absorbed_keys = products.batched([head.W_UK.weight for head in heads], transposed=True)
+        self.absorbed_values = products.batched([head.W_UV.weight for head in heads])
+
+    def shape(self, num_rows: int, num_slots: int) -> tuple[int, ...]:
+        """The shape of `kept`."""
+        return num_rows, num_slots, self.latent_size + self.rotary_size
+
+    def mix(self, x: Tensor, step: Step) -> Tensor:
+        """Keep the tokens whose inputs are x [R * T, D]; returns the outputs of their heads [R * T, H * K]."""
+        N, T, R = len(step.starts), step.end - step.start, self.rotary_size
+        H, K, C = self.num_heads, self.head_size, self.latent_size
+        lower = x.to(self.dtype)
+        queries = self.queries(lower if self.query_source is None else self.query_source(lower))
+        queries = queries.to(x.dtype).view(N, T, H, K + R)
+        latents = self.to_keep(lower).to(x.dtype).view(N, T, C + R)
+        absorbed = self.absorbed_keys(queries[..., :K].reshape(N * T, H, K).transpose(0, 1))  # [H, N * T, C]
+        absorbed = absorbed.view(H, N, T, C).transpose(0, 1)
+        if step.rotation is not None:
+            turned = rotate(queries[..., K:].transpose(1, 2), step.rotation)
+            absorbed = torch.cat([absorbed, turned], dim=-1)
+            latents = torch.cat([latents[..., :C], rotate(latents[..., C:], step.rotation[:, :, 0])], dim=-1)
+        self._keep(self.kept, latents, step)
+        keys = self.kept[step.rows, seen] if (seen := self._seen(step)) else latents
+        mixed = self._attend(absorbed, keys, keys[..., :C], step)
+        outputs = self.absorbed_values(mixed.transpose(0, 1).reshape(H, N * T, C))
+        return outputs.transpose(0, 1).reshape(N * T, H * K)
+
+
+CACHES: Mapping[type[SelfAttention], Callable[[Any, Products, int], Cache]] = {
+    MultiHeadAttention: KeyValueCache,
+    GroupedQueryAttention: KeyValueCache,
+    LatentAttention: LatentCache,
+}
+
+
+def make_cache(attention: SelfAttention, products: Products, context_length: int) -> Cache:
+    """The cache for the form of attention that a layer has, whose tokens see at most context_length tokens."""
+    # not that of a form from which this one is derived, which may keep something else
+    if type(attention) not in CACHES:
+        raise unknown_form("sampling", type(attention).__name__)
+    return CACHES[type(attention)](attention, products, context_length)

@@ -1,0 +1,160 @@
+"""How a conversation becomes tokens: what comes before and after each turn, and which tokens are answers.
+
+A template of others is never executed: gpt knows some by their marks, and takes a plain one in the place of all others.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from gpt_cli.common.host import Notify, ignored
+from gpt_cli.config.schema import NAMED_TEMPLATES, PROMPT
+from gpt_cli.errors import UsageError
+from gpt_cli.text.conversations import Turn
+from gpt_cli.text.hf_tokenizer import KeptTokenizer
+from gpt_cli.text.tokenizer import Tokenizer
+
+PLAIN = f"{PROMPT}\n"
+# marks that a template writes as these tokens of its own; Llama 3.2 puts the date of today into each
+_MARKS = {"chatml": ("<|im_start|>", "<|im_end|>"), "llama3": ("<|start_header_id|>", "<|eot_id|>")}
+_OTHERWISE = re.compile("strftime|date_string|think|image")
+_DEFAULT_SYSTEM = re.compile(r"<\|im_start\|>system(?:\\n|\n)([^<{}'\"+]+)<\|im_end\|>")
+
+
+class Encoded(NamedTuple):
+    """The ids of a conversation, and which of them are learned: those of answers, each with the token that ends it."""
+
+    ids: list[int]
+    learned: list[bool]
+
+
+@dataclass(frozen=True)
+class Template:
+    """Texts around the content of each role; an answer ends with `end`, None: with end-of-text."""
+
+    name: str  # as the setting has it
+    before: tuple[str, ...]  # of system, user, assistant
+    after: tuple[str, ...]
+    end: str | None = None
+    begin: str | None = None  # before everything; None: what the tokenizer puts before every text
+    default_system: str | None = None  # said by the system where it says nothing
+    strips: bool = False  # whether white space around a content is left out
+
+    def end_id(self, tokenizer: Tokenizer) -> int:
+        """The token that ends an answer."""
+        return tokenizer.end_of_text if self.end is None else int(tokenizer.array(self.end)[0])
+
+    def encode(self, turns: Sequence[Turn], tokenizer: Tokenizer) -> Encoded:
+        """The ids of turns up to the end of the last answer, or up to the place of an answer that is to come.
+
+        Each answer is encoded by itself, as a model writes it. Raises DataError for a character that the vocabulary
+        lacks.
+        """
+        if self.default_system is not None and turns[0].role != "system":
+            turns = [Turn("system", self.default_system), *turns]
+        ids, learned, held = list[int](), list[bool](), self.begin or ""
+
+        def add(more: Sequence[int], *, learn: bool) -> None:
+            ids.extend(more)
+            learned.extend([learn] * len(more))
+
+        def add_held() -> None:
+            found = tokenizer.array(held).tolist() if held else []
+            begins = tokenizer.begin(found) if not ids and self.begin is None else found
+            add(begins, learn=False)
+
+        for role, content in turns:
+            number = _NUMBERS[role]
+            content = content.strip() if self.strips else content
+            held += self.before[number]
+            if role == "assistant":
+                add_held()
+                add([*tokenizer.array(content).tolist(), self.end_id(tokenizer)], learn=True)
+                held = self.after[number]
+            else:
+                held += content + self.after[number]
+        if turns[-1].role != "assistant":
+            held += self.before[_NUMBERS["assistant"]]
+            add_held()
+        return Encoded(ids, learned)
+
+    def text(self, turns: Sequence[Turn]) -> str:
+        """The turns as one text, without the tokens that end answers: what a vocabulary is learned from."""
+        return "".join(self.before[_NUMBERS[t.role]] + t.content + self.after[_NUMBERS[t.role]] for t in turns)
+
+    def jinja(self, tokenizer: Tokenizer) -> str:
+        """The same for transformers and llama.cpp, as they keep it beside a tokenizer."""
+        begin = "bos_token" if self.begin is None else _quoted(self.begin)
+        begins = f"{{{{ {begin} }}}}" if tokenizer.starts_with or self.begin else ""
+        if self.default_system is not None:
+            said = self.before[0] + self.default_system + self.after[0]
+            begins += f"{{% if messages[0]['role'] != 'system' %}}{{{{ {_quoted(said)} }}}}{{% endif %}}"
+        end = "eos_token" if self.end is None else _quoted(self.end)
+        content = "message['content'] | trim" if self.strips else "message['content']"
+        ends = (*(_quoted(after) for after in self.after[:2]), f"{end} + {_quoted(self.after[2])}")
+        parts = [
+            f"{{% {word} message['role'] == '{role}' %}}{{{{ {_quoted(before)} + ({content}) + {after} }}}}"
+            for word, role, before, after in zip(("if", "elif", "elif"), _NUMBERS, self.before, ends, strict=True)
+        ]
+        turns = f"{{% for message in messages %}}{''.join(parts)}{{% endif %}}{{% endfor %}}"
+        return f"{begins}{turns}{{% if add_generation_prompt %}}{{{{ {_quoted(self.before[2])} }}}}{{% endif %}}"
+
+
+_NUMBERS = {"system": 0, "user": 1, "assistant": 2}
+
+
+def plain_template(written: str = PLAIN) -> Template:
+    """A template from the text around a prompt; an answer follows it at once, and what the system says is a line."""
+    before, _, after = written.partition(PROMPT)
+    return Template(written, ("", before, ""), ("\n", after, ""))
+
+
+def own_template(tokenizer: Tokenizer) -> str:
+    """The chat template that a tokenizer came with, for Jinja; empty where there is none."""
+    own = tokenizer.settings.get("chat_template") if isinstance(tokenizer, KeptTokenizer) else None
+    return own if isinstance(own, str) else ""
+
+
+def template_for(setting: str | None, tokenizer: Tokenizer, notice: Notify = ignored) -> Template:
+    """The template that `data.template` asks for; null: the tokenizer's own where gpt knows it, else the plain one.
+
+    `notice` receives that an own one is not known. Raises UsageError where the tokenizer lacks the tokens of a named
+    one.
+    """
+    own = own_template(tokenizer)
+    if setting is None:
+        for name, marks in _MARKS.items():
+            if all(mark in own for mark in marks) and not _OTHERWISE.search(own) and _has(tokenizer, marks):
+                setting = name
+        if setting is None and own:
+            notice(f"gpt does not know the chat template of this tokenizer, so questions are written as {PLAIN!r}")
+    if setting not in NAMED_TEMPLATES:
+        return plain_template(setting or PLAIN)
+    if not _has(tokenizer, _MARKS[setting]):
+        lacks = " and ".join(_MARKS[setting])
+        sentence = f"{setting} needs a tokenizer with the tokens {lacks}, and this one lacks them"
+        raise UsageError("data.template", sentence, hint="--set data.template=null")
+    if setting == "llama3":
+        heads = tuple(f"<|start_header_id|>{role}<|end_header_id|>\n\n" for role in _NUMBERS)
+        begin = "<|begin_of_text|>" if _has(tokenizer, ("<|begin_of_text|>",)) else ""
+        return Template(setting, heads, ("<|eot_id|>", "<|eot_id|>", ""), "<|eot_id|>", begin, strips=True)
+    heads, ends = tuple(f"<|im_start|>{role}\n" for role in _NUMBERS), ("<|im_end|>\n", "<|im_end|>\n", "\n")
+    chatml = Template(setting, heads, ends, "<|im_end|>", "")
+    said = _DEFAULT_SYSTEM.search(own)
+    return replace(chatml, default_system=said[1]) if said else chatml
+
+
+def _has(tokenizer: Tokenizer, names: Sequence[str]) -> bool:
+    """Whether each name in a text is one token."""
+    if not isinstance(tokenizer, KeptTokenizer) or tokenizer.splits_special:
+        return False
+    return all(name in tokenizer.added for name in names)
+
+
+def _quoted(text: str) -> str:
+    """A text as Jinja reads it."""
+    return json.dumps(text, ensure_ascii=False)

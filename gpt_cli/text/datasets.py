@@ -1,0 +1,297 @@
+"""Corpora known by name: where they come from, under what licence, with which digest; `gpt data list` and `fetch`."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpt_cli.common.files import cache_directory, make_directory, write_durably
+from gpt_cli.common.host import Host, tqdm_of_here
+from gpt_cli.common.language import say
+from gpt_cli.common.limits import DOWNLOAD_BYTES
+from gpt_cli.common.results import WIDTH, Result
+from gpt_cli.common.tables import Rows, narrow_table
+from gpt_cli.common.untrusted_files import read_bytes
+from gpt_cli.errors import DataError, EnvironmentFailure, UsageError, closest, shown
+from gpt_cli.text import synthetic
+from gpt_cli.text.conversations import read_written
+
+TIMEOUT = 15  # seconds without an answer
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One corpus of the catalogue; one without a `url` needs no network."""
+
+    name: str
+    description: str
+    licence: str
+    to_documents: Callable[[bytes], list[str]]
+    language: str | None = None  # of its text, as ISO 639-1 has it
+    url: str | None = None
+    sha256: str | None = None
+    has_answers: bool = False  # whether its documents are conversations, as `Conversation.written` writes them
+
+    @property
+    def cached(self) -> Path:
+        """Where the download is kept: the name contains the digest, so that it can never be another text."""
+        return cache_directory("corpora") / f"{self.name}-{(self.sha256 or '')[:16]}"
+
+    @property
+    def state(self) -> str:
+        """Whether the cache has it, as `gpt data list` prints it."""
+        if self.url is None:
+            return "needs no network"
+        with contextlib.suppress(EnvironmentFailure, OSError):  # a user without a home directory, or one that is closed
+            if self.cached.exists():
+                return "fetched"
+        return "not fetched yet"
+
+    def is_here(self) -> bool:
+        """Whether reading it needs no network."""
+        return self.url is None or self.kept() is not None
+
+    def kept(self) -> bytes | None:
+        """The download in the cache; None where there is none, or a damaged one."""
+        if not self.cached.exists():
+            return None
+        content = read_bytes(self.cached, DataError)
+        return content if hashlib.sha256(content).hexdigest() == self.sha256 else None
+
+
+def read_entry(entry: Entry) -> list[str]:
+    """The documents of an entry; the first use fetches them."""
+    return entry.to_documents(b"" if entry.url is None else fetch(entry))
+
+
+def fetch(entry: Entry) -> bytes:
+    """The bytes of an entry: from the cache, else over the network, always checked by digest.
+
+    Raises EnvironmentFailure without network, DataError when the digest differs.
+    """
+    if (kept := entry.kept()) is not None:
+        return kept
+    content = _download(entry)
+    found = hashlib.sha256(content).hexdigest()
+    if found != entry.sha256:
+        raise DataError(entry.name, f"the download has sha256 {found}, but the catalogue expects {entry.sha256}")
+    with contextlib.suppress(EnvironmentFailure):  # without a cache the next use fetches it again
+        make_directory(entry.cached.parent)
+        write_durably(entry.cached, [content])
+    return content
+
+
+def find(name: str) -> Entry:
+    """The entry of that name; raises UsageError that names the nearest one."""
+    if name in ENTRIES:
+        return ENTRIES[name]
+    close = closest(name, ENTRIES)
+    sentence = f"the catalogue has no text of this name; it has {', '.join(ENTRIES)}"
+    raise UsageError(shown(name), sentence, hint=close and f"did you mean {close}?")
+
+
+@dataclass(frozen=True)
+class Corpora(Result):
+    """The catalogue: of each corpus its name, description, licence, url, sha256, and whether it is here."""
+
+    corpora: list[dict[str, str | None]]
+
+    def parts(self) -> list[Rows]:
+        """A table with a row for each corpus, in the language of the user."""
+        rows = [
+            (str(each["name"]), *(say(str(each[key])) for key in ("licence", "state", "description")))
+            for each in self.corpora
+        ]
+        return [[(say("name"), say("licence"), say("state"), say("text")), *rows]]
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """The table; where it is wider than `width`, each text is below its name."""
+        (rows,) = self.parts()
+        return narrow_table(rows, width, ())
+
+
+def list_corpora() -> Corpora:
+    """The corpora that the catalogue has."""
+    keys = ("name", "description", "licence", "url", "sha256")
+    return Corpora([{key: getattr(each, key) for key in keys} | {"state": each.state} for each in ENTRIES.values()])
+
+
+@dataclass(frozen=True)
+class Fetched(Result):
+    """The files that hold the corpora, but for those that need no download and were not written."""
+
+    paths: list[Path]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The paths as texts."""
+        return {"paths": [*map(str, self.paths)]}
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """A line for each path."""
+        return "\n".join(map(str, self.paths))
+
+
+def fetch_corpora(entries: Sequence[Entry], folder: Path | None, host: Host) -> Fetched:
+    """Fetch corpora, and write them to a directory if one is named; raises EnvironmentFailure without network."""
+    paths = list[Path]()
+    for entry in entries:
+        with host.working(f"fetching {entry.name}"):
+            documents = read_entry(entry)
+        if folder is not None:
+            paths.append(_write_text(entry, documents, folder))
+        elif entry.url is None:
+            host.notice(f"{entry.name} needs no download")
+        elif entry.cached.exists():
+            paths.append(entry.cached)
+        else:
+            sentence = f"the download succeeded, but {entry.cached.parent} is not writable"
+            raise EnvironmentFailure(entry.name, sentence, hint="gpt data fetch --out DIR")
+    return Fetched(paths)
+
+
+def _write_text(entry: Entry, documents: list[str], folder: Path) -> Path:
+    """Write one document as a text file, several or conversations as a .jsonl file; returns the path."""
+    make_directory(folder)
+    if len(documents) == 1:
+        path, text = folder / f"{entry.name}.txt", documents[0]
+    else:
+        path, records = folder / f"{entry.name}.jsonl", [{"text": document} for document in documents]
+        if entry.has_answers:
+            turns = [read_written(document).turns for document in documents]
+            records = [{"prompt": question.content, "response": answer.content} for question, answer in turns]
+        text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    write_durably(path, [text.encode()])
+    return path
+
+
+class _Bounded(io.BytesIO):
+    """Memory that refuses a download which is too large."""
+
+    def write(self, chunk: Any) -> int:
+        if self.tell() + len(chunk) > DOWNLOAD_BYTES:
+            raise OverflowError
+        return super().write(chunk)
+
+
+def _download(entry: Entry) -> bytes:
+    """The bytes behind an entry's url. Raises EnvironmentFailure, or DataError for too many bytes."""
+    tqdm_of_here()  # pooch imports it too
+    import pooch  # and with it requests: half a second that only a download costs
+
+    content = _Bounded()
+    try:
+        pooch.HTTPDownloader(timeout=TIMEOUT)(entry.url, content, None)
+    except OverflowError:
+        raise DataError(entry.name, f"the download is larger than {DOWNLOAD_BYTES:,} bytes") from None
+    except OSError as error:  # all exceptions of requests are
+        raise EnvironmentFailure(
+            entry.name,
+            f"gpt downloads this text once, from {entry.url}, and the download failed: {_cause(error)}",
+            hint=f"use python-docs, which needs no network, or save that file as {entry.cached}",
+        ) from error
+    return content.getvalue()
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost reason of a failed download, without the objects that requests and urllib3 put around it."""
+    while inner := error.__cause__ or error.__context__:
+        error = inner
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _python_docs(_: bytes) -> list[str]:
+    """The language reference of the running Python, one document a topic, in sorted order."""
+    from pydoc_data.topics import topics  # half a megabyte that one corpus needs
+
+    return [topics[name].strip() + "\n" for name in sorted(topics)]
+
+
+_POETRY = "https://raw.githubusercontent.com/chinese-poetry/chinese-poetry/99ebbef7e1345c0985c44b9fd96a3f9e776f117b"
+
+
+def _poems(
+    name: str, description: str, path: str, sha256: str, title: Callable[[dict[str, Any]], str], lines: str
+) -> Entry:
+    """An entry whose documents are poems or chapters of a JSON list: the title, then the lines."""
+
+    def to_documents(content: bytes) -> list[str]:
+        return ["\n".join([title(poem), *poem[lines]]) + "\n" for poem in json.loads(content)]
+
+    return Entry(name, description, "MIT; texts in the public domain", to_documents, "zh", _POETRY + path, sha256)
+
+
+_ENTRIES = (
+    Entry(
+        "python-docs",
+        "the language reference of the running Python, from its standard library",
+        "PSF-2.0",
+        _python_docs,
+        "en",
+    ),
+    Entry(
+        "repeats",
+        "2 MB of random letters in which every document repeats its beginning, made by gpt itself",
+        "in the public domain",
+        synthetic.repeats,
+    ),
+    Entry("sums", "8,000 sums of two numbers below 100, made by gpt itself", "in the public domain", synthetic.sums),
+    Entry(
+        "sums-asked",
+        "the other 2,000 sums as questions with answers, made by gpt itself",
+        "in the public domain",
+        synthetic.sums_asked,
+        "en",
+        has_answers=True,
+    ),
+    Entry(
+        "tinyshakespeare",
+        "1.1 MB of Shakespeare's plays, as char-rnn made it",
+        "text in the public domain",
+        lambda content: [content.decode()],
+        "en",
+        "https://raw.githubusercontent.com/karpathy/char-rnn/6f9487a6fe5b420b7ca9afb0d7c078e37c1d1b4e"
+        "/data/tinyshakespeare/input.txt",
+        "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+    ),
+    Entry(
+        "sales-textbook",
+        "460 KB of a textbook on selling, in modern English",
+        "see waylandzhang/Transformer-from-scratch",
+        lambda content: [content.decode()],
+        "en",
+        "https://raw.githubusercontent.com/waylandzhang/Transformer-from-scratch"
+        "/def96882f9d009cd704e3db9e6e119e89e00352b/data/sales_textbook.txt",
+        "1994f20f5becd3f0b3d7a632e5a68513cc38cf6c9737a9f38243f1b652e962da",
+    ),
+    _poems(
+        "songci-300",
+        "宋词三百首, 300 poems of the Song dynasty",
+        "/%E5%AE%8B%E8%AF%8D/%E5%AE%8B%E8%AF%8D%E4%B8%89%E7%99%BE%E9%A6%96.json",
+        "ca5d74f7fdb9d5a6acc22a7c8b4395228cad4bb8be53df44c19ba83ab6983b20",
+        lambda poem: f"{poem['rhythmic']} {poem['author']}",
+        "paragraphs",
+    ),
+    _poems(
+        "lunyu",
+        "论语, the Analects",
+        "/%E8%AE%BA%E8%AF%AD/lunyu.json",
+        "bc336a3839706377892719db44c48a09794a493190535a42bf1c7d4c4233e96c",
+        lambda chapter: chapter["chapter"],
+        "paragraphs",
+    ),
+    _poems(
+        "shijing",
+        "诗经, the Book of Songs",
+        "/%E8%AF%97%E7%BB%8F/shijing.json",
+        "3c7ca54d59424542ada99adfcc85420287fbbd5c8a511e9baf705cb2b04051e7",
+        lambda song: f"{song['title']} {song['chapter']} {song['section']}",
+        "content",
+    ),
+)
+ENTRIES = {entry.name: entry for entry in _ENTRIES}

@@ -1,0 +1,211 @@
+"""Text as a stream: bytes decoded to blocks of documents, and what splits, cuts and groups these.
+
+No document is ever held as a whole. Bytes that are not UTF-8 give an error that recognises what they are instead.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+
+from gpt_cli.common.untrusted_files import UTF8_MARK, encoding_hint, is_damaged_utf8, is_numbers, utf16_of
+from gpt_cli.errors import DataError
+
+# the regex engine overflows its stack on a run of a million spaces; a third of it is known to pass
+MAX_PIECE = 32_768  # characters
+GROUP_CHARACTERS = 2**20
+# first bytes, with which no text begins -> the format, and how to get text out of it
+_FORMATS: dict[bytes, tuple[str, str]] = {
+    b"\x89PNG\r\n": ("a PNG picture", "name a text file"),
+    b"\xff\xd8\xff": ("a JPEG picture", "name a text file"),
+    b"GIF89a": ("a GIF picture", "name a text file"),
+    b"%PDF-": ("a PDF document", "extract its text with: pdftotext FILE.pdf FILE.txt"),
+    b"\xd0\xcf\x11\xe0": ("an Office document", "save it as plain text, UTF-8"),
+    b"PK\x03\x04": ("a zip archive, as .docx and .epub are too", "unzip it, or save the document as plain text, UTF-8"),
+    b"PAR1\x15": ("a Parquet table", "let the file name end in .parquet"),
+    b"\x28\xb5\x2f\xfd": ("Zstandard data", "let the file name end in .zst"),
+    b"\x1f\x8b": ("gzip data", "let the file name end in .gz"),
+    b"BZh91AY&SY": ("bzip2 data", "unpack it with: bunzip2 FILE"),
+    b"\xfd7zXZ\0": ("xz data", "unpack it with: unxz FILE"),
+    b"7z\xbc\xaf": ("a 7z archive", "unpack it with: 7z x FILE"),
+    b"SQLite format 3\0": ("an SQLite database", 'export its text as .jsonl, one {"text": "..."} per line'),
+}
+_STARTS = tuple(_FORMATS)
+_AROUND = 32768  # bytes on each side of a wrong one
+
+
+class Block(NamedTuple):
+    """A part of a document, never empty; `starts` where it is the first of its document."""
+
+    starts: bool
+    text: str
+    utf8: bytes | None = None  # the text as it was read, where that is what encoding it gives
+    is_first: bool = False  # of a whole corpus
+
+    @property
+    def content(self) -> bytes:
+        """The text in UTF-8."""
+        return self.text.encode("utf-8") if self.utf8 is None else self.utf8
+
+
+def in_blocks(documents: Iterable[str]) -> Iterator[Block]:
+    """Documents that are in memory, each as one block; empty ones are left out."""
+    return (Block(True, document) for document in documents if document)
+
+
+def decode_utf8(content: bytes, where: str) -> str:
+    """Text from UTF-8 with or without a byte order mark; raises DataError as `decoded` does."""
+    return "".join(block.text for block in decoded([content], where))
+
+
+def decoded(blocks: Iterable[bytes], where: str, hint: str | None = None) -> Iterator[Block]:
+    """One document from UTF-8, with or without a byte order mark; the first block has 8,192 bytes, or is the last.
+
+    Raises DataError that names the format of a file that is not text, with its own hint or `hint`, or its encoding, or
+    the first byte that is not UTF-8 and its line.
+    """
+    sample, before, rest, num_bytes, num_lines, starts = b"", b"", b"", 0, 0, True
+    for number, block in enumerate(chain(blocks, [None])):
+        if number == 0 and block is not None:
+            if known := _known_format(block):
+                raise DataError(where, f"this is {known[0]}, not text", hint=hint or known[1])
+            sample = block[:65536]
+            # half of the bytes of English in UTF-16 are NUL, and each of them is UTF-8 too
+            if len(sample) >= 16 and sample.count(0) > 0.4 * len(sample) and utf16_of(sample):
+                raise DataError(
+                    where, "this is UTF-16, but text must be UTF-8", hint=hint or encoding_hint(sample, where)
+                )
+            if len(sample) >= 16 and is_numbers(sample):
+                sentence = "this is not text but numbers, as token ids of another program are"
+                raise DataError(where, sentence, hint="name the text; gpt cuts it into tokens by itself")
+            if block.startswith(UTF8_MARK):
+                block, num_bytes = block[len(UTF8_MARK) :], len(UTF8_MARK)
+        content = rest + (block or b"")
+        try:
+            text, used = codecs.utf_8_decode(content, "strict", block is None)
+        except UnicodeDecodeError as error:
+            byte, at = content[error.start], num_bytes + error.start
+            line = num_lines + content.count(b"\n", 0, error.start) + 1
+            # of a text that begins in ASCII, what is around the byte tells more than the beginning
+            around = before + content[max(0, error.start - _AROUND) : error.start + _AROUND]
+            evidence = sample if b"\0" in sample or not sample.isascii() else around
+            sentence = f"text must be UTF-8, but byte 0x{byte:02x} at offset {at:,} is not"
+            if is_damaged_utf8(evidence):
+                sentence = f"this is UTF-8 that is damaged or cut off at byte 0x{byte:02x}, offset {at:,}"
+            raise DataError(f"{where}: line {line:,}", sentence, hint=encoding_hint(evidence, where)) from None
+        if text:
+            yield Block(starts, text, content[:used])
+            starts = False
+            num_bytes += used
+            # bytes.count takes four times as long
+            num_lines += int(np.count_nonzero(np.frombuffer(content, np.uint8) == ord("\n")))
+        before, rest = content[max(0, used - _AROUND) : used], content[used:]
+
+
+def is_binary(content: bytes) -> bool:
+    """Whether the start of a file shows that it is not text: a NUL byte, or the first bytes of a known format."""
+    return b"\0" in content[:8192] or _known_format(content) is not None
+
+
+def _known_format(content: bytes) -> tuple[str, str] | None:
+    if not content.startswith(_STARTS):  # of a million files, hardly any
+        return None
+    return next(found for start, found in _FORMATS.items() if content.startswith(start))
+
+
+def split_at(separator: str, blocks: Iterable[Block]) -> Iterator[Block]:
+    """The parts of documents between separators, as documents; those of white space alone are left out.
+
+    A newline of the separator matches that of Windows too.
+    """
+    pattern = re.compile(re.escape(separator).replace("\\\n", "\r?\n"))
+    # a separator may begin in one block and end in the next
+    longest = len(separator) + separator.count("\n")
+    rest, held, starts = "", list[str](), True  # held is white space, which may be all that a part has
+
+    def released(text: str) -> Iterator[Block]:
+        nonlocal held, starts
+        held.append(text)
+        if not starts or text.strip():
+            if whole := "".join(held):
+                yield Block(starts, whole)
+            held, starts = [], False
+
+    for block in blocks:
+        if block.starts:
+            yield from released(rest)
+            rest, held, starts = "", [], True
+        text, done = rest + block.text, 0
+        for match in pattern.finditer(text):
+            yield from released(text[done : match.start()])
+            held, starts, done = [], True, match.end()
+        kept = max(done, len(text) - longest + 1)
+        yield from released(text[done:kept])
+        rest = text[kept:]
+    yield from released(rest)
+
+
+def part_of(blocks: Iterable[Block], start: int, end: int) -> Iterator[Block]:
+    """The characters start..end-1 of a text; a document that begins before them begins with the first of them."""
+    position, begun = 0, False
+    for block in blocks:
+        if position >= end:
+            return
+        if start <= position and position + len(block.text) <= end and (begun or block.starts):
+            yield block
+            begun, position = True, position + len(block.text)
+            continue
+        begun = begun and not block.starts
+        text = block.text[max(0, start - position) : end - position]
+        position += len(block.text)
+        if text:
+            yield Block(not begun, text)
+            begun = True
+
+
+def pieces(text: str) -> Iterator[str]:
+    """A document in pieces of at most MAX_PIECE characters, cut after a newline where there is one."""
+    return (piece.text for piece in in_pieces([Block(True, text)]))
+
+
+def at_line(text: str, at: int) -> int | None:
+    """Where a piece of a text that begins at a place ends: after its last newline, or MAX_PIECE; None for the rest."""
+    if len(text) - at <= MAX_PIECE:
+        return None
+    newline = text.rfind("\n", at, at + MAX_PIECE)
+    return newline + 1 if newline >= 0 else at + MAX_PIECE
+
+
+def in_pieces(blocks: Iterable[Block], cut: Callable[[str, int], int | None] = at_line) -> Iterator[Block]:
+    """Documents in pieces, cut as `pieces` or a tokenizer cuts: the units that are tokenized, whatever the blocks."""
+    text, starts = "", True
+    for block in blocks:
+        if block.starts:
+            if text:
+                yield Block(starts, text)
+            text, starts = "", True
+        text, at = text + block.text, 0
+        while (end := cut(text, at)) is not None:
+            yield Block(starts, text[at:end])
+            at, starts = end, False
+        text = text[at:]
+    if text:
+        yield Block(starts, text)
+
+
+def in_groups(pieces: Iterable[Block]) -> Iterator[list[Block]]:
+    """Pieces in lists of about GROUP_CHARACTERS characters: enough for a thread to work on."""
+    group, num_characters = list[Block](), 0
+    for piece in pieces:
+        group.append(piece)
+        num_characters += len(piece.text) + 32  # a piece takes memory of its own
+        if num_characters >= GROUP_CHARACTERS:
+            yield group
+            group, num_characters = [], 0
+    if group:
+        yield group

@@ -1,0 +1,285 @@
+"""From a corpus to token ids: encoded once with all cores, in bounded memory, and kept in the cache by content."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+
+import numpy as np
+
+from gpt_cli.common.files import remove, write_durably
+from gpt_cli.common.host import Host, Notify, ignored
+from gpt_cli.common.machine.cpu_contention import cores
+from gpt_cli.config import Config
+from gpt_cli.errors import DataError, EnvironmentFailure, counted, shown
+from gpt_cli.text.cache import cached, read_json, write_json
+from gpt_cli.text.chat_templates import template_for
+from gpt_cli.text.corpus import Corpus
+from gpt_cli.text.documents import Block, in_groups, in_pieces
+from gpt_cli.text.load import NOBODY, SourceCorpus, split_of
+from gpt_cli.text.sft_examples import ConversationCorpus, Examples, encode_examples
+from gpt_cli.text.token_file_writer import LOCK, TokenWriter, sole_writer
+from gpt_cli.text.token_files import Ids, TokensOnDisk, data_digest, open_tokens
+from gpt_cli.text.tokenizers import Tokenizer
+from gpt_cli.text.train_tokenizer import learn_tokenizer
+
+# ids that take no more are held in memory, or on the device that trains: 268 million tokens
+IN_MEMORY = 2**30  # bytes, 4 a token
+TOKENIZING = "tokenizing"  # what is counted while a text is encoded
+
+
+@dataclass(frozen=True)
+class EncodedText:
+    """A text as its tokenizer sees it: ids [tokens] or examples of the training part and of the validation part.
+
+    By `digest`, the sha256 of all ids, a run recognises its text.
+    """
+
+    tokenizer: Tokenizer
+    ids: Ids | Examples
+    validation_ids: Ids | Examples
+    digest: str
+
+
+def encode_corpus(
+    corpus: Corpus, config: Config, tokenizer: Tokenizer | None = None, host: Host = NOBODY
+) -> EncodedText:
+    """Split a corpus and encode both parts, with a tokenizer of their own where none is given.
+
+    Raises DataError for too little text or one that changes, EnvironmentFailure where there is too little space for the
+    ids of a large one.
+    """
+    if isinstance(corpus, SourceCorpus):
+        parts = split_of(corpus, config.data, host)
+    else:
+        parts = corpus.split(config.data.validation_fraction)
+    return encode_parts(*parts, config, tokenizer, host)
+
+
+def encode_parts(
+    training: Corpus,
+    validation: Corpus,
+    config: Config,
+    tokenizer: Tokenizer | None = None,
+    host: Host = NOBODY,
+    *,
+    load: bool = True,
+) -> EncodedText:
+    """Encode a training and a validation text, as `encode_corpus` does; `load` is that of `encode`."""
+    tokenizer = tokenizer or learn_tokenizer(config.tokenizer, training, validation, host)
+    notice = functools.cache(host.notice)  # a line that concerns both parts is said once
+    if isinstance(training, ConversationCorpus) and isinstance(validation, ConversationCorpus):
+        examples = both_examples(training, validation, config, tokenizer, host)
+        for part, name in zip(examples, ("training", "validation"), strict=True):
+            if part.num_left_out:
+                notice(
+                    f"left out: {counted(part.num_left_out, 'example')} of the {name} part, longer than context_length "
+                    f"{config.model.context_length}; all fit with --set model.context_length={part.longest - 1}"
+                )
+        return EncodedText(tokenizer, *examples, digest_of(*examples))
+    with host.counting(TOKENIZING, training.num_bytes + validation.num_bytes, "B") as count:
+        ids = encode(training, tokenizer, count, notice, load=load, followed_by=validation.num_bytes)
+        validation_ids = encode(validation, tokenizer, count, notice, load=load)
+    check_length(ids, validation_ids, config.model.context_length, training.num_characters)
+    return EncodedText(tokenizer, ids, validation_ids, digest_of(ids, validation_ids))
+
+
+def both_examples(
+    training: ConversationCorpus, validation: ConversationCorpus, config: Config, tokenizer: Tokenizer, host: Host
+) -> tuple[Examples, Examples]:
+    """The examples of both parts that fit the context of a config; raises DataError where none does."""
+    template, length = template_for(config.data.template, tokenizer, host.notice), config.model.context_length
+    learn_all = config.data.loss == "all"
+    with host.counting(TOKENIZING, training.num_bytes + validation.num_bytes, "B") as count:
+        first, second = (
+            encode_examples(part, tokenizer, template, length, learn_all=learn_all, count=count)
+            for part in (training, validation)
+        )
+    return first, second
+
+
+def encode(
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    count: Callable[[int], object] = lambda _: None,
+    notice: Notify = ignored,
+    *,
+    load: bool = True,
+    followed_by: int = 0,
+) -> Ids:
+    """The ids of documents joined by end-of-text: uint16 or uint32 [tokens], from the cache for large texts.
+
+    They are in memory up to IN_MEMORY, else on disk; without `load` all those of large texts are on disk. `count`
+    receives the bytes of text encoded since its last call. The disk must also hold the ids of the `followed_by` bytes
+    of text that come next. Raises errors as `encode_corpus` does.
+    """
+    if corpus.is_large:
+        try:
+            directory = cached("tokens", corpus.digest, tokenizer.digest)
+            if (ids := _stored(directory, load)) is None:
+                count(0)  # waiting for another program is progress too
+                with sole_writer(directory, notice):
+                    if (ids := _stored(directory, load)) is None:
+                        _write(corpus, tokenizer, directory, count, followed_by)
+                        ids = _stored(directory, load, verified=True)
+            if ids is not None:
+                return ids
+        except EnvironmentFailure as error:
+            if 4 * corpus.num_bytes > IN_MEMORY or not load:
+                raise
+            # a cache that cannot be written costs time, not correctness
+            notice(f"the tokens of this text are not kept for the next start: {error.sentence}")
+    found = [np.empty(0, _dtype(tokenizer))]
+    for group, num_bytes in _encoded(_groups(corpus, tokenizer), tokenizer):
+        found.append(group)
+        count(num_bytes)
+    corpus.require_unchanged()
+    return np.concatenate(found)
+
+
+def check_length(ids: Ids, validation_ids: Ids, context_length: int, num_characters: int = 0) -> None:
+    """Raises DataError for too little text: less than one training window or one validation target.
+
+    A text of `num_characters` may have enough of them where it has too few tokens.
+    """
+    if len(ids) < context_length + 1:
+        found, least = counted(len(ids), "token"), context_length + 1
+        if num_characters >= least:
+            found += f" of {counted(num_characters, 'character')}"
+        sentence = f"its training part has {found}, but context_length {context_length} needs at least {least:,}"
+        hint = "--set tokenizer.kind=char, or name more text" if num_characters >= least else "name more text"
+        hint += ", or lower --set model.context_length" if len(ids) > 2 else ""
+        raise DataError("corpus", sentence, hint=hint)
+    if len(validation_ids) < 2:
+        found = counted(len(validation_ids), "token")
+        sentence = f"its validation part has {found}, but an evaluation needs at least 2"
+        raise DataError("corpus", sentence, hint="raise --set data.validation_fraction, or name more text")
+
+
+def _stored(directory: Path, load: bool, *, verified: bool = False) -> Ids | None:
+    """The ids that a directory contains; None where there are none, or damaged ones that would fit in memory."""
+    if (tokens := open_tokens(directory)) is None or 4 * len(tokens) > IN_MEMORY:
+        return tokens
+    try:
+        if not verified:  # as what this program has just written is
+            tokens.verify()
+        if not load:
+            return tokens
+        ids = tokens[:]
+    except DataError:  # they are encoded again
+        ids = None
+    tokens.close()
+    return ids
+
+
+def _write(
+    corpus: Corpus, tokenizer: Tokenizer, directory: Path, count: Callable[[int], object], followed_by: int
+) -> None:
+    """Write the ids of a text; continues where a killed program stopped, if no file has changed since then."""
+    origin = directory / "origin.json"
+    if read_json(origin) != [corpus.fingerprint]:
+        _clear(directory)
+        write_durably(origin, [json.dumps([corpus.fingerprint]).encode()])
+    writer = TokenWriter(directory, _dtype(tokenizer))
+    groups = _groups(corpus, tokenizer)
+    for group in islice(groups, writer.num_groups):
+        count(_num_bytes(group))
+    try:
+        for number, (ids, num_bytes) in enumerate(_encoded(groups, tokenizer)):
+            if number == 0:
+                left = corpus.num_bytes + followed_by - writer.num_groups * num_bytes
+                _require_space(directory, ids.nbytes * left // num_bytes)
+            writer.add(ids)
+            count(num_bytes)
+        corpus.require_unchanged()
+    except DataError:
+        _clear(directory)  # it may contain ids of another text
+        raise
+    about = {"text": corpus.whole.digest, "part": corpus.digest, "tokenizer": tokenizer.digest, "kind": tokenizer.kind}
+    writer.finish(about | {"vocab_size": tokenizer.vocab_size})
+
+
+def _groups(corpus: Corpus, tokenizer: Tokenizer) -> Iterator[list[Block]]:
+    """The pieces of a text in groups."""
+    pieces = in_pieces(corpus.blocks(), tokenizer.cut)
+    return in_groups(chain((first._replace(is_first=True) for first in islice(pieces, 1)), pieces))
+
+
+def _encoded(groups: Iterator[list[Block]], tokenizer: Tokenizer) -> Iterator[tuple[np.ndarray, int]]:
+    """The ids of groups and the bytes of their text, in order, by as many threads as there are cores."""
+    ahead = list(islice(groups, 2))
+    if len(ahead) < 2:
+        yield from (_encode_group(group, tokenizer) for group in ahead)
+        return
+    waiting = deque[Future[tuple[np.ndarray, int]]]()
+    with ThreadPoolExecutor(cores()) as pool:
+        try:
+            for group in chain(ahead, groups):
+                waiting.append(pool.submit(_encode_group, group, tokenizer))
+                if len(waiting) > 2 * cores() + 2:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _encode_group(group: list[Block], tokenizer: Tokenizer) -> tuple[np.ndarray, int]:
+    dtype = _dtype(tokenizer)
+    between = np.array([tokenizer.end_of_text, *tokenizer.starts_with], dtype)
+    found = list[np.ndarray]()
+    for piece in group:
+        if piece.starts:
+            found.append(between[1:] if piece.is_first else between)
+        found.append(tokenizer.array(piece.text) if piece.starts else tokenizer.continued(piece.text))
+    return np.concatenate(found, dtype=dtype, casting="same_kind"), _num_bytes(group)
+
+
+def _num_bytes(group: list[Block]) -> int:
+    return sum(len(piece.content) for piece in group)
+
+
+def _dtype(tokenizer: Tokenizer) -> np.dtype:
+    return np.dtype(np.uint16 if tokenizer.vocab_size <= 2**16 else np.uint32)
+
+
+def _require_space(directory: Path, num_bytes: int) -> None:
+    """Raise EnvironmentFailure where a disk cannot hold a number of bytes."""
+    free = shutil.disk_usage(directory).free
+    if num_bytes > free:
+        raise EnvironmentFailure(
+            shown(directory),
+            f"the tokens of this text take about {num_bytes / 1e6:,.1f} MB, and {free / 1e6:,.1f} MB are free there",
+            hint="delete files, or set XDG_CACHE_HOME to a folder with more space",
+        )
+
+
+def _clear(directory: Path) -> None:
+    """Remove all files of a directory of ids but its lock."""
+    for path in directory.iterdir():
+        if path.name != LOCK:
+            remove(path)
+
+
+def digest_of(ids: Ids | Examples, validation_ids: Ids | Examples) -> str:
+    """The digest of all ids; for those on disk it is kept beside them, since it takes a minute for 10 billion."""
+    if isinstance(ids, Examples) or isinstance(validation_ids, Examples):
+        digests = [part.digest if isinstance(part, Examples) else data_digest(part) for part in (ids, validation_ids)]
+        return hashlib.sha256(" ".join(digests).encode()).hexdigest()
+    if not isinstance(ids, TokensOnDisk):
+        return data_digest(ids, validation_ids)
+    other = validation_ids.directory.name if isinstance(validation_ids, TokensOnDisk) else data_digest(validation_ids)
+    path = ids.directory / f"digest-{other}.json"
+    if isinstance(stored := read_json(path), str):
+        return stored
+    digest = data_digest(ids, validation_ids)
+    write_json(path, digest)
+    return digest

@@ -1,0 +1,288 @@
+"""A tokenizer of others, kept as its tokenizer.json says it, for which the library tokenizers encodes and decodes.
+
+Nothing is built before it is needed: a checkpoint of such a model opens without looking into its tokenizer.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpt_cli.common.limits import TOKENIZER_BYTES, TOKENIZER_IDS
+from gpt_cli.common.strict_json import plainly, strict_json
+from gpt_cli.errors import CheckpointError, DataError, together, visible
+from gpt_cli.text.documents import MAX_PIECE
+from gpt_cli.text.hf_decoder import decoder, leaves_out_space
+from gpt_cli.text.hf_tokenizer_rules import covers_text, names_of, problems, require_merges, steps
+from gpt_cli.text.tokenizer import Tokenizer, utf8
+
+if TYPE_CHECKING:
+    import tokenizers
+
+# between these a text is cut into words whatever follows, and NFC joins nothing across
+_SPACE = re.compile(r".*[A-Za-z](?= [A-Za-z])", re.DOTALL)
+_SPACE_OR_LINE = re.compile(r".*(?:[A-Za-z](?= [A-Za-z])|\S\n(?=[^\W_]))", re.DOTALL)
+_LONGEST = 2**20  # characters of a piece, where no place to cut is found
+_NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
+
+
+class KeptTokenizer(Tokenizer):
+    """The content of tokenizer.json, and of tokenizer_config.json where there is one: ids are as they are there.
+
+    Raises CheckpointError at the first use for content that the library tokenizers must not, or cannot, read.
+    """
+
+    kind = "kept"
+
+    def __init__(self, written: str, settings: Mapping[str, Any], end_of_text: int, vocab_size: int):
+        self.written, self.settings = written, dict(settings)
+        self._end_of_text, self._vocab_size = end_of_text, vocab_size
+
+    @property
+    def vocab_size(self) -> int:
+        return self._vocab_size
+
+    @property
+    def end_of_text(self) -> int:
+        return self._end_of_text
+
+    @cached_property
+    def digest(self) -> str:
+        what = [self.kind, self.written, self.settings, self.end_of_text]
+        return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+
+    @cached_property
+    def content(self) -> Mapping[str, Any]:
+        """What tokenizer.json says; raises CheckpointError for what gpt does not do, all of it at once."""
+        try:
+            content = strict_json(self.written)
+            wrong = [CheckpointError("tokenizer", sentence) for sentence in problems(content)]
+            if wrong:
+                raise together(wrong)
+            names = names_of(content)
+            require_merges(content["model"])
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+            raise CheckpointError("tokenizer", f"this is not a tokenizer: {plainly(error)}") from None
+        if self.vocab_size != max(names) + 1 or self.end_of_text not in names:
+            raise CheckpointError("tokenizer", "its size or its end-of-text is not what its tokens say")
+        self.names = names
+        return content
+
+    @cached_property
+    def names(self) -> dict[int, str]:
+        """The token of each id that has one, as tokenizer.json writes it."""
+        _ = self.content  # which brings them with it
+        return self.names
+
+    @cached_property
+    def added(self) -> dict[str, dict[str, Any]]:
+        """The tokens that are found in a text before all others, those that tokenizer_config.json names too."""
+        found = {token["content"]: dict(token) for token in self.content.get("added_tokens") or []}
+        ids = {name: number for number, name in self.names.items()}
+        for token, counts in _of_settings(self.settings):
+            if (name := token["content"]) in ids and (counts or name not in found):
+                found[name] = {**dict.fromkeys(_FLAGS, False), **found.get(name, {}), **token, "id": ids[name]}
+        return found
+
+    @cached_property
+    def skipped(self) -> frozenset[int]:
+        """The ids of special tokens, which decoding leaves out."""
+        return frozenset(token["id"] for token in self.added.values() if token.get("special"))
+
+    @property
+    def splits_special(self) -> bool:
+        """Whether the names of special tokens in a text are plain text, as in exports of ours."""
+        return self.settings.get("split_special_tokens") is True
+
+    @cached_property
+    def starts_with(self) -> list[int]:
+        """The ids that a template puts before every text, such as that of the beginning."""
+        before, _ = self.template
+        return before
+
+    @cached_property
+    def template(self) -> tuple[list[int], list[int]]:
+        """The ids that transformers puts before and after every text."""
+        ids = {name: number for number, name in self.names.items()}
+        asked = [(f"add_{end}_token", name_of(self.settings.get(f"{end}_token"))) for end in ("bos", "eos")]
+        if any(isinstance(self.settings.get(key), bool) for key, _ in asked):
+            sides = [[ids[name]] if self.settings.get(key) is True and name in ids else [] for key, name in asked]
+            return sides[0], sides[1]
+        before, after = list[int](), list[int]()
+        for step in steps(self.content, "post_processor"):
+            side = before
+            for piece in step.get("single", ()):
+                if "Sequence" in piece:
+                    side = after
+                    continue
+                known = step["special_tokens"][piece["SpecialToken"]["id"]]["ids"]
+                side += [number for number in known if number in self.names]
+        return before, after
+
+    @cached_property
+    def library(self) -> tokenizers.Tokenizer:
+        """The tokenizer of the library, with the tokens that transformers adds."""
+        import tokenizers  # only these need it
+
+        content, added = self.content, self.added
+        try:
+            built = tokenizers.Tokenizer.from_str(self.written)
+            built.no_truncation()
+            built.no_padding()
+            stored = {token["content"]: token for token in content.get("added_tokens") or []}
+            for name, token in added.items():
+                if token != stored.get(name):
+                    flags = {flag: token.get(flag, False) for flag in _FLAGS}
+                    built.add_tokens([tokenizers.AddedToken(name, special=token.get("special", False), **flags)])
+            built.encode_special_tokens = self.splits_special
+        except Exception as error:  # the library has no kind of its own
+            raise CheckpointError("tokenizer", f"the library tokenizers cannot read it: {visible(error)}") from None
+        if any(built.token_to_id(name) != token["id"] for name, token in added.items()):
+            raise CheckpointError("tokenizer", "the ids of its added tokens do not follow those of its vocabulary")
+        return built
+
+    @cached_property
+    def token_bytes(self) -> list[bytes]:  # type: ignore[override]
+        """The bytes that each id stands for within a text; none for end-of-text and for ids without a token."""
+        found = [b""] * self.vocab_size
+        bytes_of = decoder(steps(self.content, "decoder"))
+        for number, name in self.names.items():
+            found[number] = bytes_of(name)
+        for number in (self.end_of_text, *self.starts_with):
+            found[number] = b""
+        return found
+
+    def array(self, text: str) -> np.ndarray:
+        utf8(text)
+        try:
+            # three times as fast as for one text, because it keeps no places
+            (encoded,) = self.library.encode_batch_fast([text], add_special_tokens=False)
+        except Exception as error:  # the library has no kind of its own
+            if isinstance(error, CheckpointError):
+                raise
+            raise DataError("text", f"the tokenizer of this model cannot encode it: {visible(error)}") from None
+        return np.array(encoded.ids, np.uint32)
+
+    def continued(self, text: str) -> np.ndarray:
+        if self._cuts[1]:  # the library puts a mark in the place of the space
+            text = text.removeprefix(" ")
+        return self.array(text)
+
+    @cached_property
+    def _cuts(self) -> tuple[re.Pattern[str] | None, bool]:
+        """Where a text may be cut so that its parts have the ids of the whole; whether a later part loses its space."""
+        first, cutting = steps(self.content, "normalizer"), steps(self.content, "pre_tokenizer")
+        replaced = {step["pattern"]["String"]: step["content"] for step in first if step["type"] == "Replace"}
+        begins = [step["prepend"] for step in first if step["type"] == "Prepend"]
+        crossing = any(len(pattern) > 1 and re.search(r"\s", pattern) for pattern in replaced)
+        for name, token in self.added.items():
+            ends = re.fullmatch(r"[A-Za-z].*|.*[A-Za-z]", name, re.DOTALL)
+            crossing |= bool(re.search(r"\S\s|\s\S", name))
+            crossing |= bool(ends) and any(map(token.get, ("lstrip", "rstrip", "single_word")))
+        if crossing or len(begins) > 1 or (begins and replaced.get(" ") != begins[0]):
+            return None, False
+        marks = any(step["type"] == "Metaspace" for step in cutting)
+        into_words = any(_cuts_words(step) for step in cutting)
+        if not into_words and any(
+            re.search("[^▁ Ġ][▁ Ġ]", name) for name in self.names.values() if name not in self.added
+        ):
+            return None, False
+        prefixed = begins or marks or any(step.get("add_prefix_space") for step in cutting)
+        return _SPACE if prefixed or not into_words else _SPACE_OR_LINE, bool(begins)
+
+    def cut(self, text: str, at: int) -> int | None:
+        """Only where both parts have the ids of the whole, unless a million characters have no such place."""
+        place, window = self._cuts[0], MAX_PIECE
+        while len(text) - at > window + 1:
+            if place and (found := place.match(text, at, at + window + 2)):
+                return found.end()
+            if window == _LONGEST:
+                return at + window
+            window *= 2
+        return None
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        return b"".join(self.token_bytes[i] for i in ids if i not in self.skipped)
+
+    def decode(self, ids: Iterable[int], *, begins: bool = True) -> str:
+        if not begins:
+            return super().decode(ids, begins=False)
+        return self.library.decode([i for i in ids if i != self.end_of_text], skip_special_tokens=True)
+
+    def at_the_start(self, content: bytes) -> bytes:
+        return content.removeprefix(b" ") if leaves_out_space(steps(self.content, "decoder")) else content
+
+    def token_text(self, token_id: int) -> str:
+        if token_id in self.skipped or token_id == self.end_of_text:
+            return self.names[token_id]
+        return super().token_text(token_id)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "end_of_text": self.end_of_text,
+            "vocab_size": self.vocab_size,
+            "files": self._packed,
+        }
+
+    @cached_property
+    def _packed(self) -> str:
+        both = json.dumps([self.written, self.settings], ensure_ascii=False)
+        return base64.b64encode(zlib.compress(both.encode("utf-8", "surrogatepass"))).decode()
+
+    @classmethod
+    def of_dict(cls, stored: Mapping[str, Any]) -> KeptTokenizer:
+        """The tokenizer that `to_dict` described; raises ValueError, KeyError or TypeError for anything else."""
+        sizes = stored["end_of_text"], stored["vocab_size"]
+        if not all(type(size) is int for size in sizes) or not 0 <= sizes[0] < sizes[1] <= TOKENIZER_IDS:
+            raise ValueError("its size is not that of a tokenizer")
+        unpacking = zlib.decompressobj()
+        try:
+            content = unpacking.decompress(base64.b64decode(stored["files"], validate=True), 2 * TOKENIZER_BYTES)
+        except zlib.error as error:
+            raise ValueError("it is not compressed") from error
+        if not unpacking.eof:
+            raise ValueError("it is too large")
+        written, settings = strict_json(content.decode("utf-8"))
+        if not isinstance(written, str) or not isinstance(settings, dict) or len(written) > TOKENIZER_BYTES:
+            raise TypeError("it is not a text and an object")
+        found = cls(written, settings, *sizes)
+        found._packed = stored["files"]  # another version of zlib may compress otherwise
+        return found
+
+
+def _of_settings(settings: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], bool]]:
+    """The tokens that a tokenizer_config.json names, and whether its flags count more than those of tokenizer.json."""
+    others = [settings.get(key) for key in ("additional_special_tokens", "extra_special_tokens")]
+    lists = [token for one in others if isinstance(one, list) for token in one]
+    special = list(filter(None, map(name_of, [*map(settings.get, _NAMED), *lists])))
+    listed = settings.get("added_tokens_decoder")
+    for token in listed.values() if isinstance(listed, dict) else ():
+        if isinstance(token, dict) and (name := name_of(token)):
+            flags = {key: token[key] for key in (*_FLAGS, "special") if isinstance(token.get(key), bool)}
+            yield {"content": name, **flags, "special": flags.get("special", False) or name in special}, True
+    for name in special:
+        yield {"content": name, "special": True}, False
+
+
+def name_of(token: Any) -> str | None:
+    """The text of a token in tokenizer_config.json, which may be an object with flags."""
+    found = token.get("content") if isinstance(token, dict) else token
+    return found if isinstance(found, str) and found else None
+
+
+def _cuts_words(step: Mapping[str, Any]) -> bool:
+    """Whether a text is cut between a word and the space after it, and between a line and the word after it."""
+    if step["type"] == "Split":
+        return covers_text(step)
+    by_pattern = step["type"] == "ByteLevel" and step.get("use_regex", True)
+    return by_pattern or step["type"] in ("Whitespace", "WhitespaceSplit", "BertPreTokenizer")

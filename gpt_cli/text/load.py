@@ -1,0 +1,282 @@
+"""The corpus behind SOURCEs: one pass over all of it, unless an earlier program made it, then streams of documents."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import IO
+
+from gpt_cli.common.files import write_failure
+from gpt_cli.common.host import Host
+from gpt_cli.common.limits import STDIN_BYTES, STDIN_MEMORY
+from gpt_cli.common.untrusted_files import unix_line_ends
+from gpt_cli.config import DataConfig
+from gpt_cli.errors import DataError, GptError, counted, shown, together, visible
+from gpt_cli.text import datasets
+from gpt_cli.text.cache import find_survey, remember
+from gpt_cli.text.corpus import Corpus, Survey, SurveyedCorpus, Tally, Watch, is_held
+from gpt_cli.text.documents import Block, decoded, in_blocks, split_at
+from gpt_cli.text.file_formats import BLOCK, Reading, holds_conversations, is_left_out, is_plain, read_file
+from gpt_cli.text.missing_source import NAME_A_SOURCE, require_there
+from gpt_cli.text.sft_examples import ConversationCorpus, split_conversations
+from gpt_cli.text.sources import STDIN, Found, Walk, names_of
+
+NOBODY = Host()  # a caller who wants to see nothing
+MOST_ERRORS = 20
+_MOVE_HINT = "then move the old file out of the directory"
+_SKIP_HINT = "--set data.skip_bad=true leaves such files out"
+
+
+class SourceCorpus(SurveyedCorpus):
+    """The documents of SOURCEs; `read_corpus` makes one."""
+
+    is_known: bool  # whether an earlier program has made the first pass
+    _stdin: IO[bytes]  # what came through stdin, which gives it once
+    _kept: list[Block] | None = None  # all documents of a short text, once they have been read
+
+    def __init__(self, sources: Sequence[str], separator: str | None, how: Reading, skip_bad: bool):
+        self.sources, self.separator, self.how, self.skip_bad = sources, separator, how, skip_bad
+
+    def blocks(self) -> Iterator[Block]:
+        if self._kept is None and is_held(self.num_characters, self.num_documents):
+            self._kept = [*self._blocks_again()]  # an earlier program made the survey
+        yield from self._blocks_again() if self._kept is None else self._kept
+
+    def _blocks_again(self) -> Iterator[Block]:
+        left_out = set(self.survey.bad)
+        for found in Walk(self.sources, self.skip_bad):
+            if found.name not in left_out:
+                yield from self._blocks_of(found) or ()
+
+    def require_unchanged(self) -> None:
+        if Walk(self.sources, self.skip_bad).finished().fingerprint() != self.fingerprint:
+            hint = "try again when no other program writes to it"
+            raise DataError(self._where, "the text changed while gpt read it", hint=hint)
+
+    def notices(self) -> Iterator[str]:
+        """A line for each kind of file that was left out."""
+        survey = self.survey
+        if survey.num_skipped:
+            yield f"left out {counted(survey.num_skipped, 'file')} without text"
+        if survey.num_repeated:
+            yield f"left out {counted(survey.num_repeated, 'repeated source')}: each text is read once"
+        if survey.bad:
+            yield f"left out {counted(len(survey.bad), 'bad file')}, the first being {shown(survey.bad[0])}"
+
+    def line_ends(self) -> str | None:
+        """A line about files with Windows line ends, for those who may still change the text; None without them."""
+        number, first = self.survey.num_windows, self.survey.first_windows
+        if not number:
+            return None
+        name = "stdin" if first == STDIN else visible(first)
+        who, alone = f"{name} has Windows line ends", "\n" not in next(self.blocks()).text
+        if alone:
+            number, who = 1, f"{name} ends its lines with \\r alone"
+        if number > 1:
+            who = f"{number:,} sources have Windows line ends, the first being {name}"
+        line = f"{who}, and \\r becomes a part of tokens"
+        if not is_plain(Path(first)):
+            return line
+        command = unix_line_ends(first, alone=alone)
+        line += f"; this takes it out of {'each of them' if number > 1 else 'that file'}: {command}"
+        return line if first in self.sources else f"{line}; {_MOVE_HINT}"
+
+    @property
+    def _where(self) -> str:
+        return shown(", ".join(self.sources))
+
+    def survey_all(self, host: Host, watch: Watch, fresh: bool) -> Survey:
+        """The survey that this corpus needs before anything else; see `read_corpus`."""
+        with host.working("looking for changes"):
+            looked = Walk(self.sources, self.skip_bad).finished()
+        num_bytes = looked.num_bytes
+        if STDIN in self.sources:
+            self._stdin = tempfile.SpooledTemporaryFile(max_size=STDIN_MEMORY)  # noqa: SIM115
+            weakref.finalize(self, self._stdin.close)
+            with host.counting("reading stdin", None, "B") as count:
+                _keep_stdin(self._stdin, count)
+            num_bytes += self._stdin.tell()
+        how = (self.separator, self.how, self.skip_bad)
+        known = find_survey(looked, how)
+        self.is_known = known is not None
+        if known is not None and not fresh:
+            return known
+        with host.counting("reading", num_bytes, "B") as count, ThreadPoolExecutor(1) as worker:
+            survey = self._read_all(Tally(worker), count, watch)
+        if not survey.num_documents:
+            raise DataError(self._where, "this source contains no text")
+        if known is not None and known.fingerprint == survey.fingerprint and known.digest != survey.digest:
+            sentence = "the content is not what gpt read before, but sizes and times of the files are: they are damaged"
+            hint = "restore them from a copy; if the text is right as it is, run touch on one of the files"
+            raise DataError(self._where, sentence, hint=hint)
+        remember(survey, looked, how)
+        return survey
+
+    def _read_all(self, tally: Tally, count: Callable[[int], object], watch: Watch) -> Survey:
+        walk = Walk(self.sources, self.skip_bad)
+        num_skipped, bad, errors = 0, list[str](), list[GptError]()
+        any_named = any_found = False
+        first_windows = ""
+        for found in walk:
+            try:
+                if (blocks := self._blocks_of(found, count)) is None:
+                    num_skipped += 1
+                else:
+                    tally.add_all(blocks, watch)
+                    first_windows = first_windows or (found.name if tally.num_windows else "")
+            except DataError as error:
+                bad.append(found.name)
+                any_named |= found.named  # a mistyped name must not train on less text
+                if not found.named:
+                    # what a directory contains is read, also beside what was made of it
+                    moved = f"{error.hint}; {_MOVE_HINT}" if " > " in (error.hint or "") else error.hint
+                    error.hint, any_found = moved or _SKIP_HINT, True
+                errors += [error] if len(bad) <= MOST_ERRORS else []
+        survey, self._kept = tally.survey(), tally.kept
+        if errors and (any_named or not self.skip_bad or not survey.num_documents):
+            if len(bad) > MOST_ERRORS:
+                more = f"{counted(len(bad) - MOST_ERRORS, 'more file')} cannot be read"
+                errors.append(DataError(self._where, more, hint=_SKIP_HINT))
+            if any_found and all(error.hint != _SKIP_HINT for error in errors):
+                errors[-1].hint = f"{errors[-1].hint}; or {_SKIP_HINT}"
+            raise together(errors)
+        return replace(
+            survey,
+            num_skipped=num_skipped + walk.num_special,
+            num_repeated=walk.num_repeated,
+            bad=(*bad, *walk.closed),
+            first_windows=first_windows,
+            fingerprint=walk.fingerprint(),
+        )
+
+    def _blocks_of(self, found: Found, count: Callable[[int], object] = lambda _: None) -> Iterator[Block] | None:
+        """The documents of one file or other source; None for a file without text that nobody named."""
+        if self.how.conversations and found.status is None and not _is_of_conversations(found, self.how):
+            sentence = "this is no list of questions and answers, but the first source is one, so all must be"
+            raise DataError(shown(found.name), sentence)
+        if found.name == STDIN and found.status is None:  # else a file of that name in a directory
+            advice = "unpack it before the pipe, as zcat does"
+            blocks: Iterator[Block] | None = decoded(self._stdin_content(count), "stdin", advice)
+        elif found.status is None and found.name in datasets.ENTRIES:
+            blocks = in_blocks(datasets.read_entry(datasets.ENTRIES[found.name]))
+        else:
+            if found.named and found.status is None:
+                require_there(found.name)
+            hint = NAME_A_SOURCE if found.named else None
+            blocks = read_file(Path(found.name), self.how, named=found.named, hint=hint, count=count)
+        splits = self.separator and not self.how.conversations
+        return split_at(self.separator, blocks) if blocks is not None and self.separator and splits else blocks
+
+    def _stdin_content(self, count: Callable[[int], object]) -> Iterator[bytes]:
+        self._stdin.seek(0)
+        while block := self._stdin.read(BLOCK):
+            count(len(block))
+            yield block
+
+
+def _keep_stdin(spooled: IO[bytes], count: Callable[[int], object]) -> None:
+    """Write all of stdin to a file; `count` receives its bytes.
+
+    Raises DataError for more than is kept, which ends a stream that has no end.
+    """
+    room, num_bytes = STDIN_MEMORY, 0
+    try:
+        while block := sys.stdin.buffer.read(BLOCK):
+            if room == STDIN_MEMORY < num_bytes + len(block):
+                # half: a stream without end would fill the disk, or the memory behind a tmpfs
+                room = max(room, shutil.disk_usage(tempfile.gettempdir()).free // 2)
+            if (num_bytes := num_bytes + len(block)) > min(room, STDIN_BYTES):
+                sentence = f"gpt keeps at most {STDIN_BYTES / 1e6:.0f} MB of it"
+                if room < STDIN_BYTES:
+                    sentence = f"gpt keeps at most {room / 1e6:.0f} MB of it, half of what is free in the folder TMPDIR"
+                raise DataError("stdin", sentence, hint="save the text to a file, and name that")
+            spooled.write(block)
+            count(len(block))
+    except OSError as error:
+        failure = write_failure(Path(tempfile.gettempdir(), "stdin"), error)
+        failure.hint = "set TMPDIR to a folder with more space"
+        raise failure from error
+
+
+def read_corpus(
+    sources: str | Sequence[str],
+    separator: str | None = None,
+    how: Reading | None = None,
+    *,
+    skip_bad: bool = False,
+    fresh: bool = False,
+    host: Host = NOBODY,
+    watch: Watch = lambda _: None,
+) -> SourceCorpus:
+    """The documents of one or more SOURCEs, each file once; `separator` splits them into shorter ones.
+
+    With `fresh` everything is read, and compared with what an earlier program has noted. `watch` receives each block of
+    that pass in UTF-8, those of bad files too. Raises DataError for a source that is missing, damaged, contains no text
+    or is not UTF-8, and EnvironmentFailure for one that the user may not read.
+    """
+    corpus = SourceCorpus(names_of(sources), separator, how or Reading(), skip_bad)
+    corpus.take(corpus.survey_all(host, watch, fresh))
+    return corpus
+
+
+def read_data(
+    config: DataConfig, host: Host = NOBODY, *, fresh: bool = False, watch: Watch = lambda _: None
+) -> SourceCorpus:
+    """The text that a config names; raises errors as `read_corpus` does."""
+    how, skip_bad = reading_of(config.source, config), config.skip_bad
+    if config.loss == "answers" and not how.conversations:
+        sentence = "answers needs lines of .jsonl with questions and answers, and the first source has none"
+        raise DataError("data.loss", sentence, hint="--set data.loss=all")
+    if config.separator is not None and how.conversations:
+        host.notice("data.separator is not used by questions and answers")
+    return read_corpus(config.source, config.separator, how, skip_bad=skip_bad, fresh=fresh, host=host, watch=watch)
+
+
+def reading_of(sources: str | Sequence[str], config: DataConfig) -> Reading:
+    """How a config reads some SOURCEs: as questions and answers where the first file begins with one."""
+    how = Reading(config.text_field, config.max_expansion)
+    with contextlib.suppress(GptError):  # reading itself finds the words
+        files = Walk(names_of(sources), config.skip_bad)
+        first = next((found for found in files if found.named or not is_left_out(Path(found.name), how)), None)
+        return replace(how, conversations=first is not None and _is_of_conversations(first, how))
+    return how
+
+
+def _is_of_conversations(found: Found, how: Reading) -> bool:
+    """Whether a source is a list of questions and answers."""
+    if found.status is None:
+        return found.name in datasets.ENTRIES and datasets.ENTRIES[found.name].has_answers
+    return holds_conversations(Path(found.name), how)
+
+
+def read_split(config: DataConfig, host: Host = NOBODY) -> tuple[Corpus, Corpus]:
+    """The training and the validation part of the text that a config names; raises errors as `read_corpus` does."""
+    return split_of(read_data(config, host), config, host)
+
+
+def split_of(corpus: SourceCorpus, config: DataConfig, host: Host = NOBODY) -> tuple[Corpus, Corpus]:
+    """The training and the validation part of a text, or the whole of it and a validation text of its own."""
+    if config.validation_source is None:
+        if corpus.how.conversations:
+            return split_conversations(corpus, config)
+        return corpus.split(config.validation_fraction)
+    validation = read_data(config.changed(source=config.validation_source), host)
+    for line in validation.notices():
+        host.notice(f"data.validation_source: {line}")
+    both = Walk([*corpus.sources, *validation.sources], config.skip_bad).finished()
+    if num_shared := both.num_repeated - corpus.survey.num_repeated - validation.survey.num_repeated:
+        host.notice(f"data.validation_source: the training text contains {counted(num_shared, 'file')} of it too")
+    if not corpus.how.conversations and not validation.how.conversations:
+        return corpus, validation
+    if not corpus.how.conversations or not validation.how.conversations:
+        sentence = "one of data.source and data.validation_source has questions and answers, the other has none"
+        raise DataError("data.validation_source", sentence)
+    first, second = (ConversationCorpus(one, 0, one.num_documents, config.template) for one in (corpus, validation))
+    return first, second

@@ -1,0 +1,217 @@
+"""Conversations as token ids, with marks where the loss is; and which of them share a window."""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+
+from gpt_cli.config import DataConfig
+from gpt_cli.errors import DataError, counted
+from gpt_cli.text.chat_templates import Template, plain_template
+from gpt_cli.text.conversations import Conversation, read_written
+from gpt_cli.text.corpus import Corpus, SurveyedCorpus
+from gpt_cli.text.documents import Block, in_blocks
+from gpt_cli.text.tokenizers import Tokenizer
+
+IGNORED = -100  # a target that costs nothing, as torch and transformers mark it
+
+
+class ConversationCorpus(Corpus):
+    """Conversations start..end-1 of a corpus; as a text, each is a document."""
+
+    def __init__(self, of: SurveyedCorpus, start: int, end: int, template: str | None):
+        self._of, self._start, self._end = of, start, end
+        self._template = plain_template(template) if template and "{" in template else plain_template()
+        self.of_conversations = f"{of.digest} {start} {end}"  # what is the same in any template
+        self.digest = hashlib.sha256(f"{of.digest} conversations {start} {end} {template}".encode()).hexdigest()
+        self.fingerprint = of.fingerprint
+        share = (end - start) / of.num_documents  # about: all count as equally long
+        self.num_characters, self.num_bytes = round(of.num_characters * share), round(of.num_bytes * share)
+
+    def __len__(self) -> int:
+        return self._end - self._start
+
+    @property
+    def whole(self) -> Corpus:
+        return self._of
+
+    def conversations(self) -> Iterator[Conversation]:
+        """The conversations from the first to the last; raises DataError where they have become unreadable."""
+        return (read_written(block.text) for block in islice(self._of.blocks(), self._start, self._end))
+
+    def blocks(self) -> Iterator[Block]:
+        return in_blocks(self._template.text(one.turns) for one in self.conversations())
+
+    def require_unchanged(self) -> None:
+        self._of.require_unchanged()
+
+
+def split_conversations(corpus: SurveyedCorpus, config: DataConfig) -> tuple[ConversationCorpus, ConversationCorpus]:
+    """The training and the validation part: the last `validation_fraction` of the conversations is validation.
+
+    Raises DataError for a single one.
+    """
+    number = corpus.num_documents
+    if number < 2:
+        sentence = "it has one question with its answer; one trains and another validates, so it needs at least 2"
+        raise DataError("corpus", sentence, hint="add lines with --data, or name --set data.validation_source")
+    at = number - min(number - 1, max(1, round(number * config.validation_fraction)))
+    template = config.template
+    return ConversationCorpus(corpus, 0, at, template), ConversationCorpus(corpus, at, number, template)
+
+
+class Packed(NamedTuple):
+    """Windows of examples side by side: inputs, targets (IGNORED where nothing is learned) and positions, [B, T] each.
+
+    Positions begin again at 0 with each example.
+    """
+
+    inputs: np.ndarray
+    targets: np.ndarray
+    positions: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Token ids of conversations [N] one after another, and which of them are learned [N]; example i begins at
+    bounds[i] and ends before bounds[i + 1].
+
+    An example of n tokens takes n - 1 places of a window: its last token is a target alone.
+    """
+
+    ids: np.ndarray
+    learned: np.ndarray
+    bounds: np.ndarray
+    template: Template
+    num_left_out: int = 0  # which did not fit
+    longest: int = 0  # tokens of the longest, those left out included
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """The places that each example takes: int64 [E]."""
+        return np.diff(self.bounds) - 1
+
+    @cached_property
+    def num_learned(self) -> np.ndarray:
+        """The tokens of each example that are learned: int64 [E]."""
+        return np.add.reduceat(self.learned, self.bounds[:-1], dtype=np.int64)
+
+    @cached_property
+    def targets(self) -> np.ndarray:
+        """The ids as targets: int64 [N], IGNORED where nothing is learned."""
+        return np.where(self.learned, self.ids.astype(np.int64), IGNORED)
+
+    def question(self, number: int) -> list[int]:
+        """The ids of an example before its first answer."""
+        start, end = self.bounds[number : number + 2]
+        ids, learned = self.ids[start:end], self.learned[start:end]
+        return ids[: int(learned.argmax())].tolist()
+
+    def windows(self, num_tokens: int | None = None) -> list[tuple[int, int]]:
+        """Evenly spaced examples of about a number of tokens together as windows (start, end), None: all.
+
+        Inputs are start..end-1, targets one further; each stands alone, as in an evaluation.
+        """
+        number = len(self.lengths)
+        if num_tokens is not None:
+            number = min(number, max(1, round(number * num_tokens / max(1, int(self.lengths.sum())))))
+        chosen = np.arange(number) * len(self.lengths) // number
+        return [(int(self.bounds[i]), int(self.bounds[i] + self.lengths[i])) for i in chosen]
+
+    def packed(self, rows: Iterable[np.ndarray], length: int) -> Packed:
+        """The examples of each row side by side in a window of `length` places; what is left over is padding."""
+        found = list[Packed]()
+        for row in rows:
+            window = Packed(np.zeros(length, np.int64), np.full(length, IGNORED), np.arange(length))
+            at = 0
+            for number in row:
+                start, end = self.bounds[number : number + 2]
+                taken = slice(at, at := at + int(end - start) - 1)
+                window.inputs[taken] = self.ids[start : end - 1]
+                window.targets[taken] = self.targets[start + 1 : end]
+                window.positions[taken] = np.arange(end - start - 1)
+            window.positions[at:] = np.arange(length - at)
+            found.append(window)
+        return Packed(*(np.stack(parts) for parts in zip(*found, strict=True)))
+
+    @cached_property
+    def digest(self) -> str:
+        """The sha256 of all that a training sees of the examples."""
+        digest = hashlib.sha256()
+        for part in (self.ids.astype(np.uint32), self.learned, self.bounds):
+            digest.update(len(part).to_bytes(8, "little") + part.tobytes())
+        return digest.hexdigest()
+
+
+def pack(lengths: np.ndarray, size: int) -> list[np.ndarray]:
+    """Examples in rows of at most `size` places, each row as full as it can be: best fit, the longest first.
+
+    A function of the lengths [E] alone; returns the numbers of each row in ascending order. Johnson 1973.
+    """
+    rows, rooms = list[list[int]](), list[tuple[int, int]]()  # rooms: places left and row, in order
+    for number in np.argsort(-lengths, kind="stable").tolist():
+        length = int(lengths[number])
+        at = bisect_left(rooms, (length, -1))
+        left, row = rooms.pop(at) if at < len(rooms) else (size, len(rows))
+        if row == len(rows):
+            rows.append([])
+        rows[row].append(number)
+        insort(rooms, (left - length, row))
+    return [np.array(sorted(row)) for row in rows]
+
+
+def encode_examples(
+    corpus: ConversationCorpus,
+    tokenizer: Tokenizer,
+    template: Template,
+    context_length: int,
+    *,
+    learn_all: bool = False,
+    count: Callable[[int], object] = lambda _: None,
+) -> Examples:
+    """The examples of a corpus that fit a context; with `learn_all`, questions are learned too.
+
+    Raises DataError where none fits, or for a character that the vocabulary lacks.
+    """
+    found = gather(corpus.conversations(), tokenizer, template, context_length, learn_all=learn_all, count=count)
+    if not found.lengths.size:
+        sentence = f"no example fits into context_length {context_length}, of {counted(found.num_left_out, 'example')}"
+        raise DataError("corpus", sentence, hint=f"the longest needs --set model.context_length={found.longest - 1}")
+    corpus.require_unchanged()
+    return found
+
+
+def gather(
+    conversations: Iterable[Conversation],
+    tokenizer: Tokenizer,
+    template: Template,
+    context_length: int,
+    *,
+    learn_all: bool = False,
+    count: Callable[[int], object] = lambda _: None,
+) -> Examples:
+    """The examples of conversations that fit a context, perhaps none."""
+    ids, learned, bounds, num_left_out, longest = list[np.ndarray](), list[np.ndarray](), [0], 0, 0
+    for conversation in conversations:
+        encoded = template.encode(conversation.turns, tokenizer)
+        count(sum(len(turn.content.encode()) for turn in conversation.turns))
+        longest = max(longest, len(encoded.ids))
+        if len(encoded.ids) - 1 > context_length:
+            num_left_out += 1
+            continue
+        ids.append(np.array(encoded.ids, np.uint32))
+        learned.append(np.ones(len(encoded.ids), bool) if learn_all else np.array(encoded.learned))
+        learned[-1][0] = False  # nothing comes before it
+        bounds.append(bounds[-1] + len(encoded.ids))
+    joined = np.concatenate([np.empty(0, np.uint32), *ids]), np.concatenate([np.empty(0, bool), *learned])
+    return Examples(*joined, np.array(bounds), template, num_left_out, longest)

@@ -1,0 +1,148 @@
+"""Writes the ids of a text in parts, each durable as soon as it is full, so that a killed preparation continues."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpt_cli.common.files import make_directory, remove, temporaries, write_durably, write_failure
+from gpt_cli.common.safetensors_header import MALFORMED, header_bytes, parse_header
+from gpt_cli.errors import EnvironmentFailure, shown
+from gpt_cli.text.token_files import (
+    FORMAT,
+    HEADER_BYTES,
+    INDEX,
+    Part,
+    TokensOnDisk,
+    as_bytes,
+    digest_of_json,
+    open_tokens,
+    part_name,
+)
+
+PART_TOKENS = 2**25
+LOCK = ".lock"
+_NAMES = re.compile(r"part-\d{5,}\.safetensors|index\.json")
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+class TokenWriter:
+    """Writes ids in parts. Groups are what a caller adds at once; a part ends with a group.
+
+    After a kill, a new writer keeps the parts that match their digests, and the caller skips their `num_groups`.
+    """
+
+    def __init__(self, directory: Path, dtype: np.dtype | type):
+        """Raises EnvironmentFailure when the system refuses."""
+        self.directory, self.dtype = directory, np.dtype(dtype)
+        make_directory(directory)
+        for path in (directory / INDEX, *temporaries(directory, _NAMES)):
+            remove(path)
+        self._parts: list[Part] = []
+        while part := _whole_part(directory / part_name(len(self._parts)), self.dtype):
+            self._parts.append(part)
+        # memory is taken as it is filled, so a short text needs little
+        self._buffer = np.empty(PART_TOKENS, self.dtype)
+        self._num_ids = self._num_groups = 0
+
+    @property
+    def num_groups(self) -> int:
+        """The groups in durable parts."""
+        return sum(part.groups for part in self._parts)
+
+    def add(self, ids: np.ndarray) -> None:
+        """Add one group; raises EnvironmentFailure when the system refuses, and then the group is not added."""
+        assert ids.dtype == self.dtype
+        if self._num_ids + len(ids) > len(self._buffer):
+            self._write_part()
+        if len(ids) > len(self._buffer):  # one long run of text that cannot be divided
+            self._buffer = np.empty(len(ids), self.dtype)
+        self._buffer[self._num_ids : self._num_ids + len(ids)] = ids
+        self._num_ids += len(ids)
+        self._num_groups += 1
+
+    def finish(self, about: dict[str, Any]) -> TokensOnDisk:
+        """Write the last part and the index, which keeps `about` (JSON); returns all ids.
+
+        Raises EnvironmentFailure when the system refuses.
+        """
+        self._write_part()
+        self._buffer = np.empty(0, self.dtype)
+        parts = [asdict(part) for part in self._parts]
+        content = {"format": FORMAT, "dtype": self.dtype.name, "about": about, "parts": parts}
+        index = {"sha256": digest_of_json(content), "content": content}
+        write_durably(self.directory / INDEX, [json.dumps(index, indent=1).encode()])
+        tokens = open_tokens(self.directory)
+        if tokens is None:
+            raise EnvironmentFailure(shown(self.directory), "files were removed from it while gpt wrote there")
+        return tokens
+
+    def _write_part(self) -> None:
+        if self._num_ids:
+            content = as_bytes(self._buffer[: self._num_ids])
+            part = Part(self._num_ids, self._num_groups, hashlib.sha256(content).hexdigest())
+            write_durably(self.directory / part_name(len(self._parts)), [_part_header(part, self.dtype), content])
+            self._parts.append(part)
+        self._num_ids = self._num_groups = 0
+
+
+@contextlib.contextmanager
+def sole_writer(directory: Path, notice: Callable[[str], object]) -> Iterator[None]:
+    """Hold the lock of a directory of ids, which is made when it is missing; waits while another gpt holds it.
+
+    Whoever has waited looks with `open_tokens` for what the other one wrote. `notice` receives a line before waiting.
+    The kernel frees the lock when a process ends, however it ends. Where the filesystem has no locks this goes on: two
+    writers write the same. Raises EnvironmentFailure where the directory cannot be written.
+    """
+    make_directory(directory)
+    path = directory / LOCK
+    try:
+        # the file stays: whoever removed it would part those who wait from those who come
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        raise write_failure(directory, error) from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            notice("another gpt prepares this text; waiting for it")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise write_failure(path, error) from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _part_header(part: Part, dtype: np.dtype) -> bytes:
+    """The header of a safetensors file with one array `ids`."""
+    about = {"sha256": part.sha256, "groups": str(part.groups), "check": digest_of_json(asdict(part))[:16]}
+    return header_bytes({"ids": [part.tokens]}, about, dtype=f"U{8 * dtype.itemsize}", num_bytes=HEADER_BYTES)
+
+
+def _whole_part(path: Path, dtype: np.dtype) -> Part | None:
+    """What a file contains, if it is a part with ids of this type that match their digest; else None."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            header = file.read(HEADER_BYTES)
+            about, arrays = parse_header(header)
+            part = Part(arrays["ids"].shape[0], int(about["groups"]), about["sha256"])
+            # the digest is that of what follows the header, to the end of the file
+            whole = (
+                header == _part_header(part, dtype) and hashlib.file_digest(file, "sha256").hexdigest() == part.sha256
+            )
+            return part if whole else None
+    except (OSError, *MALFORMED):
+        return None

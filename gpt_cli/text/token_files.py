@@ -1,0 +1,238 @@
+"""Token ids, in memory or on disk: their windows, chunks and digest, and the files that hold those of large texts.
+
+These are `part-00000.safetensors`, ... and, written last, `index.json`; token_writer.py writes them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import resource
+import weakref
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpt_cli.common.untrusted_files import read_bytes
+from gpt_cli.errors import DataError, EnvironmentFailure, GptError, reason, shown
+
+CHUNK_TOKENS = 2**20
+INDEX = "index.json"
+FORMAT = 1
+# the header of a part, of fixed size, so that a file's size follows from its number of tokens
+HEADER_BYTES = 256
+_HINT = "gpt data verify SOURCE finds damaged files; a part that you remove is written again at the next start"
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one file contains; the digest is over the bytes of its ids."""
+
+    tokens: int
+    groups: int
+    sha256: str
+
+
+class TokensOnDisk:
+    """The ids of a text, read from its parts: a read-only sequence of uint16 or uint32 [tokens].
+
+    Every read raises DataError where a file has become shorter, EnvironmentFailure where the disk refuses. All files
+    stay open, so that ids never change while they are in use, even if the directory is removed or written anew.
+    """
+
+    def __init__(self, directory: Path, parts: Sequence[Part], dtype: np.dtype, about: dict[str, Any]):
+        """Open the parts; raises OSError."""
+        self.directory, self.parts, self.dtype, self.about = directory, parts, dtype, about
+        self._starts = [0, *accumulate(part.tokens for part in parts)]
+        _allow_open_files(len(parts))
+        self._descriptors: list[int] = []
+        self._closing = weakref.finalize(self, _close_all, self._descriptors)
+        for number, part in enumerate(parts):
+            path = directory / part_name(number)
+            self._descriptors.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            if os.fstat(self._descriptors[-1]).st_size != HEADER_BYTES + part.tokens * dtype.itemsize:
+                raise OSError(errno.EIO, "wrong size")
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def __getitem__(self, where: slice) -> np.ndarray:
+        """A copy of the ids of a slice without a step."""
+        start, stop, step = where.indices(len(self))
+        assert step == 1
+        found = np.empty(max(0, stop - start), self.dtype)
+        self._fill(found, start)
+        return found
+
+    def windows(self, starts: np.ndarray, length: int) -> np.ndarray:
+        """The ids from each start on: starts [N] -> [N, length]."""
+        found = np.empty((len(starts), length), self.dtype)
+        for row in np.argsort(starts, kind="stable"):  # a disk reads faster in order
+            self._fill(found[row], int(starts[row]))
+        # nobody verifies the parts at each start; other damage than this shows in `verify` alone
+        if int(found.max(initial=0)) >= self.about.get("vocab_size", 2**32):
+            raise DataError(shown(self.directory), "it contains tokens that its tokenizer does not have", hint=_HINT)
+        return found
+
+    def announce(self, starts: np.ndarray, length: int) -> None:
+        """Tell the system which windows will be read next, so that it can fetch them meanwhile."""
+        if not hasattr(os, "posix_fadvise"):  # macOS
+            return
+        for start in starts.tolist():
+            for number, offset, count in self._places(start, length):
+                with contextlib.suppress(OSError):  # a piece of advice may be refused
+                    os.posix_fadvise(
+                        self._descriptors[number], offset, count * self.dtype.itemsize, os.POSIX_FADV_WILLNEED
+                    )
+
+    def verify(self, count: Callable[[int], object] = lambda _: None) -> None:
+        """Compare every part with its digest; `count` receives the number of tokens read since its last call.
+
+        Raises DataError that names all damaged files.
+        """
+        damaged = []
+        for number, part in enumerate(self.parts):
+            digest = hashlib.sha256()
+            for start in range(self._starts[number], self._starts[number + 1], CHUNK_TOKENS):
+                ids = self[start : min(start + CHUNK_TOKENS, self._starts[number + 1])]
+                digest.update(as_bytes(ids))
+                count(len(ids))
+            if digest.hexdigest() != part.sha256:
+                damaged.append(shown(self.directory / part_name(number)))
+        if damaged:
+            sentence = "the content does not match its digest, so the file is damaged"
+            hint = "remove the file; the next start writes it again"
+            raise DataError(", ".join(damaged), sentence, hint=hint)
+
+    def close(self) -> None:
+        """Close all files; nothing can be read afterwards."""
+        self._closing()
+
+    def _fill(self, found: np.ndarray, start: int) -> None:
+        """Read len(found) ids from a position on."""
+        left = as_bytes(found)
+        for number, offset, count in self._places(start, len(found)):
+            end = offset + count * self.dtype.itemsize
+            where = shown(self.directory / part_name(number))
+            while offset < end:
+                try:
+                    num_read = os.preadv(self._descriptors[number], [left[: end - offset]], offset)
+                except OSError as error:
+                    raise EnvironmentFailure(f"reading {where}", reason(error), hint=_HINT) from error
+                if num_read == 0:
+                    raise DataError(where, "this file of prepared text was cut while gpt used it", hint=_HINT)
+                left, offset = left[num_read:], offset + num_read
+
+    def _places(self, start: int, length: int) -> Iterator[tuple[int, int, int]]:
+        """Where ids are: number of a part, the byte of it where they begin, how many they are."""
+        end = start + length
+        assert 0 <= start <= end <= len(self), "these ids are outside of the text"
+        number = bisect_right(self._starts, start) - 1
+        while start < end:
+            count = min(end, self._starts[number + 1]) - start
+            yield number, HEADER_BYTES + (start - self._starts[number]) * self.dtype.itemsize, count
+            number, start = number + 1, start + count
+
+
+Ids = np.ndarray | TokensOnDisk
+
+
+def open_tokens(directory: Path) -> TokensOnDisk | None:
+    """The ids in a directory; None where the index is missing or damaged, or a part is missing or has the wrong size.
+
+    `verify` reads the content of the parts. Raises EnvironmentFailure where too many files are open.
+    """
+    if (content := read_index(directory)) is None:
+        return None
+    try:
+        parts = [Part(**part) for part in content["parts"]]
+        return TokensOnDisk(directory, parts, np.dtype(content["dtype"]), content["about"])
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            hint = "allow more open files with ulimit -n"
+            raise EnvironmentFailure(f"reading {shown(directory)}", reason(error), hint=hint) from error
+        return None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def read_index(directory: Path) -> dict[str, Any] | None:
+    """What a TokenWriter noted when it finished: `about` and `parts`; None where there is no such note, whole."""
+    try:
+        index = json.loads(read_bytes(directory / INDEX, DataError))
+        content = index["content"]
+        return content if content["format"] == FORMAT and digest_of_json(content) == index["sha256"] else None
+    except (GptError, ValueError, KeyError, TypeError):
+        return None
+
+
+def windows(ids: Ids, starts: np.ndarray, length: int) -> np.ndarray:
+    """The ids from each start on, wherever they are: starts [N] -> [N, length]."""
+    if isinstance(ids, TokensOnDisk):
+        return ids.windows(starts, length)
+    return ids[starts[:, None] + np.arange(length)]
+
+
+def validation_windows(num_ids: int, context_length: int, eval_tokens: int | None = None) -> list[tuple[int, int]]:
+    """Windows of validation ids as (start, end): inputs are start..end-1, targets one further.
+
+    Without `eval_tokens` they cover all ids without overlap, so that each id but the first is a target once; with it,
+    they are evenly spaced and cover about `eval_tokens` ids.
+    """
+    starts: Sequence[int] = range(0, num_ids - 1, context_length)
+    if eval_tokens is not None and eval_tokens < num_ids - 1:
+        num_windows = min(max(1, eval_tokens // context_length), len(starts))
+        starts = [starts[i * len(starts) // num_windows] for i in range(num_windows)]
+    return [(start, min(start + context_length, num_ids - 1)) for start in starts]
+
+
+def chunks(ids: Ids) -> Iterator[np.ndarray]:
+    """All ids in order, about a million at a time."""
+    return (ids[start : start + CHUNK_TOKENS] for start in range(0, len(ids), CHUNK_TOKENS))
+
+
+def data_digest(*parts: Ids) -> str:
+    """The sha256 of the ids of a text's training and validation part, by which a run recognises its text."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little"))
+        for ids in chunks(part):
+            digest.update(ids.astype(np.uint32).tobytes())
+    return digest.hexdigest()
+
+
+def part_name(number: int) -> str:
+    """The file of a part."""
+    return f"part-{number:05d}.safetensors"
+
+
+def as_bytes(ids: np.ndarray) -> memoryview:
+    """The bytes of ids [tokens], not copied."""
+    return ids.view(np.uint8).data
+
+
+def digest_of_json(content: dict[str, Any]) -> str:
+    """The sha256 of plain data."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _allow_open_files(count: int) -> None:
+    """Raise the limit of open files of this process, as far as the system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY:
+        wanted = soft + count if hard == resource.RLIM_INFINITY else min(soft + count, hard)
+        with contextlib.suppress(OSError, ValueError):  # a limit that is too low shows when the files are opened
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _close_all(descriptors: list[int]) -> None:
+    while descriptors:
+        os.close(descriptors.pop())

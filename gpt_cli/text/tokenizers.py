@@ -1,0 +1,152 @@
+"""Text to token ids and back: trained byte pairs, published ones, bytes, or characters.
+
+Every vocabulary ends with one end-of-text token, which joins documents and starts an empty prompt.
+No text encodes to it: the literal `<|endoftext|>` in a corpus or prompt is encoded as plain text.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpt_cli.common.untrusted_files import unix_line_ends
+from gpt_cli.errors import CheckpointError, DataError, shown
+from gpt_cli.text.documents import pieces
+from gpt_cli.text.hf_tokenizer import KeptTokenizer
+from gpt_cli.text.split_patterns import PATTERNS
+from gpt_cli.text.tokenizer import END_OF_TEXT, Tokenizer, utf8
+
+if TYPE_CHECKING:
+    import tiktoken
+
+_UNKNOWN = np.uint32(2**32 - 1)
+_FEW = 0.02  # of the characters of a text, which one may leave out
+
+
+class ByteTokenizer(Tokenizer):
+    """The 256 bytes of UTF-8."""
+
+    kind = "byte"
+
+    def __init__(self) -> None:
+        self.token_bytes = [bytes([byte]) for byte in range(256)]
+
+    def array(self, text: str) -> np.ndarray:
+        return np.frombuffer(utf8(text), np.uint8)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind}
+
+
+class CharTokenizer(Tokenizer):
+    """The characters of the corpus, in the order of their code points."""
+
+    kind = "char"
+
+    def __init__(self, characters: Sequence[str]):
+        self.characters = list(characters)
+        self.token_bytes = [utf8(character) for character in self.characters]
+
+    def array(self, text: str) -> np.ndarray:
+        ids = self._id_of_code_point[np.minimum(code_points(text), len(self._id_of_code_point) - 1)]
+        unknown = np.flatnonzero(ids == _UNKNOWN)
+        if len(unknown):
+            raise self._lack(text, unknown)
+        return ids
+
+    def _lack(self, text: str, unknown: np.ndarray) -> DataError:
+        """The error about the places of a text whose characters the vocabulary lacks."""
+        kinds = len(np.unique(code_points(text)[unknown]))
+        first: dict[str, int] = {}  # the first place of each of five kinds
+        for i in unknown[:100_000].tolist():
+            if len(first) == min(5, kinds):
+                break
+            first.setdefault(text[i], i)
+        named = ", ".join(f"{shown(found)} U+{ord(found):04X} at position {i:,}" for found, i in first.items())
+        sentence = f"this model knows {len(self.characters):,} characters, but not {named}"
+        if len(unknown) > len(first):
+            of = "all of one kind" if kinds == 1 else f"of {kinds:,} kinds"
+            sentence += f"; of {len(text):,} characters read at once, it lacks {len(unknown):,}, {of}"
+        hint = "leave these characters out, or train with --set tokenizer.kind=bpe, which reads every character"
+        if len(text) >= 20 and len(unknown) > _FEW * len(text):
+            hint = "it reads texts like the one it was trained on; one trained with --set tokenizer.kind=bpe reads all"
+        if first.keys() == {"\r"} and "\r\n" in text:
+            hint = f"\\r belongs to Windows line ends; this takes it out: {unix_line_ends('OLD')}"
+        return DataError("text", sentence, hint=hint)
+
+    @cached_property
+    def _id_of_code_point(self) -> np.ndarray:
+        """The ids of code points, and one entry more for all that are greater: uint32."""
+        points = code_points("".join(self.characters))
+        ids = np.full(int(points.max(initial=0)) + 2, _UNKNOWN, np.uint32)
+        ids[points] = np.arange(len(points))
+        return ids
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "characters": "".join(self.characters)}
+
+
+class BytePairTokenizer(Tokenizer):
+    """Byte pairs merged by rank: trained here (bpe) or published (tiktoken); the library tiktoken encodes with both."""
+
+    def __init__(self, kind: str, pattern: str, token_bytes: Sequence[bytes]):
+        self.kind = kind
+        self.pattern = pattern
+        self.token_bytes = list(token_bytes)
+
+    @cached_property
+    def encoding(self) -> tiktoken.Encoding:
+        import tiktoken  # only byte pairs need it
+
+        ranks = {token: rank for rank, token in enumerate(self.token_bytes)}
+        # without a special token tiktoken looks for the empty one everywhere, and takes half as long again; text
+        # never gives it, since none is allowed
+        special = {END_OF_TEXT: self.end_of_text}
+        return tiktoken.Encoding("gpt", pat_str=self.pattern, mergeable_ranks=ranks, special_tokens=special)
+
+    def array(self, text: str) -> np.ndarray:
+        utf8(text)
+        encoded = [self.encoding.encode_to_numpy(piece, disallowed_special=()) for piece in pieces(text)]
+        return encoded[0] if len(encoded) == 1 else np.concatenate([np.empty(0, np.uint32), *encoded])
+
+    def to_dict(self) -> dict[str, Any]:
+        tokens = " ".join(base64.b64encode(token).decode() for token in self.token_bytes)
+        return {"kind": self.kind, "pattern": self.pattern, "tokens": tokens}
+
+
+def tokenizer_from_dict(stored: Mapping[str, Any]) -> Tokenizer:
+    """The tokenizer that `to_dict` described; raises CheckpointError for anything else."""
+    tokenizer: Tokenizer | None = None
+    try:
+        if stored["kind"] == "byte":
+            tokenizer = ByteTokenizer()
+        elif stored["kind"] == "char":
+            if len(set(stored["characters"])) == len(stored["characters"]):
+                tokenizer = CharTokenizer(stored["characters"])
+        elif stored["kind"] in ("bpe", "tiktoken"):
+            if (pattern := stored["pattern"]) not in PATTERNS:
+                raise CheckpointError("tokenizer", f"it cuts a text by {shown(pattern)}, which gpt does not know")
+            tokens = [base64.b64decode(token, validate=True) for token in stored["tokens"].split(" ")]
+            known = set(tokens)
+            if {bytes([byte]) for byte in range(256)} <= known and len(known) == len(tokens) and b"" not in known:
+                tokenizer = BytePairTokenizer(stored["kind"], pattern, tokens)
+        elif stored["kind"] == "kept":
+            tokenizer = KeptTokenizer.of_dict(stored)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        tokenizer = None
+    if tokenizer is None or tokenizer.to_dict() != stored:
+        raise CheckpointError("tokenizer", "this is not a tokenizer that gpt writes")
+    return tokenizer
+
+
+def code_points(text: str) -> np.ndarray:
+    """The code point of each character: uint32 [characters]. Raises DataError for half a character."""
+    try:
+        return np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    except UnicodeEncodeError:
+        utf8(text)
+        raise

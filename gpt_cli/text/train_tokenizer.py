@@ -1,0 +1,169 @@
+"""Where vocabularies come from: learned from a text, remembered from an earlier start, or published."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from gpt_cli.common.host import Host
+from gpt_cli.common.rng import random_words, stream_key
+from gpt_cli.config import TokenizerConfig
+from gpt_cli.errors import CheckpointError, EnvironmentFailure, UsageError, shown
+from gpt_cli.text.cache import cached, read_json, write_json
+from gpt_cli.text.corpus import Corpus
+from gpt_cli.text.documents import Block, in_pieces, pieces
+from gpt_cli.text.load import NOBODY
+from gpt_cli.text.split_patterns import BY_NAME, PATTERNS, WORD_PATTERN
+from gpt_cli.text.tokenizers import (
+    BytePairTokenizer,
+    ByteTokenizer,
+    CharTokenizer,
+    Tokenizer,
+    code_points,
+    tokenizer_from_dict,
+)
+
+NETWORK_TIMEOUT = 8  # seconds
+# byte pairs of a larger text are learned from a sample: the library counts pairs in 32 bits, and would overflow
+SAMPLE_BYTES = 2**28
+_WORDS_AT_ONCE = 2**12
+_BUFFERED = 64  # pieces that the library holds in memory
+
+
+def learn_tokenizer(config: TokenizerConfig, training: Corpus, validation: Corpus, host: Host = NOBODY) -> Tokenizer:
+    """The tokenizer that a config asks for; what was made from a large text is kept in the cache."""
+    if config.kind in ("byte", "tiktoken", "kept") or not training.is_large:
+        return make_tokenizer(config, training, validation)
+    path = None
+    with contextlib.suppress(EnvironmentFailure):  # a user without a home directory has no cache
+        # earlier versions, which knew one pattern, did not name it
+        pattern = [config.pattern] if config.kind == "bpe" and BY_NAME[config.pattern] != WORD_PATTERN else []
+        path = cached("tokenizers", config.kind, config.vocab_size, *pattern, training.digest, validation.digest)
+    if path and (stored := read_json(path)) is not None:
+        with contextlib.suppress(CheckpointError, KeyError, TypeError):
+            tokenizer = tokenizer_from_dict(stored["tokenizer"])
+            if tokenizer.digest == stored["sha256"]:
+                return tokenizer
+    num_bytes = training.num_bytes + (validation.num_bytes if config.kind == "char" else 0)
+    if config.kind == "bpe" and num_bytes > SAMPLE_BYTES:
+        host.notice(f"byte pairs are learned from a sample of {SAMPLE_BYTES / 1e6:.0f} MB of the text")
+    with host.counting("learning the vocabulary", num_bytes, "B") as count:
+        tokenizer = make_tokenizer(config, training, validation, count)
+        training.require_unchanged()
+        validation.require_unchanged()
+    if path:
+        write_json(path, {"tokenizer": tokenizer.to_dict(), "sha256": tokenizer.digest})
+    return tokenizer
+
+
+def make_tokenizer(
+    config: TokenizerConfig, training: Corpus, validation: Corpus, count: Callable[[int], object] = lambda _: None
+) -> Tokenizer:
+    """The tokenizer that a config asks for; the kinds bpe and char are made from the text.
+
+    Byte pairs are learned from the training part alone. Characters come from both parts, so that the validation part
+    can be encoded. `count` receives the bytes of text read since its last call. Raises EnvironmentFailure when a
+    published vocabulary is neither in the cache nor downloadable, UsageError for the kind of imported models.
+    """
+    if config.kind == "kept":
+        sentence = "kept is the tokenizer of an imported model, which no text gives"
+        raise UsageError(
+            "tokenizer.kind", sentence, hint="gpt train --init-from RUN begins with such a model and its tokenizer"
+        )
+    if config.kind == "byte":
+        return ByteTokenizer()
+    if config.kind == "char":
+        found = np.zeros(sys.maxunicode + 1, bool)
+        for block in _counted(chain(training.blocks(), validation.blocks()), count):
+            found[code_points(block.text)] = True
+        return CharTokenizer([chr(point) for point in np.flatnonzero(found)])
+    if config.kind == "tiktoken":
+        return _published(config.name)
+    texts = (piece.text for piece in in_pieces(_counted(training.blocks(), count)))
+    learned = sample(texts, SAMPLE_BYTES / max(1, training.num_bytes))
+    return train_byte_pairs(learned, config.vocab_size, BY_NAME[config.pattern])
+
+
+def sample(texts: Iterable[str], share: float) -> Iterator[str]:
+    """About this share of some texts, each chosen by its number alone; all for a share of 1 or more."""
+    if share >= 1:
+        yield from texts
+        return
+    key, chosen = stream_key(0, "tokenizer"), np.empty(0, bool)
+    for number, text in enumerate(texts):
+        at = number % _WORDS_AT_ONCE
+        if at == 0:
+            chosen = random_words(key, number, _WORDS_AT_ONCE) < share * 2**32
+        if chosen[at]:
+            yield text
+
+
+def train_byte_pairs(texts: Iterable[str], vocab_size: int, pattern: str = WORD_PATTERN) -> BytePairTokenizer:
+    """Byte pairs learned from texts, longer ones in pieces: at most vocab_size tokens, end-of-text included.
+
+    `pattern` is one of PATTERNS.
+    """
+    import rustbpe  # only learning byte pairs needs it
+
+    trainer = rustbpe.Tokenizer()  # type: ignore[attr-defined]
+    parts = (piece for text in texts for piece in pieces(text))
+    trainer.train_from_iterator(parts, vocab_size=vocab_size - 1, buffer_size=_BUFFERED, pattern=pattern)
+    ranked = sorted(trainer.get_mergeable_ranks(), key=lambda pair: pair[1])
+    return BytePairTokenizer("bpe", pattern, [bytes(token) for token, _ in ranked])
+
+
+def named_tokenizer(name: str) -> Tokenizer:
+    """The tokenizer that needs no text: `byte`, or a published vocabulary; raises as `make_tokenizer` does."""
+    return ByteTokenizer() if name == "byte" else _published(name)
+
+
+def _published(name: str) -> BytePairTokenizer:
+    """A vocabulary that tiktoken knows by name, from its cache or the network, within NETWORK_TIMEOUT."""
+    from tiktoken_ext.openai_public import ENCODING_CONSTRUCTORS  # only published vocabularies need it
+
+    if name not in ENCODING_CONSTRUCTORS:
+        sentence = f"tiktoken has no vocabulary {shown(name)}; use one of {', '.join(ENCODING_CONSTRUCTORS)}"
+        raise UsageError("tokenizer.name", sentence)
+    # tiktoken downloads without a timeout, so a thread does it that we can stop waiting for
+    result: dict[str, Any] = {}
+
+    def construct() -> None:
+        try:
+            result["vocabulary"] = ENCODING_CONSTRUCTORS[name]()
+        except Exception as error:  # whatever the download raises becomes one line below
+            result["error"] = error
+
+    thread = threading.Thread(target=construct, daemon=True)
+    thread.start()
+    thread.join(NETWORK_TIMEOUT)
+    if "vocabulary" not in result:
+        cause = type(result["error"]).__name__ if "error" in result else f"no answer in {NETWORK_TIMEOUT} s"
+        cause = "no connection" if cause == "ConnectionError" else cause
+        folder = os.environ.get("TIKTOKEN_CACHE_DIR")
+        cache = (
+            f"the folder TIKTOKEN_CACHE_DIR={folder} lacks it"
+            if folder
+            else "if you have it, name its folder in TIKTOKEN_CACHE_DIR"
+        )
+        sentence = f"the vocabulary {name} cannot be downloaded ({cause}); {cache}"
+        hint = "use --set tokenizer.kind=bpe, which needs no network, or fill that folder on a machine with network"
+        raise EnvironmentFailure("tokenizer.name", sentence, hint=hint)
+    vocabulary = result["vocabulary"]
+    if vocabulary["pat_str"] not in PATTERNS:
+        sentence = "the installed tiktoken cuts texts for it in a way that gpt does not know"
+        raise EnvironmentFailure(f"tokenizer.name: {name}", sentence, hint="pip install 'tiktoken<0.15'")
+    ranks = vocabulary["mergeable_ranks"]
+    return BytePairTokenizer("tiktoken", vocabulary["pat_str"], sorted(ranks, key=ranks.__getitem__))
+
+
+def _counted(blocks: Iterable[Block], count: Callable[[int], object]) -> Iterator[Block]:
+    for block in blocks:
+        yield block
+        count(len(block.content))

@@ -1,0 +1,1 @@
+"""What is built around the core: reports, pages, exchange, sweeps, loggers, measurements."""

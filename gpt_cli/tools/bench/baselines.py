@@ -1,0 +1,223 @@
+"""What `gpt bench` times: training and sampling, as gpt does them and in plain variants, on random tokens."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+import torch
+
+from gpt_cli.common.host import ignored
+from gpt_cli.common.machine.devices import choose_dtype, supports, synchronize
+from gpt_cli.common.machine.memory import available_memory, require_room
+from gpt_cli.config import Config
+from gpt_cli.config.schema import PUBLISHED
+from gpt_cli.distributed.collectives import ALONE, Ranks
+from gpt_cli.errors import counted
+from gpt_cli.model import GPT
+from gpt_cli.model.costs import Estimate, estimate
+from gpt_cli.sampling.decoder import Decoder, cache_bytes
+from gpt_cli.sampling.generate import generate
+from gpt_cli.sampling.next_token import SamplingParameters, choose, probabilities
+from gpt_cli.training.cuda_graphs import record_step
+from gpt_cli.training.data_parallel import Replicated
+from gpt_cli.training.optimizer import Optimizer
+from gpt_cli.training.state import TrainingState
+from gpt_cli.training.step import read_outcomes, take_step
+from gpt_cli.training.validation import cross_entropy
+
+READING = "reading"  # the limit of sampling, where products of a dtype limit training
+PROMPT = list(range(8))
+NUM_SAMPLES = 32
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way to do the same work; `run` does it once, for `num_tokens`."""
+
+    name: str
+    dtype: str
+    run: Callable[[], object]
+    num_tokens: int
+    cost: float  # of a token: operations in training, bytes of weights read in sampling
+    limit: str  # what bounds the rate: products of this dtype, or READING
+
+
+def vocab_size_of(config: Config) -> int:
+    """The vocabulary size that a config asks for, or a likely one where the text would decide."""
+    published = PUBLISHED.get(config.tokenizer.name, PUBLISHED["gpt2"])
+    learned = {"bpe": config.tokenizer.vocab_size, "byte": 257, "char": 66}
+    return learned.get(config.tokenizer.kind, published)
+
+
+def require_batch(config: Config, num_tokens: int) -> None:
+    """Raise EnvironmentFailure for a batch for which main memory is too small, and name one that it can hold."""
+    free, settings, needed = available_memory(), config.train, max(needed_bytes(config, num_tokens))
+    unit = settings.micro_batch_size or 1
+    smaller = (n for n in (2**k for k in range(16, -1, -1)) if n < settings.batch_size and n % unit == 0)
+    fitting = (
+        n for n in smaller if max(needed_bytes(config.changed(train={"batch_size": n}), num_tokens)) <= (free or 0)
+    )
+    size = next(fitting, None) if needed > (free or 0) else None
+    hint = "choose a smaller model" if size is None else f"--set train.batch_size={size}"
+    about = f"{counted(settings.batch_size, 'sequence')} of {counted(config.model.context_length, 'token')}"
+    require_room("bench", about, needed, free, hint=hint)
+
+
+def needed_bytes(config: Config, num_tokens: int) -> tuple[int, int]:
+    """What the variants of training take, the plain ones of which compute a whole batch at once, and of sampling.
+
+    For sampling there are a model and, of each dtype, a decoder of one sequence and one of 32, each with weights and a
+    cache of its own; with transformers come a model of theirs for each number.
+    """
+    V, of_model = vocab_size_of(config), config.model
+    found = estimate(of_model, V, micro_batch_size=config.train.batch_size, dtype="float32")
+    training = found.training_bytes + 2 * 16 * found.parameters  # weights, gradients and moments of the other two
+    weights = (4 + 2 * (4 + 2 + 2) + 2 * 2 + 4) * found.parameters + 6 * 4 * V * of_model.d_model
+    caches = 3 * (1 + NUM_SAMPLES) * cache_bytes(of_model, len(PROMPT) + num_tokens, 4)
+    return training, weights + caches + 72 * NUM_SAMPLES * V  # as row_bytes of decoder.py counts the choice
+
+
+def costs(config: Config, dtype: str) -> Estimate:
+    """What a token costs."""
+    settings = config.train
+    return estimate(config.model, vocab_size_of(config), micro_batch_size=settings.sequences_at_once, dtype=dtype)
+
+
+def training_variants(config: Config, device: torch.device) -> list[Variant]:
+    """A training step in plain variants, and as `gpt train` takes it, on random tokens.
+
+    plain: all heads fused, float32, no dropout; heads: each head by itself, float32, dropout drawn by torch.
+    """
+    dtype = choose_dtype(config.train.dtype, device, config.model.d_model)
+    steps = {
+        ("plain", "float32"): _plain_step(config, device, fused=True, dropout=0.0),
+        ("heads", "float32"): _plain_step(config, device, fused=False, dropout=config.model.dropout),
+        ("gpt train", dtype): training_step(config, device, dtype),
+    }
+    flops = costs(config, dtype).training_flops_per_token
+    return [Variant(name, dtype, step, config.tokens_per_step, flops, dtype) for (name, dtype), step in steps.items()]
+
+
+def _plain_step(config: Config, device: torch.device, *, fused: bool, dropout: float) -> Callable[[], None]:
+    sizes, settings = config.model.changed(dropout=dropout), config.train.changed(optimizer="adamw")
+    model = GPT(sizes, vocab_size_of(config), torch.Generator().manual_seed(0)).to(device).train().use_fused(fused)
+    optimizer = Optimizer(Replicated(model), settings)
+    ids = torch.from_numpy(_noise(config, settings.batch_size * (sizes.context_length + 1))).to(device)
+    ids = ids.view(settings.batch_size, -1)
+
+    def step() -> None:
+        cross_entropy(model(ids[:, :-1]), ids[:, 1:]).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), settings.gradient_clip or float("inf"))
+        optimizer.step(1.0)
+        optimizer.zero_grad()
+        synchronize(device)
+
+    return step
+
+
+def training_step(config: Config, device: torch.device, dtype: str) -> Callable[[], None]:
+    """A step as `gpt train` takes it, on random tokens."""
+    state = endless_state(config.changed(train={"dtype": dtype, "device": str(device), "compile": "off"}))
+    record_step(state, ignored)
+
+    def step() -> None:
+        take_step(state)
+        read_outcomes(state)
+        synchronize(device)
+
+    return step
+
+
+def endless_state(config: Config, ranks: Ranks = ALONE) -> TrainingState:
+    """A training on random tokens that no limit ends; the config is resolved."""
+    config = config.changed(train={"max_time": None, "max_steps": 2**31 - 1})
+    ids = _noise(config, 4 * config.train.batch_size * (config.model.context_length + 1))
+    return TrainingState.at_the_start(config, ids, vocab_size_of(config), ranks=ranks)
+
+
+def _noise(config: Config, num_ids: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(vocab_size_of(config), size=num_ids)
+
+
+def sampling_variants(config: Config, device: torch.device, num_tokens: int) -> list[Variant]:
+    """Sampling one sequence and 32, after a prompt of 8 tokens, with random weights; drawing is part of it."""
+    model = GPT(config.model, vocab_size_of(config), torch.Generator().manual_seed(0)).to(device).eval()
+    num_weights = sum(p.numel() for name, p in model.named_parameters() if "embedding" not in name)
+    if config.model.tie_embeddings:
+        num_weights += model.token_embedding.weight.numel()
+
+    def variant(name: str, dtype: str, num_samples: int, run: Callable[[], object]) -> Variant:
+        size = {"float32": 4, "bfloat16": 2, "int8": 1}[dtype]
+        return Variant(name, dtype, run, num_samples * num_tokens, size * num_weights / num_samples, READING)
+
+    variants = [variant("no cache", "float32", 1, lambda: _without_cache(model, num_tokens))]
+    for num_samples in (1, NUM_SAMPLES):
+        at_once = "" if num_samples == 1 else f", {num_samples} at once"
+        dtypes = ["float32", *(["bfloat16"] if supports(device, "bfloat16") else [])]
+        dtypes += ["int8"] if device.type == "cpu" else []
+        for dtype, compiled in product(dtypes, (False, True)):
+            low = torch.float32 if dtype == "float32" else torch.bfloat16
+            decoder = Decoder(model, low, int8=dtype == "int8", num_rows=num_samples, compiled=compiled)
+            if decoder.compiled == compiled:
+                run = partial(sample_once, decoder, num_tokens, num_samples)
+                variants.append(variant(f"gpt sample{', compiled' * compiled}{at_once}", dtype, num_samples, run))
+        if run_theirs := _transformers(config, device, num_tokens, num_samples):
+            variants.append(variant(f"transformers{at_once}", "bfloat16", num_samples, run_theirs))
+    return variants
+
+
+def sample_once(decoder: Decoder, num_tokens: int, num_samples: int = 1) -> None:
+    """Some sequences of `num_tokens` new tokens after the same prompt, as `gpt sample` draws them."""
+    prompt = PROMPT[-decoder.config.context_length :]
+    for _ in generate(decoder, [prompt], SamplingParameters(), max_new_tokens=num_tokens, num_samples=num_samples):
+        pass
+
+
+@torch.inference_mode()
+def _without_cache(model: GPT, num_tokens: int) -> None:
+    """The plain loop: computes everything that the model sees again for each token."""
+    ids = torch.tensor([PROMPT], device=model.token_embedding.weight.device)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(num_tokens):
+        logits = model.next_logits(ids[:, -model.config.context_length :])
+        uniform = torch.rand(1, generator=generator, dtype=torch.float64)
+        chosen = choose(probabilities(logits.cpu(), SamplingParameters()), uniform)
+        ids = torch.cat([ids, chosen[:, None].to(ids.device)], dim=1)
+
+
+def _transformers(
+    config: Config, device: torch.device, num_tokens: int, num_samples: int
+) -> Callable[[], object] | None:
+    """`generate` of a GPT-2 of the same sizes, as its users call it; None where it is not installed or broken."""
+    sizes = config.model
+    try:
+        transformers: Any = importlib.import_module("transformers")
+        GPT2Config, GPT2LMHeadModel = transformers.GPT2Config, transformers.GPT2LMHeadModel
+    except ImportError:
+        return None
+    if not supports(device, "bfloat16"):
+        return None
+    end = vocab_size_of(config) - 1  # as in gpt; where the prompt has it, the library warns of padding without a mask
+    shape = GPT2Config(
+        vocab_size=end + 1,
+        n_positions=max(sizes.context_length, len(PROMPT) + num_tokens),
+        n_embd=sizes.d_model,
+        n_layer=sizes.num_blocks,
+        n_head=sizes.num_heads,
+        n_inner=sizes.hidden_size,
+        tie_word_embeddings=sizes.tie_embeddings,
+        bos_token_id=0,
+        eos_token_id=end,
+        pad_token_id=end,
+    )
+    model = GPT2LMHeadModel(shape).to(device, torch.bfloat16).eval()
+    ids = torch.tensor([PROMPT] * num_samples, device=device)
+    options = {"do_sample": True, "temperature": 0.8, "top_k": 0}
+    options |= {"max_new_tokens": num_tokens, "min_new_tokens": num_tokens}
+    return lambda: model.generate(ids, attention_mask=torch.ones_like(ids), **options)

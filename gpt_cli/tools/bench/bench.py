@@ -1,0 +1,231 @@
+"""`gpt bench`: variants of training and sampling take turns, so that a machine that slows down slows all.
+
+The roof is the best rate that anything in the run reached: products of large matrices and of the model's own sizes,
+several ways to read memory, and the variants themselves. So no share of the roof exceeds 100 %.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+
+from gpt_cli.common.host import Counting, Host
+from gpt_cli.common.machine.devices import (
+    choose_device,
+    processor,
+    product_dtype,
+    supports,
+    synchronize,
+    threads_kept,
+    use_threads,
+)
+from gpt_cli.common.machine.memory import reuse_memory
+from gpt_cli.common.results import Result
+from gpt_cli.common.tables import Rows
+from gpt_cli.config import Config
+from gpt_cli.errors import counted
+from gpt_cli.sampling.fast.c_library import Weight, library
+from gpt_cli.tools.bench.baselines import (
+    READING,
+    Variant,
+    require_batch,
+    sampling_variants,
+    training_variants,
+    vocab_size_of,
+)
+from gpt_cli.tools.bench.request import BenchRequest
+
+_SIZE = 4096  # rows and columns of the large matrices
+_READ = 2**13  # rows and columns of float32 numbers to read, 256 MB: more than any cache
+
+
+@dataclass(frozen=True)
+class Roof:
+    """The best rates of a run."""
+
+    flops: dict[str, float]  # operations per second of a product of matrices, by dtype
+    bytes_read: float  # per second
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The time of a variant: the median over rounds, and its rate against the first variant's and against the roof."""
+
+    form: str
+    dtype: str
+    seconds: float
+    tokens_per_second: float
+    ratio: float
+    share_of_roof: float
+
+
+@dataclass(frozen=True)
+class Bench(Result):
+    """How fast this machine trains and samples, beside plain implementations and what it can do at most."""
+
+    config: str
+    device: str
+    processor: str
+    threads: int
+    torch: str
+    rounds: int
+    tokens_per_step: int
+    tokens: int
+    roof: Roof
+    training: list[Timing]
+    sampling: list[Timing]
+
+    def parts(self) -> list[Rows | str]:
+        """The limits of the machine, and a table each for training and sampling."""
+        machine = f"{self.processor}, {self.device}, {counted(self.threads, 'thread')}, torch {self.torch}"
+        rates = ", ".join(f"{dtype} {flops / 1e9:,.0f} GFLOP/s" for dtype, flops in self.roof.flops.items())
+        tokens = f"{self.tokens_per_step:,} tokens a step"
+        return [
+            f"{machine}, {counted(self.rounds, 'round')}",
+            f"roof: {rates}, reading {self.roof.bytes_read / 1e9:,.1f} GB/s",
+            "",
+            f"training {self.config}, {tokens}; the roof is products",
+            _timings(self.training),
+            "",
+            f"sampling {self.config}, {self.tokens} tokens after 8; the roof is reading the weights",
+            _timings(self.sampling),
+        ]
+
+
+def _timings(timings: Sequence[Timing]) -> Rows:
+    rows = [("implementation", "dtype", "seconds", "tokens/s", "ratio", "of roof")]
+    for found in timings:
+        figures = f"{found.seconds:.3f}", f"{found.tokens_per_second:,.1f}", f"{found.ratio:.2f}"
+        rows.append((found.form, found.dtype, *figures, f"{found.share_of_roof:.0%}"))
+    return rows
+
+
+@threads_kept()
+def bench(request: BenchRequest, config: Config, host: Host) -> Bench:
+    """Time training and sampling; raises EnvironmentFailure where memory is too small for them."""
+    use_threads(config.train.threads)
+    reuse_memory()
+    device, rounds, counting = choose_device(config.train.device), request.rounds, _announcing(host)
+    if device.type == "cpu":  # a GPU refuses by itself
+        require_batch(config, request.tokens)
+    # the forms that are compared with ours draw weights and dropout as torch does
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        ways = ways_to_the_roof(config, device)
+        with counting("the roof", len(ways) * (rounds + 1), "runs") as count:
+            limits = measure_limits(ways, rounds, count)
+        del ways
+        with host.working("building models to train"):
+            variants = training_variants(config, device)
+        with counting("training", len(variants) * (rounds + 1), "runs") as count:
+            training, limits = take_turns(variants, limits, rounds, count)
+        del variants  # their memory is for the next ones
+        with host.working("building models to sample from"):
+            variants = sampling_variants(config, device, request.tokens)
+        with counting("sampling", len(variants) * (rounds + 1), "runs") as count:
+            sampling, limits = take_turns(variants, limits, rounds, count)
+    return Bench(
+        config=request.config,
+        device=str(device),
+        processor=processor(),
+        threads=torch.get_num_threads(),
+        torch=torch.__version__,
+        rounds=rounds,
+        tokens_per_step=config.tokens_per_step,
+        tokens=request.tokens,
+        roof=Roof({name: rate for name, rate in limits.items() if name != READING}, limits[READING]),
+        training=training,
+        sampling=sampling,
+    )
+
+
+def _announcing(host: Host) -> Counting:
+    """A bar that begins at once; its beginning is a notice too, for those who see no bar."""
+
+    @contextlib.contextmanager
+    def counting(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
+        host.notice(f"measuring {what}" + ("" if total is None else f": {total:,} {unit}"))
+        with host.counting(what, total, unit) as count:
+            count(0)
+            yield count
+
+    return counting
+
+
+def ways_to_the_roof(config: Config, device: torch.device) -> list[Variant]:
+    """Products of large matrices and of those of a training step, by dtype, and ways to read more than any cache."""
+
+    def variant(name: str, limit: str, cost: float, run: Callable[..., object], *inputs: torch.Tensor) -> Variant:
+        @torch.inference_mode()
+        def timed() -> None:
+            run(*inputs)
+            synchronize(device)
+
+        return Variant(name, limit, timed, 1, cost, limit)
+
+    rows, D = config.train.sequences_at_once * config.model.context_length, config.model.d_model
+    hidden = config.model.hidden_size
+    shapes = [(_SIZE, _SIZE, _SIZE), (rows, D, hidden), (rows, hidden, D), (rows, D, vocab_size_of(config))]
+    found = list[Variant]()
+    for dtype in ("float32", *(["bfloat16"] if supports(device, "bfloat16") else [])):
+        draw = partial(torch.randn, device=device, dtype=product_dtype(dtype))
+        for n, d_in, d_out in shapes:
+            name = f"{n} x {d_in} x {d_out}"
+            found.append(variant(name, dtype, 2 * n * d_in * d_out, F.linear, draw(n, d_in), draw(d_out, d_in)))
+    numbers, row = torch.zeros(_READ, _READ, device=device), torch.zeros(1, _READ, device=device)
+    found += [variant("sum", READING, numbers.nbytes, torch.sum, numbers)]
+    found += [variant("product with a vector", READING, numbers.nbytes, F.linear, row, numbers)]
+    if device.type == "cpu" and library():
+        found += [variant("compiled product", READING, numbers.nbytes, Weight(numbers, None), row)]
+    return found
+
+
+def measure_limits(ways: Sequence[Variant], rounds: int, count: Callable[[int], object]) -> dict[str, float]:
+    """The best rate of each limit, of all ways in all rounds; `count` receives 1 for each run."""
+    seconds = time_in_turns([way.run for way in ways], rounds, count, of=min)
+    limits = dict[str, float]()
+    for way, fastest in zip(ways, seconds, strict=True):
+        limits[way.limit] = max(limits.get(way.limit, 0.0), way.cost / fastest)
+    return limits
+
+
+def time_in_turns(
+    runs: Sequence[Callable[[], object]],
+    rounds: int,
+    count: Callable[[int], object],
+    of: Callable[[list[float]], float] = statistics.median,
+) -> list[float]:
+    """Each once to warm up, then `rounds` times: seconds, `of` all rounds; `count` receives 1 for each run."""
+    seconds: list[list[float]] = [[] for _ in runs]
+    for number in range(rounds + 1):
+        for run, found in zip(runs, seconds, strict=True):
+            started = time.perf_counter()
+            run()
+            if number:
+                found.append(time.perf_counter() - started)
+            count(1)
+    return [of(found) for found in seconds]
+
+
+def take_turns(
+    variants: Sequence[Variant], limits: Mapping[str, float], rounds: int, count: Callable[[int], object]
+) -> tuple[list[Timing], dict[str, float]]:
+    """Time variants in turns, beside the first of them and the machine's limits; `count` receives 1 for each run.
+
+    Returns the limits too, each raised to the rate of a variant that exceeded it.
+    """
+    medians = time_in_turns([variant.run for variant in variants], rounds, count)
+    rates = [variant.num_tokens / median for variant, median in zip(variants, medians, strict=True)]
+    raised = dict(limits)
+    for variant, rate in zip(variants, rates, strict=True):
+        raised[variant.limit] = max(raised[variant.limit], rate * variant.cost)
+    return [
+        Timing(variant.name, variant.dtype, median, rate, rate / rates[0], rate * variant.cost / raised[variant.limit])
+        for variant, median, rate in zip(variants, medians, rates, strict=True)
+    ], raised

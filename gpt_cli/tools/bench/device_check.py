@@ -1,0 +1,175 @@
+"""`gpt bench --check-device`: what gpt computes on a device, beside the same on the CPU, and how far they part."""
+
+from __future__ import annotations
+
+import platform
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+
+from gpt_cli.common.host import Host
+from gpt_cli.common.machine.devices import (
+    Ability,
+    accelerator,
+    choose_compile,
+    choose_device,
+    free_memory,
+    name_of,
+    processor,
+    supports,
+    use_threads,
+)
+from gpt_cli.common.machine.memory import available_memory, reuse_memory
+from gpt_cli.common.results import WIDTH, Result
+from gpt_cli.common.tables import cut
+from gpt_cli.common.units import size
+from gpt_cli.common.version import __version__
+from gpt_cli.errors import EnvironmentFailure, GptError, counted, together
+from gpt_cli.tools.bench.device_checks import Bound, Pair, Side, Skipped, checks
+from gpt_cli.tools.bench.request import BenchRequest
+
+_COLUMNS = 80  # of an issue
+Verdict = Literal["equal", "within", "differs", "refused", "skipped"]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was found: the difference is in the unit of the group's bound, None where there is none that is finite."""
+
+    name: str
+    verdict: Verdict
+    difference: float | None
+    message: str | None  # why it was refused or skipped
+
+
+@dataclass(frozen=True)
+class Group:
+    """Checks with one bound."""
+
+    title: str
+    bound: Bound
+    checks: list[Checked]
+
+    def lines(self) -> Iterator[str]:
+        """The bound, and a line for each check."""
+        most, unit = self.bound.most, self.bound.unit
+        yield f"{self.title}: {f'at most {most:,g} {unit}' if most else 'equal bits'}"
+        yield f"({self.bound.reason})"
+        for row in self.checks:
+            computed = row.verdict in ("equal", "within", "differs")
+            apart = row.difference if computed else None
+            shown = "" if apart is None else f"{apart:,.0f}" if apart >= 10 else f"{apart:.2g}"
+            yield f"  {row.name:<58}{shown:>8}  {row.verdict}"
+            if row.message:
+                yield f"    {row.message}"
+
+
+@dataclass(frozen=True)
+class DeviceCheck(Result):
+    """How far a device parts from the CPU of the same machine, in what gpt computes."""
+
+    gpt: str
+    torch: str
+    python: str
+    system: str
+    device: str
+    name: str
+    memory: int | None  # free bytes, where they are known
+    supports: dict[str, bool]
+    processor: str
+    threads: int
+    groups: list[Group]
+
+    def verdicts(self) -> Counter[Verdict]:
+        """How many checks have each verdict."""
+        return Counter(row.verdict for group in self.groups for row in group.checks)
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """The machine, the checks of each bound, and how many have which verdict: for an issue, so 80 columns wide."""
+        memory = "" if self.memory is None else f", {size(self.memory)} of memory free"
+        can, cannot = (
+            ", ".join(what for what, has in self.supports.items() if has == wanted) for wanted in (True, False)
+        )
+        lines = [
+            f"gpt {self.gpt}, torch {self.torch}, Python {self.python}, {self.system}",
+            f"{self.device}: {self.name}{memory}",
+            f"{self.device}: has {can or 'nothing of'}; lacks {cannot or 'nothing'}",
+            f"beside the CPU: {self.processor}, {counted(self.threads, 'thread')}",
+            "each check: the largest difference, in the unit of the bound above it",
+        ]
+        for group in self.groups:
+            lines += ["", *group.lines()]
+        found = self.verdicts()
+        counts = ", ".join(f"{found[one]} {one}" for one in get_args(Verdict) if found[one])
+        rounding = "a rounding: 2^-24 of the largest number of an array, in bfloat16 2^-9"
+        lines += ["", rounding, f"{self.device}: {counted(found.total(), 'check')}: {counts}"]
+        return "\n".join(cut(line, _COLUMNS) for line in lines)
+
+    def failure(self) -> GptError | None:
+        """Other numbers than the CPU's, and what the device cannot do: the machine does not give what it should."""
+        found, hint = self.verdicts(), "paste the lines of this check into an issue"
+        wrong = {
+            f"{self.device} gives other numbers than the CPU in {counted(found['differs'], 'check')}": found["differs"],
+            f"{self.device} fails in {counted(found['refused'], 'check')}": found["refused"],
+        }
+        errors = [EnvironmentFailure("--check-device", sentence, hint=hint) for sentence, num in wrong.items() if num]
+        return together(errors) if errors else None
+
+
+def check_device(request: BenchRequest, host: Host) -> DeviceCheck:
+    """Do all `checks` of a device; raises EnvironmentFailure for one that is not there."""
+    use_threads(request.threads)
+    reuse_memory()
+    groups = list[Group]()
+    try:
+        device = choose_device(request.check_device or "auto")
+    except EnvironmentFailure as error:  # whose hint names another flag, and without an accelerator the CPU
+        hint = error.hint and error.hint.replace("--device", "--check-device")
+        if accelerator() is None:
+            hint = "--check-device cuda, mps or xpu, on a machine that has one"
+        raise EnvironmentFailure("--check-device", error.sentence, hint=hint) from None
+    with tempfile.TemporaryDirectory(prefix="gpt-check-") as folder:
+        found = checks(Side("cpu", Path(folder)), Side(str(device), Path(folder)))
+        with host.counting(f"checking {device}", sum(len(pairs) for _, _, pairs in found), "checks") as count:
+            count(0)
+            for title, bound, pairs in found:
+                groups.append(Group(title, bound, []))
+                for name, pair in pairs.items():
+                    groups[-1].checks.append(_checked(name, bound, pair))
+                    count(1)
+    able = {what: supports(device, what) for what in get_args(Ability)}
+    return DeviceCheck(
+        gpt=__version__,
+        torch=torch.__version__,
+        python=platform.python_version(),
+        system=f"{platform.system()} {platform.release().partition('-')[0]} {platform.machine()}",
+        device=str(device),
+        name=name_of(device),
+        memory=available_memory() if device.type == "cpu" else free_memory(device),
+        supports=able | {"compile": choose_compile("auto", device, long=True) == "on"},
+        processor=processor(),
+        threads=torch.get_num_threads(),
+        groups=groups,
+    )
+
+
+def _checked(name: str, bound: Bound, pair: Pair) -> Checked:
+    try:
+        expected, found = (compute() for compute in pair)
+        difference = bound.difference(expected, found)
+    except Skipped as reason:
+        return Checked(name, "skipped", None, str(reason))
+    except Exception as error:  # whatever a device lacks: the other checks go on
+        lines = f"{error}".strip().splitlines() or [type(error).__name__]
+        return Checked(name, "refused", None, lines[0])
+    if all(np.array_equal(expected[one], found[one]) for one in expected):
+        return Checked(name, "equal", 0.0, None)
+    apart = difference if isfinite(difference) else None
+    return Checked(name, "within" if difference <= bound.most else "differs", apart, None)

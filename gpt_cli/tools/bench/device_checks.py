@@ -1,0 +1,196 @@
+"""What `gpt bench --check-device` computes, on a device and on the CPU, and how far the numbers may part."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from gpt_cli.attention_maps.selection import STAGES
+from gpt_cli.checkpoints.checkpoint import read_checkpoint
+from gpt_cli.checkpoints.select import find_checkpoint
+from gpt_cli.common.host import NOBODY
+from gpt_cli.common.machine.devices import supports
+from gpt_cli.config.load import read_config
+from gpt_cli.config.request import Request, read_request
+from gpt_cli.sampling.request import SampleRequest
+from gpt_cli.sampling.sample import sample
+from gpt_cli.tools.bench.baselines import endless_state
+from gpt_cli.tools.interpret.attention import attention
+from gpt_cli.tools.interpret.request import AttentionRequest
+from gpt_cli.tools.reports.run_record import read_record
+from gpt_cli.training.loop import train_whole
+from gpt_cli.training.request import TrainRequest
+from gpt_cli.training.step import compute_gradient, send
+
+Figures = Mapping[str, np.ndarray]
+Pair = tuple[Callable[[], Figures], Callable[[], Figures]]  # two ways to the same numbers
+
+PROMPT = "The value of the function is an integer, and a list of values"
+STEPS = 12
+# small enough for seconds on two cores, and wide enough for the kernels that larger models use
+SIZES = (
+    "model.context_length=64",
+    "model.d_model=64",
+    "model.num_heads=4",
+    "data.validation_fraction=0.03",
+    "train.dtype=float32",
+    "train.learning_rate=1e-3",
+    "train.log_every=1",
+)
+
+
+class Skipped(Exception):  # noqa: N818 - nothing is wrong
+    """A device lacks what a check is about."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """How far numbers may be apart: as they are, or in units of 2^-bits of the largest number of their array.
+
+    `reason` is what was measured on a CPU (note 0060); a bound is about ten times that.
+    """
+
+    most: float
+    unit: str
+    reason: str
+    bits: int | None = None
+
+    def difference(self, expected: Figures, found: Figures) -> float:
+        """How far the numbers that differ most are apart; NaN or infinite where they cannot be compared."""
+        assert expected.keys() == found.keys()
+        return float(
+            np.max([self._of_one(expected[name].astype(float), found[name].astype(float)) for name in expected])
+        )
+
+    def _of_one(self, expected: np.ndarray, found: np.ndarray) -> float:
+        if expected.shape != found.shape:
+            return np.inf
+        apart, largest = np.abs(expected - found).max(), np.abs(expected).max()
+        return apart if self.bits is None or not apart else apart / largest * 2**self.bits
+
+
+GRADIENT = Bound(256, "roundings", "other orders of sums differ by up to 24 on a CPU", bits=24)
+GRADIENT_16 = Bound(64, "roundings", "other orders of sums differ by up to 5 on a CPU", bits=9)
+NATS = Bound(1e-5, "nats", "other orders of sums differ by up to 5e-7 on a CPU, the rounding of a loss")
+WEIGHTS = Bound(8_000, "roundings", "other orders of sums differ by up to 700 on a CPU", bits=24)
+STAGES_OF_HEADS = Bound(64, "roundings", "other orders of sums differ by up to 7 on a CPU", bits=24)
+
+# the forms of attention, each with other settings of training
+MULTI_HEAD = ()
+GROUPED = ("model.attention=grouped_query", "model.positions=rope", "train.micro_batch_size=2")
+LATENT = (
+    "model.attention=latent",
+    "model.positions=rope",
+    "train.micro_batch_size=2",
+    "train.optimizer=muon",
+)
+FORMS = {
+    "multi-head": MULTI_HEAD,
+    "grouped-query, rope, micro-batches": GROUPED,
+    "latent, rope, micro-batches, Muon": LATENT,
+}
+
+
+class Side:
+    """A device, and the folder of the runs that are trained there."""
+
+    def __init__(self, device: str, folder: Path):
+        self.device, self.folder = device, folder
+        self._runs: dict[Sequence[str], Path] = {}
+
+    def gradient(self, settings: Sequence[str]) -> Figures:
+        """The loss of the first batch, on random tokens, and its gradient by parameter.
+
+        Raises Skipped for bfloat16 on a device that lacks it.
+        """
+        if "train.dtype=bfloat16" in settings and not supports(torch.device(self.device), "bfloat16"):
+            raise Skipped(f"{self.device} has no bfloat16 products")
+        config = read_config("smoke", [*SIZES, *settings], {"train.device": ("--device", self.device)})
+        state = endless_state(config.changed(train={"compile": "off"}))
+        losses = compute_gradient(state, send(state, 0))
+        return {"loss": _array(losses.sum())} | {
+            name: _array(weight.grad) for name, weight in state.layout.owned.items()
+        }
+
+    def trained(self, settings: Sequence[str]) -> Path:
+        """The run of STEPS steps that these settings give here; each is trained once."""
+        if settings not in self._runs:
+            self._runs[settings] = self.train(settings)
+        return self._runs[settings]
+
+    def train(self, settings: Sequence[str]) -> Path:
+        """A new run of STEPS steps."""
+        out = Path(tempfile.mkdtemp(dir=self.folder)) / "run"
+        config = [f"train.max_steps={STEPS}", *SIZES, *settings]
+        request = TrainRequest(config="smoke", settings=config, out=out, device=self.device)
+        for _ in train_whole(request, request.find(NOBODY), NOBODY):
+            pass
+        return out
+
+    def losses(self, settings: Sequence[str]) -> Figures:
+        """The loss of each step."""
+        return {"loss": read_record(self.trained(settings)).metrics["loss"]}
+
+    def sampled(self, run: Path) -> Figures:
+        """The tokens of a greedy continuation, and their log-probabilities."""
+        how = {"prompt": PROMPT, "max_new_tokens": 64, "greedy": True}
+        (found,) = _answer(sample, SampleRequest, run=run, device=self.device, **how).samples
+        return {"tokens": np.array(found.tokens), "log-probabilities": np.array(found.log_probabilities)}
+
+    def attended(self, run: Path) -> Figures:
+        """All stages of all heads on a prompt."""
+        found = _answer(attention, AttentionRequest, run=run, device=self.device, prompt=PROMPT, stage=STAGES[1:])
+        return found.stages
+
+
+def checks(cpu: Side, other: Side) -> list[tuple[str, Bound, dict[str, Pair]]]:
+    """All that is checked, in groups: a title, a bound, and two ways to each of its numbers."""
+
+    def both(compute: Callable[[Side], Figures]) -> Pair:
+        return lambda: compute(cpu), lambda: compute(other)
+
+    def gradient(*settings: str) -> Pair:
+        return both(lambda side: side.gradient(settings))
+
+    def losses(settings: Sequence[str]) -> Pair:
+        return both(lambda side: side.losses(settings))
+
+    def sampling(settings: Sequence[str]) -> Pair:
+        return both(lambda side: side.sampled(cpu.trained(settings)))
+
+    half = "train.dtype=bfloat16"
+    gradients = {name: gradient(*FORMS[name]) for name in FORMS}
+    in_one_operation = gradient("model.dropout=0")  # of torch's, which has kernels of its own on many devices
+    twice = lambda: _weights(other.trained(MULTI_HEAD)), lambda: _weights(other.train(MULTI_HEAD))
+    stages = both(lambda side: side.attended(cpu.trained(MULTI_HEAD)))
+    return [
+        ("gradient of a first step in float32", GRADIENT, {**gradients, "multi-head, no dropout": in_one_operation}),
+        ("the same in bfloat16", GRADIENT_16, {name: gradient(half, *FORMS[name]) for name in FORMS}),
+        (f"losses of {STEPS} steps in float32", NATS, {name: losses(FORMS[name]) for name in FORMS}),
+        (f"weights after {STEPS} steps on the device", WEIGHTS, {"the same seed twice": twice}),
+        ("greedy tokens and their log-probabilities", NATS, {name: sampling(FORMS[name]) for name in FORMS}),
+        ("attention on a prompt", STAGES_OF_HEADS, {"gpt attn-dump: every stage": stages}),
+    ]
+
+
+def _weights(run: Path) -> Figures:
+    """The best weights of a run."""
+    return {name: _array(tensor) for name, tensor in read_checkpoint(find_checkpoint(run)).weights.items()}
+
+
+def _array(tensor: torch.Tensor | None) -> np.ndarray:
+    """The numbers of a tensor of any device."""
+    assert tensor is not None
+    return tensor.detach().float().cpu().numpy()
+
+
+def _answer(work: Callable[..., Any], kind: type[Request], **fields: Any) -> Any:
+    """What a command answers, without progress or notices."""
+    request = read_request(kind, fields)
+    return work(request, request.find(NOBODY), NOBODY)

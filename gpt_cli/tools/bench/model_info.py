@@ -1,0 +1,191 @@
+"""`gpt info`: what a config, a run or a checkpoint takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpt_cli.checkpoints.checkpoint import Checkpoint, verify_checkpoint
+from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.common.host import Host
+from gpt_cli.common.machine.devices import choose_device, choose_dtype
+from gpt_cli.common.results import Result
+from gpt_cli.common.tables import Rows
+from gpt_cli.common.units import size
+from gpt_cli.config import Config
+from gpt_cli.distributed.launch import require_fitting
+from gpt_cli.distributed.tree_sum import fitting_sizes
+from gpt_cli.errors import CheckpointError, UsageError, inert, visible
+from gpt_cli.model.costs import cache_bytes_by_attention, estimate, rank_costs
+from gpt_cli.text.encode import encode
+from gpt_cli.text.load import read_split
+from gpt_cli.text.train_tokenizer import learn_tokenizer
+from gpt_cli.tools.bench.request import InfoRequest
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a model takes: counts, operations and bytes."""
+
+    vocab_size: int
+    parameters: int
+    parameters_by_part: dict[str, int]
+    training_tokens: int | None  # None where another program trained the model, as what depends on a training
+    tokens_per_parameter: float | None
+    training_flops_per_token: int
+    sampling_flops_per_token: int
+    training_bytes: int | None
+    sampling_bytes: int
+    cache_bytes_per_token: int
+    cache_bytes_by_attention: dict[str, int]
+
+
+@dataclass(frozen=True)
+class RankCosts:
+    """What each of several processes takes that train together, by the layouts of `train.parallel`."""
+
+    ranks: int
+    fitting_ranks: list[int]
+    rank_training_bytes: dict[str, int]
+    first_rank_saving_bytes: dict[str, int]
+    bytes_sent_by_rank_per_step: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Info(Result):
+    """The costs of a config or a checkpoint; of a checkpoint also what it contains, of which every byte is verified."""
+
+    costs: Costs
+    of_ranks: RankCosts | None = None
+    stored: dict[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt info --json` prints."""
+        return {**self.stored, **vars(self.costs), **(vars(self.of_ranks) if self.of_ranks else {})}
+
+    def key_figures(self) -> dict[str, Any]:
+        """The checkpoint, and how large the model is."""
+        chosen = ("checkpoint", "step", "parameters", "vocab_size", "tokens_per_parameter")
+        return {key: value for key, value in self.as_dict().items() if key in chosen}
+
+    def parts(self) -> list[Rows]:
+        """A table of the facts."""
+        rows: list[tuple[str, str]] = [("", "")]
+        for key, value in self.as_dict().items():
+            if value is None:
+                continue
+            name = key.replace("_bytes", "_memory").replace("_", " ")
+            if isinstance(value, dict):
+                rows.append((name, ""))
+                rows += [(f"  {part}", _written(key, number)) for part, number in value.items()]
+            elif isinstance(value, list):
+                rows.append((name, ", ".join(map(str, value))))
+            elif value is True:
+                rows.append((name, "every byte"))
+            elif isinstance(value, float) and "bytes" not in key:
+                rows.append((name, f"{value:.4g}"))
+            else:
+                rows.append((name, _written(key, value)))
+        return [rows]
+
+
+def _written(key: str, value: float | str) -> str:
+    if isinstance(value, str):
+        return inert(value)
+    return size(round(value)) if "bytes" in key else f"{value:,}"
+
+
+def info(request: InfoRequest, found: tuple[Path, Path | Config], host: Host) -> Info:
+    """The facts of a config, a run or a checkpoint; raises CheckpointError for a damaged one, DataError for a text."""
+    path, chosen = found
+    if isinstance(chosen, Config):
+        return _of_config(chosen, host, request.ranks)
+    return _of_run(path, chosen, host, request.ranks)
+
+
+def _of_run(path: Path, chosen: Path, host: Host, num_ranks: int | None) -> Info:
+    """The facts of a checkpoint, of which every byte is verified; of a run also which checkpoints are intact.
+
+    With `num_ranks`, also what each of these processes needs to continue it; raises UsageError where they cannot.
+    """
+    directory = RunDirectory(path)
+    files = [chosen]
+    if path.is_dir():
+        files = [file for file in (*directory.steps().values(), directory.best) if file.exists()]
+    with host.counting("verifying", len(files), "checkpoints") as count:
+        count(0)
+        stored = verify_checkpoint(chosen)
+        states = {}
+        for file in files:
+            states[file.name] = _state(file, stored if file == chosen else None)
+            count(1)
+    if num_ranks is not None:
+        if stored.progress.imported:
+            raise UsageError("--ranks", "this model was imported, and nothing says how gpt would train it")
+        require_fitting(num_ranks, stored.config, "--ranks", fixed=True)
+    facts: dict[str, Any] = {"checkpoint": str(chosen), "verified": True, "step": stored.progress.step}
+    if path.is_dir():
+        facts["checkpoints"] = states
+    if stored.progress.began_from is not None:
+        facts["began_from"] = visible(stored.progress.began_from)
+    if stored.progress.imported:
+        facts["state"] = "imported"
+    else:
+        facts["best_validation_loss"] = stored.progress.best_loss
+        facts["training_seconds"] = round(stored.progress.seconds, 3)
+    stored.build_model()
+    types = {str(weight.dtype).removeprefix("torch.") for weight in stored.weights.values()}
+    facts["weights"] = ", ".join(sorted(types))
+    return _info(stored.config, stored.tokenizer.vocab_size, stored.progress.num_training_tokens, num_ranks, facts)
+
+
+def _state(file: Path, stored: Checkpoint | None) -> str:
+    """Whether a checkpoint is intact; without `stored`, what is in it, it is read now."""
+    try:
+        stored = stored or verify_checkpoint(file)
+    except CheckpointError as error:
+        return f"damaged ({error})"
+    return f"intact, {size(file.stat().st_size)}" + (", resumable" if stored.moments else "")
+
+
+def _of_config(config: Config, host: Host, num_ranks: int | None) -> Info:
+    """The facts of a config; its text is read for the vocabulary and the number of tokens.
+
+    With `num_ranks`, also what each of these processes needs to train it together.
+    """
+    training, validation = read_split(config.data, host)
+    tokenizer = learn_tokenizer(config.tokenizer, training, validation, host)
+    with host.counting("tokenizing", training.num_bytes, "B") as count:
+        num_tokens = len(encode(training, tokenizer, count, host.notice))
+    return _info(config, tokenizer.vocab_size, num_tokens, num_ranks, {})
+
+
+def _info(config: Config, vocab_size: int, num_tokens: int, num_ranks: int | None, stored: dict[str, Any]) -> Info:
+    settings, device = config.train, choose_device("auto")
+    dtype = choose_dtype(settings.dtype, device, config.model.d_model)
+    step = {"micro_batch_size": settings.sequences_at_once, "num_lanes": settings.num_lanes, "device": device.type}
+    costs, of_ranks = estimate(config.model, vocab_size, dtype=dtype, **step), None
+    found = Costs(
+        vocab_size=vocab_size,
+        parameters=costs.parameters,
+        parameters_by_part=costs.parameters_by_part,
+        training_tokens=num_tokens or None,
+        tokens_per_parameter=num_tokens / costs.parameters if num_tokens else None,
+        training_flops_per_token=costs.training_flops_per_token,
+        sampling_flops_per_token=costs.sampling_flops_per_token,
+        training_bytes=costs.training_bytes if num_tokens else None,
+        sampling_bytes=costs.sampling_bytes,
+        cache_bytes_per_token=costs.cache_bytes_per_token,
+        cache_bytes_by_attention=cache_bytes_by_attention(config.model),
+    )
+    if num_ranks is not None:
+        layouts = rank_costs(config.model, vocab_size, num_ranks, dtype=dtype, **step)
+        of_ranks = RankCosts(
+            ranks=num_ranks,
+            fitting_ranks=fitting_sizes(settings.num_lanes),
+            rank_training_bytes={layout: one.bytes_held for layout, one in layouts.items()},
+            first_rank_saving_bytes={layout: one.bytes_to_save for layout, one in layouts.items()},
+            bytes_sent_by_rank_per_step={layout: one.bytes_sent_per_step for layout, one in layouts.items()},
+        )
+    return Info(found, of_ranks, stored)

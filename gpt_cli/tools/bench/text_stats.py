@@ -1,0 +1,178 @@
+"""`gpt data stats`: counts what a text has, and estimates its tokens for a config."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpt_cli.common.host import Host
+from gpt_cli.common.results import Result
+from gpt_cli.common.tables import Rows
+from gpt_cli.config import Config
+from gpt_cli.text.corpus import Corpus, Texts
+from gpt_cli.text.documents import in_pieces
+from gpt_cli.text.file_formats import BLOCK
+from gpt_cli.text.load import SourceCorpus, read_data, split_of
+from gpt_cli.text.request import StatsRequest
+from gpt_cli.text.sft_examples import ConversationCorpus
+from gpt_cli.text.tokenizers import code_points
+from gpt_cli.text.train_tokenizer import make_tokenizer, sample
+
+# a vocabulary learned from this much gives the number of tokens of ten times as much to 1 % (note 0059)
+ESTIMATE_BYTES = 4_000_000
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """About how many tokens a text has, and how many of them train each parameter of a config's model."""
+
+    vocab_size: int
+    training_tokens: int
+    bytes_per_token: float
+    parameters: int
+    tokens_per_parameter: float
+
+
+@dataclass(frozen=True)
+class Stats(Result):
+    """What a text has; with a config, also about how many tokens."""
+
+    documents: int
+    skipped_files: int
+    repeated_files: int
+    bad_files: int
+    characters: int
+    bytes: int
+    lines: int
+    distinct_characters: int
+    most_common: list[str]
+    estimate: Estimate | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt data stats --json` prints."""
+        counts = {name: count for name, count in vars(self).items() if isinstance(count, int)}
+        return counts | (vars(self.estimate) if self.estimate else {})
+
+    def parts(self) -> list[Rows]:
+        """A table of the counts and the estimates."""
+        counts = {name: count for name, count in vars(self).items() if isinstance(count, int)}
+        rows = [
+            (name.replace("_", " "), f"{count:,}") for name, count in counts.items() if count or name != "bad_files"
+        ]
+        rows.append(("most common", " ".join(map(_visible, self.most_common))))
+        return [[("", ""), *rows, *map(_estimated, vars(self.estimate).items() if self.estimate else ())]]
+
+
+def stats(request: StatsRequest, config: Config, host: Host) -> Stats:
+    """Count what a text has, and for a config that is named estimate its tokens; raises DataError for a bad text."""
+    characters = Characters()
+    corpus = read_data(config.data, host, watch=characters.add)
+    if corpus.how.conversations:
+        host.notice("these are questions and answers, of which the text counts, without the JSON around it")
+        characters = _count(ConversationCorpus(corpus, 0, corpus.num_documents, config.data.template), host)
+    elif characters.num_bytes != corpus.num_bytes:  # an earlier program has read it, or some files are bad
+        characters = _count(corpus, host)
+    survey = corpus.survey
+    return Stats(
+        documents=survey.num_documents,
+        skipped_files=survey.num_skipped,
+        repeated_files=survey.num_repeated,
+        bad_files=len(survey.bad),
+        characters=int(characters.counts.sum()),
+        bytes=characters.num_bytes,
+        lines=int(characters.counts[ord("\n")]),
+        distinct_characters=int((characters.counts > 0).sum()),
+        most_common=characters.most_common(12),
+        estimate=_estimate(corpus, characters, config, host) if request.config else None,
+    )
+
+
+class Characters:
+    """Counts characters: `counts` [code points], of documents in UTF-8."""
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(sys.maxunicode + 1, np.int64)
+        self._held = bytearray()
+        self.num_bytes = 0
+
+    def add(self, content: bytes) -> None:
+        """Count a block of text, which contains whole characters."""
+        self.num_bytes += len(content)
+        self._held += content  # counting takes 80 µs and more, however short the text
+        if len(self._held) >= BLOCK:
+            self._count_held()
+
+    @property
+    def counts(self) -> np.ndarray:
+        self._count_held()
+        return self._counts
+
+    def _count_held(self) -> None:
+        found = np.frombuffer(bytes(self._held), np.uint8)
+        self._held.clear()
+        # pairs of bytes are half as many to count as bytes
+        pairs = np.bincount(found[: len(found) // 2 * 2].view(np.uint16), minlength=2**16).reshape(256, 256)
+        counts = pairs.sum(0) + pairs.sum(1)
+        if len(found) % 2:
+            counts[found[-1]] += 1
+        self._counts[:128] += counts[:128]
+        if counts[128:].any():
+            others = np.bincount(code_points(found[found >= 128].tobytes().decode()))
+            self._counts[: len(others)] += others
+
+    def most_common(self, number: int) -> list[str]:
+        """The most common characters, those of equal number by code point."""
+        points = np.argsort(-self.counts, kind="stable")[:number]
+        return [chr(point) for point in points if self.counts[point]]
+
+
+def _count(corpus: Corpus, host: Host) -> Characters:
+    characters = Characters()
+    with host.counting("counting", corpus.num_bytes, "B") as count:
+        for block in corpus.blocks():
+            characters.add(block.content)
+            count(len(block.content))
+    return characters
+
+
+def _estimate(corpus: SourceCorpus, characters: Characters, config: Config, host: Host) -> Estimate:
+    training, validation = split_of(corpus, config.data, host)
+    # questions and answers are shorter than the lines of JSON that have them
+    num_bytes = round(training.num_bytes / corpus.num_bytes * characters.num_bytes)
+    num_documents = (corpus.num_documents - 1) * training.num_characters / corpus.num_characters
+    with host.working("estimating tokens"):
+        pieces = (piece.text for piece in in_pieces(training.blocks()))
+        texts = list(sample(pieces, ESTIMATE_BYTES / max(1, num_bytes)))
+        learning = Texts(texts) if config.tokenizer.kind == "bpe" else training
+        tokenizer = make_tokenizer(config.tokenizer, learning, validation)
+        sampled = sum(len(text.encode()) for text in texts)
+        rate = sum(len(tokenizer.array(text)) for text in texts) / max(1, sampled)
+    num_tokens = round(rate * num_bytes + num_documents)  # end-of-text separates documents
+    with host.importing():
+        from gpt_cli.model.costs import parameters_by_part
+    parameters = sum(parameters_by_part(config.model, tokenizer.vocab_size).values())
+    return Estimate(
+        vocab_size=tokenizer.vocab_size,
+        training_tokens=num_tokens,
+        bytes_per_token=num_bytes / max(1, num_tokens),
+        parameters=parameters,
+        tokens_per_parameter=num_tokens / parameters,
+    )
+
+
+def _estimated(fact: tuple[str, Any]) -> tuple[str, str]:
+    """An estimate to three digits; the sizes that the config gives are exact, or nearly."""
+    name, value = fact
+    if name in ("vocab_size", "parameters"):
+        return name.replace("_", " "), f"{value:,}"
+    rounded = float(f"{value:.3g}")
+    return name.replace("_", " "), f"about {rounded:,.0f}" if isinstance(value, int) else f"about {rounded:g}"
+
+
+def _visible(character: str) -> str:
+    if character == " ":
+        return "␣"
+    return character if character.isprintable() else repr(character)[1:-1]

@@ -1,0 +1,201 @@
+"""Writes a trained model for others, in the form that they need."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, cast
+
+from gpt_cli.attention_maps.memory import require_room_for_dump
+from gpt_cli.attention_maps.patterns import AttentionDump, Origin, dump_attention
+from gpt_cli.checkpoints.checkpoint import Checkpoint, bytes_of, parse_checkpoint, save_checkpoint, type_of
+from gpt_cli.checkpoints.header import Header
+from gpt_cli.checkpoints.run_paths import RunFiles
+from gpt_cli.checkpoints.select import first_usable
+from gpt_cli.checkpoints.training_text import opening, readable_prompt
+from gpt_cli.checkpoints.verify import ReadVerified
+from gpt_cli.common.files import Buffer, remove, write_directory, write_durably
+from gpt_cli.common.host import Host
+from gpt_cli.common.results import WIDTH, Result
+from gpt_cli.common.safetensors_header import header_bytes
+from gpt_cli.common.units import size
+from gpt_cli.errors import visible
+from gpt_cli.sampling.prompts import encode_prompt
+from gpt_cli.tools.exchange.export_hf import fit
+from gpt_cli.tools.exchange.export_tensors import Fit
+from gpt_cli.tools.exchange.export_tokenizer import as_file, chat_template, padding_id, tokenizer_files
+from gpt_cli.tools.exchange.gguf.export_gguf import write_gguf
+from gpt_cli.tools.exchange.model_card import model_card, shareable
+from gpt_cli.tools.exchange.model_card_figures import computed, dtype_of, own_keys
+from gpt_cli.tools.exchange.model_page import ModelPage, first_prompt, model_page, write_model_page
+from gpt_cli.tools.exchange.page_weights import Kind
+from gpt_cli.tools.exchange.request import FILES, PAGES, ExportRequest
+from gpt_cli.tools.interpret.attention import with_heads
+from gpt_cli.tools.interpret.attention_page import attention_page, prompt_content
+from gpt_cli.tools.interpret.training_film import Film, make_film, tell_omissions
+from gpt_cli.tools.pages.html_page import build_page
+from gpt_cli.tools.pages.kinds import HANDOUT, MODEL
+
+_KINDS = {
+    "hf": "{} of transformers",
+    "gguf": "{} of llama.cpp",
+    "html": "a page in which the model runs",
+    "handout": "pages for a class, of which index.html is the first",
+    "safetensors": "a checkpoint of gpt",
+}
+
+
+@dataclass(frozen=True)
+class Exported(Result):
+    """What was written, and where; `class_name` is the class of transformers or the architecture of llama.cpp."""
+
+    out: str
+    format: str
+    class_name: str | None
+    parameters: int
+    num_bytes: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt export --json` prints."""
+        what = {"out": self.out, "format": self.format, "class": self.class_name}
+        return {**what, "parameters": self.parameters, "bytes": self.num_bytes}
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """One line."""
+        kind = _KINDS[self.format].format(self.class_name)
+        return f"{visible(self.out)}: {kind}, {self.parameters:,} parameters, {size(self.num_bytes)}"
+
+
+def export(request: ExportRequest, found: tuple[Header, str | None, ReadVerified], host: Host) -> Exported:
+    """Write the export.
+
+    Raises CheckpointError for a checkpoint that is damaged or does not fit the form, EnvironmentFailure where memory
+    is short or the system refuses.
+    """
+    out, title, class_name = request.out, request.title or "", None
+    header, prompt, read = found
+    run = RunFiles(header.path.resolve().parent.parent)
+    name = run.path.name if run.exists() else header.path.stem
+    as_stored = request.format in ("hf", "gguf", "safetensors")
+    stored = first_usable(
+        request.run,
+        request.checkpoint,
+        lambda path: parse_checkpoint(read(path), header, as_stored=as_stored),
+        host.warn,
+        header,
+    )
+    writing, notes, page = f"writing {visible(out)}", list[str](), None
+    with host.working(writing):
+        if request.format == "hf":
+            fitted = write_for_transformers(out, stored, readable_prompt(header))
+            class_name, num_parameters, notes = fitted.class_name, fitted.num_parameters, fitted.notes
+        elif request.format == "gguf":
+            class_name, num_parameters, notes = write_gguf(out, stored, name, request.quantize)
+        elif request.format == "safetensors":
+            num_parameters = sum(parameter.numel() for parameter in stored.build_model().parameters())
+            write_file(out, stored)
+        else:
+            opens = first_prompt(stored.config, stored.tokenizer, opening(header)) if prompt is None else prompt
+            page = model_page(stored, cast(Kind | None, request.quantize), name, title=title, prompt=opens)
+            num_parameters = page.num_parameters
+            if request.format == "html":
+                write_model_page(out, page)
+    for note in notes:
+        host.notice(note)
+    if page and request.format == "handout":
+        dump, film = _attention(stored, page.content["prompt"], out, name, host), None
+        if run.exists() and run.snapshots():
+            film = make_film(run, name=name, title=title)
+            tell_omissions(film, host.notice)
+        with host.working(writing):
+            write_handout(out, page, dump, film)
+    num_bytes = sum(path.stat().st_size for path in ([out] if out.is_file() else out.iterdir()))
+    return Exported(str(out), request.format, class_name, num_parameters, num_bytes)
+
+
+def _attention(stored: Checkpoint, prompt: str, out: Path, name: str, host: Host) -> AttentionDump:
+    """The attention of all heads to the last tokens of a prompt; by its name alone, no page tells where a run lies."""
+    model, tokenizer, sizes = stored.build_model(), stored.tokenizer, stored.config.model
+    ids = encode_prompt(tokenizer, prompt, sizes.context_length, source="--prompt", truncate=True)
+    layers, heads = range(sizes.num_blocks), range(sizes.num_heads)
+    require_room_for_dump("export", model, len(ids), layers=layers, heads=heads, ending=".html", out=out)
+    origin = Origin(name, stored.progress.step, prompt)
+    with host.working("computing attention"):
+        dump = dump_attention(model, tokenizer, ids, layers=layers, heads=heads, origin=origin)
+        return with_heads(dump, model, tokenizer, host.notice)
+
+
+def write_file(out: Path, checkpoint: Checkpoint) -> None:
+    """Write weights, config and tokenizer as one checkpoint: what only training needs, and paths, are left out.
+
+    Raises EnvironmentFailure when the system refuses.
+    """
+    progress = replace(checkpoint.progress, environment={})
+    save_checkpoint(out, replace(checkpoint, config=shareable(checkpoint.config), progress=progress, moments={}))
+
+
+def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str | None = None) -> Fit:
+    """Write the directory that AutoModelForCausalLM and AutoTokenizer load; returns what it contains.
+
+    The example of its card begins with `prompt`, None: with a short text that the model can read. The key `gpt_cli` of
+    config.json has our config, and the tokenizer without its tokens, which tokenizer.json has. Raises UsageError where
+    no class fits, CheckpointError for weights that do not fit their config, EnvironmentFailure when the system refuses.
+    """
+    tokenizer, progress, config = checkpoint.tokenizer, checkpoint.progress, shareable(checkpoint.config)
+    found = fit(config.model, tokenizer.vocab_size)
+    ours = dict(checkpoint.weights) | dict(checkpoint.build_model().named_buffers())
+    types = {name: type_of(dtype_of(recipe, ours)) for name, recipe in found.tensors.items()}
+    number_type = str(ours["token_embedding.weight"].dtype).removeprefix("torch.")
+    ends, pad = {"bos_token_id": tokenizer.begin([])[0], "eos_token_id": tokenizer.end_of_text}, padding_id(tokenizer)
+    # the embedding of what pads has no gradient there, so end-of-text is not named
+    padding = {} if pad == tokenizer.end_of_text else {"pad_token_id": pad}
+    # generation begins where padding on the left ends, but training counts learned positions from the very first token
+    side = "left" if config.model.positions in ("rope", "none") else "right"
+    template = chat_template(config, tokenizer)
+    card = model_card(
+        os.path.basename(os.path.realpath(out)),
+        config,
+        found,
+        progress,
+        prompt=first_prompt(config, tokenizer) if prompt is None else prompt,
+        end_pads=pad == tokenizer.end_of_text,
+    )
+    contents = (
+        [card.encode("utf-8")],
+        [as_file({**found.config, **ends, **padding, "dtype": number_type, "gpt_cli": own_keys(config, tokenizer)})],
+        [as_file({**ends, "pad_token_id": pad})],
+        # several libraries look for this key; one tensor at a time is in memory beside the model
+        chain(
+            [header_bytes({n: recipe.shape for n, recipe in found.tensors.items()}, {"format": "pt"}, dtype=types)],
+            (bytes_of(computed(recipe, ours)) for recipe in found.tensors.values()),
+        ),
+        *([content] for content in tokenizer_files(tokenizer, config.model.context_length, template, side)),
+    )
+    _write(out, dict(zip(FILES, contents, strict=True)), FILES)
+    return found
+
+
+def write_handout(out: Path, model: ModelPage, dump: AttentionDump, film: Film | None) -> None:
+    """Write the folder; its first page has the title, the prompt and the origin of the model's page.
+
+    Raises EnvironmentFailure when the system refuses.
+    """
+    title, prompt, origin = (model.content[key] for key in ("title", "prompt", "origin"))
+    pages = {"model": build_page(MODEL, model.content, model.weights), "attention": attention_page(dump, title)}
+    if film:
+        pages["film"] = film.page
+    about = {"title": title, "prompt": prompt_content(prompt), "origin": origin, "pages": list(pages)}
+    first = build_page(HANDOUT, {"handout": about})
+    _write(out, {"index.html": [first], **{f"{name}.html": [page] for name, page in pages.items()}}, PAGES)
+
+
+def _write(out: Path, files: Mapping[str, Iterable[Buffer]], ours: Collection[str]) -> None:
+    """Write a directory as a whole, or one file after another where others have files in it, which stay."""
+    if not out.is_dir() or set(os.listdir(out)) <= set(ours):
+        write_directory(out, files)
+    else:
+        for name in ours:
+            write_durably(out / name, files[name]) if name in files else remove(out / name)

@@ -1,0 +1,204 @@
+"""Our tokenizers as tokenizer.json and tokenizer_config.json, which the libraries tokenizers and transformers read."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from gpt_cli.common.limits import TOKENIZER_WORK
+from gpt_cli.config import Config
+from gpt_cli.errors import GptError
+from gpt_cli.text.chat_templates import template_for
+from gpt_cli.text.hf_tokenizer import KeptTokenizer, name_of
+from gpt_cli.text.split_patterns import as_oniguruma
+from gpt_cli.text.tokenizer import END_OF_TEXT, byte_letters, utf8
+from gpt_cli.text.tokenizers import BytePairTokenizer, CharTokenizer, Tokenizer, tokenizer_from_dict
+
+PADDING = "<|pad|>"
+BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+
+
+def padding_id(tokenizer: Tokenizer) -> int:
+    """The id that fills a batch: that of a byte which no UTF-8 text has; end-of-text where no id is spare.
+
+    Collators leave out of the loss whatever has this id, so that of end-of-text would never be learned.
+    """
+    end = tokenizer.end_of_text
+    if isinstance(tokenizer, KeptTokenizer):
+        return tokenizer.added.get(name_of(tokenizer.settings.get("pad_token")) or "", {"id": end})["id"]
+    spare = [number for number, token in enumerate(tokenizer.token_bytes) if b"\xff" in token]
+    return spare[0] if len(spare) == 1 and PADDING.encode() not in tokenizer.token_bytes else end
+
+
+def tokenizer_json(tokenizer: Tokenizer, padded: bool = True) -> dict[str, Any]:
+    """The content of tokenizer.json: it encodes every text to the ids that ours gives, cut into pieces as ours is.
+
+    End-of-text is not a token of the model but an added one, which gets the next id, the last: in the vocabulary, the
+    text of that name would be found whole. Not `padded` is what earlier versions wrote.
+    """
+    padding = padding_id(tokenizer) if padded else tokenizer.end_of_text
+    if isinstance(tokenizer, CharTokenizer):
+        vocabulary = {character: i for i, character in enumerate(tokenizer.characters)}
+        # the unknown one is in no vocabulary, so that an unknown character is an error
+        model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<|unknown|>"}
+        cut, decoder = split(r"[\s\S]"), {"type": "Fuse"}
+    else:
+        ours = tokenizer if isinstance(tokenizer, BytePairTokenizer) else None
+        model = _byte_pairs(tokenizer.token_bytes, padding)
+        cut, decoder = BYTE_LEVEL, BYTE_LEVEL
+        if ours:
+            cut = {"type": "Sequence", "pretokenizers": [split(as_oniguruma(ours.pattern)), BYTE_LEVEL]}
+    added = {padding: PADDING, tokenizer.end_of_text: END_OF_TEXT}
+    return pipeline(model, cut, decoder, [(number, name, True) for number, name in added.items()])
+
+
+def pipeline(
+    model: Any, cut: Any, decoder: Any, added: Iterable[tuple[int, str, bool]], after: Any = None
+) -> dict[str, Any]:
+    """The content of a tokenizer.json with these steps; `added` tokens have an id, a text, and may be special."""
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {"id": number, "content": name, **flags, "special": special} for number, name, special in added
+        ],
+        "normalizer": None,
+        "pre_tokenizer": cut,
+        "post_processor": after,
+        "decoder": decoder,
+        "model": model,
+    }
+
+
+def rebuilt(own: Mapping[str, Any], names: Sequence[str], *, by_letters: bool) -> Tokenizer | None:
+    """The tokenizer of ours that an export may hold, which the caller compares; None for what takes too long.
+
+    `own` is what the export says about it, `names` are its tokens in order, `by_letters` with a letter for each byte.
+    """
+    if sum(len(name) ** 2 for name in names) > TOKENIZER_WORK:
+        return None
+    kind, letters, content = own.get("kind"), {letter: byte for byte, letter in enumerate(byte_letters())}, {}
+    try:
+        tokens = [bytes(map(letters.__getitem__, name)) if by_letters else utf8(name) for name in names]
+        if kind == "char":
+            content = {"characters": b"".join(tokens).decode("utf-8")}
+        elif kind != "byte":
+            packed = " ".join(base64.b64encode(token).decode() for token in tokens)
+            content = {"pattern": own.get("pattern"), "tokens": packed}
+        return tokenizer_from_dict({"kind": kind, **content})
+    except (GptError, KeyError, TypeError, ValueError):
+        return None
+
+
+def chat_template(config: Config, tokenizer: Tokenizer) -> str | None:
+    """The template of a model that has learned answers, for Jinja; None of another, or where the tokenizer has it."""
+    if config.data.loss is None:
+        return None
+    template = template_for(config.data.template, tokenizer)
+    has_own = isinstance(tokenizer, KeptTokenizer) and "chat_template" in tokenizer.settings
+    return None if has_own and template_for(None, tokenizer) == template else template.jinja(tokenizer)
+
+
+def tokenizer_files(
+    tokenizer: Tokenizer, context_length: int, template: str | None = None, padding_side: str = "left"
+) -> tuple[bytes, bytes]:
+    """The bytes of tokenizer.json and of tokenizer_config.json; those of a kept one are as they came.
+
+    Where a chat `template` is written, the token that it names is found in a text too.
+    """
+    usual = {
+        # without this class, AutoTokenizer would put GPT-2's pattern in the place of ours
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": END_OF_TEXT,
+        "eos_token": END_OF_TEXT,
+        # the text <|endoftext|> is encoded as plain text, as with us
+        "split_special_tokens": True,
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": context_length,
+        # by default there are token_type_ids too, for which GPT-2 would add an embedding
+        "model_input_names": ["input_ids", "attention_mask"],
+    }
+    chat = {} if template is None else {"chat_template": template, "split_special_tokens": False}
+    if isinstance(tokenizer, KeptTokenizer):
+        settings = tokenizer.settings
+        if not settings.keys() - {"chat_template"}:  # from a file that has no more to say
+            settings = {
+                **usual,
+                "bos_token": tokenizer.token_text(tokenizer.begin([])[0]),
+                "eos_token": tokenizer.token_text(tokenizer.end_of_text),
+                "split_special_tokens": False,
+                **settings,
+            }
+        return tokenizer.written.encode("utf-8"), as_file({**settings, **chat})
+    pad = END_OF_TEXT if padding_id(tokenizer) == tokenizer.end_of_text else PADDING
+    settings = {**usual, "pad_token": pad, "padding_side": padding_side, **chat}
+    return as_file(tokenizer_json(tokenizer)), as_file(settings)
+
+
+def as_file(content: Mapping[str, Any]) -> bytes:
+    """The bytes of a file of JSON."""
+    return json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False).encode("utf-8") + b"\n"
+
+
+def merges(token_bytes: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
+    """The pairs that byte pair encoding merges, in the order of their ranks.
+
+    A token that was learned from text is the merge of two earlier ones. In a published vocabulary a token may be more
+    than two parts; then all pairs that give it are listed, since the library tiktoken takes any (its issue 60).
+    """
+    ranks = {token: rank for rank, token in enumerate(token_bytes)}
+    found: list[tuple[bytes, bytes]] = []
+    for rank, token in enumerate(token_bytes):
+        if len(token) == 1:
+            continue
+        parts = _parts(token, ranks, rank)
+        if len(parts) == 2:
+            found.append((parts[0], parts[1]))
+        else:
+            splits = ((token[:i], token[i:]) for i in range(1, len(token)))
+            known = [(one, two) for one, two in splits if one in ranks and two in ranks]
+            found += sorted(known, key=lambda pair: (ranks[pair[0]], ranks[pair[1]]))
+    return found
+
+
+def _parts(token: bytes, ranks: dict[bytes, int], below: int) -> list[bytes]:
+    """What byte pair encoding makes of a token with the ranks below its own."""
+    parts = [token[i : i + 1] for i in range(len(token))]
+    while len(parts) > 1:
+        pairs = [ranks.get(one + two, below) for one, two in pairwise(parts)]
+        rank = min(pairs)
+        if rank >= below:
+            break
+        at = pairs.index(rank)
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+    return parts
+
+
+def _byte_pairs(token_bytes: Sequence[bytes], padding: int) -> dict[str, Any]:
+    letters = byte_letters()
+
+    def written(token: bytes) -> str:
+        return "".join(letters[byte] for byte in token)
+
+    return {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": None,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": False,
+        "byte_fallback": False,
+        "ignore_merges": True,  # as tiktoken does: a piece that is a token is that token
+        "vocab": {PADDING if rank == padding else written(token): rank for rank, token in enumerate(token_bytes)},
+        "merges": [[written(one), written(two)] for one, two in merges(token_bytes)],
+    }
+
+
+def split(pattern: str) -> dict[str, Any]:
+    """The step that cuts a text into the matches of a pattern and what is between them."""
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}

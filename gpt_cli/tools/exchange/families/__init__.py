@@ -1,0 +1,33 @@
+"""The classes of transformers that gpt imports and exports, each with its names. Needs no torch."""
+
+from __future__ import annotations
+
+from gpt_cli.config import ModelConfig
+from gpt_cli.tools.exchange.families.family import Family
+from gpt_cli.tools.exchange.families.gpt2 import GPT2, GPTNeo
+from gpt_cli.tools.exchange.families.gpt_neox import GPTNeoX
+from gpt_cli.tools.exchange.families.llama import Arcee, Llama, Mistral, Qwen2, Qwen3, Starcoder2
+
+_ALL: tuple[Family, ...] = (
+    GPT2(), GPTNeo(), GPTNeoX(), Llama(), Mistral(), Qwen2(), Qwen3(), Starcoder2(), Arcee(),
+)  # fmt: skip
+FAMILIES = {family.model_type: family for family in _ALL}
+
+
+def nearest(model: ModelConfig) -> Family:
+    """The family that has what a model of ours has, or most of it: an imported model goes back to its own."""
+    if model.positions != "rope":
+        return FAMILIES["gpt2" if model.attention_window is None else "gpt_neo"]
+    if model.norm == "layernorm":
+        has_part = model.parallel_branches or model.rotary_size is not None
+        return FAMILIES["gpt_neox" if has_part else "starcoder2"]
+    if not model.gated:
+        return FAMILIES["arcee"]
+    if model.qk_norm:
+        return FAMILIES["qwen3"]
+    if model.bias:
+        return FAMILIES["llama"]
+    if model.qkv_bias or len(set(model.windows)) > 1:
+        return FAMILIES["qwen2"]
+    whole = model.d_model % model.num_heads == 0
+    return FAMILIES["llama" if model.attention_window is None and whole else "mistral"]

@@ -1,0 +1,206 @@
+"""What a family of transformers is here: its names, read backwards on import and forwards on export. Needs no torch."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+from gpt_cli.config import ModelConfig
+from gpt_cli.tools.exchange.export_tensors import Part, Recipe, copy, norm, positions, unscaled
+from gpt_cli.tools.exchange.families.config_fields import Given
+
+_T = TypeVar("_T")
+USUAL_NAMES = {
+    "max_position_embeddings": "context_length",
+    "hidden_size": "d_model",
+    "num_attention_heads": "num_heads",
+    "num_hidden_layers": "num_blocks",
+    "intermediate_size": "feed_forward_size",
+}
+# activations there; of two names for one function, the usual one is the last
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_new": "gelu_tanh",
+    "relu": "relu",
+    "relu2": "relu2",
+}
+
+# where a setting of ours comes from, as errors name it, where no family has a word of its own
+_KEYS = {
+    "head_size": "head_dim",
+    "rotary_size": "rotary_pct",
+    "rope_base": "rope_theta",
+    "rope_scaling": "factor",
+    "rope_original_length": "original_max_position_embeddings",
+    "rope_low_frequency": "low_freq_factor",
+    "rope_high_frequency": "high_freq_factor",
+}
+
+
+class Family(ABC):
+    """A stock class: the settings of ours that its config.json means, and how its tensors are made of ours."""
+
+    model_type: str
+    class_name: str
+    prefix: str  # of all tensors but the output layer
+    embedding: str
+    output = "lm_head.weight"
+    other_output: str | None = None  # its name in other versions
+    tied = False  # where config.json does not say it
+    names: Mapping[str, str]  # keys of config.json that are settings of ours as they are
+    optional: tuple[str, ...] = ()  # of them
+    dropout_key: str
+    dropout = 0.0  # this and the next where config.json does not say them
+    epsilon_key: str
+    epsilon = 1e-5
+    activation_key = "hidden_act"
+    activation = "gelu"
+    activations: Mapping[str, str] = ACTIVATIONS
+    window_key = "sliding_window"
+    # names of tensors, without those of what contains them
+    blocks: str
+    norms: tuple[str, str] = ("input_layernorm", "post_attention_layernorm")
+    layers: Mapping[str, str]  # of the feed-forward part, with those of ours
+    final_norm: str
+    position_table: str | None = None
+    transposes = False  # its matrices are [in, out]
+    # what else it can express
+    has: frozenset[str] = frozenset()
+    windows: Literal["none", "same", "any"] = "none"  # of blocks; all windows have one width
+    divides = True  # scores by the square root of their width
+    whole_heads = False  # whether d_model must be a multiple of num_heads
+
+    @abstractmethod
+    def settings(self, given: Given) -> dict[str, Any]:
+        """Settings of ours from a config.json, where `given` keeps what is wrong."""
+
+    @abstractmethod
+    def config(self, model: ModelConfig) -> dict[str, Any]:
+        """The keys of config.json that only this family has."""
+
+    @abstractmethod
+    def attention(self, theirs: str, block: int, model: ModelConfig) -> dict[str, Recipe]:
+        """The tensors of the attention of a block, whose name there is given."""
+
+    def tensors(self, model: ModelConfig, vocab_size: int) -> dict[str, Recipe]:
+        """All tensors; without an output layer where that is the token embedding."""
+        D, F = model.d_model, model.hidden_size
+        tensors = {self.embedding: copy((vocab_size, D), "token_embedding.weight")}
+        if self.position_table is not None:
+            tensors |= positions(f"{self.prefix}{self.position_table}", model)
+        _, _, biased = self.written_biases(model)
+        for i in range(model.num_blocks):
+            ours, theirs = f"blocks.{i}", f"{self.prefix}{self.blocks}.{i}"
+            tensors |= norm(f"{theirs}.{self.norms[0]}", f"{ours}.norm_1", model)
+            tensors |= self.attention(theirs, i, model)
+            tensors |= norm(f"{theirs}.{self.norms[1]}", f"{ours}.norm_2", model)
+            for name, layer in self.layers.items():
+                sizes = (F, D) if layer == "contract" else (D, F)
+                layer_of_ours = f"{ours}.feed_forward.{layer}"
+                tensors |= self.linear(f"{theirs}.mlp.{name}", layer_of_ours, *sizes, model, biased=biased)
+        tensors |= norm(f"{self.prefix}{self.final_norm}", "final_norm", model)
+        if not model.tie_embeddings:
+            tensors[self.output] = copy((vocab_size, D), "output_layer.weight")
+        return tensors
+
+    def linear(
+        self, theirs: str, ours: str, num_in: int, num_out: int, model: ModelConfig, *, biased: bool
+    ) -> dict[str, Recipe]:
+        """A linear layer, `biased` there; the bias is zeros where ours has none."""
+        shape = (num_in, num_out) if self.transposes else (num_out, num_in)
+        found = {f"{theirs}.weight": Recipe(shape, (Part((f"{ours}.weight",)),), self.transposes)}
+        if biased:
+            found[f"{theirs}.bias"] = copy((num_out,), f"{ours}.bias") if model.bias else Recipe((num_out,))
+        return found
+
+    def written_biases(self, model: ModelConfig) -> tuple[bool, bool, bool]:
+        """Which layers have biases there: q, k and v, the output of attention, the feed-forward part."""
+        return True, True, True
+
+    def absent(self, given: Given) -> re.Pattern[str] | None:
+        """The names of biases that a config leaves out; where ours has them, they are zeros."""
+        return None
+
+    def notes(self, model: ModelConfig) -> Iterator[str]:
+        """What it computes in another way."""
+        if model.scale == "none":
+            size, factor, what = model.query_size, unscaled(model), "q_norm" if model.qk_norm else "Wq"
+            yield f"scores are divided by √{size} there, so {what} is written {factor:.7g} times as large"
+
+    def misfits(self, model: ModelConfig) -> Iterator[tuple[str, str]]:
+        """The settings that the class lacks, each with a sentence that names a value which would export."""
+        windows = set(model.windows)
+        own_size = model.value_size * model.num_heads != model.d_model
+        if own_size and "head_size" in self.has:
+            own_size = self.whole_heads and model.d_model % model.num_heads != 0
+        turns_part = model.positions == "rope" and model.turned_size < model.value_size
+        asked = {
+            "activation": (model.gated, "gelu"),
+            "parallel_branches": (model.parallel_branches, "false"),
+            "qk_norm": (model.qk_norm, "false"),
+            "rotary_size": (turns_part, "null"),
+            "attention": (model.attention != "multi_head", "multi_head"),
+            "qkv_bias": (model.qkv_bias, "false"),
+            "bias": (model.bias, "false"),
+        }
+        wrong = {key: value for key, (is_asked, value) in asked.items() if is_asked and key not in self.has}
+        if own_size:
+            wrong["head_size"] = "null"
+        if self.windows == "none" and windows != {None}:
+            wrong["attention_window"] = "null"
+        elif self.windows == "same" and len(windows) > 1:
+            wrong["attention_window"] = "one number"
+        elif len(windows - {None}) > 1:
+            wrong["attention_window"] = "one number, or a list of it and null,"
+        for key, value in wrong.items():
+            yield key, f"{self.class_name}, the nearest class of transformers, cannot compute this; {value} exports"
+
+    def key_of(self, setting: str) -> str:
+        """The key of config.json that a setting of ours comes from."""
+        of_family = {"dropout": self.dropout_key, "norm_epsilon": self.epsilon_key, "attention_window": self.window_key}
+        return {**_KEYS, **of_family, **{ours: key for key, ours in self.names.items()}}.get(setting, setting)
+
+    def common(self, given: Given) -> dict[str, Any]:
+        """The settings that every family has."""
+        if not given.switch("is_causal", True):  # the one key whose false changes logits in every class
+            given.refuse("is_causal is false, which gpt does not know")
+        found = {ours: given.whole(key, optional=key in self.optional) for key, ours in self.names.items()}
+        epsilon = given.number(self.epsilon_key, self.epsilon)
+        usual = 1e-6 if self.epsilon_key == "rms_norm_eps" else 1e-5
+        return {
+            **found,
+            "tie_embeddings": given.switch("tie_word_embeddings", self.tied),
+            "activation": given.choice(self.activation_key, self.activations, self.activation),
+            "dropout": given.number(self.dropout_key, self.dropout),
+            "norm_epsilon": None if epsilon == usual else epsilon,
+        }
+
+    def common_keys(self, model: ModelConfig, vocab_size: int) -> dict[str, Any]:
+        """The same as keys of config.json; defaults too, of which versions of transformers have different ones."""
+        sizes = {**model.model_dump(), "feed_forward_size": model.hidden_size}
+        return {
+            "architectures": [self.class_name],
+            "model_type": self.model_type,
+            "vocab_size": vocab_size,
+            "bos_token_id": vocab_size - 1,
+            "eos_token_id": vocab_size - 1,
+            "tie_word_embeddings": model.tie_embeddings,
+            "initializer_range": 0.02,
+            "use_cache": True,
+            "dtype": "float32",
+            **{key: sizes[ours] for key, ours in self.names.items()},
+            self.activation_key: {ours: name for name, ours in self.activations.items()}[model.activation],
+            self.dropout_key: model.dropout,
+            self.epsilon_key: model.epsilon,
+        }
+
+
+def pattern(windows: Sequence[_T]) -> list[_T]:
+    """The shortest list that gives these windows when it is repeated."""
+    for size in range(1, len(windows)):
+        if len(windows) % size == 0 and list(windows[:size]) * (len(windows) // size) == list(windows):
+            return list(windows[:size])
+    return list(windows)

@@ -1,0 +1,155 @@
+"""GPT-2 (Radford et al. 2019) and GPT-Neo (Black et al. 2021), which have tables of positions. Needs no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from types import MappingProxyType
+from typing import Any
+
+from gpt_cli.config import ModelConfig
+from gpt_cli.tools.exchange.export_tensors import Recipe, biases, projected, projections, unscaled
+from gpt_cli.tools.exchange.families.config_fields import Given, brief
+from gpt_cli.tools.exchange.families.family import Family, pattern
+
+_NAMES_OF_GPT2 = {
+    "n_positions": "context_length",
+    "n_embd": "d_model",
+    "n_head": "num_heads",
+    "n_layer": "num_blocks",
+    "n_inner": "feed_forward_size",
+}
+_NAMES_OF_GPT_NEO = {
+    "max_position_embeddings": "context_length",
+    "hidden_size": "d_model",
+    "num_heads": "num_heads",
+    "num_layers": "num_blocks",
+    "intermediate_size": "feed_forward_size",
+}
+
+
+class GPT2(Family):
+    """Its matrices are [in, out], the transposed ones of ours; q, k and v are one matrix."""
+
+    model_type, class_name, short = "gpt2", "GPT2LMHeadModel", "GPT-2"
+    prefix, embedding, tied = "transformer.", "transformer.wte.weight", True
+    names = _NAMES_OF_GPT2
+    optional = ("n_inner",)
+    dropout_key, dropout, epsilon_key = "resid_pdrop", 0.1, "layer_norm_epsilon"
+    activation_key, activation = "activation_function", "gelu_new"
+    position_table, blocks, norms, final_norm = "wpe.weight", "h", ("ln_1", "ln_2"), "ln_f"
+    layers: Mapping[str, str] = MappingProxyType({"c_fc": "expand", "c_proj": "contract"})
+    transposes = True
+    has = frozenset({"attention", "qkv_bias", "bias"})
+
+    def settings(self, given: Given) -> dict[str, Any]:
+        given.ignore("n_ctx", "reorder_and_upcast_attn")
+        settings = self.common(given)
+        if given.number("attn_pdrop", 0.1) != settings["dropout"]:
+            given.notices.append(f"dropout is {settings['dropout']:g} everywhere, as resid_pdrop is")
+        return settings | {"scale": "head" if given.switch("scale_attn_weights", True) else "none", "qkv_bias": True}
+
+    def config(self, model: ModelConfig) -> dict[str, Any]:
+        return {"attn_pdrop": model.dropout, "embd_pdrop": 0.0}
+
+    def attention(self, theirs: str, block: int, model: ModelConfig) -> dict[str, Recipe]:
+        D, at = model.d_model, f"{theirs}.attn"
+        parts = tuple(chain(*projections(model, block, unscaled(model), per_head=True)))
+        output = f"blocks.{block}.attention.projection_layer"
+        return {
+            f"{at}.c_attn.weight": Recipe((D, 3 * D), parts, transposed=True),
+            f"{at}.c_attn.bias": Recipe((3 * D,), biases(parts, model)),
+            **self.linear(f"{at}.c_proj", output, D, D, model, biased=True),
+        }
+
+    def notes(self, model: ModelConfig) -> Iterator[str]:
+        if model.attention == "grouped_query":
+            copies = model.num_heads // model.key_value_heads
+            yield f"{self.short} has no groups: keys and values are there {copies} times, in its cache too"
+        if model.attention == "latent":
+            how = "matrices are written as their products, and its cache has keys and values"
+            yield f"{self.short} has no latents: {how}"
+        if model.positions == "sinusoidal":
+            yield "the table of sinusoidal positions is a weight, which further training may change"
+        yield from super().notes(model)
+
+
+class GPTNeo(GPT2):
+    """It never divides scores; in some blocks, a token sees only the last ones. Its matrices are as ours."""
+
+    model_type, class_name, short = "gpt_neo", "GPTNeoForCausalLM", "GPT-Neo"
+    names = _NAMES_OF_GPT_NEO
+    optional = ("intermediate_size",)
+    dropout_key, dropout, window_key = "resid_dropout", 0.0, "window_size"
+    transposes = False
+    has = frozenset({"attention", "bias"})
+    windows, divides = "any", False
+
+    def settings(self, given: Given) -> dict[str, Any]:
+        given.ignore("attention_dropout")
+        settings = self.common(given)
+        return settings | {"scale": "none", "attention_window": _windows(given, settings["num_blocks"])}
+
+    def config(self, model: ModelConfig) -> dict[str, Any]:
+        kinds = ["global" if window is None else "local" for window in model.windows]
+        shortest = pattern(kinds)
+        return {
+            "attention_types": [[shortest, len(kinds) // len(shortest)]],
+            "attention_layers": kinds,
+            "window_size": next((window for window in model.windows if window), 256),
+            "attention_dropout": model.dropout,
+            "embed_dropout": 0.0,
+        }
+
+    def attention(self, theirs: str, block: int, model: ModelConfig) -> dict[str, Recipe]:
+        D, at = model.d_model, f"{theirs}.attn.attention"
+        found = dict[str, Recipe]()
+        for name, parts in zip("qkv", projections(model, block, _undivided(model), per_head=True), strict=True):
+            found |= projected(f"{at}.{name}_proj", parts, D, model, biased=False)
+        output = f"blocks.{block}.attention.projection_layer"
+        return found | self.linear(f"{at}.out_proj", output, D, D, model, biased=True)
+
+    def notes(self, model: ModelConfig) -> Iterator[str]:
+        yield from super().notes(model.changed(scale="head"))
+        if model.scale == "head":
+            yield f"scores are not divided there, so Wq is written {_undivided(model):.7g} times as large"
+
+
+def _undivided(model: ModelConfig) -> float:
+    """What divides scores by the square root of their width, where ours does."""
+    return 1 / math.sqrt(model.query_size) if model.scale == "head" else 1.0
+
+
+def _windows(given: Given, num_blocks: Any) -> list[int | None] | None:
+    """The window of each block, from attention_layers, or from attention_types: [[kinds, how often], ...]."""
+    width = given.whole("window_size", 256)
+    types = given.get("attention_types") or [[["global", "local"], 12]]
+    kinds = given.get("attention_layers")
+    if kinds is None or given.content.get("attention_types") is not None:
+        spread = _spread(types, num_blocks)
+        if spread is None or (kinds is not None and kinds != spread):
+            there = f"{brief(types)}, which does not give its {brief(num_blocks)} blocks one kind of attention each"
+            given.refuse(f"attention_types is {there}")
+            return None
+        kinds = spread
+    known = isinstance(kinds, list) and all(kind in ("global", "local") for kind in kinds)
+    if not known or len(kinds) != num_blocks:
+        given.refuse(f"attention_layers is {brief(kinds)}, but gpt has global, local, one for each block")
+        return None
+    return pattern([width if kind == "local" else None for kind in kinds])
+
+
+def _spread(types: Any, num_blocks: Any) -> list[str] | None:
+    """The kinds of all blocks; None where there are not as many as blocks."""
+    spread = list[str]()
+    if not isinstance(types, list) or not isinstance(num_blocks, int):
+        return None
+    for item in types:
+        kinds, times = item if isinstance(item, list) and len(item) == 2 else (None, None)
+        # a hostile file may ask for millions
+        most = min(num_blocks - len(spread), 1024)
+        if not isinstance(kinds, list) or type(times) is not int or len(kinds) * times > most:
+            return None
+        spread += kinds * times
+    return spread if len(spread) == num_blocks else None

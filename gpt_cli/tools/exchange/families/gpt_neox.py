@@ -1,0 +1,71 @@
+"""GPT-NeoX (Black et al. 2022), of which Pythia is. Needs no torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import chain
+from types import MappingProxyType
+from typing import Any
+
+from gpt_cli.config import ModelConfig
+from gpt_cli.tools.exchange.export_tensors import Recipe, projected, projections, unscaled
+from gpt_cli.tools.exchange.families.config_fields import Given
+from gpt_cli.tools.exchange.families.family import USUAL_NAMES, Family
+from gpt_cli.tools.exchange.families.rope import read_rope, rope_keys
+
+
+class GPTNeoX(Family):
+    """Rope turns a part of each head, both branches read the same input, and one matrix has q, k and v head by head."""
+
+    model_type, class_name = "gpt_neox", "GPTNeoXForCausalLM"
+    prefix, embedding = "gpt_neox.", "gpt_neox.embed_in.weight"
+    output, other_output = "embed_out.weight", "lm_head.weight"
+    names = USUAL_NAMES
+    dropout_key, epsilon_key = "hidden_dropout", "layer_norm_eps"
+    blocks, final_norm = "layers", "final_layer_norm"
+    layers: Mapping[str, str] = MappingProxyType({"dense_h_to_4h": "expand", "dense_4h_to_h": "contract"})
+    has = frozenset({"parallel_branches", "rotary_size", "qkv_bias", "bias"})
+
+    def settings(self, given: Given) -> dict[str, Any]:
+        given.ignore("attention_dropout")
+        settings = self.common(given)
+        rope, share = read_rope(given, settings["context_length"], of_neox=True)
+        if not 0 < share <= 1:
+            given.refuse(f"{share:g} is not a share of a head", "rotary_pct")
+            share = 1
+        # transformers rounds a part of a head so
+        width, heads = settings["d_model"], settings["num_heads"]
+        return {
+            **settings,
+            **rope,
+            "rotary_size": int(width // heads * share) if width is not None and heads and heads > 0 else None,
+            "parallel_branches": given.switch("use_parallel_residual", True),
+            "qkv_bias": given.switch("attention_bias", True),
+        }
+
+    def config(self, model: ModelConfig) -> dict[str, Any]:
+        share = model.turned_size / model.value_size
+        if int(model.value_size * share) != model.turned_size:
+            share = (model.turned_size + 0.5) / model.value_size  # of which transformers takes the whole part
+        rope = rope_keys(model)
+        rope["rope_parameters"]["partial_rotary_factor"] = share
+        return {
+            "attention_dropout": model.dropout,
+            "use_parallel_residual": model.parallel_branches,
+            "attention_bias": model.bias or model.qkv_bias,
+            "rotary_emb_base": model.rope_base,
+            "rotary_pct": share,
+            **rope,
+        }
+
+    def attention(self, theirs: str, block: int, model: ModelConfig) -> dict[str, Recipe]:
+        D, biased = model.d_model, model.bias or model.qkv_bias
+        by_head = tuple(chain(*zip(*projections(model, block, unscaled(model)), strict=True)))
+        output = f"blocks.{block}.attention.projection_layer"
+        found = projected(f"{theirs}.attention.query_key_value", by_head, 3 * D, model, biased=biased)
+        return found | self.linear(f"{theirs}.attention.dense", output, D, D, model, biased=biased)
+
+    def absent(self, given: Given) -> re.Pattern[str] | None:
+        biased = given.switch("attention_bias", True)
+        return None if biased else re.compile(r"\.attention\.(query_key_value|dense)\.bias$")

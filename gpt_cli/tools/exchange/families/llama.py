@@ -1,0 +1,208 @@
+"""Llama (Touvron et al. 2023) and the classes that name their tensors as it does. Needs no torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from gpt_cli.config import ModelConfig
+from gpt_cli.tools.exchange.export_tensors import Part, Recipe, copy, projected, projections, unscaled
+from gpt_cli.tools.exchange.families.config_fields import Given, brief
+from gpt_cli.tools.exchange.families.family import ACTIVATIONS, USUAL_NAMES, Family, pattern
+from gpt_cli.tools.exchange.families.rope import read_rope, rope_keys
+
+# the names of the layers of the feed-forward part, with those of ours
+_WITH_GATE = {"gate_proj": "gate", "up_proj": "expand", "down_proj": "contract"}
+_PLAIN = {"up_proj": "expand", "down_proj": "contract"}
+_OF_STARCODER2 = {"c_fc": "expand", "c_proj": "contract"}
+_GATED = {"swish": "swiglu", "silu": "swiglu", "gelu": "geglu"}  # the usual name of two is the last
+
+
+class Llama(Family):
+    """RMSNorm, rope, groups of heads, a gate in the feed-forward part."""
+
+    model_type, class_name = "llama", "LlamaForCausalLM"
+    prefix, embedding = "model.", "model.embed_tokens.weight"
+    names = USUAL_NAMES
+    dropout_key, epsilon_key = "attention_dropout", "rms_norm_eps"
+    has = frozenset({"activation", "attention", "head_size", "bias", "qkv_bias"})
+    whole_heads = True
+    blocks, final_norm = "layers", "norm"
+    activations = _GATED
+    # defaults of config.json there
+    activation = "silu"
+    epsilon = 1e-6
+    head_dim: int | None = None
+    num_key_value_heads: int | None = None
+    always_qkv = False  # whether q, k and v have biases in any case
+    layers: Mapping[str, str] = _WITH_GATE
+
+    def biased(self, given: Given) -> tuple[bool, bool]:
+        """Whether all of attention and the feed-forward part have biases."""
+        return given.switch("attention_bias", False), given.switch("mlp_bias", False)
+
+    def bias_keys(self, model: ModelConfig) -> dict[str, Any]:
+        """The keys that say so for a model of ours, and all others that not every class has."""
+        return {"attention_bias": model.bias or model.qkv_bias, "mlp_bias": model.bias}
+
+    def window(self, given: Given, num_blocks: int | None) -> list[int | None] | None:
+        """The windows of the blocks."""
+        return None
+
+    def settings(self, given: Given) -> dict[str, Any]:
+        sizes = self.common(given)
+        rope, _ = read_rope(given, sizes["context_length"])
+        heads, width = sizes["num_heads"], given.whole("head_dim", self.head_dim, optional=True)
+        shared = given.whole("num_key_value_heads", self.num_key_value_heads, optional=True)
+        grouped = shared not in (None, heads)
+        of_attention, of_feed_forward = self.biased(given)
+        rms = self.epsilon_key == "rms_norm_eps"
+        return {
+            **sizes,
+            **rope,
+            "attention": "grouped_query" if grouped else "multi_head",
+            "num_key_value_heads": shared if grouped else None,
+            "head_size": None if heads is None or width is None or width * heads == sizes["d_model"] else width,
+            "norm": "rmsnorm" if rms else "layernorm",
+            "qk_norm": "qk_norm" in self.has,
+            "attention_window": self.window(given, sizes["num_blocks"]),
+            # each layernorm has one
+            "bias": of_attention or of_feed_forward or not rms,
+            "qkv_bias": of_attention or self.always_qkv,
+        }
+
+    def absent(self, given: Given) -> re.Pattern[str] | None:
+        of_attention, of_feed_forward = self.biased(given)
+        if of_attention == of_feed_forward and (of_attention or self.epsilon_key == "rms_norm_eps"):
+            return None
+        parts = ["self_attn"] * (not of_attention) + ["mlp"] * (not of_feed_forward)
+        return re.compile(rf"\.({'|'.join(parts)})\.\w+\.bias$")
+
+    def config(self, model: ModelConfig) -> dict[str, Any]:
+        sizes = {"num_key_value_heads": model.key_value_heads, "head_dim": model.value_size}
+        return {**sizes, **rope_keys(model), **self.bias_keys(model)}
+
+    def attention(self, theirs: str, block: int, model: ModelConfig) -> dict[str, Recipe]:
+        D, K, H, G = model.d_model, model.value_size, model.num_heads, model.key_value_heads
+        of_qkv, of_output, _ = self.written_biases(model)
+        ours, at = f"blocks.{block}.attention", f"{theirs}.self_attn"
+        # what undoes the scale of scores belongs to the last that changes the length of queries
+        factor, tensors = unscaled(model), dict[str, Recipe]()
+        parts = projections(model, block, 1.0 if model.qk_norm else factor)
+        for name, heads, of_name in zip("qkv", (H, G, G), parts, strict=True):
+            tensors |= projected(f"{at}.{name}_proj", of_name, heads * K, model, biased=of_qkv)
+        tensors |= self.linear(f"{at}.o_proj", f"{ours}.projection_layer", H * K, D, model, biased=of_output)
+        if model.qk_norm:
+            tensors[f"{at}.q_norm.weight"] = Recipe((K,), (Part((f"{ours}.query_norm.weight",), factor),))
+            tensors[f"{at}.k_norm.weight"] = copy((K,), f"{ours}.key_norm.weight")
+        return tensors
+
+    def written_biases(self, model: ModelConfig) -> tuple[bool, bool, bool]:
+        of_attention = model.bias or model.qkv_bias
+        return of_attention or self.always_qkv, of_attention and not self.always_qkv, model.bias
+
+
+class Mistral(Llama):
+    """Jiang et al. 2023: the same window in all blocks."""
+
+    model_type, class_name = "mistral", "MistralForCausalLM"
+    has = frozenset({"activation", "attention", "head_size"})
+    windows, whole_heads = "same", False
+    num_key_value_heads = 8
+    sliding_window: int | None = 4096
+
+    def biased(self, given: Given) -> tuple[bool, bool]:
+        return False, False
+
+    def bias_keys(self, model: ModelConfig) -> dict[str, Any]:
+        return {"sliding_window": model.windows[0]}
+
+    def window(self, given: Given, num_blocks: int | None) -> list[int | None] | None:
+        # [null] is no window either, and says that this was no Llama
+        return [given.whole("sliding_window", self.sliding_window, optional=True)]
+
+
+class Starcoder2(Mistral):
+    """Lozhkov et al. 2024: layernorm, and a plain feed-forward part. All layers have a bias, or none has."""
+
+    model_type, class_name, tied = "starcoder2", "Starcoder2ForCausalLM", True
+    has = frozenset({"attention", "head_size", "bias", "qkv_bias"})
+    activations, activation = ACTIVATIONS, "gelu_pytorch_tanh"
+    epsilon_key, epsilon = "norm_epsilon", 1e-5
+    num_key_value_heads, sliding_window = 2, None
+    layers = _OF_STARCODER2
+
+    def biased(self, given: Given) -> tuple[bool, bool]:
+        given.ignore("residual_dropout")
+        biased = given.switch("use_bias", True)
+        return biased, biased
+
+    def bias_keys(self, model: ModelConfig) -> dict[str, Any]:
+        keys = {"use_bias": model.bias or model.qkv_bias, **super().bias_keys(model)}
+        return {**keys, "residual_dropout": model.dropout, "embedding_dropout": 0.0}
+
+    def window(self, given: Given, num_blocks: int | None) -> list[int | None] | None:
+        found = super().window(given, num_blocks)
+        return None if found == [None] else found
+
+    def written_biases(self, model: ModelConfig) -> tuple[bool, bool, bool]:
+        biased = model.bias or model.qkv_bias
+        return biased, biased, biased
+
+
+class Arcee(Llama):
+    """Arcee AI 2025: Llama with a plain feed-forward part."""
+
+    model_type, class_name = "arcee", "ArceeForCausalLM"
+    has = frozenset({"attention", "head_size", "bias", "qkv_bias"})
+    activations, activation, epsilon = ACTIVATIONS, "relu2", 1e-5
+    layers = _PLAIN
+
+
+class Qwen2(Mistral):
+    """Yang et al. 2024: biases of queries, keys and values alone, and windows in some blocks."""
+
+    model_type, class_name = "qwen2", "Qwen2ForCausalLM"
+    has = frozenset({"activation", "attention", "head_size", "qkv_bias"})
+    windows, always_qkv = "any", True
+    num_key_value_heads = 32
+
+    def bias_keys(self, model: ModelConfig) -> dict[str, Any]:
+        kinds = ["full_attention" if window is None else "sliding_attention" for window in model.windows]
+        width = next((window for window in model.windows if window), None)
+        keys = {"use_sliding_window": width is not None, "sliding_window": width, "layer_types": kinds}
+        return {**keys, "max_window_layers": kinds.count("full_attention")}
+
+    def window(self, given: Given, num_blocks: int | None) -> list[int | None] | None:
+        used = given.switch("use_sliding_window", False)
+        width = given.whole("sliding_window", self.sliding_window, optional=True)
+        first, kinds = given.whole("max_window_layers", 28), given.get("layer_types")
+        width = width if used else None
+        if num_blocks is None or not 0 < num_blocks <= 1024 or first is None:
+            return None  # which is refused elsewhere
+        if kinds is None:
+            kinds = ["sliding_attention" if width and i >= first else "full_attention" for i in range(num_blocks)]
+        known = isinstance(kinds, list) and all(kind in ("full_attention", "sliding_attention") for kind in kinds)
+        if not known or len(kinds) != num_blocks:
+            needed = "but gpt has full_attention, sliding_attention, one for each block"
+            given.refuse(f"layer_types is {brief(kinds)}, {needed}")
+            return None
+        if width is None and "sliding_attention" in kinds:
+            given.refuse("layer_types has sliding_attention, but no sliding_window is used")
+        windows = [width if kind == "sliding_attention" else None for kind in kinds]
+        return None if set(windows) == {None} else pattern(windows)
+
+
+class Qwen3(Qwen2):
+    """Yang et al. 2025: RMSNorm of each head's queries and keys, whose width no other size gives."""
+
+    model_type, class_name = "qwen3", "Qwen3ForCausalLM"
+    has = frozenset({"activation", "attention", "head_size", "qk_norm", "qkv_bias"})
+    head_dim, always_qkv = 128, False
+
+    def biased(self, given: Given) -> tuple[bool, bool]:
+        return given.switch("attention_bias", False), False
+
+    def bias_keys(self, model: ModelConfig) -> dict[str, Any]:
+        return {"attention_bias": model.qkv_bias, **super().bias_keys(model)}

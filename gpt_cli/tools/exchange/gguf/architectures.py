@@ -1,0 +1,200 @@
+"""The architectures of llama.cpp: which models of ours they compute, and what their tensors are called there.
+
+Each is a class of transformers under other names, so an export of the one is an export of the other. Needs no torch.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpt_cli.config import ModelConfig
+from gpt_cli.errors import GptError, UsageError, together
+from gpt_cli.tools.exchange.export_hf import fit
+from gpt_cli.tools.exchange.export_tensors import Fit, Recipe
+from gpt_cli.tools.exchange.families import FAMILIES
+from gpt_cli.tools.exchange.families.family import Family
+
+_HINT = "--format hf, or safetensors for use with gpt, exports other models"
+# names there of the layers of attention, by those of transformers, and of the feed-forward part, by ours
+_OF_GPT2 = {"attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output"}
+_OF_GPT_NEOX = {"attention.query_key_value": "attn_qkv", "attention.dense": "attn_output"}
+_OF_LLAMA = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "self_attn.o_proj": "attn_output",
+}
+_FEED_FORWARD = {"gate": "ffn_gate", "expand": "ffn_up", "contract": "ffn_down"}
+# what a key of a file is called without the architecture before it, by our setting
+SIZES = {
+    "context_length": "context_length",
+    "d_model": "embedding_length",
+    "num_heads": "attention.head_count",
+    "num_blocks": "block_count",
+    "feed_forward_size": "feed_forward_length",
+}
+ROPE_FACTORS = "rope_freqs.weight"  # by which the frequencies of Llama 3 are divided
+
+
+class Architecture(NamedTuple):
+    """What llama.cpp computes under a name; `types` are the classes of transformers that it is, the usual one first."""
+
+    name: str
+    types: tuple[str, ...]
+    attention: Mapping[str, str]
+    activations: tuple[str, ...]  # of ours
+    # what else of ours it has
+    has: frozenset[str] = frozenset()
+    always_biased: bool = False  # whether each linear layer must have a bias, which may be zeros
+    own_output: bool = False  # whether it must have an output layer, which may be a copy of the embedding
+    permuted: bool = False  # whether rope turns neighbours, for which rows of queries and keys change places
+
+    @property
+    def epsilon_key(self) -> str:
+        """The key of what norms add to a variance."""
+        rms = FAMILIES[self.types[0]].epsilon_key == "rms_norm_eps"
+        return f"attention.layer_norm_{'rms_' if rms else ''}epsilon"
+
+    def layers(self, family: Family) -> dict[str, str]:
+        """What the layers of a block are called there, by their names in transformers."""
+        of_feed_forward = {f"mlp.{theirs}": _FEED_FORWARD[ours] for theirs, ours in family.layers.items()}
+        return {**self.attention, **dict(zip(family.norms, ("attn_norm", "ffn_norm"), strict=True)), **of_feed_forward}
+
+    def tensor(self, name: str, family: Family) -> str:
+        """What a tensor of transformers is called there."""
+        if found := re.fullmatch(rf"{re.escape(family.prefix + family.blocks)}\.(\d+)\.(.+)\.(weight|bias)", name):
+            block, layer, kind = found.groups()
+            return f"blk.{block}.{self.layers(family)[layer]}.{kind}"
+        tops = {
+            family.embedding: "token_embd.weight",
+            family.output: "output.weight",
+            f"{family.prefix}{family.position_table}": "position_embd.weight",
+        }
+        return tops.get(name) or name.replace(f"{family.prefix}{family.final_norm}.", "output_norm.")
+
+    def names(self, family: Family, there: Mapping[str, Any]) -> dict[str, str]:
+        """The names that transformers has for those tensors of a file that this architecture knows."""
+        layers = {theirs: ours for ours, theirs in self.layers(family).items()}
+        tops = [family.embedding, family.output, f"{family.prefix}{family.position_table}"]
+        tops += [f"{family.prefix}{family.final_norm}.{kind}" for kind in ("weight", "bias")]
+        found = {self.tensor(top, family): top for top in tops}
+        for name in there:
+            of_block = re.fullmatch(r"blk\.(0|[1-9]\d{0,5})\.([a-z_]+)\.(weight|bias)", name)
+            if of_block and of_block[2] in layers:
+                found[name] = f"{family.prefix}{family.blocks}.{of_block[1]}.{layers[of_block[2]]}.{of_block[3]}"
+        return {name: found[name] for name in there if name in found}
+
+    def order(self, name: str) -> str:
+        """How the rows of a tensor of transformers lie there: as they are, or transposed, permuted, by_head."""
+        if self.permuted and re.search(r"\.[qk]_proj\.", name):
+            return "permuted"
+        if ".query_key_value." in name:
+            return "by_head"
+        matrix = name.endswith(".weight") and re.search(r"\.(c_attn|c_proj|c_fc)\.", name)
+        return "transposed" if matrix and self.name == "gpt2" else "as it is"
+
+
+_GELU, _BOTH = ("gelu", "gelu_tanh"), frozenset({"bias", "qkv_bias"})
+_ALL = (
+    Architecture("gpt2", ("gpt2",), _OF_GPT2, _GELU, _BOTH),
+    Architecture("starcoder2", ("starcoder2",), _OF_LLAMA, _GELU, _BOTH, always_biased=True),
+    Architecture("nemotron", ("starcoder2",), _OF_LLAMA, ("relu2",), _BOTH, always_biased=True, own_output=True),
+    Architecture("gptneox", ("gpt_neox",), _OF_GPT_NEOX, _GELU, _BOTH, always_biased=True, own_output=True),
+    Architecture("arcee", ("arcee",), _OF_LLAMA, ("relu2",), frozenset({"head_size", "rope_scaling"}), permuted=True),
+    Architecture(
+        "llama",
+        ("llama", "mistral"),
+        _OF_LLAMA,
+        ("swiglu",),
+        _BOTH | {"head_size", "rope_scaling"},
+        permuted=True,
+    ),
+    Architecture("qwen2", ("qwen2",), _OF_LLAMA, ("swiglu",), frozenset({"qkv_bias"})),
+    Architecture("qwen3", ("qwen3",), _OF_LLAMA, ("swiglu",), frozenset({"head_size"})),
+)
+ARCHITECTURES = {one.name: one for one in _ALL}
+
+
+def architecture_of(model: ModelConfig, vocab_size: int) -> tuple[Architecture, Family, Fit]:
+    """The architecture for a model of ours, and the class of transformers that it is.
+
+    Raises UsageError that names every setting which it does not have.
+    """
+    found = fit(model, vocab_size)
+    family = next(one for one in FAMILIES.values() if one.class_name == found.class_name)
+    fitting = [one for one in _ALL if family.model_type in one.types]
+    if not fitting:  # GPT-Neo, which is GPT-2 with windows
+        sentence = "llama.cpp has no such model with windows; null exports"
+        raise UsageError("model.attention_window", sentence, hint=_HINT)
+    activations = [name for one in fitting for name in one.activations]
+    chosen = next((one for one in fitting if model.activation in one.activations), fitting[0])
+    if wrong := list(_misfits(model, chosen, activations)):
+        raise together(wrong)
+    return chosen, family, found
+
+
+def _misfits(model: ModelConfig, chosen: Architecture, activations: list[str]) -> Iterator[GptError]:
+    if model.activation not in activations:
+        sentence = f"{chosen.name}, the nearest architecture of llama.cpp, computes only {', '.join(activations)}"
+        yield UsageError("model.activation", sentence, hint=_HINT)
+    asked = {
+        "attention_window": (any(window and window < model.context_length for window in model.windows), "null"),
+        "bias": (model.bias and model.norm != "layernorm", "false"),
+        "qkv_bias": (model.qkv_bias, "false"),
+        "head_size": (model.value_size * model.num_heads != model.d_model, "null"),
+        "rope_scaling": (model.positions == "rope" and model.rope_scaling is not None, "null"),
+    }
+    for key, (is_asked, value) in asked.items():
+        if is_asked and key not in chosen.has:
+            sentence = f"{chosen.name}, the nearest architecture of llama.cpp, does not compute this; {value} exports"
+            yield UsageError(f"model.{key}", sentence, hint=_HINT)
+
+
+def tensors_there(chosen: Architecture, family: Family, found: Fit) -> dict[str, tuple[str, Recipe]]:
+    """By its name in the file, each tensor of transformers with its name there and its recipe.
+
+    Where an architecture must have a bias, zeros are one; the output layer may be the token embedding again.
+    """
+    tensors = {chosen.tensor(name, family): (name, recipe) for name, recipe in found.tensors.items()}
+    if chosen.own_output and "output.weight" not in tensors:
+        tensors["output.weight"] = tensors["token_embd.weight"]
+    if chosen.always_biased:
+        for name, (theirs, recipe) in list(tensors.items()):
+            bias = name.removesuffix("weight") + "bias"
+            if name.startswith("blk.") and name.endswith(".weight") and bias not in tensors:
+                tensors[bias] = (theirs.removesuffix("weight") + "bias", Recipe(recipe.shape[:1]))
+    return tensors
+
+
+def rope_factors(config: Mapping[str, Any], turned: int) -> np.ndarray:
+    """By what the rope of Llama 3 divides each of its frequencies, from the keys of config.json; [K/2], float32."""
+    scaling, base = config["rope_scaling"], config["rope_theta"]
+    factor, low, high = (scaling[key] for key in ("factor", "low_freq_factor", "high_freq_factor"))
+    # turns of each pair within the original context
+    turns = scaling["original_max_position_embeddings"] * base ** (-np.arange(0, turned, 2) / turned) / (2 * math.pi)
+    share = np.clip((turns - low) / (high - low), 0, 1)
+    return (1 / ((1 - share) / factor + share)).astype(np.float32)
+
+
+def arranged(rows: Any, order: str, num_heads: int, *, back: bool = False) -> Any:
+    """A tensor, or whole heads of it, with its rows as the file has them; `back` as transformers has them.
+
+    Takes tensors of torch and arrays of numpy.
+    """
+    if order == "transposed":
+        return rows.T
+    shape, others = tuple(rows.shape), tuple(rows.shape[1:])
+    if order == "permuted":  # the halves of a head, which are turned as pairs
+        halves = (-1, 2) if back else (2, -1)
+        return rows.reshape(num_heads, *halves, *others).swapaxes(1, 2).reshape(shape)
+    if order == "by_head":  # q, k and v
+        first = (3, num_heads) if back else (num_heads, 3)
+        return rows.reshape(*first, -1, *others).swapaxes(0, 1).reshape(shape)
+    return rows

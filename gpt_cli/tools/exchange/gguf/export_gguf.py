@@ -1,0 +1,180 @@
+"""Writes a model as GGUF, and the Modelfile with which Ollama takes it in."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from gpt_cli.checkpoints.checkpoint import Checkpoint, type_of
+from gpt_cli.common.files import Buffer, write_durably
+from gpt_cli.config import ModelConfig
+from gpt_cli.errors import UsageError, visible
+from gpt_cli.text.chat_templates import own_template
+from gpt_cli.tools.exchange.export_tensors import Fit, Recipe
+from gpt_cli.tools.exchange.export_tokenizer import chat_template
+from gpt_cli.tools.exchange.gguf.architectures import (
+    ROPE_FACTORS,
+    SIZES,
+    Architecture,
+    architecture_of,
+    arranged,
+    rope_factors,
+    tensors_there,
+)
+from gpt_cli.tools.exchange.gguf.tokenizer import CHAT_TEMPLATE, metadata_of
+from gpt_cli.tools.exchange.model_card import licences, shareable
+from gpt_cli.tools.exchange.model_card_figures import computed, dtype_of, own_keys
+from gpt_cli.tools.exchange.request import MODELFILE
+
+_ALIGNMENT = 32
+_BLOCK = 32  # numbers of q8_0 that have a scale together
+_BITS = {"F32": 32, "F16": 16, "BF16": 16, "Q8_0": 8.5}  # of a number
+_FILE_TYPES = {"F32": 0, "F16": 1, "Q8_0": 7, "BF16": 32}  # for whoever lists files
+_GELU = "llama.cpp takes GELU from a table of half floats, so log-probabilities may differ in the third decimal"
+_MODELFILE = """\
+# written by gpt export: ollama create {name} -f Modelfile
+FROM ./{file}
+TEMPLATE {{{{ .Prompt }}}}
+PARAMETER num_ctx {context}
+PARAMETER temperature 0.8
+PARAMETER top_k 0
+PARAMETER top_p 1
+PARAMETER repeat_penalty 1
+"""
+
+
+class _Info(NamedTuple):
+    """A tensor in the file."""
+
+    shape: tuple[int, ...]
+    type: str
+
+
+def write_gguf(out: Path, checkpoint: Checkpoint, name: str, kind: str | None) -> tuple[str, int, list[str]]:
+    """Write the file and its Modelfile; matrices are in `kind`, None: as they are, all else in float32.
+
+    Returns the architecture, how many numbers the file has, and what llama.cpp does in another way.
+    Raises UsageError where no architecture fits, CheckpointError for weights that do not fit their config,
+    EnvironmentFailure when the system refuses.
+    """
+    tokenizer, config, progress = checkpoint.tokenizer, shareable(checkpoint.config), checkpoint.progress
+    chosen, family, found = architecture_of(config.model, tokenizer.vocab_size)
+    ours = dict(checkpoint.weights) | dict(checkpoint.build_model().named_buffers())
+    vocabulary, factors = metadata_of(tokenizer), None
+    tensors = tensors_there(chosen, family, found)
+    infos = {
+        there: _info(there, chosen.order(theirs), recipe, ours, kind) for there, (theirs, recipe) in tensors.items()
+    }
+    own = {**own_keys(config, tokenizer), "transformers": found.config}
+    keys = {
+        "general.type": "model",
+        "general.name": visible(name),
+        "general.file_type": _FILE_TYPES[infos["token_embd.weight"].type],
+        "general.quantization_version": 2,
+        **_sizes(chosen, config.model, found),
+        **vocabulary.keys,
+        "gpt_cli": json.dumps(own, ensure_ascii=False),
+    }
+    if template := chat_template(config, tokenizer) or own_template(tokenizer):
+        keys[CHAT_TEMPLATE] = template
+    if progress.step and progress.num_training_tokens and (known := licences(config)):
+        keys["general.description"] = f"Licences of the texts that it learned from: {known}"
+    if "rope_scaling" in found.config:
+        factors = rope_factors(found.config, config.model.turned_size)
+        infos = {ROPE_FACTORS: _Info(factors.shape, "F32"), **infos}
+
+    def contents() -> Iterator[Buffer]:
+        yield _header(chosen.name, keys, infos)
+        if factors is not None:
+            yield _padded(factors.tobytes())
+        for there, (theirs, recipe) in tensors.items():  # one at a time is in memory beside the model
+            heads = config.model.key_value_heads if ".k_proj." in theirs else config.model.num_heads
+            rows = arranged(computed(recipe, ours), chosen.order(theirs), heads)
+            yield _padded(_bytes(rows, infos[there].type))
+
+    write_durably(out, contents())
+    modelfile = _MODELFILE.format(name=_plain(out.stem), file=out.name, context=config.model.context_length)
+    write_durably(out.with_name(MODELFILE), [modelfile.encode("utf-8")])
+    notes = [*found.notes, *vocabulary.notices]
+    if config.model.activation in ("gelu", "gelu_tanh"):
+        notes.append(_GELU)
+    return chosen.name, sum(math.prod(info.shape) for info in infos.values()), notes
+
+
+def _sizes(chosen: Architecture, model: ModelConfig, found: Fit) -> dict[str, Any]:
+    """What llama.cpp must know of a model."""
+    sizes = {**model.model_dump(), "feed_forward_size": model.hidden_size}
+    keys: dict[str, Any] = {there: sizes[ours] for ours, there in SIZES.items()}
+    keys[chosen.epsilon_key] = float(model.epsilon)
+    if model.positions == "rope":
+        keys["attention.head_count_kv"] = found.config.get("num_key_value_heads", model.num_heads)
+        keys["attention.key_length"] = keys["attention.value_length"] = model.value_size
+        keys["rope.dimension_count"], keys["rope.freq_base"] = model.turned_size, float(model.rope_base)
+    if chosen.name == "gptneox":
+        keys["use_parallel_residual"] = model.parallel_branches
+    return {f"{chosen.name}.{key}": value for key, value in keys.items()}
+
+
+def _info(there: str, order: str, recipe: Recipe, ours: Mapping[str, Tensor], kind: str | None) -> _Info:
+    """Shape and type in the file; vectors and positions, which are added, stay in float32 as llama.cpp has them."""
+    shape = recipe.shape[::-1] if order == "transposed" else recipe.shape
+    if len(shape) == 1 or there == "position_embd.weight":
+        return _Info(shape, "F32")
+    if kind == "q8_0":  # rows of other widths have no blocks
+        return _Info(shape, "Q8_0" if shape[-1] % _BLOCK == 0 else "F16")
+    return _Info(shape, kind.upper() if kind else type_of(dtype_of(recipe, ours)))
+
+
+def _header(architecture: str, keys: Mapping[str, Any], infos: Mapping[str, _Info]) -> bytes:
+    """All before the tensors, as the package gguf writes it."""
+    from gguf import GGMLQuantizationType, GGUFWriter
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "header"
+        writer = GGUFWriter(path, architecture)
+        adding = {
+            bool: writer.add_bool,
+            int: writer.add_uint32,
+            float: writer.add_float32,
+            str: writer.add_string,
+            list: writer.add_array,
+        }
+        for key, value in keys.items():
+            adding[type(value)](key, value)
+        for name, (shape, kind) in infos.items():
+            size = int(math.prod(shape) * _BITS[kind] / 8)
+            writer.add_tensor_info(name, shape, np.dtype(np.float32), size, GGMLQuantizationType[kind])
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        writer.close()
+        return _padded(path.read_bytes())
+
+
+def _bytes(rows: Tensor, kind: str) -> bytes:
+    """The numbers as the file has them."""
+    from gguf import GGMLQuantizationType, quants
+
+    with np.errstate(over="ignore"):  # refused in the next line
+        numbers = quants.quantize(rows.float().numpy(), GGMLQuantizationType[kind])
+    if kind == "F16" and not np.isfinite(numbers).all():
+        sentence = "a weight is larger than float16 holds"
+        raise UsageError("--quantize", sentence, hint="--quantize bf16 holds it in the same space")
+    return numbers.tobytes()
+
+
+def _padded(content: bytes) -> bytes:
+    return content + bytes(-len(content) % _ALIGNMENT)
+
+
+def _plain(name: str) -> str:
+    """A name that Ollama takes."""
+    return re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._") or "model"

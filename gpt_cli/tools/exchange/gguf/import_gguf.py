@@ -1,0 +1,206 @@
+"""A GGUF file of a stranger as the directory of transformers that it was made of. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpt_cli.common.strict_json import strict_json
+from gpt_cli.errors import CheckpointError, shown
+from gpt_cli.tools.exchange.families import FAMILIES
+from gpt_cli.tools.exchange.families.config_fields import Given, brief
+from gpt_cli.tools.exchange.families.family import Family
+from gpt_cli.tools.exchange.gguf.architectures import (
+    ARCHITECTURES,
+    ROPE_FACTORS,
+    SIZES,
+    Architecture,
+    arranged,
+    rope_factors,
+)
+from gpt_cli.tools.exchange.gguf.reader import read_header
+from gpt_cli.tools.exchange.hf_directory import Directory, Stored, read_numbers
+
+_AS_IT_IS = "import the directory of transformers from which the file was made"
+# of rope as Llama 3 has it, whose factors a file names, and not what they came from
+_PUBLISHED = ({"factor": 8.0}, {"factor": 32.0})
+_LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+_DEFAULT_BASE = 10000.0
+_IRRELEVANT = ("vocab_size", "tensor_data_layout")  # keys of an architecture on which no logit depends
+
+
+@dataclass(frozen=True)
+class GGUF(Directory):
+    """A file whose tensors have the names, the shapes and the order of rows that transformers gives them."""
+
+    keys: Mapping[str, Any]
+    there: Mapping[str, tuple[Stored, str]]  # where each lies, and in which order
+    head_size: int
+
+    @property
+    def where_config(self) -> str:
+        """Its keys, which errors name as config.json does."""
+        return self.where
+
+    def read_stored(self, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
+        """A tensor, or rows of it; raises CheckpointError where a number is not finite."""
+        stored, order = self.there[name]
+        if order == "transposed":
+            return arranged(read_numbers(stored, name), order, 1)[first:last]
+        if order == "as it is":
+            return read_numbers(stored, name, first, last)
+        num_heads = stored.shape[0] // self.head_size // (3 if order == "by_head" else 1)
+        rows = _order_of_rows(stored.shape[0], order, num_heads)[first:last]
+        begin = rows.min()
+        return read_numbers(stored, name, begin, rows.max() + 1)[rows - begin]
+
+
+@lru_cache(maxsize=2)  # each head is read alone
+def _order_of_rows(num_rows: int, order: str, num_heads: int) -> np.ndarray:
+    """Which rows of the file are those of transformers, one after another."""
+    return arranged(np.arange(num_rows), order, num_heads, back=True)
+
+
+def read_gguf(path: Path) -> GGUF:
+    """The model in a file, as far as its header tells.
+
+    Raises CheckpointError for a file that is damaged, and for a model that ours cannot have.
+    """
+    keys, stored = read_header(path)
+    where = shown(path)
+    name = keys.get("general.architecture")
+    if not isinstance(name, str) or name not in ARCHITECTURES:
+        sentence = f"it is a model of architecture {brief(name)}, and gpt reads {', '.join(ARCHITECTURES)} from GGUF"
+        raise CheckpointError(where, sentence)
+    architecture, own = ARCHITECTURES[name], _own(keys)
+    theirs = own.get("transformers")
+    theirs = theirs if isinstance(theirs, dict) else {}
+    kind = theirs.get("model_type")
+    family = FAMILIES[kind if kind in architecture.types else architecture.types[0]]
+    left = {key: value for key, value in keys.items() if key.startswith(f"{name}.")}
+    config = _config(architecture, family, left, stored, theirs, where)
+    tensors = {there: tensor for there, tensor in stored.items() if there != ROPE_FACTORS}
+    if ROPE_FACTORS in stored:
+        config |= _scaling(read_numbers(stored[ROPE_FACTORS], ROPE_FACTORS), theirs, config, where)
+    for key, value in left.items():
+        if key.removeprefix(f"{name}.") not in _IRRELEVANT:
+            raise CheckpointError(where, f"{shown(key)} is {brief(value)}, which gpt does not know", hint=_AS_IT_IS)
+    names = architecture.names(family, tensors)
+    if unknown := sorted(tensors.keys() - names.keys()):
+        raise CheckpointError(where, f"{shown(unknown[0])} is no tensor of {name}, as gpt knows it", hint=_AS_IT_IS)
+    if own:
+        config["gpt_cli"] = own
+    places = {names[there]: (tensor, architecture.order(names[there])) for there, tensor in tensors.items()}
+    size = _head_size(config)
+    for full, (tensor, order) in places.items():
+        rows = size * (3 if order == "by_head" else 1)
+        if order in ("permuted", "by_head") and (not tensor.shape or tensor.shape[0] % rows or size % 2):
+            raise CheckpointError(where, f"{shown(full)} does not consist of heads of {size:,}")
+    presented = {
+        full: replace(
+            tensor,
+            dtype="F32" if tensor.dtype == "Q8_0" else tensor.dtype,
+            shape=tensor.shape[::-1] if order == "transposed" else tensor.shape,
+        )
+        for full, (tensor, order) in places.items()
+    }
+    found = GGUF(path, config, presented, keys, places, size)
+    if architecture.always_biased and (absent := family.absent(Given(config, where, _AS_IT_IS))):
+        # the biases that llama.cpp must have and the model has not
+        zeros = {one for one in presented if absent.search(one) and not found.read_stored(one).any()}
+        found = replace(found, tensors={one: tensor for one, tensor in presented.items() if one not in zeros})
+    return found
+
+
+def _own(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """What `gpt export` has written; nothing where that is no object of JSON."""
+    content = keys.get("gpt_cli")
+    try:
+        found = strict_json(content) if isinstance(content, str) else {}
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _config(
+    architecture: Architecture,
+    family: Family,
+    left: dict[str, Any],
+    stored: Mapping[str, Stored],
+    theirs: Mapping[str, Any],
+    where: str,
+) -> dict[str, Any]:
+    """A config.json of what the keys say, which are taken out of `left`; `theirs` says what no key does, as dropout."""
+
+    def taken(key: str, default: Any = None) -> Any:
+        return left.pop(f"{architecture.name}.{key}", default)
+
+    def require(key: str, value: Any) -> None:
+        if (there := taken(key, value)) != value:
+            sentence = f"{architecture.name}.{key} is {brief(there)}, and gpt has {brief(value)}"
+            raise CheckpointError(where, sentence, hint=_AS_IT_IS)
+
+    found: dict[str, Any] = {key: value for key, value in theirs.items() if "rope" not in key}
+    sizes = {ours: taken(key) for ours, key in SIZES.items()}
+    found |= {key: sizes[ours] for key, ours in family.names.items()}
+    found |= {"model_type": family.model_type, family.epsilon_key: taken(architecture.epsilon_key)}
+    activation = found.get(family.activation_key)
+    if not isinstance(activation, str) or family.activations.get(activation) not in architecture.activations:
+        fits = family.activations[family.activation] in architecture.activations
+        names = {ours: name for name, ours in family.activations.items()}
+        found[family.activation_key] = family.activation if fits else names[architecture.activations[-1]]
+    biased = "blk.0.attn_output.bias" in stored
+    said = {
+        "starcoder2": {"use_bias": biased},
+        "llama": {"attention_bias": biased, "mlp_bias": "blk.0.ffn_up.bias" in stored},
+    }
+    found = {"tie_word_embeddings": "output.weight" not in stored, **said.get(family.model_type, {}), **found}
+    if family.position_table is not None:
+        taken("attention.head_count_kv")
+        return found
+    size = taken("attention.key_length", _quotient(sizes["d_model"], sizes["num_heads"]))
+    require("attention.value_length", size)
+    require("rope.scaling.type", "none")
+    found["rope_theta"] = taken("rope.freq_base", _DEFAULT_BASE)
+    if family.model_type != "gpt_neox":
+        require("rope.dimension_count", size)
+        return found | {"num_key_value_heads": taken("attention.head_count_kv", sizes["num_heads"]), "head_dim": size}
+    require("attention.head_count_kv", sizes["num_heads"])
+    share = _quotient(taken("rope.dimension_count", size), size, whole=False)
+    return found | {"rotary_pct": share, "use_parallel_residual": taken("use_parallel_residual", True)}
+
+
+def _quotient(one: Any, two: Any, *, whole: bool = True) -> Any:
+    """A quotient, whose whole part times `two` is `one` again if it is not whole; None where these are no sizes."""
+    if not (type(one) is int and type(two) is int and 0 < two <= 2**31 and 0 <= one <= 2**31):
+        return None
+    if whole:
+        return one // two
+    return one / two if int(two * (one / two)) == one else (one + 0.5) / two
+
+
+def _head_size(config: Mapping[str, Any]) -> int:
+    """The width of a head, 1 where the config has none."""
+    size = config.get("head_dim") or _quotient(config.get("hidden_size"), config.get("num_attention_heads"))
+    return size if type(size) is int and size > 0 else 1
+
+
+def _scaling(factors: np.ndarray, theirs: Mapping[str, Any], config: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The keys of the rope of Llama 3 that give these factors: those of the export, or published ones."""
+    base, size = config.get("rope_theta"), _head_size(config)
+    said = theirs.get("rope_scaling")
+    for one in (*([said] if isinstance(said, dict) else []), *({**_LLAMA3, **factor} for factor in _PUBLISHED)):
+        scaling = {key: one.get(key) for key in ("factor", *_LLAMA3)}
+        values = [base, *scaling.values()]
+        known = all(type(value) in (int, float) and 0 < value < 2**31 for value in values)
+        if not known or one["high_freq_factor"] <= one["low_freq_factor"] or factors.shape != (size // 2,):
+            continue
+        if np.allclose(rope_factors({"rope_scaling": scaling, "rope_theta": base}, size), factors, rtol=1e-5, atol=0):
+            return {"rope_scaling": {"rope_type": "llama3", **scaling}}
+    sentence = "its rope is scaled by factors that are not those of Llama 3"
+    raise CheckpointError(where, sentence, hint=_AS_IT_IS)

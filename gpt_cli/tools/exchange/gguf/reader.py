@@ -1,0 +1,191 @@
+"""Reads GGUF, the format of llama.cpp: metadata, and tensors in F32, F16, BF16 or Q8_0. Needs no torch and no gguf.
+
+Everything that a file says about itself is checked against its size before memory is taken for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from gpt_cli.common.limits import GGUF_ELEMENTS, GGUF_ENTRIES, GGUF_HEADER_BYTES, GGUF_TEXT_BYTES
+from gpt_cli.common.safetensors_numbers import READABLE
+from gpt_cli.common.untrusted_files import reading
+from gpt_cli.errors import CheckpointError, GptError, shown
+from gpt_cli.tools.exchange.hf_directory import BLOCK, IN_BLOCK, Stored
+
+_MAGIC = b"GGUF"
+# types of values and of tensors, by the numbers that mean them; llama.cpp gave up those in the gaps
+_KINDS = ("u1", "i1", "<u2", "<i2", "<u4", "<i4", "<f4", "u1", "text", "list", "<u8", "<i8", "<f8")
+_FLOAT, _BOOL, _TEXT, _LIST = 6, 7, 8, 9
+_NUMBERS = {kind: np.dtype(name) for kind, name in enumerate(_KINDS) if kind not in (_TEXT, _LIST)}
+_TYPES = (
+    "F32 F16 Q4_0 Q4_1 - - Q5_0 Q5_1 Q8_0 Q8_1 Q2_K Q3_K Q4_K Q5_K Q6_K Q8_K IQ2_XXS IQ2_XS IQ3_XXS IQ1_S IQ4_NL IQ3_S "
+    "IQ2_S IQ4_XS I8 I16 I32 I64 F64 IQ1_M BF16 - - - TQ1_0 TQ2_0 - - - MXFP4"
+)
+_TYPE_NAMES = {kind: name for kind, name in enumerate(_TYPES.split()) if name != "-"}
+_TEXT_BYTES = 8  # the least that one takes
+_READ = ("F32", "F16", "BF16", "Q8_0")
+
+
+def is_gguf(path: Path) -> bool:
+    """Whether a file begins or is named as a GGUF; nothing is verified, and nothing waited for."""
+    with contextlib.suppress(GptError), reading(path, CheckpointError) as file:
+        return file.read(len(_MAGIC)) == _MAGIC or path.name.lower().endswith(".gguf")
+    return False
+
+
+def read_header(path: Path) -> tuple[dict[str, Any], dict[str, Stored]]:
+    """The metadata and the tensors of a file, by name; each tensor lies within the file, and no two share a byte.
+
+    Raises CheckpointError for a file that is damaged, one of several, or has tensors in another type.
+    """
+    with reading(path, CheckpointError) as file:
+        header = _Header(path, file)
+        num_tensors, num_keys = header.begin()
+        metadata: dict[str, Any] = {}
+        for _ in range(num_keys):
+            if (key := header.text()) in metadata:
+                raise header.error(f"its metadata has {shown(key)} twice")
+            metadata[key] = header.value(key)
+        if metadata.get("split.count", 1) not in (0, 1):
+            hint = "llama-gguf-split --merge FIRST NEW makes one file of the parts"
+            raise header.error("it is one of several files that make a model, and gpt reads a model in one", hint=hint)
+        alignment = metadata.get("general.alignment", 32)
+        if type(alignment) is not int or alignment not in [2**power for power in range(3, 17)]:
+            raise header.error("general.alignment is not a power of two from 8 to 65,536")
+        tensors: dict[str, Stored] = {}
+        for _ in range(num_tensors):
+            if (name := header.text()) in tensors:
+                raise header.error(f"it has the tensor {shown(name)} twice")
+            tensors[name] = header.tensor(name, alignment)
+    begin = header.position + -header.position % alignment
+    tensors = {name: Stored(path, one.dtype, one.shape, begin + one.start) for name, one in tensors.items()}
+    _require_places(tensors, header)
+    return metadata, tensors
+
+
+def _num_bytes(one: Stored) -> int:
+    """What a tensor takes in the file."""
+    count = math.prod(one.shape)
+    return count // IN_BLOCK * BLOCK.itemsize if one.dtype == "Q8_0" else count * READABLE[one.dtype].itemsize
+
+
+def _require_places(tensors: Mapping[str, Stored], header: _Header) -> None:
+    """Raises CheckpointError where a tensor ends beyond the file, or within another."""
+    end = max((one.start + _num_bytes(one) for one in tensors.values()), default=0)
+    if end > header.size:
+        raise header.error(f"the file is truncated or damaged: it has {header.size:,} of {end:,} bytes")
+    names = sorted(tensors, key=lambda name: tensors[name].start)
+    for name, other in itertools.pairwise(names):
+        if tensors[name].start + _num_bytes(tensors[name]) > tensors[other].start:
+            raise header.error(f"the file is damaged: {shown(name)} and {shown(other)} lie in the same place")
+
+
+class _Header:
+    """The header of an open file, read in order; its methods raise CheckpointError."""
+
+    def __init__(self, path: Path, file: BinaryIO):
+        self.where, self._file = shown(path), file
+        self.size, self.position = os.fstat(file.fileno()).st_size, 0
+        self._num_elements = 0  # of metadata so far
+
+    def error(self, sentence: str, hint: str | None = None) -> CheckpointError:
+        """What is wrong with this file."""
+        return CheckpointError(self.where, sentence, hint=hint)
+
+    def begin(self) -> tuple[int, int]:
+        """How many tensors there are, and how many keys of metadata."""
+        if self._file.read(len(_MAGIC)) != _MAGIC:
+            raise self.error("this is not a GGUF file")
+        self.position = len(_MAGIC)
+        version = self._integer(4)
+        if version and version % 2**16 == 0:  # 3 with its bytes in the other order
+            raise self.error("this GGUF file is big endian, and gpt reads little endian")
+        if version not in (2, 3):
+            raise self.error(f"this GGUF file is of version {version:,}, and gpt reads versions 2 and 3")
+        num_tensors, num_keys = self._integer(8), self._integer(8)
+        if num_tensors > GGUF_ENTRIES:
+            raise self.error(f"it has {num_tensors:,} tensors, and gpt reads at most {GGUF_ENTRIES:,}")
+        if num_keys > GGUF_ENTRIES:
+            raise self.error(f"its metadata has {num_keys:,} keys, and gpt reads at most {GGUF_ENTRIES:,}")
+        return num_tensors, num_keys
+
+    def text(self) -> str:
+        """A text, which begins with its length."""
+        length = self._integer(8)
+        self._require(length)
+        if length > GGUF_TEXT_BYTES:
+            raise self.error(f"a text in its header has {length:,} bytes, and gpt reads at most {GGUF_TEXT_BYTES:,}")
+        try:
+            return self._take(length).decode("utf-8")
+        except UnicodeDecodeError:
+            sentence = f"the file is damaged: the text before byte {self.position:,} is not UTF-8"
+            raise self.error(sentence) from None
+
+    def value(self, key: str) -> Any:
+        """The value of a key."""
+        if (kind := self._integer(4)) != _LIST:
+            return self._values(key, kind, 1)[0]
+        kind, count = self._integer(4), self._integer(8)
+        if kind == _LIST:
+            raise self.error(f"{shown(key)} is a list of lists, which gpt does not read")
+        return self._values(key, kind, count)
+
+    def _values(self, key: str, kind: int, count: int) -> list[Any]:
+        if kind != _TEXT and kind not in _NUMBERS:
+            raise self.error(f"the file is damaged: {shown(key)} is of type {kind:,}, which GGUF lacks")
+        self._require(count * (_TEXT_BYTES if kind == _TEXT else _NUMBERS[kind].itemsize))
+        self._num_elements += count
+        if self._num_elements > GGUF_ELEMENTS:
+            raise self.error(f"its metadata has more than {GGUF_ELEMENTS:,} values, the most that gpt reads")
+        if kind == _TEXT:
+            return [self.text() for _ in range(count)]
+        numbers = np.frombuffer(self._take(count * _NUMBERS[kind].itemsize), _NUMBERS[kind])
+        if kind == _FLOAT:  # 0.1 rather than 0.10000000149011612
+            return [float(str(number)) for number in numbers]
+        if kind == _BOOL and (numbers > 1).any():
+            raise self.error(f"the file is damaged: {shown(key)} has a bool that is neither 0 nor 1")
+        return (numbers.astype(bool) if kind == _BOOL else numbers).tolist()
+
+    def tensor(self, name: str, alignment: int) -> Stored:
+        """A tensor by its name, `start` counted from where the first one may lie."""
+        if not 1 <= (num_dimensions := self._integer(4)) <= 4:
+            raise self.error(f"the file is damaged: {shown(name)} has {num_dimensions:,} dimensions, not 1 to 4")
+        shape = tuple(self._integer(8) for _ in range(num_dimensions))[::-1]
+        number, start = self._integer(4), self._integer(8)
+        if 0 in shape:
+            raise self.error(f"the file is damaged: {shown(name)} has a dimension of size 0")
+        if (dtype := _TYPE_NAMES.get(number, f"type {number}")) not in _READ:
+            hint = "take the F16, BF16 or Q8_0 file of the model"
+            raise self.error(f"{shown(name)} is {dtype}, and gpt reads {', '.join(_READ)}", hint=hint)
+        if dtype == "Q8_0" and shape[-1] % IN_BLOCK:
+            raise self.error(f"the file is damaged: rows of {shown(name)} are no whole blocks of {IN_BLOCK} numbers")
+        if start % alignment:
+            raise self.error(f"the file is damaged: {shown(name)} does not begin at a multiple of {alignment:,} bytes")
+        return Stored(Path(), dtype, shape, start)
+
+    def _integer(self, num_bytes: int) -> int:
+        return int.from_bytes(self._take(num_bytes), "little")
+
+    def _take(self, num_bytes: int) -> bytes:
+        self._require(num_bytes)
+        content = self._file.read(num_bytes)
+        if len(content) != num_bytes:
+            raise self.error("this file changed while gpt read it")
+        self.position += num_bytes
+        return content
+
+    def _require(self, num_bytes: int) -> None:
+        """Raises CheckpointError unless the header may go on for some bytes."""
+        if self.position + num_bytes > self.size:
+            raise self.error(f"the file is truncated: it ends inside its header, after {self.size:,} bytes")
+        if self.position + num_bytes > GGUF_HEADER_BYTES:
+            raise self.error(f"its header takes more than {GGUF_HEADER_BYTES:,} bytes, the most that gpt reads")

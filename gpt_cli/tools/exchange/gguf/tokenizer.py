@@ -1,0 +1,275 @@
+"""Tokenizers as the metadata of GGUF, `tokenizer.ggml.*`, and back: byte pairs as llama.cpp merges them.
+
+Characters and bytes are byte pairs too: llama.cpp has a kind of its own for lists of bytes, rwkv, but that one never
+ends on a character whose first byte alone it knows. Here a character grows from its bytes, and an unknown one vanishes.
+Needs no torch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from gpt_cli.common.limits import TOKENIZER_BYTES
+from gpt_cli.common.strict_json import plainly
+from gpt_cli.errors import CheckpointError, UsageError, shown
+from gpt_cli.text.hf_tokenizer import KeptTokenizer
+from gpt_cli.text.hf_tokenizer_rules import TEKKEN_PATTERN, names_of, steps
+from gpt_cli.text.split_patterns import (
+    CL100K_PATTERN,
+    GPT2_PATTERN,
+    O200K_PATTERN,
+    OLD_CL100K_PATTERN,
+    OLD_R50K_PATTERN,
+    QWEN2_PATTERN,
+    R50K_PATTERN,
+    WORD_PATTERN,
+    as_oniguruma,
+)
+from gpt_cli.text.tokenizer import END_OF_TEXT, Tokenizer, byte_letters
+from gpt_cli.text.tokenizers import BytePairTokenizer, CharTokenizer
+from gpt_cli.tools.exchange.export_tokenizer import BYTE_LEVEL, merges, pipeline, rebuilt, split
+from gpt_cli.tools.exchange.import_tokenizer import checked
+
+_KEY = "tokenizer.ggml."
+CHAT_TEMPLATE = "tokenizer.chat_template"
+_NORMAL, _CONTROL, _OF_USERS, _UNUSED = 1, 3, 4, 5  # types of tokens
+_TRANSFORMERS = "--format hf exports it"
+_IMPORT = "import the directory of transformers from which the file was made"
+_DIGIT = r"\p{N}"
+
+
+class Vocabulary(NamedTuple):
+    """Metadata in the order to write, and what llama.cpp does otherwise: a sentence each."""
+
+    keys: dict[str, Any]
+    notices: list[str]
+
+
+class _Cut(NamedTuple):
+    """What llama.cpp does for a name in `tokenizer.ggml.pre`."""
+
+    patterns: tuple[str, ...]  # one after another
+    whole: bool = False  # whether a word that is a token is that token, whatever its merges
+    others: tuple[str, ...] = ()  # names of the same
+
+
+_CUTS = {
+    "gpt-2": _Cut((GPT2_PATTERN,), others=("phi-2", "olmo", "mpt", "mellum")),
+    "llama-bpe": _Cut((OLD_CL100K_PATTERN,), True, ("llama3", "llama-v3", "falcon3", "pixtral", "lfm2")),
+    "dbrx": _Cut((OLD_CL100K_PATTERN,), others=("smaug-bpe",)),
+    "qwen2": _Cut((QWEN2_PATTERN,), others=("stablelm2", "deepseek-r1-qwen", "megrez")),
+    "smollm": _Cut((_DIGIT, GPT2_PATTERN), others=("starcoder", "refact", "command-r", "codeshell", "exaone")),
+}
+# other spellings, which cut what was learned with them alike
+_SAME = {
+    R50K_PATTERN: GPT2_PATTERN,
+    OLD_R50K_PATTERN: GPT2_PATTERN,
+    as_oniguruma(CL100K_PATTERN): OLD_CL100K_PATTERN,
+}
+_MARKS = "llama.cpp may cut words with combining marks or letters beyond ASCII into other tokens than gpt"
+# patterns that llama.cpp has not: the nearest name, and what it cuts otherwise
+_NEAREST = {
+    WORD_PATTERN: (
+        "gpt-2",
+        "llama.cpp may cut numbers of more than three digits, and words that begin with an apostrophe, into other "
+        "tokens than gpt; a model trained with --set tokenizer.pattern=gpt2 has the same tokens there",
+    ),
+    O200K_PATTERN: ("gpt-4o", _MARKS),
+    TEKKEN_PATTERN: ("tekken", _MARKS),
+}
+
+
+def metadata_of(tokenizer: Tokenizer) -> Vocabulary:
+    """The metadata with which llama.cpp gives a text the ids that `gpt sample` sees.
+
+    A text of ours begins without end-of-text, so llama.cpp adds none. Raises UsageError for a tokenizer that has no
+    form there.
+    """
+    if isinstance(tokenizer, KeptTokenizer):
+        return _of_kept(tokenizer)
+    letters = byte_letters()
+    names = ["".join(map(letters.__getitem__, content)) for content in tokenizer.token_bytes]
+    pre, notices = "gpt-2", list[str]()
+    if isinstance(tokenizer, BytePairTokenizer):
+        name_of = dict(zip(tokenizer.token_bytes, names, strict=True))
+        pairs = [f"{name_of[one]} {name_of[two]}" for one, two in merges(tokenizer.token_bytes)]
+        pre, notices = _pre((as_oniguruma(tokenizer.pattern),), None)
+    else:
+        found = {name[:end]: f"{name[: end - 1]} {name[end - 1]}" for name in names for end in range(2, len(name) + 1)}
+        pairs = list(found.values())
+        if isinstance(tokenizer, CharTokenizer):
+            notices = [
+                "llama.cpp leaves out the characters of a prompt that this model does not know; gpt refuses them"
+            ]
+    types = [*[_NORMAL] * len(names), _CONTROL]
+    return Vocabulary(_keys(pre, [*names, END_OF_TEXT], types, pairs, tokenizer), notices)
+
+
+def _of_kept(tokenizer: KeptTokenizer) -> Vocabulary:
+    content, names, added = tokenizer.content, tokenizer.names, {t["id"]: t for t in tokenizer.added.values()}
+    model, notices = content["model"], list[str]()
+    if (kind := model.get("type", "BPE")) != "BPE" or model.get("byte_fallback"):
+        raise _refused("SentencePiece" if kind == "BPE" else kind)
+    for step in steps(content, "normalizer"):
+        if step["type"] != "NFC":
+            raise _refused(step["type"])
+        notices.append("llama.cpp does not compose characters (NFC), as this tokenizer does")
+    pre, others = _pre(_patterns(content), bool(model.get("ignore_merges")))
+    if any(token.get(flag) for token in added.values() for flag in ("single_word", "lstrip", "rstrip")):
+        others.append("llama.cpp takes no spaces beside added tokens into them, as this tokenizer does")
+    tokens, types = list[str](), list[int]()
+    for number in range(tokenizer.vocab_size):
+        tokens.append(names.get(number, f"[PAD{number}]"))
+        special = added[number].get("special", False) if number in added else None
+        types.append(_UNUSED if number not in names else {None: _NORMAL, True: _CONTROL, False: _OF_USERS}[special])
+    pairs = [one if isinstance(one, str) else " ".join(one) for one in model["merges"]]
+    if len(set(tokens)) < len(tokens) or len(tokenizer.starts_with) > 1:
+        raise _refused("two tokens of one name, or two before every text")
+    return Vocabulary(_keys(pre, tokens, types, pairs, tokenizer), notices + others)
+
+
+def _keys(pre: str, tokens: list[str], types: list[int], pairs: list[str], tokenizer: Tokenizer) -> dict[str, Any]:
+    end = tokenizer.end_of_text
+    values = {
+        "model": "gpt2",
+        "pre": pre,
+        "tokens": tokens,
+        "token_type": types,
+        # llama.cpp wants some: no text has this pair
+        "merges": pairs or [f"{tokens[end]} {tokens[end]}"],
+        "bos_token_id": tokenizer.begin([])[0],
+        "eos_token_id": end,
+        "add_bos_token": bool(tokenizer.starts_with),
+    }
+    return {_KEY + key: value for key, value in values.items()}
+
+
+def _pre(patterns: tuple[str, ...], whole: bool | None) -> tuple[str, list[str]]:
+    """The name of a cut, and what it does otherwise; `whole` is as in _Cut, None where merges give every token."""
+    alike = tuple(_SAME.get(pattern, pattern) for pattern in patterns)
+    fitting = [name for name, cut in _CUTS.items() if tuple(map(as_oniguruma, cut.patterns)) == alike]
+    if exact := [name for name in fitting if whole in (None, _CUTS[name].whole)]:
+        return exact[0], []
+    if fitting:
+        return fitting[0], ["llama.cpp may make other tokens of words that are tokens which no merges give"]
+    for pattern, (name, notice) in _NEAREST.items():
+        if alike == (as_oniguruma(pattern),):
+            return name, [notice]
+    raise _refused("a pattern that llama.cpp does not know")
+
+
+def _patterns(content: Mapping[str, Any]) -> tuple[str, ...]:
+    """The patterns by which the pipeline of a tokenizer.json cuts a text before it takes bytes for letters."""
+    found, last = list[str](), None
+    for step in steps(content, "pre_tokenizer"):
+        last = step["type"]
+        if last == "ByteLevel" and not step["add_prefix_space"]:
+            found += [GPT2_PATTERN] if step.get("use_regex", True) else []
+        elif last == "Digits" and step["individual_digits"]:
+            found.append(_DIGIT)
+        elif last == "Split" and "Regex" in step["pattern"]:
+            found.append(step["pattern"]["Regex"])
+        else:
+            raise _refused(last)
+    if last != "ByteLevel":
+        raise _refused("letters that are no bytes")
+    return tuple(found)
+
+
+def _refused(what: str) -> UsageError:
+    return UsageError("tokenizer", f"GGUF has no form of tokenizers with {what}", hint=_TRANSFORMERS)
+
+
+def tokenizer_from(keys: Mapping[str, Any], where: str, own: Mapping[str, Any]) -> Tokenizer:
+    """The tokenizer that the metadata of a file describes: ours where `own` says so and it is true, else a kept one.
+
+    `own` is what `gpt export` says about the tokenizer: its kind and pattern. Raises CheckpointError for one that gpt
+    does not have, and for metadata that is none.
+    """
+    if (model := _text(keys, "model", where)) != "gpt2":
+        named = {"llama": "SentencePiece", "bert": "WordPiece", "t5": "Unigram", "rwkv": "RWKV"}.get(
+            model, shown(model)
+        )
+        sentence = f"its tokenizer is of kind {named}, and gpt reads only byte pairs from GGUF"
+        raise CheckpointError(where, sentence, hint=_IMPORT)
+    tokens, pairs = (_strings(keys, key, where) for key in ("tokens", "merges"))
+    found = rebuilt(own, tokens[:-1], by_letters=True)
+    if found and all(keys.get(key) == value for key, value in metadata_of(found).keys.items()):
+        return found
+    pre = _text(keys, "pre", where)
+    cut = next((cut for name, cut in _CUTS.items() if pre in (name, *cut.others)), None)
+    if cut is None:
+        sentence = f"it cuts a text by {shown(pre)}, and gpt reads only {', '.join(_CUTS)} from GGUF"
+        raise CheckpointError(where, sentence, hint=_IMPORT)
+    types = keys.get(f"{_KEY}token_type", [_NORMAL] * len(tokens))
+    known = isinstance(types, list) and len(types) == len(tokens)
+    if not known or not all(type(one) is int and one in (_NORMAL, _CONTROL, _OF_USERS, _UNUSED) for one in types):
+        raise CheckpointError(where, "its tokens are not each normal, control, user-defined or unused")
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    if len(vocabulary) < len(tokens) or "" in vocabulary or len(set(pairs)) < len(pairs):
+        raise CheckpointError(where, "it has an empty token, or names a token or a merge twice")
+    if not all(merge.count(" ") == 1 and " " not in (merge[0], merge[-1]) for merge in pairs):
+        raise CheckpointError(where, "a merge is not two tokens with a space between them")
+    end_twice = f"{tokens[-1]} {tokens[-1]}"
+    pairs = [merge for merge in pairs if merge != end_twice]  # of an export that has no merges
+    end, begin = (_id(keys, key, tokens, where) for key in ("eos_token_id", "bos_token_id"))
+    if end is None:
+        raise CheckpointError(where, "it has no end-of-text token, which joins documents and starts texts")
+    adds = keys.get(f"{_KEY}add_bos_token", cut.whole)
+    content = pipeline(
+        {"type": "BPE", "ignore_merges": cut.whole, "vocab": vocabulary, "merges": pairs},
+        {"type": "Sequence", "pretokenizers": [*map(split, cut.patterns), BYTE_LEVEL]},
+        BYTE_LEVEL,
+        [
+            (number, token, kind == _CONTROL)
+            for number, (token, kind) in enumerate(zip(tokens, types, strict=True))
+            if kind in (_CONTROL, _OF_USERS)
+        ],
+        _beginning(begin, tokens, where) if adds else None,
+    )
+    try:
+        written = json.dumps(content, ensure_ascii=False)
+        if len(written.encode("utf-8")) > TOKENIZER_BYTES:
+            raise ValueError("it is too large")
+        template = keys.get(CHAT_TEMPLATE)
+        settings = {"chat_template": template} if isinstance(template, str) else {}
+        return checked(written, settings, end, names_of(content), where)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(where, f"this is not a tokenizer: {plainly(error)}") from None
+
+
+def _text(keys: Mapping[str, Any], key: str, where: str) -> str:
+    if not isinstance(found := keys.get(_KEY + key), str):
+        raise CheckpointError(where, f"tokenizer.ggml.{key} is not a text")
+    return found
+
+
+def _strings(keys: Mapping[str, Any], key: str, where: str) -> list[str]:
+    found = keys.get(_KEY + key)
+    if not isinstance(found, list) or not found or not all(isinstance(one, str) for one in found):
+        raise CheckpointError(where, f"tokenizer.ggml.{key} is not a list of texts")
+    return found
+
+
+def _id(keys: Mapping[str, Any], key: str, tokens: Sequence[str], where: str) -> int | None:
+    found = keys.get(_KEY + key)
+    if found is not None and (type(found) is not int or not 0 <= found < len(tokens)):
+        raise CheckpointError(
+            where, f"tokenizer.ggml.{key} is {shown(found)}, which is none of its {len(tokens):,} tokens"
+        )
+    return found
+
+
+def _beginning(begin: int | None, tokens: Sequence[str], where: str) -> dict[str, Any]:
+    """A template that puts a token before every text."""
+    if begin is None:
+        raise CheckpointError(where, "it puts a token before every text, and does not say which")
+    name = tokens[begin]
+    return {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": name, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {name: {"id": name, "ids": [begin], "tokens": [name]}},
+    }

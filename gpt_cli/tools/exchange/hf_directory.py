@@ -1,0 +1,229 @@
+"""Reads a directory of transformers: config.json, and tensors of safetensors files. Needs no torch.
+
+Everything that a file says about itself is checked against its size before memory is taken for it; nothing is ever
+unpickled, and nothing outside the directory is named.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpt_cli.checkpoints.run_paths import RunFiles
+from gpt_cli.common.file_signatures import is_checkpoint
+from gpt_cli.common.limits import FOREIGN_CONFIG_BYTES, FOREIGN_FILES, FOREIGN_HEADER_BYTES
+from gpt_cli.common.safetensors_header import MALFORMED, misplaced, parse_header, read_header_bytes
+from gpt_cli.common.safetensors_numbers import READABLE, are_finite, widened
+from gpt_cli.common.strict_json import plainly, strict_json
+from gpt_cli.common.untrusted_files import read_bytes, reading, require_reachable
+from gpt_cli.errors import CheckpointError, closest, shown, visible
+
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+IN_BLOCK = 32  # numbers of Q8_0, a type of GGUF, that share a scale
+BLOCK = np.dtype([("scale", READABLE["F16"]), ("numbers", "i1", IN_BLOCK)])
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Where a tensor lies, `start` bytes from the beginning of a file, and in what form."""
+
+    path: Path
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+
+
+@dataclass(frozen=True)
+class Directory:
+    """A model directory whose files are as long as they say; no tensor is read yet."""
+
+    path: Path
+    config: Mapping[str, Any]
+    tensors: Mapping[str, Stored]
+
+    @property
+    def where(self) -> str:
+        """The directory, as errors name it."""
+        return shown(self.path)
+
+    @property
+    def where_config(self) -> str:
+        """Its config, as errors name it."""
+        return f"{self.where}: config.json"
+
+    def read(self, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
+        """A tensor, or rows of it, in float32; raises CheckpointError where a number is not finite."""
+        return widened(self.read_stored(name, first, last), self.tensors[name].dtype)
+
+    def read_stored(self, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
+        """The same as READABLE reads it; raises CheckpointError where a number is not finite."""
+        return read_numbers(self.tensors[name], name, first, last)
+
+
+def read_numbers(stored: Stored, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
+    """A tensor, or rows of it: as READABLE reads it, and Q8_0 in float32.
+
+    Raises CheckpointError where a number is not finite.
+    """
+    shape = stored.shape if last is None else (last - first, *stored.shape[1:])
+    skipped, count = first * math.prod(shape[1:]), math.prod(shape)
+    is_blocks = stored.dtype == "Q8_0"
+    # a row of a vector may begin or end within a block
+    per_item, dtype = (IN_BLOCK, BLOCK) if is_blocks else (1, READABLE[stored.dtype])
+    before = skipped % per_item
+    num_items = -(-(before + count) // per_item)
+    with reading(stored.path, CheckpointError) as file:
+        file.seek(stored.start + skipped // per_item * dtype.itemsize)
+        items = np.fromfile(file, dtype, num_items)
+    if items.size != num_items:
+        raise CheckpointError(shown(stored.path), "this file changed while gpt read it")
+    if not (are_finite(items["scale"].copy(), "F16") if is_blocks else are_finite(items, stored.dtype)):
+        raise CheckpointError(shown(stored.path), f"{shown(name)} contains numbers that are not finite")
+    if is_blocks:
+        items = np.multiply(items["numbers"], items["scale"][:, None], dtype=np.float32).reshape(-1)
+    return items[before : before + count].reshape(shape)
+
+
+def read_directory(path: Path) -> Directory:
+    """What a directory contains, judged by its config, its index and the headers of its files.
+
+    Raises CheckpointError for one that is missing, damaged, or has its weights in another format.
+    """
+    require_model(path)
+    config = read_json(path / "config.json", "the config of a model", FOREIGN_CONFIG_BYTES)
+    if (path / WEIGHTS).exists():
+        tensors = dict(_tensors(path / WEIGHTS))
+    elif (path / INDEX).exists():
+        tensors = dict(_of_shards(path))
+    else:
+        raise _no_weights(path)
+    return Directory(path, config, tensors)
+
+
+def require_model(path: Path) -> None:
+    """Raises CheckpointError for what is no directory of a model, and says where one may be."""
+    if not os.path.isdir(path):  # false, not an error, for a name that is too long
+        require_reachable(path)
+        if os.path.isfile(path):
+            hint = f"gpt sample --run {shlex.quote(str(path))}" if is_checkpoint(path) else None
+            raise CheckpointError(shown(path), "this is a file, but a model of transformers is a directory", hint=hint)
+        is_file = path.suffix == ".gguf"
+        names = (
+            [found.name for found in path.parent.glob("*.gguf")]
+            if is_file
+            else map(os.path.basename, _models(path.parent))
+        )
+        near = closest(path.name, names)
+        hint = f"did you mean {shlex.quote(visible(path.with_name(near)))}?" if near else _download(path)
+        raise CheckpointError(shown(path), f"there is no such {'file' if is_file else 'directory'}", hint=hint)
+    if (path / "config.json").exists():
+        return
+    if RunFiles(path).exists():
+        hint = f"gpt sample --run {shlex.quote(str(path))}"
+        raise CheckpointError(shown(path), "this is a run already, so there is nothing to import", hint=hint)
+    hint = None
+    if below := _models(path):
+        name = below[0].rstrip("0123456789")
+        are_steps = len(below) > 1 and all(re.fullmatch(rf"{re.escape(name)}\d+", one) for one in below)
+        hint = f"gpt import {shlex.quote(name)}* --steps" if are_steps else f"gpt import {shlex.quote(below[0])}"
+    raise CheckpointError(shown(path), "it has no config.json, so it is not a model of transformers", hint=hint)
+
+
+def _models(folder: Path) -> list[str]:
+    """The directories of models in a folder that can be read, in order."""
+    with contextlib.suppress(OSError):
+        return sorted(visible(found) for found in folder.iterdir() if (found / "config.json").is_file())
+    return []
+
+
+def _download(path: Path) -> str | None:
+    """How to fetch the model that a name of the Hugging Face hub means; None for what is no such name."""
+    if path.suffix == ".gguf":
+        return f"to fetch it: hf download OWNER/NAME {path} --local-dir ." if path.parent == Path(".") else None
+    owner = "openai-community" if re.fullmatch(r"gpt2(-medium|-large|-xl)?", str(path)) else "OWNER"
+    name = f"{owner}/{path}" if path.parent == Path(".") else str(path)
+    if not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name) or (path.parent != Path(".") and path.parent.exists()):
+        return None
+    folder = path.name
+    return f"to fetch it: hf download {name} --local-dir {folder}; then gpt import {folder} --out runs/{folder}"
+
+
+def read_json(path: Path, what: str, most: int) -> dict[str, Any]:
+    """The object in a JSON file of at most `most` bytes; raises CheckpointError for anything else."""
+    content = read_bytes(path, CheckpointError, most=(what, most))
+    try:
+        found = strict_json(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(shown(path), f"this is not valid JSON: {plainly(error)}") from error
+    if not isinstance(found, dict):
+        raise CheckpointError(shown(path), "this is not an object of JSON")
+    return found
+
+
+def _no_weights(path: Path) -> CheckpointError:
+    """Why a directory without safetensors is refused."""
+    pickles = sorted(file.name for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for file in path.glob(pattern))
+    if not pickles:
+        hint = f"gpt reads {WEIGHTS}, alone or in parts with {INDEX}"
+        return CheckpointError(shown(path), "it has no weights in safetensors format", hint=hint)
+    sentence = f"its weights are in {shown(pickles[0])}, a pickle, which gpt never loads because a pickle can run code"
+    hint = (
+        "where transformers and torch are installed, this reads only numbers of the pickle and writes safetensors: "
+        'python -c "from transformers import AutoModelForCausalLM as M; '
+        "M.from_pretrained('DIR', weights_only=True).save_pretrained('NEW')\""
+    )
+    return CheckpointError(shown(path), sentence, hint=hint)
+
+
+def _of_shards(path: Path) -> Iterator[tuple[str, Stored]]:
+    """The tensors of all files that an index names."""
+    where = shown(path / INDEX)
+    names = read_json(path / INDEX, "an index of weights", FOREIGN_HEADER_BYTES).get("weight_map")
+    if not isinstance(names, dict) or not all(isinstance(file, str) for file in names.values()):
+        raise CheckpointError(where, "this is not an index of weights: weight_map does not name a file for each tensor")
+    files = sorted(set(names.values()))
+    for file in files:
+        if file != Path(file).name or not file.endswith(".safetensors") or "\0" in file or "\\" in file:
+            sentence = f"it names {shown(file)}, but weights are .safetensors files of the same directory"
+            raise CheckpointError(where, sentence)
+    if len(files) > FOREIGN_FILES:
+        raise CheckpointError(where, f"it names {len(files):,} files, and gpt reads at most {FOREIGN_FILES:,}")
+    of_files = {file: dict(_tensors(path / file)) for file in files}
+    for tensor, file in names.items():
+        if tensor not in of_files[file]:
+            raise CheckpointError(where, f"it names {shown(tensor)} in {shown(file)}, which has no such tensor")
+        yield tensor, of_files[file][tensor]
+
+
+def _tensors(path: Path) -> Iterator[tuple[str, Stored]]:
+    """The tensors of a file, from its header; each lies within the file, and no two share a byte."""
+    where = shown(path)
+    with reading(path, CheckpointError) as file:
+        size = os.fstat(file.fileno()).st_size
+        length, content = read_header_bytes(file, min(FOREIGN_HEADER_BYTES, size))
+    if not 2 <= length <= min(FOREIGN_HEADER_BYTES, size - 8):
+        sentence = f"this is not a safetensors file: its header would take {length:,} of its {size:,} bytes"
+        if length <= size - 8:
+            sentence = f"its header takes {length:,} bytes, and gpt reads at most {FOREIGN_HEADER_BYTES:,}"
+        raise CheckpointError(where, sentence)
+    try:
+        tensors = parse_header(content).tensors
+    except MALFORMED as error:
+        raise CheckpointError(where, f"this is not a safetensors file: {plainly(error)}") from error
+    if (name := misplaced(tensors)) is not None:
+        raise CheckpointError(where, f"the file is damaged: {shown(name)} does not lie where its shape says")
+    end = 8 + length + max((one.stop for one in tensors.values()), default=0)
+    if end != size:
+        raise CheckpointError(where, f"the file is truncated or damaged: it has {size:,} of {end:,} bytes")
+    for name, (dtype, shape, start, _) in sorted(tensors.items(), key=lambda item: item[1][2:]):
+        yield name, Stored(path, dtype, shape, 8 + length + start)

@@ -1,0 +1,240 @@
+"""A directory of transformers as a model of ours: one of the families, or what `gpt export` wrote. Needs no torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpt_cli.common.safetensors_numbers import READABLE
+from gpt_cli.config import Config, ModelConfig
+from gpt_cli.config.load import validate
+from gpt_cli.config.untrusted import of_a_stranger
+from gpt_cli.errors import CheckpointError, GptError, UsageError, counted, shown, together
+from gpt_cli.text.tokenizers import Tokenizer
+from gpt_cli.tools.exchange.export_hf import fit
+from gpt_cli.tools.exchange.export_tensors import Recipe
+from gpt_cli.tools.exchange.families import FAMILIES
+from gpt_cli.tools.exchange.families.config_fields import Given, brief
+from gpt_cli.tools.exchange.families.family import Family
+from gpt_cli.tools.exchange.gguf.import_gguf import GGUF, read_gguf
+from gpt_cli.tools.exchange.gguf.reader import is_gguf
+from gpt_cli.tools.exchange.gguf.tokenizer import tokenizer_from
+from gpt_cli.tools.exchange.hf_directory import Directory, Stored, read_directory
+from gpt_cli.tools.exchange.import_tensors import Rows, Weights, misfits, places_of
+from gpt_cli.tools.exchange.import_tokenizer import read_tokenizer
+
+LONGEST = 8192  # tokens of a context that nobody asked for; more take more memory than most have
+_HINT = f"gpt imports models of type {', '.join(FAMILIES)}"
+_AS_IT_IS = "look for another version of the model: gpt never loads one approximately"
+# constants that older versions stored
+_BUFFERS = re.compile(r"\.(attn|attention)\.(masked_)?bias$|(^|\.)rotary_emb\.\w+$")
+_MOST_NAMED = 5  # tensors that do not fit
+_PIECE = 2**22  # numbers of two tensors that are compared at once
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A model of transformers as one of ours: config and tokenizer now, each weight when it is asked for."""
+
+    config: Config
+    tokenizer: Tokenizer
+    weights: Weights
+    notices: list[str]
+
+
+def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
+    """The model in a directory, which is checked as far as possible without reading all weights.
+
+    `context_length` is at most the model's, whose positions must be rope; None means the model's, of rope at most
+    LONGEST. An export of ours comes back as it was. Where that is impossible (matrices were multiplied, or trained
+    elsewhere) it comes back as the class that it was written as. Raises CheckpointError for what ours cannot have,
+    UsageError for a context that it cannot have.
+    """
+    directory = read_gguf(path) if is_gguf(path) else read_directory(path)
+    family, own = _family(directory), _own(directory.config)
+    directory = _with_names_of_the_class(directory, family)
+    given = Given(directory.config, directory.where_config, _AS_IT_IS)
+    settings = family.settings(given)
+    if problems := given.problems():
+        raise together(problems)
+    length = _context_length(settings, context_length)
+    about_tokenizer = own.get("tokenizer", {})
+    if isinstance(directory, GGUF):
+        tokenizer = tokenizer_from(directory.keys, directory.where, about_tokenizer)
+    else:
+        tokenizer = read_tokenizer(path, directory.config.get("eos_token_id"), about_tokenizer)
+    num_rows = _num_rows(directory, family, tokenizer.vocab_size - 1)
+    notices, zeros = list[str](), dict[str, tuple[int, ...]]()
+    config = _config_of(own, tokenizer, directory) if own else None
+    places = None if config is None else _places_of_export(config.model, num_rows, directory, family, settings)
+    if config is not None and places is None:
+        notices.append("it cannot come back as it was before gpt export, so it is read as the class that it is now")
+    if config is None or places is None:
+        notices += given.notices
+        model = _validated({**settings, "context_length": length}, family, given.where)
+        if _is_too_large(model, directory):
+            raise CheckpointError(directory.where, "its config does not fit its tensors", hint=_HINT)
+        as_there = model.changed(scale="head" if family.divides else "none")
+        recipes, zeros = _without(family.absent(given), family.tensors(as_there, num_rows))
+        if zeros:
+            names = ", ".join(dict.fromkeys(re.sub(r"^blocks\.\d+\.", "", name) for name in zeros))
+            notices.append(f"it has none of {names}: they are zeros here, which training may change")
+        if wrong := list(islice(misfits(recipes, directory), _MOST_NAMED)):
+            raise together(wrong)
+        places = places_of(recipes, directory)
+        assert places is not None
+        config = (config or _defaults_with(tokenizer)).changed(model=model.model_dump())
+    elif context_length is not None:
+        config = config.changed(model={"context_length": length})
+    if config.model.context_length != settings["context_length"]:
+        notices.append(f"context_length is {length:,} here, of {settings['context_length']:,} there")
+    if unused := num_rows - tokenizer.vocab_size:
+        notices.append(f"left out: {counted(unused, 'row')} of embeddings that no token has")
+    return Foreign(config, tokenizer, Weights(directory, places, tokenizer.vocab_size, zeros), notices)
+
+
+def _own(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What `gpt export` has written about a model in its config.json; nothing for one of others."""
+    own = config.get("gpt_cli")
+    return own if isinstance(own, dict) and own.get("format") == 1 and isinstance(own.get("tokenizer"), dict) else {}
+
+
+def _config_of(own: Mapping[str, Any], tokenizer: Tokenizer, directory: Directory) -> Config:
+    """What an export says of how the model learned, and the kind of tokenizer that it has."""
+    where, content = directory.where_config, own.get("config")
+    if not isinstance(content, dict):
+        raise CheckpointError(where, "its key gpt_cli has no valid config, which is an object of JSON")
+    try:
+        config = of_a_stranger(validate(content, "gpt_cli"))
+    except GptError as error:
+        raise CheckpointError(where, f"its key gpt_cli has no valid config, {shown(error)}") from error
+    if config.tokenizer.kind == tokenizer.kind:
+        return config
+    return config.model_copy(update={"tokenizer": _defaults_with(tokenizer).tokenizer})
+
+
+def _defaults_with(tokenizer: Tokenizer) -> Config:
+    """The default settings, with those of a tokenizer."""
+    kind: dict[str, Any] = {"kind": tokenizer.kind}
+    if tokenizer.kind == "bpe":
+        kind["vocab_size"] = tokenizer.vocab_size
+    return validate({"tokenizer": kind}, "tokenizer")
+
+
+def _family(directory: Directory) -> Family:
+    """The family that config.json names; raises CheckpointError for another."""
+    kind = directory.config.get("model_type")
+    if isinstance(kind, str) and kind in FAMILIES:
+        return FAMILIES[kind]
+    wrong = f"it is a model of type {brief(kind)}, which gpt does not know"
+    raise CheckpointError(directory.where, wrong if kind else "its config.json has no model_type", hint=_HINT)
+
+
+def _context_length(settings: Mapping[str, Any], asked: int | None) -> int:
+    """The context that is asked for, or the model's; raises UsageError for one that the model does not have."""
+    there, turned = settings["context_length"], settings.get("positions") == "rope"
+    if asked is None:
+        return min(there, LONGEST) if turned else there
+    if asked > there:
+        raise UsageError("--context-length", f"the model has a context of {there:,} tokens, fewer than {asked:,}")
+    if not turned and asked != there:
+        hint = "train with --init-from and --set model.context_length, which takes the first"
+        raise UsageError("--context-length", f"the model has learned its {there:,} positions", hint=hint)
+    return asked
+
+
+def _with_names_of_the_class(directory: Directory, family: Family) -> Directory:
+    """The same without constants, without a copy of tied embeddings, and with the names of the class.
+
+    The base model has the same tensors without the first word of their names.
+    """
+    tensors: dict[str, Stored] = {}
+    for name, stored in directory.tensors.items():
+        full = family.output if name == family.other_output else name
+        full = full if full.startswith(family.prefix) or full == family.output else f"{family.prefix}{full}"
+        if full in tensors:
+            raise CheckpointError(directory.where, f"it has {shown(full)} twice, with and without its first word")
+        if not _BUFFERS.search(name):
+            tensors[full] = stored
+    found = replace(directory, tensors=tensors)
+    if found.config.get("tie_word_embeddings", family.tied) and family.output in tensors:
+        if not _are_equal(found, family.output, family.embedding):
+            sentence = "its output layer is not its token embedding, although tie_word_embeddings says so"
+            hint = 'if it was trained so, write "tie_word_embeddings": false into config.json'
+            raise CheckpointError(directory.where, sentence, hint=hint)
+        del tensors[family.output]
+    return found
+
+
+def _are_equal(directory: Directory, first: str, second: str) -> bool:
+    """Whether two tensors are equal, as far as they can be compared; `misfits` names what else is wrong."""
+    one, two = (directory.tensors.get(name) for name in (first, second))
+    if one is None or two is None or not {one.dtype, two.dtype} <= READABLE.keys() or one.shape != two.shape:
+        return one is None or two is None or one.shape == two.shape
+    if len(one.shape) != 2:
+        return True
+    step = max(1, _PIECE // max(1, one.shape[1]))
+    pieces = [(row, min(row + step, one.shape[0])) for row in range(0, one.shape[0], step)]
+    return all(np.array_equal(directory.read(first, *piece), directory.read(second, *piece)) for piece in pieces)
+
+
+def _num_rows(directory: Directory, family: Family, largest: int) -> int:
+    """The rows of the token embedding, which must have one for the largest id of the tokenizer."""
+    name = family.embedding
+    if name not in directory.tensors or not directory.tensors[name].shape:
+        raise CheckpointError(directory.where, f"it has no token embedding, {shown(name)}", hint=_HINT)
+    num_rows = directory.tensors[name].shape[0]
+    if largest >= num_rows:
+        sentence = f"its tokenizer has a token {largest:,}, but its embedding has {num_rows:,} rows"
+        raise CheckpointError(directory.where, sentence, hint="save a model together with its own tokenizer")
+    return num_rows
+
+
+def _validated(settings: Mapping[str, Any], family: Family, where: str) -> ModelConfig:
+    """Our settings; raises CheckpointError with the keys of config.json that they came from."""
+
+    def in_their_words(problem: GptError) -> CheckpointError:
+        key = problem.where.rpartition(".")[2]
+        sentence = re.sub(r"\b\w+\b", lambda found: family.key_of(found[0]), problem.sentence)
+        return CheckpointError(f"{where}: {family.key_of(key)}", sentence, hint=_HINT)
+
+    try:
+        return validate({"model": dict(settings)}, "config.json").model
+    except GptError as error:
+        raise together([in_their_words(problem) for problem in (error, *error.others)]) from error
+
+
+def _is_too_large(model: ModelConfig, directory: Directory) -> bool:
+    """Whether a config has more blocks than there are tensors, or a million heads, as a hostile one may."""
+    return model.num_blocks > len(directory.tensors) or model.num_blocks * model.num_heads > 2**16
+
+
+def _places_of_export(
+    model: ModelConfig, num_rows: int, directory: Directory, family: Family, settings: Mapping[str, Any]
+) -> dict[str, Rows] | None:
+    """Where the weights of an export lie; None where its config.json or its tensors are not of this model any more."""
+    if _is_too_large(model, directory):
+        return None
+    try:
+        found = fit(model, num_rows)
+    except GptError:
+        return None
+    as_written = family.settings(Given(found.config, "", ""))
+    if as_written != settings or found.class_name != family.class_name or any(misfits(found.tensors, directory)):
+        return None
+    return places_of(found.tensors, directory)
+
+
+def _without(
+    absent: re.Pattern[str] | None, recipes: Mapping[str, Recipe]
+) -> tuple[dict[str, Recipe], dict[str, tuple[int, ...]]]:
+    """The recipes of tensors that are there, and the shapes of our weights that would be in the others."""
+    there = {name: recipe for name, recipe in recipes.items() if absent is None or not absent.search(name)}
+    others = [recipe for name, recipe in recipes.items() if name not in there]
+    return there, {part.names[0]: recipe.shape for recipe in others for part in recipe.parts}

@@ -1,0 +1,111 @@
+"""Makes a run of a model of transformers, one weight at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gpt_cli.checkpoints.checkpoint import Checkpoint, prepared
+from gpt_cli.checkpoints.header import Progress
+from gpt_cli.checkpoints.lock import sole_trainer
+from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.common.files import Buffer, make_directory, remove, write_durably
+from gpt_cli.common.host import Counting, Host
+from gpt_cli.common.results import WIDTH, Result
+from gpt_cli.common.safetensors_header import SIZES
+from gpt_cli.errors import counted, visible
+from gpt_cli.model import GPT
+from gpt_cli.tools.exchange.import_hf import Foreign
+from gpt_cli.tools.exchange.import_tensors import Weights
+from gpt_cli.tools.exchange.request import ImportRequest
+
+
+@dataclass(frozen=True)
+class Imported(Result):
+    """A run made of a model of transformers, and the sizes of that model; `steps` has those of several directories."""
+
+    run: str
+    parameters: int
+    vocab_size: int
+    context_length: int
+    d_model: int
+    num_heads: int
+    num_blocks: int
+    steps: tuple[int, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt import --json` prints; only of several steps it names them."""
+        return {key: value for key, value in vars(self).items() if key != "steps" or value}
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """One line."""
+        shape = f"{self.num_blocks} blocks of {self.num_heads} heads, {self.vocab_size:,} tokens"
+        text = f"{visible(self.run)}: {self.parameters:,} parameters, {shape}, context of {self.context_length:,}"
+        return text + (f"; {counted(len(self.steps), 'step')} up to {self.steps[-1]:,}" if self.steps else "")
+
+
+def adopt(request: ImportRequest, found: tuple[Path, Foreign, Mapping[int, Weights]], host: Host) -> Imported:
+    """Make the run; raises errors as `write_run` does, and EnvironmentFailure where another process trains it."""
+    out, foreign, steps = found
+    for notice in foreign.notices:
+        host.notice(notice)
+    with sole_trainer(out, host.warn):
+        request.require_free(RunDirectory(out))  # another import may have made it since
+        num_parameters = write_run(RunDirectory(out), foreign, host.counting, steps)
+    sizes = foreign.config.model
+    sizes = (sizes.context_length, sizes.d_model, sizes.num_heads, sizes.num_blocks)
+    return Imported(str(out), num_parameters, foreign.tokenizer.vocab_size, *sizes, tuple(steps))
+
+
+def write_run(
+    run: RunDirectory, foreign: Foreign, counting: Counting, steps: Mapping[int, Weights] | None = None
+) -> int:
+    """Write a run that has these weights as its best, and nothing to continue; returns the number of parameters.
+
+    With `steps` it has a checkpoint of each, and no best: its losses are unknown. What the directory held
+    of an earlier run is replaced. Raises CheckpointError for weights that are not finite, EnvironmentFailure when the
+    system refuses; whatever fails leaves the earlier run or none.
+    """
+    with torch.device("meta"):
+        model = GPT(foreign.config.model, foreign.tokenizer.vocab_size)
+    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    models = {run.step_file(step): (step, weights) for step, weights in (steps or {}).items()}
+    models = models or {run.best: (0, foreign.weights)}
+    num_numbers = sum(shape.numel() for shape in shapes.values())
+    num_bytes = max(
+        sum(SIZES[weights.kind(name)] * shape.numel() for name, shape in shapes.items())
+        for _, weights in models.values()
+    )
+    contents = dict[Path, Iterator[Buffer]]()
+    with counting("importing", 2 * num_bytes * len(models), "B") as count:
+        for path, (step, weights) in models.items():
+            progress = replace(Progress.at_the_start(0, "", {}), step=step, observed_step=step)
+            checkpoint = Checkpoint(foreign.config, foreign.tokenizer, progress, {}, {})
+            stored = {name: (weights.kind(name), shape) for name, shape in shapes.items()}
+            # reads all, before anything of an earlier run is removed
+            contents[path] = prepared(checkpoint, stored, partial(_contents, weights, shapes, count))
+            weights.forget()
+        make_directory(run.path)
+        run.require_space(num_bytes, 0, len(models))
+        run.open_for(foreign.config)
+        try:
+            for path, (_, weights) in models.items():
+                write_durably(path, contents[path])
+                weights.forget()
+        except BaseException:  # Ctrl-C too: some of the steps would look like all of them
+            for path in run.files():
+                remove(path)
+            raise
+    return num_numbers
+
+
+def _contents(weights: Weights, names: Iterable[str], count: Callable[[int], object]) -> Iterator[Buffer]:
+    for name in names:
+        weight = weights.stored(name)
+        yield weight.reshape(-1).view("uint8").data
+        count(weight.nbytes)

@@ -1,0 +1,137 @@
+"""Weights of ours taken from the tensors of a stock class: the recipes of an export, read backwards. Needs no torch."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from gpt_cli.common.safetensors_numbers import READABLE, widened
+from gpt_cli.errors import CheckpointError, GptError, counted, shown
+from gpt_cli.tools.exchange.export_tensors import Recipe
+from gpt_cli.tools.exchange.hf_directory import Directory
+
+EMBEDDINGS = ("token_embedding.weight", "output_layer.weight")  # whose rows belong to tokens
+_TABLE = "position_embedding.table"  # of sinusoidal positions, which are no weight here
+_MAX_NAMED = 3
+
+
+class Rows(NamedTuple):
+    """Rows `first` to `last` of a tensor there, once it is transposed; a power of two has multiplied them."""
+
+    source: str
+    first: int
+    last: int
+    transposed: bool
+    factor: float
+
+
+class Weights:
+    """The weights of our state dict, each read when it is asked for.
+
+    Of embeddings these are the first `num_tokens` rows; `zeros` has the shapes of weights that are not there. Two
+    transposed tensors stay in memory, which have the weights and biases of all heads of a block.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        places: Mapping[str, Rows],
+        num_tokens: int = 0,
+        zeros: Mapping[str, tuple[int, ...]] | None = None,
+    ):
+        self.places, self.zeros = places, zeros or {}
+        self._directory, self._num_tokens = directory, num_tokens
+        self._read = lru_cache(maxsize=2)(directory.read_stored)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """A weight, float32; raises CheckpointError where it is not finite."""
+        return widened(self.stored(name), self.kind(name))
+
+    def kind(self, name: str) -> str:
+        """The type of a weight's numbers, one of READABLE: that of the file, but for one that a factor has changed."""
+        place = self.places.get(name)
+        return "F32" if place is None or place.factor != 1 else self._directory.tensors[place.source].dtype
+
+    def stored(self, name: str) -> np.ndarray:
+        """A weight in the numbers of its `kind`; raises CheckpointError where it is not finite."""
+        if name in self.zeros:
+            return np.zeros(self.zeros[name], np.float32)
+        place = self.places[name]
+        if name in EMBEDDINGS:
+            place = place._replace(last=self._num_tokens)
+        return np.ascontiguousarray(self._cut(place) if place.factor == 1 else self.part(place))
+
+    def forget(self) -> None:
+        """Let go of the tensors in memory."""
+        self._read.cache_clear()
+
+    def part(self, place: Rows) -> np.ndarray:
+        """What lies at a place, float32."""
+        found = widened(self._cut(place), self._directory.tensors[place.source].dtype)
+        return found if place.factor == 1 else found / np.float32(place.factor)
+
+    def _cut(self, place: Rows) -> np.ndarray:
+        """The same as it is stored."""
+        if place.transposed:
+            return self._read(place.source).T[place.first : place.last]
+        return self._directory.read_stored(place.source, place.first, place.last)
+
+
+def places_of(recipes: Mapping[str, Recipe], directory: Directory) -> dict[str, Rows] | None:
+    """Where each weight of ours lies; None where the tensors are not what such a model is written as.
+
+    That is so after a training elsewhere, which changes zeros and copies, and where a recipe cannot be undone: a
+    product, or a factor that has rounded.
+    """
+    found: defaultdict[str, list[Rows]] = defaultdict(list)
+    zeros = [name for name, recipe in recipes.items() if not recipe.parts]
+    for source, recipe in recipes.items():
+        size = recipe.shape[-1 if recipe.transposed else 0] // max(1, len(recipe.parts))
+        for number, (names, factor) in enumerate(recipe.parts):
+            name, *others = names
+            if others or math.frexp(factor)[0] != 0.5:
+                return None
+            found[name].append(Rows(source, number * size, (number + 1) * size, recipe.transposed, factor))
+    table = found.pop(_TABLE, None)
+    weights = Weights(directory, {})
+    if any(directory.read(name).any() for name in zeros):
+        return None
+    if table and not np.allclose(weights.part(table[0]), _sinusoids(recipes[table[0].source].shape), rtol=0, atol=1e-6):
+        return None
+    for copies in found.values():
+        if any(not np.array_equal(weights.part(copies[0]), weights.part(other)) for other in copies[1:]):
+            return None
+    return {name: copies[0] for name, copies in found.items()}
+
+
+def misfits(recipes: Mapping[str, Recipe], directory: Directory) -> Iterator[GptError]:
+    """The tensors that are missing, too many, of another shape or of another type of number."""
+
+    def wrong(names: Sequence[str], verb: str) -> Iterator[GptError]:
+        if names:
+            named = ", ".join(map(shown, names[:_MAX_NAMED]))
+            more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+            yield CheckpointError(directory.where, f"{counted(len(names), 'tensor')} {verb}: {named}{more}")
+
+    stored = directory.tensors
+    yield from wrong([name for name in recipes if name not in stored], "missing")
+    yield from wrong([name for name in stored if name not in recipes], "that the model of its config does not have")
+    for name, recipe in recipes.items():
+        if name in stored and stored[name].shape != recipe.shape:
+            shapes = f"is {list(stored[name].shape)}, but its config makes it {list(recipe.shape)}"
+            yield CheckpointError(directory.where, f"{shown(name)} {shapes}")
+        elif name in stored and stored[name].dtype not in READABLE:
+            types = f"is {stored[name].dtype}, and gpt reads {', '.join(READABLE)}"
+            yield CheckpointError(directory.where, f"{shown(name)} {types}")
+
+
+def _sinusoids(shape: tuple[int, ...]) -> np.ndarray:
+    """The table of model/positions.py, which needs torch: [T, D]. Vaswani et al. 2017, section 3.5."""
+    T, D = shape
+    angles = np.arange(T)[:, None] * 10000.0 ** (-np.arange(0, D, 2) / D)
+    return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(T, -1)[:, :D]

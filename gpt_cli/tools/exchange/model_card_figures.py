@@ -1,0 +1,55 @@
+"""Tensors of a stock class computed from ours, and what an export says about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gpt_cli.config import Config
+from gpt_cli.text.tokenizers import Tokenizer
+from gpt_cli.tools.exchange.export_tensors import Part, Recipe
+
+FORMAT_VERSION = 1  # of the key gpt_cli in config.json and in GGUF
+
+
+def own_keys(config: Config, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Our config, and the tokenizer without its tokens, which the export has elsewhere."""
+    about_tokenizer = {key: value for key, value in tokenizer.to_dict().items() if key in ("kind", "pattern")}
+    return {"format": FORMAT_VERSION, "config": config.model_dump(mode="json"), "tokenizer": about_tokenizer}
+
+
+@torch.no_grad()
+def computed(recipe: Recipe, ours: Mapping[str, Tensor]) -> Tensor:
+    """A tensor of a stock class made of our parameters and buffers."""
+    dtype = dtype_of(recipe, ours)
+    if not recipe.parts:
+        return torch.zeros(recipe.shape, dtype=dtype)
+    rows = torch.cat([_rows(part, ours) for part in recipe.parts])
+    tensor = (rows.T if recipe.transposed else rows).contiguous()
+    assert (tensor.shape, tensor.dtype) == (recipe.shape, dtype)
+    return tensor
+
+
+def dtype_of(recipe: Recipe, ours: Mapping[str, Tensor]) -> torch.dtype:
+    """That of the weights that a tensor consists of, float32 where it is computed; zeros follow the first weight."""
+    copies = [ours[part.names[0]].dtype if _is_copy(part) else torch.float32 for part in recipe.parts]
+    return reduce(torch.promote_types, copies) if copies else next(iter(ours.values())).dtype
+
+
+def _is_copy(part: Part) -> bool:
+    return len(part.names) == 1 and part.factor == 1
+
+
+def _rows(part: Part, ours: Mapping[str, Tensor]) -> Tensor:
+    """The rows of a part; products are computed in float64 and rounded once."""
+    first, *others = (ours[name] for name in part.names)
+    if _is_copy(part):
+        return first
+    product = first.double()
+    for other in others:
+        product = product @ other.double()
+    return (product * part.factor).float()

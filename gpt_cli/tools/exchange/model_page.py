@@ -1,0 +1,133 @@
+"""A trained model as one page in which it runs."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpt_cli.attention_maps.head_scores import induction_scores
+from gpt_cli.checkpoints.checkpoint import Checkpoint
+from gpt_cli.common.drawing.token_labels import STEPS
+from gpt_cli.common.files import write_durably
+from gpt_cli.common.language import LANGUAGES
+from gpt_cli.config import Config
+from gpt_cli.errors import DataError, UsageError
+from gpt_cli.model import GPT
+from gpt_cli.sampling.fast.int8 import to_int8
+from gpt_cli.text.tokenizers import CharTokenizer, Tokenizer
+from gpt_cli.tools.exchange.page_tokenizer import tokenizer_content
+from gpt_cli.tools.exchange.page_weights import Kind, Layout, chosen_layout, page_context, require_known_form
+from gpt_cli.tools.explain.explanation import HEAD_STEPS, Note, say
+from gpt_cli.tools.interpret.attention_page import scored_content
+from gpt_cli.tools.pages.html_page import build_page
+from gpt_cli.tools.pages.kinds import MODEL
+
+_PROMPTS = ("The value of", "今天")
+_LARGEST_HALF = float(np.finfo(np.float16).max)
+
+
+@dataclass(frozen=True)
+class ModelPage:
+    """What a page has: its content, the weights in base64, and how many parameters."""
+
+    content: Mapping[str, Any]
+    weights: str
+    num_parameters: int
+
+
+def write_model_page(out: Path, page: ModelPage) -> None:
+    """Write the page; raises EnvironmentFailure when the system refuses."""
+    write_durably(out, [build_page(MODEL, page.content, page.weights)])
+
+
+def model_page(
+    checkpoint: Checkpoint, wanted: Kind | None, name: str, *, title: str = "", prompt: str | None = None
+) -> ModelPage:
+    """The page of a model, which it calls `name`; `wanted` is the kind of its matrices, None chooses by size.
+
+    It opens with `prompt`, None: with a short text that the model can read.
+
+    Raises CheckpointError for weights that do not fit their config or a tokenizer that no page has, UsageError for a
+    form of attention that no page has or weights that float16 cannot hold, EnvironmentFailure for a page that is too
+    large.
+    """
+    require_known_form(checkpoint.config.model)
+    model = checkpoint.build_model()
+    weights = dict(model.named_parameters())
+    tokenizer = tokenizer_content(checkpoint.tokenizer)
+    found, _ = chosen_layout({each: tensor.shape for each, tensor in weights.items()}, tokenizer, wanted)
+    packed_weights = base64.b64encode(stored(found, weights)).decode()
+    num_parameters = sum(tensor.numel() for tensor in weights.values())
+    progress = checkpoint.progress
+    content = {
+        "config": model_content(model),
+        "tokenizer": tokenizer,
+        "tensors": found.tensors,
+        "origin": {
+            "run": name,
+            "step": progress.step,
+            "best_loss": progress.best_loss,
+            "parameters": num_parameters,
+            "context_length": checkpoint.config.model.context_length,
+            "kind": found.kind,
+        },
+        "title": title,
+        "prompt": first_prompt(checkpoint.config, checkpoint.tokenizer) if prompt is None else prompt,
+        "colours": STEPS,
+        "scores": scored_content(induction_scores(model.float(), end_of_text=checkpoint.tokenizer.end_of_text)),
+        "steps": {language: {step: say(Note(step), language) for step in HEAD_STEPS} for language in LANGUAGES},
+    }
+    return ModelPage(content, packed_weights, num_parameters)
+
+
+def model_content(model: GPT) -> dict[str, Any]:
+    """The settings of a model, with the context that it has on a page, and what follows from them."""
+    config, derived = model.config, ("value_size", "query_size", "key_value_heads", "epsilon", "windows", "gated")
+    follows = {name: getattr(config, name) for name in derived} | {"context_length": page_context(config)}
+    frequencies = [] if model.rotary is None else model.rotary.frequencies().tolist()
+    return config.model_dump(mode="json") | follows | {"frequencies": frequencies}
+
+
+def first_prompt(config: Config, tokenizer: Tokenizer, own: str = "") -> str:
+    """A text to begin with that the model can read: that of its snapshots, its own, or a short one."""
+    for text in (config.inspect.prompt, own, *_PROMPTS):
+        with contextlib.suppress(DataError):
+            if text and tokenizer.encode(text):
+                return text
+    if isinstance(tokenizer, CharTokenizer):
+        return "".join(tokenizer.characters[:3])
+    # an imported vocabulary may have digits alone
+    texts = map(tokenizer.token_text, range(tokenizer.vocab_size))
+    return next((text for text in texts if text.strip() and tokenizer.decode(tokenizer.encode(text)) == text), "")
+
+
+@torch.no_grad()
+def stored(found: Layout, weights: Mapping[str, Tensor]) -> bytes:
+    """The bytes of a layout: float16 numbers, int8 numbers and their scales, float32 vectors, little endian."""
+    content = bytearray(found.num_bytes)
+    for tensor in found.tensors:
+        for at, numbers in _arrays(tensor, weights[tensor["name"]]):
+            content[at : at + numbers.nbytes] = numbers.tobytes()
+    return bytes(content)
+
+
+def _arrays(tensor: Mapping[str, Any], weight: Tensor) -> Iterator[tuple[int, np.ndarray]]:
+    """The arrays of one tensor, each with the place of its first byte."""
+    weight = weight.float()
+    if tensor["kind"] == "int8":
+        numbers, scales = to_int8(weight)
+        yield tensor["at"], numbers.numpy()
+        yield tensor["scales_at"], scales.float().numpy().astype("<f4")
+        return
+    if tensor["kind"] == "float16" and (largest := float(weight.abs().max())) > _LARGEST_HALF:
+        wrong = f"{tensor['name']} has a weight of {largest:.3g}, and float16 ends at {_LARGEST_HALF:,.0f}"
+        raise UsageError("--quantize", wrong, hint="--quantize int8")
+    yield tensor["at"], weight.numpy().astype("<f2" if tensor["kind"] == "float16" else "<f4")

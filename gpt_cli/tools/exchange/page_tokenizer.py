@@ -1,0 +1,172 @@
+"""A tokenizer in the content of a page, whose scripts encode and decode with it. Needs no torch.
+
+Python and JavaScript know different versions of Unicode, and even browsers differ. So every class of characters in the
+pattern that cuts text is written out: the library tiktoken itself says which characters it matches.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from gpt_cli.errors import CheckpointError
+from gpt_cli.text.hf_tokenizer import KeptTokenizer
+from gpt_cli.text.hf_tokenizer_rules import steps
+from gpt_cli.text.split_patterns import GPT2_PATTERN
+from gpt_cli.text.tokenizer import byte_letters, utf8
+from gpt_cli.text.tokenizers import BytePairTokenizer, CharTokenizer, Tokenizer, code_points
+
+# a class in brackets, a class by its letter or its name
+_CLASS = re.compile(r"\[(?:\\[pP]\{\w+\}|\\.|[^]\\])+\]|\\[pP]\{\w+\}|\\[sSd]")
+_CUTS = ("ByteLevel", "Digits", "Metaspace", "Split")  # the steps before byte pairs that a page has
+_WITHOUT_CASE = re.compile(r"\(\?i:([^()]*)\)")
+_POSSESSIVE = re.compile(r"([*+?]|[0-9]\})\+")
+
+
+def tokenizer_content(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Data for JSON from which the page makes a tokenizer that gives the same ids for every text.
+
+    Raises CheckpointError for a kept one with a step that no page has.
+    """
+    if isinstance(tokenizer, KeptTokenizer):
+        return _kept_content(tokenizer)
+    if isinstance(tokenizer, CharTokenizer):
+        return {"kind": tokenizer.kind, "characters": "".join(tokenizer.characters)}
+    if not isinstance(tokenizer, BytePairTokenizer):
+        return {"kind": tokenizer.kind}
+    return {
+        "kind": tokenizer.kind,
+        "pattern": javascript_pattern(tokenizer.pattern),
+        **_tokens(tokenizer.token_bytes),
+    }
+
+
+def _tokens(tokens: Sequence[bytes]) -> dict[str, str]:
+    # a length is a sum: bytes of 255, and a smaller last one
+    lengths = b"".join(b"\xff" * (n // 255) + bytes([n % 255]) for n in map(len, tokens))
+    return {"tokens": _base64(b"".join(tokens)), "lengths": _base64(lengths)}
+
+
+def _kept_content(tokenizer: KeptTokenizer) -> dict[str, Any]:
+    """The steps of a kept tokenizer, the bytes of its tokens and the ids of its merges."""
+    tokenizer.encode("")  # what the library refuses is refused here
+    model, names, added = tokenizer.content["model"], tokenizer.names, tokenizer.added
+    first, cutting = (steps(tokenizer.content, part) for part in ("normalizer", "pre_tokenizer"))
+    normalizer = [
+        [step["type"], *((step["pattern"]["String"], step["content"]) if "content" in step else [step.get("prepend")])]
+        for step in first
+    ]
+    decoder = steps(tokenizer.content, "decoder")
+    letters = [step["type"] for step in cutting].count("ByteLevel") == 1
+    cuts = list(filter(None, map(_cut, cutting)))
+    found = [token for token in added.values() if not (tokenizer.splits_special and token.get("special"))]
+    wrong = next(filter(None, (_unknown(step) for step in first)), None)
+    wrong = wrong or next(filter(None, (_unknown(step, _CUTS) for step in cutting)), None)
+    if model.get("type", "BPE") != "BPE":
+        wrong = model["type"]
+    elif not letters and not model.get("byte_fallback"):
+        wrong = "BPE without bytes"
+    elif letters != (decoder[0]["type"] == "ByteLevel") or (letters and cutting[-1]["type"] != "ByteLevel"):
+        wrong = "steps in this order"
+    elif any(token.get(flag) for token in found for flag in ("lstrip", "rstrip", "single_word")):
+        wrong = "an added token that takes spaces or whole words"
+    elif any(token.get("normalized") for token in found) and any(step["type"] != "NFC" for step in first):
+        wrong = "an added token in normalized text"
+    if wrong:
+        hint = "--format safetensors and hf export every tokenizer"
+        raise CheckpointError("tokenizer", f"the page of a model has no tokenizers with {wrong}", hint=hint)
+    ids = {name: number for number, name in names.items()}
+    of_letter = {letter: bytes([byte]) for byte, letter in enumerate(byte_letters())}
+
+    def written(name: str) -> bytes:
+        by_letters = letters and of_letter.keys() >= set(name)
+        return b"".join(of_letter[letter] for letter in name) if by_letters else utf8(name)
+
+    pairs = [pair.split(" ", 1) if isinstance(pair, str) else pair for pair in model["merges"]]
+    composed = unicodedata.normalize
+    sides = [[token for token in found if bool(token.get("normalized")) is late] for late in (False, True)]
+    return {
+        "kind": tokenizer.kind,
+        "letters": letters,
+        "mark": next((step["pattern"]["String"] for step in decoder if "pattern" in step), "▁"),
+        "whole": model.get("ignore_merges") is True,
+        "normalizer": normalizer,
+        "cuts": cuts,
+        "added": [
+            [[composed("NFC", token["content"]) if late and first else token["content"], token["id"]] for token in side]
+            for late, side in enumerate(sides)
+        ],
+        "skipped": [[number, names[number]] for number in sorted({*tokenizer.skipped, tokenizer.end_of_text})],
+        "end_of_text": tokenizer.end_of_text,
+        "starts_with": tokenizer.starts_with,
+        "strips": tokenizer.at_the_start(b" ") == b"",
+        "merges": _base64(np.array([[ids[one], ids[two]] for one, two in pairs], "<u4").tobytes()),
+        **_tokens([written(names.get(number, "")) for number in range(tokenizer.vocab_size)]),
+    }
+
+
+def _unknown(step: Mapping[str, Any], known: Sequence[str] = ("NFC", "Replace", "Prepend")) -> str | None:
+    """What a page does not have of a step; None for one that it has."""
+    if step["type"] not in known or (step["type"] == "Split" and "Regex" not in step["pattern"]):
+        return step["type"]
+    return "add_prefix_space" if step["type"] == "ByteLevel" and step["add_prefix_space"] else None
+
+
+def _cut(step: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A step that cuts a text, for a page; None for one that does not cut, or that no page has."""
+    if step["type"] == "Metaspace":
+        scheme = step.get("prepend_scheme", "always")
+        return {"mark": step["replacement"], "scheme": scheme, "split": step.get("split", True)}
+    if step["type"] == "Digits":
+        return {"pattern": javascript_pattern(r"\p{N}" if step["individual_digits"] else r"\p{N}+")}
+    if step["type"] == "ByteLevel":
+        return {"pattern": javascript_pattern(GPT2_PATTERN)} if step.get("use_regex", True) else None
+    if step["type"] == "Split" and "Regex" in step["pattern"]:
+        return {"pattern": javascript_pattern(step["pattern"]["Regex"])}
+    return None
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def javascript_pattern(pattern: str) -> str:
+    """The source of a regular expression with the flag u that cuts a text as this one of `text.patterns` does.
+
+    A tokenizer with another pattern is refused where it is read.
+    """
+
+    def of_any_case(group: re.Match[str]) -> str:
+        return f"(?:{re.sub(rf'{_CLASS.pattern}|[a-z]', lambda one: _one_of(f'(?i:{one[0]})'), group[1])})"
+
+    # in these patterns, nothing after a possessive repetition could match what it gives back
+    greedy = _POSSESSIVE.sub(r"\1", pattern)
+    parts = re.split(f"({_WITHOUT_CASE.pattern})", greedy)
+    del parts[2::3]  # what the group contains, which the group has already
+    return "".join(
+        _WITHOUT_CASE.sub(of_any_case, part) if number % 2 else _CLASS.sub(lambda one: _one_of(one[0]), part)
+        for number, part in enumerate(parts)
+    )
+
+
+@cache  # half a second each, and patterns share most of them
+def _one_of(single: str) -> str:
+    """A pattern of one character, in the syntax of JavaScript: the code points that the library tiktoken matches."""
+    alone = BytePairTokenizer("bpe", single, [bytes([byte]) for byte in range(256)])
+    every_character = "".join(map(chr, (*range(0xD800), *range(0xE000, 0x110000))))
+    found = alone.encoding.encode_to_numpy(every_character)
+    points = code_points(found.astype(np.uint8).tobytes().decode("utf-8")).astype(np.int64)
+    firsts = points[np.diff(points, prepend=-2) != 1].tolist()  # of runs of neighbours
+    lasts = points[np.diff(points, append=-2) != 1].tolist()
+    runs = zip(map(_letter, firsts), map(_letter, lasts), strict=True)
+    return "[" + "".join(one if one == last else f"{one}-{last}" for one, last in runs) + "]"
+
+
+def _letter(point: int) -> str:
+    return chr(point) if chr(point).isascii() and chr(point).isalnum() else f"\\u{{{point:X}}}"

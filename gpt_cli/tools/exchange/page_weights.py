@@ -1,0 +1,96 @@
+"""How a page stores the weights of a model, and how large it becomes. Needs no torch."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gpt_cli.checkpoints.header import OPTIMIZER_PREFIX
+from gpt_cli.config import ModelConfig
+from gpt_cli.config.model import unknown_form
+from gpt_cli.errors import EnvironmentFailure
+from gpt_cli.tools.pages.html_page import build_page
+from gpt_cli.tools.pages.kinds import MODEL
+
+Kind = Literal["float16", "int8"]
+LARGEST = 200_000_000  # bytes of a page; browsers refuse texts of twice the size
+_LARGEST_FLOAT16 = 30_000_000  # bytes of a page above which matrices are int8 unless the user chooses
+_ALIGNMENT = 4  # bytes; arrays of JavaScript begin at multiples of the size of a number
+FORMS = ("multi_head", "grouped_query", "latent")  # of attention that the engine computes
+_MOST_WEIGHTS = 80_000_000  # of attention that a page holds: GPT-2's 144 heads have 76 million on 1,024 tokens
+_NUMBER = {"float16": 2, "int8": 1, "float32": 4}  # bytes
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the tensors of a model are among the bytes of a page: matrices of one kind, vectors in float32."""
+
+    kind: Kind
+    tensors: Sequence[Mapping[str, Any]]  # name, shape, kind, at; of int8 also scales_at, with a float32 for each row
+    num_bytes: int
+
+
+def require_known_form(model: ModelConfig) -> None:
+    """Raises UsageError for a form of attention that the engine of a page does not compute."""
+    if model.attention not in FORMS:
+        hint = "--format safetensors exports every model for use with gpt"
+        raise unknown_form("the page of a model", model.attention, hint)
+
+
+def page_context(model: ModelConfig) -> int:
+    """How many tokens of a text the model reads on a page, which holds the attention weights of all heads."""
+    rows = math.isqrt(2 * _MOST_WEIGHTS // (model.num_blocks * model.num_heads))
+    return min(model.context_length, rows)
+
+
+def layout(shapes: Mapping[str, Sequence[int]], kind: Kind) -> Layout:
+    """The layout of tensors of some shapes; moments of an optimizer are left out."""
+    tensors, end = [], 0
+    for name, shape in shapes.items():
+        if name.startswith(OPTIMIZER_PREFIX):
+            continue
+        own = kind if len(shape) == 2 else "float32"
+        found = {"name": name, "shape": list(shape), "kind": own, "at": end}
+        end += _NUMBER[own] * math.prod(shape)
+        end += -end % _ALIGNMENT
+        if own == "int8":
+            found["scales_at"] = end
+            end += _NUMBER["float32"] * shape[0]
+        tensors.append(found)
+    return Layout(kind, tensors, end)
+
+
+def page_bytes(found: Layout, tokenizer: Mapping[str, Any]) -> int:
+    """About the size of the page with this layout and this content of a tokenizer."""
+    described = len(json.dumps([tokenizer, found.tensors]))
+    return len(build_page(MODEL, {})) + described + math.ceil(found.num_bytes * 4 / 3)
+
+
+def chosen_layout(
+    shapes: Mapping[str, Sequence[int]], tokenizer: Mapping[str, Any], wanted: Kind | None
+) -> tuple[Layout, int]:
+    """The layout of a page, and about its size: the kind that is wanted, or float16 where the page stays small.
+
+    Raises EnvironmentFailure for a page that no browser opens, with what would fit.
+    """
+    halves, bytes_ = layout(shapes, "float16"), layout(shapes, "int8")
+    sizes = {found.kind: page_bytes(found, tokenizer) for found in (halves, bytes_)}
+    kind = wanted or ("float16" if sizes["float16"] <= _LARGEST_FLOAT16 else "int8")
+    if sizes[kind] > LARGEST:
+        fits = kind == "float16" and sizes["int8"] <= LARGEST
+        raise EnvironmentFailure(
+            "--format html",
+            f"the page would have {_megabytes(sizes[kind])} with weights in {kind}, and browsers open pages of at "
+            f"most {_megabytes(LARGEST)}",
+            hint=f"--quantize int8, with which it has {_megabytes(sizes['int8'])}"
+            if fits
+            else "a page holds about 150 million parameters; --format safetensors and hf have no limit",
+        )
+    return (halves if kind == "float16" else bytes_), sizes[kind]
+
+
+def _megabytes(num_bytes: int) -> str:
+    return f"{num_bytes / 1e6:,.0f} MB"

@@ -1,0 +1,288 @@
+"""What the commands of this package are asked. Needs no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+from pydantic import BeforeValidator, Field
+
+from gpt_cli.checkpoints.header import Header, read_header
+from gpt_cli.checkpoints.lock import require_foreign
+from gpt_cli.checkpoints.run_paths import RunFiles
+from gpt_cli.checkpoints.select import find_header
+from gpt_cli.checkpoints.verify import ReadingAhead, ReadVerified
+from gpt_cli.common.files import require_directory_place, require_no_file
+from gpt_cli.common.host import Host
+from gpt_cli.common.limits import FOREIGN_CONFIG_BYTES
+from gpt_cli.common.units import size
+from gpt_cli.common.untrusted_files import read_bytes
+from gpt_cli.config.field_types import Misfit, Size, Switch
+from gpt_cli.config.request import (
+    NONE,
+    Flag,
+    Given,
+    MaybePath,
+    PathText,
+    ReadPath,
+    Request,
+    WhichCheckpoint,
+    WhichRun,
+    read_texts,
+)
+from gpt_cli.errors import CheckpointError, EnvironmentFailure, GptError, UsageError, shown
+from gpt_cli.tools.exchange.export_hf import fit
+from gpt_cli.tools.exchange.page_weights import Kind, chosen_layout, page_context, require_known_form
+
+if TYPE_CHECKING:
+    from gpt_cli.tools.exchange.import_hf import Foreign
+    from gpt_cli.tools.exchange.import_tensors import Weights
+
+_MOST = ("the config of a model", FOREIGN_CONFIG_BYTES)
+Directories = Annotated[Given[Sequence[ReadPath], str | Path | Sequence[str | Path]], BeforeValidator(read_texts)]
+# of a directory for transformers
+FILES = (
+    "README.md",
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+)
+MODELFILE = "Modelfile"  # beside a GGUF file
+_OURS = b"# written by gpt export"
+_QUANTIZED = {"gguf": ("q8_0", "bf16", "f16"), "html": ("float16", "int8"), "handout": ("float16", "int8")}
+# of a hand-out
+PAGES = ("attention.html", "film.html", "index.html", "model.html")
+
+
+class ImportRequest(Request):
+    """Make a run of an open model, for all commands: sample, attn-dump, explain, train with --init-from.
+
+    GPT-2, GPT-Neo, GPT-NeoX (Pythia), Llama, Mistral, Qwen2, Qwen3, Starcoder2, Arcee. It reads config.json,
+    safetensors and the tokenizer, or one GGUF file; nothing is downloaded or unpickled.
+    """
+
+    directory: Annotated[Directories, Flag("DIR", position=True)] = Field(
+        kw_only=False,
+        description="A directory of transformers with such a model, a .gguf file, or what gpt export wrote.",
+    )
+    steps: Switch = Field(
+        default=False,
+        description="The directories are one model at several steps of its training, which their names tell, such as "
+        "step1000: make a checkpoint of each.",
+    )
+    out: Annotated[MaybePath, Flag("RUN")] = Field(
+        default=NONE, description="The run directory. Default: runs/<name of DIR>."
+    )
+    context_length: Size | None = Field(
+        default=None,
+        description="Tokens that the model sees at once, of a model with rope. Default: its own, at most 8,192.",
+    )
+    overwrite: Switch = Field(default=False, description="Replace the run in --out.")
+
+    def misfits(self) -> Iterator[Misfit]:
+        """No directory, or several that nobody calls steps."""
+        if not self.directory:
+            yield Misfit(("directory",), "it names no directory")
+        if len(self.directory) > 1 and not self.steps:
+            yield Misfit(
+                ("directory",),
+                "several directories need {steps}, which makes a checkpoint of each",
+                "{steps}, or import one at a time",
+            )
+
+    def find(self, host: Host) -> tuple[Path, Foreign, dict[int, Weights]]:
+        """Where the run goes, the model, and with `steps` the weights of each step; no weight is read.
+
+        Raises UsageError where something would be replaced that nobody named and for steps that do not belong
+        together or a context that the model does not have, CheckpointError for a model that ours cannot have.
+        """
+        from gpt_cli.tools.exchange.gguf.reader import is_gguf
+        from gpt_cli.tools.exchange.hf_directory import require_model
+        from gpt_cli.tools.exchange.import_hf import read_foreign
+        from gpt_cli.tools.exchange.revisions import by_step, read_steps, shared_name
+
+        first, *_ = self.directory
+        of_file = is_gguf(first)
+        if self.steps and any(map(is_gguf, self.directory)):
+            raise UsageError("--steps", "these are directories of transformers, and this is a GGUF file")
+        if len(self.directory) == 1 and self.out is None and not of_file:  # which gives the run its name
+            require_model(first)
+        steps = by_step(self.directory) if self.steps else {}
+        name = shared_name(first) if steps else os.path.basename(os.path.realpath(first))
+        run = RunFiles(self.out or Path("runs") / (name.removesuffix(".gguf") if of_file else name))
+        require_no_file(run.path)
+        self.require_free(run)
+        if steps:
+            return run.path, *read_steps(steps, self.context_length, host)
+        return run.path, read_foreign(first, self.context_length), {}
+
+    def require_free(self, run: RunFiles) -> None:
+        """Raises UsageError where the import would replace a run without being told to, or what no run wrote."""
+        if run.exists() and not self.overwrite:
+            sentence = "there is a run already; replace it with --overwrite, or name another --out"
+            raise UsageError(shown(run.path), sentence)
+        run.require_own()
+
+
+class ExportRequest(Request):
+    """Write a trained model for transformers or Ollama, as one file to share, as a page, or for a class.
+
+    An earlier export of the same name is replaced; any other directory that is not empty is refused.
+    """
+
+    out: Annotated[PathText, Flag("PATH")] = Field(
+        kw_only=False,
+        description="A directory (hf, handout) or a file that ends in .gguf, .safetensors or .html.",
+    )
+    format: Literal["hf", "gguf", "html", "handout", "safetensors"] = Field(
+        default="hf",
+        description="hf: a directory that transformers loads; gguf: a file for llama.cpp and Ollama; safetensors: one "
+        "file that gpt loads, without what only training needs; html: a page in which the model runs, offline; "
+        "handout: a folder for a class, with that page and those of its attention. Default: hf.",
+    )
+    quantize: Literal["float16", "int8", "q8_0", "bf16", "f16"] | None = Field(
+        default=None,
+        description="Weights of a page (html, handout): float16, or int8 in half the space; default: float16 up to "
+        "30 MB. Of gguf: q8_0, bf16 or f16; default: as they are.",
+    )
+    title: str | None = Field(default=None, description="The title of the pages (html, handout).")
+    prompt: str | None = Field(default=None, description="The text with which the pages open (html, handout).")
+    overwrite: Switch = Field(
+        default=False, description="Replace the export in --out also where others have files there, which stay."
+    )
+    run: WhichRun = NONE
+    checkpoint: WhichCheckpoint = NONE
+
+    def misfits(self) -> Iterator[Misfit]:
+        """What only pages have."""
+        kinds = _QUANTIZED.get(self.format, ())
+        if self.quantize is not None and not kinds:
+            sentence = f"{{format}} {self.format} writes weights as they are; only gguf, html and handout have others"
+            yield Misfit(("quantize",), sentence)
+        elif self.quantize is not None and self.quantize not in kinds:
+            sentence = f"{{format}} {self.format} has weights in {', '.join(kinds)}"
+            yield Misfit(("quantize",), sentence, f"{{quantize}} {kinds[0]}")
+        if self.format in ("html", "handout"):
+            return
+        for key in ("title", "prompt"):
+            if getattr(self, key) is not None:
+                sentence = f"{{format}} {self.format} writes no page; only html and handout do"
+                yield Misfit((key,), sentence, "{format} html")
+
+    def find(self, host: Host) -> tuple[Header, str | None, ReadVerified]:
+        """The checkpoint that is meant, the text of its pages, and what reads it from now on.
+
+        Raises UsageError for a place that is taken and a model that no class of transformers fits, DataError for a
+        prompt that the model cannot read, CheckpointError where there is no such checkpoint, EnvironmentFailure for a
+        page that no browser opens.
+        """
+        if self.format in ("hf", "handout"):
+            require_directory(self.out, self.format, self.overwrite)
+            require_directory_place(self.out)
+        else:
+            require_file(self.out, self.format)
+        header, prompt = find_header(self.run, self.checkpoint, host), self.prompt
+        if self.format == "gguf":
+            from gpt_cli.tools.exchange.gguf.architectures import architecture_of
+            from gpt_cli.tools.exchange.gguf.tokenizer import metadata_of
+
+            require_gguf()
+            architecture_of(header.config.model, header.tokenizer.vocab_size)  # these refuse
+            metadata_of(header.tokenizer)
+        elif self.format == "hf":
+            vocab_size, *_ = header.shapes.get("token_embedding.weight", (1,))
+            fit(header.config.model, vocab_size)  # refuses
+        elif self.format != "safetensors":
+            from gpt_cli.sampling.prompts import encode_text, read_prompt
+            from gpt_cli.tools.exchange.page_tokenizer import tokenizer_content
+
+            if prompt is not None:
+                prompt = read_prompt(prompt, None, header, stdin=host.stdin)
+                encode_text(header.tokenizer, prompt, "--prompt")  # refuses
+            found, num_bytes = chosen_layout(
+                header.shapes, tokenizer_content(header.tokenizer), cast(Kind | None, self.quantize)
+            )
+            require_known_form(header.config.model)
+            host.notice(f"the page will have about {size(num_bytes)}, with weights in {found.kind}")
+            own = header.config.model.context_length
+            if (read := page_context(header.config.model)) < own:
+                why = "since it holds the attention of every head"
+                host.notice(f"the page reads at most {read:,} tokens of a text, where the model reads {own:,}, {why}")
+        return header, prompt, ReadingAhead(header.path).read
+
+
+def require_directory(out: Path, form: str, overwrite: bool = False) -> None:
+    """Raises UsageError where `out` is neither new, nor empty, nor an earlier export of this form, which a new one
+    replaces, with `overwrite` beside files of others, or where a new name is that of a file."""
+    known = FILES if form == "hf" else PAGES
+    replaced = Path(os.path.realpath(out))  # also for x/.., where there is no x
+    if replaced.is_dir():
+        names = sorted(path.name for path in replaced.iterdir())
+        foreign = next((name for name in names if name not in known), None)
+        ours = _is_ours(replaced, form)
+        if names and not (ours and (overwrite or foreign is None)):
+            contains = f"contains {shown(foreign)}" if foreign else "has files that gpt export did not write"
+            hint = "--overwrite replaces the export in it and leaves the other files" if ours else None
+            sentence = f"{shown(out)} {contains}; name a new directory, an empty one or an export"
+            raise UsageError("--out", sentence, hint=hint)
+    elif os.path.lexists(out):
+        raise UsageError("--out", f"{shown(out)} is not a directory, as --format {form} writes")
+    elif out.suffix in (".safetensors", ".html", ".gguf"):
+        sentence = f"{shown(out)} is the name of a file, and --format {form} writes a directory"
+        raise UsageError("--out", sentence, hint=f"--format {out.suffix[1:]} writes one file")
+
+
+def require_file(out: Path, form: str) -> None:
+    """Raises UsageError where `out` does not end in the name of its form, is a directory, or belongs to a run."""
+    if out.suffix != f".{form}":
+        raise UsageError("--out", f"{shown(out.name)} does not end in .{form}, as --format {form} writes")
+    if out.is_dir():
+        raise UsageError("--out", f"{shown(out)} is a directory, and --format {form} writes a file")
+    replaces = False
+    with contextlib.suppress(GptError):  # an export says nothing of the machine that trained it
+        replaces = form == "safetensors" and not read_header(out).progress.environment
+    require_foreign(out, replaces=replaces)
+    if form != "gguf":
+        return
+    beside = out.with_name(MODELFILE)
+    if os.path.lexists(beside) and not read_bytes(beside, UsageError, most=("a Modelfile", 2**20)).startswith(_OURS):
+        sentence = "there is a Modelfile beside it that gpt export did not write"
+        raise UsageError("--out", sentence, hint="name a file in another directory")
+
+
+def require_gguf() -> None:
+    """Raises EnvironmentFailure without the package of llama.cpp's authors that knows the form."""
+    if find_spec("gguf") is None:
+        sentence = "writing GGUF needs the library gguf, which is not installed"
+        raise EnvironmentFailure("--format gguf", sentence, hint="in the clone of gpt: pip install -e '.[gguf]'")
+
+
+def _is_ours(directory: Path, form: str) -> bool:
+    """Whether we wrote the pages of a hand-out, as the first one says, or the model in a directory.
+
+    Transformers names its version in a config.json that it writes again, and peft puts a card in the place of ours.
+    """
+    from gpt_cli.tools.exchange.hf_directory import read_json
+
+    try:
+        if form == "handout":
+            first = read_bytes(directory / "index.html", CheckpointError, most=("a page", 2**20))
+            return b'<script type="application/json" id="content">{"handout": ' in first
+        config = read_json(directory / "config.json", *_MOST)
+        card = read_bytes(directory / "README.md", CheckpointError, most=_MOST)
+    except GptError:
+        return False
+    return "gpt_cli" in config and "transformers_version" not in config and b"\n- gpt-cli\n" in card
+
+
+def read_foreign(directory: Path) -> Foreign:
+    """Read a model directory of transformers, as `exchange.foreign.read_foreign`; torch is imported only here."""
+    from gpt_cli.tools.exchange import import_hf
+
+    return import_hf.read_foreign(directory)

@@ -1,0 +1,91 @@
+"""Directories of one model at several steps of its training, as Pythia publishes them. Needs no torch."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gpt_cli.common.host import Host
+from gpt_cli.common.limits import STEPS
+from gpt_cli.errors import GptError, UsageError, collecting, shown, together, visible
+from gpt_cli.tools.exchange.import_hf import Foreign, read_foreign
+from gpt_cli.tools.exchange.import_tensors import Weights
+
+# step1000, checkpoint-2000, pythia-14m-step3000, step1000-tokens2B; nothing of TinyStories-33M
+_STEP = re.compile(r"step[-_]?([0-9]+)(?![0-9])|([0-9]+)$", re.IGNORECASE)
+_DIGITS = len(str(STEPS))
+
+
+def by_step(directories: Sequence[Path]) -> dict[int, Path]:
+    """The directories by the steps that their names tell, the earliest first.
+
+    That is the number after the word step, else the one that a name ends in. Raises UsageError that lists all names
+    without a number, and all that have the number of another.
+    """
+    found: dict[int, Path] = {}
+    wrong: list[GptError] = []
+    for directory in directories:
+        place = _place_of_step(directory)
+        digits = "" if place is None else (place[1] or place[2]).lstrip("0") or "0"
+        if place is None or len(digits) > _DIGITS or int(digits) > STEPS:
+            sentence = f"its name tells no step, as step1000 does; the largest is {STEPS:,}"
+            wrong.append(UsageError(shown(directory), sentence, hint="rename it, or make a link with such a name"))
+        elif (other := found.setdefault(int(digits), directory)) is not directory:
+            sentence = f"its name tells step {int(digits):,}, as that of {shown(other)} does"
+            wrong.append(UsageError(shown(directory), sentence, hint="name one directory for each step"))
+    if wrong:
+        raise together(wrong)
+    return dict(sorted(found.items()))
+
+
+def shared_name(directory: Path) -> str:
+    """What the directory of a step has in common with the others: its name without the step, else the folder's."""
+    place = _place_of_step(directory)
+    name = "" if place is None else place.string[: place.start()].rstrip("-_. ")
+    return name or Path(os.path.abspath(directory)).parent.name or "steps"
+
+
+def read_steps(steps: Mapping[int, Path], context_length: int | None, host: Host) -> tuple[Foreign, dict[int, Weights]]:
+    """The model of the last step, of which all but the weights is read, and the weights of all, unread.
+
+    Raises GptErrors of all directories that are no such model.
+    """
+    wrong: list[GptError] = []
+    weights: dict[int, Weights] = {}
+    last: tuple[Path, Foreign] | None = None
+    with host.counting("comparing", len(steps), "models") as count:
+        count(0)
+        for step, path in reversed([*steps.items()]):
+            with collecting(wrong):
+                found = read_foreign(path, context_length)
+                if last is None:
+                    last = path, found
+                weights[step] = found.weights
+                wrong += _differences(path, found, *last)
+            count(1)
+    if wrong:
+        raise together(wrong)
+    assert last is not None, "a request names at least one"
+    return last[1], dict(sorted(weights.items()))
+
+
+def _place_of_step(directory: Path) -> re.Match[str] | None:
+    """Where the name of a directory tells its step: a link's own name, not that of what it leads to."""
+    places = list(_STEP.finditer(os.path.basename(os.path.abspath(directory))))
+    named = [place for place in places if place[1]]
+    return (named or places or [None])[-1]
+
+
+def _differences(path: Path, found: Foreign, last_path: Path, last: Foreign) -> list[GptError]:
+    """What makes a model another one than that of the last step."""
+    own, its = found.config.model.model_dump(), last.config.model.model_dump()
+    wrong: list[GptError] = [
+        UsageError(shown(path), f"{key} is {visible(own[key])}, but in {shown(last_path)} it is {visible(its[key])}")
+        for key in its
+        if own[key] != its[key]
+    ]
+    if found.tokenizer.digest != last.tokenizer.digest:
+        wrong.append(UsageError(shown(path), f"its tokenizer is not that of {shown(last_path)}"))
+    return wrong

@@ -1,0 +1,153 @@
+"""`gpt explain`: a head of a model, a published example or a study, which shows itself in several forms."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpt_cli.attention_maps.patterns import Origin, dump_attention
+from gpt_cli.attention_maps.selection import STAGES
+from gpt_cli.checkpoints.header import Header
+from gpt_cli.checkpoints.load import load_for
+from gpt_cli.checkpoints.verify import ReadVerified
+from gpt_cli.common.drawing.file_types import PICTURES
+from gpt_cli.common.files import write_durably
+from gpt_cli.common.host import Host, Notify, ignored
+from gpt_cli.common.language import language
+from gpt_cli.common.machine.memory import available_memory, require_room
+from gpt_cli.common.results import WIDTH, Result
+from gpt_cli.errors import CheckpointError, UsageError, counted, shown, visible
+from gpt_cli.sampling.prompts import encode_prompt
+from gpt_cli.tools.explain import studies
+from gpt_cli.tools.explain.explanation import Explanation
+from gpt_cli.tools.explain.head import explain_head
+from gpt_cli.tools.explain.render import to_html, to_markdown, to_terminal
+from gpt_cli.tools.explain.request import ExplainRequest
+from gpt_cli.tools.explain.worked_example import journey
+
+# bytes for each weight: of the head, and of the positions that are asked for
+_COMPUTING, _AS_TEXT, _AS_JSON = 100, 400, 50
+
+
+@dataclass(frozen=True)
+class Explained(Result):
+    """An explanation, in the language and the form that were asked for; `study` is its name where it is one."""
+
+    explanation: Explanation
+    study: str | None
+    form: str
+    language: str
+    out: str | None = None
+
+    def legend(self) -> tuple[str, ...]:
+        """Nothing: each step says what it is."""
+        return ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Every digit of every number; None stands for minus infinity."""
+        return json.loads("".join(self.as_json()))
+
+    def as_json(self) -> Iterable[str]:
+        """The same as JSON, in pieces."""
+        return self.explanation.to_json()
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """Plain lines, Markdown or a page, by the form; raises EnvironmentFailure for what memory cannot hold."""
+        if queries := self.explanation.facts.get("queries"):
+            _require_room(len(self.explanation.facts["tokens"]), queries, each=_AS_TEXT)
+        if self.form == "terminal":
+            return to_terminal(self.explanation, self.language, width)
+        return (to_markdown if self.form == "markdown" else to_html)(self.explanation, self.language)
+
+    def as_file(self, ending: str, notice: Notify) -> Iterable[bytes]:
+        """The content of a file of an ending that the request allows, in pieces."""
+        if ending in PICTURES:
+            return [self.as_picture(ending[1:], notice) or b""]
+        if ending == ".json":
+            return (piece.encode() for part in (self.as_json(), "\n") for piece in part)
+        return [f"{replace(self, form={'.html': 'html', '.md': 'markdown'}[ending]).as_text()}\n".encode()]
+
+    def as_page(self) -> str:
+        """A page that runs no script and requests nothing."""
+        return replace(self, form="html").as_text()
+
+    def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
+        """A study as a picture; `notice` hears where no font has its words."""
+        if self.study is None:
+            return None
+        from gpt_cli.tools.explain.plots import plot
+
+        return plot(self.study, self.explanation, self.language, kind=kind, notice=notice)
+
+
+def explain(request: ExplainRequest, found: tuple[str, str, Header, ReadVerified] | None, host: Host) -> Explained:
+    """Explain what is asked, and draw it in its file; raises as `_head` and, for a checkpoint, CheckpointError."""
+    with host.working("computing"):
+        explanation = _head(request, host, *found) if found else _study(request, host) if request.study else journey()
+    out = request.out and str(request.out)
+    result = Explained(explanation, request.study, request.form or "terminal", request.language or language(), out)
+    if request.out:
+        write_durably(request.out, result.as_file(request.out.suffix.lower(), host.notice))
+        host.notice(f"wrote {visible(request.out)}")
+    return result
+
+
+def _head(
+    request: ExplainRequest, host: Host, prompt: str, source: str, header: Header, read: ReadVerified
+) -> Explanation:
+    """The explanation of a head of a trained model.
+
+    Raises UsageError for a position that the prompt does not have, CheckpointError for a model that is not finite,
+    EnvironmentFailure for what memory cannot hold.
+    """
+    loaded = load_for(host, request.run, request.checkpoint, read, header)
+    context_length = loaded.config.model.context_length
+    ids = encode_prompt(loaded.tokenizer, prompt, context_length, source=source, truncate=request.truncate)
+    tokens = [loaded.tokenizer.token_text(token) for token in ids]
+    queries = _queries(request.query, len(ids))
+    _require_room(len(ids), queries, each=_AS_JSON, besides=_COMPUTING * len(ids) ** 2)
+    # refuses a model that overflows in float32, which the float64 of an explanation would hide
+    origin = Origin(str(loaded.path), loaded.step, prompt)
+    layer, head = request.layer or 0, request.head or 0
+    dump_attention(loaded.model, loaded.tokenizer, ids, layers=[layer], heads=[head], stages=STAGES, origin=origin)
+    explanation = explain_head(loaded.model, tokens, ids, layer=layer, head=head, queries=queries)
+    facts = {"checkpoint": str(loaded.path), **explanation.facts}
+    return replace(explanation, facts=facts, source=f"{loaded.path}: {shown(prompt)}")
+
+
+def _require_room(num_tokens: int, queries: Sequence[int], *, each: int, besides: int = 0) -> None:
+    """Raises EnvironmentFailure where `each` weight of the queries is too large for the memory."""
+    require_room(
+        "explain",
+        f"{counted(1, 'head')} on {counted(num_tokens, 'token')}",
+        besides + each * num_tokens * len(queries),
+        available_memory(),
+        hint=f"--query {queries[-1]}" if len(queries) > 1 else "use a shorter prompt",
+    )
+
+
+def _queries(text: str | None, num_tokens: int) -> list[int]:
+    """The positions that --query means in a prompt of `num_tokens`."""
+    if text == "all":
+        return list(range(num_tokens))
+    place = num_tokens - 1 if text is None else int(text)
+    if place >= num_tokens:
+        tokens = f"the prompt has {counted(num_tokens, 'token')}"
+        raise UsageError("--query", f"{tokens}, so use a position from 0 to {num_tokens - 1} instead of {place}")
+    return [place]
+
+
+def _study(request: ExplainRequest, host: Host) -> Explanation:
+    """A study; the one of scaling looks into a model too, where there is one."""
+    if request.study != "scaling":
+        return {"mask": studies.mask, "dropout": studies.dropout, "padding": studies.padding}[str(request.study)]()
+    try:
+        loaded = load_for(host, request.run, request.checkpoint)
+    except CheckpointError as error:
+        if request.run is not None or request.checkpoint is not None:
+            raise
+        host.notice(f"the study leaves out a trained model: {error}")
+        loaded = None
+    return studies.scaling(loaded)

@@ -1,0 +1,162 @@
+"""One head of a trained model, step by step, in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from gpt_cli.common.drawing.token_labels import label_of
+from gpt_cli.model import GPT
+from gpt_cli.model.attention import Stages, causal_mask
+from gpt_cli.model.block import Block
+from gpt_cli.tools.explain.explanation import Explanation, Note, Step
+from gpt_cli.tools.explain.projections import Subject, as_array, norm_formula, projections
+
+_NUM_LARGEST = 3
+
+
+@torch.no_grad()
+def explain_head(
+    model: GPT, tokens: Sequence[str], ids: Sequence[int], *, layer: int, head: int, queries: Sequence[int]
+) -> Explanation:
+    """What one head does at some query positions, from the embeddings to the residual stream after its layer's heads.
+
+    `tokens` are the texts of ids [T]. The model changes to float64. From the residual stream on, each step follows
+    from the steps before it and the parameters of the explanation; only the outputs of other heads are given.
+    """
+    model = model.double().eval()
+    labels = map(label_of, tokens)
+    names = [f"{place} {label.strip() or label}" for place, label in enumerate(labels)]
+    asked, places = [names[query] for query in queries], list(queries)
+    sizes, block = model.config, model.blocks[layer]
+
+    batch = torch.tensor([list(ids)])
+    steps, x, rotation = _embeddings(model, batch, names, layer)
+    seen, source = block.attention_input(x), "x"
+    if block.pre_norm:
+        source = "a"
+        normalised = as_array(seen[0])
+        note = Note("norm_bias_said" if "bias" in dict(block.norm_1.named_parameters()) else "norm_said")
+        steps.append(Step("normalised", f"a = {norm_formula(block.norm_1)}", normalised, names, notes=[note]))
+    stages = block.attention.head_stages(head, seen, rotation)
+    made = projections(block.attention, seen, source, rotation, Subject(head, names, places, model.rotary))
+    root = made.root if sizes.scale == "head" else None
+    steps += [*made.steps, *_looking(stages, made.scores, root, asked, names, places, block.attention.window)]
+    steps += _mixing(stages, asked, names, places)
+    steps += _joining(block, x, seen, rotation, asked, places)
+
+    numbers = {"T": len(ids), "D": sizes.d_model, "H": sizes.num_heads, "K": sizes.value_size}
+    facts = {"layer": layer, "head": head, "queries": places, "tokens": list(tokens), "token_ids": list(ids)}
+    facts["sizes"] = numbers
+    if sizes.attention == "latent":
+        facts["sizes"] = numbers | {"C": sizes.key_value_latent, "R": sizes.turned_size}
+    elif 0 < sizes.turned_size < sizes.value_size:
+        facts["sizes"] = numbers | {"R": sizes.turned_size}
+    parameters = dict(made.parameters)
+    for name, module in (("norm_1", block.norm_1), ("projection_layer", block.attention.projection_layer)):
+        parameters |= {f"{name}.{part}": parameter for part, parameter in module.named_parameters()}
+    if rotation is not None:
+        parameters |= {"rotation.cosines": rotation[0], "rotation.sines": rotation[1]}
+    exact = {name: as_array(parameter) for name, parameter in parameters.items()}
+    return Explanation(Note("head_title", {"layer": layer, "head": head, **numbers}), steps, facts, exact)
+
+
+def _embeddings(
+    model: GPT, batch: Tensor, names: Sequence[str], layer: int
+) -> tuple[list[Step], Tensor, Tensor | None]:
+    """The parts of the first stream, then the stream into a layer and the rotation, as the model computes them."""
+    x, rotation = model.embed(batch)
+    embedded = model.token_embedding(batch)
+    note = Note("ids_said", {"ids": " ".join(map(str, batch[0].tolist()))})
+    steps = [Step("token_embedding", "E[id]", as_array(embedded[0]), names, notes=[note])]
+    parts = ["E[id]"]
+    if (ngrams := model.ngram_embedding) is not None:
+        added = [table(rows) for table, rows in zip(ngrams.tables, ngrams.rows(batch), strict=True)]
+        tables = " + ".join(f"N{n}" for n in range(2, len(added) + 2))
+        found = torch.stack(added).sum(0)
+        steps.append(Step("ngram_embedding", tables, as_array(found[0]), names))
+        formula = "e = (z - mean(z)) / √(var(z) + 1e-05), z = E[id] + " + tables
+        steps.append(Step("ngram_normalised", formula, as_array(ngrams(embedded, batch)[0]), names))
+        parts = ["e"]
+    if model.position_embedding is not None:
+        places = model.position_embedding(torch.arange(batch.shape[1]))
+        steps.append(Step("position_embedding", "P[t]", as_array(places), names))
+        parts.append("P[t]")
+    rotation = None if rotation is None else rotation.double()
+    for earlier in model.blocks[:layer]:
+        x = earlier(x, rotation)
+    formula = f"x = block_{layer - 1}(...)" if layer else "x = " + " + ".join(parts)
+    return [*steps, Step("stream", formula, as_array(x[0]), names)], x, rotation
+
+
+def _looking(
+    stages: Stages,
+    product: str,
+    root: str | None,
+    asked: Sequence[str],
+    names: Sequence[str],
+    places: list[int],
+    window: int | None,
+) -> list[Step]:
+    """From scores to weights, [queries, T] each; `root` names the divisor of the scores, None where there is none."""
+    scores, weights, size = stages.scores[0, places], stages.weights[0, places], stages.queries.shape[-1]
+    beside = len(asked) == 1
+    steps = [Step("scores", product, as_array(scores), asked, names, beside=beside)]
+    term = "s"
+    if root is not None:
+        term, scores = f"s / {root}", scores / size**0.5
+        formula = f"{term} = s / {size**0.5:.4g}"
+        steps.append(Step("divided", formula, as_array(scores), asked, names, beside=beside))
+    masked = scores.masked_fill(causal_mask(len(names), window=window)[places], -torch.inf)
+    hidden = "j > i" if window is None else f"j > i, j ≤ i - {window}"
+    notes = [_largest("most_weight", name, row, names) for name, row in zip(asked, weights, strict=True)]
+    formula, notes = "w = exp(m) / Σ exp(m)", [Note("places_said"), *notes]
+    return [
+        *steps,
+        Step("masked", f"m = {term}; {hidden}: -∞", as_array(masked), asked, names, beside=beside),
+        Step("weights", formula, as_array(weights), asked, names, notes=notes, beside=beside),
+    ]
+
+
+def _mixing(stages: Stages, asked: Sequence[str], names: Sequence[str], places: list[int]) -> list[Step]:
+    """The weighted sum of the values, for a single query with its parts."""
+    weights, values = stages.weights[0], stages.values[0]
+    lengths = weights[places] * values.norm(dim=1)  # of each part of the sum, since no weight is negative
+    notes = [_largest("largest_parts", name, row, names) for name, row in zip(asked, lengths, strict=True)]
+    steps = []
+    if len(places) == 1:
+        steps.append(Step("weighted_values", "wⱼ vⱼ", as_array(weights[places[0], :, None] * values), names))
+    return [*steps, Step("head_output", "h = Σ wⱼ vⱼ", as_array(stages.heads[0, places]), asked, notes=notes)]
+
+
+def _joining(
+    block: Block, x: Tensor, seen: Tensor, rotation: Tensor | None, asked: Sequence[str], places: list[int]
+) -> list[Step]:
+    """From the outputs of all heads back to the residual stream: [queries, D] each."""
+    attention = block.attention
+    mixed, last = attention.separate_heads(seen, rotation), attention.num_heads - 1
+    heads = ", ".join(dict.fromkeys(["h0", *(["..."] if last > 1 else []), f"h{last}"]))
+    attended = attention.projection_layer(mixed)
+    bias = " + b" if attention.projection_layer.bias is not None else ""
+    notes = [Note("parallel_said")] if block.parallel else []
+    found = [
+        ("concatenated", f"hs = ({heads})", mixed),
+        ("projected", f"o = projection_layer hs{bias}", attended),
+        ("residual", "y = x + o", x + attended),
+    ]
+    if not block.pre_norm:
+        found.append(("normalised_after", norm_formula(block.norm_1).replace("x", "y"), block.norm_1(x + attended)))
+    steps = [Step(name, formula, as_array(numbers[0, places]), asked) for name, formula, numbers in found]
+    return [*steps[:-1], replace(steps[-1], notes=notes)]
+
+
+def _largest(key: str, query: str, numbers: Tensor, names: Sequence[str]) -> Note:
+    """The tokens with the largest numbers above zero, in words and as data."""
+    order = torch.argsort(numbers, descending=True, stable=True)[:_NUM_LARGEST].tolist()
+    found = [(place, float(numbers[place])) for place in order if numbers[place] > 0]
+    text = ", ".join(f"{names[place]} {number:.4f}" for place, number in found)
+    largest = [{"place": place, "number": number} for place, number in found]
+    return Note(key, {"query": query, "list": text, "largest": largest})

@@ -1,0 +1,90 @@
+"""Studies as pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from gpt_cli.common.drawing.canvas import Axes, Figure, as_file, new_figure, rc_context
+from gpt_cli.common.drawing.fonts import fonts_for
+from gpt_cli.tools.explain.explanation import Explanation, Note, Step, say
+from gpt_cli.tools.explain.studies import SIZES
+
+
+def plot(study: str, explanation: Explanation, language: str, *, kind: str, notice: Callable[[str], object]) -> bytes:
+    """A picture of every step: curves and bars of the scaling study, else maps with their numbers.
+
+    Where no installed font has the Chinese characters, the words are English and `notice` receives a line.
+    """
+    fonts, language = fonts_for(language, notice)
+    with rc_context({"font.family": fonts, "font.size": 8}):
+        figure = (_scaling if study == "scaling" else _maps)(explanation.steps, language)
+        figure.suptitle(say(explanation.title, language))
+        return as_file(figure, kind)
+
+
+def _scaling(steps: Sequence[Step], language: str) -> Figure:
+    """Each fact against K, without and with the division; below, bars of the other steps, a group a row."""
+    figure = new_figure(9.5, 3 * len(steps), 110, constrained=True)
+    both = [say(Note(key), language) for key in ("before", "scaled")]
+    for part, step in zip(figure.subfigures(len(steps), 1, squeeze=False)[:, 0], steps, strict=True):
+        part.suptitle(say(step.title or Note(step.name), language), fontsize=8)
+        # without and with the division: two columns of one fact, or, of normal numbers, two rows
+        num_beside = len(step.columns) // 3
+        kinds = both[:num_beside]
+        for place, axes in enumerate(part.subplots(1, 3)):
+            columns = range(place * num_beside, (place + 1) * num_beside)
+            numbers = [step.numbers[:, column] for column in columns]
+            if step is steps[0]:
+                for of_one, kind, style in zip(numbers, kinds, ("o--", "s-"), strict=True):
+                    axes.plot(SIZES, of_one, style, label=kind)
+                axes.set_xscale("log", base=2)
+                axes.set_xlabel("K")
+            else:
+                _bars(axes, numbers, kinds, [say(row, language) for row in step.rows])
+            if num_beside == 2:
+                axes.legend(loc="upper center", ncols=2, fontsize=7)
+            axes.set_title(say(step.columns[columns[0]], language), fontsize=8)
+            axes.margins(y=0.25)  # for the legend
+            axes.set_ylim(bottom=0)
+    return figure
+
+
+def _bars(axes: Axes, numbers: Sequence[np.ndarray], kinds: Sequence[str], rows: Sequence[str]) -> None:
+    width = 0.8 / len(numbers)
+    for place, (of_one, kind) in enumerate(zip(numbers, kinds, strict=True)):
+        bars = axes.bar(np.arange(len(rows)) + place * width, of_one, width, label=kind)
+        axes.bar_label(bars, fmt="%.3g", fontsize=6)
+    axes.set_xticks(np.arange(len(rows)) + (len(numbers) - 1) * width / 2, rows)
+
+
+def _maps(steps: Sequence[Step], language: str) -> Figure:
+    """A map of each step, two beside each other, as high as it has rows."""
+    pairs = [steps[first : first + 2] for first in range(0, len(steps), 2)]
+    heights = [0.8 + 0.36 * max(len(step.rows) for step in pair) for pair in pairs]
+    figure = new_figure(11, 0.4 + sum(heights), 110, constrained=True)
+    places = figure.subplots(len(pairs), 2, height_ratios=heights, squeeze=False)
+    for pair, row in zip(pairs, places, strict=True):
+        for step, axes in zip(pair, row, strict=False):
+            _map(axes, step, language)
+        for axes in row[len(pair) :]:
+            axes.set_axis_off()
+    return figure
+
+
+def _map(axes: Axes, step: Step, language: str) -> None:
+    """Numbers on their colours: from 0 to 1 for weights, to their own largest where all are small."""
+    columns = [say(label, language) for label in step.columns]
+    weights = np.where(np.array(columns) == "Σ", np.nan, step.numbers)  # a sum is no weight
+    largest = float(np.nanmax(weights))
+    top, digits = (1.0, 2) if largest > 0.1 else (largest, 4)
+    axes.imshow(weights, cmap="viridis", vmin=0, vmax=top, aspect="auto")
+    for row, numbers in enumerate(step.numbers):
+        for column, number in enumerate(numbers):
+            ink = "black" if np.isnan(weights[row, column]) or number > top / 2 else "white"
+            axes.text(column, row, f"{number:.{digits}f}", ha="center", va="center", fontsize=7, color=ink)
+    axes.set_xticks(range(len(columns)), columns)
+    axes.set_yticks(range(len(step.rows)), [say(label, language) for label in step.rows])
+    axes.set_title(say(step.title or Note(step.name), language), fontsize=8)
+    axes.tick_params(length=0)

@@ -1,0 +1,156 @@
+"""The queries, keys and values of one head for each form of attention, as steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor, nn
+
+from gpt_cli.config.model import unknown_form
+from gpt_cli.model import GroupedQueryAttention, LatentAttention, MultiHeadAttention
+from gpt_cli.model.attention import SelfAttention
+from gpt_cli.model.positions import RotaryPositions, rotate
+from gpt_cli.tools.explain.explanation import Note, Step
+
+
+@dataclass(frozen=True)
+class Projections:
+    """The steps up to queries, keys and values, the formulas of scores and their divisor, and the parameters used."""
+
+    steps: list[Step]
+    scores: str
+    root: str
+    parameters: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is explained: a head, the names of all tokens, the positions of those that look, and what turns them."""
+
+    head: int
+    names: Sequence[str]
+    places: list[int]
+    rotary: RotaryPositions | None = None
+
+    def of_queries(self, name: str, formula: str, numbers: Tensor) -> Step:
+        """A step of the tokens that look, from numbers [1, T, size] of all."""
+        return Step(name, formula, as_array(numbers[0, self.places]), [self.names[place] for place in self.places])
+
+    def of_all(self, name: str, formula: str, numbers: Tensor, *notes: Note) -> Step:
+        """A step of all tokens, from numbers [1, T, size]."""
+        return Step(name, formula, as_array(numbers[0]), self.names, notes=notes)
+
+
+def projections(
+    attention: SelfAttention, x: Tensor, source: str, rotation: Tensor | None, subject: Subject
+) -> Projections:
+    """The queries, keys and values of a head for its input x [1, T, D], which the formulas call `source`."""
+    # exactly these: a form derived from one of them may compute something else
+    if type(attention) is LatentAttention:
+        return _of_latent(attention, x, source, rotation, subject)
+    Wq, Wk, Wv = _matrices(attention, subject.head)
+    queries, keys = Wq(x), Wk(x)
+    matrices = {"Wq": Wq, "Wk": Wk, "Wv": Wv}
+    biases = {name.replace("W", "b"): layer.bias for name, layer in matrices.items() if layer.bias is not None}
+    plus_q, plus_k, plus_v = (f" + {bias}" if bias in biases else "" for bias in ("bq", "bk", "bv"))
+    steps = [
+        subject.of_queries("queries", f"q = Wq {source}{plus_q}", queries),
+        subject.of_all("keys", f"k = Wk {source}{plus_k}", keys),
+    ]
+    parameters = {name: layer.weight for name, layer in matrices.items()} | biases
+    query, key = "q", "k"
+    if attention.query_norm is not None and attention.key_norm is not None:
+        query, key = "q̂", "k̂"
+        queries, keys = attention.query_norm(queries), attention.key_norm(keys)
+        of_queries, of_keys = (norm_formula(norm) for norm in (attention.query_norm, attention.key_norm))
+        steps += [
+            subject.of_queries("normalised_queries", f"q̂ = {of_queries.replace('x', 'q')}", queries),
+            subject.of_all("normalised_keys", f"k̂ = {of_keys.replace('x', 'k')}", keys, Note("norm_said")),
+        ]
+        parameters |= {"query_norm.weight": attention.query_norm.weight, "key_norm.weight": attention.key_norm.weight}
+    product = f"s = {query} · {key}"
+    if rotation is not None:
+        product = "s = q′ · k′"
+        steps += _turned(query, key, queries, keys, rotation, subject)
+    steps.append(subject.of_all("values", f"v = Wv {source}{plus_v}", Wv(x)))
+    return Projections(steps, product, "√K", parameters)
+
+
+def _matrices(attention: SelfAttention, head: int) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
+    """Wq of a head, and its Wk and Wv, or those of its group."""
+    if type(attention) is GroupedQueryAttention:
+        group = attention.group_of(head)
+        return attention.heads[head].Wq, group.Wk, group.Wv
+    if type(attention) is not MultiHeadAttention:
+        raise unknown_form("gpt explain", type(attention).__name__)
+    own = attention.heads[head]
+    return own.Wq, own.Wk, own.Wv
+
+
+def _of_latent(
+    attention: LatentAttention, x: Tensor, source: str, rotation: Tensor | None, subject: Subject
+) -> Projections:
+    own = attention.heads[subject.head]
+    latent, query_source = attention.W_DKV(x), attention.query_source(x)
+    taken: dict[str, nn.Linear | None] = {"W_DKV": attention.W_DKV, "W_DQ": attention.W_DQ, "W_UQ": own.W_UQ}
+    taken |= {"W_UK": own.W_UK, "W_UV": own.W_UV, "W_QR": own.W_QR, "W_KR": attention.W_KR}
+    steps = [subject.of_all("latent", f"c = W_DKV {source}", latent)]
+    looked_from = source
+    if attention.W_DQ is not None:
+        looked_from = "d"
+        steps.append(subject.of_queries("query_latent", f"d = W_DQ {source}", query_source))
+    steps += [
+        subject.of_queries("queries", f"q = W_UQ {looked_from}", own.W_UQ(query_source)),
+        subject.of_all("keys", "k = W_UK c", own.W_UK(latent)),
+    ]
+    product, root = "s = q · k", "√K"
+    if own.W_QR is not None and attention.W_KR is not None and rotation is not None:
+        product, root = "s = q · k + r′ · u′", "√(K + R)"
+        queries, keys = own.W_QR(query_source), attention.W_KR(x)
+        steps += [
+            subject.of_queries("rotary_queries", f"r = W_QR {looked_from}", queries),
+            subject.of_all("rotary_keys", f"u = W_KR {source}", keys),
+            *_turned("r", "u", queries, keys, rotation, subject),
+        ]
+    steps.append(subject.of_all("values", "v = W_UV c", own.W_UV(latent)))
+    matrices = {name: matrix.weight for name, matrix in taken.items() if matrix is not None}
+    return Projections(steps, product, root, matrices)
+
+
+def _turned(
+    query: str, key: str, queries: Tensor, keys: Tensor, rotation: Tensor, subject: Subject
+) -> tuple[Step, Step]:
+    """Queries and keys after rope, which may turn their first R numbers alone."""
+    assert subject.rotary is not None
+    part = rotation.shape[-1] < keys.shape[-1]
+    turned = f"{key}[:R]" if part else key
+    gaps = {"key": key, "turned": turned, "base": f"{subject.rotary.base:.10g}"}
+    notes = [Note("rotation_said", gaps | {"size": "R" if part or key == "u" else "K"})]
+    if (scaling := subject.rotary.scaling) is not None:
+        notes.append(Note("scaling_said", {name: f"{number:.10g}" for name, number in scaling._asdict().items()}))
+    return (
+        subject.of_queries("rotated_queries", _turning(query, part=part), rotate(queries, rotation)),
+        subject.of_all("rotated_keys", _turning(key, part=part), rotate(keys, rotation), *notes),
+    )
+
+
+def _turning(name: str, *, part: bool) -> str:
+    turned = f"{name}[:R] cos(t θ)" if part else f"{name} cos(t θ)"
+    formula = f"{turned} + (-{name}₂, {name}₁) sin(t θ)"
+    return f"{name[0]}′ = ({formula}, {name}[R:])" if part else f"{name[0]}′ = {formula}"
+
+
+def as_array(tensor: Tensor) -> np.ndarray:
+    """The numbers of a tensor, in float64."""
+    return tensor.detach().double().cpu().numpy()
+
+
+def norm_formula(norm: nn.Module) -> str:
+    """What a norm makes of x, in which its weights are g and b."""
+    if isinstance(norm, nn.RMSNorm):
+        return f"x / √(mean(x²) + {norm.eps:g}) · g"
+    assert isinstance(norm, nn.LayerNorm)
+    bias = " + b" if norm.bias is not None else ""
+    return f"(x - mean(x)) / √(var(x) + {norm.eps:g}) · g{bias}"

@@ -1,0 +1,200 @@
+"""An explanation as text: for a terminal, as Markdown, or as a page."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from rich.cells import cell_len, set_cell_size
+
+from gpt_cli.tools.explain.explanation import Explanation, Note, Step, say
+from gpt_cli.tools.pages.html_page import hash_of_source
+
+_MAX_COLUMNS = 12  # of a row in Markdown and on a page, where columns have no names
+_MAX_LABEL = 32  # cells in a terminal
+_STYLE = """
+:root { color-scheme: light dark; }
+body { margin: 1rem auto; max-width: 70rem; padding: 0 1rem;
+  font: 15px/1.5 system-ui, "Noto Sans CJK SC", "PingFang SC", "Microsoft YaHei", sans-serif; }
+h1 { font-size: 1.3rem; } h2 { font-size: 1.1rem; } h3 { font-size: 1rem; margin: 1.4rem 0 .2rem; }
+div { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .1rem .6rem; text-align: right; border-bottom: 1px solid #8884; white-space: pre; }
+th { font-weight: normal; opacity: .75; unicode-bidi: isolate; }
+code { font-family: ui-monospace, monospace; }
+"""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table to show: its headings, its cells, and the sentences below it."""
+
+    part: str  # the title of a part of the explanation, in its first table; else empty
+    headings: Sequence[tuple[str, str]]  # a title, and a formula with a shape
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]  # a label, then numbers
+    notes: Sequence[str]
+    whole: bool  # whether every column has a name, so that none is left out
+
+
+def to_terminal(explanation: Explanation, language: str, width: int) -> str:
+    """Plain lines. A table wider than `width` cells is cut or, where its columns have names, continues below."""
+    lines = [say(explanation.title, language), *([explanation.source] if explanation.source else [])]
+    for table in _tables(explanation, language):
+        if table.part:
+            lines += ["", f"== {table.part}"]
+        lines.append("")
+        colon = "：" if language == "zh" else ":"
+        lines += [f"{title}{colon}  {formula}" for title, formula in table.headings]
+        lines += _aligned([table.header, *table.rows], width, whole=table.whole)
+        lines += [line for note in table.notes for line in _wrapped(note, width)]
+    return "\n".join([*lines, "", *_wrapped(say(Note("rounded"), language), width)])
+
+
+def to_markdown(explanation: Explanation, language: str) -> str:
+    """A title, a section for each part, and a table for each step."""
+
+    def cells(row: Sequence[str]) -> str:
+        return "| " + " | ".join(map(_escaped, row)) + " |"
+
+    lines = [
+        f"# {say(explanation.title, language)}",
+        *(["", _escaped(explanation.source)] if explanation.source else []),
+    ]
+    for table in _tables(explanation, language):
+        if table.part:
+            lines += ["", f"## {table.part}"]
+        lines.append("")
+        lines += [f"**{title}** `{formula}`  " for title, formula in table.headings]
+        header, *rows = _cut(table)
+        lines += ["", cells(header), "|" + " ---: |" * len(header), *map(cells, rows)]
+        lines += [line for note in table.notes for line in ("", _escaped(note))]
+    return "\n".join([*lines, "", say(Note("rounded"), language)])
+
+
+def _escaped(text: str) -> str:
+    """Text whose punctuation Markdown shows as it is."""
+    return re.sub(r"([\\`*_~\[\]<>&$|])", r"\\\1", text)
+
+
+def to_html(explanation: Explanation, language: str) -> str:
+    """A page that runs no script and requests nothing."""
+
+    def row(cells: Sequence[str], *kinds: str) -> str:
+        first, others = kinds
+        texts = list(map(html.escape, cells))
+        return (
+            f"<tr><{first}>{texts[0]}</{first}>"
+            + "".join(f"<{others}>{text}</{others}>" for text in texts[1:])
+            + "</tr>"
+        )
+
+    title = html.escape(say(explanation.title, language))
+    policy = f"default-src 'none'; style-src {hash_of_source(_STYLE)}"
+    lines = [
+        f'<!doctype html><html lang="{"zh-CN" if language == "zh" else "en"}"><head><meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        f"<title>{title}</title><style>{_STYLE}</style></head><body><h1>{title}</h1>",
+        *([f"<p>{html.escape(explanation.source)}</p>"] if explanation.source else []),
+    ]
+    for table in _tables(explanation, language):
+        if table.part:
+            lines.append(f"<h2>{html.escape(table.part)}</h2>")
+        for name, formula in table.headings:
+            lines.append(f"<h3>{html.escape(name)}</h3><code>{html.escape(formula)}</code>")
+        header, *rows = _cut(table)
+        lines += ["<div><table>", row(header, "th", "th"), *(row(cells, "th", "td") for cells in rows)]
+        lines.append("</table></div>")
+        lines += [f"<p>{html.escape(note)}</p>" for note in table.notes]
+    lines += [f"<p>{html.escape(say(Note('rounded'), language))}</p>", "</body></html>"]
+    return "\n".join(lines)
+
+
+def _tables(explanation: Explanation, language: str) -> list[Table]:
+    """A table for each step; steps that are beside each other share one."""
+    groups: list[list[Step]] = []
+    for step in explanation.steps:
+        if groups and step.beside and groups[-1][-1].beside:
+            groups[-1].append(step)
+        else:
+            groups.append([step])
+    tables, number, part = [], 0, ""
+    for group in groups:
+        first, headings = group[0], []
+        begins = first.part != part
+        number, part = (0 if begins else number), first.part
+        for step in group:
+            number += 1
+            shape = f"[{', '.join(map(str, step.numbers.shape))}]"
+            headings.append((f"{number}. {_title(step, language)}", f"{step.formula}  {shape}"))
+        if first.beside:
+            header = ["", *(_title(step, language) for step in group)]
+            columns = [say(label, language) for label in first.columns]
+            rows = [[label, *(_number(step.numbers[0, i]) for step in group)] for i, label in enumerate(columns)]
+        else:
+            labels = first.columns or list(map(str, range(first.numbers.shape[1])))
+            header = ["", *(say(label, language) for label in labels)]
+            names = [say(label, language) for label in first.rows]
+            rows = [[name, *map(_number, row)] for name, row in zip(names, first.numbers, strict=True)]
+        notes = [say(note, language) for step in group for note in step.notes]
+        title = say(Note(part), language) if begins else ""
+        tables.append(Table(title, headings, header, rows, notes, whole=bool(first.columns)))
+    return tables
+
+
+def _title(step: Step, language: str) -> str:
+    return say(step.title or Note(step.name), language)
+
+
+def _number(number: float) -> str:
+    if number == -np.inf:
+        return "-∞"
+    text = f"{number:.4f}"
+    return "0.0000" if text == "-0.0000" else text
+
+
+def _cut(table: Table) -> list[list[str]]:
+    """The header and the rows, with the columns that fit and a mark for the others."""
+    rows = [list(row) for row in (table.header, *table.rows)]
+    if table.whole or len(rows[0]) <= _MAX_COLUMNS + 1:
+        return rows
+    return [[*row[: _MAX_COLUMNS + 1], "…"] for row in rows]
+
+
+def _aligned(rows: Sequence[Sequence[str]], width: int, *, whole: bool) -> list[str]:
+    """Rows with aligned columns, as many as fit; with `whole` the other columns follow below."""
+    label = min(_MAX_LABEL, max(cell_len(row[0]) for row in rows))
+    # rows may have thousands of numbers: take no more than could fit
+    columns = list(zip(*(row if whole else row[: width + 1] for row in rows), strict=True))[1:]
+    widths = [max(map(cell_len, column)) for column in columns]
+    lines: list[str] = []
+    first = 0
+    while first < len(columns):
+        room, end = width - label - (0 if whole else 3), first
+        while end < len(columns) and (widths[end] + 2 <= room or end == first):
+            room -= widths[end] + 2
+            end += 1
+        more = ["…"] if not whole and end + 1 < len(rows[0]) else []
+        for number, row in enumerate(rows):
+            cells = (_padded(columns[at][number], widths[at]) for at in range(first, end))
+            lines.append("  ".join([_padded(row[0], label), *cells, *more]).rstrip())
+        first = end if whole else len(columns)
+    return lines
+
+
+def _wrapped(sentence: str, width: int) -> list[str]:
+    """Lines of at most `width` cells, broken between words, or between Chinese characters but before no mark."""
+    lines = [""]
+    for part in re.findall(r"[\u3000-\uffef][，。；：、）”]*|[^\s\u3000-\uffef]+[，。；：、）”]*|\s+", sentence):
+        if cell_len(lines[-1] + part.rstrip()) > width and lines[-1]:
+            lines[-1] = lines[-1].rstrip()
+            lines.append("")
+        lines[-1] += part if lines[-1] else part.lstrip()
+    return lines
+
+
+def _padded(label: str, width: int) -> str:
+    return " " * (width - cell_len(label)) + label if cell_len(label) <= width else set_cell_size(label, width)

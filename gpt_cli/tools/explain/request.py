@@ -1,0 +1,91 @@
+"""What `gpt explain` is asked. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gpt_cli.attention_maps.selection import out_of_range
+from gpt_cli.checkpoints.header import Header
+from gpt_cli.checkpoints.lock import require_foreign
+from gpt_cli.checkpoints.select import find_header
+from gpt_cli.checkpoints.verify import ReadVerified, read_ahead
+from gpt_cli.common.drawing.file_types import PICTURES, ending_of
+from gpt_cli.common.host import Host
+from gpt_cli.config.field_types import Misfit, Whole
+from gpt_cli.config.request import NONE, Digits, Flag, MaybePath, Prompt, PromptFile, Request, WhichCheckpoint, WhichRun
+from gpt_cli.errors import UsageError, shown
+from gpt_cli.sampling.prompts import prompt_source, read_prompt
+from gpt_cli.tools.interpret.request import Truncate
+
+Index = Annotated[int, Field(ge=0), Whole] | None
+
+
+class ExplainRequest(Request):
+    """Work through one head, step by step.
+
+    Every step has its formula, its shape and its numbers. With --example it works a published example, with --study
+    a study of one idea; neither needs a prompt.
+    """
+
+    prompt: Prompt = Field(default=None, kw_only=False)
+    prompt_file: PromptFile = NONE
+    run: WhichRun = NONE
+    checkpoint: WhichCheckpoint = NONE
+    layer: Index = Field(default=None, description="The head's layer, from 0. Default: 0.")
+    head: Index = Field(default=None, description="The head in its layer, from 0. Default: 0.")
+    query: Annotated[Digits, Flag("N|all")] = Field(
+        default=NONE, description="The position of the token that looks, from 0, or all. Default: the last."
+    )
+    example: Literal["journey"] | None = Field(
+        default=None, description="A published example instead of a model: journey, six tokens of three numbers."
+    )
+    study: Literal["scaling", "mask", "dropout", "padding"] | None = Field(
+        default=None, description="A study of one idea instead of a head: scaling, mask, dropout, padding."
+    )
+    out: Annotated[MaybePath, Flag("FILE")] = Field(
+        default=NONE,
+        description="A page (.html), a .md or .json file, or of a --study a picture (.png, .svg, .pdf). "
+        "Default: text in the terminal.",
+    )
+    truncate: Truncate = False
+    form: Annotated[Literal["terminal", "markdown", "html"] | None, Flag(name="--format", beside_json=False)] = Field(
+        default=None, description="terminal, markdown or html. Default: terminal."
+    )
+    language: Literal["en", "zh"] | None = Field(
+        default=None, description="en or zh. Default: the language of help and errors."
+    )
+
+    def misfits(self) -> Iterator[Misfit]:
+        """What a file, an example or a study has no use for."""
+        yield from self.apart("out", "form")
+        of_head, of_model = ("prompt", "prompt_file", "layer", "head", "query", "truncate"), ("run", "checkpoint")
+        yield from self.apart("example", "study", *of_head, *of_model)
+        useless = of_head if self.study == "scaling" else of_head + of_model
+        if not self.example:
+            yield from self.apart("study", *useless, value=str(self.study))
+
+    def find(self, host: Host) -> tuple[str, str, Header, ReadVerified] | None:
+        """For a head its prompt, the flag of that, and its checkpoint, which is read ahead; None for anything else.
+
+        Raises UsageError for a head that the model does not have, and for a picture that cannot be.
+        """
+        if self.out is not None:
+            if ending_of(self.out, (".html", ".md", ".json", *PICTURES)) in PICTURES and self.study is None:
+                wrong = "only a study has a picture; use .html, .md or .json"
+                raise UsageError("--out", wrong, hint="--out head.html")
+            require_foreign(self.out)
+        if self.example or self.study:
+            return None
+        query = self.query
+        if query is not None and query != "all" and not (query.isdecimal() and len(query) <= 9):
+            raise UsageError("--query", f"use the position of a token, from 0, or all instead of {shown(query)}")
+        header = find_header(self.run, self.checkpoint, host)
+        sizes = header.config.model
+        for flag, value, count in (("--layer", self.layer, sizes.num_blocks), ("--head", self.head, sizes.num_heads)):
+            if (value or 0) >= count:
+                raise UsageError(flag, out_of_range(flag, value or 0, count))
+        text = read_prompt(self.prompt, self.prompt_file, header, host.stdin)
+        return text, prompt_source(self.prompt, self.prompt_file), header, read_ahead(header.path, host)

@@ -1,0 +1,155 @@
+"""Small studies of one idea each, with numbers that anyone can reproduce."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpt_cli.checkpoints.load import Loaded
+from gpt_cli.common.limits import HEADS_WINDOW
+from gpt_cli.model import CrossAttention
+from gpt_cli.model.attention import attention_scores, causal_mask
+from gpt_cli.model.dropout import drop_out
+from gpt_cli.model.forms.cross_attention import padding_mask
+from gpt_cli.sampling.decoder import Decoder
+from gpt_cli.sampling.generate import generate
+from gpt_cli.sampling.next_token import SamplingParameters
+from gpt_cli.tools.explain.explanation import Explanation, Note, Step
+from gpt_cli.tools.explain.worked_example import EMBEDDINGS, WORDS, linear_head, step_of
+
+SIZES = (1, 4, 16, 64, 256, 1024)  # of queries and keys
+_NUM_KEYS = 64
+_NUM_ROWS = 200
+_NUM_NORMAL = 20_000
+_NUM_DRAWS = 10_000
+_MEASURES = ("entropy", "entropy_divided", "largest", "largest_divided", "gradient", "gradient_divided")
+SENTENCES = ((5, 2, 1, 0, 0), (1, 3, 1, 4, 0))
+
+
+@torch.no_grad()
+def scaling(loaded: Loaded | None) -> Explanation:
+    """Softmax with and without the division by √K: of random scores, of a model's heads, and of normal numbers.
+
+    Entropy is in nats; the gradient is the norm of the derivative, a matrix, of softmax with respect to its scores.
+    """
+    generator = torch.Generator().manual_seed(0)
+    rows = []
+    for K in SIZES:
+        queries, keys = (torch.randn(count, K, generator=generator).double() for count in (_NUM_ROWS, _NUM_KEYS))
+        rows.append(_measured(attention_scores(queries, keys), K).mean(0))
+    columns = [Note(name) for name in _MEASURES]
+    labels = [f"K = {K}" for K in SIZES]
+    title = Note("random_scores", {"rows": _NUM_ROWS, "keys": _NUM_KEYS})
+    formula = "softmax(q · k), softmax(q · k / √K)"
+    steps = [Step("random_scores", formula, np.stack(rows), labels, columns, title=title, notes=[Note("random_said")])]
+    if loaded is not None:
+        steps.append(_model_scores(loaded, columns))
+    numbers = 100 * torch.randn(_NUM_NORMAL, generator=generator).double()
+    both = torch.stack([_facts(numbers[None]), _facts(numbers[None] / 100)])[:, 0].numpy()
+    formula, rows, columns = "softmax(z), softmax(z / 100)", [Note("before"), Note("after")], columns[::2]
+    title = Note("normal_numbers", {"count": f"{_NUM_NORMAL:,}"})
+    steps.append(Step("normal_numbers", formula, both, rows, columns, title=title, notes=[Note("normal_said")]))
+    return Explanation(Note("scaling_title"), steps, {"study": "scaling"})
+
+
+def _facts(scores: Tensor) -> Tensor:
+    """Of the softmax of each row: entropy, largest weight and norm of the derivative; [rows, n] -> [rows, 3]."""
+    weights = scores.softmax(dim=-1)
+    entropy = torch.special.entr(weights).sum(-1)
+    squares = weights.square().sum(-1)
+    # of diag(w) - w wᵀ: the sum of its squared entries
+    derivative = (squares - 2 * weights.pow(3).sum(-1) + squares.square()).clamp(min=0).sqrt()
+    return torch.stack([entropy, weights.amax(-1), derivative], dim=-1)
+
+
+def _measured(scores: Tensor, K: int) -> np.ndarray:
+    """Each fact without and with the division, in the order of _MEASURES: [rows, n] -> [rows, 6]."""
+    return torch.stack([_facts(scores), _facts(scores / K**0.5)], dim=-1).flatten(1).numpy()
+
+
+def _model_scores(loaded: Loaded, columns: list[Note]) -> Step:
+    """The means over the heads and rows of each layer, on a text that the model writes itself."""
+    model, start = loaded.model, loaded.tokenizer.begin([])
+    count = min(loaded.config.model.context_length, HEADS_WINDOW) - len(start)
+    steps = generate(Decoder(model), [start], SamplingParameters(), max_new_tokens=count, seed=0, end_of_text=None)
+    ids = [*start, *(draw.token for (draw,) in steps if draw is not None)]
+    K = loaded.config.model.query_size
+    rows = []
+    for block, stages in zip(model.blocks, model.double().attention_stages(torch.tensor([ids])), strict=True):
+        mask = causal_mask(len(ids), window=block.attention.window)
+        hidden = stages.scores[0].masked_fill(mask, -torch.inf)
+        rows.append(_measured(hidden.flatten(0, 1), K).mean(0))
+    layers = [Note("layer", {"number": layer}) for layer in range(len(rows))]
+    title = Note("model_scores", {"run": loaded.path, "tokens": len(ids)})
+    return Step("model_scores", f"K = {K}", np.stack(rows), layers, columns, title=title)
+
+
+@torch.no_grad()
+def mask() -> Explanation:
+    """Masking before softmax equals masking and renormalising after it; without either, the future leaks."""
+    x = torch.tensor(EMBEDDINGS, dtype=torch.float64)
+    with torch.random.fork_rng(devices=[]):
+        head = linear_head().double()
+    future = causal_mask(len(WORDS))
+
+    def forms(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        stages = head.stages(x)
+        zeroed = (stages.scores * 2**-0.5).softmax(-1).masked_fill(future, 0)
+        return stages.weights, zeroed, zeroed / zeroed.sum(-1, keepdim=True)
+
+    before, zeroed, renormalised = forms(x)
+    difference = float((before - renormalised).abs().max())
+    other = x.clone()
+    other[-1] = x[0]
+    changed = torch.stack([(a - b)[:-1].abs().amax(-1) for a, b in zip(forms(other), (before, zeroed), strict=False)])
+    sums = torch.stack([before.sum(-1), zeroed.sum(-1)])
+    rows, same = [Note("before_softmax"), Note("not_renormalised")], Note("mask_same", {"difference": difference})
+    swapped, leak = f"{WORDS[-1]} → {WORDS[0]}", Note("mask_leak")
+    steps = [
+        step_of("", "masked_before_softmax", "softmax(s / √K; j > i: -∞)", before, title=Note("before_softmax")),
+        step_of("", "masked_weights", "softmax(s / √K); j > i: 0", zeroed),
+        step_of("", "renormalised", "w / Σ w", renormalised),
+        Step("row_sums", "Σ w", sums.numpy(), rows, WORDS, notes=[same]),
+        Step("leak_change", swapped, changed.numpy(), rows, WORDS[:-1], notes=[leak]),
+    ]
+    return Explanation(Note("mask_title"), steps, {"study": "mask", "difference": difference})
+
+
+@torch.no_grad()
+def dropout() -> Explanation:
+    """A row of weights, five draws of dropout on it, and the mean of many draws."""
+    with torch.random.fork_rng(devices=[]):
+        row = linear_head().double().weights(torch.tensor(EMBEDDINGS, dtype=torch.float64))[-1]
+    generator = torch.Generator().manual_seed(123)
+    mean = Note("dropout_mean", {"count": f"{_NUM_DRAWS:,}"})
+    rows = [Note("row"), *(Note("draw", {"number": number}) for number in range(1, 6)), mean]
+    steps = []
+    for p in (0.1, 0.5):
+        draws = drop_out(row.expand(_NUM_DRAWS, -1), torch.rand(_NUM_DRAWS, len(row), generator=generator) >= p, p)
+        shown = torch.cat([row[None], draws[:5], draws.mean(0, keepdim=True)])
+        numbers = torch.cat([shown, shown.sum(-1, keepdim=True)], dim=1).numpy()
+        title, notes = Note("dropout_draws", {"p": p}), [Note("dropout_said")] if p == 0.5 else []
+        formula = f"w · keep / (1 - {p})"
+        steps.append(Step(f"dropout_{p}", formula, numbers, rows, [*WORDS, "Σ"], title=title, notes=notes))
+    return Explanation(Note("dropout_title"), steps, {"study": "dropout"})
+
+
+@torch.no_grad()
+def padding() -> Explanation:
+    """The weights of two sentences of unequal length in one batch, in two heads with random parameters."""
+    ids = torch.tensor(SENTENCES)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        x = torch.randn(6, 8)[ids].double()  # an embedding of 6 tokens
+        attention = CrossAttention(d_model=8, num_heads=2).double()
+    weights = attention.weights(x, x, padding_mask(ids, 0))
+    steps = []
+    for number, sentence in enumerate(SENTENCES):
+        names = [f"{place}: {token}" for place, token in enumerate(sentence)]
+        for place, of_head in enumerate(weights[number]):
+            name, formula = f"sentence_{number}_head_{place}", "softmax(s / √K; id = 0: -∞)"
+            title = Note("sentence", {"ids": " ".join(map(str, sentence)), "head": place})
+            notes = [Note("padding_said")] if number == place == 1 else []
+            steps.append(Step(name, formula, of_head.numpy(), names, names, title=title, notes=notes))
+    return Explanation(Note("padding_title"), steps, {"study": "padding"})

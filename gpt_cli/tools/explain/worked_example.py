@@ -1,0 +1,183 @@
+"""The classic example: six tokens of three numbers each, and attention over them in seven forms.
+
+The inputs, the seeds and the order of the random draws are those of courses on building a GPT from scratch; the
+attention of this package computes everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gpt_cli.model import Attention
+from gpt_cli.model.attention import attention_scores, attention_weights, causal_mask, score_scale
+from gpt_cli.tools.explain.explanation import Explanation, Label, Note, Step
+
+WORDS = ("Your", "journey", "starts", "with", "one", "step")
+EMBEDDINGS = (
+    (0.43, 0.15, 0.89),
+    (0.55, 0.87, 0.66),
+    (0.57, 0.85, 0.64),
+    (0.22, 0.58, 0.33),
+    (0.77, 0.25, 0.10),
+    (0.05, 0.80, 0.55),
+)
+
+
+# the steps of one form of attention, and the random parameters it uses
+Found = tuple[list[Step], dict[str, Tensor]]
+
+
+def step_of(part: str, name: str, formula: str, found: Tensor, *, title: Note | None = None) -> Step:
+    """A step with a row for each word; where there are six columns, they are the words too."""
+    columns: tuple[Label, ...] = WORDS if found.shape[1] == len(WORDS) else ()
+    return Step(name, formula, found.double().numpy(), WORDS, columns, part, title=title)
+
+
+@torch.no_grad()
+def journey() -> Explanation:
+    """All seven forms, each from its own seed; the state of torch's global generator does not change."""
+    x = torch.tensor(EMBEDDINGS)
+    steps = [step_of("inputs", "token_embedding", "x", x)]
+    parameters: dict[str, Tensor] = {}
+    with torch.random.fork_rng(devices=[]):
+        for name, part in _PARTS.items():
+            found, used = part(x)
+            steps += found
+            parameters |= {f"{name}.{key}": value for key, value in used.items()}
+    exact = {name: parameter.double().numpy() for name, parameter in parameters.items()}
+    return Explanation(Note("journey_title"), steps, {"example": "journey"}, exact)
+
+
+def _simple(x: Tensor) -> Found:
+    scores = attention_scores(x, x)
+    weights = scores.softmax(dim=-1)
+    return [
+        step_of("simple", "scores", "s = x xᵀ", scores),
+        step_of("simple", "shares", "s / Σ s", scores / scores.sum(dim=-1, keepdim=True)),
+        step_of("simple", "weights", "w = softmax(s)", weights),
+        step_of("simple", "contexts", "w x", weights @ x),
+    ], {}
+
+
+def _projected(part: str, source: str, queries: Tensor, keys: Tensor, values: Tensor) -> list[Step]:
+    """The steps of attention to all tokens, later ones included."""
+    scores = attention_scores(queries, keys)
+    nothing = torch.zeros(len(WORDS), len(WORDS), dtype=torch.bool)
+    weights = attention_weights(scores, nothing, score_scale(queries.shape[-1]))
+    return [
+        step_of(part, "queries", f"q = {source.format('q')}", queries),
+        step_of(part, "keys", f"k = {source.format('k')}", keys),
+        step_of(part, "values", f"v = {source.format('v')}", values),
+        step_of(part, "scores", "s = q kᵀ", scores),
+        step_of(part, "weights", "w = softmax(s / √2)", weights),
+        step_of(part, "contexts", "w v", weights @ values),
+    ]
+
+
+def _trainable(x: Tensor) -> Found:
+    torch.manual_seed(123)
+    Wq, Wk, Wv = (torch.rand(3, 2) for _ in range(3))
+    return _projected("trainable", "x W{0}", x @ Wq, x @ Wk, x @ Wv), {"Wq": Wq, "Wk": Wk, "Wv": Wv}
+
+
+def linear_head() -> Attention:
+    """The head of the forms c, d and e."""
+    torch.manual_seed(789)
+    return Attention(3, 2)
+
+
+def _linear(x: Tensor) -> Found:
+    head = linear_head()
+    return _projected("linear", "W{0} x", head.Wq(x), head.Wk(x), head.Wv(x)), _matrices(head)
+
+
+def _causal(x: Tensor) -> Found:
+    stages = linear_head().stages(x)
+    mask = causal_mask(len(WORDS))
+    before = (stages.scores * 2**-0.5).softmax(dim=-1)
+    masked = before.masked_fill(mask, 0)
+    hidden = (stages.scores * 2**-0.5).masked_fill(mask, -torch.inf)
+    return [
+        step_of("causal", "weights_before_masking", "softmax(s / √2)", before),
+        step_of("causal", "masked_weights", "j > i: 0", masked),
+        step_of("causal", "renormalised", "w / Σ w", masked / masked.sum(dim=-1, keepdim=True)),
+        step_of("causal", "masked", "s / √2; j > i: -∞", hidden),
+        step_of("causal", "masked_before_softmax", "softmax", stages.weights),
+        step_of("causal", "contexts", "w v", stages.heads),
+    ], {}
+
+
+def _dropout(x: Tensor) -> Found:
+    weights = linear_head().weights(x)
+    torch.manual_seed(123)
+    return [
+        step_of("dropout", "weights", "w", weights),
+        step_of("dropout", "dropped", "w · keep / (1 - 0.5)", F.dropout(weights, 0.5)),
+    ], {}
+
+
+def _multi_head(x: Tensor) -> Found:
+    torch.manual_seed(123)
+    heads = [Attention(3, 2) for _ in range(2)]
+    steps, _, used = _of_heads("multi_head", x, heads)
+    return steps, used
+
+
+def _split(x: Tensor) -> Found:
+    torch.manual_seed(123)
+    layers = {name: nn.Linear(3, 2, bias=False) for name in ("Wq", "Wk", "Wv")}
+    output = nn.Linear(2, 2)
+    heads = [Attention(3, 1) for _ in range(2)]
+    for number, head in enumerate(heads):
+        for name, shared in layers.items():
+            getattr(head, name).weight.copy_(shared.weight[number : number + 1])
+    whole = [
+        step_of("split", name, f"{name[0]} = W{name[0]} x = ({name[0]}0, {name[0]}1)", layer(x))
+        for name, layer in zip(("queries", "keys", "values"), layers.values(), strict=True)
+    ]
+    steps, joined, _ = _of_heads("split", x, heads)
+    projected = step_of("split", "projected", "o = W c + b", output(joined))
+    used = {name: layer.weight for name, layer in layers.items()} | {"W": output.weight, "b": output.bias}
+    return [*whole, *steps, projected], used
+
+
+def _of_heads(part: str, x: Tensor, heads: list[Attention]) -> tuple[list[Step], Tensor, dict[str, Tensor]]:
+    """The steps of each head and of their outputs side by side; these outputs [T, H K]; the matrices of the heads."""
+    steps: list[Step] = []
+    outputs: list[Tensor] = []
+    used: dict[str, Tensor] = {}
+    for number, head in enumerate(heads):
+        stages = head.stages(x)
+        outputs.append(stages.heads)
+        used |= {f"{name}{number}": matrix for name, matrix in _matrices(head).items()}
+        for name, formula, found in (
+            ("queries", f"q{number}", stages.queries),
+            ("keys", f"k{number}", stages.keys),
+            ("values", f"v{number}", stages.values),
+            ("scores", f"s = q{number} k{number}ᵀ", stages.scores),
+            ("weights", "w = softmax(s / √K; j > i: -∞)", stages.weights),
+            ("head_output", f"h{number} = w v{number}", stages.heads),
+        ):
+            title = Note("head_step", {"number": number, "what": Note(name)})
+            steps.append(step_of(part, f"{name}_{number}", formula, found, title=title))
+    joined = torch.cat(outputs, dim=-1)
+    return [*steps, step_of(part, "concatenated", "c = (h0, h1)", joined)], joined, used
+
+
+def _matrices(head: Attention) -> dict[str, Tensor]:
+    return {name: getattr(head, name).weight for name in ("Wq", "Wk", "Wv")}
+
+
+_PARTS: dict[str, Callable[[Tensor], Found]] = {
+    "simple": _simple,
+    "trainable": _trainable,
+    "linear": _linear,
+    "causal": _causal,
+    "dropout": _dropout,
+    "multi_head": _multi_head,
+    "split": _split,
+}

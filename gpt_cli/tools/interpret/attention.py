@@ -1,0 +1,242 @@
+"""`gpt attn-dump`: the attention of a model to a prompt and to what it writes after it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+
+from gpt_cli.attention_maps.file_formats import num_written
+from gpt_cli.attention_maps.head_metrics import PATTERNS
+from gpt_cli.attention_maps.head_scores import as_scores, induction_scores, num_repeats, pattern_sums, repeated_length
+from gpt_cli.attention_maps.logit_attribution import head_writes
+from gpt_cli.attention_maps.memory import require_room_for_dump
+from gpt_cli.attention_maps.patterns import AttentionDump, Origin, dump_attention
+from gpt_cli.attention_maps.terminal_map import colour_scale, draw_map, maps_to_draw
+from gpt_cli.checkpoints.load import Loaded, load_for
+from gpt_cli.checkpoints.run_paths import run_name
+from gpt_cli.common.drawing.token_labels import label_of
+from gpt_cli.common.host import Host, Notify, ignored
+from gpt_cli.common.language import say
+from gpt_cli.common.machine.devices import choose_device
+from gpt_cli.common.results import WIDTH, Result
+from gpt_cli.common.tables import table
+from gpt_cli.errors import counted, shown, visible
+from gpt_cli.model import GPT
+from gpt_cli.sampling.decoder import Decoder
+from gpt_cli.sampling.generate import continuations
+from gpt_cli.sampling.next_token import SamplingParameters
+from gpt_cli.sampling.prompts import encode_prompt
+from gpt_cli.text.tokenizers import Tokenizer
+from gpt_cli.tools.interpret.attention_files import num_rows, pieces, write_dump
+from gpt_cli.tools.interpret.attention_page import attention_page, page_bytes
+from gpt_cli.tools.interpret.lens.lens import lens_of_ids
+from gpt_cli.tools.interpret.request import STDOUT, AttentionRequest, ToInspect
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attention(AttentionDump, Result):
+    """Where each head looks on a prompt: `weights` [layers, heads, T, T], in `stages` with what else was asked for.
+
+    It holds the model, which computes the scores of the heads for a page.
+    """
+
+    loaded: Loaded = field(repr=False)
+    out: str | None
+    ending: str | None  # the format of `out`
+    num_generated: int  # tokens that the model was to add; it may have ended the text before
+
+    @property
+    def generated(self) -> list[dict[str, Any]]:
+        """The tokens that the model wrote, with their probabilities and ranks."""
+        written = self.tokens[len(self.tokens) - len(self.chances) :]
+        return [
+            {"text": text, "probability": chance.probability, "rank": chance.rank}
+            for text, chance in zip(written, self.chances, strict=True)
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt attn-dump --json` prints: what the file has, without its numbers."""
+        return {
+            "checkpoint": str(self.loaded.path),
+            "out": self.out,
+            "layers": [*self.layers],
+            "heads": [*self.heads],
+            "tokens": [*self.tokens],
+            "stages": [*self.stages],
+            **({"generated": self.generated} if self.num_generated else {}),
+        }
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """A map of each head in shades, or of their mean where there are many."""
+        return self.drawing(width)[0]
+
+    def as_coloured_text(self, width: int = WIDTH) -> str:
+        """The same in colours, where the terminal has more than sixteen."""
+        return self.drawing(width, coloured=True)[0]
+
+    def drawing(self, width: int, *, coloured: bool = False) -> tuple[str, int]:
+        """The maps as text of `width` columns, and how many of the last tokens have room there."""
+        terminal = Console(
+            file=io.StringIO(),
+            force_terminal=coloured,
+            force_jupyter=False,  # there rich would show what it captures
+            width=width,
+            highlight=False,
+            soft_wrap=True,
+        )
+        # with sixteen colours, the shades of one scale cannot be told apart
+        colour = coloured and terminal.color_system in ("256", "truecolor")
+        num_shown = len(self.tokens)
+        with terminal.capture() as capture:
+            for title, weights in maps_to_draw(self).items():
+                drawn, num_shown = draw_map(self.tokens, weights, width, colour=colour)
+                drawn.right_crop()
+                terminal.print(title)
+                terminal.print(drawn)
+            if colour:
+                terminal.print(colour_scale(say("yellow: looks much, violet: little")))
+        return capture.get().rstrip("\n"), num_shown
+
+    def as_page(self) -> str:
+        """The weights, the scores of the heads and what they write; raises EnvironmentFailure as `as_picture`."""
+        self._require_room(".html")
+        found = self if self.scores else with_heads(self, self.loaded.model, self.loaded.tokenizer)
+        return attention_page(found).decode()
+
+    def numbers(self) -> Iterator[bytes]:
+        """The numbers in pieces, in the format of `out`."""
+        return pieces(self, self.ending or ".json")
+
+    def page_bytes(self) -> int:
+        """About how many bytes the page has."""
+        return page_bytes(len(self.layers) * len(self.heads), len(self.tokens))
+
+    def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes:
+        """A grid of maps, a row for each layer; raises EnvironmentFailure where memory cannot hold it."""
+        self._require_room(ending := f".{kind}")
+        (picture,) = pieces(self, ending, notice)
+        return picture
+
+    def _require_room(self, ending: str) -> None:
+        asked = {"layers": self.layers, "heads": self.heads, "ending": ending, "out": None}
+        require_room_for_dump("attn-dump", self.loaded.model, len(self.tokens), **asked)
+
+
+def attention(request: AttentionRequest, asked: ToInspect, host: Host) -> Attention:
+    """Run a model on a prompt, and write its attention to the file of the request.
+
+    Raises CheckpointError, DataError for a prompt that does not fit, UsageError where float16 is too small, and
+    EnvironmentFailure for what memory or disk cannot hold.
+    """
+    device = choose_device(request.device or "auto")
+    loaded = load_for(host, request.run, request.checkpoint, asked.read, asked.header)
+    loaded.model.to(device)
+    dump = _dumped(request, asked, loaded, host)
+    result = Attention(
+        **vars(dump),
+        loaded=loaded,
+        out=request.out and str(request.out),
+        ending=request.ending,
+        num_generated=request.generate or 0,
+    )
+    if result.generated:
+        rows = [(say("generated"), say("probability"), say("rank"))]
+        rows += [
+            (label_of(found["text"]), f"{found['probability']:.4f}", str(found["rank"])) for found in result.generated
+        ]
+        host.notice(table(rows))
+    if request.out is None:
+        num_read = counted(len(dump.tokens) - len(dump.chances), "token")
+        host.notice(f"{run_name(loaded.path)}, step {loaded.step:,}: {num_read} of the prompt")
+    elif request.out != STDOUT:
+        assert request.ending
+        counting = host.counting(f"writing {visible(request.out)}", num_rows(dump, request.ending), "rows")
+        with host.writing(), counting as count:
+            count(0)
+            write_dump(request.out, dump, host.notice, count)
+        numbers = (("layer", dump.layers), ("head", dump.heads), ("token", dump.tokens))
+        said = ", ".join(counted(len(found), noun) for noun, found in numbers)
+        host.notice(f"wrote {visible(request.out)}: {said}")
+    return result
+
+
+def _dumped(request: AttentionRequest, asked: ToInspect, loaded: Loaded, host: Host) -> AttentionDump:
+    """The attention of a model to the prompt and to what it writes after it."""
+    assert asked.prompt is not None
+    model, tokenizer, num_generated = loaded.model, loaded.tokenizer, request.generate or 0
+    ids = encode_prompt(
+        tokenizer,
+        asked.prompt,
+        loaded.config.model.context_length,
+        num_generated,
+        source=asked.source,
+        truncate=request.truncate,
+    )
+    chosen: dict[str, Any] = {"layers": asked.layers, "heads": asked.heads, "stages": request.stages}
+    require_room_for_dump(
+        "attn-dump",
+        model,
+        len(ids) + num_generated,
+        **chosen,
+        ending=request.ending,
+        out=None if request.out == STDOUT else request.out,
+        shorter="use a shorter prompt or a smaller --generate" if num_generated else "use a shorter prompt",
+    )
+    added: list[int] = []
+    with host.working("generating"):
+        if num_generated:
+            (added,) = continuations(  # until the model ends the text
+                Decoder(model),
+                [ids],
+                SamplingParameters(temperature=0.8 if request.temperature is None else request.temperature),
+                max_new_tokens=num_generated,
+                seed=request.seed or 0,
+                end_of_text=tokenizer.end_of_text,
+                where=shown(loaded.path),
+            )
+    with host.working("computing attention"):
+        origin = Origin(str(loaded.path), loaded.step, asked.prompt)
+        about = {"file_dtype": request.file_dtype, "num_generated": len(added), "origin": origin}
+        dump = dump_attention(model, tokenizer, ids + added, **chosen, **about)
+    if request.ending != ".html":
+        return dump
+    num_tokens = num_repeats(model) * repeated_length(model) + dump.weights[..., 0, 0].size * len(dump.token_ids)
+    with host.counting("scoring heads", num_tokens, "tokens") as count:
+        return with_heads(dump, model, tokenizer, host.notice, count)
+
+
+def with_heads(
+    dump: AttentionDump,
+    model: GPT,
+    tokenizer: Tokenizer,
+    notice: Callable[[str], object] = ignored,
+    count: Callable[[int], object] = lambda _: None,
+) -> AttentionDump:
+    """The dump with what layers would predict, the scores of heads, and what they write, unless that is too much.
+
+    `count` receives the number of tokens done since its last call: those for induction, then the dump's for each head.
+    Raises CheckpointError where the model computes numbers that are not finite.
+    """
+    device = model.token_embedding.weight.device
+    chosen: dict[str, Any] = {"layers": dump.layers, "heads": dump.heads}
+    ids, counts = torch.tensor([dump.token_ids], device=device), torch.zeros(len(PATTERNS), dtype=torch.float64)
+    sums = torch.zeros(len(dump.layers), len(PATTERNS), len(dump.heads), dtype=torch.float64)
+    for row, weights in enumerate(dump.weights):
+        sums[row], counts = pattern_sums(torch.from_numpy(weights).float()[None].to(device), ids)
+    induction = induction_scores(model, end_of_text=tokenizer.end_of_text, count=count, **chosen)
+    where = shown(dump.origin.checkpoint) if dump.origin else "checkpoint"
+    lens = lens_of_ids(model, tokenizer, dump.token_ids, dump.layers, where)
+    dump = replace(dump, scores=as_scores(sums, counts, induction, **chosen), lens=lens)
+    top = num_written(len(dump.layers) * len(dump.heads), len(dump.tokens))
+    if top == 0:
+        notice("the page does not show what heads write, which is too much here; fewer --layers or --heads make room")
+        return dump
+    writes = head_writes(model, dump.token_ids, top=top, count=count, **chosen)
+    known = np.unique([writes.raised, writes.lowered]).tolist()
+    return replace(dump, writes=writes, texts={token: tokenizer.token_text(token) for token in known})

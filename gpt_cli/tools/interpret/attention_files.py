@@ -1,0 +1,113 @@
+"""Attention as a file: npz, safetensors, json, csv, png, svg, pdf or html, by the ending of its name."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+
+from gpt_cli.attention_maps.file_formats import format_of
+from gpt_cli.attention_maps.patterns import AttentionDump
+from gpt_cli.common.chunks import gathered, json_pieces
+from gpt_cli.common.drawing.file_types import PICTURES
+from gpt_cli.common.drawing.token_labels import inert_cell
+from gpt_cli.common.files import write_durably
+from gpt_cli.tools.interpret.attention_page import attention_page
+
+
+def _nothing(_: object) -> None: ...
+
+
+def write_dump(
+    path: Path,
+    dump: AttentionDump,
+    notice: Callable[[str], object] = _nothing,
+    count: Callable[[int], object] = _nothing,
+) -> None:
+    """Write a dump durably in the format of its ending.
+
+    `notice` receives what a picture cannot show, `count` how many of `num_rows` are written.
+    """
+    write_durably(path, pieces(dump, format_of(path), notice, count))
+
+
+def num_rows(dump: AttentionDump, ending: str) -> int | None:
+    """The rows of all heads that a file of that ending writes one by one; None where it is written at once."""
+    stages = {".json": dump.stages, ".csv": {"weights": dump.weights}}.get(ending)
+    return stages and sum(array[..., 0].size for array in stages.values())
+
+
+def pieces(
+    dump: AttentionDump,
+    ending: str,
+    notice: Callable[[str], object] = _nothing,
+    count: Callable[[int], object] = _nothing,
+) -> Iterator[bytes]:
+    """A dump as the content of a file of that ending, one of FORMATS: json and csv row by row, others at once."""
+    if ending in PICTURES:
+        from gpt_cli.attention_maps.picture import draw  # loads matplotlib, which takes half a second
+
+        yield draw(dump, notice, kind=ending[1:])
+    elif ending in _BY_ROWS:
+        for piece in gathered(_BY_ROWS[ending](dump, count)):
+            yield piece.encode()
+    else:
+        yield _WRITERS[ending](dump)
+
+
+def _npz(dump: AttentionDump) -> bytes:
+    buffer = io.BytesIO()
+    arrays: dict[str, Any] = _arrays(dump)
+    np.savez_compressed(buffer, **arrays, tokens=np.array(dump.tokens, dtype=np.str_))
+    return buffer.getvalue()
+
+
+def _safetensors(dump: AttentionDump) -> bytes:
+    arrays = {name: np.ascontiguousarray(array) for name, array in _arrays(dump).items()}
+    return safetensors.numpy.save(arrays, {"tokens": json.dumps(dump.tokens, ensure_ascii=False)})
+
+
+def _arrays(dump: AttentionDump) -> dict[str, np.ndarray]:
+    """All arrays by name. `heads` contains the numbers of the heads; beside the stage of that name, which is their
+    output, the numbers are `head_numbers`."""
+    numbers = "head_numbers" if "heads" in dump.stages else "heads"
+    arrays = dict(dump.stages) | {
+        "token_ids": np.array(dump.token_ids),
+        "layers": np.array(dump.layers),
+        numbers: np.array(dump.heads),
+    }
+    if dump.chances:
+        arrays["generated_probabilities"] = np.array([chance.probability for chance in dump.chances])
+        arrays["generated_ranks"] = np.array([chance.rank for chance in dump.chances])
+    return arrays
+
+
+def _csv(dump: AttentionDump, count: Callable[[int], object]) -> Iterator[str]:
+    """One line for each weight on or below the diagonal; tokens are `inert_cell`s."""
+    tokens = ['"' + inert_cell(token).replace('"', '""') + '"' for token in dump.tokens]
+    yield "layer,head,query,key,query_token,key_token,weight\n"
+    for layer, of_layer in zip(dump.layers, dump.weights, strict=True):
+        for head, of_head in zip(dump.heads, of_layer, strict=True):
+            for query, row in enumerate(of_head):
+                first, second, weights = f"{layer},{head},{query}", tokens[query], row[: query + 1].astype(str)
+                lines = [
+                    f"{first},{key},{second},{tokens[key]},{weight}\n" for key, weight in enumerate(weights.tolist())
+                ]
+                yield "".join(lines)
+                count(1)
+
+
+_BY_ROWS: dict[str, Callable[[AttentionDump, Callable[[int], object]], Iterator[str]]] = {
+    ".json": lambda dump, count: json_pieces({"tokens": dump.tokens, **_arrays(dump)}, count),
+    ".csv": _csv,
+}
+_WRITERS: dict[str, Callable[[AttentionDump], bytes]] = {
+    ".npz": _npz,
+    ".safetensors": _safetensors,
+    ".html": attention_page,
+}

@@ -1,0 +1,109 @@
+"""Attention as one page for a browser. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpt_cli.attention_maps.file_formats import written_bytes
+from gpt_cli.attention_maps.head_metrics import COLUMNS, LEAST_TOKENS, ROLES, HeadScores
+from gpt_cli.common.drawing.token_labels import STEPS, label_of
+from gpt_cli.tools.interpret.lens.page import CELL_BYTES, lens_content
+from gpt_cli.tools.pages.html_page import build_page, packed
+from gpt_cli.tools.pages.kinds import ATTENTION
+
+if TYPE_CHECKING:
+    from gpt_cli.attention_maps.logit_attribution import Writes
+    from gpt_cli.attention_maps.patterns import AttentionDump
+
+_FEW = 2**18  # this many numbers of two bytes still make a file below a megabyte
+_MAX_PROMPT = 80  # characters
+
+
+def attention_page(dump: AttentionDump, title: str = "") -> bytes:
+    """The page as HTML in UTF-8, with the weights of all chosen heads in it, and perhaps a title."""
+    content = dump_content(dump) | {
+        "title": title,
+        "scores": dump.scores and scores_content([dump.scores]),
+        "writes": dump.writes and writes_content(dump.writes, dump.texts),
+        "lens": lens_content([dump.lens]) if dump.lens else None,
+    }
+    return build_page(ATTENTION, content)
+
+
+def page_bytes(num_heads: int, num_tokens: int) -> int:
+    """About how many bytes the page of a number of heads has at most, beside its scripts."""
+    numbers = num_heads * num_tokens * (num_tokens + 1) // 2
+    of_head = written_bytes(num_heads, num_tokens)[1] + CELL_BYTES * num_tokens
+    packed_bytes = (2 if numbers <= _FEW else 1) * numbers + num_heads * of_head
+    return packed_bytes * 4 // 3  # in base64
+
+
+def dump_content(dump: AttentionDump) -> dict[str, object]:
+    """The tokens and weights of a dump as the content of a page has them."""
+    num_tokens = len(dump.tokens)
+    triangles = dump.weights[..., *np.tril_indices(num_tokens)]  # [layers, heads, T (T + 1) / 2]
+    levels = 65535 if triangles.size <= _FEW else 255
+    return {
+        "tokens": dump.tokens,
+        "labels": labels_content(dump.tokens),
+        "layers": dump.layers,
+        "heads": dump.heads,
+        "generated": [{"probability": chance.probability, "rank": chance.rank} for chance in dump.chances],
+        "colours": STEPS,
+        "origin": dump.origin and asdict(dump.origin) | {"prompt": prompt_content(dump.origin.prompt)},
+        "levels": levels,
+        "weights": packed(quantise(triangles, levels).tobytes()),
+    }
+
+
+def prompt_content(prompt: str) -> str:
+    """The beginning of a prompt, to name a page; the whole text is on the page below."""
+    return label_of(prompt, limit=_MAX_PROMPT)
+
+
+def labels_content(tokens: Sequence[str]) -> list[dict[str, str]]:
+    """For each token a label with all of its text, and a short one."""
+    return [{"text": label_of(token, limit=None), "short": label_of(token)} for token in tokens]
+
+
+def scores_content(frames: Sequence[HeadScores]) -> dict[str, object]:
+    """The columns, their numbers [frames, layers, heads, columns], and from which score on each label applies."""
+    numbers = np.stack([np.stack([scores.columns[name] for name in COLUMNS], axis=-1) for scores in frames])
+    return scored_content(numbers)
+
+
+def scored_content(numbers: np.ndarray) -> dict[str, object]:
+    """The same, of numbers in any shape."""
+    roles = [(column, least) for column, _, least in ROLES]
+    found = packed(numbers.astype("<f4").tobytes())
+    return {"columns": COLUMNS, "roles": roles, "least_tokens": LEAST_TOKENS, "numbers": found}
+
+
+def writes_content(writes: Writes, texts: Mapping[int, str]) -> dict[str, object]:
+    """The tokens that heads raise, then those they lower, [2, layers, heads, T, top]: places in `texts`, and logits.
+
+    A logit is a whole number times `unit`: it differs by at most the largest of all divided by 65534.
+    """
+    logits = np.stack([writes.raised_by, writes.lowered_by])
+    unit = float(np.abs(logits).max()) / 32767 or 1.0
+    known, places = np.unique([writes.raised, writes.lowered], return_inverse=True)
+    return {
+        "top": logits.shape[-1],
+        "texts": [label_of(texts[token], limit=None) for token in known.tolist()],
+        "tokens": packed(places.astype("<u4").tobytes()),
+        "unit": unit,
+        "logits": packed(np.rint(logits / unit).astype("<i2").tobytes()),
+    }
+
+
+def quantise(weights: np.ndarray, levels: int) -> np.ndarray:
+    """Square roots of weights, 0 to 1, as whole numbers up to `levels`.
+
+    The square of number / levels differs from the weight w by at most sqrt(w) / levels + 1 / (4 levels^2): small
+    weights, of which long texts have many, keep more digits than large ones.
+    """
+    return np.rint(np.sqrt(weights, dtype=np.float64) * levels).astype("<u2" if levels > 255 else "u1")

@@ -1,0 +1,167 @@
+"""Where two models differ: in their predictions, in what their heads look at and write, in their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpt_cli.attention_maps.head_metrics import Row
+from gpt_cli.attention_maps.logit_attribution import written
+from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, standard_error
+from gpt_cli.model import GPT, Block
+from gpt_cli.model.attention import Stages, join_heads
+from gpt_cli.model.gpt import require_finite
+from gpt_cli.tools.interpret.lens.tuned_lens import divergence
+
+PASSAGE = 16  # tokens
+_PARTS = {"attention": "attention", "feed_forward": "feed-forward"}  # of a block; all else are its norms
+
+
+@dataclass(frozen=True)
+class Window:
+    """What two models do on N tokens: surprisals, how far the second's predictions are from the first's, in nats.
+
+    Of each head, where they have the same ones: half the sum of |a - b| over all rows of its attention; and where
+    their streams are equally wide, the sums of squares of b - a and of a, where a and b are what it writes.
+    """
+
+    nats: np.ndarray  # [2, N]
+    divergence: np.ndarray  # [N]: sum p log (p / q) over the vocabulary, p of the first
+    num_rows: int  # tokens that look
+    attention: np.ndarray | None = None  # [L, H]
+    written: np.ndarray | None = None  # [2, L, H]
+
+
+@torch.no_grad()
+def measure(models: Sequence[GPT], ids: Tensor, following: Tensor, wheres: Sequence[str]) -> Window:
+    """Two models on ids [T], of which `following` [N] are the next ones; raises CheckpointError as `require_finite`."""
+    first, second = models
+    heads = have_same_heads(first, second)
+    writes = heads and first.config.d_model == second.config.d_model
+    streams, attention, of_heads = list[Tensor](), list[Tensor](), list[Tensor]()
+    passes = [_layers(model, ids) for model in models]
+    if heads:
+        for (one, a, x), (other, b, y) in zip(*passes, strict=True):
+            attention.append((a.weights - b.weights).abs().sum(dim=(0, 2, 3)) / 2)
+            if writes:
+                before, after = (written(*each, range(len(each[1][0]))) for each in ((one, a.heads), (other, b.heads)))
+                of_heads.append(torch.stack([part.square().sum(dim=(1, 2, 3)) for part in (after - before, before)]))
+            streams = [x, y]
+    else:
+        streams = [[x for *_, x in each][-1] for each in passes]
+    at_once, N = max(1, LOGITS_AT_ONCE // first.vocab_size), len(following)
+    parts = list[tuple[Tensor, Tensor]]()
+    for start in range(0, N, at_once):
+        place = slice(start, min(start + at_once, N))
+        chances = list[Tensor]()
+        for model, stream, where in zip(models, streams, wheres, strict=True):
+            logits = model.logits(stream[0, place])
+            require_finite(logits, "logits", where)
+            chances.append(logits.log_softmax(dim=-1))
+        nats = torch.stack([-each.gather(-1, following[place, None])[:, 0] for each in chances])
+        parts.append((nats, divergence(chances[1], chances[0]).clamp(min=0)))
+    return Window(
+        nats=torch.cat([nats for nats, _ in parts], dim=1).double().cpu().numpy(),
+        divergence=torch.cat([apart for _, apart in parts]).double().cpu().numpy(),
+        num_rows=len(ids),
+        attention=torch.stack(attention).double().cpu().numpy() if heads else None,
+        written=torch.stack(of_heads, dim=1).double().cpu().numpy() if writes else None,
+    )
+
+
+def have_same_heads(first: GPT, second: GPT) -> bool:
+    """Whether two models have as many blocks, with as many heads."""
+    return all(getattr(first.config, key) == getattr(second.config, key) for key in ("num_blocks", "num_heads"))
+
+
+def _layers(model: GPT, ids: Tensor) -> Iterator[tuple[Block, Stages, Tensor]]:
+    """Each block, the stages of its heads, and the residual stream after it: ids [T] -> [1, T, D]."""
+    x, rotation = model.embed(ids[None])
+    for block in model.blocks:
+        stages = block.attention.stages(block.attention_input(x), rotation, range(block.attention.num_heads))
+        x = block.after_attention(x, block.attention.projection_layer(join_heads(stages.heads)))
+        yield block, stages, x
+
+
+def head_changes(windows: Sequence[Window]) -> list[Row]:
+    """A row for each head, the most changed first, with standard errors where there are several windows.
+
+    `attention_change` is the total variation distance of the rows of its attention, from 0 to 1, the mean over tokens;
+    `write_change` is ||b - a|| / ||a|| over all tokens, None where a is zero or the streams differ in width.
+    """
+    if not windows or windows[0].attention is None:
+        return []
+    sizes = np.array([each.num_rows for each in windows], dtype=float)
+    rows = []
+    for layer, head in np.ndindex(windows[0].attention.shape):
+        apart = np.array([each.attention[layer, head] for each in windows if each.attention is not None])
+        row: Row = {"layer": layer, "head": head, "attention_change": float(apart.sum() / sizes.sum())}
+        row |= {
+            "attention_change_error": standard_error(apart, sizes),
+            "write_change": None,
+            "write_change_error": None,
+        }
+        squares = np.array([each.written[:, layer, head] for each in windows if each.written is not None])
+        if len(squares) and squares[:, 1].sum():
+            row["write_change"] = change = float(np.sqrt(squares[:, 0].sum() / squares[:, 1].sum()))
+            # the error of a square root, from that of what is below it
+            error = standard_error(squares[:, 0], squares[:, 1])
+            row["write_change_error"] = error / (2 * change) if error and change else error
+        rows.append(row)
+    return sorted(rows, key=lambda row: -row["attention_change"])
+
+
+def weight_changes(first: GPT, second: GPT) -> list[Row]:
+    """||b - a|| / ||a|| of each part that both models have in the same shapes: embeddings, parts of blocks, output.
+
+    None where a is zero and b is not. Rows have the layer of a part, None outside of blocks.
+    """
+    theirs = dict(second.named_parameters())
+    parts: dict[tuple[int | None, str], list[tuple[Tensor, Tensor | None]]] = {}
+    for name, parameter in first.named_parameters():
+        parts.setdefault(_part_of(name), []).append((parameter.detach(), theirs.pop(name, None)))
+    more = {_part_of(name) for name in theirs}  # parts of which the second has more
+    rows = list[Row]()
+    for (layer, part), pairs in parts.items():
+        equal = [(a.double(), b.detach().double()) for a, b in pairs if b is not None and a.shape == b.shape]
+        if len(equal) < len(pairs) or (layer, part) in more:
+            continue
+        apart, size = (
+            sum(float(each.square().sum()) for each in some)
+            for some in zip(*((b - a, a) for a, b in equal), strict=True)
+        )
+        change = float(np.sqrt(apart / size)) if size else None if apart else 0.0
+        rows.append({"layer": layer, "part": part, "change": change, "parameters": sum(a.numel() for a, _ in equal)})
+    return rows
+
+
+def _part_of(name: str) -> tuple[int | None, str]:
+    """The layer and the part that a parameter belongs to."""
+    if not name.startswith("blocks."):
+        return None, name.partition(".")[0].replace("_", " ")
+    _, layer, module, *_ = name.split(".")
+    return int(layer), _PARTS.get(module, "norms")
+
+
+def most_apart(divergences: Sequence[np.ndarray], number: int, length: int = PASSAGE) -> list[tuple[int, int, int]]:
+    """The passages with the largest sums of some windows' divergences: the window, start and end of each.
+
+    They do not overlap, and each has `length` tokens, or those of a shorter window; those without divergence are
+    left out.
+    """
+    found = list[tuple[float, int, int, int]]()
+    for window, apart in enumerate(divergences):
+        size = min(length, len(apart))
+        sums = np.convolve(apart, np.ones(size), "valid") if size else np.empty(0)
+        found += [(-total / size, window, start, start + size) for start, total in enumerate(sums.tolist()) if total]
+    chosen = list[tuple[int, int, int]]()
+    for _, window, start, end in sorted(found):
+        if len(chosen) == number:
+            break
+        if all(window != other or end <= a or b <= start for other, a, b in chosen):
+            chosen.append((window, start, end))
+    return chosen

@@ -1,0 +1,84 @@
+"""What `gpt compare` is asked. Needs no torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
+
+from gpt_cli.checkpoints.header import Header
+from gpt_cli.checkpoints.run_paths import named_run
+from gpt_cli.checkpoints.select import find_header
+from gpt_cli.checkpoints.training_text import own_config, trusted_config
+from gpt_cli.checkpoints.verify import ReadVerified, read_ahead
+from gpt_cli.common.host import Host
+from gpt_cli.config import DataConfig
+from gpt_cli.config.field_types import Whole
+from gpt_cli.config.request import EMPTY, NONE, Device, Flag, MaybePath, NamedPaths, Request, Threads
+from gpt_cli.errors import GptError, UsageError, collecting, together
+from gpt_cli.tools.interpret.request import MaxTokens, require_report
+
+OF_BLOCKS = ("attention", "feed-forward", "norms")  # parts of the weights, by layer
+
+
+class ToCompare(NamedTuple):
+    """Two models, as far as the headers of their checkpoints tell, and how the first reads text."""
+
+    paths: tuple[Path, Path]
+    headers: tuple[Header, Header]
+    text: DataConfig  # without `data` what the first was trained on
+    read: ReadVerified  # has begun to read the first
+
+    @property
+    def one_tokenizer(self) -> bool:
+        """Whether both models cut text into the same tokens."""
+        return len({header.metadata["tokenizer"] for header in self.headers}) == 1
+
+
+class CompareRequest(Request):
+    """Compare two models on the same text: runs, or two checkpoints of one run.
+
+    It reports the loss of each with the error of the difference, the passages where their predictions part most, how
+    much each head and each part of the weights differs. Models with different tokenizers are compared by bits per
+    byte.
+    """
+
+    runs: Annotated[NamedPaths, Flag("RUN", offers="runs", position=True)] = Field(
+        kw_only=False,
+        description="Two runs, by their paths or by their names under runs/, or checkpoint files, such as those of two "
+        "steps of a run.",
+    )
+    data: Annotated[NamedPaths, Flag("SOURCE", offers="texts")] = Field(
+        default=EMPTY,
+        description="The text that both models read. Repeatable. Default: the validation text of the first run.",
+    )
+    max_tokens: MaxTokens = None
+    passages: Annotated[int, Field(ge=0, le=1000), Whole] = Field(
+        default=5, description="How many passages to show where the predictions part most. Default: 5."
+    )
+    out: Annotated[MaybePath, Flag("FILE")] = Field(
+        default=NONE,
+        description="A .json or .csv file, or a picture (.png, .svg, .pdf). Default: tables in the terminal.",
+    )
+    device: Device = None
+    threads: Threads = None
+
+    def find(self, host: Host) -> ToCompare:
+        """Both models; raises UsageError for another number of them, CheckpointError for every one that is missing."""
+        if len(self.runs) != 2:
+            sentence = f"gpt compare takes two runs, not {len(self.runs)}"
+            hint = "gpt compare runs/a runs/b, or two files of a folder checkpoints/"
+            raise UsageError("RUN", sentence, hint=hint)
+        if self.out is not None:
+            require_report(self.out, "gpt report RUN RUN --out page.html")
+        headers, wrong = list[Header](), list[GptError]()
+        paths = [named_run(path) for path in self.runs]
+        for path in paths:
+            with collecting(wrong):
+                headers.append(find_header(path, None, host))
+        if wrong:
+            raise together(wrong)
+        first, second = headers
+        text = (trusted_config(first) if self.data else own_config(first)).data
+        return ToCompare((paths[0], paths[1]), (first, second), text, read_ahead(first.path, host))

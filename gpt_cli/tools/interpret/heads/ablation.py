@@ -1,0 +1,199 @@
+"""What heads are worth: how much the loss rises when one is removed, all heads of a layer in one pass."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpt_cli.attention_maps.logit_attribution import head_outputs, written
+from gpt_cli.common.machine.devices import autocast, exact, send, tokens_at_once
+from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, costs, in_batches, standard_error
+from gpt_cli.model import GPT, Block
+from gpt_cli.model.attention import join_heads
+from gpt_cli.model.gpt import require_finite
+from gpt_cli.text.token_files import Ids
+from gpt_cli.text.token_files import windows as token_windows
+
+WAYS = ("zero", "mean", "layer")
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """The loss of a model on some windows, nats per token, and how much it rises without a head or a layer.
+
+    `changes` and their standard errors are float64 [layers, heads], or [layers] for whole layers. The errors are those
+    of the differences window by window, which vary less than the losses; NaN for fewer than two windows.
+    """
+
+    loss: float
+    changes: np.ndarray
+    errors: np.ndarray
+
+
+@torch.no_grad()
+def ablate(
+    model: GPT,
+    ids: Ids,
+    windows: Sequence[tuple[int, int]],
+    *,
+    how: str,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    dtype: str = "float32",
+    count: Callable[[int], object] = lambda _: None,
+) -> Ablation:
+    """What each of the given heads (None: all) is worth on windows (start, end) of ids; `how` is one of WAYS.
+
+    `zero` takes what a head adds to the residual stream away, `mean` puts the mean over these windows in its place, and
+    `layer` skips whole blocks. The layers below a head are computed once for all heads. Sequences go through the layers
+    above in batches of at most `tokens_at_once` tokens and LOGITS_AT_ONCE logits, so that memory does not grow with the
+    number of heads. `count` receives the number of tokens done since its last call, those of each of `num_models` by
+    themselves. Raises CheckpointError where losses are not finite.
+    """
+    assert how in WAYS
+    assert not model.training
+    layers = range(model.config.num_blocks) if layers is None else layers
+    heads = range(model.config.num_heads) if heads is None else heads
+    device = model.token_embedding.weight.device
+    starts, ends = np.array(windows).T
+    lengths, num_variants = ends - starts, 1 if how == "layer" else len(heads)
+    at_once = _sequences_at_once(model, int(lengths.max()))
+    nats = np.zeros((num_models(how, layers, heads), len(windows)))  # the last row is the whole model's
+    with autocast(device, dtype):
+        means = None
+        if how == "mean":
+            means = _mean_outputs(model, (tokens for _, tokens in _batches(ids, starts, lengths, at_once, device)))
+        for numbers, tokens in _batches(ids, starts, lengths, max(1, at_once // num_variants), device):
+            if how == "layer":
+                found = _without_layers(model, tokens, layers)
+            else:
+                found = _without_heads(model, tokens, layers, heads, means, max(1, at_once // len(tokens)))
+            parts = []
+            for part in found:
+                parts.append(part.cpu().numpy())
+                count(len(part) * int(lengths[numbers].sum()))
+            nats[:, numbers] = np.concatenate(parts)
+    require_finite(torch.from_numpy(nats), "losses")
+    rises, num_tokens = nats[:-1] - nats[-1], lengths.sum()
+    errors = [np.nan if (error := standard_error(rise, lengths)) is None else error for rise in rises]
+    shape = (len(layers),) if how == "layer" else (len(layers), len(heads))
+    changes = (rises.sum(1) / num_tokens).reshape(shape)
+    return Ablation(float(nats[-1].sum() / num_tokens), changes, np.array(errors).reshape(shape))
+
+
+def num_models(how: str, layers: Sequence[int], heads: Sequence[int]) -> int:
+    """How many models `ablate` measures: one without each head or layer, and the whole one."""
+    return len(layers) * (1 if how == "layer" else len(heads)) + 1
+
+
+@torch.no_grad()
+def seconds_to_ablate(
+    model: GPT,
+    ids: Ids,
+    windows: Sequence[tuple[int, int]],
+    *,
+    how: str,
+    layers: Sequence[int],
+    heads: Sequence[int],
+    dtype: str,
+) -> float:
+    """About how long `ablate` takes, from the time of some windows in the whole model and in its output layer alone."""
+    starts, ends = np.array(windows).T
+    lengths, device, L = ends - starts, model.token_embedding.weight.device, len(model.blocks)
+    at_once = _sequences_at_once(model, int(lengths.max()))
+    _, tokens = next(_batches(ids, starts, lengths, at_once, device))
+    seconds = []
+    with autocast(device, dtype):
+        x, rotation = model.embed(tokens[:, :-1])
+        for first in (L, L, 0):  # the first time is longer
+            began = time.perf_counter()
+            _nats(model, x[None], rotation, first, tokens[:, 1:]).sum().item()
+            seconds.append(time.perf_counter() - began)
+    _, of_output, of_all = seconds
+    blocks = sum((L - layer) / L for layer in layers) * (num_models(how, layers, heads) - 1) / len(layers)
+    once = blocks * (of_all - of_output) + num_models(how, layers, heads) * of_output
+    return once * float(lengths.sum()) / tokens[:, 1:].numel()
+
+
+def _sequences_at_once(model: GPT, length: int) -> int:
+    """How many sequences of a length go through the model at once; without one head and without another are two."""
+    num_tokens = min(tokens_at_once(model.token_embedding.weight.device, 2**11), LOGITS_AT_ONCE // model.vocab_size)
+    return max(1, num_tokens // length)
+
+
+def _batches(
+    ids: Ids, starts: np.ndarray, lengths: np.ndarray, batch_size: int, device: torch.device
+) -> Iterator[tuple[np.ndarray, Tensor]]:
+    """Windows of equal length together: their numbers [B], and their ids with the last target [B, T + 1]."""
+    for numbers in in_batches(lengths, batch_size):
+        tokens = token_windows(ids, starts[numbers], int(lengths[numbers[0]]) + 1)
+        yield numbers, send(torch.from_numpy(tokens.astype(np.int64)), device)
+
+
+def _without_heads(
+    model: GPT, tokens: Tensor, layers: Sequence[int], heads: Sequence[int], means: Tensor | None, at_once: int
+) -> Iterator[Tensor]:
+    """Yields what the windows [B, T + 1] cost without each head, then what they cost the whole model, as [n, B]."""
+    targets = tokens[:, 1:]
+    x, rotation = model.embed(tokens[:, :-1])
+    for layer, block in enumerate(model.blocks):
+        outputs = head_outputs(block, x, rotation)
+        attended = block.attention.projection_layer(join_heads(outputs))
+        if layer in layers:
+            missing = outputs if means is None else outputs - means[layer][:, None]
+            for first in range(0, len(heads), at_once):
+                some = heads[first : first + at_once]
+                variants = _lacking(block, x, attended, written(block, missing, some))
+                yield _nats(model, variants, rotation, layer + 1, targets)
+        x = block.after_attention(x, attended)
+    yield _nats(model, x[None], rotation, len(model.blocks), targets)
+
+
+def _lacking(block: Block, x: Tensor, attended: Tensor, missing: Tensor) -> Tensor:
+    """What a block gives without what is `missing` of its attention: [B, T, D], [n, B, T, D] -> [n, B, T, D]."""
+    if block.parallel:  # nothing in it reads what its heads write
+        return block.after_attention(x, attended) - missing
+    # taken from x, which stays in float32, and not from what attention adds to it
+    return block.after_attention(x - missing, attended)
+
+
+def _without_layers(model: GPT, tokens: Tensor, layers: Sequence[int]) -> Iterator[Tensor]:
+    """Yields what the windows [B, T + 1] cost without each layer, then what they cost the whole model, as [1, B]."""
+    targets = tokens[:, 1:]
+    x, rotation = model.embed(tokens[:, :-1])
+    for layer, block in enumerate(model.blocks):
+        if layer in layers:
+            yield _nats(model, x[None], rotation, layer + 1, targets)
+        x = block(x, rotation)
+    yield _nats(model, x[None], rotation, len(model.blocks), targets)
+
+
+def _nats(model: GPT, x: Tensor, rotation: Tensor | None, layer: int, targets: Tensor) -> Tensor:
+    """What each window costs, from the variants [n, B, T, D] of the input of a layer: float64 [n, B]."""
+    n, B, T, _ = x.shape
+    x = x.flatten(0, 1)
+    for block in model.blocks[layer:]:
+        x = block(x, rotation)
+    nats = costs(model, x, targets.expand(n, B, T).flatten(0, 1))
+    return nats.view(n, B, T).to(exact(x.device)).sum(-1, dtype=torch.float64)
+
+
+def _mean_outputs(model: GPT, batches: Iterable[Tensor]) -> Tensor:
+    """The mean of what each head of each layer gives over all inputs of the windows [B, T + 1]: [L, H, K]."""
+    sizes, like = model.config, model.token_embedding.weight
+    shape = sizes.num_blocks, sizes.num_heads, sizes.value_size
+    sums = torch.zeros(shape, dtype=torch.float64, device=exact(like.device))
+    num_tokens = 0
+    for tokens in batches:
+        x, rotation = model.embed(tokens[:, :-1])
+        for layer, block in enumerate(model.blocks):
+            outputs = head_outputs(block, x, rotation)
+            sums[layer] += outputs.to(sums.device).sum((0, 2), dtype=torch.float64)
+            x = block.after_attention(x, block.attention.projection_layer(join_heads(outputs)))
+        num_tokens += tokens[:, 1:].numel()
+    return (sums / num_tokens).to(like)

@@ -1,0 +1,205 @@
+"""What heads compute, from their weights alone: how they compose, and which tokens they read, write, seek and match.
+
+Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits". A head looks by the form QK and moves by the
+matrix OV, both D x D of rank K at most. Norms take part by what is linear in them, gain and centring: their scale, all
+biases and the division of qk_norm are left out, and rope turns nothing, as at distance zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gpt_cli.attention_maps.logit_attribution import Norm, centred, head_columns, through
+from gpt_cli.common.machine.devices import exact
+from gpt_cli.config.model import unknown_form
+from gpt_cli.model import GPT, Block, GroupedQueryAttention, LatentAttention, MultiHeadAttention
+from gpt_cli.model.attention import SelfAttention
+from gpt_cli.model.gpt import require_finite
+
+KINDS = ("Q", "K", "V")
+DIRECTIONS = 3  # of a head, the strongest
+
+
+@dataclass(frozen=True)
+class Factors:
+    """The factors of heads of a block, float64: QK = scale queriesᵀ keys, OV = outputs values.
+
+    Queries and keys are [H, K, D], with latent attention and rope [H, K + R, D]; values [H, K, D], outputs [H, D, K].
+    """
+
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+    outputs: Tensor
+    scale: float
+
+    def reading(self, change: Callable[[Tensor], Tensor]) -> Factors:
+        """The same, where `change` was made to what reads the stream."""
+        return Factors(change(self.queries), change(self.keys), change(self.values), self.outputs, self.scale)
+
+
+@dataclass(frozen=True)
+class Direction:
+    """A singular direction of a head: what it reads, or the query, and what it writes, or the key, both [V].
+
+    Both may change their sign together: it is such that the strongest of `first` is positive.
+    """
+
+    singular_value: float
+    first: Tensor
+    second: Tensor
+
+
+def factors_of(block: Block, heads: Sequence[int]) -> Factors:
+    """The factors of the given heads of a block, with the norm in front of its attention where it has one."""
+    attention = block.attention
+    if type(attention) is LatentAttention:
+        queries, keys, values = _of_latent(attention, heads)
+    else:
+        queries, keys, values = (torch.stack([_matrix(attention, name, head) for head in heads]) for name in "qkv")
+    if attention.query_norm is not None and attention.key_norm is not None:
+        queries = queries * attention.query_norm.weight[:, None]
+        keys = keys * attention.key_norm.weight[:, None]
+    device = exact(queries.device)
+    queries, keys, values, outputs = (
+        part.to(device).double() for part in (queries, keys, values, head_columns(block)[list(heads)])
+    )
+    found = Factors(queries, keys, values, outputs, attention.scale)
+    return found.reading(lambda part: through(block.norm_1, part)) if block.pre_norm else found
+
+
+def _matrix(attention: SelfAttention, name: str, head: int) -> Tensor:
+    """Wq, Wk or Wv of a head, or of its group: [K, D]."""
+    if type(attention) is GroupedQueryAttention:
+        owner = attention.heads[head] if name == "q" else attention.group_of(head)
+    elif type(attention) is MultiHeadAttention:
+        owner = attention.heads[head]
+    else:
+        raise unknown_form("gpt heads --circuits", type(attention).__name__)
+    return getattr(owner, f"W{name}").weight
+
+
+def _of_latent(attention: LatentAttention, heads: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries and keys [heads, K + R, D], values [heads, K, D], multiplied out of the latents."""
+    chosen, down = [attention.heads[head] for head in heads], attention.W_DKV.weight
+    queries = attention.query_weights(heads).unflatten(0, (len(heads), -1))
+    if attention.W_DQ is not None:
+        queries = queries @ attention.W_DQ.weight
+    keys = torch.stack([own.W_UK.weight @ down for own in chosen])
+    if attention.W_KR is not None:
+        keys = torch.cat([keys, attention.W_KR.weight.expand(len(keys), -1, -1)], dim=1)
+    return queries, keys, torch.stack([own.W_UV.weight @ down for own in chosen])
+
+
+def baseline(d_model: int) -> float:
+    """The score of matrices of any rank and spectrum, one turned at random: the root of the mean square, 1 / sqrt(D).
+
+    A random rotation sends each direction that is written to all D alike.
+    """
+    return d_model**-0.5
+
+
+@torch.no_grad()
+def composition(
+    model: GPT,
+    layers: Sequence[int],
+    heads: Sequence[int],
+    count: Callable[[int], object] = lambda _: None,
+    where: str = "checkpoint",
+) -> Iterator[tuple[int, int, Tensor]]:
+    """Yields (lower layer, layer, scores [3, heads, heads of the lower layer]) for each pair of the given layers.
+
+    A score is ||M OV|| / (||M|| ||OV||), Frobenius norms, OV being that of the lower head and M the transposed QK for
+    Q, QK for K and OV for V, of the higher one: 0 to 1, and 0 where a matrix is zero. QR makes each product of two
+    D x D matrices one of K x D and D x K, of the same norm. `count` receives the pairs of layers that are done. Raises
+    CheckpointError, at `where`, for scores that are not finite.
+    """
+    written = list[Tensor]()  # of the layers below: [heads, D, K], which is OV but for a rotation from the right
+    for number, layer in enumerate(layers):
+        own = factors_of(model.blocks[layer], heads)
+        # the transposed QK, QK and OV, but for a rotation from the left: [heads, K, D] each
+        readers = [_root(own.keys) @ own.queries, _root(own.queries) @ own.keys, _root(own.outputs.mT) @ own.values]
+        for below in range(layer - 1, layers[0] - 1, -1):
+            if not model.blocks[below].pre_norm:  # more norms on the way
+                readers = [_through_block(model.blocks[below], part) for part in readers]
+            if below in layers:
+                scores = torch.stack([_scores(part, written[layers.index(below)]) for part in readers])
+                require_finite(scores, "composition scores", where)
+                yield below, layer, scores.cpu()
+        written.append(own.outputs @ _root(own.values).mT)
+        count(number)
+
+
+@torch.no_grad()
+def directions(
+    model: GPT, layer: int, heads: Sequence[int], where: str = "checkpoint"
+) -> Iterator[tuple[list[Direction], list[Direction]]]:
+    """Yields for each of the heads the strongest singular directions of OV, then those of QK, as tokens.
+
+    Each is read on the direct path from the token embedding, and written on that to the logits, above their mean.
+    Raises CheckpointError, at `where`, for matrices that are not finite.
+    """
+    below = [block for block in model.blocks[:layer] if not block.pre_norm][::-1]
+    factors = factors_of(model.blocks[layer], heads)
+    for block in below:
+        factors = factors.reading(lambda part, block=block: _through_block(block, part))
+    for q, k, v, o in zip(factors.queries, factors.keys, factors.values, factors.outputs, strict=True):
+        written, moved, read = _singular(o, v.mT, where)
+        seeking, matched, sought = _singular(q.mT * factors.scale, k.mT, where)
+        read, seeking, sought = (_of_tokens(model.token_embedding.weight, part) for part in (read, seeking, sought))
+        moving = zip(moved, read, _logits(model, layer, written), strict=True)
+        looking = zip(matched, seeking, sought, strict=True)
+        yield [_signed(*parts) for parts in moving], [_signed(*parts) for parts in looking]
+
+
+def _root(matrix: Tensor) -> Tensor:
+    """A square root of matrix matrixᵀ: R with ||R X|| = ||matrixᵀ X|| for every X; [..., K, D] -> [..., K, K]."""
+    return torch.linalg.qr(matrix.mT, mode="r").R
+
+
+def _scores(readers: Tensor, written: Tensor) -> Tensor:
+    """Of what heads read [heads, K, D] and what those below write [heads, D, K']: [heads, heads below]."""
+    wide = written.transpose(0, 1).flatten(1)  # [D, heads K']
+    norms = torch.stack([(one @ wide).unflatten(1, (len(written), -1)).norm(dim=(0, 2)) for one in readers])
+    sizes = torch.outer(readers.flatten(1).norm(dim=1), written.flatten(1).norm(dim=1))
+    return torch.where(sizes == 0, 0, norms / sizes)
+
+
+def _through_block(block: Block, reader: Tensor) -> Tensor:
+    """A reader of what a post-norm block gives, as a reader of the sum in front of its norms."""
+    return through(block.norm_1, through(block.norm_2, reader))
+
+
+def _singular(left: Tensor, right: Tensor, where: str) -> tuple[Tensor, Tensor, Tensor]:
+    """The strongest singular directions of left rightᵀ, [D, K] each: [n, D], their values [n], [n, D]."""
+    (basis, root), (other, of_other) = torch.linalg.qr(left), torch.linalg.qr(right)
+    core = root @ of_other.mT
+    require_finite(core, "matrices of heads", where)
+    u, values, v = torch.linalg.svd(core)
+    n = min(DIRECTIONS, len(values))
+    return (basis @ u[:, :n]).mT, values[:n], v[:n] @ other.mT
+
+
+def _of_tokens(tokens: Tensor, found: Tensor) -> Tensor:
+    """The product of each token's row [V, D] with directions [n, D]: [n, V], on the CPU."""
+    return (found.to(tokens) @ tokens.T).cpu()
+
+
+def _logits(model: GPT, layer: int, found: Tensor) -> Tensor:
+    """Directions that a layer writes, [n, D], as logits above their mean, [n, V]."""
+    norms: list[Norm] = []
+    for block in model.blocks[layer:]:
+        norms += [] if block.pre_norm else [block.norm_1, block.norm_2]
+    for norm in (*norms, model.final_norm):
+        found = centred(norm, found) * norm.weight.to(found)
+    logits = _of_tokens(model.output_weight, found)
+    return logits - logits.mean(dim=1, keepdim=True)
+
+
+def _signed(singular_value: Tensor, first: Tensor, second: Tensor) -> Direction:
+    sign = 1 if first.max() >= -first.min() else -1
+    return Direction(float(singular_value), sign * first, sign * second)

@@ -1,0 +1,210 @@
+"""`gpt heads`: scores the heads of a model, removes them in turn, and finds what they promote."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpt_cli.attention_maps.head_metrics import Row
+from gpt_cli.attention_maps.head_scores import BYTES_PER_WEIGHT, num_repeats, repeated_length, score_windows
+from gpt_cli.attention_maps.logit_attribution import head_writes
+from gpt_cli.checkpoints.load import Loaded, load_for
+from gpt_cli.common.host import Host
+from gpt_cli.common.machine.devices import choose_device, choose_dtype, threads_kept, use_threads
+from gpt_cli.common.machine.memory import available_memory, require_room
+from gpt_cli.common.units import duration
+from gpt_cli.errors import DataError, UsageError, counted, shown
+from gpt_cli.model.gpt import require_finite
+from gpt_cli.text.tokenizers import Tokenizer
+from gpt_cli.tools.interpret.heads.ablation import ablate, num_models, seconds_to_ablate
+from gpt_cli.tools.interpret.heads.circuits import KINDS, Direction, baseline, composition, directions
+from gpt_cli.tools.interpret.heads.max_activating import Passages
+from gpt_cli.tools.interpret.heads.report import HeadReport, change_rows, head_rows, sort_rows
+from gpt_cli.tools.interpret.heads.request import HeadsRequest
+from gpt_cli.tools.interpret.reports import written
+from gpt_cli.tools.interpret.request import ToInspect
+from gpt_cli.tools.interpret.text_windows import Text, read_prompt, read_text
+
+TOP = 5  # tokens that a head raises or lowers most, and those of a direction
+_LONG = 60  # seconds of an ablation, of which a user hears before
+
+
+@threads_kept()
+def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> HeadReport:
+    """Report on the heads of a model, and write the file of the request.
+
+    Raises CheckpointError, DataError, UsageError for a position that the prompt does not have, and EnvironmentFailure
+    for what memory cannot hold.
+    """
+    use_threads(request.threads)
+    device = choose_device(request.device or "auto")
+    loaded = load_for(host, request.run, request.checkpoint, asked.read, asked.header)
+    sizes, tokenizer = loaded.config.model, loaded.tokenizer
+    text = read_text(request, asked, loaded, host) if asked.prompt is None else _prompt(request, asked, loaded)
+    query = None if request.query is None else _position(request.query, text.num_tokens)
+    # what heads are worth, and what they promote, is computed with all heads of a layer
+    whole = request.ablate is not None or query is not None
+    longest = max(end - start for start, end in text.windows)
+    repeated = repeated_length(loaded.model)
+    require_room_for_heads(
+        max(longest, repeated), range(sizes.num_heads) if whole else asked.heads, may_choose=not whole
+    )
+    loaded.model.to(device)
+    chosen: dict[str, Any] = {"layers": asked.layers, "heads": asked.heads}
+    passages = None
+    if request.passages:
+        passages = Passages(loaded.model, asked.layers, asked.heads, request.passages, shown(loaded.path))
+    watch = passages.add if passages else (lambda *_: None)
+    with host.counting("scoring heads", text.num_tokens + num_repeats(loaded.model) * repeated, "tokens") as count:
+        end = tokenizer.end_of_text
+        scores = score_windows(
+            loaded.model, text.ids, text.windows, end_of_text=end, watch=watch, count=count, **chosen
+        )
+    if longest > 1:  # otherwise no head has anything to choose
+        require_finite(torch.from_numpy(scores.columns["entropy"]), "attention weights", shown(loaded.path))
+    rows, found = head_rows(scores, text.num_tokens), dict[str, Any]()
+    if request.ablate:
+        more, without = _without(request, loaded, text, device, host, chosen)
+        rows, found = _joined(rows, more), found | without
+    if query is not None:
+        found["query"] = {"position": query, "token": tokenizer.token_text(int(text.ids[query : query + 1][0]))}
+        rows = _joined(rows, _promoted(loaded, text.ids[:].tolist(), query, **chosen))
+    if passages is not None:
+        rows = _joined(rows, passages.rows(text.ids, tokenizer))
+    if request.circuits:
+        found["circuits"], more = _circuits(loaded, host, **chosen)
+        rows = _joined(rows, more)
+    result = HeadReport(
+        checkpoint=str(loaded.path),
+        step=loaded.step,
+        text=text.about,
+        tokens=text.num_tokens,
+        training_share=text.training_share,
+        heads=sort_rows(rows, request.sort),
+        of_prompt=asked.prompt is not None,
+        **found,
+    )
+    return written(result, host, request.out, (len(rows), "head"))
+
+
+def _without(
+    request: HeadsRequest, loaded: Loaded, text: Text, device: torch.device, host: Host, chosen: dict[str, Any]
+) -> tuple[list[Row], dict[str, Any]]:
+    """What the ablation of the request adds to each row, and to the report."""
+    how, layers = request.ablate, chosen["layers"]
+    assert how
+    dtype = choose_dtype(request.dtype or "auto", device, loaded.config.model.d_model, host.notice)
+    seconds = seconds_to_ablate(loaded.model, text.ids, text.targets, how=how, dtype=dtype, **chosen)
+    if seconds > _LONG:
+        num_heads = len(layers) * len(chosen["heads"])
+        removed = counted(num_heads, "head") if how != "layer" else counted(len(layers), "layer")
+        less = "fewer --layers or --heads, or fewer tokens, take less"
+        host.notice(f"removing {removed} takes about {duration(seconds)}; {less}")
+    num_tokens = num_models(how, **chosen) * sum(end - start for start, end in text.targets)
+    with host.counting("removing heads", num_tokens, "tokens") as count:
+        without = ablate(loaded.model, text.ids, text.targets, how=how, dtype=dtype, count=count, **chosen)
+    changes = change_rows(without.changes, without.errors)
+    if how != "layer":
+        return changes, {"loss": without.loss}
+    of_layers = [{"layer": layer, **change} for layer, change in zip(layers, changes, strict=True)]
+    return [{}] * len(layers) * len(chosen["heads"]), {"loss": without.loss, "layers": of_layers}
+
+
+def _promoted(loaded: Loaded, ids: Sequence[int], query: int, layers: Sequence[int], heads: Sequence[int]) -> list[Row]:
+    """The tokens that each head raises and lowers most at a position."""
+    found = head_writes(loaded.model, ids, queries=[query], top=TOP, layers=layers, heads=heads)
+
+    def tokens(ids: np.ndarray, logits: np.ndarray) -> list[Row]:
+        pairs = zip(ids.tolist(), logits.tolist(), strict=True)
+        return [{"token": loaded.tokenizer.token_text(id_), "id": id_, "logit": logit} for id_, logit in pairs]
+
+    return [
+        {
+            "raises": tokens(found.raised[at][0], found.raised_by[at][0]),
+            "lowers": tokens(found.lowered[at][0], found.lowered_by[at][0]),
+        }
+        for at in np.ndindex(found.raised.shape[:2])
+    ]
+
+
+def _circuits(
+    loaded: Loaded, host: Host, layers: Sequence[int], heads: Sequence[int]
+) -> tuple[dict[str, Any], list[Row]]:
+    """The composition of each pair of heads, and for each head the directions of `ov` and `qk`."""
+    model, tokenizer, pairs = loaded.model, loaded.tokenizer, list[Row]()
+    where = shown(loaded.path)
+    expected, num_pairs = baseline(model.config.d_model), len(layers) * (len(layers) - 1) // 2
+    with host.counting("composing heads", num_pairs, "pairs of layers") as count:
+        for below, layer, scores in composition(model, layers, heads, count, where):
+            for (kind, reader, writer), score in np.ndenumerate(scores.numpy()):
+                place = {"from_layer": below, "from_head": heads[writer], "to_layer": layer, "to_head": heads[reader]}
+                pairs.append({"kind": KINDS[kind], **place, "score": float(score), "excess": float(score) - expected})
+    rows = list[Row]()
+    with host.counting("reading directions", len(layers) * len(heads), "heads") as count:
+        for layer in layers:
+            for ov, qk in directions(model, layer, heads, where):
+                rows.append(
+                    {
+                        "ov": [_named(each, "reads", "writes", tokenizer) for each in ov],
+                        "qk": [_named(each, "queries", "keys", tokenizer) for each in qk],
+                    }
+                )
+                count(1)
+    pairs.sort(key=lambda row: -row["score"])  # of equal ones the first stays first
+    return {"baseline": expected, "composition": pairs}, rows
+
+
+def _named(direction: Direction, first: str, second: str, tokenizer: Tokenizer) -> Row:
+    def strongest(numbers: Tensor) -> list[str]:
+        order = numbers.argsort(descending=True, stable=True)[:TOP]
+        return [tokenizer.token_text(token) for token in order.tolist()]
+
+    return {
+        "singular_value": direction.singular_value,
+        first: strongest(direction.first),
+        second: strongest(direction.second),
+    }
+
+
+def _joined(rows: Sequence[Row], more: Sequence[Row]) -> list[Row]:
+    return [row | added for row, added in zip(rows, more, strict=True)]
+
+
+def _prompt(request: HeadsRequest, asked: ToInspect, loaded: Loaded) -> Text:
+    """The prompt; raises DataError where it does not fit, or has a single token and the model reads more."""
+    text = read_prompt(asked, loaded, truncate=request.truncate)
+    if text.num_tokens < min(2, loaded.config.model.context_length):
+        raise DataError("prompt", "it has 1 token, which can only look at itself; use at least 2")
+    if text.num_tokens < 2 and request.ablate:
+        sentence = "this model reads 1 token at a time, so a prompt has none to predict; use --data"
+        raise UsageError("--ablate", sentence)
+    return text
+
+
+def _position(query: int, num_tokens: int) -> int:
+    """The position that --query names, from 0; raises UsageError where the prompt does not have it."""
+    if not -num_tokens <= query < num_tokens:
+        wrong = f"this prompt has tokens 0 to {num_tokens - 1}, so {query} is out of range"
+        raise UsageError("--query", wrong, hint="--query -1 is the last token")
+    return query % num_tokens
+
+
+def require_room_for_heads(num_tokens: int, heads: Sequence[int], *, may_choose: bool) -> None:
+    """Before the model runs, refuse what memory cannot hold; `may_choose` says that fewer heads take less.
+
+    Layers are computed one by one.
+    """
+    per_head, free = BYTES_PER_WEIGHT * num_tokens**2, available_memory()
+    fewer = ",".join(map(str, heads[: (free or 0) // per_head])) if may_choose else ""
+    require_room(
+        "heads",
+        f"{counted(len(heads), 'head')} on {counted(num_tokens, 'token')}",
+        per_head * len(heads),
+        free,
+        what="memory",
+        hint=f"--heads {fewer}" if fewer else "use a shorter --prompt, or fewer --max-tokens",
+    )

@@ -1,0 +1,171 @@
+"""Where in a text heads act most: by the size of what they write to the residual stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpt_cli.attention_maps.head_metrics import Row
+from gpt_cli.attention_maps.logit_attribution import head_columns
+from gpt_cli.common.machine.devices import send
+from gpt_cli.model import GPT
+from gpt_cli.model.attention import Stages
+from gpt_cli.model.gpt import require_finite
+from gpt_cli.text.token_files import Ids
+from gpt_cli.text.tokenizer import END_OF_TEXT, Tokenizer
+
+BEFORE, AFTER = 16, 8  # tokens of a passage around its peak
+LOOKS = 3  # tokens at which a head looks most
+_PART = 3  # tokens beside others that a character of four bytes may begin or end in
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A peak of what a head writes: tokens `start` to `end` - 1 of the text around it.
+
+    `sizes` are the norms of what the head writes at each of them, `looks_at` tokens and their weights, the largest
+    first.
+    """
+
+    peak: int
+    value: float
+    start: int
+    end: int
+    sizes: np.ndarray
+    looks_at: tuple[tuple[int, float], ...]
+
+
+class Passages:
+    """The `most` passages of each of the given heads, of all windows that were added; those of a head do not overlap.
+
+    A window's first token, which sees itself alone, is no peak. Memory does not grow with the text. `add` raises
+    CheckpointError, at `where`, for outputs that are not finite. `values` are the sizes at the peaks of other passages,
+    as `peaks` has them of each head.
+    """
+
+    def __init__(
+        self,
+        model: GPT,
+        layers: Sequence[int],
+        heads: Sequence[int],
+        most: int,
+        where: str = "checkpoint",
+        others: Passages | None = None,
+    ):
+        self.most, self._where = most, where
+        self.found: list[list[list[Passage]]] = [[[] for _ in heads] for _ in layers]
+        self._others = others.peaks if others else [[[] for _ in heads] for _ in layers]
+        self.values = [[[0.0] * len(of_head) for of_head in of_layer] for of_layer in self._others]
+        self._sums, self._num_tokens = np.zeros((len(layers), len(heads))), np.zeros(len(layers))
+        self._roots = [written_root(model, layer, heads) for layer in layers]
+
+    @property
+    def peaks(self) -> list[list[list[int]]]:
+        """The places of all peaks in the text: [layers][heads][passages]."""
+        return [[[passage.peak for passage in of_head] for of_head in of_layer] for of_layer in self.found]
+
+    def add(self, row: int, stages: Stages, starts: np.ndarray) -> None:
+        """Look at the heads of the layer in a row of `layers`, on windows that begin at `starts` [B] of the text."""
+        sizes = written_sizes(self._roots[row], stages)
+        require_finite(sizes, "outputs of heads", self._where)
+        norms = sizes.cpu().numpy()
+        self._sums[row] += norms[..., 1:].sum((0, 2), dtype=np.float64)
+        self._num_tokens[row] += norms[:, 0, 1:].size
+        for head, of_head in enumerate(self._others[row]):
+            for number, peak in enumerate(of_head):
+                for window in np.flatnonzero((starts <= peak) & (peak < starts + norms.shape[-1])):
+                    self.values[row][head][number] = float(norms[window, head, peak - starts[window]])
+        free = norms.copy()
+        free[..., 0] = -1
+        chosen = list[tuple[int, int, int]]()  # window, head, place in the window
+        for _ in range(self.most):
+            peaks = free.argmax(axis=-1)  # the first of equal ones
+            for window, head in np.ndindex(*peaks.shape):
+                peak = int(peaks[window, head])
+                size = free[window, head, peak]
+                if size > 0 and size >= self._least(row, head):
+                    chosen.append((window, head, peak))
+                    free[window, head, max(0, peak - BEFORE - AFTER) : peak + BEFORE + AFTER + 1] = -1
+        if not chosen:
+            return
+        places = send(torch.tensor(chosen).T.contiguous(), stages.weights.device)
+        weights = stages.weights[tuple(places)].cpu().numpy()  # [peaks, T]
+        for (window, head, peak), looks in zip(chosen, weights, strict=True):
+            begin, start, end = int(starts[window]), max(0, peak - BEFORE), min(norms.shape[-1], peak + AFTER + 1)
+            keys = np.argsort(-looks, kind="stable")[: min(LOOKS, peak + 1)]
+            looks_at = tuple((begin + key, float(looks[key])) for key in keys.tolist())
+            around = norms[window, head, start:end].copy()
+            value = float(norms[window, head, peak])
+            self.found[row][head].append(Passage(begin + peak, value, begin + start, begin + end, around, looks_at))
+        for of_head in self.found[row]:
+            of_head.sort(key=lambda passage: (-passage.value, passage.peak))
+            del of_head[self.most :]
+
+    def _least(self, row: int, head: int) -> float:
+        """What a peak must reach to be one of the largest."""
+        kept = self.found[row][head]
+        return kept[-1].value if len(kept) == self.most else 0.0
+
+    def rows(self, ids: Ids, tokenizer: Tokenizer) -> list[Row]:
+        """Of each head, by layer and head, the mean size and the passages, the largest first, with their tokens.
+
+        The mean is over all tokens of the windows but the first of each; None where there is none.
+        """
+        return [
+            {
+                "mean_size": float(self._sums[at] / self._num_tokens[at[0]]) if self._num_tokens[at[0]] else None,
+                "passages": [_row(passage, ids, tokenizer, found[0].value) for passage in found],
+            }
+            for at, found in ((at, self.found[at[0]][at[1]]) for at in np.ndindex(self._sums.shape))
+        ]
+
+
+@torch.no_grad()
+def written_root(model: GPT, layer: int, heads: Sequence[int]) -> Tensor:
+    """R of the QR decomposition of each head's columns of projection_layer: [heads, K, K] or smaller."""
+    columns = head_columns(model.blocks[layer])[list(heads)]
+    return torch.linalg.qr(columns.cpu(), mode="r").R.to(columns.device)  # not every device decomposes
+
+
+def written_sizes(root: Tensor, stages: Stages) -> Tensor:
+    """The norm of what heads add to the residual stream at each token: [B, heads, T].
+
+    ||P h|| = ||R h||, R being the `written_root` of the columns P, so that nothing of D numbers is made for each head.
+    """
+    return torch.einsum("hjk,bhtk->bhtj", root, stages.heads).norm(dim=-1)
+
+
+def _row(passage: Passage, ids: Ids, tokenizer: Tokenizer, largest: float) -> Row:
+    def text(start: int, end: int) -> list[str]:
+        first = max(0, start - _PART)
+        return whole_characters(tokenizer, ids[first : end + _PART].tolist())[start - first : end - first]
+
+    shades = np.minimum(1.0, passage.sizes / largest) if largest else passage.sizes
+    return {
+        "place": passage.start,
+        "value": passage.value,
+        "peak": passage.peak - passage.start,
+        "tokens": text(passage.start, passage.end),
+        "shades": [round(float(shade), 4) for shade in shades],
+        "looks_at": [
+            {"token": text(key, key + 1)[0], "index": key - passage.start, "weight": weight}
+            for key, weight in passage.looks_at
+        ],
+    }
+
+
+def whole_characters(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
+    """The text of each token; a character that several tokens make is at the first of them, the others are empty."""
+    known = tokenizer.token_bytes
+    parts = [END_OF_TEXT.encode() if token == tokenizer.end_of_text else known[token] for token in ids]
+    owners = [number for number, part in enumerate(parts) for _ in part]
+    texts, at = [""] * len(parts), 0
+    for character in b"".join(parts).decode("utf-8", "surrogateescape"):
+        half = "\udc80" <= character <= "\udcff"
+        texts[owners[at]] += "\ufffd" if half else "<0x00>" if character == "\0" else character
+        at += 1 if half else len(character.encode())
+    return texts

@@ -1,0 +1,106 @@
+"""What `gpt heads` is asked. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gpt_cli.attention_maps.head_metrics import COLUMNS, LOSS_CHANGE, Column
+from gpt_cli.checkpoints.run_paths import RunFiles
+from gpt_cli.checkpoints.select import find_header
+from gpt_cli.common.drawing.file_types import PICTURES
+from gpt_cli.common.host import Host
+from gpt_cli.config.field_types import Misfit, Switch, Whole
+from gpt_cli.config.request import NONE, Flag, MaybePath
+from gpt_cli.errors import UsageError
+from gpt_cli.tools.interpret.request import Heads, ReadingRequest, ToInspect, require_report
+from gpt_cli.tools.interpret.run_steps import Watched, find_watched, step_files
+
+
+class HeadsRequest(ReadingRequest):
+    """Report what each head attends to, how much the loss depends on it, and which tokens it promotes.
+
+    A row for each head: the entropy of its attention, how far it looks, and how much of it goes to the first token, to
+    the token before, to itself, to an earlier equal token, and to what came after one (induction).
+    """
+
+    heads: Heads = NONE
+    ablate: Annotated[Literal["zero", "mean", "layer"] | None, Flag("HOW")] = Field(
+        default=None,
+        description="How much the loss rises without each head: its output is zero, or its mean over the text. "
+        "layer: without each whole layer.",
+    )
+    query: Annotated[int, Field(ge=-65_536, le=65_535), Whole] | None = Field(
+        default=None,
+        description="Show the tokens that each head promotes most at this token of the prompt, from 0; -1 is the last.",
+    )
+    passages: Annotated[int, Field(ge=1, le=100), Whole] | None = Field(
+        default=None,
+        description="Show the N passages of the text in which each head acts most, by the size of what it writes.",
+    )
+    circuits: Switch = Field(
+        default=False,
+        description="Show how heads of different layers compose, and the tokens that each head reads, writes, looks "
+        "from and looks at, from the weights alone.",
+    )
+    over_training: Switch = Field(
+        default=False,
+        description="The scores by step: of a run trained with --watch, or with --prompt of its checkpoints; with "
+        "--passages, the passages of each checkpoint.",
+    )
+    sort: Annotated[Literal[Column, "loss_change"] | None, Flag("COLUMN")] = Field(
+        default=None,
+        description=f"The highest first: {', '.join(COLUMNS)}; with --ablate, {LOSS_CHANGE}. "
+        "Default: by layer and head.",
+    )
+    out: Annotated[MaybePath, Flag("FILE")] = Field(
+        default=NONE,
+        description="A .json or .csv file, a picture with a map for each column (.png, .svg, .pdf), or a page, .html. "
+        "Default: a table in the terminal.",
+    )
+    dtype: Literal["auto", "float32", "bfloat16"] | None = Field(
+        default=None,
+        description="For --ablate: auto, float32 or bfloat16. Default: auto. Scores are in float32.",
+    )
+
+    def misfits(self) -> Iterator[Misfit]:
+        """What a history, a prompt or scores alone have no use for."""
+        if self.over_training:
+            others = ("checkpoint", "ablate", "query", "circuits", "truncate", "dtype", "threads")
+            kept = () if self.passages or self.prompted else ("device",)  # of snapshots nothing is computed
+            other = ("sort",) if self.passages else ("data", "max_tokens")
+            yield from self.apart("over_training", *others, *kept, *other)
+            if self.passages:
+                yield from self.without_text()
+        else:
+            yield from self.without_text()
+        if self.dtype and not self.ablate and not self.over_training:
+            yield Misfit(("dtype",), "it is for {ablate}; scores are always in float32", "{ablate} zero")
+        if self.sort == LOSS_CHANGE and self.ablate in (None, "layer"):
+            wrong = "only {ablate} zero and {ablate} mean tell the loss change of a head"
+            yield Misfit(("sort",), wrong, None if self.over_training else "{ablate} zero")
+
+    def find(self, host: Host) -> ToInspect | Watched:
+        """What the heads read, and which of them are meant; of a training the run, with the prompt if there is one.
+
+        Raises UsageError for heads that the model does not have, for files that cannot be written and for a model
+        without a text of its own.
+        """
+        if self.query is not None:
+            self.require_prompt("--query", host)
+        if self.truncate:
+            self.require_prompt("--truncate", host)
+        if self.out is not None:
+            require_report(self.out, self.film if self.over_training and not self.passages else None)
+            tokens = {"--query": self.query is not None, "--passages": self.passages, "--circuits": self.circuits}
+            if self.out.suffix.lower() in PICTURES and (flags := [flag for flag, asked in tokens.items() if asked]):
+                wrong, hint = "a picture shows no tokens; use .json, .csv or .html", "--out heads.html"
+                raise UsageError(flags[0], wrong, hint=hint)
+        if self.over_training and self.passages:
+            run = RunFiles(find_header(self.run, None, host).path.parent.parent)
+            return self.model_copy(update={"run": step_files(run)[-1]}).reading(host, self.heads)
+        if self.over_training:
+            return find_watched(self.run, self.prompt, self.prompt_file, host)
+        return self.reading(host, self.heads)

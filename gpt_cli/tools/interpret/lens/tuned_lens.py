@@ -1,0 +1,121 @@
+"""The tuned lens: an affine map of the residual stream after each block, trained to predict what the model predicts.
+
+Belrose et al. 2023, "Eliciting Latent Predictions from Transformers with the Tuned Lens".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.optim.adam import adam
+
+from gpt_cli.common.limits import HEADS_WINDOW
+from gpt_cli.common.machine.devices import send
+from gpt_cli.common.rng import permutation, random_words, stream_key
+from gpt_cli.evaluation.nll import LOGITS_AT_ONCE
+from gpt_cli.model import GPT
+from gpt_cli.model.gpt import require_finite
+from gpt_cli.text.token_files import Ids, windows
+
+BATCH_TOKENS = 1024  # that the model reads in a step
+POSITIONS = 512  # of them, at which the maps of all layers learn
+MOST_STEPS, FEWEST_STEPS = 500, 50
+OPERATIONS = 5e12  # of a training, about: below two minutes on two cores
+LEARNING_RATE = 0.4  # divided by d_model, of the first step; it falls to zero in a line
+
+
+@dataclass(frozen=True)
+class Maps:
+    """x + W x + b for the stream after each block but the last: W [L - 1, D, D], b [L - 1, D]; zeros change nothing."""
+
+    weights: Tensor
+    biases: Tensor
+
+    @classmethod
+    def identity(cls, model: GPT) -> Maps:
+        """Maps that leave the stream as it is."""
+        D, like = model.config.d_model, model.output_weight
+        return cls(like.new_zeros(len(model.blocks) - 1, D, D), like.new_zeros(len(model.blocks) - 1, D))
+
+    def __call__(self, layer: int, x: Tensor) -> Tensor:
+        """The mapped stream after a block: [..., D] -> [..., D]; that of the last block stays."""
+        return x if layer == len(self.weights) else _mapped(x, self.weights[layer], self.biases[layer])
+
+
+def num_steps(model: GPT) -> int:
+    """How many steps a training has: a fixed rule on the sizes of the model, so that it repeats."""
+    D, V, num_maps = model.config.d_model, model.vocab_size, len(model.blocks) - 1
+    of_blocks = sum(parameter.numel() for parameter in model.blocks[0].parameters()) * len(model.blocks)
+    # the stream of all tokens; then logits and their gradient, the map and its two gradients
+    operations = 2 * of_blocks * BATCH_TOKENS + num_maps * POSITIONS * (4 * D * V + 6 * D * D)
+    return min(MOST_STEPS, max(FEWEST_STEPS, int(OPERATIONS // operations)))
+
+
+def train_maps(
+    model: GPT,
+    ids: Ids,
+    seed: int,
+    where: str = "checkpoint",
+    count: Callable[[int], object] = lambda _: None,
+    *,
+    steps: int | None = None,
+) -> Maps:
+    """Maps of a model, trained on windows of ids [N] that are drawn anew in each step, from the identity on.
+
+    The loss of each map is the divergence of its prediction from that of the model, sum p log (p / q), the mean over
+    positions that are drawn from the windows. `count` receives 1 after each of `steps`, or of `num_steps`. Only one
+    batch of residual streams is in memory. Raises CheckpointError, at `where`, for logits that are not finite.
+    """
+    maps, steps = Maps.identity(model), steps or num_steps(model)
+    averages, squares = ([torch.zeros_like(part) for part in (maps.weights, maps.biases)] for _ in range(2))
+    done = [torch.zeros((), device=maps.weights.device) for _ in range(2)]
+    for step in range(steps if len(maps.weights) else 0):
+        streams = _streams(model, ids, stream_key(seed, "tuned lens", step))
+        gradients = _gradients(model, maps, streams, where)
+        rate = LEARNING_RATE / model.config.d_model * (1 - step / steps)
+        how = {"amsgrad": False, "maximize": False, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.0, "eps": 1e-8}
+        adam([maps.weights, maps.biases], gradients, averages, squares, [], done, lr=rate, **how)
+        count(1)
+    return maps
+
+
+@torch.no_grad()
+def _streams(model: GPT, ids: Ids, key: int) -> list[Tensor]:
+    """The stream after each block at some positions of some windows, both drawn by a key: [positions, D] each."""
+    C = min(model.config.context_length, HEADS_WINDOW, len(ids))
+    num_windows = max(1, BATCH_TOKENS // C)
+    starts = random_words(key, 0, num_windows).astype(np.int64) % (len(ids) - C + 1)
+    most = min(POSITIONS, max(1, LOGITS_AT_ONCE // (4 * model.vocab_size)))  # of predictions and what they take
+    chosen = np.sort(permutation(key, num_windows * C)[:most])
+    device = model.output_weight.device
+    batch = send(torch.from_numpy(windows(ids, starts, C).astype(np.int64)), device)
+    places = send(torch.from_numpy(chosen), device)
+    return [stream.flatten(0, 1)[places] for stream in model.residual_streams(batch)]
+
+
+def divergence(found: Tensor, last: Tensor) -> Tensor:
+    """How far log chances are from the last ones, sum p log (p / q): [..., V], [..., V] -> [...], in nats."""
+    return F.kl_div(found, last, reduction="none", log_target=True).sum(dim=-1)
+
+
+def _gradients(model: GPT, maps: Maps, streams: list[Tensor], where: str) -> list[Tensor]:
+    """Those of the mean divergence of each layer: of W [L - 1, D, D] and b [L - 1, D], one layer at a time."""
+    with torch.no_grad():
+        last = model.logits(streams[-1])
+        require_finite(last, "logits", where)
+        last = last.log_softmax(dim=-1)
+    parts = []
+    for layer, stream in enumerate(streams[:-1]):
+        own = [part[layer].detach().requires_grad_() for part in (maps.weights, maps.biases)]
+        found = model.logits(_mapped(stream, *own)).log_softmax(dim=-1)
+        parts.append(torch.autograd.grad(divergence(found, last).mean(), own))
+    return [torch.stack(part) for part in zip(*parts, strict=True)]
+
+
+def _mapped(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return x + F.linear(x, weight, bias)

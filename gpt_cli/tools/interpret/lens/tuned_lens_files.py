@@ -1,0 +1,168 @@
+"""The maps of a tuned lens: those that a run keeps for these weights, or trained now and kept beside the run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+import torch
+from safetensors import SafetensorError
+
+from gpt_cli.checkpoints.checkpoint import bytes_of
+from gpt_cli.checkpoints.load import Loaded
+from gpt_cli.checkpoints.lock import sole_trainer
+from gpt_cli.checkpoints.run_paths import RunFiles, run_of_checkpoint
+from gpt_cli.checkpoints.training_text import own_config
+from gpt_cli.common.files import make_directory, write_durably
+from gpt_cli.common.host import Host
+from gpt_cli.common.machine.memory import available_memory, require_room
+from gpt_cli.common.safetensors_header import MALFORMED, parse_header
+from gpt_cli.common.strict_json import strict_json
+from gpt_cli.common.units import size
+from gpt_cli.common.untrusted_files import read_bytes
+from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, GptError, counted, shown, visible
+from gpt_cli.evaluation.texts import given_text, joined, own_text
+from gpt_cli.text.corpus import Corpus
+from gpt_cli.text.encode import encode
+from gpt_cli.text.sources import names_of
+from gpt_cli.tools.interpret.lens.tuned_lens import Maps, num_steps, train_maps
+from gpt_cli.tools.interpret.request import ReadingRequest, ToInspect
+from gpt_cli.tools.interpret.text_windows import DATA_TO_TRAIN
+
+_FORMAT = "gpt-cli tuned lens 1"
+_ADVICE = "gpt lens --tuned --data FILE trains maps on that text, and --prompt uses them then"
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Maps, the text that they were trained on, and whether that is the beginning of --data; `kept` is their file."""
+
+    maps: Maps
+    text: str | list[str]
+    of_data: bool
+    steps: int
+    kept: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """What a report says of the maps."""
+        return {"text": self.text, "steps": self.steps, "kept": self.kept}
+
+
+def tuned_maps(request: ReadingRequest, asked: ToInspect, loaded: Loaded, host: Host) -> Tuned:
+    """The maps that the run of a model keeps for its weights; without them, maps are trained and kept, if they can be.
+
+    A model without a text of its own learns them on the first nine tenths of --data. Raises UsageError where there is
+    neither, and DataError, CheckpointError and EnvironmentFailure.
+    """
+    run, identity = run_of_checkpoint(loaded.path), identity_of(loaded)
+    path = None if run is None else run.maps_file(loaded.step)
+    device = loaded.model.output_weight.device
+    if path is not None and path.exists():
+        try:
+            if kept := read_maps(path, identity, loaded, device):
+                return kept
+            host.notice(f"{visible(path)} belongs to other weights, so new maps are trained")
+        except CheckpointError as error:
+            host.warn(f"{error.where}: {error.sentence}; new maps are trained")
+    corpus, about, of_data = _training_text(request, asked, loaded, host)
+    with host.counting("tokenizing", corpus.num_bytes, "B") as count:
+        ids = encode(corpus, loaded.tokenizer, count, host.notice)
+    end = round(len(ids) * DATA_TO_TRAIN) if of_data else len(ids)
+    if end < 2:
+        raise DataError("--tuned", f"the text has {counted(len(ids), 'token')}, which are too few to train maps on")
+    steps = num_steps(loaded.model)
+    numbers = sum(part.numel() for part in vars(Maps.identity(loaded.model)).values())
+    require_room("lens", "the maps of all layers", 20 * numbers, available_memory(), hint="leave out --tuned")
+    host.notice(f"training the maps of {counted(len(loaded.model.blocks) - 1, 'layer')} on {visible(joined(about))}")
+    with host.counting("training maps", steps, "steps") as count:
+        seed, where = loaded.config.train.seed, shown(loaded.path)
+        maps = train_maps(loaded.model, ids[:end], seed, where, count, steps=steps)
+    found = Tuned(maps, about, of_data, steps)
+    if run is None:
+        host.notice("the maps are not kept, because this checkpoint lies in no run")
+        return found
+    return _keep(found, run, run.maps_file(loaded.step), identity, host)
+
+
+def _training_text(
+    request: ReadingRequest, asked: ToInspect, loaded: Loaded, host: Host
+) -> tuple[Corpus, str | list[str], bool]:
+    """The training text of the run; where it cannot be read, --data. Also its sources, and whether it is --data."""
+    name = str(loaded.path.parent.parent)
+    try:
+        own = own_text(name, own_config(asked.header, _ADVICE).data, host)
+    except GptError:
+        if not request.data:
+            raise
+        assert asked.text
+        return given_text(request.data, asked.text, host), [*request.data], True
+    return own.training, own.data.source, False
+
+
+def identity_of(loaded: Loaded) -> str:
+    """The SHA-256 of the weights in memory and of the sizes of the model, in hexadecimal."""
+    found = hashlib.sha256(loaded.config.model.model_dump_json().encode())
+    for name, tensor in loaded.model.state_dict().items():
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        found.update(bytes_of(tensor.detach().cpu().contiguous()))
+    return found.hexdigest()
+
+
+def maps_bytes(tuned: Tuned, identity: str) -> bytes:
+    """Maps as the content of a safetensors file: `weights`, `biases`, and all else as JSON in its metadata."""
+    arrays = {name: part.cpu().numpy() for name, part in vars(tuned.maps).items()}
+    about = {"model": identity, "text": tuned.text, "of_data": tuned.of_data, "steps": tuned.steps}
+    content = {"about": about, "digest": _digest(about, arrays)}
+    return safetensors.numpy.save(arrays, {_FORMAT: json.dumps(content, ensure_ascii=False, sort_keys=True)})
+
+
+def read_maps(path: Path, identity: str, loaded: Loaded, device: torch.device | None = None) -> Tuned | None:
+    """The maps of a file; None where they belong to other weights. Raises CheckpointError for a damaged file."""
+    like = vars(Maps.identity(loaded.model))
+    room = 4 * sum(part.numel() for part in like.values()) + 2**20
+    damaged = CheckpointError(shown(path), "this is not a tuned lens of gpt, or it is damaged")
+    content = read_bytes(path, CheckpointError, most=("a tuned lens of this model", room))
+    try:
+        arrays = safetensors.numpy.load(content)
+        stored = strict_json(parse_header(content).metadata[_FORMAT])
+        about, digest = stored["about"], stored["digest"]
+        text, of_data, steps = about["text"], bool(about["of_data"]), int(about["steps"])
+        if digest != _digest(about, arrays) or {*map(type, names_of(text))} != {str}:
+            raise damaged
+        if about["model"] != identity:
+            return None
+        fit = {name: (part.dtype, part.shape) for name, part in arrays.items()} == {
+            name: (np.dtype(np.float32), tuple(part.shape)) for name, part in like.items()
+        }
+        if not fit or not all(np.isfinite(part).all() for part in arrays.values()):
+            raise damaged
+    except (SafetensorError, *MALFORMED):
+        raise damaged from None
+    maps = Maps(*(torch.from_numpy(arrays[name]).to(device) for name in ("weights", "biases")))
+    return Tuned(maps, text, of_data, steps, str(path))
+
+
+def _digest(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
+    found = hashlib.sha256(json.dumps(about, ensure_ascii=False, sort_keys=True).encode())
+    for name in sorted(arrays):
+        found.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
+        found.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return found.hexdigest()
+
+
+def _keep(tuned: Tuned, run: RunFiles, path: Path, identity: str, host: Host) -> Tuned:
+    """Write maps beside their run, which nobody may train or remove meanwhile; a warning says where it fails."""
+    try:
+        with sole_trainer(run.path, host.warn):
+            make_directory(path.parent)
+            write_durably(path, [maps_bytes(tuned, identity)])
+    except EnvironmentFailure as error:
+        host.warn(f"{error.where}: {error.sentence}; the maps are not kept, so the next call trains them again")
+        return tuned
+    host.notice(f"wrote {visible(path)}: {size(path.stat().st_size)}")
+    return replace(tuned, kept=str(path))

@@ -1,0 +1,266 @@
+"""`gpt patch`: what activations of a clean prompt recover in the run of a corrupt one, perhaps by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from gpt_cli.attention_maps.head_metrics import Row
+from gpt_cli.checkpoints.load import Loaded, load, load_for
+from gpt_cli.common.host import Host
+from gpt_cli.common.machine.devices import choose_device, threads_kept, use_threads
+from gpt_cli.common.machine.memory import available_memory, require_room
+from gpt_cli.errors import DataError, UsageError, counted, shown
+from gpt_cli.evaluation.nll import standard_error
+from gpt_cli.model.gpt import require_finite
+from gpt_cli.tools.interpret.interventions import record
+from gpt_cli.tools.interpret.patching.activation_patching import (
+    INPUTS,
+    Task,
+    Unit,
+    along,
+    estimated,
+    exact,
+    metric,
+    units,
+)
+from gpt_cli.tools.interpret.patching.prompt_pairs import read_tasks
+from gpt_cli.tools.interpret.patching.report import PatchHistory, PatchReport
+from gpt_cli.tools.interpret.patching.request import PARTS, Edge, PatchRequest, ToPatch
+from gpt_cli.tools.interpret.reports import written
+from gpt_cli.tools.interpret.run_steps import step_files
+from gpt_cli.tools.interpret.text_windows import each_checkpoint
+
+_SMALL = 0.1  # of the metric, in nats: a tenth of what one patch often changes
+LEAST = 1e-3  # of the metric between two prompts, in nats: the rounding of float32 is a thousandth of it
+
+
+class Found(NamedTuple):
+    """Of P pairs, the metric of both prompts [P], and what patches change [P, ...], exactly and as estimates."""
+
+    clean: np.ndarray
+    corrupt: np.ndarray
+    changes: np.ndarray | None
+    estimates: np.ndarray | None
+
+    @property
+    def gaps(self) -> np.ndarray:
+        return self.clean - self.corrupt
+
+    @property
+    def metrics(self) -> Row:
+        """The means of the metric, as a report has them."""
+        return {"clean_metric": float(self.clean.mean()), "corrupt_metric": float(self.corrupt.mean())}
+
+
+@threads_kept()
+def patch(request: PatchRequest, asked: ToPatch, host: Host) -> PatchReport | PatchHistory:
+    """Report on what patches recover, of one model or by step, and write the file of the request.
+
+    Where no answer is named, the newest checkpoint names it for all. Raises CheckpointError, also for a run without
+    checkpoints, DataError and EnvironmentFailure.
+    """
+    use_threads(request.threads)
+    paths, device = step_files(asked.run) if request.over_training else [], choose_device(request.device or "auto")
+    if paths:
+        loaded = load(paths[-1], None, host.warn)
+    else:
+        loaded = load_for(host, request.run, request.checkpoint, asked.read, asked.header)
+    loaded.model.to(device)
+    tasks = read_tasks(asked.pairs, loaded, device, host)
+    tell_metric(loaded, asked, tasks, host)
+    chosen, places = to_patch(loaded, request, asked, tasks, host)
+    models = each_checkpoint(paths, loaded, device, host) if paths else [loaded]
+    total = max(1, len(paths)) * len(tasks) * len(places) if request.exact and not asked.edge else None
+    with host.counting("patching", total, "positions") as count:
+        steps = [(each.step, measure(each, tasks, asked, chosen, places, request, count)) for each in models]
+    about = describe(loaded, request, asked, tasks)
+    if paths:
+        rows_of = partial(part_rows, asked.layers, chosen, places)
+        rows = [{"step": step, **found.metrics, "rows": rows_of(found)} for step, found in steps]
+        history = PatchHistory(run=str(asked.run.path), steps=rows, **about)
+        return written(history, host, request.out, (len(rows), "checkpoint"))
+    found = steps[0][1]
+    _require_gap(found, asked, host)
+    rows = _edge_rows(asked.edge, places, found) if asked.edge else part_rows(asked.layers, chosen, places, found)
+    about |= {"checkpoint": str(loaded.path), "step": loaded.step, "path": request.path, **found.metrics}
+    report = PatchReport(rows=rows, correlation=_correlation(rows), **about)
+    return written(report, host, request.out, (len(rows), "row"))
+
+
+def tell_metric(loaded: Loaded, asked: ToPatch, tasks: Sequence[Task], host: Host) -> None:
+    """Say which tokens are compared where the user has named none."""
+    if asked.pairs[0].answer is not None:
+        return
+    if len(tasks) > 1:
+        host.notice("no answer is named: of each pair, the likeliest tokens after clean and corrupt are compared")
+        return
+    answer, against = (shown(loaded.tokenizer.token_text(token or 0)) for token in (tasks[0].answer, tasks[0].against))
+    host.notice(f"no answer is named: {answer}, likeliest after clean, is compared with {against}, after corrupt")
+
+
+def measure(
+    loaded: Loaded,
+    tasks: Sequence[Task],
+    asked: ToPatch,
+    chosen: Sequence[Unit],
+    places: Sequence[int | None],
+    request: PatchRequest,
+    count: Callable[[int], object] = lambda _: None,
+) -> Found:
+    """What patches change in each pair; raises CheckpointError for numbers that are not finite."""
+    model, metrics, changes, estimates = loaded.model, list[list[float]](), list[np.ndarray](), list[np.ndarray]()
+    for task in tasks:
+        with torch.no_grad():
+            clean, corrupt = record(model, task.clean), record(model, task.corrupt)
+            both = torch.cat([clean.left[-1][-1:], corrupt.left[-1][-1:]])
+            metrics.append(metric(model, both, task).tolist())
+        if asked.edge is not None:
+            changes.append(along(model, clean, corrupt, task, asked.edge, places).cpu().numpy())
+        elif request.exact:
+            changes.append(exact(model, clean, corrupt, task, asked.layers, chosen, places, count).cpu().numpy())
+        if request.estimate:
+            estimates.append(estimated(model, clean, task, asked.layers, chosen, places).cpu().numpy())
+    sides = np.array(metrics).T
+    arrays = [np.array(each) if each else None for each in (changes, estimates)]
+    for numbers in (sides, *arrays):
+        if numbers is not None:
+            require_finite(torch.from_numpy(numbers), "logits", shown(loaded.path))
+    return Found(sides[0], sides[1], arrays[0], arrays[1])
+
+
+def shares(changes: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What is recovered over pairs, and its standard error, NaN of one pair: [P, ...], [P] -> [...] each.
+
+    The ratio of means, so that a pair on which the metric hardly differs weighs little, where the mean of ratios would
+    explode. The error is that of a ratio of two sums, pairs being drawn (`sampling.scoring.standard_error`).
+    """
+    flat = changes.reshape(len(gaps), -1).T
+    errors = [standard_error(row, gaps) for row in flat]
+    numbers = np.array([np.nan if error is None else abs(error) for error in errors])
+    return changes.sum(0) / gaps.sum() + 0.0, numbers.reshape(changes.shape[1:])
+
+
+def part_rows(layers: Sequence[int], chosen: Sequence[Unit], places: Sequence[int | None], found: Found) -> list[Row]:
+    """A row for each part, layer, head and place: its share, and the estimate of it where there is one.
+
+    Shares are None where the metric does not differ.
+    """
+    changes = found.changes if abs(found.gaps.mean()) >= LEAST else None
+    exact_ones, errors = (None, None) if changes is None else shares(changes, found.gaps)
+    estimates = None if found.estimates is None else shares(found.estimates, found.gaps)[0]
+    rows = []
+    for column, (part, head) in enumerate(chosen):
+        for row, layer in enumerate(layers):
+            for at, place in enumerate(places):
+                where = row, column, at
+                own: Row = {"part": part, "layer": layer, "head": head, "position": place}
+                own["recovered"] = None if exact_ones is None else float(exact_ones[where])
+                own["recovered_error"] = None if errors is None or np.isnan(errors[where]) else float(errors[where])
+                rows.append(own if estimates is None else own | {"estimate": float(estimates[where])})
+    return sorted(rows, key=lambda row: (PARTS.index(row["part"]), row["layer"], row["head"] or 0))
+
+
+def _edge_rows(edge: Edge, places: Sequence[int | None], found: Found) -> list[Row]:
+    """A row for each way in which the receiver reads, and each place of the sender."""
+    assert found.changes is not None
+    numbers, errors = shares(found.changes, found.gaps)
+    head = edge.to if isinstance(edge.to, int) else None
+    layer = None if edge.to == "logits" else edge.to_layer
+    rows = []
+    for (row, at), number in np.ndenumerate(numbers):
+        own: Row = {"part": "path", "layer": layer, "head": head, "position": places[at], "input": INPUTS[row]}
+        error = None if np.isnan(errors[row, at]) else float(errors[row, at])
+        rows.append(own | {"recovered": float(number), "recovered_error": error})
+    return rows
+
+
+def to_patch(
+    loaded: Loaded, request: PatchRequest, asked: ToPatch, tasks: Sequence[Task], host: Host
+) -> tuple[list[Unit], list[int | None]]:
+    """What is patched in each layer; and all positions together, then each, where all prompts have as many tokens.
+
+    Raises UsageError for the residual stream alone at all positions together, and EnvironmentFailure for what memory
+    cannot hold: the residual streams of all patches of one position.
+    """
+    chosen, lengths = units(request.chosen, asked.heads), {len(task.clean) for task in tasks}
+    num_patches, longest = len(chosen) * len(asked.layers), max(lengths)
+    about = f"{counted(num_patches, 'changed run')} of {counted(longest, 'token')}"
+    num_bytes = 3 * 4 * num_patches * longest * loaded.config.model.d_model
+    require_room("patch", about, num_bytes, available_memory(), hint="fewer --layers, --parts or --heads take less")
+    if len(lengths) > 1:
+        if request.chosen == ("residual",) and not asked.edge:
+            wrong = (
+                "the pairs have different numbers of tokens, so all positions are patched together, where the residual "
+                "stream recovers everything"
+            )
+            raise UsageError("--parts", wrong, hint="--parts attention,feed_forward,head")
+        host.notice(
+            f"the pairs have from {min(lengths)} to {max(lengths)} tokens, so their positions do not correspond; "
+            "the shares are of all positions together"
+        )
+        return chosen, [None]
+    return chosen, [None, *range(longest)]
+
+
+def _require_gap(found: Found, asked: ToPatch, host: Host) -> None:
+    """Refuse prompts on which the metric does not differ; tell where it hardly does over the pairs."""
+    gaps, place = found.gaps, asked.pairs[0].named("corrupt") if len(asked.pairs) == 1 else "--pairs"
+    if abs(gaps.mean()) < LEAST:
+        wrong = (
+            f"the metric is {found.clean.mean():.4f} on clean and on corrupt prompts, so there is nothing to recover"
+        )
+        raise DataError(place, wrong, hint="name another answer, or prompts on which the model answers differently")
+    if len(gaps) == 1 and abs(gaps[0]) < _SMALL:
+        host.notice(
+            f"the metric differs by {gaps[0]:.4f} nats between the two prompts, too little for shares that mean much"
+        )
+    if gaps.mean() < 0:
+        host.notice(
+            "the metric is lower on clean than on corrupt prompts, which is unusual; swap them if you mixed them up"
+        )
+    if len(gaps) > 1 and abs(gaps.mean()) < 2 * (error := float(gaps.std(ddof=1) / len(gaps) ** 0.5)):
+        host.notice(
+            f"clean and corrupt metric differ by {gaps.mean():.4f} ± {error:.4f} on average, too little for "
+            "reliable shares; choose pairs that the model tells apart"
+        )
+
+
+def _correlation(rows: Sequence[Row]) -> float | None:
+    """Of estimates and exact shares that are not both 0; None where there are too few, or all are equal."""
+    both = [(row["recovered"], row.get("estimate")) for row in rows]
+    two: np.ndarray = np.empty(0) if None in both[0] else np.array([pair for pair in both if any(pair)]).T
+    return float(np.corrcoef(two)[0, 1]) if two.size > 4 and two.std(axis=1).all() else None
+
+
+def describe(loaded: Loaded, request: PatchRequest, asked: ToPatch, tasks: Sequence[Task]) -> Row:
+    """The fields of a report that say what was compared, and the tokens that all pairs share.
+
+    Those of a position are null unless all share that of the clean prompt and that of the corrupt one.
+    """
+    say, one = loaded.tokenizer.token_text, request.pairs is None
+
+    def shared(ids: Iterable[int | None]) -> str | None:
+        (token, *others) = {*ids}
+        return None if others or token is None else say(token)
+
+    lengths = {len(task.clean) for task in tasks}
+    sides = [[getattr(task, side).tolist() for task in tasks] for side in ("clean", "corrupt")]
+    tokens = list[Row]()
+    for at in range(lengths.pop()) if len(lengths) == 1 else ():
+        clean, corrupt = (shared(ids[at] for ids in of_side) for of_side in sides)
+        both = (clean, corrupt) if clean is not None and corrupt is not None else (None, None)
+        tokens.append({"position": at, "clean": both[0], "corrupt": both[1]})
+    return {
+        "clean": asked.pairs[0].clean if one else None,
+        "corrupt": asked.pairs[0].corrupt if one else None,
+        "pairs": None if one else {"file": str(request.pairs), "number": len(tasks)},
+        "metric": "log_probability" if tasks[0].against is None else "logit_difference",
+        "answer": shared(task.answer for task in tasks),
+        "against": shared(task.against for task in tasks),
+        "tokens": tokens,
+    }

@@ -1,0 +1,244 @@
+"""What `gpt patch` is asked. Needs no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, get_args
+
+from pydantic import BeforeValidator, Field
+
+from gpt_cli.attention_maps.selection import parse_selection
+from gpt_cli.checkpoints.header import Header
+from gpt_cli.checkpoints.run_paths import RunFiles
+from gpt_cli.checkpoints.select import find_header
+from gpt_cli.checkpoints.verify import ReadVerified, read_ahead
+from gpt_cli.common.host import Host
+from gpt_cli.common.limits import PROMPT_BYTES
+from gpt_cli.common.strict_json import plainly, strict_json
+from gpt_cli.common.untrusted_files import read_bytes
+from gpt_cli.config import ModelConfig
+from gpt_cli.config.field_types import Misfit, Switch
+from gpt_cli.config.request import (
+    EMPTY,
+    NONE,
+    Device,
+    Flag,
+    Given,
+    MaybePath,
+    Request,
+    Several,
+    Text,
+    Threads,
+    WhichCheckpoint,
+    WhichRun,
+)
+from gpt_cli.errors import DataError, GptError, UsageError, advised, collecting, shown, visible
+from gpt_cli.tools.interpret.request import Heads, Layers, require_report
+
+Part = Literal["residual", "attention", "feed_forward", "head"]
+PARTS: tuple[str, ...] = get_args(Part)
+FEED_FORWARD, LOGITS = "feed_forward", "logits"  # what an edge may lead to beside a head
+_KEYS = ("clean", "corrupt", "answer", "against")
+_MAX_WRONG = 5  # lines of a file that are named
+_PAIR = '{"clean": "...", "corrupt": "...", "answer": " a", "against": " b"}'
+
+
+def _read_parts(value: Any) -> Any:
+    """Parts with commas between them, or one after another."""
+    several = [value] if isinstance(value, str) else value
+    if isinstance(several, Sequence) and all(isinstance(each, str) for each in several):
+        return tuple(dict.fromkeys(part.strip() for each in several for part in each.split(",")))
+    return value
+
+
+class Pair(NamedTuple):
+    """Two texts, and the tokens that the metric compares; `where` names them in errors: a line, or None for flags."""
+
+    clean: str
+    corrupt: str
+    answer: str | None = None
+    against: str | None = None
+    where: str | None = None
+
+    def named(self, key: str) -> str:
+        """How the user knows one of the four."""
+        return f"--{key}" if self.where is None else f"{self.where}: {key}"
+
+
+class Edge(NamedTuple):
+    """From a head, (layer, head), to what reads it: a head, the feed-forward of a layer, or the logits."""
+
+    layer: int
+    head: int
+    to_layer: int
+    to: int | str
+
+
+class ToPatch(NamedTuple):
+    """The pairs, and what is patched, as far as the flags and the header of a checkpoint tell."""
+
+    pairs: list[Pair]
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+    edge: Edge | None
+    header: Header
+    read: ReadVerified  # has begun to read the checkpoint
+    run: RunFiles  # whose checkpoints --over-training reads
+
+
+class PatchRequest(Request):
+    """Find which parts of a model carry an answer, by patching activations of a clean prompt into a corrupt one.
+
+    The corrupt prompt runs with one activation of the clean prompt: the residual stream after a block, the output of
+    its attention or feed-forward, or of one head, at one position or at all. The figure is the share of the metric
+    that this recovers: 0 as the corrupt run, 1 as the clean one. The metric is the logit of --answer minus that of
+    --against; with --answer alone its log probability; without both, the likeliest next tokens of the two prompts are
+    compared.
+    """
+
+    clean: Annotated[Text | None, Flag("TEXT")] = Field(
+        default=None, kw_only=False, description="The prompt that the model answers well."
+    )
+    corrupt: Annotated[Text | None, Flag("TEXT")] = Field(
+        default=None, description="The same with a change that spoils the answer; it has as many tokens."
+    )
+    answer: Annotated[Text | None, Flag("TEXT")] = Field(
+        default=None, description="The token that follows --clean, with its space: ' Paris'."
+    )
+    against: Annotated[Text | None, Flag("TEXT")] = Field(
+        default=None, description="The token that follows --corrupt, whose logit is subtracted."
+    )
+    pairs: Annotated[MaybePath, Flag("FILE")] = Field(
+        default=NONE,
+        description='A .jsonl file with a pair on each line, {"clean", "corrupt", "answer", "against"}, the last two '
+        "optional: shares with standard errors over pairs.",
+    )
+    parts: Annotated[
+        Given[Annotated[Several[Part], BeforeValidator(_read_parts)], str | Sequence[str]], Flag("LIST")
+    ] = Field(
+        default=EMPTY, description="What is patched: residual,attention,feed_forward,head, or some. Default: all."
+    )
+    layers: Layers = NONE
+    heads: Heads = NONE
+    path: Annotated[Text | None, Flag("L.H:L.H")] = Field(
+        default=None,
+        description="Patch one edge: what the second head reads of the first, as in 0.1:1.0, by its queries, keys or "
+        "values. The second may also be 1.feed_forward or logits.",
+    )
+    estimate: Switch = Field(
+        default=False, description="Also estimate each share by one backward pass (attribution patching)."
+    )
+    exact: Switch = Field(default=True, description="With --estimate: --no-exact leaves out the exact shares.")
+    over_training: Switch = Field(default=False, description="The shares by step, from the checkpoints of the run.")
+    run: WhichRun = NONE
+    checkpoint: WhichCheckpoint = NONE
+    out: Annotated[MaybePath, Flag("FILE")] = Field(
+        default=NONE,
+        description="A .json or .csv file, or a picture (.png, .svg, .pdf) or a page (.html) with maps of layers by "
+        "positions and by heads. Default: tables in the terminal.",
+    )
+    device: Device = None
+    threads: Threads = None
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The parts that are asked for, in the order of PARTS."""
+        return tuple(part for part in PARTS if part in self.parts or not self.parts)
+
+    def misfits(self) -> Iterator[Misfit]:
+        """Texts that miss another, and what pairs, one edge, exact shares or a training have no use for."""
+        yield from self.apart("pairs", "clean", "corrupt", "answer", "against")
+        yield from self.apart("path", "parts", "layers", "heads", "estimate", "over_training")
+        yield from self.apart("over_training", "checkpoint", "estimate")
+        for one, other in (("clean", "corrupt"), ("corrupt", "clean"), ("against", "answer"), ("answer", "clean")):
+            if getattr(self, one) is not None and getattr(self, other) is None and not self.pairs:
+                yield Misfit((one,), f"{{{one}}} needs {{{other}}}", f"{{{other}}} '...'")
+        if not self.exact and not self.estimate:
+            yield Misfit(("exact",), "without exact shares there is nothing but {estimate}", "{estimate} --no-exact")
+
+    def find(self, host: Host) -> ToPatch:
+        """The pairs and the chosen parts; raises UsageError for what the model lacks, DataError for a wrong file."""
+        if self.pairs is None and self.clean is None:
+            hint = "--clean 'The value of' --corrupt 'The name of' --answer ' the'"
+            raise UsageError("gpt patch", "there is nothing to patch; use --clean and --corrupt, or --pairs", hint=hint)
+        if self.out is not None:
+            require_report(self.out, "--out patch.png" if self.path else None)
+        if self.pairs is not None:
+            pairs = _read_pairs(self.pairs)
+        else:
+            pairs = [Pair(self.clean or "", self.corrupt or "", self.answer, self.against)]
+        header = find_header(self.run, self.checkpoint, host)
+        sizes = header.config.model
+        layers = parse_selection(self.layers, sizes.num_blocks, "--layers")
+        heads = parse_selection(self.heads, sizes.num_heads, "--heads")
+        edge = None if self.path is None else parse_edge(self.path, sizes)
+        run = RunFiles(header.path.parent.parent)
+        return ToPatch(pairs, layers, heads, edge, header, read_ahead(header.path, host), run)
+
+
+def parse_edge(text: str, sizes: ModelConfig) -> Edge:
+    """The edge that `1.3:2.0`, `1.3:2.feed_forward` or `1.3:logits` means; raises UsageError."""
+
+    def place(part: str, *others: str) -> tuple[int, int | str] | None:
+        layer, _, head = part.strip().partition(".")
+        if len(part) <= 20 and layer.isdecimal() and (head.isdecimal() or head in others):
+            return int(layer), head if head in others else int(head)
+        return None
+
+    first, _, second = text.partition(":")
+    sender = place(first)
+    receiver = (sizes.num_blocks, LOGITS) if second.strip() == LOGITS else place(second, FEED_FORWARD)
+    if sender is None or receiver is None:
+        sentence = f"{shown(text)} is no edge; name two heads, as in 0.1:1.0, or a head and 1.feed_forward or logits"
+        raise UsageError("--path", sentence, hint="--path 0.0:1.0")
+    for layer, head in (sender, receiver):
+        lacks = layer >= sizes.num_blocks or (isinstance(head, int) and head >= sizes.num_heads)
+        if lacks and head != LOGITS:
+            has = f"this model has layers 0 to {sizes.num_blocks - 1} with heads 0 to {sizes.num_heads - 1}"
+            raise UsageError("--path", f"{has}, so {shown(f'{layer}.{head}')} is out of range")
+    same = receiver[1] == FEED_FORWARD and not sizes.parallel_branches
+    if receiver[0] < sender[0] + (0 if same else 1):
+        sentence = f"{shown(second)} does not read {shown(first)}, which is written later or at the same time"
+        raise UsageError("--path", sentence, hint="an edge leads from a head to a higher layer")
+    return Edge(sender[0], int(sender[1]), *receiver)
+
+
+def _read_pairs(path: Path) -> list[Pair]:
+    """The pairs of a file; raises DataError about the first lines that are none, and for mixed metrics."""
+    try:
+        lines = read_bytes(path, DataError, most=("a file of pairs", PROMPT_BYTES)).decode("utf-8-sig").split("\n")
+    except UnicodeDecodeError:
+        raise DataError(shown(path), "it is not UTF-8 text") from None
+    pairs, wrong = list[Pair](), list[GptError]()
+    for number, line in enumerate(lines, 1):
+        with collecting(wrong):
+            pairs += [_read_pair(line, f"{visible(path)}:{number}")] if line.strip() else []
+    if wrong:
+        raise advised(wrong[:_MAX_WRONG], _PAIR)
+    if not pairs:
+        raise DataError(shown(path), "the file contains no pair; write one per line", hint=_PAIR)
+    first = pairs[0]
+    for pair in pairs:
+        if [pair.answer is None, pair.against is None] != [first.answer is None, first.against is None]:
+            raise DataError(str(pair.where), "it has other keys than the first pair, so that their metrics differ")
+    return pairs
+
+
+def _read_pair(line: str, where: str) -> Pair:
+    try:
+        found = strict_json(line)
+    except json.JSONDecodeError:
+        raise DataError(where, f"this is not JSON; each line is an object such as {_PAIR}") from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(where, plainly(error)) from None
+    if not isinstance(found, dict) or not {"clean", "corrupt"} <= {*found}:
+        raise DataError(where, "a pair has the keys clean and corrupt, and perhaps answer and against")
+    if unknown := [key for key in found if key not in _KEYS]:
+        raise DataError(where, f"{shown(unknown[0])} is not a key of a pair")
+    if wrong := [key for key in _KEYS if key in found and not (isinstance(found[key], str) and found[key])]:
+        raise DataError(where, f"{wrong[0]} is not a text, or is empty")
+    if "against" in found and "answer" not in found:
+        raise DataError(where, "against needs answer")
+    return Pair(**found, where=where)

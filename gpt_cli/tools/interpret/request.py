@@ -1,0 +1,250 @@
+"""What the commands of this package are asked. Needs no torch."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BeforeValidator, Field
+
+from gpt_cli.attention_maps.file_formats import check_format, format_of
+from gpt_cli.attention_maps.selection import STAGES, Stage, parse_selection
+from gpt_cli.checkpoints.header import Header
+from gpt_cli.checkpoints.lock import require_foreign
+from gpt_cli.checkpoints.select import find_header
+from gpt_cli.checkpoints.training_text import own_config, readable_prompt, trusted_config
+from gpt_cli.checkpoints.verify import ReadVerified, read_ahead
+from gpt_cli.common.drawing.file_types import REPORTS, ending_of
+from gpt_cli.common.host import Host
+from gpt_cli.config import DataConfig
+from gpt_cli.config.field_types import Misfit, Switch, Whole, read_number
+from gpt_cli.config.request import (
+    EMPTY,
+    NONE,
+    Device,
+    Flag,
+    Given,
+    MaybePath,
+    NamedPaths,
+    Prompt,
+    PromptFile,
+    Request,
+    Seed,
+    Several,
+    Threads,
+    WhichCheckpoint,
+    WhichRun,
+)
+from gpt_cli.errors import UsageError, visible
+from gpt_cli.sampling.prompts import prompt_source, read_prompt
+from gpt_cli.tools.interpret.run_steps import Watched, find_watched
+
+STDOUT = Path("-")
+
+
+def _read_selection(value: Any) -> Any:
+    """Python may name layers and heads by numbers: 2, or [0, 3]."""
+    if isinstance(value, Sequence | range) and not isinstance(value, str):
+        return ",".join(map(str, value))
+    return str(value) if isinstance(value, int) else value
+
+
+Selection = Annotated[
+    Given[Annotated[str, BeforeValidator(_read_selection)] | None, str | int | Sequence[int] | None], Flag("LIST")
+]
+Layers = Annotated[Selection, Field(description="Layers, such as 0,3-5. Default: all.")]
+Heads = Annotated[Selection, Field(description="Heads, such as 0-3. Default: all.")]
+MaxTokens = Annotated[
+    Annotated[int, Field(ge=2), Whole] | None,
+    Field(description="Read about N tokens of a text, in windows that are evenly spaced. Default: 16,384."),
+]
+Truncate = Annotated[Switch, Field(description="Keep the last tokens of a prompt that is too long.")]
+
+
+class TokensRequest(Request):
+    """Show how a text is cut into tokens: their ids and their pieces of the text.
+
+    A space is shown as ␣, the end of a line as ↵, and a piece of a character by its bytes.
+    """
+
+    text: Annotated[str | None, Flag("TEXT", position=True)] = Field(
+        default=None, kw_only=False, description="The text; or use --prompt, --prompt-file or a pipe."
+    )
+    prompt: Prompt = None
+    prompt_file: PromptFile = NONE
+    run: WhichRun = NONE
+    checkpoint: WhichCheckpoint = NONE
+    tokenizer: Annotated[str | None, Flag("NAME", offers="tokenizers")] = Field(
+        default=None,
+        description="byte, or a published vocabulary such as gpt2 or cl100k_base, instead of that of a run.",
+    )
+
+    def misfits(self) -> Iterator[Misfit]:
+        """A text that comes twice, or two tokenizers."""
+        yield from self.apart("text", "prompt", "prompt_file")
+        yield from self.apart("tokenizer", "run", "checkpoint")
+
+
+class ToInspect(NamedTuple):
+    """The chosen heads of a model and what they read, as far as the flags and the header of its checkpoint tell."""
+
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+    prompt: str | None  # None: a text
+    source: str  # the flag of the prompt, or stdin
+    text: DataConfig | None  # how the run reads text, and without `data` what it was trained on; None of a prompt
+    header: Header
+    read: ReadVerified  # has begun to read the checkpoint
+
+
+def _chosen(header: Header, layers: str | None, heads: str | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    sizes = header.config.model
+    return parse_selection(layers, sizes.num_blocks, "--layers"), parse_selection(heads, sizes.num_heads, "--heads")
+
+
+class AttentionRequest(Request):
+    """Show or save where each head looks.
+
+    Each row of a map is a token that looks, each column a token it looks at.
+    """
+
+    prompt: Prompt = Field(default=None, kw_only=False)
+    prompt_file: PromptFile = NONE
+    out: Annotated[MaybePath, Flag("FILE")] = Field(
+        default=NONE,
+        description="A .npz, .safetensors, .json, .csv, .html, .png, .svg or .pdf file; - writes JSON or CSV to "
+        "stdout. Default: a drawing in the terminal.",
+    )
+    format: Literal["json", "csv"] | None = Field(
+        default=None, description="What --out - writes: json or csv. Default: json."
+    )
+    run: WhichRun = NONE
+    checkpoint: WhichCheckpoint = NONE
+    layers: Layers = NONE
+    heads: Heads = NONE
+    generate: Annotated[int, Field(ge=1, le=65_536), Whole] | None = Field(
+        default=None, description="Let the model add N tokens, and show their attention too."
+    )
+    temperature: Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(read_number)] | None = Field(
+        default=None, description="For --generate; 0 always takes the likeliest token. Default: 0.8."
+    )
+    seed: Seed | None = Field(default=None, description="For --generate. Default: 0.")
+    stage: Annotated[Given[Several[Stage], Stage | Sequence[Stage]], Flag("STAGE")] = Field(
+        default=EMPTY,
+        description="Write more than the weights: scores (neither divided nor masked), queries, keys, values, heads. "
+        "Repeatable.",
+    )
+    file_dtype: Literal["float32", "float16"] = Field(
+        default="float32", description="float32, or float16 in .npz and .safetensors. Default: float32."
+    )
+    truncate: Truncate = False
+    over_training: Switch = Field(
+        default=False,
+        description="Write a film as a page, --out film.html: of the steps that gpt train --watch has kept, or with "
+        "--prompt of the checkpoints.",
+    )
+    device: Device = None
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The stages that are asked for, in the order of STAGES."""
+        return tuple(name for name in STAGES if name == "weights" or name in self.stage)
+
+    @property
+    def ending(self) -> str | None:
+        """The format of `out`, such as `.png`; raises UsageError."""
+        return None if self.out is None else f".{self.format or 'json'}" if self.out == STDOUT else format_of(self.out)
+
+    def misfits(self) -> Iterator[Misfit]:
+        """What a film has no use for, and what only generated tokens or stdout have."""
+        if self.over_training:
+            of_step = ("format", "checkpoint", "generate", "temperature", "seed", "stage")
+            kept = ("device",) if self.prompt is None and self.prompt_file is None else ()  # nothing is computed then
+            yield from self.apart("over_training", *of_step, "file_dtype", "truncate", *kept)
+            return
+        if self.format and self.out != STDOUT:
+            yield Misfit(("format",), "only {out} - needs it; a file's ending names its format", "{out} -")
+        if self.generate is None:
+            for key in ("temperature", "seed"):
+                if getattr(self, key) is not None:
+                    wrong = "it changes what {generate} adds, so it needs {generate}"
+                    yield Misfit((key,), wrong, "{generate} 20")
+
+    def find(self, host: Host) -> ToInspect | Watched:
+        """The prompt and the heads that are meant; for a film the run, with the prompt where there is one.
+
+        Raises UsageError for heads that the model does not have and for files that cannot be written.
+        """
+        if self.over_training:
+            if self.out is not None:
+                if self.out.suffix.lower() != ".html":
+                    wrong = "a film is a page, so it needs a name in .html"
+                    raise UsageError("--over-training", wrong, hint="--out film.html")
+                require_foreign(self.out)
+            return find_watched(self.run, self.prompt, self.prompt_file, host)
+        if ending := self.ending:
+            check_format(ending, self.stages, self.file_dtype)
+        if self.out not in (None, STDOUT):
+            require_foreign(self.out)
+        header = find_header(self.run, self.checkpoint, host)
+        chosen = _chosen(header, self.layers, self.heads)
+        prompt = read_prompt(self.prompt, self.prompt_file, header, host.stdin)
+        source = prompt_source(self.prompt, self.prompt_file)
+        return ToInspect(*chosen, prompt, source, None, header, read_ahead(header.path, host))
+
+
+def require_report(out: Path, page: str | None = None) -> None:
+    """Raises UsageError for a file that no report is, or without `page`, the command that writes one, a page."""
+    ending_of(out, REPORTS if page else (*REPORTS, ".html"), {".html": page})
+    require_foreign(out)
+
+
+class ReadingRequest(Request):
+    """What the reports on a prompt or a text have in common."""
+
+    prompt: Prompt = Field(default=None, kw_only=False)
+    prompt_file: PromptFile = NONE
+    data: Annotated[NamedPaths, Flag("SOURCE", offers="texts")] = Field(
+        default=EMPTY,
+        description="The text that the model reads. Repeatable. Default: the validation text of the run.",
+    )
+    max_tokens: MaxTokens = None
+    run: WhichRun = NONE
+    checkpoint: WhichCheckpoint = NONE
+    layers: Layers = NONE
+    truncate: Truncate = False
+    device: Device = None
+    threads: Threads = None
+
+    @property
+    def prompted(self) -> bool:
+        """Whether the model reads a prompt, not a text."""
+        return self.prompt is not None or self.prompt_file is not None
+
+    @property
+    def film(self) -> str:
+        """The command that writes a film of the same run and prompt."""
+        given = {"--run": self.run, "--prompt": self.prompt, "--prompt-file": self.prompt_file}
+        flags = "".join(f" {flag} {shlex.quote(visible(value))}" for flag, value in given.items() if value is not None)
+        return f"gpt attn-dump{flags} --over-training --out film.html"
+
+    def without_text(self) -> Iterator[Misfit]:
+        """What a prompt has no use for."""
+        return self.apart("prompt_file" if self.prompt_file else "prompt", "data", "max_tokens")
+
+    def require_prompt(self, flag: str, host: Host) -> None:
+        """Raises UsageError where there is none for a flag that needs it; a hint offers one that the model reads."""
+        if not self.prompted:
+            hint = f"--prompt {shlex.quote(readable_prompt(find_header(self.run, self.checkpoint, host)))}"
+            raise UsageError(flag, f"{flag} needs --prompt or --prompt-file", hint=hint)
+
+    def reading(self, host: Host, heads: str | None = None) -> ToInspect:
+        """What the model reads, and the layers and heads that are meant; raises UsageError for those it lacks."""
+        header = find_header(self.run, self.checkpoint, host)
+        chosen = _chosen(header, self.layers, heads)
+        prompt = read_prompt(self.prompt, self.prompt_file, header, host.stdin) if self.prompted else None
+        source = prompt_source(self.prompt, self.prompt_file)
+        text = None if self.prompted else (trusted_config(header) if self.data else own_config(header)).data
+        return ToInspect(*chosen, prompt, source, text, header, read_ahead(header.path, host))

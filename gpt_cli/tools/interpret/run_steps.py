@@ -1,0 +1,37 @@
+"""Which steps of a run `--over-training` shows: those that it has kept, or those of its checkpoints. Needs no torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from gpt_cli.checkpoints.run_paths import RunFiles
+from gpt_cli.checkpoints.select import find_header
+from gpt_cli.common.host import Host
+from gpt_cli.errors import CheckpointError, shown
+from gpt_cli.sampling.prompts import prompt_source, read_prompt
+
+
+class Watched(NamedTuple):
+    """A run, and what its checkpoints read; None: the snapshots that it has kept are meant."""
+
+    run: RunFiles
+    prompt: str | None = None
+    source: str = "--prompt"  # the flag of the prompt, or stdin
+
+
+def find_watched(run: Path | None, prompt: str | None, file: Path | None, host: Host) -> Watched:
+    """The run that is meant, with the prompt that --prompt or --prompt-file give."""
+    header = find_header(run, None, host)
+    found = RunFiles(header.path.parent.parent)
+    if prompt is None and file is None:
+        return Watched(found)
+    return Watched(found, read_prompt(prompt, file, header, host.stdin), prompt_source(prompt, file))
+
+
+def step_files(run: RunFiles) -> list[Path]:
+    """The checkpoints of a run by step; raises CheckpointError where there is none."""
+    if not (paths := [*run.steps().values()]):
+        sentence = "this run has no checkpoints of steps, from which anything could be computed by step"
+        raise CheckpointError(shown(run.path), sentence, hint="gpt import DIR... --steps makes such a run")
+    return paths

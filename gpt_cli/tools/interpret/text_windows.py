@@ -1,0 +1,124 @@
+"""What is read while a model is inspected: a prompt or windows of a text, and the checkpoints of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from gpt_cli.checkpoints.load import Loaded, load
+from gpt_cli.checkpoints.run_paths import named_run
+from gpt_cli.common.host import Host
+from gpt_cli.common.limits import HEADS_TOKENS, HEADS_WINDOW
+from gpt_cli.config import DataConfig
+from gpt_cli.errors import CheckpointError, DataError, counted, shown, visible
+from gpt_cli.evaluation.texts import given_text, is_own_text, own_text, remark_on_shares, training_share
+from gpt_cli.sampling.prompts import encode_prompt
+from gpt_cli.text.corpus import Corpus
+from gpt_cli.text.encode import encode
+from gpt_cli.text.token_files import Ids, validation_windows
+from gpt_cli.tools.interpret.request import ReadingRequest, ToInspect
+
+DATA_TO_TRAIN = 0.9  # of a text on which something is trained too, that part is; the rest is read
+
+
+@dataclass(frozen=True)
+class Text:
+    """What is read: the ids of `windows` (start, end); those of `targets` have a token after each of them."""
+
+    about: str | list[str]
+    ids: Ids
+    windows: list[tuple[int, int]]
+    targets: list[tuple[int, int]]
+    training_share: float | None = None  # of --data, about how much of it the model has learned from
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(end - start for start, end in self.windows)
+
+
+def read_prompt(asked: ToInspect, loaded: Loaded, *, truncate: bool | None) -> Text:
+    """The prompt; raises DataError as `encode_prompt` does."""
+    assert asked.prompt is not None
+    longest = loaded.config.model.context_length
+    ids = encode_prompt(loaded.tokenizer, asked.prompt, longest, source=asked.source, truncate=truncate)
+    return Text(asked.prompt, np.array(ids), [(0, len(ids))], [(0, len(ids) - 1)])
+
+
+def read_text(request: ReadingRequest, asked: ToInspect, loaded: Loaded, host: Host, *, rest: bool = False) -> Text:
+    """Evenly spaced windows of --data, or of the run's own validation text; raises DataError for too little text.
+
+    With `rest` they are of what DATA_TO_TRAIN leaves of --data.
+    """
+    assert asked.text
+    name = str(named_run(request.run) if request.run else loaded.path.parent.parent)
+    corpus, about, shares = open_text(request.data, asked.text, [(name, loaded)], host)
+    with host.counting("tokenizing", corpus.num_bytes, "B") as count:
+        ids = encode(corpus, loaded.tokenizer, count, host.notice)
+    if rest:
+        ids = ids[round(len(ids) * DATA_TO_TRAIN) :]
+    if len(ids) < 3:
+        place = "--data" if request.data else name
+        raise DataError(place, f"the text has {counted(len(ids), 'token')}; use at least 3")
+    windows = spaced_windows(len(ids), loaded.config.model.context_length, request.max_tokens, host)
+    return Text(about, ids, windows, windows, *shares)
+
+
+def open_text(
+    data: Sequence[str], how: DataConfig, models: Sequence[tuple[str, Loaded]], host: Host
+) -> tuple[Corpus, str | list[str], list[float]]:
+    """The text that models of these names read, and its sources; of --data also the `training_share` of each model.
+
+    Without `data` it is the validation text of the first. A model that learned answers alone has another loss here than
+    in `gpt eval`, which the user hears.
+    """
+    shares = list[tuple[str, float]]()
+    if data:
+        corpus: Corpus = (given := given_text(data, how, host))
+        about: str | list[str] = [*data]
+        shares = [(name, training_share(name, given, loaded, host)) for name, loaded in models]
+        remark_on_shares(shares, host)
+    else:
+        name, first = models[0]
+        own = own_text(name, how, host)
+        is_own_text(name, own, first, host)
+        corpus, about = own.validation, own.validated_on
+    for name in (visible(each.path.parent.parent) for _, each in models if each.config.data.loss == "answers"):
+        host.notice(
+            f"{name} learned answers alone; gpt eval counts only those, and this counts all tokens that it reads"
+        )
+    return corpus, about, [share for _, share in shares]
+
+
+def spaced_windows(num_ids: int, context_length: int, most: int | None, host: Host) -> list[tuple[int, int]]:
+    """Windows (start, end) of about `most` ids, evenly spaced; None is HEADS_TOKENS."""
+    most = most or HEADS_TOKENS
+    length = min(context_length, HEADS_WINDOW, most)
+    if length == HEADS_WINDOW < context_length:
+        host.notice(f"the model reads windows of {HEADS_WINDOW:,} tokens, not of {context_length:,}, to save time")
+    return validation_windows(num_ids, length, most)
+
+
+def each_checkpoint(paths: Iterable[Path], newest: Loaded, device: torch.device, host: Host) -> Iterator[Loaded]:
+    """Yields the models of checkpoints on a device, of which the newest is loaded.
+
+    Raises CheckpointError for one that is damaged or not like the newest.
+    """
+    for path in paths:
+        loaded = newest if path == newest.path else load(path, None, host.warn)
+        _require_like(loaded, newest)
+        loaded.model.to(device)
+        yield loaded
+
+
+def _require_like(loaded: Loaded, newest: Loaded) -> None:
+    """Raises CheckpointError for a step with another tokenizer, or other numbers of blocks, heads or tokens read."""
+    if loaded.header.metadata["tokenizer"] != newest.header.metadata["tokenizer"]:
+        sentence = f"its tokenizer is not that of {visible(newest.path)}, so its layers read other tokens"
+        raise CheckpointError(shown(loaded.path), sentence)
+    one, other = loaded.config.model, newest.config.model
+    if any(getattr(one, key) != getattr(other, key) for key in ("num_blocks", "num_heads", "context_length")):
+        raise CheckpointError(shown(loaded.path), f"it is a model of another shape than {shown(newest.path)}")

@@ -1,0 +1,110 @@
+"""`gpt tokens`: a text cut into tokens, with the pieces above their ids. Needs no torch."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+
+from gpt_cli.checkpoints.run_paths import run_name
+from gpt_cli.checkpoints.select import first_usable
+from gpt_cli.checkpoints.verify import read_verified
+from gpt_cli.common.drawing.token_labels import label_of
+from gpt_cli.common.host import Host
+from gpt_cli.common.results import WIDTH, Result
+from gpt_cli.common.tables import Rows
+from gpt_cli.errors import GptError, counted, shown
+from gpt_cli.sampling.prompts import encode_text, prompt_source, read_prompt
+from gpt_cli.text.tokenizers import Tokenizer
+from gpt_cli.text.train_tokenizer import named_tokenizer
+from gpt_cli.tools.interpret.request import TokensRequest
+
+_GROUNDS = ("\033[30;46m", "\033[30;43m")  # by turns: black on cyan and on yellow, which every colour terminal has
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token: its id, its text, or its bytes where they are no whole characters."""
+
+    id: int
+    text: str
+    bytes: list[int]
+
+
+@dataclass(frozen=True)
+class Tokens(Result):
+    """A text as tokens; `tokenizer` is a run or a published vocabulary."""
+
+    tokenizer: str
+    tokens: list[Token]
+    num_tokens: int
+    num_characters: int
+    bytes_per_token: float | None  # None of no tokens
+
+    @property
+    def summary(self) -> str:
+        """How many tokens, for how much text."""
+        each = "" if self.bytes_per_token is None else f", {self.bytes_per_token:.2f} bytes per token"
+        tokens, characters = counted(self.num_tokens, "token"), counted(self.num_characters, "character")
+        return f"{self.tokenizer}: {tokens} for {characters}{each}"
+
+    def parts(self) -> list[Rows | str]:
+        """How many tokens, and a row for each."""
+        rows = [(str(each.id), label_of(each.text.replace(" ", "␣"), None)) for each in self.tokens]
+        return [self.summary, [("id", "token"), *rows]]
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """The pieces in rows, with their ids below them."""
+        return "\n".join(self.lines(width))
+
+    def lines(self, width: int, *, colour: bool = False) -> Iterator[str]:
+        """Pieces in a row with their ids below them, in as many such pairs of lines as the width asks for."""
+        upper, lower, length = "", "", 0
+        for number, token in enumerate(self.tokens):
+            # a space between words would not be seen, and is a part of its token
+            piece = label_of(token.text.replace(" ", "␣"), None)
+            cells = max(cell_len(piece), len(str(token.id)))
+            if length and length + cells > width:
+                yield f"{upper.rstrip()}\n{lower.rstrip()}\n"
+                upper, lower, length = "", "", 0
+            ground, plain = (_GROUNDS[number % 2], "\033[0m") if colour else ("", "")
+            upper += f"{ground}{piece}{plain}{' ' * (cells - cell_len(piece) + 1)}"
+            lower += f"{token.id:<{cells}} "
+            length += cells + 1
+        if self.tokens:
+            yield f"{upper.rstrip()}\n{lower.rstrip()}"
+
+
+def tokens(request: TokensRequest, found: None, host: Host) -> Tokens:
+    """Cut a text; raises DataError for one with a character that the tokenizer lacks."""
+    if request.tokenizer is None:
+        loaded = host.loaded or first_usable(request.run, request.checkpoint, read_verified, host.warn)
+        header, cutter, name = loaded.header, loaded.header.tokenizer, run_name(loaded.header.path)
+    else:
+        header, cutter, name = None, _named(request.tokenizer), request.tokenizer
+    prompt = request.prompt if request.text is None else request.text
+    if request.text not in (None, "-") and os.path.isfile(request.text):
+        named = shown(request.text)
+        host.notice(f"{named} is also a file; to cut its text: --prompt-file {shlex.quote(request.text)}")
+    whole = read_prompt(prompt, request.prompt_file, header, host.stdin)
+    source = "TEXT" if request.text not in (None, "-") else prompt_source(request.prompt, request.prompt_file)
+    ids = encode_text(cutter, whole, source)
+    return Tokens(
+        tokenizer=name,
+        tokens=[Token(i, cutter.token_text(i), list(cutter.token_bytes[i])) for i in ids],
+        num_tokens=len(ids),
+        num_characters=len(whole),
+        bytes_per_token=len(whole.encode()) / len(ids) if ids else None,
+    )
+
+
+def _named(name: str) -> Tokenizer:
+    """A tokenizer without a run; errors are about --tokenizer."""
+    try:
+        return named_tokenizer(name)
+    except GptError as error:
+        error.where, error.hint = "--tokenizer", "--tokenizer byte, which needs no vocabulary"
+        raise

@@ -1,0 +1,190 @@
+"""The attention of a run while it trained, as one page for a browser: a frame for each snapshot. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from gpt_cli.attention_maps.head_metrics import COLUMNS, HeadScores, Row
+from gpt_cli.attention_maps.selection import parse_selection
+from gpt_cli.attention_maps.snapshots import Steps, kept_steps
+from gpt_cli.checkpoints.run_paths import RunFiles
+from gpt_cli.common.drawing.token_labels import STEPS
+from gpt_cli.common.files import write_durably
+from gpt_cli.common.host import Host, Notify
+from gpt_cli.common.results import WIDTH, Result
+from gpt_cli.errors import counted, visible
+from gpt_cli.tools.interpret.attention_page import labels_content, prompt_content, quantise, scores_content
+from gpt_cli.tools.interpret.by_step import steps_of
+from gpt_cli.tools.interpret.lens.page import CELL_BYTES, lens_content
+from gpt_cli.tools.interpret.request import AttentionRequest
+from gpt_cli.tools.interpret.run_steps import Watched
+from gpt_cli.tools.pages.html_page import build_page, packed
+from gpt_cli.tools.pages.kinds import ATTENTION
+
+MOST_BYTES = 24_000_000  # of weights and scores of all frames before they are compressed: a page of at most 32 MB
+_LEVELS = 255
+_MOST_POINTS = 2000  # of a curve, more than the page is wide
+
+
+@dataclass(frozen=True)
+class Film(Result):
+    """What a page shows of the steps of a run: of its snapshots every `every`-th one, counted from the last."""
+
+    run: str
+    content: dict[str, object] = field(repr=False)  # of the page, with the weights of all frames
+    tokens: tuple[str, ...]
+    steps: tuple[int, ...]
+    losses: tuple[float, ...]  # of the batches of these steps, in nats per token
+    scores: tuple[HeadScores, ...]  # of each step
+    every: int
+    num_others: int  # of these snapshots, those of another prompt
+    out: str | None = None
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The layers of the film."""
+        return self.scores[0].layers
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """The heads of each layer."""
+        return self.scores[0].heads
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt attn-dump --over-training --json` prints."""
+        content = {"layers": self.layers, "heads": self.heads, "tokens": self.tokens, "steps": self.steps}
+        return {"run": self.run, "out": self.out} | {name: [*found] for name, found in content.items()}
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """How many steps, layers, heads and tokens it shows."""
+        numbers = (("step", self.steps), ("layer", self.layers), ("head", self.heads), ("token", self.tokens))
+        return ", ".join(counted(len(found), noun) for noun, found in numbers)
+
+    @property
+    def page(self) -> bytes:
+        """The page, of at most 32 MB."""
+        return build_page(ATTENTION, self.content)
+
+    def as_page(self) -> str:
+        """The same as text."""
+        return self.page.decode()
+
+
+def make_film(
+    run: RunFiles | Steps,
+    layers: str | None = None,
+    heads: str | None = None,
+    *,
+    name: str | None = None,
+    title: str = "",
+) -> Film:
+    """The film of these heads, such as `0,3-5`, on the prompt of the steps, or of the run's newest snapshot.
+
+    It calls the run `name`, None: by its path.
+
+    Raises CheckpointError for a run without snapshots or with a damaged or foreign one, UsageError for heads that the
+    model does not have.
+    """
+    run = kept_steps(run) if isinstance(run, RunFiles) else run
+    found = read_frames(run, MOST_BYTES, layers, heads, name)
+    content = found.content | {
+        "title": title,
+        "scores": scores_content(found.scores),
+        "writes": None,
+        "frames": {"steps": found.steps, "losses": found.losses, "curves": _curves(run.losses)},
+    }
+    return replace(found, content=content)
+
+
+def film(request: AttentionRequest, watched: Watched, host: Host) -> Film:
+    """The film of a run, written to the file of the request; raises errors as `steps_of` and `make_film` do."""
+    writing = f"writing {visible(request.out)}" if request.out else "computing"
+    with steps_of(watched, request.device, host) as steps, host.working(writing):
+        made = replace(make_film(steps, request.layers, request.heads), out=request.out and str(request.out))
+        if request.out:
+            write_durably(request.out, [made.page])
+    tell_omissions(made, host.notice)
+    if request.out:
+        host.notice(f"wrote {visible(request.out)}: {made.as_text()}")
+    return made
+
+
+def tell_omissions(made: Film, notice: Notify) -> None:
+    """Say which snapshots of the run a film lacks."""
+    if made.num_others:
+        notice(f"left out: {counted(made.num_others, 'snapshot')} of another text, which the run watched before")
+    if made.every > 1:
+        notice(
+            f"the film has one of every {made.every} snapshots, since a page holds no more of "
+            f"{counted(len(made.layers) * len(made.heads), 'head')} on {counted(len(made.tokens), 'token')}; fewer "
+            "--layers or --heads allow more"
+        )
+
+
+def read_frames(
+    run: Steps, most_bytes: int, layers: str | None = None, heads: str | None = None, name: str | None = None
+) -> Film:
+    """As many snapshots of the newest one's prompt as `most_bytes` hold before they are compressed, at least one.
+
+    Raises errors as `make_film` does.
+    """
+    newest = run.newest
+    num_layers, num_heads = newest.weights.shape[:2]
+    places = parse_selection(layers, num_layers, "--layers"), parse_selection(heads, num_heads, "--heads")
+    T = len(newest.tokens)
+    num_cells = len(places[0]) * T if newest.lens else 0
+    every = frames_apart(run.number, len(places[0]) * len(places[1]), T, most_bytes, num_cells)
+    steps: list[int] = []
+    losses: list[float] = []
+    weights: list[np.ndarray] = []
+    scores: list[HeadScores] = []
+    lenses: list[list[Row]] = []
+    for snapshot in run.read(every):
+        steps.append(snapshot.step)
+        losses.append(snapshot.loss)
+        chosen = snapshot.weights[np.ix_(*places)]
+        weights.append(quantise(chosen[..., *np.tril_indices(T)], _LEVELS))
+        columns = {name: found[np.ix_(*places)] for name, found in snapshot.scores.columns.items()}
+        scores.append(HeadScores(*places, columns))
+        lenses.append([each | {"layers": [each["layers"][n] for n in places[0]]} for each in snapshot.lens])
+    content = {
+        "tokens": newest.tokens,
+        "labels": labels_content(newest.tokens),
+        "layers": places[0],
+        "heads": places[1],
+        "generated": [],
+        "colours": STEPS,
+        "origin": {"checkpoint": name or run.run, "step": newest.step, "prompt": prompt_content(newest.prompt)},
+        "lens": lens_content(lenses) if lenses[0] else None,
+        "levels": _LEVELS,
+        "weights": packed(_differences(np.stack(weights)).tobytes()),
+    }
+    num_others = -(-run.number // every) - len(steps)
+    return Film(run.run, content, newest.tokens, tuple(steps), tuple(losses), tuple(scores), every, num_others)
+
+
+def frames_apart(
+    num_snapshots: int, num_heads: int, num_tokens: int, most_bytes: int = MOST_BYTES, num_cells: int = 0
+) -> int:
+    """1 where a page can hold every snapshot, 2 where every second one, and so on; `num_cells` are those of a lens."""
+    frame = num_heads * (num_tokens * (num_tokens + 1) // 2 + 4 * len(COLUMNS) + 1)
+    frame += CELL_BYTES * num_cells
+    return -(-num_snapshots // max(1, most_bytes // frame))
+
+
+def _differences(frames: np.ndarray) -> np.ndarray:
+    """Each frame less the one before it, modulo 256: much of it is near 0, so that it compresses well."""
+    return np.concatenate((frames[:1], np.diff(frames, axis=0)))
+
+
+def _curves(losses: Mapping[str, Sequence[tuple[int, float]]]) -> dict[str, list[tuple[int, float]]]:
+    """The finite points of each curve, thinned evenly to those that a page can show."""
+    curves = {}
+    for name, points in losses.items():
+        finite = [(step, loss) for step, loss in points if np.isfinite(loss)]
+        curves[name] = finite[:: -(-len(finite) // _MOST_POINTS) or 1]
+    return curves

@@ -1,0 +1,109 @@
+"""The loggers beside a training: a process for each, which reads what the run writes.
+
+A package that logs may hang, fail, print, catch signals, or wait when Python ends. In a process of its own it does none
+of that to the training, which only starts it, looks whether it has ended, and waits for it at the end for a while.
+What a logger has not taken yet is in the files of the run, so nothing queues up.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Self
+
+from gpt_cli.checkpoints.run_paths import RunFiles
+from gpt_cli.common.host import Notify
+from gpt_cli.errors import reason, visible
+
+# seconds
+CALL_SECONDS = 60.0  # that a call of a package may take; then its process ends
+FINISH_SECONDS = 30.0  # that all loggers together have once the training has ended
+PATIENCE = 2.0  # after which the user hears what is waited for
+_POLL_EVERY = 0.02
+
+# with the modules of this process, and none from the working directory
+_BEGIN = "import sys; sys.path[:] = sys.argv.pop(1).split(':'); from gpt_cli.tools.loggers.worker import main; main()"
+
+
+class Followers:
+    """The processes of loggers of a run; `warn` receives one line for each that fails, which is then left out."""
+
+    def __init__(self, names: Sequence[str], run: RunFiles, *, notice: Notify, warn: Notify):
+        self._run, self._notice, self._warn = run, notice, warn
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        modules = ":".join(map(os.path.abspath, sys.path))
+        for name in names:
+            command = [sys.executable, "-P", "-c", _BEGIN, modules, name, str(run.path.absolute()), str(CALL_SECONDS)]
+            try:
+                self._running[name] = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,  # which closes when this process ends, however it ends
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,  # Ctrl-C is for the training
+                )
+            except OSError as error:
+                self._leave_out(name, reason(error))
+
+    def remark(self) -> None:
+        """Warn of those that have ended by themselves."""
+        for name, process in list(self._running.items()):
+            if process.poll() is not None:
+                self._leave_out(name, _last_words(process))
+                self._forget(name)
+
+    def close(self) -> None:
+        """Let all take what is left and finish; those that do not in time are ended, with a warning."""
+        began, told = time.monotonic(), False
+        for process in self._running.values():
+            assert process.stdin is not None
+            process.stdin.close()
+        while (late := self._at_work()) and (waited := time.monotonic() - began) < FINISH_SECONDS:
+            if waited > PATIENCE and not told:
+                self._notice(f"waiting for {', '.join(late)} to finish, {FINISH_SECONDS:g} s at most")
+                told = True
+            time.sleep(_POLL_EVERY)
+        for name, process in list(self._running.items()):
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                self._leave_out(name, f"it did not finish within {FINISH_SECONDS:g} s")
+            elif process.returncode:
+                self._leave_out(name, _last_words(process))
+            self._forget(name)
+
+    def _at_work(self) -> list[str]:
+        return [name for name, process in self._running.items() if process.poll() is None]
+
+    def _leave_out(self, name: str, why: str) -> None:
+        self._warn(f"train.log_to: {name} is left out: {why}; metrics.jsonl has everything")
+
+    def _forget(self, name: str) -> None:
+        process = self._running.pop(name)
+        for pipe in (process.stdin, process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _last_words(process: subprocess.Popen[bytes]) -> str:
+    """Why a process has ended, as it said itself or as the system says."""
+    assert process.stdout is not None
+    descriptor = process.stdout.fileno()
+    os.set_blocking(descriptor, False)  # a process of the package may still hold the other end
+    try:
+        said = os.read(descriptor, 2000).decode(errors="replace").strip()
+    except BlockingIOError:
+        said = ""
+    if process.returncode == -signal.SIGALRM:
+        return f"it did not answer for {CALL_SECONDS:g} s"
+    return visible(said) or f"its process ended with code {process.returncode}"

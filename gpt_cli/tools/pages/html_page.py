@@ -1,0 +1,94 @@
+"""A page for a browser: one file that needs no network and no server."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+
+from gpt_cli.common.language import language
+
+_SHARED = ("words.js", "shell.js")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a kind of page adds to the shell: `header.html` and `main.html` of its folder, and scripts, in order.
+
+    Scripts are paths below `pages/`; the `page.css` of each of their folders comes with them. They add words to WORDS,
+    `title` among them; the last one hands `start` a function of the content. A place such as
+    {{attention_views/map.html}} in `main.html` stands for that file. The files of `worker`, likewise,
+    are one script, whose text the others call WORKER.
+    """
+
+    folder: str
+    scripts: tuple[str, ...]
+    worker: tuple[str, ...] = ()
+
+
+def build_page(parts: Parts, content: Mapping[str, object], data: str = "") -> bytes:
+    """The page as HTML in UTF-8, with the content in it as JSON, and with `data`, a long text in base64.
+
+    It may load nothing and run nothing but its own script, whose hash its content security policy names; the content
+    is data, which the script shows as text. A worker obeys the policy of the page that starts it. Written by somebody
+    who uses `gpt` in Chinese, it opens in Chinese; else in the language of the reader's browser.
+    """
+    folders = dict.fromkeys(path.partition("/")[0] for path in parts.scripts)
+    style = _part("shell.css") + "".join(_part(f"{folder}/page.css") for folder in folders)
+    script = (
+        "(() => {\n'use strict';\n" + _worker(parts) + "\n".join(map(_part, (*_SHARED, *parts.scripts))) + "\n})();\n"
+    )
+    rules = (
+        "default-src 'none'",
+        f"script-src {hash_of_source(script)}",
+        f"style-src {hash_of_source(style)}",
+        "base-uri 'none'",
+        "form-action 'none'",
+        *(["worker-src blob:"] if parts.worker else []),
+    )
+    page = _part("shell.html")
+    for name, value in {
+        "language": "zh-CN" if language() == "zh" else "en",
+        "policy": "; ".join(rules),
+        "header": _part(f"{parts.folder}/header.html"),
+        "main": re.sub(r"\{\{(.+?)\}\}", lambda place: _part(place[1]), _part(f"{parts.folder}/main.html")),
+        "style": style,
+        "script": script,
+        "data": f'<script type="text/plain" id="data">{data}</script>\n' if data else "",
+        "content": _as_json(content),  # last, since it may hold any text
+    }.items():
+        page = page.replace("{{" + name + "}}", value)
+    return page.encode()
+
+
+def packed(numbers: bytes) -> str:
+    """Binary numbers as a string of the content; the script's `unpack` gives them back."""
+    return base64.b64encode(zlib.compress(numbers)).decode()
+
+
+def hash_of_source(text: str) -> str:
+    """As a content security policy names a script or a style."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _worker(parts: Parts) -> str:
+    """The worker's script as a constant of the page's, so that the hash of that covers both."""
+    if not parts.worker:
+        return ""
+    script = "(() => {\n'use strict';\n" + "\n".join(map(_part, parts.worker)) + "\n})();\n"
+    return f"const WORKER = {_as_json(script)};\n"
+
+
+def _as_json(content: Mapping[str, object] | str) -> str:
+    """JSON with nothing in it that HTML could take for markup."""
+    text = json.dumps(content, ensure_ascii=True, allow_nan=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _part(name: str) -> str:
+    return (resources.files("gpt_cli.tools.pages") / name).read_text("utf-8")

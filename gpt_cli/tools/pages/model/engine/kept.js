@@ -1,0 +1,93 @@
+// Tokenizers of others, as gpt_cli/text/hf_tokenizer.py keeps them: added tokens, normalization, cuts, then pairs in the order of a list.
+
+class KeptTokenizer extends Tokenizer {
+  // `tokens` and `lengths` are those of BytePairTokenizer. With `letters` a token is its bytes, else a text in which a
+  // mark stands for a space and <0x0A> for a byte. `merges` is base64 of pairs of ids, 32 bits each.
+  constructor(content) {
+    const names = cutTokens(atob(content.tokens), atob(content.lengths));
+    super(content.letters ? [...names] : names.map((name) => bytesOfName(name, utf8(content.mark))));
+    const { end_of_text, starts_with, skipped, added, cuts } = content;
+    Object.assign(this, { content, endOfText: end_of_text, startsWith: starts_with, vocabSize: names.length });
+    for (const id of [end_of_text, ...starts_with]) this.tokens[id] = "";
+    this.skipped = new Map(skipped); // the names of special tokens
+    const own = new Set(added.flat().map(([, id]) => id));
+    this.idOf = new Map(names.map((name, id) => [name, id]).filter(([name, id]) => name && !own.has(id)));
+    const pairs = new DataView(Uint8Array.from(atob(content.merges), (letter) => letter.charCodeAt(0)).buffer);
+    this.ranks = new Map();
+    for (let at = 0; at < pairs.byteLength; at += 8)
+      this.ranks.set(pairs.getUint32(at, true) * this.vocabSize + pairs.getUint32(at + 4, true), at / 8);
+    this.added = added.map((tokens) => [new Map(tokens), anyOf(tokens.map(([text]) => text))]);
+    this.cuts = cuts.map((cut) => (cut.pattern ? { pattern: new RegExp(cut.pattern, "gu") } : cut));
+  }
+
+  bytesOf(ids) { return super.bytesOf(ids.filter((id) => !this.skipped.has(id))); }
+
+  decode(ids) { return super.decode(ids).replace(this.content.strips ? /^ / : "", ""); }
+
+  textOf(id) { return this.skipped.get(id) ?? super.textOf(id); }
+
+  idsOf(text) {
+    const [[first, early], [second, late]] = this.added;
+    const ids = [];
+    for (const raw of isolated(text, early)) {
+      if (first.has(raw)) ids.push(first.get(raw));
+      else for (const part of isolated(this.normalized(raw), late)) {
+        if (second.has(part)) ids.push(second.get(part));
+        else for (const word of this.words(part, !ids.length)) for (const id of this.idsOfWord(word)) ids.push(id);
+      }
+    }
+    return ids;
+  }
+
+  normalized(text) {
+    for (const [step, one, other] of this.content.normalizer)
+      text = step === "NFC" ? text.normalize() : step === "Prepend" ? (text && one + text) : text.replaceAll(one, other);
+    return text;
+  }
+
+  words(part, begins) {
+    let words = [part];
+    for (const { pattern, mark, scheme, split } of this.cuts)
+      words = words.flatMap((word, at) => {
+        if (pattern) return isolated(word, pattern);
+        const marked = word.replaceAll(" ", mark);
+        const prepend = scheme === "always" || (scheme === "first" && begins && at === 0);
+        const whole = prepend && !marked.startsWith(mark) ? mark + marked : marked;
+        return split ? whole.split(new RegExp(`(?=${mark})`, "u")) : [whole];
+      });
+    return words;
+  }
+
+  idsOfWord(word) {
+    const { letters, whole } = this.content;
+    const found = whole && this.idOf.get(utf8(word));
+    if (found !== undefined && found !== false) return [found];
+    const parts = letters ? Array.from(utf8(word)) : Array.from(word, utf8).flatMap((part) => this.idOf.has(part) ? [part] : Array.from(part, nameOfByte));
+    const rankOf = (one, two) => this.ranks.get(this.idOf.get(one) * this.vocabSize + this.idOf.get(two));
+    return mergePairs(parts, rankOf).map((part) => this.idOf.get(part)).filter((id) => id !== undefined);
+  }
+}
+
+function bytesOfName(name, mark) {
+  const byte = /^<0x([0-9A-F]{2})>$/i.exec(name);
+  return byte ? String.fromCharCode(parseInt(byte[1], 16)) : name.replaceAll(mark, " ");
+}
+
+function nameOfByte(letter) { return `<0x${letter.charCodeAt(0).toString(16).toUpperCase().padStart(2, "0")}>`; }
+
+// The matches of a pattern, and what is between them.
+function isolated(text, pattern) {
+  const found = [];
+  let end = 0;
+  for (const { 0: match, index } of text.matchAll(pattern)) {
+    found.push(text.slice(end, index), match);
+    end = index + match.length;
+  }
+  return [...found, text.slice(end)].filter((part) => part);
+}
+
+// A pattern of some texts, of which the longest counts; of none where there are none.
+function anyOf(texts) {
+  const longest = [...texts].sort((one, two) => two.length - one.length);
+  return new RegExp(longest.map((text) => text.replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&")).join("|") || "(?!)", "gu");
+}

@@ -1,0 +1,188 @@
+"""What is compared of runs: their curves, the figures in which they ended, and the settings. Needs no torch."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpt_cli.checkpoints.run_list import Result, have_one_tokenizer
+from gpt_cli.common.tables import Rows
+from gpt_cli.common.units import with_error
+from gpt_cli.config.load import written
+from gpt_cli.config.schema import SEED
+from gpt_cli.errors import visible
+from gpt_cli.tools.reports.run_record import RunRecord
+
+MOST_DRAWN = 12  # groups of runs that six colours in full and broken lines tell apart
+_FEW = 4  # settings that a legend can hold
+_LONGEST = 30  # characters of a value there
+
+
+def evaluated_tokens(records: Sequence[RunRecord]) -> int | None:
+    """How many tokens each evaluation of the curves read; None where that is the whole text, or differs among runs."""
+    read = {tuple(record.curve("validation_tokens")[1][-1:]) for record in records}
+    whole = {(record.outcome.get("validation_tokens"),) for record in records}
+    return int(*read.pop()) if len(read) == 1 and read not in ({()}, whole) else None
+
+
+def of_tokens(records: Sequence[RunRecord]) -> str:
+    """The same as an end of a title, empty for None."""
+    return "" if (number := evaluated_tokens(records)) is None else f" (of {number:,} tokens)"
+
+
+def by_token(records: Sequence[RunRecord]) -> bool:
+    """Whether losses per token of these runs can be compared; if not, bits per byte can."""
+    return have_one_tokenizer(record.overview for record in records)
+
+
+class Mean(NamedTuple):
+    """The closing losses of runs that differ in their seed alone: their mean, and its standard error over seeds."""
+
+    settings: Mapping[str, Any]  # in which these runs differ from others
+    num_runs: int  # with a closing loss
+    mean: float | None  # nats per token or bits per byte; None without such a run
+    error: float | None  # None for fewer than two runs
+    seeds: tuple[Any, ...]  # of these runs, as the next
+    losses: tuple[float, ...]
+    places: tuple[int, ...]  # of all of its runs among those that are compared, from 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """What --json prints of it."""
+        return {name: value for name, value in self._asdict().items() if name != "places"}
+
+
+def means(runs: Sequence[tuple[Mapping[str, Any], Result | None]], *, by_token: bool) -> list[Mean]:
+    """The means of runs with the same settings but another seed each, the lowest first.
+
+    Runs with the same seed too are no repeats: each is a mean of its own.
+    """
+    groups, equal = dict[Any, list[int]](), Counter[Any]()
+    for place, (settings, _) in enumerate(runs):
+        key = tuple((name, written(value)) for name, value in settings.items() if name != SEED)
+        whole = key, settings.get(SEED)
+        groups.setdefault((key, equal[whole]), []).append(place)
+        equal[whole] += 1
+    found = [_mean([runs[place] for place in places], tuple(places), by_token) for places in groups.values()]
+    return sorted(found, key=lambda one: math.inf if one.mean is None else one.mean)
+
+
+def _mean(runs: Sequence[tuple[Mapping[str, Any], Result | None]], places: tuple[int, ...], by_token: bool) -> Mean:
+    closed = {}
+    for place, (settings, compared) in zip(places, runs, strict=True):
+        loss = compared and (compared.loss if by_token else compared.bits_per_byte)
+        if compared is not None and compared.closed and loss is not None:
+            closed[place] = settings.get(SEED), loss
+    seeds, losses = zip(*closed.values(), strict=True) if closed else ((), ())
+    return Mean(
+        settings={name: value for name, value in runs[0][0].items() if name != SEED},
+        num_runs=len(losses),
+        mean=statistics.fmean(losses) if losses else None,
+        error=statistics.stdev(losses) / math.sqrt(len(losses)) if len(losses) > 1 else None,
+        seeds=seeds,
+        losses=losses,
+        places=places,
+    )
+
+
+def means_of_records(records: Sequence[RunRecord]) -> list[Mean]:
+    """The means of runs of a report."""
+    differing, configs = [row.name for row in differing_settings(records)], [record.config for record in records]
+    settings = [{name: config.get(name) for name in differing} for config in configs]
+    return means([(one, run.result) for one, run in zip(settings, records, strict=True)], by_token=by_token(records))
+
+
+class Group(NamedTuple):
+    """Runs that differ in their seed alone, which share a colour, and what tells them from others."""
+
+    label: str
+    records: Sequence[RunRecord]
+    mean: Mean
+    rank: int  # its colour, from 0: in the order of the runs, of more than MOST_DRAWN groups the lowest loss first
+
+
+def groups_of(records: Sequence[RunRecord]) -> list[Group]:
+    """The groups of runs, in their order; a label has the settings that differ, where these are few, else a name."""
+    by_loss = means_of_records(records)
+    found = sorted(by_loss, key=lambda mean: mean.places)
+    labels = [settings_in_words(mean.settings) for mean in found]
+    if len(found[0].settings) > _FEW or len(set(labels)) < len(found) or len(found) == 1:
+        ends = [dict.fromkeys((records[mean.places[0]].name, records[mean.places[-1]].name)) for mean in found]
+        labels = [" … ".join(names) for names in ends]
+    ranks = {mean.places: rank for rank, mean in enumerate(by_loss if len(found) > MOST_DRAWN else found)}
+    return [
+        Group(label, [records[place] for place in mean.places], mean, ranks[mean.places])
+        for label, mean in zip(labels, found, strict=True)
+    ]
+
+
+def rows_of_means(means: Sequence[Mean], unit: str) -> Rows:
+    """A table: a row for each mean."""
+    losses = ("" if mean.mean is None else with_error(mean.mean, mean.error) for mean in means)
+    rows = [(loss, str(one.num_runs), settings_in_words(one.settings)) for loss, one in zip(losses, means, strict=True)]
+    return [(f"mean {unit}", "runs", "settings"), *rows]
+
+
+def swept(groups: Sequence[Group]) -> list[str]:
+    """The settings against which a loss can be drawn: few, of three groups or more."""
+    names = [*groups[0].mean.settings]
+    return names if len(groups) > 2 and len(names) <= _FEW else []
+
+
+def settings_in_words(settings: Mapping[str, Any]) -> str:
+    """Settings as a legend has them: learning_rate=0.001 dropout=0.1."""
+    return " ".join(f"{key.partition('.')[2]}={visible(written(value), _LONGEST)}" for key, value in settings.items())
+
+
+def mean_curve(group: Group, quantity: str, axis: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The mean of the curves of a group and its standard error, 0 for one run: x, y and error, each [points].
+
+    It ends where the first of its runs ends; a run that logged nothing does not count.
+    """
+    curves = [curve for record in group.records if len((curve := record.curve(quantity, axis))[0])]
+    if len(curves) < 2:
+        x, y = curves[0] if curves else (np.empty(0), np.empty(0))
+        return x, y, np.zeros(len(y))
+    every = np.unique(np.concatenate([x for x, _ in curves]))
+    x = every[(every >= max(x[0] for x, _ in curves)) & (every <= min(x[-1] for x, _ in curves))]
+    values = np.stack([np.interp(x, *curve) for curve in curves])
+    return x, values.mean(0), values.std(0, ddof=1) / math.sqrt(len(curves))
+
+
+def repeated(means: Sequence[Mean]) -> bool:
+    """Whether one of the means is over several runs."""
+    return any(len(mean.places) > 1 for mean in means)
+
+
+class Row(NamedTuple):
+    """A name, and for each run its value as text; None where the run does not say."""
+
+    name: str
+    values: tuple[str | None, ...]
+
+    @property
+    def differs(self) -> bool:
+        """Whether two runs say something else; silence is no other value."""
+        return len({value for value in self.values if value is not None}) > 1
+
+
+def settings(records: Sequence[RunRecord]) -> list[Row]:
+    """A row for each setting, `section.key`, with the values as a config file writes them."""
+    return rows([record.config for record in records])
+
+
+def differing_settings(records: Sequence[RunRecord]) -> list[Row]:
+    """The settings in which runs differ; of one run none."""
+    return [row for row in settings(records) if row.differs]
+
+
+def rows(contents: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """A row for each name that one of the contents has, in their order."""
+    names = dict.fromkeys(name for content in contents for name in content)
+    return [
+        Row(name, tuple(written(content[name]) if name in content else None for content in contents)) for name in names
+    ]

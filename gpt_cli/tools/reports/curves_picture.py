@@ -1,0 +1,242 @@
+"""The curves of runs as a picture: a panel for each quantity, all runs overlaid, and their losses by setting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpt_cli.common.drawing.canvas import (
+    Axes,
+    Figure,
+    Line2D,
+    MaxNLocator,
+    as_file,
+    font_manager,
+    new_figure,
+    rc_context,
+)
+from gpt_cli.common.drawing.fonts import find_fonts, remark_on_missing, translate
+from gpt_cli.common.drawing.token_labels import COLOURS
+from gpt_cli.common.language import say
+from gpt_cli.config.load import written
+from gpt_cli.errors import visible
+from gpt_cli.tools.reports.compare_runs import MOST_DRAWN, Group, by_token, groups_of, mean_curve, of_tokens, swept
+from gpt_cli.tools.reports.curves import TITLES, is_steep, scale_of, short, thinned, unit_of
+from gpt_cli.tools.reports.run_record import RunRecord, read_record
+
+_SMALL = ("bits_per_byte", "learning_rate", "gradient_norm", "tokens_per_second")
+_MOST_POINTS = 2000  # of a line, more than a picture is wide
+_MOST_MARKS = 60  # of a line; more would hide it
+_MOST_TICKS, _TICK = 12, 14  # values of settings in a row that have ticks of their own, and characters of one
+_NAME, _HALF, _THIRD = 70, 45, 28  # characters of a name, and of those that leave room for one or two beside them
+_GREY = "#777777"
+_STYLE: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+}
+
+
+def draw_report(
+    records: Sequence[RunRecord], axis: str, kind: str, notice: Callable[[str], object] = lambda _: None
+) -> bytes:
+    """A picture of all quantities of runs by an axis, the loss on top, then the loss by setting.
+
+    Runs that differ in their seed alone are one line, their mean, in a band of its standard error. Of more than
+    MOST_DRAWN settings the best are in colour. Of runs with different tokenizers, losses per token are left out, and
+    bits per byte are on top. `notice` receives a line when no installed font has a character of a name.
+    """
+    groups = groups_of(records)
+    fonts, missing = find_fonts(set("".join(visible(group.label) for group in groups)))
+    names, in_colour = swept(groups), min(len(groups), MOST_DRAWN + 1)
+    with rc_context(_STYLE):
+        figure = new_figure(9.0, 7.6 + 0.18 * in_colour + (2.2 if names else 0), 130, constrained=True)
+        large, *rows = figure.add_gridspec(3 + bool(names), 1, height_ratios=[1.8, *([1.2] if names else []), 1, 1])
+        if by_token(records):
+            _draw_losses(figure.add_subplot(large), groups, axis)
+        else:
+            _draw(figure.add_subplot(large), groups, axis, "bits_per_byte")
+        row = rows.pop(0).subgridspec(1, len(names)) if names else large.subgridspec(1, 1)
+        for place, name in enumerate(names):
+            _draw_setting(figure.add_subplot(row[0, place]), groups, name, missing)
+        small = [quantity for quantity in _SMALL if by_token(records) or quantity != "bits_per_byte"]
+        for quantity, place in zip(small, [each for row in rows for each in row.subgridspec(1, 2)], strict=False):
+            _draw(figure.add_subplot(place), groups, axis, quantity)
+        _name_groups(figure, groups, fonts, missing, notice)
+        return as_file(figure, kind)
+
+
+def draw_losses_of(directory: Path, kind: str = "png") -> bytes | None:
+    """The picture of the losses of a run that has ended.
+
+    Of a run that has logged nothing there is none, nor of one that another process trains again already.
+    """
+    record = read_record(directory)
+    return draw_losses(record, kind) if record.state != "training" and len(record.metrics["step"]) else None
+
+
+def draw_losses(record: RunRecord, kind: str = "png", notice: Callable[[str], object] = lambda _: None) -> bytes:
+    """A picture of the training and the validation loss of one run by step."""
+    with rc_context(_STYLE):
+        figure = new_figure(7.5, 4.2, 130, constrained=True)
+        groups = groups_of([record])
+        fonts, missing = find_fonts(set(visible(record.name)))
+        _draw_losses(figure.add_subplot(), groups, "step")
+        _name_groups(figure, groups, fonts, missing, notice)
+        return as_file(figure, kind)
+
+
+def _draw_losses(axes: Axes, groups: Sequence[Group], axis: str) -> None:
+    """The training loss, as logged and smoothed, and the validation loss, as the page draws them.
+
+    Of several runs with the same settings, the smoothed and the validation loss.
+    """
+    for group in groups:
+        if len(group.records) == 1:
+            _draw_line(axes, group, axis, "loss", alpha=0.38, linewidth=0.8)
+        _draw_line(axes, group, axis, "smoothed_loss", linewidth=1.8)
+        x, y, _ = mean_curve(group, "validation_loss", axis)
+        dots: dict[str, Any] = {"marker": "o", "markersize": 3.5, "markevery": 1 + len(x) // _MOST_MARKS}
+        _draw_line(axes, group, axis, "validation_loss", linewidth=0.9, **dots)
+        if len(group.records) == 1 and len(x):
+            best = int(y.argmin())
+            star = _stroke(group) | {"linestyle": "none", "marker": "*", "markersize": 10}
+            axes.plot(x[best], y[best], clip_on=False, **star)
+    records = [record for group in groups for record in group.records]
+    _finish(axes, records, axis, "loss", ("loss", "validation_loss"))
+    if axes.lines:
+        text = f"validation text{of_tokens(records)}"
+        legend = f"thick: smoothed; thin: each line of metrics; dots: {text}, a star at its lowest"
+        if len(records) > len(groups):
+            legend = f"means over seeds ± standard error; thick: smoothed; dots: {text}"
+        axes.set_title(legend, fontsize=8)
+
+
+def _draw(axes: Axes, groups: Sequence[Group], axis: str, quantity: str) -> None:
+    for group in groups:
+        single = len(mean_curve(group, quantity, axis)[0]) == 1  # a line of one point would not be visible
+        _draw_line(axes, group, axis, quantity, marker="o" if single else "", markersize=3, linewidth=1)
+    _finish(axes, [record for group in groups for record in group.records], axis, quantity, (quantity,))
+
+
+def _draw_line(axes: Axes, group: Group, axis: str, quantity: str, **style: Any) -> None:
+    """The mean of a group, and the band of its standard error where there are several runs."""
+    x, y, error = mean_curve(group, quantity, axis)
+    if not len(x):
+        return
+    kept = thinned(y, _MOST_POINTS)
+    stroke = _stroke(group)
+    axes.plot(x[kept], y[kept], **stroke, **style)
+    if error.any() and group.rank < MOST_DRAWN:
+        axes.fill_between(x[kept], (y - error)[kept], (y + error)[kept], color=stroke["color"], alpha=0.15, linewidth=0)
+
+
+def _draw_setting(axes: Axes, groups: Sequence[Group], name: str, missing: set[str]) -> None:
+    """The closing loss of each run by a setting, means with their standard errors, and lines where it alone differs."""
+    values = {written(group.mean.settings[name]): group.mean.settings[name] for group in groups}
+    numeric = all(type(value) in (int, float) for value in values.values())
+    places = {text: float(values[text]) if numeric else place for place, text in enumerate(values)}
+    found = [(places[written(group.mean.settings[name])], group) for group in groups if group.mean.num_runs]
+    lines = dict[str, list[tuple[float, float]]]()
+    for place, group in sorted(found, key=lambda one: one[0]):
+        others = written({key: value for key, value in group.mean.settings.items() if key != name})
+        lines.setdefault(others, []).append((place, group.mean.mean or 0.0))
+    for line in lines.values():
+        axes.plot(*zip(*line, strict=True), color=_GREY, linewidth=0.8, zorder=1)
+    for place, group in found:
+        axes.errorbar(
+            place, group.mean.mean or 0.0, group.mean.error, color=_stroke(group)["color"], marker="o", capsize=3
+        )
+        if group.mean.num_runs > 1:
+            axes.plot([place] * group.mean.num_runs, group.mean.losses, ".", color=_stroke(group)["color"], alpha=0.5)
+    losses = [loss for _, group in found for loss in group.mean.losses]
+    if losses and is_steep(min(losses), max(losses)):
+        axes.set_yscale("log")
+    low, high = min(places.values()), max(places.values())
+    if numeric and low > 0 and ("rate" in name or high >= 10 * low):
+        axes.set_xscale("log")
+    if len(places) <= _MOST_TICKS // len(groups[0].mean.settings) or not numeric:
+        texts = [_drawable(visible(text, _TICK), missing) for text in values]
+        axes.minorticks_off()
+        axes.set_xticks([*places.values()], texts, rotation=0 if len(places) <= _MOST_TICKS else 90, parse_math=False)
+    axes.margins(0.08)
+    axes.set_xlabel(name)
+    comparable = by_token([record for group in groups for record in group.records])
+    axes.set_ylabel(TITLES["validation_loss" if comparable else "bits_per_byte"])
+
+
+def _finish(axes: Axes, records: Sequence[RunRecord], axis: str, quantity: str, drawn: Sequence[str]) -> None:
+    """Scales and names of both sides."""
+    curves = [record.curve(name, axis) for record in records for name in drawn]
+    scale = scale_of(quantity, [y for _, y in curves])
+    end = max((float(x[-1]) for x, _ in curves if len(x)), default=0.0)
+    axes.set_ylabel(TITLES[quantity] + of_tokens(records).replace(" ", "\n", 1) * (quantity == "bits_per_byte"))
+    if scale.log:
+        axes.set_yscale("log")
+    elif scale.low == 0:
+        axes.set_ylim(0, 1.05 * scale.high)
+    if quantity == "tokens_per_second":
+        axes.yaxis.set_major_formatter(lambda place, _: _count(place))
+    if not end:
+        axes.text(0.5, 0.5, "nothing logged", ha="center", va="center", transform=axes.transAxes, color=_GREY)
+        axes.set_xticks([])
+        axes.set_yticks([])
+        return
+    axes.set_xlim(0, end)
+    factor, unit = unit_of(end) if axis == "seconds" else (1.0, axis)
+    axes.set_xlabel(f"training time ({unit})" if axis == "seconds" else axis)
+    # round numbers of that unit, which are whole ones of steps and tokens
+    ticks = MaxNLocator(6, integer=axis != "seconds").tick_values(0, end / factor)
+    axes.set_xticks([factor * tick for tick in ticks if factor * tick <= end])
+    axes.xaxis.set_major_formatter(lambda place, _: f"{place / factor:g}" if axis == "seconds" else _count(place))
+
+
+def _count(number: float) -> str:
+    """A number of steps or tokens at a tick: 1,000 or 2.5 M."""
+    return f"{number:,g}" if abs(number) < 100_000 else short(number)
+
+
+def _stroke(group: Group) -> dict[str, Any]:
+    """The colour of the lines of a group and their kind; grey for one beyond those that can be told apart."""
+    if group.rank >= MOST_DRAWN:
+        return {"color": _GREY, "linestyle": ":"}
+    return {"color": COLOURS[group.rank % len(COLOURS)], "linestyle": "-" if group.rank < len(COLOURS) else "--"}
+
+
+def _drawable(text: str, missing: set[str]) -> str:
+    return "".join("□" if character in missing else character for character in text)
+
+
+def _name_groups(
+    figure: Figure, groups: Sequence[Group], fonts: Sequence[str], missing: set[str], notice: Callable[[str], object]
+) -> None:
+    """A single group is the title; several are a legend at the foot. All other words are there already."""
+    words, spoken = translate(figure, notice)
+    remark_on_missing(missing, notice)
+    family = [*fonts, *words]
+    for axes in figure.axes:
+        for text in axes.get_xticklabels():  # values of settings, perhaps names of texts
+            text.set_fontfamily(family)
+    properties = font_manager.FontProperties(family=family, size=9)
+    around = "（{}）" if spoken == "zh" else " ({})"
+    named, lines = [], []
+    for group in groups:
+        if group.rank < MOST_DRAWN:
+            states = dict.fromkeys(say(record.state, spoken) for record in group.records if record.state != "finished")
+            label = _drawable(visible(group.label, _NAME), missing)
+            named.append(label + (around.format(", ".join(states)) if states else ""))
+            lines.append(Line2D([], [], linewidth=1.5, **_stroke(group)))
+    if len(groups) == 1:
+        figure.suptitle(named[0], fontproperties=properties, parse_math=False)
+        return
+    if others := [group for group in groups if group.rank >= MOST_DRAWN]:
+        named.append(say(f"{len(others)} more, with higher losses", spoken))
+        lines.append(Line2D([], [], linewidth=1.5, **_stroke(others[0])))
+    longest = max(map(len, named))
+    columns = 1 if len(named) < 4 or longest > _HALF else 2 if longest > _THIRD else 3
+    legend = figure.legend(lines, named, loc="outside lower left", frameon=False, prop=properties, ncols=columns)
+    for text in legend.get_texts():
+        text.set_parse_math(False)

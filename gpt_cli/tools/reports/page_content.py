@@ -1,0 +1,188 @@
+"""The report of runs as a page for a browser: curves, samples, settings and attention in a file. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpt_cli.attention_maps.snapshots import kept_steps
+from gpt_cli.checkpoints.run_paths import RunFiles
+from gpt_cli.common.drawing.token_labels import STEPS
+from gpt_cli.common.language import chinese
+from gpt_cli.errors import GptError, visible
+from gpt_cli.tools.interpret.attention_page import dump_content
+from gpt_cli.tools.interpret.training_film import read_frames
+from gpt_cli.tools.pages.html_page import build_page, packed
+from gpt_cli.tools.pages.kinds import REPORT
+from gpt_cli.tools.reports.compare_runs import (
+    Group,
+    Row,
+    by_token,
+    evaluated_tokens,
+    groups_of,
+    means_of_records,
+    repeated,
+    rows,
+    settings,
+)
+from gpt_cli.tools.reports.curves import letter_of, thinned
+from gpt_cli.tools.reports.run_record import AXES, QUANTITIES, RunRecord
+
+if TYPE_CHECKING:
+    from gpt_cli.attention_maps.patterns import AttentionDump
+
+# of all runs together, so that a page has at most a few megabytes
+_MOST_POINTS, _FEWEST_POINTS = 12_000, 200  # of each quantity; a curve on the page is at most 2,000 pixels wide
+_MOST_POINTS_OF_A_RUN = 3_000
+_MOST_SAMPLES, _FEWEST_SAMPLES = 300, 4
+_LONGEST_SAMPLE = 2_000  # characters
+_MOST_ATTENTION = 2_000_000  # bytes of weights before they are compressed
+
+
+def report_page(
+    records: Sequence[RunRecord], *, axis: str = "step", dumps: Mapping[str, AttentionDump] | None = None
+) -> bytes:
+    """The page as HTML in UTF-8, which begins with curves by `axis`, one of AXES.
+
+    Attention is that of the snapshots of each run, or where it has none of its dump in `dumps`, by its name.
+    """
+    return build_page(REPORT, report_content(records, axis=axis, dumps=dumps or {}))
+
+
+def report_content(records: Sequence[RunRecord], *, axis: str, dumps: Mapping[str, AttentionDump]) -> dict[str, object]:
+    """What the page shows, as JSON can hold it."""
+    assert records
+    assert axis in AXES
+    every_setting, means, marks = settings(records), means_of_records(records), _marks(groups_of(records))
+    return {
+        "runs": [_run_content(record, len(records)) | marks[place] for place, record in enumerate(records)],
+        "quantities": QUANTITIES,
+        "axes": AXES,
+        "axis": axis,
+        "byToken": by_token(records),
+        "evaluatedTokens": evaluated_tokens(records),
+        "means": [mean._asdict() for mean in means] if repeated(means) else [],
+        "settings": _rows_content(every_setting),
+        "environment": _rows_content(rows([record.environment for record in records])),
+        "corpus": _rows_content(rows([_corpus(record) for record in records])),
+        "attention": _attention_content(records, dumps),
+        "attentionCommand": f"gpt report {_typed(records[0])} --prompt TEXT --out report.html",
+        "colours": STEPS,
+    }
+
+
+def _marks(groups: Sequence[Group]) -> dict[int, dict[str, Any]]:
+    """For the place of each run the number of its group, which shares a colour, and its mark: a, or a1 of several."""
+    found = dict[int, dict[str, Any]]()
+    for number, group in enumerate(groups):
+        for nth, place in enumerate(group.mean.places, 1):
+            found[place] = {"group": number, "mark": letter_of(number) + (str(nth) if len(group.records) > 1 else "")}
+    return found
+
+
+def _run_content(record: RunRecord, num_runs: int) -> dict[str, object]:
+    most = max(_FEWEST_SAMPLES, _MOST_SAMPLES // num_runs)
+    places = np.unique(np.linspace(0, len(record.samples) - 1, most).astype(int)) if record.samples else ()
+    samples, shared = [record.samples[place] for place in places], _shared_beginning(record)
+    compared = record.result
+    return {
+        "name": visible(record.name),
+        "path": visible(record.path),
+        "state": record.state,
+        "lastLineAt": record.last_line_at,
+        "notes": {"en": record.notes, "zh": [chinese().say(note) for note in record.notes]},
+        "alike": record.differs and record.differs.shipped,
+        "differs": dict(record.differs.settings) if record.differs else {},
+        "figures": record.final_figures(),
+        "result": compared and compared._asdict(),
+        "curves": curves_content(record, max(_FEWEST_POINTS, min(_MOST_POINTS_OF_A_RUN, _MOST_POINTS // num_runs))),
+        "samples": [
+            {"step": sample.step, "text": _cut(sample.text), "begins": shared if sample.text.startswith(shared) else ""}
+            for sample in samples
+        ],
+        "numSamples": len(record.samples),
+    }
+
+
+def curves_content(record: RunRecord, most: int) -> dict[str, str]:
+    """For each quantity at most `most` points: [axes + 1, points] float64, the value last.
+
+    Points that lack a value have been left out; those that lack a place on an axis have NaN there.
+    """
+    content = {}
+    for quantity in QUANTITIES:
+        there = np.isfinite(record.metrics[quantity])
+        points = np.stack([record.metrics[name][there] for name in (*AXES, quantity)])
+        content[quantity] = packed(points[:, thinned(points[-1], most)].astype("<f8").tobytes())
+    return content
+
+
+def _rows_content(found: Sequence[Row]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": visible(row.name),
+            "values": [value and visible(value) for value in row.values],
+            "differs": row.differs,
+        }
+        for row in found
+    ]
+
+
+def _typed(record: RunRecord) -> str:
+    """The path of a run in a command."""
+    return quote(visible(record.path))
+
+
+def _shared_beginning(record: RunRecord) -> str:
+    """`train.sample_prompt`; without one, what all samples begin with: nothing else tells where their prompt ends."""
+    if (prompt := record.config.get("train.sample_prompt")) is not None:
+        return str(prompt)[:_LONGEST_SAMPLE]
+    texts = [sample.text for sample in record.samples]
+    alike = takewhile(lambda letters: len(set(letters)) == 1, zip(*texts, strict=False))
+    shared = "".join(letters[0] for letters in alike)
+    return "" if shared in texts else shared[:_LONGEST_SAMPLE]  # a sample alone, or equal ones, tell nothing
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_SAMPLE else text[:_LONGEST_SAMPLE] + "…"
+
+
+def _corpus(record: RunRecord) -> dict[str, Any]:
+    """What the run knows of its text, beginning with where it comes from; an imported one has none."""
+    source = None if record.state == "imported" else record.config.get("data.source")
+    return ({} if source is None else {"source": source}) | dict(record.corpus)
+
+
+def _attention_content(records: Sequence[RunRecord], dumps: Mapping[str, AttentionDump]) -> list[dict[str, object]]:
+    """For each run that has snapshots or a dump its weights, None where they are too large or damaged."""
+    content = []
+    most_bytes = _MOST_ATTENTION // len(records)
+    for place, record in enumerate(records):
+        run, weights, problem = RunFiles(record.path), None, ""
+        command = f"gpt attn-dump --run {_typed(record)} --over-training --out film.html"
+        if (dump := dumps.get(record.name)) is not None:
+            command = ""
+            if dump.weights.size <= 2 * most_bytes:
+                weights = dump_content(dump)
+        elif run.snapshots():
+            try:
+                weights = _frames_content(run, most_bytes)
+            except GptError as error:
+                problem = visible(error)
+        else:
+            continue
+        content.append({"run": place, "weights": weights, "problem": problem, "command": command})
+    return content
+
+
+def _frames_content(run: RunFiles, most_bytes: int) -> dict[str, object] | None:
+    """Frames of the film of a run; None where a single one is too large."""
+    steps = kept_steps(run)
+    frames = read_frames(steps, most_bytes)
+    if steps.newest.weights.size > 2 * most_bytes:
+        return None
+    return frames.content | {"frames": {"steps": frames.steps, "losses": frames.losses}}

@@ -1,0 +1,163 @@
+"""Reports on runs: their curves and figures, in a terminal, on a page, and as a picture. Only a prompt needs torch."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from gpt_cli.common.drawing.file_types import PICTURES
+from gpt_cli.common.files import write_durably
+from gpt_cli.common.host import Host, Notify, ignored
+from gpt_cli.common.results import WIDTH, Result
+from gpt_cli.common.tables import table
+from gpt_cli.errors import UsageError, counted, visible
+from gpt_cli.tools.reports.compare_runs import (
+    MOST_DRAWN,
+    Mean,
+    by_token,
+    differing_settings,
+    groups_of,
+    means_of_records,
+    repeated,
+    rows_of_means,
+)
+from gpt_cli.tools.reports.curves import letter_of
+from gpt_cli.tools.reports.page_content import report_page
+from gpt_cli.tools.reports.request import ReportRequest
+from gpt_cli.tools.reports.run_record import RunRecord, read_records
+from gpt_cli.tools.reports.terminal_plot import Style, draw_curves
+
+if TYPE_CHECKING:
+    from gpt_cli.attention_maps.patterns import AttentionDump
+
+MOST_ON_A_PAGE = 32  # as many as its tables hold beside each other
+
+
+@dataclass(frozen=True)
+class Report(Result):
+    """What runs have left; `runs[0].metrics["loss"]` is a curve, [lines] float64, beside that of `"step"`."""
+
+    runs: tuple[RunRecord, ...]
+    axis: str = "step"
+    attention: Mapping[str, AttentionDump] = field(default_factory=dict)  # to a prompt, by the name of the run
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt report --json` prints: figures of each run, and a value of each run for settings that differ."""
+        found: dict[str, Any] = {"runs": [record.as_dict() for record in self.runs], "settings": self.settings}
+        if repeated(means := self.means):
+            found["means"] = [mean.as_dict() | {"unit": self.unit} for mean in means]
+        return found
+
+    @property
+    def settings(self) -> dict[str, list[Any]]:
+        """The settings in which runs differ: a value for each run, None where it has none."""
+        names = [row.name for row in differing_settings(self.runs)]
+        return {name: [record.config.get(name) for record in self.runs] for name in names}
+
+    @property
+    def means(self) -> list[Mean]:
+        """The closing losses for each setting, with one for each seed, the lowest mean first."""
+        return means_of_records(self.runs)
+
+    @property
+    def unit(self) -> str:
+        """That of the means."""
+        return "nats/token" if by_token(self.runs) else "bits/byte"
+
+    def as_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
+        """The curves, of many settings those of the best; then the settings that differ, or the mean of each."""
+        return self._drawn(Style.of(width, encoding, colour=False))
+
+    def as_coloured_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
+        """The same in colours, where the terminal that TERM names has them."""
+        return self._drawn(Style.of(width, encoding, colour=_terminal(width).color_system in ("256", "truecolor")))
+
+    def as_page(self) -> str:
+        """Curves, samples, settings and attention, of many runs those of the best MOST_ON_A_PAGE."""
+        return report_page(self.on_the_page(), axis=self.axis, dumps=self.attention).decode()
+
+    def on_the_page(self) -> Sequence[RunRecord]:
+        """The runs that the page shows, in their order."""
+        order = [place for mean in self.means for place in mean.places][:MOST_ON_A_PAGE]
+        return [self.runs[place] for place in sorted(order)]
+
+    def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
+        """The curves, and the loss by setting; None where nothing was logged, as of an imported run.
+
+        `notice` hears of characters that no font has.
+        """
+        if not any(len(record.metrics["step"]) for record in self.runs):
+            return None
+        from gpt_cli.tools.reports.curves_picture import draw_report
+
+        return draw_report(self.runs, self.axis, kind, notice)
+
+    def _drawn(self, style: Style) -> str:
+        curves = draw_curves(self.runs, self.axis, style)
+        drawn = curves.plain
+        if style.colour:
+            terminal = _terminal(style.width)
+            with terminal.capture() as capture:
+                terminal.print(curves, soft_wrap=True)
+            drawn = capture.get().rstrip("\n")
+        every = groups_of(self.runs)
+        groups = [group for group in every if group.rank < MOST_DRAWN]
+        if len(groups) < len(every):
+            drawn += f"\n\nthe best {len(groups)} of {len(every)} curves are drawn"
+        if repeated(self.means):
+            letters = {group.mean.places: letter_of(group.rank) for group in groups}
+            head, *rows = rows_of_means(self.means, self.unit)
+            rows = [(letters.get(mean.places, ""), *row) for mean, row in zip(self.means, rows, strict=True)]
+            return f"{drawn}\n\n{table([('', *head), *rows])}"
+        if not (differing := differing_settings(self.runs)):
+            return drawn
+        rows = []
+        for row in differing:
+            values = (row.values[group.mean.places[0]] for group in groups)
+            rows.append((row.name, *("" if value is None else visible(value, 40) for value in values)))
+        letters = [letter_of(group.rank) for group in groups]
+        return f"{drawn}\n\n{table([('settings that differ', *letters), *rows])}"
+
+
+def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> Report:
+    """Read the runs, and write the file that is asked for.
+
+    Raises CheckpointError for a run that cannot be read, UsageError for a picture of no curves, EnvironmentFailure
+    where the file cannot be written.
+    """
+    with host.working("reading runs"):
+        records = tuple(read_records(paths))
+    for note in dict.fromkeys(note for record in records for note in record.notes):
+        host.warn(note)
+    if not by_token(records):
+        host.notice("the tokenizers of these runs differ, so the report compares bits per byte, not losses per token")
+    attention: Mapping[str, AttentionDump] = {}
+    if request.prompt is not None:
+        with host.importing():
+            from gpt_cli.tools.reports.attention_probe import attention_of_runs
+        with host.working("computing attention"):
+            runs = {record.name: record.path for record in records}
+            attention = attention_of_runs(runs, request.prompt, host.warn)
+    found = Report(records, request.axis, attention)
+    if (out := request.out) is not None:
+        with host.working(f"writing {visible(out)}"):
+            ending = out.suffix.lower()
+            picture = found.as_picture(ending[1:], host.notice) if ending in PICTURES else None
+            if ending in PICTURES and picture is None:
+                sentence = "nothing was logged, as of an imported run, so there are no curves to draw"
+                raise UsageError("--out", sentence, hint="--out report.html has what there is")
+            write_durably(out, [picture or found.as_page().encode()])
+        shown = len(records) if picture else len(found.on_the_page())
+        which = "" if shown == len(records) else f"the best {shown} of "
+        host.notice(f"wrote {visible(out)}: {which}{counted(len(records), 'run')}")
+    return found
+
+
+def _terminal(width: int) -> Console:
+    """The one that TERM names."""
+    return Console(file=io.StringIO(), width=width, force_terminal=True, force_jupyter=False, highlight=False)

@@ -1,0 +1,189 @@
+"""What the commands of this package are asked. Needs no torch."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gpt_cli.checkpoints.lock import is_held, require_foreign
+from gpt_cli.checkpoints.run_list import find_runs, is_run
+from gpt_cli.checkpoints.run_paths import RUNS, SWEEP, RunFiles, State, named_run
+from gpt_cli.checkpoints.select import newest_run, run_hint
+from gpt_cli.common.drawing.file_types import PICTURES, ending_of
+from gpt_cli.common.host import Host
+from gpt_cli.common.untrusted_files import require_reachable
+from gpt_cli.config.field_types import Switch
+from gpt_cli.config.request import EMPTY, NONE, Flag, MaybePath, NamedPaths, Request
+from gpt_cli.errors import (
+    CheckpointError,
+    EnvironmentFailure,
+    GptError,
+    UsageError,
+    collecting,
+    counted,
+    reason,
+    shown,
+    together,
+    visible,
+)
+
+_FORMATS = (".html", *PICTURES)
+
+
+class RunsRequest(Request):
+    """List runs: state, steps, validation loss, size, age, and what differs from a shipped config."""
+
+    directory: Annotated[MaybePath, Flag("DIR", offers="commands_of_runs", position=True)] = Field(
+        default=NONE, kw_only=False, description="Where the runs are. Default: runs/."
+    )
+    sort: Annotated[Literal["name", "state", "steps", "loss", "parameters", "size", "age"] | None, Flag("COLUMN")] = (
+        Field(
+            default=None,
+            description="One of name, state, steps, loss, parameters, size, age: the lowest loss, the most steps, the "
+            "newest first. Default: by name.",
+        )
+    )
+    state: Annotated[State | None, Flag("STATE")] = Field(
+        default=None,
+        description="Only runs that are training, stopped, finished, diverged, imported, empty, damaged.",
+    )
+
+    def find(self, host: Host) -> tuple[Path, list[Path]]:
+        """The directory, and the runs there; raises CheckpointError where the one that is named does not exist."""
+        where = RUNS if self.directory is None else named_run(self.directory)
+        if self.directory is not None and not where.is_dir():
+            hint = run_hint(where, directories=True)
+            raise CheckpointError(shown(where), "there is no such directory of runs", hint=hint)
+        try:
+            return where, find_runs(where) if where.is_dir() else []
+        except OSError as error:
+            raise EnvironmentFailure(f"reading {shown(where)}", reason(error)) from error
+
+
+class RemoveRequest(Request):
+    """Remove runs: their own files, never one that is being trained, nor files that no run wrote."""
+
+    has_json = False
+
+    names: Annotated[NamedPaths, Flag("NAME", offers="run_names", position=True)] = Field(
+        kw_only=False, description="Names that `gpt runs` prints, or paths of runs."
+    )
+    yes: Switch = Field(default=False, description="Remove without asking; needed where there is no terminal.")
+
+    def find(self, host: Host) -> list[RunFiles]:
+        """The runs of these names, each once; raises every error that keeps one from being removed."""
+        found: dict[Path, RunFiles] = {}
+        wrong: list[GptError] = []
+        for path in _paths(self.names):
+            with collecting(wrong):
+                _require_removable(path)
+                found.setdefault(path.resolve(), RunFiles(path))
+        if wrong:
+            raise together(wrong)
+        return list(found.values())
+
+
+def _paths(names: Sequence[str]) -> list[Path]:
+    """What names mean; beside runs, the files of their sweep are passed over, which runs/rates/* names too."""
+    paths = list(map(named_run, names))
+    return [path for path in paths if not (path.is_file() and (path.parent / SWEEP).exists())] or paths
+
+
+def _require_removable(path: Path) -> None:
+    if not os.path.isdir(path):
+        require_reachable(path)
+        raise CheckpointError(shown(path), "there is no such run", hint=run_hint(path))
+    if path.is_symlink():
+        raise CheckpointError(shown(path), f"this is a link; name the run that it leads to, {shown(path.resolve())}")
+    if is_held(path):
+        hint = "stop it first, or wait for it"
+        raise EnvironmentFailure(shown(path), "this run is being trained, so it is not removed", hint=hint)
+    if is_run(path):
+        return
+    if below := find_runs(path):
+        sentence = f"this is not a run but a directory of {counted(len(below), 'run')}"
+        raise CheckpointError(shown(path), sentence, hint=f"name its runs, as in gpt runs rm {visible(path)}/*")
+    raise CheckpointError(shown(path), "this is not a run", hint=run_hint())
+
+
+class ReportRequest(Request):
+    """Show how runs trained: their curves, and in a page their samples, settings and attention too.
+
+    Several runs are overlaid, and the settings in which they differ are listed. Runs may still be training.
+    """
+
+    runs: Annotated[NamedPaths, Flag("RUN", offers="run_names", position=True)] = Field(
+        default=EMPTY,
+        kw_only=False,
+        description="Names that `gpt runs` prints, or paths; a directory of runs, such as a sweep, means all of them. "
+        "Default: the newest run under runs/.",
+    )
+    out: Annotated[MaybePath, Flag("FILE")] = Field(
+        default=NONE, description="A page (.html), or a picture (.png, .svg, .pdf). Default: curves in the terminal."
+    )
+    axis: Literal["step", "tokens", "seconds"] = Field(
+        default="step",
+        description="What the curves run along: step, tokens or seconds of training. A page begins with it. "
+        "Default: step.",
+    )
+    prompt: str | None = Field(
+        default=None,
+        description="On a page, the attention of the best checkpoints to this text; it needs no snapshots.",
+    )
+
+    def find(self, host: Host) -> list[Path]:
+        """The runs that are meant, a directory of runs standing for all of them; without names the newest.
+
+        Raises UsageError for a file that no format has, and every error that a name has.
+        """
+        ending = None
+        if self.out is not None:
+            ending = ending_of(self.out, _FORMATS)
+            require_foreign(self.out)
+        if self.prompt is not None and ending not in (None, ".html"):
+            raise no_page()
+        return _chosen(self.runs) if self.runs else [newest_run()]
+
+
+def no_page() -> UsageError:
+    """The error for a prompt where no page is written."""
+    return UsageError("--prompt", "attention is on the page alone", hint="--out report.html")
+
+
+def _chosen(names: Sequence[str]) -> list[Path]:
+    """The runs of these names; raises every error that one has, also UsageError for a run that is named twice."""
+    found: dict[Path, Path] = {}
+    wrong: list[GptError] = []
+    for named in _paths(names):
+        with collecting(wrong):
+            for path in _runs_of(named):
+                if path.resolve() in found:
+                    raise UsageError("RUN", f"{shown(path)} is named twice")
+                found[path.resolve()] = path
+    if wrong:
+        raise together(wrong)
+    return list(found.values())
+
+
+def _runs_of(path: Path) -> list[Path]:
+    """A run, or the runs of a directory; raises CheckpointError where there is none."""
+    try:
+        if is_run(path):
+            return [path]
+        below = find_runs(path)
+    except NotADirectoryError:
+        hint = f"gpt report {shlex.quote(visible(path.parent))}" if is_run(path.parent) else run_hint()
+        raise CheckpointError(shown(path), "this is a file; name the directory of a run", hint=hint) from None
+    except FileNotFoundError:
+        hint = run_hint(path, directories=True)
+        raise CheckpointError(shown(path), "there is no such run", hint=hint) from None
+    except OSError as error:
+        raise EnvironmentFailure(f"reading {shown(path)}", reason(error)) from error
+    if not below:
+        raise CheckpointError(shown(path), "there is no run in this directory", hint=run_hint())
+    return below

@@ -1,0 +1,245 @@
+"""What a run has left: its metrics, samples, settings and surroundings. Needs no torch, and changes nothing."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpt_cli.checkpoints.header import Header, read_header
+from gpt_cli.checkpoints.metrics_files import Sample, metrics_of, read_log, samples_of
+from gpt_cli.checkpoints.run_list import Overview, overview
+from gpt_cli.checkpoints.run_list import Result as Compared
+from gpt_cli.checkpoints.run_paths import RunFiles, name_of
+from gpt_cli.common.limits import FIGURE
+from gpt_cli.common.results import Figures
+from gpt_cli.config import Config
+from gpt_cli.config.load import Likeness, flat, likeness, read_shipped
+from gpt_cli.errors import CheckpointError, GptError, counted, shown
+from gpt_cli.tools.reports.curves import filled
+
+# the numbers of a line of metrics; further ones are left out
+FIGURES = (
+    "step",
+    "tokens",
+    "seconds",
+    "loss",
+    "smoothed_loss",
+    "validation_loss",
+    "validation_tokens",
+    "bits_per_byte",
+    "learning_rate",
+    "gradient_norm",
+    "tokens_per_second",
+)
+AXES = FIGURES[:3]  # these never fall in a run; seconds are those of training steps
+QUANTITIES = tuple(name for name in FIGURES[3:] if name != "validation_tokens")  # losses in nats per token
+
+
+@dataclass(frozen=True)
+class RunRecord(Figures):
+    """All that a report says of one run. Figures and texts are those of its files, and nobody has verified them."""
+
+    overview: Overview
+    name: str  # as `gpt runs` prints it
+    metrics: Mapping[str, np.ndarray]  # each of FIGURES -> [lines] float64, NaN where a line lacks it
+    samples: tuple[Sample, ...]  # by step
+    environment: Mapping[str, str]  # of the last checkpoint: device, dtype, torch, processor, ...
+    corpus: Mapping[str, str | int]  # what the run knows of its text
+    differs: Likeness | None  # from the shipped config that it is most like
+    last_line_at: float | None  # seconds since 1970: when metrics were last written to
+    notes: tuple[str, ...]  # sentences on what could not be read
+
+    @property
+    def path(self) -> Path:
+        return self.overview.path
+
+    @property
+    def state(self) -> str:
+        """One of run_files.State."""
+        return self.overview.state
+
+    @property
+    def outcome(self) -> Mapping[str, Any]:
+        """How it ended; empty for a run that has not."""
+        return self.overview.outcome
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The resolved settings: section.key -> value; empty where the config cannot be read."""
+        return {} if self.overview.config is None else flat(self.overview.config.model_dump(mode="json"))
+
+    @property
+    def result(self) -> Compared | None:
+        """What it is compared by; of one whose checkpoints cannot be read, the lowest evaluation of its metrics."""
+        losses = self.metrics["validation_loss"]
+        if self.overview.result is not None or not np.isfinite(losses).any():
+            return self.overview.result
+        place = int(np.nanargmin(losses))
+        bits = float(self.metrics["bits_per_byte"][place])
+        return Compared(float(losses[place]), None, bits if math.isfinite(bits) else None, closed=False)
+
+    def curve(self, quantity: str, axis: str = "step") -> tuple[np.ndarray, np.ndarray]:
+        """The points of one of QUANTITIES against one of AXES: x and y, both float64, the numbers of metrics.jsonl.
+
+        A line that lacks one of the two, or where one is not finite, has no point.
+        """
+        x, y = self.metrics[axis], self.metrics[quantity]
+        there = np.isfinite(x) & np.isfinite(y)
+        return x[there], y[there]
+
+    def final_figures(self) -> dict[str, float | int | None]:
+        """What is known, None for the rest. Losses are in nats per token.
+
+        `loss` is that of the last line, `best_validation_loss` the lowest of the evaluations while training, and
+        `validation_loss` with `bits_per_byte` of the closing evaluation, or of the last one where there was none.
+        `validation_loss_error` is the standard error of a closing loss. `tokens_per_second` is that of the whole
+        training, and of one that has not ended the median of its lines.
+        """
+        ended, speeds = self.outcome, self.curve("tokens_per_second")[1]
+        tokens = _number(ended.get("tokens"), self._last("tokens"))
+        median = float(np.median(speeds)) if len(speeds) else None
+        return {
+            "steps": self.overview.steps,
+            "tokens": None if tokens is None else int(tokens),
+            "seconds": _number(ended.get("seconds"), self._last("seconds")),
+            "loss": self._last("loss"),
+            "smoothed_loss": self._last("smoothed_loss"),
+            "best_validation_loss": self.overview.best_loss,
+            "validation_loss": _number(ended.get("validation_loss"), self._last("validation_loss")),
+            "validation_loss_error": _number(ended.get("validation_loss_error")),
+            "bits_per_byte": _number(ended.get("bits_per_byte"), self._last("bits_per_byte")),
+            "tokens_per_second": _number(ended.get("tokens_per_second"), median),
+            "parameters": self.overview.num_parameters,
+        }
+
+    def _last(self, quantity: str) -> float | None:
+        """The last finite figure of that name."""
+        found = self.curve(quantity)[1]
+        return float(found[-1]) if len(found) else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt report --json` prints of it."""
+        steps, losses = self.curve("validation_loss")
+        best = int(np.argmin(losses)) if len(losses) else None
+        return {
+            "run": str(self.path),
+            "name": self.name,
+            "state": self.state,
+            **self.final_figures(),
+            "last": {name: self._last(name) for name in QUANTITIES},
+            "best": None if best is None else {"step": int(steps[best]), "validation_loss": float(losses[best])},
+            "closed": self.result is not None and self.result.closed,
+            "config": self.differs and self.differs.shipped,
+            "differs": dict(self.differs.settings) if self.differs else {},
+            "notes": list(self.notes),
+        }
+
+    def key_figures(self) -> dict[str, Any]:
+        """The run, how far it is, and its losses."""
+        known = self.as_dict()
+        return {name: known[name] for name in ("name", "state", "steps", "loss", "validation_loss")}
+
+
+def _number(*candidates: Any) -> float | int | None:
+    """The first that is a finite number."""
+    return next((one for one in candidates if isinstance(one, int | float) and math.isfinite(one)), None)
+
+
+def read_record(path: Path) -> RunRecord:
+    """What one run has left; see `read_records`."""
+    return read_records([path])[0]
+
+
+def read_records(paths: Sequence[Path]) -> list[RunRecord]:
+    """What runs have left, whatever their state; what is damaged is left out, and `notes` say so.
+
+    Of metrics that are being written to, the last line may be cut off; it is left out in silence. Raises
+    CheckpointError for metrics or samples beyond what a run can have.
+    """
+    shipped = read_shipped()
+    return [_read(path, shipped) for path in paths]
+
+
+def _read(path: Path, shipped: Mapping[str, Config]) -> RunRecord:
+    run, found = RunFiles(path), overview(path)
+    notes = [] if found.problem is None else [found.problem]
+    metrics, last_line_at = _metrics(run, notes)
+    header = _header(run, notes)
+    differs = None if found.config is None else likeness(found.config, path.name, shipped)
+    if differs is not None and found.state == "imported":  # it has no text, so it has none that differs
+        differs = differs._replace(settings={key: one for key, one in differs.settings.items() if key != "data.source"})
+    return RunRecord(
+        overview=found,
+        name=name_of(path),
+        metrics=metrics,
+        samples=samples_of(read_log(run.samples, CheckpointError)) if run.samples.exists() else (),
+        environment={} if header is None else _environment(header),
+        corpus={} if header is None else _corpus(header),
+        differs=differs,
+        last_line_at=last_line_at,
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _metrics(run: RunFiles, notes: list[str]) -> tuple[dict[str, np.ndarray], float | None]:
+    """The figures of all lines, and when the last one was written."""
+    columns = {name: array("d") for name in FIGURES}
+    num_bad, newest = 0, dict.fromkeys(AXES, 0.0)
+    changed_at = run.metrics.stat().st_mtime if run.metrics.exists() else None
+    for found in metrics_of(run.metrics, CheckpointError):
+        figures = {name: _curved(found.get(name, math.nan)) for name in FIGURES}
+        if not newest["step"] < figures["step"]:
+            num_bad += 1
+            continue
+        for axis in AXES:
+            figures[axis] = figures[axis] if newest[axis] <= figures[axis] else math.nan
+            newest[axis] = max(newest[axis], figures[axis])  # NaN is not greater
+        for name, column in columns.items():
+            column.append(figures[name])
+    if num_bad:
+        notes.append(f"{shown(run.metrics)}: the report leaves out {counted(num_bad, 'line')}, damaged or out of order")
+    metrics = {name: np.array(column) for name, column in columns.items()}
+    metrics["smoothed_loss"] = filled(metrics["step"], metrics["loss"], metrics["smoothed_loss"])
+    return metrics, changed_at
+
+
+def _curved(value: float) -> float:
+    """A figure as a curve can have it: one so small that its inverse overflows where curves are scaled is NaN."""
+    return float(value) if value == 0 or abs(value) > 1 / FIGURE else math.nan
+
+
+def _header(run: RunFiles, notes: list[str]) -> Header | None:
+    """The header of the last checkpoint, else of the best; None without one that can be read."""
+    for path in (*reversed(run.steps().values()), run.best):
+        try:
+            if path.exists():
+                return read_header(path)
+        except GptError as error:
+            notes.append(str(error))
+    return None
+
+
+def _environment(header: Header) -> dict[str, str]:
+    """What the checkpoint says about the machine and the program that wrote it."""
+    with suppress(CheckpointError):
+        return {"version": header.metadata["written_by"], **header.progress.environment}
+    return {"version": header.metadata["written_by"]}
+
+
+def _corpus(header: Header) -> dict[str, str | int]:
+    """What the checkpoint says about its text: tokens, digest, and the vocabulary that it was read with."""
+    found: dict[str, str | int] = {}
+    with suppress(CheckpointError):
+        progress = asdict(header.progress)
+        kept = ("num_training_tokens", "data_digest", "began_from")
+        found = {key: progress[key] for key in kept if progress[key] is not None}
+    if vocabulary := header.shapes.get("token_embedding.weight"):
+        found["vocab_size"] = vocabulary[0]
+    return found

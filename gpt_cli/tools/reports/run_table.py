@@ -1,0 +1,264 @@
+"""Lists runs, and removes them. Needs no torch."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from gpt_cli.checkpoints.lock import sole_trainer
+from gpt_cli.checkpoints.run_list import Overview, have_one_tokenizer, overview
+from gpt_cli.checkpoints.run_paths import SWEEP, SWEEP_PAGE, RunFiles, name_of
+from gpt_cli.common.file_signatures import is_ours
+from gpt_cli.common.files import remove as remove_file
+from gpt_cli.common.files import remove_directory, remove_if_empty
+from gpt_cli.common.host import Host
+from gpt_cli.common.results import WIDTH, Figures, Result
+from gpt_cli.common.tables import Rows, narrow_table, table
+from gpt_cli.common.units import age, quantity, size
+from gpt_cli.config import Config
+from gpt_cli.config.load import Likeness, likeness, read_shipped
+from gpt_cli.errors import counted, shown, visible
+from gpt_cli.tools.reports.request import RemoveRequest, RunsRequest
+
+_of_model = re.compile(r"model\.(?!dropout)|tokenizer\.").match
+_MOST_SETTINGS, _FIRST = 6, ("data.source", "train.max_time")  # that a row shows
+FIGURES = ("name", "state", "steps", "loss", "bits/byte", "parameters", "size", "age")
+# what each column sorts by; a missing figure comes last
+_ORDERS: dict[str, Callable[[Overview], Any]] = {
+    "name": lambda run: str(run.path),
+    "state": lambda run: run.state,
+    "steps": lambda run: None if run.steps is None else -run.steps,
+    "loss": lambda run: run.result and run.result.loss,
+    "bits/byte": lambda run: run.result and run.result.bits_per_byte,
+    "parameters": lambda run: None if run.num_parameters is None else -run.num_parameters,
+    "size": lambda run: -run.num_bytes,
+    "age": lambda run: None if run.changed_at is None else -run.changed_at,
+}
+
+
+@dataclass(frozen=True)
+class ListedRun(Figures):
+    """A run as a list shows it."""
+
+    overview: Overview
+    name: str  # by which every command takes it
+    alike: Likeness | None  # the shipped config that it is most like; None where its config is not known
+    listed_at: float  # seconds since 1970
+
+    @classmethod
+    def of(cls, run: Overview, shipped: Mapping[str, Config]) -> ListedRun:
+        """As it is now."""
+        alike = None if run.config is None else likeness(run.config, run.path.name, shipped)
+        if alike is not None and run.state == "imported":  # nothing says how it was trained
+            of_model = {key: new for key, new in alike.settings.items() if _of_model(key)}
+            alike = Likeness(alike.shipped, of_model)
+        return cls(run, name_of(run.path), alike, time.time())
+
+    def as_dict(self) -> dict[str, Any]:
+        """All that is known of it, with every setting that differs, whole."""
+        run = self.overview
+        train = None if run.config is None or run.state == "imported" else run.config.train
+        changed = None if run.changed_at is None else datetime.fromtimestamp(run.changed_at).astimezone()
+        return {
+            "run": str(run.path),
+            "name": self.name,
+            "state": run.state,
+            "stopped_by": run.outcome.get("stopped_by"),
+            "steps": run.steps,
+            "max_steps": train.max_steps if train is not None and train.counts_steps else None,
+            "max_time": train and train.max_time,
+            "best_validation_loss": run.best_loss,
+            "validation_loss": run.validation_loss,
+            "validation_loss_error": run.result and run.result.error,
+            "bits_per_byte": run.bits_per_byte,
+            "parameters": run.num_parameters,
+            "bytes": run.num_bytes,
+            "changed": changed and changed.isoformat(timespec="seconds"),
+            "age_seconds": changed and round(max(0.0, self.listed_at - changed.timestamp())),
+            "config": self.alike and self.alike.shipped,
+            "differs": {} if self.alike is None else dict(self.alike.settings),
+            "problem": run.problem,
+        }
+
+    def key_figures(self) -> dict[str, Any]:
+        """The run, how far it is, and its loss."""
+        known = self.as_dict()
+        return {name: known[name] for name in ("name", "state", "steps", "validation_loss")}
+
+    def figures(self) -> tuple[str, ...]:
+        """A cell for each of FIGURES."""
+        run = self.overview
+        settings = None if run.config is None or run.state == "imported" else run.config.train
+        of = f"/{settings.max_steps:,}" if settings is not None and settings.counts_steps else ""
+        bits = run.result and run.result.bits_per_byte
+        return (
+            visible(self.name),
+            run.state,
+            "" if run.steps is None else f"{run.steps:,}{of}",
+            "" if run.result is None else str(run.result),
+            "" if bits is None else f"{bits:.4f}",
+            "" if run.num_parameters is None else quantity(run.num_parameters),
+            size(run.num_bytes),
+            "" if run.changed_at is None else age(self.listed_at - run.changed_at),
+        )
+
+    def differs(self) -> str:
+        """What makes it different, or what is wrong with it."""
+        if self.overview.problem is not None:
+            return visible(self.overview.problem)
+        if self.alike is None:
+            return ""
+        found = sorted(self.alike.settings.items(), key=lambda setting: setting[0] not in _FIRST)
+        words = [f"{key.partition('.')[2]}={visible(value)}" for key, value in found]
+        if len(words) > _MOST_SETTINGS:  # as of every run whose settings gpt chose
+            words[_MOST_SETTINGS - 1 :] = [f"and {len(words) - _MOST_SETTINGS + 1} more"]
+        return f"{self.alike.shipped}: {' '.join(words)}" if words else self.alike.shipped
+
+
+def listed(runs: Sequence[Overview]) -> tuple[ListedRun, ...]:
+    """Runs as a list shows them."""
+    shipped = read_shipped()
+    return tuple(ListedRun.of(run, shipped) for run in runs)
+
+
+def runs_rows(runs: Sequence[ListedRun], last: str, cells: Sequence[str]) -> Rows:
+    """A row for each run, whose last column is given."""
+    return [(*FIGURES, last), *((*run.figures(), cell) for run, cell in zip(runs, cells, strict=True))]
+
+
+def runs_table(runs: Sequence[ListedRun], rows: Rows, width: int | None) -> str:
+    """The rows of runs; where `width` is too narrow, the last cell is below the row. None: a pipe, of any width."""
+    if width is None:
+        return table(rows)
+    spare, dear = ["parameters", "bits/byte", "size"], ["age", "steps"]
+    if not have_one_tokenizer(run.overview for run in runs):  # bits/byte compares these runs
+        spare, dear = ["parameters", "size"], ["loss", "age", "steps"]
+    return narrow_table(rows, width, spare, dear)
+
+
+def remarks_on(runs: Sequence[ListedRun]) -> list[str]:
+    """Which losses are not what a reader would think, and by what runs are compared."""
+    remarks = list[str]()
+    if any(run.overview.result is not None and not run.overview.result.closed for run in runs):
+        remarks.append("best: the lowest evaluation so far, of a run without a closing evaluation")
+    if not have_one_tokenizer(run.overview for run in runs):
+        remarks.append(
+            "the tokenizers of these runs differ, so bits/byte compares and ranks them, not the loss per token"
+        )
+    return remarks
+
+
+def sorted_by(runs: Sequence[Overview], column: str | None) -> list[Overview]:
+    """Runs in the order of a column; of equal ones, and without a column, in the order given.
+
+    Where tokenizers differ, a token is not the same amount of text, and bits per byte stand for losses.
+    """
+    if column is None:
+        return list(runs)
+    if column == "loss" and not have_one_tokenizer(runs):
+        column = "bits/byte"
+    order = _ORDERS[column]
+    return sorted(runs, key=lambda run: (1, 0) if order(run) is None else (0, order(run)))
+
+
+@dataclass(frozen=True)
+class Runs(Result):
+    """The runs of a directory; `remarks` say what a reader of their losses must know, or why there are none."""
+
+    runs: tuple[ListedRun, ...]
+    remarks: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt runs --json` prints."""
+        return {"runs": [run.as_dict() for run in self.runs]}
+
+    def table(self, width: int | None) -> str:
+        """A row for each run; nothing without runs. None: a pipe, in which a line may have any length."""
+        return runs_table(self.runs, self.parts()[0], width) if self.runs else ""
+
+    def parts(self) -> list[Any]:
+        """The table, and the remarks below."""
+        cells = [run.differs() for run in self.runs]
+        return [runs_rows(self.runs, "differs from the shipped config", cells), *self.remarks] if cells else []
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """The table, and the remarks below."""
+        return "\n".join(filter(None, [self.table(width), *self.remarks]))
+
+
+def list_runs(request: RunsRequest, found: tuple[Path, list[Path]], host: Host) -> Runs:
+    """A row for each run."""
+    where, paths = found
+    runs = [overview(path) for path in paths]
+    chosen = listed(sorted_by([run for run in runs if request.state in (None, run.state)], request.sort))
+    if chosen:
+        remarks = remarks_on(chosen)
+    elif runs:
+        remarks = [f"none of {counted(len(runs), 'run')} in {shown(where)} is {request.state}"]
+    else:
+        remarks = [f"there are no runs in {shown(where)}; gpt train --data my.txt trains one"]
+    return Runs(chosen, tuple(remarks))
+
+
+@dataclass(frozen=True)
+class Removed(Result):
+    """The runs that were removed."""
+
+    runs: tuple[str, ...]
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """A line for each."""
+        return "\n".join(map(removed, self.runs))
+
+
+def removed(run: str | Path) -> str:
+    """The line that says so; the directory may stay, with what others put there."""
+    return f"removed the run in {visible(run)}" if os.path.exists(run) else f"removed {visible(run)}"
+
+
+def remove_runs(request: RemoveRequest, runs: Sequence[RunFiles], host: Host) -> Removed:
+    """Remove each run; `host` is warned of files that no run wrote, which stay."""
+    return Removed(tuple(str(run.path) for run in removing(runs, host)))
+
+
+def removing(runs: Sequence[RunFiles], host: Host) -> Iterator[RunFiles]:
+    """Remove runs, and yield each when it is gone.
+
+    Its own files go, the config last, so that what a kill leaves is still a run; then what is empty, and with the last
+    run of a sweep the sweep's files.
+    """
+    for run in runs:
+        with sole_trainer(run.path, host.warn):  # nobody begins to train it meanwhile
+            for folder in run.logger_folders():
+                remove_directory(folder)
+            foreign = run.foreign()
+            for path in (*run.files(), *run.temporaries()):
+                if path not in foreign:
+                    remove_file(path)
+            for directory in (run.checkpoints, run.attention, run.lens, run.logs):
+                remove_if_empty(directory)
+        if why := remove_if_empty(run.path):
+            left = ", ".join(sorted(visible(path.name) for path in run.path.iterdir()))
+            if left:
+                host.warn(f"{visible(run.path)} stays: it also holds {left}, which no run wrote")
+            else:
+                host.warn(f"{visible(run.path)} stays, empty: {why}")
+        _remove_sweep(run.path.parent)
+        yield run
+
+
+def _remove_sweep(directory: Path) -> None:
+    """Remove the directory of a sweep that has nothing left but the sweep's own files."""
+    left = [*directory.iterdir()]
+    if SWEEP in (path.name for path in left) and all(
+        path.name in (SWEEP, SWEEP_PAGE) and is_ours(path) for path in left
+    ):
+        for path in left:
+            remove_file(path)
+        remove_if_empty(directory)

@@ -1,0 +1,235 @@
+"""The curves of runs in a terminal: lines of braille dots, or of letters where it has neither these nor colour."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby, zip_longest
+
+import numpy as np
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+from gpt_cli.common.drawing.token_labels import COLOURS
+from gpt_cli.errors import visible
+from gpt_cli.tools.reports.compare_runs import MOST_DRAWN, Group, by_token, groups_of, mean_curve, of_tokens
+from gpt_cli.tools.reports.curves import TITLES, axis_end, letter_of, scale_of, short, thinned
+from gpt_cli.tools.reports.run_record import RunRecord
+
+_WIDEST = 120
+_NARROWEST = 40
+_HEAD = ("state", "step", "training", "validation", "bits/byte", "tokens/s")
+_NAME = 12  # columns of a name at least
+_HIGH, _LOW = 12, 5  # lines of a panel
+_GAP = 3  # columns between two panels
+_BRAILLE = 0x2800
+_DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])  # by row and column of a cell
+_MARK = "●"
+_SMALL = ("bits_per_byte", "learning_rate", "gradient_norm", "tokens_per_second")
+
+
+@dataclass(frozen=True)
+class Style:
+    """What a terminal can show."""
+
+    width: int  # columns
+    colour: bool = False
+    braille: bool = True  # False: ASCII alone
+
+    @classmethod
+    def of(cls, width: int, encoding: str, *, colour: bool) -> Style:
+        """That of a terminal so wide, with such an encoding."""
+        try:
+            f"{chr(_BRAILLE)}{_MARK}─".encode(encoding)
+        except (UnicodeEncodeError, LookupError):
+            return cls(width, colour, braille=False)
+        return cls(width, colour)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A curve of the group of a number, joined or as marks."""
+
+    group: int
+    x: np.ndarray
+    y: np.ndarray
+    joined: bool
+
+    @classmethod
+    def of(cls, group: Group, quantity: str, axis: str, *, joined: bool) -> _Line:
+        x, y, _ = mean_curve(group, quantity, axis)
+        return cls(group.rank, x, y, joined)
+
+
+def draw_curves(records: Sequence[RunRecord], axis: str, style: Style) -> Text:
+    """The curves of all quantities by an axis, a panel each, and above them a row for each run.
+
+    Runs that differ in their seed alone are one curve, their mean, with one letter and colour; of more than MOST_DRAWN
+    settings the best are drawn. The training loss is smoothed. Of one setting, the panel of the loss has the validation
+    loss too, as marks. Of runs with different tokenizers, losses per token are left out, and bits per byte are large.
+    """
+    style = Style(min(max(style.width, _NARROWEST), _WIDEST), style.colour, style.braille)
+    groups = [group for group in groups_of(records) if group.rank < MOST_DRAWN]
+    if not any(len(record.metrics["step"]) for record in records):  # as of an imported run
+        return Text("\n", no_wrap=True).join([*_legend(groups, style), Text(), Text("nothing logged")])
+    large = ["smoothed_loss"] + ["validation_loss"] * (len(groups) > 1) if by_token(records) else ["bits_per_byte"]
+    rows = [_Panel(groups, axis, style, quantity, style.width, _HIGH).lines() for quantity in large]
+    width = (style.width - _GAP) // 2
+    small = [_Panel(groups, axis, style, name, width, _LOW).lines() for name in _SMALL if name not in large]
+    for left, right in zip_longest(small[::2], small[1::2], fillvalue=[Text()] * len(small[0])):
+        rows.append([_beside(one, other, width) for one, other in zip(left, right, strict=True)])
+    return Text("\n", no_wrap=True).join([*_legend(groups, style), *(line for row in rows for line in (Text(), *row))])
+
+
+def _legend(groups: Sequence[Group], style: Style) -> list[Text]:
+    """A row for each run: the letter of its group, its name, and its last and lowest figures."""
+    both = [(group.rank, record) for group in groups for record in group.records]
+    rows = [("run", *_HEAD), *((visible(record.name), *_figures(record)) for _, record in both)]
+    widths = [max(cell_len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    # what is left beside the letter and the figures, with two columns between them
+    widths[0] = min(widths[0], max(_NAME, style.width - 3 - sum(widths[1:]) - 2 * len(_HEAD)))
+    lines = []
+    for number, row in zip([-1, *(rank for rank, _ in both)], rows, strict=True):
+        line = Text(no_wrap=True).append(letter_of(number) if number >= 0 else " ", style=_colour(number, style))
+        for cell, width in zip(row, widths, strict=True):
+            line.append(f"  {_fitted(cell, width)}")
+        line.rstrip()
+        lines.append(line)
+    return lines
+
+
+def _figures(record: RunRecord) -> tuple[str, ...]:
+    """The cells of a run after its name; empty where it has no such figure."""
+    (steps, losses), compared = record.curve("smoothed_loss"), record.result
+    speed = record.final_figures()["tokens_per_second"]
+    return (
+        record.state,
+        f"{steps[-1]:,.0f}" if len(steps) else "",
+        f"{losses[-1]:.4f}" if len(losses) else "",
+        "" if compared is None else str(compared),
+        "" if compared is None or compared.bits_per_byte is None else f"{compared.bits_per_byte:.4f}",
+        "" if speed is None else short(speed),
+    )
+
+
+def _fitted(cell: str, width: int) -> str:
+    """A cell so wide; an ellipsis stands for what does not fit."""
+    return set_cell_size(cell, width) if cell_len(cell) <= width else set_cell_size(cell, width - 1) + "…"
+
+
+def _beside(left: Text, right: Text, width: int) -> Text:
+    return Text.assemble(left, " " * (width + _GAP - left.cell_len), right)
+
+
+def _colour(group: int, style: Style) -> str:
+    """Of an empty cell, none."""
+    return COLOURS[group % len(COLOURS)] if style.colour and group >= 0 else ""
+
+
+class _Panel:
+    """One quantity of all groups: a title, the cells of a canvas with numbers at its left, and the axis below."""
+
+    def __init__(self, groups: Sequence[Group], axis: str, style: Style, quantity: str, width: int, height: int):
+        self.style, self.quantity, self.axis, self.height, self.total = style, quantity, axis, height, width
+        quantities = [quantity, "validation_loss"] if quantity == "smoothed_loss" and len(groups) == 1 else [quantity]
+        found = [_Line.of(group, name, axis, joined=name == quantity) for name in quantities for group in groups]
+        self.curves = [line for line in found if len(line.x)]
+        self.many = len(groups) > 1
+        self.of_tokens = of_tokens([record for group in groups for record in group.records])
+        self.has_marks = any(not line.joined for line in self.curves)
+        self.end = max((float(line.x[-1]) for line in self.curves), default=0.0)
+        self.scale = scale_of(quantity, [line.y for line in self.curves])
+
+    def lines(self) -> list[Text]:
+        """As many for every panel of a height."""
+        marks = {0: self._number(1.0), self.height - 1: self._number(0.0)}
+        if self.height > _LOW:
+            marks[(self.height - 1) // 2] = self._number(1 - (self.height - 1) // 2 / (self.height - 1))
+        margin = max(map(len, marks.values()), default=0)
+        bar = "│" if self.style.braille else "|"
+        cells = self._cells(self.total - margin - 1) if self.curves else []
+        lines = [self._title()]
+        for row in range(self.height):
+            line = Text(f"{marks.get(row, ''):>{margin}}{bar}", no_wrap=True)
+            if cells:
+                line.append_text(cells[row])
+            elif row == self.height // 2:
+                line.append("  nothing logged")
+            lines.append(line)
+        return [*lines, self._foot(margin)]
+
+    def _title(self) -> Text:
+        title = TITLES[self.quantity] + (", log scale" if self.scale.log else "")
+        if self.has_marks:
+            title += f"; {_MARK if self.style.braille else 'o'} validation"
+        if self.has_marks or self.quantity in ("validation_loss", "bits_per_byte"):
+            if len(title + self.of_tokens) > self.total:
+                title = title.replace(", bits per byte", " bits/byte")
+            title += self.of_tokens * (len(title + self.of_tokens) <= self.total)
+        return Text(title[: self.total], no_wrap=True)
+
+    def _number(self, height: float) -> str:
+        """What a height from 0 to 1 stands for."""
+        return short(self.scale.value(height)) if self.curves else ""
+
+    def _foot(self, margin: int) -> Text:
+        """The axis, from 0 to its end."""
+        end = axis_end(self.axis, self.end) if self.curves else ""
+        line = "─" if self.style.braille else "-"
+        corner = "└" if self.style.braille else "+"
+        return Text(f"{'':{margin}}{corner}0 {line * (self.total - margin - len(end) - 4)} {end}", no_wrap=True)
+
+    def _cells(self, width: int) -> list[Text]:
+        """The canvas; a cell has the colour of the last group that is drawn there."""
+        braille = self.style.braille and (self.style.colour or not self.many)
+        per_row, per_column = (4, 2) if braille else (1, 1)
+        dots = np.zeros((self.height, width), int)
+        signs = np.full((self.height, width), " ")
+        owners = np.full((self.height, width), -1)
+        for line in self.curves:
+            columns, heights = self._dots(line, width * per_column, self.height * per_row)
+            rows, places = heights // per_row, columns // per_column
+            owners[rows, places] = line.group
+            if braille and line.joined and len(line.x) > 1:  # one dot alone would hardly be visible
+                np.bitwise_or.at(dots, (rows, places), _DOTS[heights % per_row, columns % per_column])
+            elif line.joined and not braille:
+                signs[rows, places] = letter_of(line.group) if self.many else "*"
+            else:
+                signs[rows, places] = _MARK if self.style.braille else "o"
+        return [self._row(*of_row) for of_row in zip(dots, signs, owners, strict=True)]
+
+    def _dots(self, line: _Line, width: int, height: int) -> tuple[np.ndarray, np.ndarray]:
+        """The columns and rows of the dots of a curve."""
+        if line.joined:
+            kept = thinned(line.y, 2 * width)
+            x, y = line.x[kept], line.y[kept]
+        else:
+            x, y = line.x, line.y
+        columns = np.round(x / (self.end or 1.0) * (width - 1)).astype(int)
+        rows = np.round((1 - self.scale.height(y)) * (height - 1)).astype(int)
+        if not line.joined or len(x) == 1:
+            return columns, rows
+        # as many dots between two points as their distance has, in the direction where it is larger
+        counts = np.maximum(abs(np.diff(columns)), abs(np.diff(rows))) + 1
+        shares = [np.linspace(0, 1, count) for count in counts.tolist()]
+        ends = zip(columns, columns[1:], rows, rows[1:], shares, strict=False)
+        found = [
+            (left + (right - left) * share, upper + (lower - upper) * share)
+            for left, right, upper, lower, share in ends
+        ]
+        across, down = (np.round(np.concatenate(parts)).astype(int) for parts in zip(*found, strict=True))
+        return across, down
+
+    def _row(self, dots: np.ndarray, signs: np.ndarray, owners: np.ndarray) -> Text:
+        """A line of cells; neighbours of one colour are one piece."""
+        characters = [
+            chr(_BRAILLE + dot) if dot and sign == " " else sign
+            for dot, sign in zip(dots.tolist(), signs.tolist(), strict=True)
+        ]
+        line, place = Text(no_wrap=True), 0
+        for owner, cells in groupby(owners.tolist()):
+            count = len(list(cells))
+            line.append("".join(characters[place : place + count]), style=_colour(owner, self.style))
+            place += count
+        line.rstrip()
+        return line

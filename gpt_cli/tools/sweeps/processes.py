@@ -1,0 +1,182 @@
+"""Trains the points of a sweep, each by a `gpt train` of its own, and passes signals on to them. Needs no torch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from gpt_cli.checkpoints.lock import is_held
+from gpt_cli.checkpoints.run_list import Overview, is_run, overview
+from gpt_cli.checkpoints.run_paths import RunFiles
+from gpt_cli.common.host import Host, uncounted
+from gpt_cli.common.machine.signals import STOPS, held_back
+from gpt_cli.common.units import duration
+from gpt_cli.config.load import written
+from gpt_cli.distributed.environment import LAUNCHER
+from gpt_cli.distributed.failure_detector import LEAVE_WITHIN
+from gpt_cli.distributed.launch import POLL_EVERY, own_python
+from gpt_cli.errors import DivergedError, EnvironmentFailure, shown, visible
+from gpt_cli.tools.sweeps.request import Point
+from gpt_cli.tools.sweeps.sweep_file import Sweep
+
+_STOPPED = {128 + number: number for number in STOPS}
+_LAST_WORDS = 2000  # bytes
+
+# what a function of signals, with their numbers, hears them in
+Hearing = Callable[[Callable[[int, object], None]], AbstractContextManager[None]]
+
+
+def train_points(
+    sweep: Sweep,
+    points: Sequence[Point],
+    max_time: str | None,
+    environments: Sequence[Mapping[str, str]],
+    host: Host,
+    hearing: Hearing,
+    flags: Sequence[str] | None,
+) -> Jobs:
+    """Train points in order, as many at once as there are environments; each continues where it was stopped.
+
+    `flags` are those of each training, which writes to the stderr of this process; with None it is quiet, and `host` is
+    warned of what one said that failed. After a signal, which the trainings receive too, no further one begins. Raises
+    EnvironmentFailure for a point that another process trains.
+    """
+    jobs, began = Jobs(environments, keeps_stderr=flags is None), time.monotonic()
+    counting = host.counting if flags is None else uncounted
+    with hearing(jobs.hear), counting("training", len(points), "runs") as count:
+        try:
+            for number, point in enumerate(points, 1):
+                while not jobs.free and jobs.received is None:
+                    _report(jobs.take_ended(), host, count)
+                _wait_until_left(point, jobs)
+                if jobs.received is not None:
+                    break
+                left = ""
+                if done := number - 1 - len(jobs.running):  # so long as those took, the others will
+                    left = f", about {duration((time.monotonic() - began) / done * (len(points) - done))} left"
+                host.notice(f"run {number} of {len(points)}{left}, {visible(point.path)}: {point}")
+                jobs.start(point, command(sweep, point, max_time, ["--quiet"] if flags is None else flags))
+            while jobs.running:
+                _report(jobs.take_ended(), host, count)
+        finally:
+            jobs.end()
+    return jobs
+
+
+def command(sweep: Sweep, point: Point, max_time: str | None, flags: Sequence[str]) -> list[str]:
+    """The words of the `gpt train` that begins or continues a point."""
+    words = ["--config", str(sweep.base), "--out", str(point.path)]
+    for key, value in sweep.changed(point.texts).items():
+        words += ["--set", f"{key}={written(value)}"]
+    words += [] if max_time is None else ["--max-time", max_time]
+    words += ["--resume"] if RunFiles(point.path).exists() else []
+    return [*own_python(), "-m", "gpt_cli", "train", *words, *flags]
+
+
+def _report(ended: Sequence[_Job], host: Host, count: Callable[[int], object]) -> None:
+    for job in ended:
+        found, loss = look(job.point.path), ""
+        if (result := found.result) is not None:
+            loss = f", validation loss {result if result.closed else f'{result.loss:.4f} (best so far)'}"
+        host.notice(f"{visible(job.point.path)}: {found.state}{loss}")
+        for line in job.last_words():
+            host.warn(f"{visible(job.point.path)}: {line}")
+        count(1)
+
+
+def look(run: Path) -> Overview:
+    """What a point is; one that was never begun is empty."""
+    return overview(run) if is_run(run) else Overview(run, "empty")
+
+
+def _wait_until_left(point: Point, jobs: Jobs) -> None:
+    """Wait for a training that a killed sweep has left, which saves and ends by itself."""
+    deadline = time.monotonic() + LEAVE_WITHIN + 5
+    while is_held(point.path) and jobs.received is None:
+        if time.monotonic() > deadline:
+            hint = "stop it, or wait for it"
+            raise EnvironmentFailure(shown(point.path), "another process is training this run", hint=hint)
+        time.sleep(POLL_EVERY)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A training that runs, in its environment; its stderr may be kept."""
+
+    point: Point
+    process: subprocess.Popen[bytes]
+    environment: Mapping[str, str]
+    stderr: IO[bytes] | None
+
+    def code(self) -> int:
+        """Its exit code as a shell reports it."""
+        code = self.process.returncode
+        return 128 - code if code < 0 else code
+
+    def last_words(self) -> list[str]:
+        """The last lines that it wrote, where they were kept."""
+        if self.stderr is None:
+            return []
+        with self.stderr:
+            self.stderr.seek(max(0, self.stderr.tell() - _LAST_WORDS))
+            return self.stderr.read().decode("utf-8", "replace").splitlines()
+
+
+class Jobs:
+    """The trainings that run now, each in one of the environments; those that failed, and the signal that stops all."""
+
+    def __init__(self, environments: Sequence[Mapping[str, str]], *, keeps_stderr: bool):
+        self.free, self.running, self._keeps_stderr = list(environments), list[_Job](), keeps_stderr
+        self.failed: list[tuple[Point, int]] = []  # with exit codes
+        self.received: int | None = None
+
+    def hear(self, number: int, _: object) -> None:
+        """Pass a signal on to all; one that stops is remembered."""
+        if number != signal.SIGUSR1:
+            self.received = self.received or number
+        for job in self.running:
+            job.process.send_signal(number)  # does nothing for one that has ended
+
+    def start(self, point: Point, words: Sequence[str]) -> None:
+        """Start the training of a point; its result is read from its directory. It ends when this process is gone."""
+        environment = self.free.pop(0)
+        variables = {**os.environ, **environment, LAUNCHER: str(os.getpid())}
+        stderr = tempfile.TemporaryFile() if self._keeps_stderr else None  # noqa: SIM115 - closed when it has been read
+        nothing = subprocess.DEVNULL
+        with held_back(signal.SIGUSR1):
+            process = subprocess.Popen(words, stdin=nothing, stdout=nothing, stderr=stderr, env=variables)
+        self.running.append(_Job(point, process, environment, stderr))
+        if self.received is not None:  # while it was being started
+            process.send_signal(self.received)
+
+    def take_ended(self) -> list[_Job]:
+        """Those that have ended by now, after a moment; a stop by a signal stops the others."""
+        time.sleep(POLL_EVERY)
+        ended = [job for job in self.running if job.process.poll() is not None]
+        self.running = [job for job in self.running if job not in ended]
+        self.free += [job.environment for job in ended]
+        for job in ended:
+            if job.code() in _STOPPED and self.received is None:  # the user has signalled the training alone
+                self.hear(_STOPPED[job.code()], None)
+            elif job.code() not in (0, DivergedError.exit_code, *_STOPPED):
+                self.failed.append((job.point, job.code()))
+        return ended
+
+    def end(self) -> None:
+        """Stop what still runs."""
+        for job in self.running:
+            job.process.terminate()
+        for job in self.running:
+            try:
+                job.process.wait(LEAVE_WITHIN)
+            except subprocess.TimeoutExpired:
+                job.process.kill()
+                job.process.wait()

@@ -1,0 +1,129 @@
+"""What `gpt sweep` is asked. Needs no torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field
+
+from gpt_cli.checkpoints.run_paths import RUNS, SWEEP
+from gpt_cli.common.extras import require_installed
+from gpt_cli.common.files import require_no_file
+from gpt_cli.common.host import Host
+from gpt_cli.common.limits import SWEEP_RECORD_BYTES
+from gpt_cli.common.untrusted_files import read_bytes
+from gpt_cli.config.field_types import Few, Switch
+from gpt_cli.config.load import written
+from gpt_cli.config.request import NONE, Digits, Flag, MaybePath, PathText, Request
+from gpt_cli.distributed.environment import place_of
+from gpt_cli.errors import CheckpointError, UsageError, advised, shown, visible
+from gpt_cli.tools.sweeps.sweep_file import Sweep, flat, read_sweep
+
+_MOST = ("the record of a sweep", SWEEP_RECORD_BYTES)
+_NAME_LENGTH = 60
+
+
+class Point(NamedTuple):
+    """A run of a sweep, and the settings that it tries, as the file has them and as its config has them."""
+
+    path: Path
+    texts: Mapping[str, Any]
+    settings: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return " ".join(f"{key}={visible(written(value))}" for key, value in self.texts.items())
+
+
+class ToSweep(NamedTuple):
+    """A sweep whose file has been checked, and where its runs go."""
+
+    sweep: Sweep
+    directory: Path
+    points: list[Point]
+
+
+class SweepRequest(Request):
+    """Train a base config with lists or ranges of settings, one ordinary run each, and compare them.
+
+    The same command continues a sweep that was stopped or killed. After a run that diverges, the next follows.
+    """
+
+    file: Annotated[PathText, Flag("FILE", position=True)] = Field(
+        kw_only=False, description="A YAML file: base, settings, grid, or random with num_runs, and repeats."
+    )
+    out: Annotated[MaybePath, Flag("DIR")] = Field(
+        default=NONE, description="Where the runs go. Default: runs/<name of the file>."
+    )
+    max_time: Annotated[Digits, Flag("TIME")] = Field(
+        default=NONE, description="Train each run for a time such as 90s or 5m, not by steps."
+    )
+    jobs: Few = Field(
+        default=1,
+        description="Train N runs at once, each with its share of the cores, or with a GPU of its own. Default: 1.",
+    )
+    dry_run: Switch = Field(
+        default=False, description="Check every run and list them, but train none and write nothing."
+    )
+
+    def find(self, host: Host) -> ToSweep:
+        """The points; raises UsageError for a wrong file, or where a directory holds another sweep."""
+        if (place := place_of(os.environ)) is not None:
+            raise UsageError("gpt sweep", f"it starts its own processes, so start it without {place.launcher}")
+        found = read_sweep(self.file, self.max_time)
+        sources = [config.data.source for config in found.configs]
+        if any("-" in ([source] if isinstance(source, str) else source) for source in sources):
+            sentence = "many runs cannot read stdin, so save the text to a file and name that"
+            raise UsageError(f"{self.file}: data.source", sentence)
+        require_installed(sorted({name for config in found.configs for name in config.train.log_to}))
+        directory = RUNS / self.file.stem if self.out is None else self.out
+        require_same(directory, found)
+        contents = [flat(config.model_dump(mode="json")) for config in found.configs]
+        points = [
+            Point(directory / _name(number, texts), texts, {key: content[key] for key in texts})
+            for number, (texts, content) in enumerate(zip(found.points, contents, strict=True))
+        ]
+        return ToSweep(found, directory, points)
+
+
+def require_same(directory: Path, found: Sweep) -> None:
+    """Raise UsageError where a directory holds another sweep, or what no sweep wrote."""
+    record = directory / SWEEP
+    if not record.exists():
+        if directory.is_dir() and (others := sorted(p.name for p in directory.iterdir() if not p.name.startswith("."))):
+            sentence = f"it contains {visible(others[0])}, which no sweep wrote; name an empty or a new directory"
+            raise UsageError(shown(directory), sentence, hint=f"--out {shlex.quote(f'{directory}-sweep')}")
+        require_no_file(directory)
+        return
+    try:
+        before = json.loads(read_bytes(record, CheckpointError, most=_MOST))
+        assert isinstance(before, dict)
+    except (ValueError, RecursionError, AssertionError):
+        raise CheckpointError(shown(record), "this is no record of a sweep", hint="name another --out") from None
+    keys = dict.fromkeys([*before, *found.record])
+    changed = [
+        UsageError(
+            shown(found.path),
+            f"{key} was {_or_nothing(before, key)} in this sweep and is {_or_nothing(found.record, key)} now",
+        )
+        for key in keys
+        if before.get(key) != found.record.get(key)
+    ]
+    if changed:
+        raise advised(changed, f"undo the change, or begin another sweep: --out {shlex.quote(f'{directory}-2')}")
+
+
+def _or_nothing(record: Mapping[str, Any], key: str) -> str:
+    return "not set" if record.get(key) is None else visible(written(record[key]))
+
+
+def _name(number: int, settings: Mapping[str, Any]) -> str:
+    """The directory of a point: 003-learning_rate-0.001."""
+    words = [f"{key.partition('.')[2]}-{written(value)}" for key, value in settings.items()]
+    short = re.sub(r"[^\w.+-]+", "-", "-".join(words))[:_NAME_LENGTH]
+    return f"{number:03}-{short.strip('-')}"

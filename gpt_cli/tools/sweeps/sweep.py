@@ -1,0 +1,257 @@
+"""Trains the points of a sweep that are not finished, and compares them all."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpt_cli.checkpoints.lock import sole_trainer
+from gpt_cli.checkpoints.run_list import have_one_tokenizer, is_run, overview
+from gpt_cli.checkpoints.run_paths import SWEEP, SWEEP_PAGE
+from gpt_cli.common.files import write_durably
+from gpt_cli.common.host import Host
+from gpt_cli.common.machine.cpu_contention import cores
+from gpt_cli.common.results import WIDTH, Result
+from gpt_cli.common.tables import Rows, table
+from gpt_cli.common.units import duration
+from gpt_cli.config import Config
+from gpt_cli.errors import (
+    CheckpointError,
+    DataError,
+    EnvironmentFailure,
+    GptError,
+    UsageError,
+    counted,
+    reason,
+    shown,
+    visible,
+)
+from gpt_cli.tools.reports.compare_runs import Mean, means, repeated, rows_of_means
+from gpt_cli.tools.reports.report import Report
+from gpt_cli.tools.reports.run_record import read_records
+from gpt_cli.tools.reports.run_table import ListedRun, listed, remarks_on, runs_rows, runs_table, sorted_by
+from gpt_cli.tools.sweeps.processes import Hearing, look, train_points
+from gpt_cli.tools.sweeps.request import Point, SweepRequest, ToSweep, require_same
+
+_ENDED = ("finished", "diverged")
+_START = 4.0  # seconds before the first step of a run, most of them for the import of torch
+# the variable that shows a process some of the devices alone, by kind
+_HIDES = {"cuda": "CUDA_VISIBLE_DEVICES", "xpu": "ZE_AFFINITY_MASK"}
+_KINDS: dict[int, type[GptError]] = {
+    kind.exit_code: kind for kind in (GptError, UsageError, DataError, CheckpointError)
+}
+
+
+@dataclass(frozen=True)
+class Planned(Result):
+    """The runs that a sweep would train, and how far they are."""
+
+    points: tuple[Point, ...]
+    states: tuple[str, ...]
+    seconds: float  # until all have ended, about; 0 where they have
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt sweep --dry-run --json` prints."""
+        both = zip(self.points, self.states, strict=True)
+        runs = [{"run": str(p.path), "state": state, "settings": dict(p.settings)} for p, state in both]
+        return {"runs": runs, "seconds": self.seconds}
+
+    def parts(self) -> list[Rows]:
+        """A row for each."""
+        both = zip(self.points, self.states, strict=True)
+        return [[("run", "state", "settings"), *((visible(p.path), state, str(p)) for p, state in both)]]
+
+
+@dataclass(frozen=True)
+class Swept(Result):
+    """The runs of a sweep, the best first, with the settings that each tried."""
+
+    directory: Path
+    points: tuple[Point, ...]
+    runs: tuple[ListedRun, ...]  # of these points
+    means: tuple[Mean, ...]  # over seeds, of each setting
+    unit: str  # of the means
+    failed: tuple[tuple[Point, int], ...] = ()  # with exit codes; a run that diverged has not failed
+    signal: int | None = None  # which has stopped it
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a reader of the losses must know."""
+        return remarks_on(self.runs)
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt sweep --json` prints."""
+        both = zip(self.points, self.runs, strict=True)
+        rows = [run.as_dict() | {"settings": dict(point.settings)} for point, run in both]
+        means = [mean.as_dict() | {"unit": self.unit} for mean in self.means]
+        return {"runs": rows, "means": means} if repeated(self.means) else {"runs": rows}
+
+    def table(self, width: int | None) -> str:
+        """A row for each run, then one for each setting that was repeated."""
+        return "\n\n".join([runs_table(self.runs, self._rows(), width), *map(table, self._means())])
+
+    def _rows(self) -> Rows:
+        both = zip(self.points, self.runs, strict=True)
+        return runs_rows(self.runs, "settings", [run.overview.problem or str(point) for point, run in both])
+
+    def _means(self) -> list[Rows]:
+        return [rows_of_means(self.means, self.unit)] if repeated(self.means) else []
+
+    def parts(self) -> list[Rows | str]:
+        """The runs, their means over seeds, and what must be known about them."""
+        return [self._rows(), *self._means(), *self.remarks]
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """The same as text."""
+        return "\n".join([self.table(width), *self.remarks])
+
+    def failure(self) -> GptError | None:
+        """The error for runs that failed, of the kind that the first of them has."""
+        if not self.failed or self.signal is not None:
+            return None
+        names, code = ", ".join(visible(point.path.name) for point, _ in self.failed), self.failed[0][1]
+        runs = counted(len(self.points), "run")
+        sentence = f"{len(self.failed)} of {runs} failed, the first with exit code {code}: {names}"
+        kind = _KINDS.get(code, EnvironmentFailure)
+        return kind(shown(self.directory), sentence, hint="the same command tries them again")
+
+
+def sweep(
+    request: SweepRequest,
+    found: ToSweep,
+    host: Host,
+    hearing: Hearing = nullcontext,
+    flags: Sequence[str] | None = None,
+    show: Callable[[Swept], object] = lambda _: None,
+) -> Planned | Swept:
+    """Train the points that have not ended, and compare all; `show` has the result before the page is written.
+
+    While they train, `hearing` gives a function signals, which passes them on. `flags` are those of trainings that may
+    write to stderr; None: they may not.
+    """
+    plan, directory, points = found
+    if request.dry_run:
+        states = [look(point.path).state if point.path.exists() else "new" for point in points]
+        todo = [config for state, config in zip(states, plan.configs, strict=True) if state not in _ENDED]
+        return Planned(tuple(points), tuple(states), _expected(todo, request.jobs, host))
+    environments = _shares(request.jobs, plan.configs, host)
+    with sole_trainer(directory, host.warn, "sweep"):
+        require_same(directory, plan)  # another sweep may have been there since
+        write_durably(directory / SWEEP, [json.dumps(dict(plan.record), indent=1).encode() + b"\n"])
+        both = zip(points, plan.configs, strict=True)
+        left = [(point, config) for point, config in both if overview(point.path).state not in _ENDED]
+        todo = [point for point, _ in left]
+        if len(todo) < len(points):
+            done, runs = len(points) - len(todo), counted(len(points), "run")
+            host.notice(f"{done} of {runs} had already ended" if todo else f"all {runs} had already ended")
+        _expected([config for _, config in left], request.jobs, host)
+        ended = train_points(plan, todo, request.max_time, environments, host, hearing, flags)
+        result = _compared(found, tuple(ended.failed), ended.received)
+        show(result)
+        _write_page(result, host)
+    return result
+
+
+def _expected(configs: Sequence[Config], jobs: int, host: Host) -> float:
+    """About how many seconds these runs take, which `host.notice` receives too; by steps, the machine is timed."""
+    if not configs:
+        return 0.0
+    each = [config.train.max_time or 0.0 for config in configs]
+    if not all(each):
+        with host.importing():
+            from gpt_cli.training.auto_config.step_time import seconds_of
+        with host.working("timing a step"):
+            each = seconds_of(configs)
+    total = (sum(each) + _START * len(each)) / jobs
+    one = f"{duration(sum(each) / len(each))} of steps and {_START:.0f} s of start"
+    host.notice(f"{counted(len(each), 'run')} of about {one}: about {duration(total)}")
+    return total
+
+
+def _compared(found: ToSweep, failed: tuple[tuple[Point, int], ...], signal: int | None) -> Swept:
+    """All points as they are now, the best first."""
+    by_path = {point.path: point for point in found.points}
+    runs = sorted_by([look(path) for path in by_path], "loss")
+    points, by_token = tuple(by_path[run.path] for run in runs), have_one_tokenizer(runs)
+    both = zip(points, runs, strict=True)
+    over_seeds = means([(point.settings, run.result) for point, run in both], by_token=by_token)
+    unit = "nats/token" if by_token else "bits/byte"
+    return Swept(found.directory, points, listed(runs), tuple(over_seeds), unit, failed, signal)
+
+
+def _write_page(result: Swept, host: Host) -> None:
+    """Write the page of the runs that have begun, of many the best; the sweep is no worse without it."""
+    begun = [point.path for point in result.points if is_run(point.path)]
+    if not begun:
+        return
+    page = result.directory / SWEEP_PAGE
+    try:
+        report = Report(tuple(read_records(sorted(begun))))
+        write_durably(page, [report.as_page().encode()])
+    except (GptError, OSError) as error:
+        why = str(error) if isinstance(error, GptError) else reason(error)
+        host.warn(f"{why}; there is no report of this sweep")
+        return
+    most = len(report.on_the_page())
+    what = "all runs" if most == len(begun) else f"the best {most} of {counted(len(begun), 'run')}"
+    host.notice(f"the curves of {what}: {page}")
+
+
+def _shares(jobs: int, configs: Sequence[Config], host: Host) -> list[dict[str, str]]:
+    """What each of the jobs finds in its environment; `shares` says which. Raises EnvironmentFailure."""
+    if jobs == 1:
+        return [{}]
+    gpus, hides = 0, None
+    if any(config.train.device != "cpu" for config in configs):
+        with host.importing():
+            from gpt_cli.common.machine.devices import accelerator, num_accelerators
+        hides = _HIDES.get(there.type) if (there := accelerator()) else None
+        gpus = num_accelerators() if hides else 1 if there else 0
+    found = shares(jobs, configs, cores(), gpus, os.environ, hides)
+    number = found[0]["OMP_NUM_THREADS"]  # all have as many; the user may have set one for each level of teams
+    threads = counted(int(number), "thread") if number.isdecimal() else f"OMP_NUM_THREADS={number}"
+    if any(config.train.threads for config in configs):
+        threads = "as many threads as train.threads says"
+    each = f"{threads} and a GPU" if gpus else threads
+    host.notice(f"{jobs} runs at once, each with {each}")
+    return found
+
+
+def shares(
+    jobs: int,
+    configs: Sequence[Config],
+    num_cores: int,
+    num_gpus: int,
+    environ: Mapping[str, str],
+    hides: str | None = "CUDA_VISIBLE_DEVICES",
+) -> list[dict[str, str]]:
+    """A GPU for each job where there are GPUs, and its share of the cores, unless the user has chosen threads.
+
+    `hides` is the variable that shows a process some GPUs alone; without one, all jobs would take the same.
+    """
+    devices = {config.train.device for config in configs}
+    on_gpus = num_gpus > 0 and devices != {"cpu"}
+    if numbered := sorted(device for device in devices if ":" in device):
+        sentence = f"{jobs} runs at once would share the one GPU that train.device names, {numbered[0]}; use auto"
+        raise EnvironmentFailure("--jobs", sentence)
+    if on_gpus and jobs > num_gpus:
+        sentence = f"{jobs} runs at once need a GPU each, and torch finds {counted(num_gpus, 'GPU')}"
+        raise EnvironmentFailure("--jobs", sentence, hint=f"--jobs {num_gpus}")
+    most = max([config.train.threads or 1 for config in configs])
+    if jobs * most > num_cores:
+        need = "a core" if most == 1 else f"{most} cores"
+        sentence = f"{jobs} runs at once need {need} each, and this program may use {counted(num_cores, 'core')}"
+        raise EnvironmentFailure("--jobs", sentence, hint=f"--jobs {max(1, num_cores // most)}")
+    visible_gpus = environ[hides].split(",") if hides and environ.get(hides) else None
+    found = []
+    for number in range(jobs):
+        share = {"OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS") or str(num_cores // jobs)}
+        if on_gpus and hides:
+            share[hides] = visible_gpus[number] if visible_gpus else str(number)
+        found.append(share)
+    return found

@@ -1,0 +1,134 @@
+"""Advice before the first step: what the sizes of a model, its text and its rates promise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpt_cli.config import ModelConfig
+from gpt_cli.errors import counted
+from gpt_cli.model.costs import parameters_by_part
+from gpt_cli.training.advice.rates import HARMLESS_EPOCHS, MORE_TEXT, Advice, fitting_context, one_digit, rate_of
+from gpt_cli.training.events import Prepared
+
+# Epochs times parameters for each token. `tiny` on its own text has 104, and learns to the end; without dropout, its
+# loss rises again (3.47, then 3.91). With dropout the loss turned at 115 to 400 in our runs (note 0021).
+_TOO_MANY_PASSES = {True: 400.0, False: 75.0}  # with dropout, without it
+_GOOD_PASSES = 200.0
+_PARAMETERS_PER_TOKEN = 20  # `tiny` has 7 on its own text; more learn no more from it
+_SOME_DROPOUT = 0.1
+_NARROWEST = 32
+_FEWEST_STEPS = 50
+# of the parameters; with half of them in vectors of single tokens, `smoke` still learns
+_MOST_OF_MODEL, _ENOUGH_OF_MODEL = 0.75, 0.5
+_SMALLEST_VOCABULARY = 512
+# with 7.5 times the usual rate `tiny` learns well, with 75 times it stays at the frequencies of its tokens; with 1/400
+# it learns in 200 steps what the usual rate gives in 15
+_FAR_ABOVE, _FAR_BELOW = 10, 50
+
+
+def before_training(start: Prepared) -> list[Advice]:
+    """What to change before time is spent; nothing for a run that continues, or that began with another's weights.
+
+    Where the vocabulary dwarfs the model, the number of parameters says little, so that comes first and alone.
+    """
+    if start.step or start.began_from is not None or not start.steps_left:
+        return []
+    return [*(list(_vocabulary(start)) or _memorised(start)), *_context(start), *_rate(start)]
+
+
+def _memorised(start: Prepared) -> Iterator[Advice]:
+    """A model that is large for its text, which it reads many times, learns the text instead of the language."""
+    tokens, model, settings = start.num_training_tokens, start.config.model, start.config.train
+
+    passes = start.epochs_left * start.costs.parameters / tokens
+    if start.epochs_left <= HARMLESS_EPOCHS or passes <= _TOO_MANY_PASSES[model.dropout > 0]:
+        return
+    parameters, epochs = _amount(start.costs.parameters), f"{start.epochs_left:,.0f}"
+    sentence = f"{parameters} parameters read {_amount(tokens)} tokens {epochs} times, and will know them by heart"
+    sizes = {model.d_model: start.costs.parameters}
+    sizes |= {width: _size(model.changed(d_model=width), start.vocab_size) for width in narrower(model)}
+    width = next((width for width, size in sizes.items() if size <= _PARAMETERS_PER_TOKEN * tokens), min(sizes))
+    flags = [] if width == model.d_model else [f"--set model.d_model={width}"]
+    flags += [] if model.dropout else [f"--set model.dropout={_SOME_DROPOUT}"]
+    share = _GOOD_PASSES / start.epochs_left * tokens / sizes[width]
+    steps = int(one_digit(share * start.steps_left))
+    if steps < _FEWEST_STEPS:
+        flags = [MORE_TEXT]
+    elif share < 1 and settings.max_time is None:
+        flags += [f"--max-steps {steps}"]
+    elif share < 1 and settings.patience is None:
+        flags += ["--set train.patience=3"]
+    yield Advice("memorised", sentence, " ".join(flags) or MORE_TEXT)
+
+
+def _size(model: ModelConfig, vocab_size: int) -> int:
+    return sum(parameters_by_part(model, vocab_size).values())
+
+
+def narrower(model: ModelConfig) -> Iterator[int]:
+    """Widths that fit the heads of a model, each about half of the one before."""
+    unit = model.num_heads * (2 if model.positions == "rope" else 1)
+    width = model.d_model // 2
+    while width >= _NARROWEST:
+        width -= width % unit
+        if width >= _NARROWEST and not list(model.changed(d_model=width).misfits()):
+            yield width
+        width //= 2
+
+
+def _vocabulary(start: Prepared) -> Iterator[Advice]:
+    """Vectors of single tokens, which know nothing of their neighbours, make up most of the model."""
+    model, tokenizer, parts = start.config.model, start.config.tokenizer, start.costs.parameters_by_part
+    of_tokens = sum(parts.get(part, 0) for part in ("token embedding", "output layer"))
+    share = of_tokens / start.costs.parameters
+    if share <= _MOST_OF_MODEL:
+        return
+    most = (start.costs.parameters - of_tokens) * _ENOUGH_OF_MODEL / (1 - _ENOUGH_OF_MODEL)
+    fitting = int(most / (of_tokens / start.vocab_size))
+    fitting = 1 << max(_SMALLEST_VOCABULARY, fitting).bit_length() - 1  # a power of two
+    sentence = (
+        f"the vocabulary of {start.vocab_size:,} tokens takes {share:.0%} of the parameters, and each of its entries "
+        f"occurs {counted(round(start.num_training_tokens / start.vocab_size), 'time')} in the text"
+    )
+    if tokenizer.kind in ("bpe", "tiktoken") and fitting < start.vocab_size:
+        kind = "" if tokenizer.kind == "bpe" else "--set tokenizer.kind=bpe "
+        yield Advice("vocabulary", sentence, f"{kind}--set tokenizer.vocab_size={fitting}")
+    elif not model.tie_embeddings:
+        yield Advice("vocabulary", sentence, "--set model.tie_embeddings=true, which halves that")
+
+
+def _context(start: Prepared) -> Iterator[Advice]:
+    """A window contains many documents, and a token attends to few of its own."""
+    model, settings = start.config.model, start.config.train
+    mean = (start.num_training_tokens + start.num_validation_tokens) / start.num_documents
+    enough = fitting_context(model.context_length, mean)
+    # questions and answers in a window do not see each other
+    if start.config.data.loss is not None or enough == model.context_length:
+        return
+    flags = f"--set model.context_length={enough}"
+    # as many tokens a step as before
+    flags += f" --set train.batch_size={settings.batch_size * (model.context_length // enough)}"
+    sentence = (
+        f"the model reads {model.context_length:,} tokens at once, and a document has {mean:.0f} on average, "
+        "so most of what it reads belongs to other documents"
+    )
+    yield Advice("context", sentence, flags)
+
+
+def _rate(start: Prepared) -> Iterator[Advice]:
+    """The learning rate is far from those that work for such a width."""
+    rate = rate_of(start.config)
+    times = rate.value / rate.usual
+    if 1 / _FAR_BELOW <= times <= _FAR_ABOVE:
+        return
+    far = f"{times:,.0f} times what" if times > 1 else f"1/{1 / times:,.0f} of what"
+    sentence = f"Muon's learning rate of {rate.value:g} is {far} is usual"
+    if rate.key == "learning_rate":
+        width = start.config.model.d_model
+        sentence = f"a learning rate of {rate.value:g} is {far} is usual at a width of {width}"
+    yield Advice("rate", sentence, rate.flag(rate.usual))
+
+
+def _amount(number: int) -> str:
+    """A number in words that are short: 476, 0.82 M."""
+    return f"{number / 1e6:,.2f} M" if number >= 100_000 else f"{number:,}"

@@ -1,0 +1,84 @@
+"""What a run keeps of its attention while it trains: the text it watches, and a snapshot of its heads."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gpt_cli.attention_maps.head_metrics import HeadScores
+from gpt_cli.attention_maps.head_scores import as_scores, induction_scores, pattern_sums
+from gpt_cli.attention_maps.snapshots import Snapshot
+from gpt_cli.config import Config
+from gpt_cli.errors import CheckpointError, DataError, counted
+from gpt_cli.model import GPT
+from gpt_cli.model.gpt import require_finite
+from gpt_cli.text.tokenizers import Tokenizer
+from gpt_cli.training.run import Run
+from gpt_cli.training.step import Diverged
+
+# sequences of random tokens, fewer than a report has: most of a snapshot's time goes there
+_NUM_REPEATS = 2
+_BESIDE_WEIGHTS = 4000  # bytes of a small snapshot's scores, prompt and header, generously
+
+
+def watched_ids(config: Config, tokenizer: Tokenizer) -> list[int]:
+    """The ids of `inspect.prompt`, none where it is null.
+
+    Raises DataError for a character that the vocabulary lacks, fewer than two tokens, or more than the model sees.
+    """
+    where, prompt, room = "inspect.prompt (--watch)", config.inspect.prompt, config.model.context_length
+    if prompt is None:
+        return []
+    try:
+        ids = [*tokenizer.starts_with, *tokenizer.encode(prompt)]
+    except DataError as error:
+        error.where = where
+        raise
+    if len(ids) < 2:
+        raise DataError(where, "it is a single token, which has no other to look at; watch a text of two or more")
+    if len(ids) > room:
+        hint = f"watch a shorter text, or begin a new run with --set model.context_length={len(ids)}"
+        raise DataError(where, f"it has {counted(len(ids), 'token')}, but this model sees {room}", hint=hint)
+    return ids
+
+
+def snapshot_size(run: Run) -> int:
+    """The bytes of a snapshot's file, roughly; 0 where the run keeps none."""
+    T, sizes = len(watched_ids(run.config, run.tokenizer)), run.config.model
+    return sizes.num_blocks * sizes.num_heads * T * (T + 1) + _BESIDE_WEIGHTS if T else 0
+
+
+def take_snapshot(run: Run, model: GPT) -> Snapshot:
+    """The present attention to the watched text, without dropout and in float32; `model` has the run's weights.
+
+    Raises Diverged where it is not finite.
+    """
+    progress, tokenizer, prompt = run.progress, run.tokenizer, run.config.inspect.prompt
+    assert prompt is not None
+    assert progress.loss is not None, "a step was taken, and its outcome was read"
+    ids = watched_ids(run.config, tokenizer)
+    weights, scores = _look(model, ids, tokenizer.end_of_text)
+    try:
+        require_finite(weights, "attention weights")
+    except CheckpointError as error:  # its hint is for commands that load a checkpoint
+        raise Diverged(progress.step, None, what="the attention weights of inspect.prompt") from error
+    return Snapshot(
+        step=progress.step,
+        loss=progress.loss,
+        prompt=prompt,
+        token_ids=tuple(ids),
+        tokens=tuple(tokenizer.token_text(token) for token in ids),
+        weights=weights.cpu().numpy(),
+        scores=scores,
+    )
+
+
+@torch.no_grad()
+def _look(model: GPT, ids: list[int], end_of_text: int) -> tuple[Tensor, HeadScores]:
+    """The weights [L, H, T, T] and scores of all heads on ids [T]."""
+    batch = torch.tensor([ids], device=model.token_embedding.weight.device)
+    weights = model.attention_weights(batch)  # [L, 1, H, T, T]
+    sums, counts = zip(*(pattern_sums(of_layer, batch) for of_layer in weights), strict=True)
+    induction = induction_scores(model, end_of_text=end_of_text, repeats=_NUM_REPEATS)
+    scores = as_scores(torch.stack(sums), counts[0], induction, range(len(weights)), range(weights.shape[2]))
+    return weights[:, 0], scores

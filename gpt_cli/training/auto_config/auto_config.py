@@ -1,0 +1,68 @@
+"""`gpt train` without a config: it measures the text, times this machine, and lets the rules choose."""
+
+from __future__ import annotations
+
+from gpt_cli.common.host import Host
+from gpt_cli.common.machine.devices import choose_device, free_memory, use_threads
+from gpt_cli.common.machine.memory import available_memory
+from gpt_cli.config import Config
+from gpt_cli.errors import DataError, counted
+from gpt_cli.model.costs import estimate
+from gpt_cli.text.load import SourceCorpus
+from gpt_cli.text.sft_examples import ConversationCorpus
+from gpt_cli.training.auto_config.rules import DEFAULT_SECONDS, Budget, Choice, choose
+from gpt_cli.training.auto_config.step_time import reference_seconds
+from gpt_cli.training.auto_config.text_statistics import TextFigures, describe, describe_examples
+
+_SHARE_OF_MEMORY = 0.5  # for the weights, their moments and the activations of a chosen model
+FEWEST_CHARACTERS = 200  # of which byte pairs, too, fill a window of the shortest context
+
+
+def chosen(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
+    """The settings for a text and this machine; those that somebody set in `config` stay as they are.
+
+    Raises UsageError where settings do not fit together, DataError for a text of less than FEWEST_CHARACTERS.
+    """
+    use_threads(config.train.threads)
+    with host.working("measuring the text"):
+        text = _figures(corpus, config)
+    if text.num_characters < FEWEST_CHARACTERS and not text.longest_example:
+        found = counted(text.num_characters, "character")
+        sentence = f"the text has {found}, and a training needs at least {FEWEST_CHARACTERS}"
+        raise DataError("corpus", sentence, hint="add text with --data; `gpt data list` prints some that can be had")
+    settings, asked = config.train, config.train.model_fields_set
+    known = (available_memory(), free_memory(choose_device(settings.device)))
+    free = min((free for free in known if free is not None), default=None)
+    choice = None
+    if settings.max_time is not None or "max_steps" not in asked:
+        with host.working("timing this machine"):
+            budget = Budget(settings.max_time or DEFAULT_SECONDS, step_seconds=reference_seconds(config))
+        choice = fitting(text, budget, config, free)
+    if choice is None or (settings.stop_at and choice.num_steps > settings.max_steps):
+        choice = fitting(text, Budget(steps=settings.max_steps), config, free)
+    for line in choice.reasons:
+        host.notice(line)
+    return choice
+
+
+def _figures(corpus: SourceCorpus, config: Config) -> TextFigures:
+    """What the rules know of a text; questions and answers are read as they are learned, each as a whole."""
+    number = corpus.num_documents
+    if not corpus.how.conversations:
+        return describe(corpus.blocks(), corpus.num_bytes, corpus.num_characters, number)
+    return describe_examples(ConversationCorpus(corpus, 0, number, config.data.template).blocks(), number)
+
+
+def fitting(text: TextFigures, budget: Budget, config: Config, free: int | None) -> Choice:
+    """The choice whose training takes at most half of `free` bytes of memory, or the smallest that there is."""
+    fixed = config.model_dump(exclude_unset=True)
+    choice, most = choose(text, budget, fixed), 1e8
+    while free is not None and needed(choice.config, choice.vocab_size) > _SHARE_OF_MEMORY * free and most > 1e5:
+        choice, most = choose(text, budget, fixed, most_parameters=most), most / 2
+    return choice
+
+
+def needed(config: Config, vocab_size: int) -> int:
+    """Bytes that a training takes."""
+    at_once = config.train.sequences_at_once
+    return estimate(config.model, vocab_size, micro_batch_size=at_once, dtype="float32").training_bytes

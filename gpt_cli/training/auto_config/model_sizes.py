@@ -1,0 +1,87 @@
+"""How large a model pays: widths and depths, what they cost, and their heads and context. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpt_cli.config.model import ModelConfig
+from gpt_cli.training.advice.rates import fitting_context
+from gpt_cli.training.auto_config.text_statistics import TextFigures
+
+# the step in which budgets are counted: of the config tiny, 2,048 tokens with a vocabulary of 1,024
+REFERENCE = ModelConfig(
+    context_length=128,
+    d_model=128,
+    num_heads=4,
+    num_blocks=4,
+    positions="rope",
+    norm="rmsnorm",
+    activation="relu2",
+    bias=False,
+)
+REFERENCE_BATCH, REFERENCE_VOCABULARY = 16, 1024
+REFERENCE_TOKENS = REFERENCE_BATCH * REFERENCE.context_length  # a step
+
+# the sizes, width and blocks; a head is 32 wide, and from 256 on 64
+SIZES = ((64, 3), (96, 3), (128, 4), (192, 5), (256, 6), (384, 8), (512, 12))
+# a larger model pays where it still trains on so many tokens for each parameter, on more in longer trainings, which
+# have no n-grams, or where it reads the text so often
+_TOKENS_PER_PARAMETER, _WITHOUT_NGRAMS, _OFTEN = 2.0, 3.0, 4.0
+_LONG, _LONGEST = 256, 1024  # context length of sizes from this width on; the most, for long examples
+_PARAMETERS_PER_TOKEN = 15.0  # of the text; the weights of blocks and of the output layer count
+# tables of n-grams pay up to so many reference steps: then the blocks know better
+NGRAMS_UP_TO = 1_300
+
+
+def parameters_of(width: int, blocks: int, vocabulary: int, inner: int | None = None) -> float:
+    """Weights that multiply: attention, a feed-forward part four times as wide or as given, and the output layer."""
+    return blocks * (4.0 * width**2 + 2.0 * width * (inner or 4 * width)) + width * vocabulary
+
+
+def cost_of(width: int, blocks: int, vocabulary: int, inner: int | None = None) -> float:
+    """The time of a token, about: its products, and what a block takes besides them at any width."""
+    return parameters_of(width, blocks, vocabulary, inner) + 100_000 * blocks
+
+
+REFERENCE_COST = cost_of(REFERENCE.d_model, REFERENCE.num_blocks, REFERENCE_VOCABULARY)
+
+
+def shape_of(
+    tokens: float, steps: float, vocabulary: int, given: Mapping[str, Any], most_parameters: float
+) -> tuple[int, int]:
+    """The largest width and number of blocks for which there are steps, text and memory."""
+    least = _TOKENS_PER_PARAMETER if steps <= NGRAMS_UP_TO else _WITHOUT_NGRAMS
+    sizes = [(given.get("d_model", width), given.get("num_blocks", blocks)) for width, blocks in SIZES]
+    best, inner = sizes[0], given.get("feed_forward_size")
+    for width, blocks in sizes[1:]:
+        parameters = parameters_of(width, blocks, vocabulary, inner)
+        trained = REFERENCE_TOKENS * steps * REFERENCE_COST / cost_of(width, blocks, vocabulary, inner)
+        if parameters > min(_PARAMETERS_PER_TOKEN * tokens, most_parameters):
+            break
+        if trained >= least * parameters or trained >= _OFTEN * tokens:
+            best = (width, blocks)
+    width, blocks = best
+    multiple = given.get("num_heads") or given.get("num_key_value_heads")
+    if multiple and not given.get("head_size") and "d_model" not in given:  # rope turns pairs within each head
+        width = max(1, width // (2 * multiple)) * 2 * multiple
+    return width, blocks
+
+
+def context_of(text: TextFigures, bytes_per_token: float, validation: float, width: int) -> int:
+    """A power of two, of which the validation text contains several, and that fits most documents or examples."""
+    longest = 256 if width >= _LONG else 128
+    while longest > 16 and validation < 4 * longest:
+        longest //= 2
+    if not text.longest_example:
+        return fitting_context(longest, text.num_bytes / bytes_per_token / max(1, text.num_documents) + 1)
+    while longest < min(text.longest_example / bytes_per_token, _LONGEST):
+        longest *= 2
+    return longest
+
+
+def heads_of(width: int, multiple: int) -> int:
+    """The number of heads of 32, or of 64 in wide models; of a width that somebody else chose, one that divides it."""
+    wanted = width // (64 if width >= _LONG else 32)
+    possible = range(max(multiple, wanted // multiple * multiple), 0, -multiple)
+    return next((heads for heads in possible if width % (2 * heads) == 0), multiple)

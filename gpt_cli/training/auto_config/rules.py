@@ -1,0 +1,263 @@
+"""The rules: figures of a text and a budget of steps in, settings and the reason of each out. Needs no torch.
+
+The figures behind them are in the notes 0013 to 0019.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpt_cli.common.units import duration, quantity, size
+from gpt_cli.config import Config, DataConfig
+from gpt_cli.config.load import validate
+from gpt_cli.config.schema import PUBLISHED
+from gpt_cli.errors import counted
+from gpt_cli.training.advice.rates import RATE_TIMES_WIDTH, one_digit
+from gpt_cli.training.auto_config.model_sizes import (
+    NGRAMS_UP_TO,
+    REFERENCE_COST,
+    REFERENCE_TOKENS,
+    context_of,
+    cost_of,
+    heads_of,
+    parameters_of,
+    shape_of,
+)
+from gpt_cli.training.auto_config.text_statistics import TextFigures
+
+DEFAULT_SECONDS = 300.0
+# a text of at least so many bytes -> the byte pairs to learn
+_VOCABULARIES = {0: 512, 150_000: 1024, 1_500_000: 2048, 6_000_000: 4096}
+_SHORT, _SHORT_VOCABULARY = 600, 1_500_000  # below so many reference steps, the vocabulary of a text of that size
+# bytes a character, and bits of its entropy, from which single characters are tokens, up to a text of so many bytes;
+# letters of Hindi, Thai or Georgian have three bytes too, and 4.5 to 5.5 bits
+_WIDE_SCRIPT, _WIDE_ENTROPY, _CHARACTERS_UP_TO = 2.5, 6.0, 1_000_000
+# of other scripts, a text below so many bytes that there is time to read so often: it teaches few byte pairs
+_LETTERS_BELOW, _TIMES = 150_000, 10
+_MOST_EPOCHS, _OF_CHARACTERS = 12.0, 7.0  # before a text is known by heart; of characters of a wide script, sooner
+_DROPOUTS = ((6.0, 0.2), (2.0, 0.1), (0.0, 0.0))  # epochs from which a dropout pays
+# of AdamW, which beside Muon moves embeddings and the output layer
+_RATE_TIMES_WIDTH, _HIGHEST_RATE = 1.0, 8e-3
+# forms of blocks: beside n-grams, whose tables learn much, and alone, where that of Qwen3 learns more in slower steps
+_BESIDE_NGRAMS: Mapping[str, Any] = {"activation": "relu2"}
+_ALONE: Mapping[str, Any] = {"norm": "rmsnorm", "qk_norm": True, "activation": "swiglu"}
+_SLOWER = 1.15  # the time of a step of the second
+_NGRAMS_BELOW = 1.5  # tables of n-grams pay below so many epochs
+_FEWEST_STEPS = 20
+PATIENCE = 3  # evaluations without a better loss, after which more steps than are useful end
+_CADENCES = (10, 25, 50, 100, 250, 500, 1000, 2500)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a training may take: seconds, where a step of the reference takes `step_seconds`, or a number of steps.
+
+    A number of steps is as many steps of the reference, so that it gives the same config on every machine.
+    """
+
+    seconds: float = DEFAULT_SECONDS
+    steps: int | None = None
+    step_seconds: float = 1.0
+
+    @property
+    def reference_steps(self) -> float:
+        """How many steps of the reference that is."""
+        return float(self.steps) if self.steps is not None else self.seconds / self.step_seconds
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A config, and a line for each group of settings that says why."""
+
+    config: Config
+    reasons: tuple[str, ...]
+    num_steps: int  # about how many the time allows, or exactly those that were given or are useful
+    vocab_size: int  # of the tokenizer, about
+    seconds: float | None  # that the training may take, where no number of steps was given
+
+
+def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_parameters: float = math.inf) -> Choice:
+    """The settings for a text and a budget; those in `fixed` (section -> key -> value) stay, and the rest follows them.
+
+    `most_parameters` bounds the weights of blocks and of the output layer, for a machine with little memory. Raises
+    UsageError where what is fixed does not fit together.
+    """
+    given = {section: dict(fixed.get(section, {})) for section in ("model", "tokenizer", "train")}
+    steps = budget.reference_steps
+    tokenizer, why_tokenizer, bytes_per_token = _tokenizer(text, steps, given["tokenizer"])
+    vocabulary = _num_tokens(text, tokenizer)
+    share = _share_to_train_on(fixed.get("data", {}))
+    tokens = max(1.0, share * (text.num_bytes / bytes_per_token + text.num_documents - 1))  # with end-of-text between
+    width, blocks = shape_of(tokens, steps, vocabulary, given["model"], most_parameters)
+    bounded = (width, blocks) != shape_of(tokens, steps, vocabulary, given["model"], math.inf)
+    validation = tokens / share * (1 - share or 0.1)  # another text is about as long as a share of this one would be
+    length = given["model"].get("context_length") or context_of(text, bytes_per_token, validation, width)
+    batch = given["train"].get("batch_size") or _batch(length, given["train"].get("micro_batch_size"))
+    sizes, tokens_per_step = (width, blocks, vocabulary, given["model"].get("feed_forward_size")), batch * length
+    parameters, cost = parameters_of(*sizes), cost_of(*sizes) * tokens_per_step
+    possible = budget.steps or max(1, round(budget.reference_steps * REFERENCE_COST * REFERENCE_TOKENS / cost))
+    most_epochs = _OF_CHARACTERS if _has_wide_characters(text, tokenizer["kind"]) else _MOST_EPOCHS
+    useful = max(_FEWEST_STEPS, _rounded(most_epochs * tokens / tokens_per_step))
+    reads = _lasting(budget, possible, useful) * tokens_per_step / tokens
+    pays = reads < _NGRAMS_BELOW and steps <= NGRAMS_UP_TO
+    ngrams = _ngrams(text, tokenizer) if pays or "ngram_rows" in given["model"] else None
+    attention = given["model"].get("attention", "grouped_query" if "num_key_value_heads" in given["model"] else None)
+    form = _form(given["model"].get("ngram_embedding", ngrams), attention)
+    if form is not _BESIDE_NGRAMS and budget.steps is None:
+        possible = max(1, round(possible / _SLOWER))
+    num_steps = _lasting(budget, possible, useful)
+    ends_early, epochs = num_steps < possible, num_steps * tokens_per_step / tokens
+    heads = given["model"].get("num_heads") or heads_of(width, given["model"].get("num_key_value_heads") or 1)
+    model = {
+        "context_length": length,
+        "d_model": width,
+        "num_heads": heads,
+        "num_blocks": blocks,
+        "positions": "learned" if (given["model"].get("head_size") or width // heads) % 2 else "rope",
+        **({"attention": attention} if attention else {}),
+        **form,
+        "bias": False,
+        "ngram_embedding": ngrams,
+        "dropout": next(dropout for least, dropout in _DROPOUTS if epochs >= least),
+    } | given["model"]
+    often = _cadence(num_steps / 10)
+    train = {
+        "batch_size": batch,
+        "optimizer": "muon",
+        "learning_rate": _rate(given["train"].get("optimizer", "muon"), width),
+        "warmup_steps": min(100, num_steps // 10),
+        "eval_every": often,
+        "save_every": often,
+        "sample_every": 5 * often,
+    } | given["train"]
+    if ends_early:
+        train |= {"max_steps": num_steps, "max_time": None}
+    elif budget.steps is None:
+        train["max_time"] = budget.seconds
+    elif useful < 0.9 * possible:
+        train.setdefault("patience", PATIENCE)
+    sections = {**{name: dict(values) for name, values in fixed.items()}, "model": model, "train": train}
+    reasons = (
+        f"text      {size(text.num_bytes)}, {text.bytes_per_character:.2f} bytes a character, "
+        f"{text.num_distinct:,} different ones: {why_tokenizer}",
+        _why_budget(budget),
+        f"model     {width} wide, {counted(blocks, 'block')}, context {length}: {quantity(round(parameters))} "
+        f"parameters in blocks and output layer, for about {quantity(round(tokens))} tokens of text"
+        + (", as large as there is memory for" if bounded else ""),
+        f"training  {train['optimizer']}, {tokens_per_step:,} tokens a step; the text is read about "
+        f"{_few(epochs)} times, "
+        f"{'with' if given['model'].keys() & {'dropout', 'ngram_embedding'} else 'hence'} {_against_memory(model)}",
+        f"length    about {counted(num_steps, 'step')} at that speed"
+        if budget.steps is None and not ends_early
+        else f"length    {counted(num_steps, 'step')}"
+        + (_why_fewer(possible, known_by_heart=epochs > 1.5 * most_epochs) if ends_early else "")
+        + (
+            f", or fewer: {PATIENCE} evaluations in a row without a better loss end it"
+            if "patience" in train.keys() - given["train"].keys()
+            else ""
+        ),
+    )
+    config = validate(sections | {"tokenizer": tokenizer}, "auto")
+    return Choice(config, reasons, num_steps, vocabulary, budget.seconds if budget.steps is None else None)
+
+
+def _lasting(budget: Budget, possible: int, useful: int) -> int:
+    """The steps of a training: all that are possible, where somebody gave their number, else those that are useful."""
+    return useful if budget.steps is None and useful < 0.9 * possible else possible
+
+
+def _why_fewer(possible: int, *, known_by_heart: bool) -> str:
+    if known_by_heart:
+        return ", which learn so short a text by heart; more text makes a better model"
+    return f" instead of about {possible:,}, which would probably learn the text by heart"
+
+
+def _share_to_train_on(data: Mapping[str, Any]) -> float:
+    """The share of the text that is not kept for validation."""
+    fraction = DataConfig.model_fields["validation_fraction"].default
+    return 1.0 if data.get("validation_source") else 1 - data.get("validation_fraction", fraction)
+
+
+def _why_budget(budget: Budget) -> str:
+    if budget.steps is not None:
+        return f"budget    {counted(budget.steps, 'step')}, as asked; the speed of this machine does not matter"
+    steps = f"{_rounded(budget.reference_steps):,} steps"
+    return f"budget    {duration(budget.seconds)}, on this machine enough for about {steps} of the config tiny"
+
+
+def _tokenizer(text: TextFigures, steps: float, given: Mapping[str, Any]) -> tuple[dict[str, Any], str, float]:
+    """The tokenizer's settings, why, and the bytes that a token will have, about."""
+    wide = _has_wide_characters(text, "char")
+    often = steps * REFERENCE_TOKENS >= _TIMES * text.num_characters
+    small = text.num_bytes < _CHARACTERS_UP_TO if wide else text.num_bytes < _LETTERS_BELOW and often
+    learns = "vocab_size" in given or "pattern" in given
+    kind = given.get("kind") or ("tiktoken" if "name" in given else "char" if small and not learns else "bpe")
+    if kind in ("char", "byte"):
+        what = f"tokens are {'bytes' if kind == 'byte' else 'characters'}"
+        return {**given, "kind": kind}, what, 1.0 if kind == "byte" else text.bytes_per_character
+    if kind != "bpe":
+        return {**given, "kind": kind}, "a published vocabulary", 4.0
+    num_bytes = min(text.num_bytes, _SHORT_VOCABULARY) if steps < _SHORT else text.num_bytes
+    vocabulary = given.get("vocab_size") or _VOCABULARIES[max(size for size in _VOCABULARIES if num_bytes >= size)]
+    chosen = {**given, "kind": kind, "vocab_size": vocabulary}
+    return chosen, f"byte pairs, vocabulary of {vocabulary:,}", text.bytes_per_token(vocabulary)
+
+
+def _has_wide_characters(text: TextFigures, kind: str) -> bool:
+    """Whether tokens are characters of a script such as Chinese, each of which says as much as a part of a word."""
+    return kind == "char" and text.bytes_per_character >= _WIDE_SCRIPT and text.entropy >= _WIDE_ENTROPY
+
+
+def _num_tokens(text: TextFigures, tokenizer: Mapping[str, Any]) -> int:
+    sizes = {"char": text.num_distinct, "byte": 257, "bpe": tokenizer.get("vocab_size", 0)}
+    return sizes.get(tokenizer["kind"]) or PUBLISHED.get(tokenizer.get("name", "gpt2"), PUBLISHED["gpt2"])
+
+
+def _rate(optimizer: str, width: int) -> float:
+    """The learning rate of AdamW, which is lower where that moves the matrices of blocks too."""
+    times = _RATE_TIMES_WIDTH if optimizer == "muon" else RATE_TIMES_WIDTH
+    return min(_HIGHEST_RATE, one_digit(times / width))
+
+
+def _batch(context_length: int, at_once: int | None) -> int:
+    """Sequences of a step, a multiple of those that somebody wants computed at once."""
+    batch = max(1, REFERENCE_TOKENS // context_length)
+    return batch if not at_once else at_once * -(-batch // at_once)
+
+
+def _ngrams(text: TextFigures, tokenizer: Mapping[str, Any]) -> int:
+    """The longest n-gram with a vector of its own."""
+    letters = tokenizer["kind"] in ("char", "byte") and not _has_wide_characters(text, "char")
+    return 4 if letters else 2
+
+
+def _form(ngrams: int | None, attention: str | None) -> Mapping[str, Any]:
+    """The settings of the blocks beside n-grams or alone; latent attention has no norm of queries and keys."""
+    if ngrams:
+        return _BESIDE_NGRAMS
+    return _ALONE if attention != "latent" else {**_ALONE, "qk_norm": False}
+
+
+def _against_memory(model: Mapping[str, Any]) -> str:
+    dropout = f"dropout {model['dropout']:g}"
+    if model["ngram_embedding"]:
+        return f"{dropout} and n-grams of up to {model['ngram_embedding']} tokens"
+    return dropout
+
+
+def _cadence(steps: float) -> int:
+    """The nearest usual number of steps between two evaluations."""
+    return min(_CADENCES, key=lambda usual: abs(usual - steps))
+
+
+def _few(number: float) -> str:
+    """Two digits of a small number, all of a large one before the point."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.2g}"
+
+
+def _rounded(number: float) -> int:
+    """Two digits, so that small changes of a text or a machine change nothing."""
+    return int(float(f"{number:.2g}"))

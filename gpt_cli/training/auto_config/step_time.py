@@ -1,0 +1,77 @@
+"""How fast this machine trains: the time of a step of the reference."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from gpt_cli.common.host import ignored
+from gpt_cli.common.machine.devices import choose_device, choose_dtype
+from gpt_cli.config import Config, ModelConfig
+from gpt_cli.training.auto_config.model_sizes import (
+    REFERENCE,
+    REFERENCE_BATCH,
+    REFERENCE_COST,
+    REFERENCE_TOKENS,
+    REFERENCE_VOCABULARY,
+    cost_of,
+)
+from gpt_cli.training.cuda_graphs import record_step
+from gpt_cli.training.state import TrainingState
+from gpt_cli.training.step import read_outcomes, take_step
+
+SECONDS = 1.5  # of measuring, on a device that takes several steps in that time
+_QUICK = 0.01  # a step that takes less keeps a GPU waiting for its next operation
+# sixty times the arithmetic of the reference, for devices that are quick
+_LARGE = REFERENCE.changed(d_model=768, num_heads=12, num_blocks=6)
+
+
+def seconds_of(configs: Sequence[Config]) -> list[float]:
+    """About how many seconds of steps each training takes on this machine, where its clock does not end it before.
+
+    The speed is that of reference steps, the arithmetic of a config as the choice of settings counts it.
+    """
+    reference, found = reference_seconds(configs[0]), list[float]()
+    for config in configs:
+        model, train = config.model, config.train
+        cost = cost_of(model.d_model, model.num_blocks, config.tokenizer.vocab_size, model.feed_forward_size)
+        # a forward pass is about a third of a step
+        evaluated = train.eval_tokens / train.eval_every / 3
+        tokens = train.max_steps * (config.tokens_per_step + evaluated)
+        seconds = tokens / REFERENCE_TOKENS * cost / REFERENCE_COST * reference
+        found.append(min(seconds, train.max_time or seconds))
+    return found
+
+
+def reference_seconds(config: Config) -> float:
+    """Seconds of a reference step on the device and with the number type of `config.train`: the least of several.
+
+    Another program that keeps the machine busy for a moment changes little so, and one slow step is enough to know.
+    On a quick device a larger model is timed, and its time is divided by how much more it computes.
+    """
+    seconds = _timed(REFERENCE, config)
+    if seconds < _QUICK:
+        times = (_LARGE.num_blocks * _LARGE.d_model**2) / (REFERENCE.num_blocks * REFERENCE.d_model**2)
+        seconds = min(seconds, _timed(_LARGE, config) / times)
+    return seconds
+
+
+def _timed(model: ModelConfig, config: Config) -> float:
+    settings = config.train
+    device = choose_device(settings.device)
+    dtype = choose_dtype(settings.dtype, device, model.d_model)
+    of_steps = {"batch_size": REFERENCE_BATCH, "graph": settings.graph, "compile": "off"}
+    ids = np.random.default_rng(0).integers(REFERENCE_VOCABULARY, size=50_000, dtype=np.int32)
+    asked = Config(model=model).changed(train={"device": str(device), "dtype": dtype, **of_steps})
+    state = TrainingState.at_the_start(asked, ids, REFERENCE_VOCABULARY)
+    record_step(state, ignored)  # without it, the time of Python would hide that of a GPU
+    times: list[float] = []
+    began = time.perf_counter()
+    while not times or (time.perf_counter() - began < SECONDS and len(times) < 30):
+        started = time.perf_counter()
+        take_step(state)
+        read_outcomes(state)
+        times.append(time.perf_counter() - started)
+    return min(times)

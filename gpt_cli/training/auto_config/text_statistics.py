@@ -1,0 +1,85 @@
+"""Figures of a text, from its survey and its first megabyte. Needs no torch."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gpt_cli.text.documents import Block
+from gpt_cli.text.split_patterns import WORD_PATTERN
+from gpt_cli.text.tokenizers import BytePairTokenizer
+from gpt_cli.text.train_tokenizer import train_byte_pairs
+
+SAMPLE_CHARACTERS = 1_000_000
+# vocabularies of byte pairs, and how many bytes a token then has in English, about
+ENGLISH = ((300, 1.6), (512, 2.2), (1024, 2.7), (2048, 3.3), (4096, 3.8))
+
+
+@dataclass(frozen=True)
+class TextFigures:
+    """The size of a whole text, and what its beginning shows of its script."""
+
+    num_bytes: int
+    num_characters: int
+    num_distinct: int  # characters of the sample
+    entropy: float  # of single characters of the sample, in bits
+    longest_example: int = 0  # bytes of a question with its answer that 19 of 20 of the sample do not exceed
+    num_documents: int = 1
+    pairs: tuple[tuple[int, float], ...] = ENGLISH  # vocabularies of byte pairs, and the bytes of a token
+
+    @property
+    def bytes_per_character(self) -> float:
+        """1 for English, about 2 for Cyrillic, about 3 for Chinese."""
+        return self.num_bytes / max(1, self.num_characters)
+
+    def bytes_per_token(self, vocab_size: int) -> float:
+        """How long a token is with a vocabulary of byte pairs; 257 have none, and larger ones go on as in English."""
+        sizes, lengths = zip((257, 1.0), *self.pairs, (50_000, self.pairs[-1][1] * 1.2), strict=True)
+        return float(np.interp(math.log(vocab_size), np.log(sizes), lengths))
+
+
+def describe(blocks: Iterable[Block], num_bytes: int, num_characters: int, num_documents: int = 1) -> TextFigures:
+    """The figures of a text of that size; of `blocks`, the first million characters are read."""
+    texts, left = list[str](), SAMPLE_CHARACTERS
+    for block in blocks:
+        texts.append(block.text[:left])
+        left -= len(block.text)
+        if left <= 0:
+            break
+    counts = Counter("".join(texts))
+    total = max(1, counts.total())
+    entropy = -sum(count / total * math.log2(count / total) for count in counts.values())
+    pairs = _pairs(texts)
+    return TextFigures(num_bytes, num_characters, len(counts), abs(entropy), num_documents=num_documents, pairs=pairs)
+
+
+def describe_examples(blocks: Iterable[Block], num_examples: int) -> TextFigures:
+    """The figures of questions with their answers; their sizes as a text follow from those of the sample."""
+    sample, lengths, num_characters = list[Block](), list[int](), 0
+    for block in blocks:
+        if block.starts:
+            if num_characters >= SAMPLE_CHARACTERS:
+                break
+            lengths.append(0)
+        sample.append(block)
+        lengths[-1] += len(block.text.encode())
+        num_characters += len(block.text)
+    times = num_examples / max(1, len(lengths))
+    found = describe(sample, round(times * sum(lengths)), round(times * num_characters), num_examples)
+    return replace(found, longest_example=sorted(lengths)[len(lengths) * 19 // 20] if lengths else 0)
+
+
+def _pairs(texts: list[str]) -> tuple[tuple[int, float], ...]:
+    """How many bytes of these texts a token has, for the vocabularies of ENGLISH: each is a part of the largest."""
+    learned = train_byte_pairs(texts, max(size for size, _ in ENGLISH)).token_bytes
+    num_bytes = max(1, sum(len(text.encode()) for text in texts))
+
+    def length(vocab_size: int) -> float:
+        tokenizer = BytePairTokenizer("bpe", WORD_PATTERN, learned[: vocab_size - 1])
+        return num_bytes / max(1, sum(len(tokenizer.array(text)) for text in texts))
+
+    return tuple((size, length(size)) for size, _ in ENGLISH)

@@ -1,0 +1,152 @@
+"""A whole training step as one graph of the device, which then needs one launch a step instead of thousands."""
+
+from __future__ import annotations
+
+import gc
+import time
+import weakref
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpt_cli.common.host import Notify
+from gpt_cli.common.machine.devices import Graph, beside, new_graph, supports
+from gpt_cli.errors import shown
+from gpt_cli.model.dropout import drop_keys, key_halves
+from gpt_cli.training.state import TrainingState
+from gpt_cli.training.step import Sent, clipped_gradient
+
+# of its numbers, what a device that adds in any order is apart from itself at most, and how many times a replay may be;
+# a rate or a batch of another step is a hundred times and more
+_UNSTEADY, _TIMES = 1e-3, 10
+
+
+class WholeStep:
+    """A training step that reads everything that changes from step to step from one place of the device's memory.
+
+    The host puts it there in one transfer: where the sequences begin, the keys of dropout, the share of the learning
+    rate. So the device can do the step again by itself, once it is recorded.
+    """
+
+    def __init__(self, state: TrainingState):
+        # a reference in both directions would keep the memory of a training that is over until the collector comes
+        self.state: TrainingState = weakref.proxy(state)
+        self.seconds = 0.0  # of a step, once it is recorded
+        self._graph: Graph | None = None
+        self._recorded = torch.empty(0)  # where the graph leaves loss and norm
+        parts = self._parts(state.progress.step, 1.0)
+        self._numbers = torch.zeros(sum(part.size for part in parts), dtype=torch.int64, device=state.device)
+        sequences, keys, share = self._numbers.split([part.size for part in parts])
+        lanes = sequences.view(parts[0].shape).split(state.config.train.sequences_at_once)
+        self._sent = Sent(-1, dict(enumerate(lanes)), key_halves(keys.view(parts[1].shape)))
+        self._share = share.view(torch.float32)[0]
+
+    def __call__(self, step: int, share: float, watch: Callable[[], object] = lambda: None) -> Tensor:
+        """Take a step; returns loss and norm [2]. `watch` is called between micro-batches that are not recorded."""
+        self._send(step, share)
+        if self._graph is None:
+            return self._compute(watch)
+        self._graph.replay()
+        return self._recorded.clone()
+
+    def _parts(self, step: int, share: float) -> list[np.ndarray]:
+        """What the device needs for a step; of the last number, two of float32, it reads the first."""
+        train, sizes = self.state.config.train, self.state.config.model
+        keys = drop_keys(train.seed, step, sizes.num_blocks).view(np.int64)
+        return [self.state.batches.numbers(step), keys, np.array([share, 0.0], np.float32).view(np.int64)]
+
+    def _send(self, step: int, share: float) -> None:
+        numbers = np.concatenate([part.ravel() for part in self._parts(step, share)])
+        self._numbers.copy_(self.state.batches.send(numbers))
+
+    def _compute(self, watch: Callable[[], object] = lambda: None) -> Tensor:
+        loss_and_norm = clipped_gradient(self.state, self._sent, watch)
+        self.state.optimizer.step(self._share)
+        self.state.layout.share_weights()
+        self.state.optimizer.zero_grad()
+        return loss_and_norm
+
+    def record(self) -> str | None:
+        """Let the graph take all steps, if it takes one to the same bits; returns why not.
+
+        It records one step and is tried on the next, at another rate, so that it repeats no number of the host. The
+        training stays as it was.
+        """
+        step, changing = self.state.progress.step, self.state.optimizer.changing()
+        before: list[Tensor] = []
+
+        def restore() -> None:
+            for tensor, old in zip(changing, before, strict=False):
+                tensor.copy_(old)
+
+        def take(number: int) -> _Taken:
+            restore()
+            outcome = self(step + number, 1.0 - number / 2)
+            bits = torch.stack([tensor.view(torch.int32).sum() for tensor in changing])
+            ways = [torch.linalg.vector_norm(tensor - old) for tensor, old in zip(changing, before, strict=True)]
+            return _Taken(torch.cat((outcome.view(torch.int32), bits)), torch.cat((outcome, torch.stack(ways))))
+
+        gc.collect()  # gradients of earlier steps that are still alive would be added on the ordinary stream
+        try:
+            before += [tensor.clone() for tensor in changing]  # memory may be too small for them
+            # autograd keeps the stream of a step, so the first steps run where the recorded one does
+            with beside(self.state.device):
+                _, expected, again = take(0), take(1), take(1)  # the first one warms up
+                restore()
+                self._send(step, 1.0)
+                graph, recording = new_graph(self.state.device)
+                with recording:
+                    self._recorded = self._compute()
+            self._graph = graph
+            if not take(1).repeats(expected, again):
+                self._graph = None
+                return "because it gives other numbers"
+            started = time.perf_counter()
+            self(step + 1, 0.5).tolist()
+            self.seconds = time.perf_counter() - started
+        except RuntimeError as error:
+            self._graph = None
+            # where recording fails, its end fails too, and says less
+            first = error
+            while isinstance(first.__context__, RuntimeError):
+                first = first.__context__
+            return shown((str(first) or type(first).__name__).splitlines()[0])
+        finally:
+            self.state.optimizer.zero_grad()
+            restore()
+
+
+class _Taken(NamedTuple):
+    """What a step gave: the bits of loss, norm and all that it changed, and these two with how far each tensor went."""
+
+    bits: Tensor
+    numbers: Tensor
+
+    def repeats(self, expected: _Taken, again: _Taken) -> bool:
+        """Whether it is the expected step, to the bit unless the device has computed that with other bits `again`.
+
+        The backward pass of flash kernels adds in any order; a rate or a batch of another step shows all the same.
+        """
+        if torch.equal(again.bits, expected.bits):
+            return torch.equal(self.bits, expected.bits)
+        apart, usual = (torch.linalg.vector_norm(each.numbers - expected.numbers) for each in (self, again))
+        return bool(usual <= _UNSTEADY * torch.linalg.vector_norm(expected.numbers) and apart <= _TIMES * usual)
+
+
+def record_step(state: TrainingState, warn: Notify) -> float | None:
+    """Let the device record the training's step where it has graphs and trains alone; the seconds of a step then.
+
+    Whether it is recorded changes no result. `warn` receives why it is not, where it should be.
+    """
+    if state.ranks.size > 1 or not supports(state.device, "graphs"):
+        return None
+    state.whole_step = step = WholeStep(state)
+    if state.config.train.graph == "off":
+        return None
+    if reason := step.record():
+        warn(f"{state.device} cannot repeat a recorded step, {reason}; computing each step anew, with the same result")
+        return None
+    return step.seconds

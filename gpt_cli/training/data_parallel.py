@@ -1,0 +1,165 @@
+"""Where a model in training is, when several ranks share the work: all weights on each, the rest with their owners."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from gpt_cli.distributed.collectives import ALONE, Ranks
+from gpt_cli.model import GPT
+from gpt_cli.training.lora import LowRank
+
+
+class Replicated:
+    """Every rank computes some lanes (micro-batches) with all weights; each parameter has one owner among the ranks.
+
+    The owner alone keeps the sum of the parameter's gradients and the moments of the optimizer, changes the parameter,
+    and sends it to all (Rajbhandari et al. 2020, "ZeRO", stage 2, by whole parameters). Whole parameters make norms
+    and orthogonal steps the same to the last bit for any number of ranks. A single process owns everything.
+    """
+
+    def __init__(
+        self,
+        model: GPT,
+        ranks: Ranks = ALONE,
+        together: Sequence[Sequence[str]] = (),
+        trained: Mapping[str, nn.Parameter] | None = None,
+        low_rank: LowRank | None = None,
+    ):
+        """`trained` are the parameters of the model that train, or those of its low-rank changes; None means all.
+
+        `together` are groups of them, each of which must have one owner.
+        """
+        self.model, self.ranks, self.low_rank = model, ranks, low_rank
+        self.parameters = dict(model.named_parameters() if trained is None else trained)
+        self.device = next(iter(self.parameters.values())).device
+        sizes = {name: parameter.numel() for name, parameter in self.parameters.items()}
+        self.names_of_owner = owners(sizes, together, ranks.size)
+        self.owned = {name: self.parameters[name] for name in self.names_of_owner[ranks.rank]}
+
+    def lanes(self, num_lanes: int) -> range:
+        """The lanes of a step that this rank computes: a branch of the tree in which all are added."""
+        count = num_lanes // self.ranks.size
+        return range(self.ranks.rank * count, (self.ranks.rank + 1) * count)
+
+    def take_gradients(self) -> list[Tensor]:
+        """The gradients of all parameters, which have none then."""
+        taken = [gradient(parameter) for parameter in self.parameters.values()]
+        for parameter in self.parameters.values():
+            parameter.grad = None
+        return taken
+
+    @torch.no_grad()
+    def add_gradients(self, taken: list[Tensor]) -> None:
+        """Add gradients that were taken to those that have come since."""
+        for parameter, before in zip(self.parameters.values(), taken, strict=True):
+            gradient(parameter).add_(before)
+
+    @torch.no_grad()
+    def sum_gradients(self) -> None:
+        """Add up the gradients of all ranks, each on the owner of its parameter; other gradients are gone then."""
+        if self.ranks.size == 1:
+            return
+        parts = []
+        for names in self.names_of_owner:
+            parts.append(flat([gradient(self.parameters[name]) for name in names]))
+            for name in names:
+                self.parameters[name].grad = None  # before the next part, for memory
+        summed = self.ranks.sum_parts(parts)
+        for parameter, total in zip(self.owned.values(), self._split(summed, list(self.owned)), strict=True):
+            parameter.grad = total
+
+    def gradient_norms(self) -> Tensor:
+        """The norm of the gradient of each parameter [number of parameters], zero for those of other owners."""
+        # all at once, because a kernel for each takes a GPU longer than the products of a small model (note 0004)
+        gradients = [gradient(parameter) for parameter in self.owned.values()]
+        norms = torch._foreach_norm(gradients) if gradients else []  # type: ignore[attr-defined]
+        found = dict(zip(self.owned, norms, strict=True))
+        zero = torch.zeros((), device=self.device)
+        return torch.stack([found.get(name, zero) for name in self.parameters])
+
+    @torch.no_grad()
+    def share_weights(self) -> None:
+        """Give all ranks the parameters that their owners have changed, and the model what changes it."""
+        if self.ranks.size > 1:
+            self._share()
+        if self.low_rank is not None:
+            self.low_rank.include()
+
+    def _share(self) -> None:
+        lengths = [sum(self.parameters[name].numel() for name in names) for names in self.names_of_owner]
+        for owner, part in enumerate(self.ranks.share_parts(flat(list(self.owned.values())), lengths)):
+            names = self.names_of_owner[owner]
+            for name, new in zip(names, self._split(part, names), strict=True):
+                if owner != self.ranks.rank:
+                    self.parameters[name].copy_(new)
+
+    @torch.no_grad()
+    def gather(self, names: Sequence[str], mine: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """A tensor for each named parameter, of its shape, on the first rank in that order; {} on the others.
+
+        `mine` has the tensors of those names that this rank owns.
+        """
+        if self.ranks.size == 1:
+            return dict(mine)
+        chosen = set(names)
+        of_owner = [[name for name in owned if name in chosen] for owned in self.names_of_owner]
+        lengths = [sum(self.parameters[name].numel() for name in owned) for owned in of_owner]
+        part = flat([mine[name] for name in of_owner[self.ranks.rank]])
+        found: dict[str, Tensor] = {}
+        for owned, gathered in zip(of_owner, self.ranks.gather(part.cpu(), lengths) or [], strict=False):
+            found |= zip(owned, self._split(gathered, owned), strict=True)
+        return {name: found[name] for name in names} if found else {}
+
+    def forget_gradients(self) -> None:
+        """Leave no parameter a gradient."""
+        for parameter in self.parameters.values():
+            parameter.grad = None
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """All weights, on the first rank at least."""
+        return self.model.state_dict()
+
+    def check_sum(self) -> float:
+        """A number that is the same for ranks with the same weights."""
+        sums = torch.stack([parameter.detach().sum() for parameter in self.parameters.values()])
+        return sums.cpu().double().sum().item()
+
+    def model_of(self, other: GPT) -> GPT:
+        """A model with the weights of another, which all ranks evaluate together."""
+        return other.to(self.device)
+
+    def whole_model(self) -> GPT | None:
+        """The model as it is now, for the first rank to use by itself."""
+        return self.model
+
+    def _split(self, part: Tensor, names: Sequence[str]) -> list[Tensor]:
+        """The tensors of some parameters, as views of a flat part."""
+        shapes = [self.parameters[name].shape for name in names]
+        pieces = part.split([shape.numel() for shape in shapes])
+        return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
+
+
+def owners(sizes: Mapping[str, int], together: Sequence[Sequence[str]], num_ranks: int) -> list[list[str]]:
+    """The names that each rank owns: the largest group first, each to the rank with the least so far."""
+    grouped = {name for names in together for name in names}
+    groups = [*together, *([name] for name in sizes if name not in grouped)]
+    loads, chosen = [0] * num_ranks, {}
+    for size, names in sorted(((sum(sizes[name] for name in names), names) for names in groups), key=lambda g: -g[0]):
+        rank = loads.index(min(loads))
+        loads[rank] += size
+        chosen |= dict.fromkeys(names, rank)
+    return [[name for name in sizes if chosen[name] == rank] for rank in range(num_ranks)]
+
+
+def flat(tensors: Sequence[Tensor]) -> Tensor:
+    """The numbers of tensors of any shape, one after the other: [N]."""
+    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors]) if tensors else torch.empty(0)
+
+
+def gradient(parameter: Tensor) -> Tensor:
+    """The gradient of a parameter that must have one."""
+    assert parameter.grad is not None
+    return parameter.grad

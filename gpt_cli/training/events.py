@@ -1,0 +1,221 @@
+"""What a training reports to its caller."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from gpt_cli.common.host import bar_of_tqdm
+from gpt_cli.common.results import WIDTH, Figures
+from gpt_cli.common.units import duration
+from gpt_cli.config import Config
+from gpt_cli.errors import UsageError, counted, inert, visible
+from gpt_cli.evaluation.nll import Score
+from gpt_cli.model.costs import Estimate
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything is checked and read, nothing is written yet: what will be trained, and what it will take."""
+
+    directory: Path
+    config: Config = field(repr=False)  # with device, dtype and compiling chosen
+    step: int  # where it continues; 0 for a new run
+    elapsed: float  # seconds of the earlier parts of the run
+    costs: Estimate = field(repr=False)
+    num_processes: int
+    num_documents: int
+    num_characters: int
+    num_training_tokens: int
+    num_validation_tokens: int
+    vocab_size: int
+    steps_left: int  # by the clock, an estimate
+    epochs_left: float
+    seconds_left: float  # an estimate that includes the closing evaluation
+    closing_seconds: float  # of the closing evaluation alone
+    prompt: str  # one that the tokenizer takes, to try the model with
+    num_trained: int | None = None  # numbers that the optimizer changes; None means all of the model
+    began_from: str | None = None  # the model whose weights it began with, instead of random ones
+    ends_early: bool = False  # whether gpt chose fewer steps than there is time for, before the text is known by heart
+    reasons: tuple[str, ...] = ()  # of what gpt chose
+
+    @property
+    def disk_bytes(self) -> int:
+        """What the run directory will hold at its end: checkpoints with all that continues, and the best weights."""
+        trained = self.num_trained or self.costs.parameters
+        to_continue = self.costs.parameters + self.config.train.kept_of_each * trained
+        return 4 * (to_continue * self.config.train.keep_checkpoints + self.costs.parameters)
+
+    def __str__(self) -> str:
+        sizes = f"{counted(self.costs.parameters, 'parameter')}, {counted(self.num_training_tokens, 'training token')}"
+        return f"{visible(self.directory)}: {sizes}, {counted(self.steps_left, 'step')} to go"
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """A step is done; `logged` when it was written to metrics.jsonl."""
+
+    step: int
+    loss: float | None  # None, as the next three, while a GPU still computes it; never when logged
+    learning_rate: float | None  # None where a checkpoint of an earlier version lacks it
+    gradient_norm: float | None
+    tokens_per_second: float | None
+    logged: bool
+    elapsed: float  # seconds of the run so far, evaluations, samples and saves included
+    smoothed_loss: float | None = None  # the mean of the losses so far that `gpt train` shows; None as they are
+
+    def __str__(self) -> str:
+        return f"step {self.step:,}" + ("" if self.loss is None else f": loss {self.loss:.4f}")
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The validation loss was measured on `eval_tokens` tokens."""
+
+    step: int
+    score: Score
+    best: bool
+
+    def __str__(self) -> str:
+        bits = f"{self.score.bits_per_byte:.4f} bits/byte"
+        return f"step {self.step:,}: validation loss {self.score.loss:.4f} nats/token, {bits}"
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """The model continued the prompt of the run's samples."""
+
+    step: int
+    prompt: str
+    text: str
+
+    def __str__(self) -> str:
+        lines = f"«{self.prompt}»{self.text}".splitlines()
+        text = "\n".join(f"    {inert(line)}" for line in lines if line.strip())
+        return f"step {self.step:,} sample, after its prompt in « »:\n{text}"
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint was written; `asked` when a user asked for it."""
+
+    step: int
+    path: Path
+    asked: bool
+
+    def __str__(self) -> str:
+        return f"step {self.step:,}: saved {visible(self.path)}"
+
+
+@dataclass(frozen=True)
+class Finished(Figures):
+    """The end: the figures of `gpt train --json`, the signal that stopped it, and the step of the best weights.
+
+    `signal` is None for a training that ended by itself, `best_step` for one that a signal stopped. `before` is None,
+    or says of a run that was to go on why nothing was left to train; then this is its only report.
+    """
+
+    summary: dict[str, Any]
+    signal: int | None
+    best_step: int | None
+    before: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt train --json` prints."""
+        return self.summary
+
+    def key_figures(self) -> dict[str, Any]:
+        """The run, how far it is, and its losses."""
+        return {key: self.summary[key] for key in ("run", "steps", "loss", "validation_loss", "stopped_by")}
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """One line."""
+        steps = counted(self.summary["steps"], "step")
+        return f"{visible(self.summary['run'])}: {steps} in {duration(self.summary['seconds'])}{self.losses}"
+
+    def __str__(self) -> str:
+        return f"{visible(self.summary['run'])}: {counted(self.summary['steps'], 'step')}{self.losses}"
+
+    def as_picture(self, kind: str = "png") -> bytes | None:
+        """The losses of the run."""
+        pictures = import_module("gpt_cli.tools.reports.curves_picture")  # not of the core
+        return pictures.draw_losses_of(Path(self.summary["run"]), kind)
+
+    @property
+    def losses(self) -> str:
+        """The figures of the closing evaluation after a comma; nothing where there was none."""
+        figures = self.summary
+        if figures["validation_loss"] is None:
+            return ""
+        error = figures["validation_loss_error"]
+        more_or_less = "" if error is None else f" ± {error:.4f}"
+        return (
+            f", validation loss {figures['validation_loss']:.4f}{more_or_less} nats/token "
+            f"({counted(figures['validation_tokens'], 'token')}), {figures['bits_per_byte']:.4f} bits/byte "
+            f"with the best weights, those of step {self.best_step:,}"
+        )
+
+
+Report = Prepared | Stepped | Evaluated | Sampled | Saved | Finished
+
+
+class Training(Generator[Report, None, None]):
+    """The reports of a training, which runs as they are taken; `finish` takes the rest."""
+
+    def __init__(self, reports: Generator[Report, None, None]):
+        self._reports, self._last = reports, None
+
+    def __repr__(self) -> str:
+        """How far it is; who has only called `train` sees what to do."""
+        return f"<Training: {self._last or 'nothing has run yet; finish() trains to the end'}>"
+
+    def send(self, value: None, /) -> Report:
+        """The next report, as next() returns it."""
+        self._last = self._reports.send(value)
+        return self._last
+
+    def throw(self, *error: Any) -> Report:
+        """Raise an error where the training is; `close` ends it so."""
+        return self._reports.throw(*error)
+
+    def finish(self) -> Finished:
+        """Train to the end and return the last report, also when it has been taken.
+
+        Raises UsageError for a training that was closed, or that an error ended.
+        """
+        for _ in self:
+            pass
+        if not isinstance(self._last, Finished):
+            sentence = "this training was closed, or an error ended it, so it has no result"
+            raise UsageError("finish", sentence, hint="resume=True continues it from its last checkpoint")
+        return self._last
+
+
+@contextlib.contextmanager
+def drawing() -> Iterator[Callable[[Report], object]]:
+    """A function that receives reports and moves a bar of tqdm, which suits a notebook or a terminal."""
+    with contextlib.ExitStack() as stack:
+        bar, best = None, ""
+
+        def draw(report: Report) -> None:
+            nonlocal bar, best
+            if isinstance(report, Prepared):
+                total = report.step + report.steps_left  # by the clock, an estimate
+                name = visible(report.directory)
+                begun, unit = report.step, " steps"
+                bar = bar_of_tqdm(desc=name, initial=begun, total=total, unit=unit, mininterval=1)
+                stack.enter_context(bar)
+            elif isinstance(report, Evaluated) and report.best:
+                best = f", best validation {report.score.loss:.3f}"
+            elif isinstance(report, Stepped) and bar is not None:
+                if report.loss is not None:
+                    mean = report.loss if report.smoothed_loss is None else report.smoothed_loss
+                    bar.set_postfix_str(f"loss {mean:.3f}{best}", refresh=False)
+                bar.total = max(bar.total, report.step)
+                bar.update(report.step - bar.n)
+
+        yield draw

@@ -1,0 +1,212 @@
+"""What a training begins with where its weights are not random: `--init-from`.
+
+Needs no torch until the weights are read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpt_cli.checkpoints.header import Header
+from gpt_cli.checkpoints.run_paths import RunFiles, run_of_checkpoint
+from gpt_cli.checkpoints.select import find_header
+from gpt_cli.checkpoints.training_text import no_text, own_config, trusted_config
+from gpt_cli.common.host import Host, Notify
+from gpt_cli.config import Config
+from gpt_cli.config.load import differences
+from gpt_cli.config.strict_yaml import Document
+from gpt_cli.errors import CheckpointError, UsageError, advised, shown
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from gpt_cli.model import GPT
+    from gpt_cli.text.tokenizers import Tokenizer
+
+FLAG = "--init-from"
+# settings of the model that its weights do not depend on
+_FREE = frozenset({"model.dropout", "model.context_length"})
+# the parameters that belong to a vocabulary
+_OF_TOKENS = ("token_embedding.", "output_layer.", "ngram_embedding.")
+_POSITIONS = "position_embedding.weight"
+_HINT = "leave these settings out, so that they are as there, or train without --init-from"
+
+
+class Given(NamedTuple):
+    """A tokenizer, and the weights of a state dict by name, float32."""
+
+    tokenizer: Tokenizer
+    weight: Callable[[str], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Initial:
+    """A model to begin with: its config now, its weights when they are needed.
+
+    They are in a checkpoint, or `given` by whoever can read another format.
+    """
+
+    where: str
+    config: Config
+    header: Header | None = None  # of the checkpoint
+    given: Given | None = None
+    own_tokenizer: bool = False  # whether the training has a tokenizer of its own, and embeddings for it
+
+    @property
+    def name(self) -> str:
+        """The name that a run keeps of it: the last of its path, and of a checkpoint in a run the run's too."""
+        path = Path(self.where).resolve()
+        run = run_of_checkpoint(path)
+        return path.name if run is None else f"{run.path.name}/{path.name}"
+
+    def settings(self, *, other_text: bool) -> Config:
+        """All settings, for a training without a config; those of a run are in its config.yaml.
+
+        Raises UsageError where nothing that gpt may read names a text, unless the training has an `other_text`.
+        """
+        if self.header is not None:
+            named = trusted_config(self.header) if other_text else own_config(self.header, stdin=True)
+            named = named.changed(data={"loss": None}) if other_text else named
+            return named.model_copy(update={"model": self.config.model, "tokenizer": self.config.tokenizer})
+        if not other_text:
+            raise no_text(shown(self.where))
+        return self.config.changed(
+            data={"loss": None}
+        )  # from which `exchange` has taken what a stranger may not ask for
+
+
+def read_initial(path: Path, host: Host) -> Initial:
+    """The model that a path names: the best of a run, a checkpoint, or a directory of transformers.
+
+    `host.notice` receives what such a directory has that is left out. Raises CheckpointError where there is none that
+    fits.
+    """
+    if not (path / "config.json").is_file() or RunFiles(path).exists():
+        header = find_header(path)
+        return Initial(str(path), header.config, header=header)
+    foreign = host.read_foreign(path)
+    for line in foreign.notices:
+        host.notice(line)
+    return Initial(str(path), foreign.config, given=Given(foreign.tokenizer, foreign.weights.__getitem__))
+
+
+def filled(document: Document, source: Config) -> Document:
+    """A config file with the settings of model and tokenizer that it leaves out, as they are in a source."""
+    known = source.model_dump(mode="json")
+    content = dict(document.content)
+    for section in ("model", "tokenizer"):
+        own = content.get(section)
+        if own is None or isinstance(own, dict):  # else validation reports that it is no section
+            content[section] = {**known[section], **(own or {})}
+    return Document(content, document.lines)
+
+
+def asks_for(settings: Sequence[str], *beginnings: str) -> bool:
+    """Whether a `--set` text begins in one of these ways, such as `tokenizer.`."""
+    return any(setting.startswith(beginnings) for setting in settings)
+
+
+def require_fit(initial: Initial, asked: Config, settings: Sequence[str] = (), config: str | None = None) -> None:
+    """Raises CheckpointError that lists every setting with which the weights do not fit.
+
+    `settings` are those of `--set`; the others come from the file that `config` names.
+    """
+    misfits = list(_misfits(initial, asked))
+    if not misfits:
+        return
+    hint = _HINT
+    from_file = [key for key, _ in misfits if not asks_for(settings, f"{key}=")]
+    if config is not None and from_file:
+        of_file = f"--config {config} asks for this; without it, gpt train takes all settings of {initial.where}"
+        kind = f"tokenizer.kind={asked.tokenizer.kind}"
+        hint = of_file if "tokenizer.kind" not in from_file else f"{of_file}; or --set {kind} for new embeddings"
+    raise advised([CheckpointError(FLAG, sentence) for _, sentence in misfits], hint)
+
+
+def require_no_download(initial: Initial, asked: Config) -> None:
+    """Raises UsageError where a training has a tokenizer of its own, and the model alone says that it is a download."""
+    if initial.own_tokenizer and asked.tokenizer.kind == "tiktoken":
+        sentence = (
+            f"{initial.where} has tiktoken, whose vocabulary may need a download, so gpt uses it where you ask for it"
+        )
+        raise UsageError("tokenizer.kind", sentence, hint="--set tokenizer.kind=tiktoken")
+
+
+def _misfits(initial: Initial, asked: Config) -> Iterator[tuple[str, str]]:
+    """The settings with which the weights do not fit, each with a sentence."""
+    there = initial.config.model
+    for key, old, new in differences(initial.config, asked):
+        section, _, _ = key.partition(".")
+        if section == "model" and key not in _FREE:
+            yield key, f"{key} is {old} in {initial.where} and {new} here, and its weights fit {old} alone"
+        elif section == "tokenizer" and not initial.own_tokenizer:
+            sentence = (
+                f"{key} is {old} in {initial.where} and {new} here; only --set {key}={new} asks for new embeddings"
+            )
+            yield key, sentence
+    if there.positions == "learned" and asked.model.context_length > there.context_length:
+        sentence = (
+            f"model.context_length is {asked.model.context_length}, but {initial.where} has learned "
+            f"{there.context_length} positions; use at most {there.context_length}"
+        )
+        yield "model.context_length", sentence
+
+
+def given_by(initial: Initial) -> Given:
+    """The tokenizer and the weights to begin with; raises CheckpointError for a damaged checkpoint.
+
+    Its hint names an intact one of the same run, where there is one.
+    """
+    if initial.given is not None:
+        return initial.given
+    from gpt_cli.checkpoints.checkpoint import read_checkpoint
+
+    assert initial.header is not None
+    path = initial.header.path
+    try:
+        stored = read_checkpoint(path)
+    except CheckpointError as error:
+        if (other := _intact_beside(path)) is not None:
+            error.hint = f"this checkpoint of the run is intact: {FLAG} {shlex.quote(str(other))}"
+        raise
+    weights = stored.build_model().state_dict()
+    return Given(stored.tokenizer, lambda name: weights[name].numpy())
+
+
+def _intact_beside(damaged: Path) -> Path | None:
+    """The newest intact checkpoint of the run that a damaged one belongs to, the best after all others."""
+    from gpt_cli.checkpoints.checkpoint import read_checkpoint
+
+    if (run := run_of_checkpoint(damaged)) is None:
+        return None
+    names = [path.name for path in (*reversed(run.steps().values()), run.best)]
+    for file in (damaged.parent / name for name in names if name != damaged.name):
+        with contextlib.suppress(CheckpointError):
+            read_checkpoint(file)
+            return file
+    return None
+
+
+def begin_with(model: GPT, given: Given, tokenizer: Tokenizer, notice: Notify) -> None:
+    """Copy the weights into a model of the same sizes, but for embeddings of another tokenizer.
+
+    Of learned positions a shorter context takes the first.
+    """
+    import torch
+
+    same_tokens = tokenizer.digest == given.tokenizer.digest
+    for name, parameter in model.state_dict().items():
+        if name.startswith(_OF_TOKENS) and not same_tokens:
+            continue
+        weight = torch.from_numpy(given.weight(name))
+        if name == _POSITIONS and len(weight) > len(parameter):
+            notice(f"the first {len(parameter)} of {len(weight)} positions are used, as model.context_length says")
+            weight = weight[: len(parameter)]
+        parameter.copy_(weight)
+    if not same_tokens:
+        notice(f"new embeddings: they begin at random, for {tokenizer.vocab_size:,} tokens of kind {tokenizer.kind}")

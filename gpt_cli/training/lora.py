@@ -1,0 +1,100 @@
+"""What of a model trains: parts of it stay (`train.freeze`), or matrices change by low-rank products (`train.rank`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from gpt_cli.common.rng import stream_key
+from gpt_cli.config import Config, TrainConfig
+from gpt_cli.model import GPT
+
+SCALE = 2.0  # of the products
+_EMBEDDINGS = ("token_embedding.", "position_embedding.", "ngram_embedding.")
+
+
+class LowRank:
+    """Matrices W [N, M] that change by SCALE B A alone, B [N, rank], A [rank, M]. Hu et al. 2021, section 4.1.
+
+    The weights of the model always include the product, so that all who use the model see ordinary weights, in
+    checkpoints too. Autograd computes the gradient of W. As soon as it is there, a hook turns it into the gradients of
+    the factors, dA = SCALE B' dW and dB = SCALE dW A', and drops it.
+    """
+
+    def __init__(self, matrices: Mapping[str, nn.Parameter], settings: TrainConfig):
+        assert settings.rank is not None
+        self.matrices = dict(matrices)
+        self.factors: dict[str, nn.Parameter] = {}
+        generator = torch.Generator().manual_seed(stream_key(settings.seed, "rank"))
+        for name, matrix in self.matrices.items():
+            rows, columns = matrix.shape
+            a = torch.empty(settings.rank, columns).uniform_(-(columns**-0.5), columns**-0.5, generator=generator)
+            factors = nn.Parameter(a.to(matrix)), nn.Parameter(matrix.new_zeros(rows, settings.rank))
+            self.factors |= {f"{name}.A": factors[0], f"{name}.B": factors[1]}
+            matrix.register_post_accumulate_grad_hook(partial(_pass_on, *factors))
+        self._included = {name: factor.detach().clone() for name, factor in self.factors.items()}
+
+    @torch.no_grad()
+    def include(self) -> None:
+        """Put what the factors have become into the weights."""
+        for name, matrix in self.matrices.items():
+            a, b = (self.factors[f"{name}.{factor}"].detach() for factor in "AB")
+            old_a, old_b = (self._included[f"{name}.{factor}"] for factor in "AB")
+            matrix.addmm_(torch.cat((b, old_b), dim=1), torch.cat((a, -old_a)), alpha=SCALE)
+            old_a.copy_(a)
+            old_b.copy_(b)
+
+    def changing(self) -> list[Tensor]:
+        """Every tensor that `include` changes."""
+        return [*(matrix.detach() for matrix in self.matrices.values()), *self._included.values()]
+
+    @torch.no_grad()
+    def restore(self, stored: Mapping[str, Tensor]) -> None:
+        """Put back the factors, by `<matrix>.<A or B>.factor`, whose products the weights include."""
+        for name, factor in self.factors.items():
+            factor.copy_(stored[f"{name}.factor"])
+            self._included[name].copy_(factor)
+
+
+@torch.no_grad()
+def _pass_on(a: nn.Parameter, b: nn.Parameter, matrix: Tensor) -> None:
+    """Turn the gradient of a matrix into that of its factors."""
+    assert matrix.grad is not None
+    of_matrix, matrix.grad = matrix.grad.mul(SCALE), None
+    for factor, found in ((a, b.T @ of_matrix), (b, of_matrix @ a.T)):
+        factor.grad = found if factor.grad is None else factor.grad.add_(found)
+
+
+def what_trains(model: GPT, settings: TrainConfig) -> tuple[dict[str, nn.Parameter], LowRank | None]:
+    """The parameters that the optimizer changes, by name, and the low-rank changes whose factors they are.
+
+    All others of the model no longer ask for a gradient.
+    """
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(_trains(name, parameter, settings))
+    found = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    if settings.rank is None:
+        return found, None
+    low_rank = LowRank(found, settings)
+    return low_rank.factors, low_rank
+
+
+def num_trained(config: Config, vocab_size: int) -> int | None:
+    """How many numbers the optimizer changes; None where those are all of the model."""
+    settings = config.train
+    if settings.trains_all:
+        return None
+    with torch.device("meta"):
+        parameters = dict(GPT(config.model, vocab_size).named_parameters())
+    trained = [parameter for name, parameter in parameters.items() if _trains(name, parameter, settings)]
+    return sum(sum(one.shape) * settings.rank if settings.rank is not None else one.numel() for one in trained)
+
+
+def _trains(name: str, parameter: Tensor, settings: TrainConfig) -> bool:
+    block = int(name.split(".")[1]) if name.startswith("blocks.") else None
+    if settings.freeze is not None and (name.startswith(_EMBEDDINGS) if block is None else block < settings.freeze):
+        return False
+    return settings.rank is None or (block is not None and parameter.dim() == 2)

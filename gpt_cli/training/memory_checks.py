@@ -1,0 +1,164 @@
+"""What a training takes of this machine: the device, the number format, memory and disk."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+
+from gpt_cli.common.host import Notify
+from gpt_cli.common.machine.devices import choose_compile, choose_device, choose_dtype, free_memory
+from gpt_cli.config import Config
+from gpt_cli.distributed.collectives import ALONE, Ranks
+from gpt_cli.errors import EnvironmentFailure, UsageError, counted, is_lack_of_device_memory
+from gpt_cli.model.costs import RankCosts, rank_costs
+from gpt_cli.training.advice.sizes import narrower
+from gpt_cli.training.attention_snapshots import snapshot_size
+from gpt_cli.training.lora import num_trained
+from gpt_cli.training.lr_schedule import warmup_steps
+from gpt_cli.training.run import Run
+
+# shorter trainings would not gain what compiling takes (note 0004)
+COMPILE_FROM_SECONDS = 60.0
+
+
+def resolve(config: Config, notice: Notify, *sources: Config | None) -> Config:
+    """The config with device, dtype and compiling chosen; `notice` receives settings without effect.
+
+    It leaves out those that came from one of the sources. `compile` stays auto where a timed step has to decide.
+
+    Raises EnvironmentFailure for a device that does not exist.
+    """
+    device = choose_device(config.train.device)
+    if (shortened := warmup_steps(config.train)) < config.train.warmup_steps:
+        notice(f"warm-up of {config.train.warmup_steps} steps shortened to {shortened}, half of the run")
+    for line in config.unused(*sources):
+        notice(line)
+    asked, seconds = config.train.compile, config.train.max_time
+    compiled = choose_compile(asked, device, long=seconds is None or seconds >= COMPILE_FROM_SECONDS)
+    undecided = asked == "auto" and compiled == "on" and config.train.counts_steps
+    return config.changed(
+        train={
+            "device": str(device),
+            "dtype": choose_dtype(config.train.dtype, device, config.model.d_model, notice),
+            "compile": "auto" if undecided else compiled,
+        }
+    )
+
+
+def must_shard(config: Config, vocab_size: int, free: int | None, ranks: Ranks) -> bool:
+    """Whether ranks share the weights too: where `train.parallel` says so, or where a rank cannot hold all of them.
+
+    They never do where only a part of the weights trains.
+
+    `free` is the main memory of this host in bytes, None where it is unknown; a GPU is asked for its own.
+    Raises UsageError where ranks cannot share the weights, because the micro-batches of a step are no power of two.
+    """
+    settings = config.train
+    if ranks.size == 1 or settings.parallel == "replicate" or not settings.trains_all:
+        return False
+    if settings.parallel == "auto":
+        share = free and free // ranks.local_size
+        room = share if settings.device == "cpu" else free_memory(torch.device(settings.device))
+        needed = _costs(config, vocab_size, settings.sequences_at_once, ranks)["replicate"].bytes_held
+        if not ranks.agree(room is not None and needed > room)[0]:
+            return False
+    if (lanes := settings.num_lanes) & (lanes - 1):
+        sizes = [n for n in range(1, settings.batch_size) if settings.batch_size % (n * ranks.size) == 0]
+        fitting = [n for n in sizes if (settings.batch_size // n).bit_count() == 1]
+        nearest = min(fitting, key=lambda n: abs(n - settings.sequences_at_once), default=None)
+        raise UsageError(
+            "train.parallel",
+            f"processes share the weights only where the micro-batches of a step are a power of two, not {lanes}",
+            hint=f"--set train.micro_batch_size={nearest}" if nearest else "--set train.parallel=replicate",
+        )
+    return True
+
+
+def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE, *, may_change: bool = True) -> None:
+    """Raise EnvironmentFailure where main memory surely cannot hold a training, whatever the vocabulary.
+
+    `free` is in bytes, None where it is unknown; the ranks of this host share it. A GPU refuses by itself.
+    `may_change` says that the model is new, so that another may be proposed.
+    """
+    settings = config.train
+    if settings.device != "cpu" or free is None:
+        return
+
+    def needs(num_sequences: int, width: int = config.model.d_model) -> int:
+        costs = _costs(config.changed(model={"d_model": width}), 1, num_sequences, ranks)
+        asked = "replicate" if ranks.size == 1 else settings.parallel
+        least = min(found.bytes_held for layout, found in costs.items() if asked in (layout, "auto"))
+        # the estimate is a tenth above what was measured
+        return ranks.local_size * least * 4 // 5
+
+    at_once = settings.sequences_at_once
+    if (needed := needs(at_once)) <= free:
+        return
+    shared = [n for n in range(1, at_once + 1) if settings.batch_size % (n * ranks.size) == 0]
+    hint = "close other programs, or go on where there is more memory"
+    if may_change:
+        hint = "lower model.d_model, model.num_blocks or model.context_length"
+    for width in (config.model.d_model, *(narrower(config.model) if may_change else ())):
+        if fitting := [n for n in shared if needs(n, width) <= free]:
+            flags = [] if width == config.model.d_model else [f"--set model.d_model={width}"]
+            flags += [] if fitting[-1] == at_once else [f"--set train.micro_batch_size={fitting[-1]}"]
+            hint = " ".join(flags)
+            break
+    raise EnvironmentFailure(
+        "memory",
+        f"the model and {counted(at_once, 'sequence')} of its batch take at least {needed / 1e6:,.0f} MB"
+        f"{f' in {ranks.local_size} processes' if ranks.local_size > 1 else ''}, "
+        f"and {free / 1e6:,.0f} MB are free",
+        hint=hint,
+    )
+
+
+@contextlib.contextmanager
+def fitting_device(config: Config, num_ranks: int = 1, *, recorded: bool = False) -> Iterator[None]:
+    """Say in an EnvironmentFailure with which micro-batches a training may fit a device whose memory runs out.
+
+    `recorded` says that a graph takes the steps, whose memory nothing else may use.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not is_lack_of_device_memory(error):
+            raise
+        settings = config.train
+        at_once, unit = settings.sequences_at_once, settings.batch_size // num_ranks
+        smaller = next((n for n in range(at_once // 2, 0, -1) if unit % n == 0), None)
+        hint = f"--set train.micro_batch_size={smaller}" if smaller else "choose a smaller model"
+        hint = f"--set train.graph=off, or {hint}" if recorded else hint
+        sentence = f"{settings.device} has too little memory for this model and {counted(at_once, 'sequence')} at once"
+        raise EnvironmentFailure(settings.device, sentence, hint=f"{hint}; or --device cpu") from error
+
+
+def _costs(config: Config, vocab_size: int, num_sequences: int, ranks: Ranks) -> dict[str, RankCosts]:
+    """What a rank needs in each layout, with micro-batches of `num_sequences`."""
+    return rank_costs(
+        config.model,
+        vocab_size,
+        ranks.size,
+        micro_batch_size=num_sequences,
+        dtype=config.train.dtype,
+        num_lanes=config.train.batch_size // num_sequences,
+        device=config.train.device,
+        num_trained=num_trained(config, vocab_size),
+    )
+
+
+def require_space(run: Run) -> None:
+    """Raise EnvironmentFailure where the disk cannot hold the checkpoints and the snapshots of a run."""
+    settings = run.config.train
+    weights = 4 * run.state.num_parameters
+    to_continue = weights + 4 * settings.kept_of_each * run.state.num_trained
+    num_kept = len(run.directory.steps()) if run.progress.step else 0
+    snapshots = 0
+    at_once = settings.keep_checkpoints + 1  # the new one is written before the oldest is removed
+    if settings.counts_steps:
+        num_saves = -(-(settings.max_steps - run.progress.step) // settings.save_every)
+        at_once = min(num_kept + num_saves, at_once)
+        snapshots = snapshot_size(run) * ((settings.max_steps - run.progress.step) // run.config.inspect.every)
+    run.directory.require_space(to_continue, weights, at_once, snapshots)

@@ -1,0 +1,263 @@
+"""Runs that continue: what may change, what must stay the same for exact bits, and whether anything is left to do."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from gpt_cli.checkpoints.checkpoint import Checkpoint
+from gpt_cli.checkpoints.header import Progress
+from gpt_cli.checkpoints.run_list import read_outcome
+from gpt_cli.checkpoints.run_paths import RunFiles
+from gpt_cli.common.machine.devices import processor
+from gpt_cli.common.strict_json import figure, step_of
+from gpt_cli.common.units import twice_as_long
+from gpt_cli.config import Config
+from gpt_cli.config.load import differences
+from gpt_cli.errors import CheckpointError, DataError, GptError, UsageError, advised, shown, visible
+from gpt_cli.text.missing_source import NAME_A_SOURCE
+from gpt_cli.text.sources import STDIN, names_of
+from gpt_cli.training.events import Finished
+from gpt_cli.training.intervals import ended_by, is_finished
+
+# any other setting would make it another run
+FREE_KEYS = frozenset(
+    {
+        "data.source",  # where the text is; the text itself must be the same
+        "data.validation_source",
+        "data.validation_tokens",
+        "data.skip_bad",
+        "data.max_expansion",
+        "train.max_steps",
+        "train.max_time",
+        "train.stop_at",
+        "train.micro_batch_size",
+        "train.device",
+        "train.threads",
+        "train.compile",
+        "train.graph",
+        "train.parallel",
+        "train.log_every",
+        "train.eval_every",
+        "train.eval_tokens",
+        "train.sample_every",
+        "train.sample_prompt",
+        "train.save_every",
+        "train.keep_checkpoints",
+        "train.patience",
+        "inspect.prompt",
+        "inspect.every",
+        "train.log_to",
+    }
+)
+_MOST_SOURCES = 3  # that a command in a hint names
+# the figures of an outcome
+_NUMBERS = ("tokens", "seconds", "validation_loss", "validation_tokens", "bits_per_byte", "parameters")
+_MAY_BE_NULL = ("loss", "validation_loss_error", "tokens_per_second")
+_LATER = ("smoothed_loss",)  # which earlier versions did not record
+_WORDS = ("device", "dtype")
+
+
+def config_to_resume(stored: Config, asked: Config, run: Config | None, files: RunFiles) -> Config:
+    """The asked config, in which `auto` means what the run chose; raises CheckpointError for every fixed setting.
+
+    `stored` is of the checkpoint, `run` of the config.yaml of `files`. A stranger's checkpoint in a run starts no
+    compiler.
+    """
+    own = {key: getattr(stored.data, key) for key in ("loss", "template") if getattr(asked.data, key) is None}
+    asked = asked.changed(data=own)  # what null means is in the text, and the run has noted it
+    sources = {"dtype": stored, "device": run, "compile": run}
+    chosen = {
+        key: getattr(source.train, key)
+        for key, source in sources.items()
+        if source is not None and getattr(asked.train, key) == "auto"
+    }
+    asked = asked.changed(train=chosen)
+    changes = _fixed_changes(stored, asked)
+    sentences = (
+        f"{key} was {_quoted(old)} in this run and is {_quoted(new)} now, and it may not change"
+        for key, old, new in changes
+    )
+    if fixed := [CheckpointError("--resume", sentence) for sentence in sentences]:
+        hint = "leave out what changes these settings (--config, --set, --seed, ...), or start anew with another --out"
+        if not any(key.startswith(("model.", "tokenizer.")) for key, _, _ in changes):
+            hint = (
+                "leave out what changes these settings (--config, --set, --seed, ...), or begin a new run with these "
+                f"weights: {_begin_anew(files, run or stored)} ..."
+            )
+        raise advised(fixed, hint)
+    return asked
+
+
+def _fixed_changes(one: Config, other: Config) -> list[tuple[str, str, str]]:
+    """The settings in which two configs are of different runs: key, value, and the other value."""
+    return [change for change in differences(one, other) if change[0] not in FREE_KEYS]
+
+
+def _quoted(written: str) -> str:
+    """A value as a config writes it, a text in quotes."""
+    try:
+        json.loads(written)
+    except ValueError:
+        return shown(written)
+    return written
+
+
+def _begin_anew(files: RunFiles, config: Config) -> str:
+    """What begins a new run with the weights of this one."""
+    sources = names_of(config.data.source)
+    data = [f"--data {shlex.quote(source)}" for source in sources] if len(sources) <= _MOST_SOURCES else ["--data ..."]
+    own, other = shlex.quote(str(files.path)), shlex.quote(f"{files.path}-2")
+    return " ".join(["gpt train --init-from", own, *data, "--out", other])
+
+
+def is_own_best(best: Checkpoint, config: Config, progress: Progress) -> bool:
+    """Whether a best.safetensors is that of a run at this progress; of a later step it may be, too."""
+    found = best.progress
+    return (
+        not _fixed_changes(best.config, config)
+        and found.data_digest == progress.data_digest
+        and (found.step > progress.observed_step or found.best_loss == progress.best_loss)
+    )
+
+
+def environment(config: Config) -> dict[str, str]:
+    """What two runs must have in common to agree bit for bit."""
+    # versions before the tree added micro-batches in their order, which for up to three is the same
+    sums = {"sums": "tree"} if config.train.num_lanes > 3 and config.train.num_lanes % 2 == 0 else {}
+    return sums | {
+        "torch": torch.__version__,
+        "threads": str(torch.get_num_threads()),
+        "processor": processor(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "device": config.train.device,
+        "dtype": config.train.dtype,
+    }
+
+
+def environment_changes(continued: Checkpoint, config: Config) -> list[str]:
+    """What differs from the environment in which a checkpoint was written, such as "threads 2 -> 4"."""
+    # a version without a compiler stored auto, and compiled nothing
+    compiled, compiles = (settings.compile == "on" for settings in (continued.config.train, config.train))
+    micro_batch_size = continued.config.train.micro_batch_size
+    then = {**continued.progress.environment, "micro_batch_size": micro_batch_size, "compiled": compiled}
+    now = {**environment(config), "micro_batch_size": config.train.micro_batch_size, "compiled": compiles}
+    return [f"{name} {then.get(name)} -> {value}" for name, value in now.items() if then.get(name) != value]
+
+
+def require_same_text(continued: Checkpoint, data_digest: str, config: Config, files: RunFiles) -> None:
+    """Raises CheckpointError where the text's ids are not those that the run was trained on."""
+    if continued.progress.data_digest != data_digest:
+        raise _other_text(continued, config, files)
+
+
+def text_problem(error: DataError, continued: Checkpoint, config: Config, files: RunFiles) -> GptError:
+    """What a text that cannot be read or encoded means for a run that continues."""
+    if is_missing(error):
+        error.hint = f"if it was moved or renamed: {files.resume_command} {flag_of(error, config)}"
+        return error
+    return _other_text(continued, config, files, f": {error}")  # such as a character that the vocabulary lacks
+
+
+def is_missing(error: DataError) -> bool:
+    """Whether the text that a SOURCE names is missing."""
+    return error.hint is not None and error.hint.endswith(NAME_A_SOURCE)
+
+
+def flag_of(error: DataError, config: Config) -> str:
+    """The flag that names a missing text anew."""
+    of_validation = any(error.where == shown(name) for name in names_of(config.data.validation_source))
+    return "--set data.validation_source=NEW/PATH" if of_validation else "--data NEW/PATH"
+
+
+def _other_text(continued: Checkpoint, config: Config, files: RunFiles, why: str = "") -> CheckpointError:
+    sources = ", ".join([*names_of(config.data.source), *names_of(config.data.validation_source)])
+    then, now = continued.config.data, config.data
+    if (then.source, then.validation_source) == (now.source, now.validation_source):
+        sentence = f"{shown(sources)} has changed since this run began"
+    else:
+        sentence = f"{shown(sources)} is not the text that this run began with"
+    begin = _begin_anew(files, config)
+    hint = f"put the old text back, name another copy of it with --data, or begin a new run with these weights: {begin}"
+    if STDIN in names_of(now.source):
+        hint = f"pipe the same text again: cat my.txt | {files.resume_command}"
+    return CheckpointError("--resume", sentence + why, hint=hint)
+
+
+def ended_before(run: RunFiles, progress: Progress, asked: Config, own: Config | None) -> Finished | None:
+    """How a run has ended that has trained all that is asked; None where something is left to do.
+
+    `own` is the config that the run has kept. Raises UsageError where less is asked than the run has trained already.
+    """
+    _require_no_less(run, progress, asked, own)
+    if not is_finished(progress, asked.train):
+        return None
+    measured = ("source", "validation_source", "validation_tokens")
+    if own is None or any(getattr(own.data, key) != getattr(asked.data, key) for key in measured):
+        return None  # to be measured anew, if the text is the same
+    try:
+        outcome = read_outcome(run)
+    except CheckpointError:
+        return None
+    if not _is_whole(outcome) or outcome["step"] != progress.step:
+        return None  # a kill came before the closing evaluation, or a signal
+    figures = {key: outcome[key] for key in outcome if key in (*_NUMBERS, *_MAY_BE_NULL, *_LATER, *_WORDS)}
+    summary = {"run": str(run.path), "steps": progress.step, **figures, "stopped_by": outcome["stopped_by"]}
+    return Finished(summary, None, outcome["best_step"], _sentence(run, progress, asked))
+
+
+def _is_whole(outcome: Mapping[str, Any]) -> bool:
+    """Whether an outcome has all figures of a training that has ended by itself."""
+    return (
+        outcome.get("stopped_by") in ("steps", "time", "patience")
+        and step_of(outcome.get("step")) is not None
+        and step_of(outcome.get("best_step")) is not None
+        and all(figure(outcome.get(key)) is not None for key in _NUMBERS)
+        and all(key in outcome and (outcome[key] is None or figure(outcome[key]) is not None) for key in _MAY_BE_NULL)
+        and all(outcome.get(key) is None or figure(outcome[key]) is not None for key in _LATER)
+        and all(isinstance(outcome.get(key), str) for key in _WORDS)
+    )
+
+
+def _length(config: Config) -> tuple[float | None, int | None]:
+    """What ends a training: by the clock, its steps do not."""
+    return config.train.max_time, config.train.max_steps if config.train.counts_steps else None
+
+
+def _require_no_less(run: RunFiles, progress: Progress, asked: Config, own: Config | None) -> None:
+    """Raise UsageError for a length that this command gives and that the run has passed."""
+    if own is not None and _length(own) == _length(asked):
+        return
+    if asked.train.counts_steps and asked.train.max_steps < progress.step:
+        sentence = f"{shown(run.path)} has trained {progress.step:,} steps already, more than {asked.train.max_steps:,}"
+        # the run's own length may still lie ahead
+        ahead = own is not None and own.train.counts_steps and own.train.max_steps > progress.step
+        longer = "" if ahead else f" --max-steps {2 * progress.step}"
+        raise UsageError("--max-steps", sentence, hint=f"{run.resume_command}{longer}")
+    if asked.train.max_time is not None and asked.train.max_time < progress.elapsed:
+        spent = round(progress.elapsed)
+        sentence = f"{shown(run.path)} has trained for {spent:,} s already, more than {asked.train.max_time:g} s"
+        ahead = own is not None and own.train.max_time is not None and own.train.max_time > progress.elapsed
+        longer = "" if ahead else f" --max-time {twice_as_long(progress.elapsed)}"
+        raise UsageError("--max-time", sentence, hint=f"{run.resume_command}{longer}")
+
+
+def _sentence(run: RunFiles, progress: Progress, asked: Config) -> str:
+    """That nothing is left to train, and what goes on."""
+    settings, name = asked.train, visible(run.path)
+    is_out = settings.patience is not None and progress.evaluations_without_best >= settings.patience
+    also = " --set train.patience=null" if is_out else ""
+    match ended_by(progress, settings):
+        case "steps":
+            return f"{name} already has its {progress.step:,} steps; --max-steps {2 * progress.step}{also} goes on"
+        case "time":
+            assert settings.max_time is not None
+            longer = twice_as_long(settings.max_time)
+            return f"{name} already has its {settings.max_time:g} s; --max-time {longer}{also} goes on"
+        case _:
+            why = f"has ended at step {progress.step:,} for lack of a better validation loss"
+            return f"{name} {why}; --set train.patience=null goes on"

@@ -1,0 +1,87 @@
+"""The prompts of a training: one for its samples, and one to try the model with when it has ended."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from gpt_cli.checkpoints.training_text import prompts_like
+from gpt_cli.config import Config
+from gpt_cli.errors import DataError
+from gpt_cli.text.conversations import Turn
+from gpt_cli.text.sft_examples import Examples
+from gpt_cli.text.token_files import Ids
+from gpt_cli.text.tokenizers import Tokenizer
+
+SAMPLE_PROMPT_TOKENS = 16
+_SEARCHED = 256  # tokens in which a line or a word begins
+_SHORTEST = 2  # tokens before a prompt ends with its line or with a word
+
+
+def sample_prompt(config: Config, tokenizer: Tokenizer, validation_ids: Ids | Examples) -> list[int]:
+    """The ids that samples continue: `train.sample_prompt`, or the beginning of a line of the validation text.
+
+    Of examples, it is a question or the first of theirs. Raises DataError for a character that the vocabulary lacks.
+    """
+    if config.train.sample_prompt is None and isinstance(validation_ids, Examples):
+        found = validation_ids.question(0)
+    elif config.train.sample_prompt is None:
+        assert not isinstance(validation_ids, Examples)
+        ids = validation_ids[:_SEARCHED].astype(int).tolist()
+        start, parts = _start(tokenizer, ids)
+        found = ids[start : start + _length(parts[start : start + SAMPLE_PROMPT_TOKENS + 1])]
+    else:
+        try:
+            if isinstance(validation_ids, Examples):
+                found = validation_ids.template.encode([Turn("user", config.train.sample_prompt)], tokenizer).ids
+            else:
+                found = [*tokenizer.starts_with, *tokenizer.encode(config.train.sample_prompt)]
+        except DataError as error:
+            error.where = "train.sample_prompt"
+            raise
+    return found[-config.model.context_length :]
+
+
+def _start(tokenizer: Tokenizer, ids: list[int]) -> tuple[int, list[bytes]]:
+    """Where a line begins, else a word, else a character; and the bytes of each id, a line break for end-of-text.
+
+    The validation text is cut off at a share of the characters, so it may itself begin in the middle of a word.
+    """
+    parts = [b"\n" if one == tokenizer.end_of_text else tokenizer.token_bytes[one] for one in ids]
+    places = range(1, len(ids) - SAMPLE_PROMPT_TOKENS)
+    lines = [i for i in places if b"\n" in _space_after(parts[i - 1]) and not parts[i].isspace()]
+    words = [i for i in places if not parts[i].isspace() and (_space_after(parts[i - 1]) or parts[i][:1].isspace())]
+    characters = [i for i in (0, *places) if not _is_within_character(parts[i])]
+    return next((found[0] for found in (lines, words, characters) if found), 0), parts
+
+
+def _length(parts: Sequence[bytes]) -> int:
+    """How many of these tokens are a prompt: those of the line, else of whole words, else of whole characters."""
+    ends = range(_SHORTEST, len(parts))
+    lines = [i for i in ends if parts[i].startswith(b"\n")]
+    words = [i for i in ends if parts[i][:1].isspace() and not _space_after(parts[i - 1])]
+    characters = [i for i in ends if not _is_within_character(parts[i])]
+    best = [*lines[:1], *words[-1:], *characters[-1:], min(len(parts), SAMPLE_PROMPT_TOKENS)]
+    return best[0]
+
+
+def _space_after(part: bytes) -> bytes:
+    return part[len(part.rstrip()) :]
+
+
+def _is_within_character(part: bytes) -> bool:
+    """Whether a token begins with a later byte of a character of UTF-8."""
+    return b"\x80" <= part[:1] < b"\xc0"
+
+
+def first_prompt(tokenizer: Tokenizer, validation_ids: Ids | Examples) -> str:
+    """A prompt that the tokenizer takes, of the kind of the validation text: a word of it unless it is English."""
+    if isinstance(validation_ids, Examples):
+        return tokenizer.decode(validation_ids.question(0))
+    ids = validation_ids[:_SEARCHED].astype(int).tolist()
+    start, _ = _start(tokenizer, ids)
+    for prompt in prompts_like(tokenizer.decode(ids[start : start + 64])):
+        with contextlib.suppress(DataError):
+            if tokenizer.encode(prompt):
+                return prompt
+    return ""

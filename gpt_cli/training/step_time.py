@@ -1,0 +1,78 @@
+"""How long a step takes, and whether its blocks are compiled, which is decided by that."""
+
+from __future__ import annotations
+
+import warnings
+
+from gpt_cli.common.host import Host, Notify
+from gpt_cli.errors import EnvironmentFailure, is_lack_of_device_memory, shown
+from gpt_cli.training.cuda_graphs import record_step
+from gpt_cli.training.memory_checks import COMPILE_FROM_SECONDS
+from gpt_cli.training.state import TrainingState
+from gpt_cli.training.step import time_step
+
+_MOST_BY_GRAPH = 20.0  # times as fast as steps that Python starts; up to 11 times were measured (note 0005)
+
+
+def time_steps(state: TrainingState, host: Host, *, may_compile: bool, must_compile: bool) -> float:
+    """The seconds of a step, as the training will take it: compiled where that pays, recorded where that works.
+
+    Where `compile` is still auto, a plain step decides, if the run `may_compile`. Raises EnvironmentFailure where torch
+    cannot compile and the run `must_compile`.
+    """
+    seconds: float | None = None
+    if state.config.train.compile == "auto":
+        if may_compile:
+            with host.working("timing a step"):
+                seconds = _seconds_if_soon_over(state, host.warn)
+        state.compile_blocks(may_compile and seconds is None)
+    if state.config.train.compile == "on":
+        host.notice("compiling, which may take half a minute")
+    if seconds is None:
+        with host.working("timing a step"):
+            seconds = _time_step(state, host.warn, must_compile=must_compile)
+            seconds = record_step(state, host.warn) or seconds
+    return seconds
+
+
+def _seconds_if_soon_over(state: TrainingState, warn: Notify) -> float | None:
+    """The seconds of a step of plain blocks, if they end the training before compiling pays; else None."""
+
+    def is_over(within: float) -> bool:
+        (of_all,) = state.ranks.of_first(state.config.train.max_steps * seconds)
+        return of_all < within
+
+    try:
+        seconds = time_step(state)
+    except Exception as error:
+        # compiled blocks need less memory
+        if state.ranks.size > 1 or not is_lack_of_device_memory(error):
+            raise
+        return None
+    said: list[str] = []
+    if is_over(_MOST_BY_GRAPH * COMPILE_FROM_SECONDS):
+        seconds = record_step(state, said.append) or seconds
+        if is_over(COMPILE_FROM_SECONDS):
+            for line in said:
+                warn(line)
+            return seconds
+    state.whole_step = None
+    return None
+
+
+def _time_step(state: TrainingState, warn: Notify, *, must_compile: bool) -> float:
+    """The seconds of a step; where torch cannot compile, that of plain blocks, unless compiling was asked for."""
+    try:
+        with warnings.catch_warnings():
+            # torch's compiler would have float32 computed with fewer bits
+            warnings.filterwarnings("ignore", "TensorFloat32")
+            return time_step(state)
+    except Exception as error:
+        if state.config.train.compile == "off" or not type(error).__module__.startswith("torch._"):
+            raise
+        sentence = f"torch cannot compile here, {shown((str(error) or type(error).__name__).splitlines()[0])}"
+        if must_compile:
+            raise EnvironmentFailure("train.compile", f"{sentence}; use off", hint="--compile off") from error
+    warn(f"{sentence}; training without{', not bit-exact from here on' if state.progress.step else ''}")
+    state.compile_blocks(False)
+    return time_step(state)

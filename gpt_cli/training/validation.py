@@ -1,0 +1,103 @@
+"""How well a model predicts text it was not trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import add
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gpt_cli.common.machine.devices import autocast, exact, send, tokens_at_once
+from gpt_cli.distributed.collectives import ALONE, Ranks
+from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, Observations, Score, byte_lengths, in_batches, score_of
+from gpt_cli.model import GPT
+from gpt_cli.text.sft_examples import IGNORED, Examples
+from gpt_cli.text.token_files import Ids
+from gpt_cli.text.token_files import windows as token_windows
+from gpt_cli.text.tokenizers import Tokenizer
+
+
+def cross_entropy(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+    """Loss in nats: logits [B, T, V] and targets [B, T] -> a scalar; computed in float32 at least."""
+    return F.cross_entropy(_in_full(logits).flatten(0, 1), targets.flatten(), reduction=reduction)
+
+
+def _in_full(logits: Tensor) -> Tensor:
+    return logits.float() if logits.dtype == torch.bfloat16 else logits
+
+
+def evaluation_batch_size(context_length: int, vocab_size: int, device: torch.device) -> int:
+    """How many windows of context_length a device evaluates at once, whatever the training's batch size."""
+    return max(1, min(tokens_at_once(device, 2**12), LOGITS_AT_ONCE // vocab_size) // context_length)
+
+
+def evaluate(
+    model: GPT,
+    tokenizer: Tokenizer,
+    text: Ids | Examples,
+    windows: Sequence[tuple[int, int]],
+    *,
+    batch_size: int,
+    dtype: str,
+    count: Callable[[int], object] = lambda _: None,
+    by_window: Observations | None = None,
+    ranks: Ranks = ALONE,
+) -> Score:
+    """The loss on windows (start, end) of ids; each window starts without context. Draws nothing at random.
+
+    Of examples, the loss is that of the learned tokens.
+
+    `count` receives the number of tokens done since its last call, `by_window` what each window costs. Ranks take
+    batches in turns; what these cost is added in one order, so that the number of ranks changes nothing.
+    """
+    device = model.token_embedding.weight.device
+    starts, ends = np.array(windows).T
+    lengths, byte_counts = ends - starts, byte_lengths(tokenizer)
+    goals, num_targets = None, lengths
+    ids = text.ids if isinstance(text, Examples) else text
+    if isinstance(text, Examples):
+        byte_counts[text.template.end_id(tokenizer)] = 0
+        goals, learned_before = text.targets, np.concatenate([[0], np.cumsum(text.learned)])
+        num_targets = learned_before[ends + 1] - learned_before[starts + 1]
+    batches = in_batches(lengths, batch_size)
+    # on the device that computes them: to read each would make a GPU wait
+    of_batches = torch.zeros(len(batches), dtype=torch.float64, device=exact(device))
+    of_windows = torch.zeros(len(windows), dtype=torch.float64, device=exact(device))
+    num_bytes = 0
+    was_training = model.training
+    model.eval()
+    try:
+        for first in range(0, len(batches), ranks.size):
+            together = batches[first : first + ranks.size]
+            # each computes one in each round, because ranks may need each other for that; the spare ones do not count
+            counts = ranks.rank < len(together)
+            chosen = together[ranks.rank if counts else 0]
+            tokens = token_windows(ids, starts[chosen], int(lengths[chosen[0]]) + 1)
+            batch = send(torch.from_numpy(tokens.astype(np.int32)), device).long()
+            wanted = (tokens if goals is None else token_windows(goals, starts[chosen], tokens.shape[1]))[:, 1:]
+            # not inference_mode, whose tensors `fully_shard` would keep for the next step
+            with torch.no_grad(), autocast(device, dtype):
+                # the two halves of cross_entropy, to the bit: the slow one once
+                log_chances = _in_full(model(batch[:, :-1])).flatten(0, 1).log_softmax(dim=1)
+                targets = batch[:, 1:].flatten()
+                if goals is not None:
+                    targets = send(torch.from_numpy(wanted), device).flatten()
+                if counts:
+                    of_batches[first + ranks.rank] = F.nll_loss(log_chances, targets, reduction="sum")
+                    if by_window:
+                        nats = F.nll_loss(log_chances, targets, reduction="none").view(len(batch), -1)
+                        of_windows[send(torch.from_numpy(chosen), of_windows.device)] = nats.to(of_windows).sum(dim=1)
+                    num_bytes += int(byte_counts[wanted[wanted != IGNORED]].sum())
+            count(sum(int(lengths[chosen].sum()) for chosen in together))
+    finally:
+        model.train(was_training)
+    sums = torch.cat((of_batches, of_windows)).cpu()
+    merged = ranks.merge(torch.cat((sums, sums.new_tensor([num_bytes])))).numpy()
+    if by_window:
+        order = np.concatenate(batches)
+        by_window.nats, by_window.amounts = merged[len(batches) : -1][order], num_targets[order]
+    return score_of(reduce(add, merged[: len(batches)].tolist()), int(num_targets.sum()), int(merged[-1]))

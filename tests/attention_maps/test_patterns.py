@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.helpers import small_config
+from torch.utils.flop_counter import FlopCounterMode
+
+from gpt_cli.attention_maps.patterns import Origin, dump_attention
+from gpt_cli.attention_maps.selection import STAGES, count_numbers
+from gpt_cli.config import ModelConfig
+from gpt_cli.errors import CheckpointError
+from gpt_cli.model import GPT, MultiHeadAttention
+from gpt_cli.model.attention import Stages
+from gpt_cli.text.tokenizers import ByteTokenizer
+
+SIZES = ModelConfig(context_length=16, d_model=24, num_heads=3, num_blocks=4)
+MODEL = GPT(SIZES, 257, torch.Generator().manual_seed(0)).eval()
+IDS = list("今ab".encode())
+
+
+def test_a_dump_holds_the_models_weights_and_the_tokens() -> None:
+    dump = dump_attention(MODEL, ByteTokenizer(), IDS, layers=(1, 3), heads=(0, 2))
+    expected = MODEL.attention_weights(torch.tensor([IDS]), [1, 3], [0, 2])[:, 0]
+    np.testing.assert_array_equal(dump.weights, expected.numpy())
+    assert dump.tokens == ("<0xE4>", "<0xBB>", "<0x8A>", "a", "b")
+    assert (dump.layers, dump.heads, dump.token_ids) == ((1, 3), (0, 2), tuple(IDS))
+
+
+def test_every_stage_has_its_shape_and_follows_from_the_ones_before() -> None:
+    stages = dump_attention(MODEL, ByteTokenizer(), IDS, layers=(0, 1, 2), heads=(1,), stages=STAGES).stages
+    for name in ("queries", "keys", "values", "heads"):
+        assert stages[name].shape == (3, 1, 5, 8)
+    np.testing.assert_allclose(stages["scores"], stages["queries"] @ stages["keys"].swapaxes(-1, -2), atol=1e-6)
+    np.testing.assert_allclose(stages["heads"], stages["weights"] @ stages["values"], atol=1e-6)
+
+
+def test_the_flag_knows_every_stage() -> None:
+    assert set(STAGES) == set(Stages._fields)
+
+
+def test_float16_is_close_enough_to_look_at() -> None:
+    dump = dump_attention(MODEL, ByteTokenizer(), IDS, layers=(0,), heads=(0,), file_dtype="float16")
+    exact = dump_attention(MODEL, ByteTokenizer(), IDS, layers=(0,), heads=(0,))
+    assert dump.weights.dtype == np.float16
+    assert np.abs(dump.weights.astype(float) - exact.weights).max() < 2**-11
+
+
+def test_half_precision_keeps_a_weight_as_finely_as_the_readme_says() -> None:
+    model, tokenizer = GPT(small_config().model, 257, torch.Generator().manual_seed(0)).eval(), ByteTokenizer()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("heads.0.Wq.weight"):
+                parameter.mul_(300)  # weights from next to nothing to nearly one
+    single, half = (
+        dump_attention(model, tokenizer, list(range(16)), layers=range(2), heads=range(2), file_dtype=dtype).weights
+        for dtype in ("float32", "float16")
+    )
+    assert single[single > 0].min() < 6e-5 < 0.99 < np.delete(single, 0, axis=2).max()
+    assert (np.abs(half.astype(np.float64) - single) <= np.maximum(single / 2048, 3e-8)).all()
+
+
+def test_the_work_of_one_head_is_a_small_part_of_that_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In operations: of attention for the dump, and of the whole beside a forward pass."""
+    config = small_config("model.num_heads=8", "model.num_blocks=12", "model.d_model=64", "model.context_length=64")
+    model, tokenizer = GPT(config.model, 257, torch.Generator().manual_seed(0)).eval(), ByteTokenizer()
+    ids = list(range(64))
+    of_stages: list[int] = []
+    stages = MultiHeadAttention.stages
+
+    def counted(*call: Any) -> Any:
+        with FlopCounterMode(display=False) as counter:
+            found = stages(*call)
+        of_stages.append(counter.get_total_flops())
+        return found
+
+    monkeypatch.setattr(MultiHeadAttention, "stages", counted)
+
+    def work(layers: range, heads: range) -> tuple[int, int]:
+        of_stages.clear()
+        with FlopCounterMode(display=False) as counter:
+            dump_attention(model, tokenizer, ids, layers=layers, heads=heads)
+        return sum(of_stages), counter.get_total_flops()
+
+    with FlopCounterMode(display=False) as forward, torch.no_grad():
+        model(torch.tensor([ids]))
+    one, whole_of_one = work(range(11, 12), range(1))
+    all_heads, whole_of_all = work(range(12), range(8))
+    assert 0 < 50 * one < all_heads
+    assert whole_of_one < forward.get_total_flops()
+    assert whole_of_all < 1.05 * forward.get_total_flops(), "what the dump computes is not computed again"
+
+
+def test_a_head_is_the_same_whatever_is_chosen_beside_it() -> None:
+    config = small_config("model.num_heads=4", "model.num_blocks=3")
+    model, tokenizer = GPT(config.model, 257, torch.Generator().manual_seed(0)).eval(), ByteTokenizer()
+    full = dump_attention(model, tokenizer, list(range(16)), layers=range(3), heads=range(4))
+    part = dump_attention(model, tokenizer, list(range(16)), layers=[0, 2], heads=[1, 3])
+    np.testing.assert_allclose(part.weights, full.weights[[0, 2]][:, [1, 3]], rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["positions=learned"],
+        ["positions=rope"],
+        ["attention=grouped_query"],
+        ["attention=latent", "positions=rope"],
+        ["scale=none"],
+    ],
+)
+def test_weights_times_values_give_the_output_of_the_fused_path(settings: list[str]) -> None:
+    config = small_config(*(f"model.{setting}" for setting in settings), "model.num_heads=4")
+    model = GPT(config.model, 257, torch.Generator().manual_seed(0)).double().eval()
+    ids = list(range(16))
+    stages = ("weights", "scores", "queries", "keys", "values", "heads")
+    model.use_fused(True)
+    given: list[torch.Tensor] = []
+    for block in model.blocks:
+        block.attention.register_forward_hook(lambda *call: given.append(call[2]))
+    model(torch.tensor([ids]))
+    outputs = list(given)  # the stages run the blocks before theirs again
+    for layer, (block, output) in enumerate(zip(model.blocks, outputs, strict=True)):
+        found = next(iter(model.attention_stages(torch.tensor([ids]), [layer])))
+        dump = {stage: getattr(found, stage)[0].detach().numpy() for stage in stages}
+        scale = 1 if config.model.scale == "none" else config.model.query_size**-0.5
+        np.testing.assert_allclose(dump["queries"] @ dump["keys"].swapaxes(1, 2), dump["scores"], rtol=0, atol=1e-10)
+        hidden = np.where(np.tri(16, dtype=bool), dump["scores"] * scale, -np.inf)
+        powers = np.exp(hidden - hidden.max(-1, keepdims=True))
+        np.testing.assert_allclose(powers / powers.sum(-1, keepdims=True), dump["weights"], rtol=0, atol=1e-10)
+        np.testing.assert_allclose(dump["weights"] @ dump["values"], dump["heads"], rtol=0, atol=1e-10)
+        together = torch.from_numpy(np.concatenate(list(dump["heads"]), axis=-1))
+        torch.testing.assert_close(
+            block.attention.projection_layer(together), output[0].detach(), rtol=0, atol=1e-10, check_dtype=True
+        )
+
+
+@pytest.mark.parametrize("settings", [[], ["model.attention=latent", "model.positions=rope", "model.rotary_size=6"]])
+def test_numbers_are_counted_before_they_are_there(settings: list[str]) -> None:
+    sizes = small_config(*settings).model
+    model, tokenizer = GPT(sizes, 257, torch.Generator().manual_seed(0)).eval(), ByteTokenizer()
+    for stages in (("weights",), ("weights", "scores", "queries", "keys", "values", "heads")):
+        dump = dump_attention(model, tokenizer, list(range(9)), layers=range(2), heads=range(2), stages=stages)
+        assert sum(array.size for array in dump.stages.values()) == 4 * count_numbers(stages, 9, sizes)
+
+
+def test_a_model_that_computes_no_finite_attention_is_refused() -> None:
+    model = GPT(SIZES, 257, torch.Generator().manual_seed(0)).eval()
+    with torch.no_grad():
+        # each is finite, their products are not
+        model.state_dict()["blocks.1.attention.heads.2.Wq.weight"].fill_(1e38)
+    wrong = r'^"runs/a/best.safetensors": its weights give \w+ in layer 1 that are not finite, so it cannot be used$'
+    origin = Origin("runs/a/best.safetensors", 5, "今ab")
+    with pytest.raises(CheckpointError, match=wrong):
+        dump_attention(model, ByteTokenizer(), IDS, layers=(0, 1), heads=(1, 2), origin=origin)
+    dump_attention(model, ByteTokenizer(), IDS, layers=(0,), heads=(0,))

@@ -1,0 +1,125 @@
+"""Snapshots of attention as files, and the losses beside them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from support.helpers import damage
+
+from gpt_cli.attention_maps.head_metrics import COLUMNS, HeadScores
+from gpt_cli.attention_maps.snapshots import Snapshot, losses_by_step, read_snapshot, read_snapshots, snapshot_bytes
+from gpt_cli.checkpoints.run_paths import RunFiles
+from gpt_cli.errors import CheckpointError
+
+
+def a_snapshot(step: int, prompt: str = "一 b") -> Snapshot:
+    """Two layers of three heads on three tokens; each head looks at all tokens evenly."""
+    weights = np.broadcast_to(np.tril(np.ones((3, 3))) / [[1], [2], [3]], (2, 3, 3, 3)).astype(np.float32)
+    columns = {name: np.arange(6.0).reshape(2, 3) + place for place, name in enumerate(COLUMNS)}
+    columns["induction"][1, 2] = np.nan
+    return Snapshot(step, 2.5, prompt, (7, 8, 9), ("一", " ", "b"), weights, HeadScores((0, 1), (0, 1, 2), columns))
+
+
+def write(run: RunFiles, *snapshots: Snapshot) -> None:
+    run.attention.mkdir(exist_ok=True)
+    for snapshot in snapshots:
+        run.snapshot_file(snapshot.step).write_bytes(snapshot_bytes(snapshot))
+
+
+def test_a_snapshot_comes_back_with_weights_of_float16(here: Path) -> None:
+    run, written = RunFiles(here), a_snapshot(25)
+    write(run, a_snapshot(100_000_000), written)
+    assert [path.name for path in run.snapshots().values()] == [
+        "step-00000025.safetensors",
+        "step-100000000.safetensors",
+    ]
+    read, _ = read_snapshots(run)
+    assert (read.step, read.loss, read.prompt, read.token_ids, read.tokens) == (
+        25,
+        2.5,
+        "一 b",
+        (7, 8, 9),
+        ("一", " ", "b"),
+    )
+    assert read.weights.dtype == np.float32
+    assert read.weights[1, 2].tolist() == [[1, 0, 0], [0.5, 0.5, 0], [np.float16(1 / 3)] * 3]
+    for name in COLUMNS:
+        np.testing.assert_array_equal(read.scores.columns[name], written.scores.columns[name])
+    assert read.scores.layers == (0, 1)
+    assert read.scores.heads == (0, 1, 2)
+
+
+def test_equal_snapshots_are_equal_files() -> None:
+    assert len({snapshot_bytes(a_snapshot(1)) for _ in range(8)}) == 1
+
+
+def test_a_run_without_snapshots_is_refused(here: Path) -> None:
+    with pytest.raises(CheckpointError, match="this run has kept no snapshots") as raised:
+        list(read_snapshots(RunFiles(here / "mine")))
+    assert raised.value.hint == f"gpt train --out {here / 'mine'} --resume --watch 'one two one two'"
+
+
+def test_snapshots_are_read_one_at_a_time_and_of_many_some(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, read = RunFiles(here), list[str]()
+    write(run, *map(a_snapshot, range(1, 7)))
+
+    def counting(path: Path) -> Snapshot:
+        read.append(path.name[10:13])
+        return read_snapshot(path)
+
+    monkeypatch.setattr("gpt_cli.attention_maps.snapshots.read_snapshot", counting)
+    found = read_snapshots(run, every=2)
+    assert (next(found).step, read) == (2, ["006", "002"])
+    assert [snapshot.step for snapshot in found] == [4, 6]
+
+
+def test_snapshots_of_a_prompt_that_the_run_has_left_are_left_out(here: Path) -> None:
+    write(RunFiles(here), a_snapshot(1, "old"), a_snapshot(2, "new"), a_snapshot(3, "new"))
+    assert [snapshot.step for snapshot in read_snapshots(RunFiles(here))] == [2, 3]
+
+
+@pytest.mark.parametrize("content", [b"", b"mine", safetensors.numpy.save({"a": np.zeros(2)}, {"x": "y"})])
+def test_a_foreign_file_is_refused(here: Path, content: bytes) -> None:
+    run = RunFiles(here)
+    write(run, a_snapshot(1))
+    run.snapshot_file(2).write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"step-00000002.safetensors.*not an attention snapshot of gpt"):
+        list(read_snapshots(run))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tokens": ("a", "b")},
+        {"token_ids": (7,)},
+        {"weights": np.zeros((2, 2, 3, 3))},
+        {"weights": np.zeros((3, 3, 3))},
+    ],
+)
+def test_a_file_whose_parts_do_not_fit_is_refused(here: Path, changes: dict[str, Any]) -> None:
+    run = RunFiles(here)
+    write(run, replace(a_snapshot(1), **changes))
+    with pytest.raises(CheckpointError, match="not an attention snapshot of gpt"):
+        list(read_snapshots(run))
+
+
+def test_a_damaged_file_is_refused(here: Path) -> None:
+    run = RunFiles(here)
+    write(run, a_snapshot(1))
+    damage(run.snapshot_file(1))
+    with pytest.raises(CheckpointError, match="damaged"):
+        list(read_snapshots(run))
+
+
+def test_losses_are_those_of_whole_lines(here: Path) -> None:
+    run = RunFiles(here)
+    assert losses_by_step(run) == {"loss": [], "validation_loss": []}
+    run.metrics.write_text(
+        '{"step": 1, "loss": 4.5}\n{"step": 2, "loss": 4.0, "validation_loss": 4.25}\n{"step": 3, "loss": 3.'
+    )
+    assert losses_by_step(run) == {"loss": [(1, 4.5), (2, 4.0)], "validation_loss": [(2, 4.25)]}

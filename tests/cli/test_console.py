@@ -1,0 +1,75 @@
+"""Results on a terminal and in a pipe."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import threading
+import time
+
+import pytest
+from support.helpers import unread_pipe
+
+from gpt_cli.cli.console import Console, Patient
+
+HOSTILE = "a\x1b[2Jb\x9bc\u202ed"
+
+
+class Stream(io.StringIO):
+    def __init__(self, terminal: bool) -> None:
+        super().__init__()
+        self.terminal = terminal
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+
+def printed(monkeypatch: pytest.MonkeyPatch, *, terminal: bool) -> list[str]:
+    stream = Stream(terminal)
+    monkeypatch.setattr("sys.stdout", stream)
+    Console().pieces(["token,weight\n", f'"{HOSTILE}",1\n'])
+    Console().json({"token": HOSTILE})
+    return stream.getvalue().splitlines()
+
+
+def test_csv_and_json_on_a_terminal_hold_nothing_that_it_obeys(monkeypatch: pytest.MonkeyPatch) -> None:
+    header, row, content = printed(monkeypatch, terminal=True)
+    assert header == "token,weight"
+    assert row == r'"a\x1b[2Jb\x9bc\u202ed",1'
+    assert content == r'{"token": "a\u001b[2Jb\u009bc\u202ed"}'
+
+
+def test_a_pipe_receives_every_character(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, row, content = printed(monkeypatch, terminal=False)
+    assert row == f'"{HOSTILE}",1'
+    assert json.loads(content) == {"token": HOSTILE}
+
+
+def test_a_line_waits_for_its_reader_until_something_is_more_urgent() -> None:
+    with unread_pipe() as writer, open(writer, "w", closefd=False) as stream:
+        patient = Patient(stream)
+        thread = threading.Thread(target=print, args=["x" * 100_000], kwargs={"file": patient})
+        thread.start()
+        thread.join(1.5)
+        assert thread.is_alive()
+        patient.hurry()
+        thread.join(30)
+        assert not thread.is_alive()
+        begun = time.monotonic()
+        for _ in range(5):  # none of which waits once more
+            print("lost", file=patient)
+        assert time.monotonic() - begun < 2
+
+
+def test_a_long_line_arrives_whole_whatever_pieces_it_is_written_in() -> None:
+    reader, writer = os.pipe()
+    with open(reader, encoding="utf-8") as read, open(writer, "w", encoding="utf-8") as stream:
+        content: list[str] = []
+        thread = threading.Thread(target=lambda: content.append(read.readline()))
+        thread.start()
+        patient = Patient(stream)
+        patient.hurry()
+        print("é中" * 50_000, file=patient)
+        thread.join(30)
+    assert content == ["é中" * 50_000 + "\n"]

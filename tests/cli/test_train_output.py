@@ -1,0 +1,296 @@
+"""What a training prints, made of reports."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.helpers import small_config
+
+from gpt_cli.cli.console import Console
+from gpt_cli.cli.train_output import announce, conclude, show_progress
+from gpt_cli.evaluation.nll import Score
+from gpt_cli.model.costs import estimate
+from gpt_cli.training.events import Evaluated, Finished, Prepared, Report, Sampled, Stepped
+
+
+def prepared(*settings: str, step: int = 0, elapsed: float = 0.0) -> Prepared:
+    """Of a run whose closing evaluation takes 5 s."""
+    config = small_config(*settings)
+    return Prepared(
+        directory=Path("run"),
+        config=config,
+        step=step,
+        elapsed=elapsed,
+        costs=estimate(config.model, 257, micro_batch_size=4, dtype="float32"),
+        num_processes=1,
+        num_documents=1,
+        num_characters=1,
+        num_training_tokens=1,
+        num_validation_tokens=1,
+        vocab_size=257,
+        steps_left=1,
+        epochs_left=1.0,
+        seconds_left=1.0,
+        closing_seconds=5.0,
+        prompt="The",
+    )
+
+
+def reports(*steps: tuple[int, float]) -> Iterator[Report]:
+    """Steps with the seconds of the run at their end."""
+    for step, elapsed in steps:
+        time.sleep(0.11)  # a bar is drawn ten times a second at most
+        yield Stepped(step, 1.5, 1e-3, 1.0, 1000.0, False, elapsed)
+    yield Finished({}, None, None)
+
+
+def test_the_time_left_follows_the_pace_of_this_part_and_has_the_closing_evaluation(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The first 10 of 30 steps took 100 s, on a busy machine; now a step takes 1 s."""
+    start = prepared("train.max_steps=30", step=10, elapsed=100.0)
+    show_progress(reports((20, 110.0)), start, Console())
+    assert capsys.readouterr().err == "step 20/30: loss 1.5000, 1,000 tokens/s, 15 s left\n"
+
+
+def test_by_the_clock_the_time_left_is_what_the_clock_says_and_the_closing_evaluation(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show_progress(reports((3, 20.0)), prepared("train.max_time=60"), Console())
+    assert capsys.readouterr().err == "step 3: loss 1.5000, 1,000 tokens/s, 45 s left\n"
+
+
+def test_in_a_sweep_a_rate_is_what_is_tried(capsys: pytest.CaptureFixture[str]) -> None:
+    for of_sweep in (False, True):
+        announce(prepared("train.learning_rate=1e-6"), Console(), of_sweep=of_sweep)
+        assert ("a learning rate of 1e-06 is 1/" in capsys.readouterr().err) != of_sweep
+
+
+def test_large_numbers_have_commas_and_no_exponents(capsys: pytest.CaptureFixture[str]) -> None:
+    start = replace(prepared("train.max_steps=4000", step=3000), epochs_left=1454.6, num_training_tokens=10**9)
+    announce(start, Console())
+    told = capsys.readouterr().err
+    assert " tokens, 1,455 epochs, and the closing evaluation\n" in told
+    assert "resuming run at step 3,000\n" in told
+    assert "e+" not in told
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("language", "settings", "expected"),
+    [
+        ("en", "train.max_time=60", "20/60 s, step 3, loss 1.500"),
+        ("en", "train.max_steps=30", "3/30 steps, loss 1.500"),
+        ("zh", "train.max_time=60", "20/60 秒，第 3 步，损失 1.500，1,000 token/s，"),
+        ("zh", "train.max_steps=30", "3/30 步，损失 1.500，1,000 token/s，"),
+    ],
+)
+def test_the_bar_has_the_unit_of_its_way_and_the_step(
+    language: str, settings: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPT_LANGUAGE", language)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "120")
+    show_progress(reports((3, 20.0)), prepared(settings), Console())
+    assert expected in terminal.getvalue()
+
+
+def test_off_a_terminal_the_first_line_comes_an_interval_after_the_work_begins(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("gpt_cli.cli.progress.time.monotonic", lambda: now)
+    with Console().counting("closing evaluation", 30, "tokens") as count:
+        for now, amount in ((60.0, 0), (65.0, 10), (71.0, 10), (72.0, 10)):  # noqa: B007 - the clock reads it
+            count(amount)
+    assert capsys.readouterr().err == "closing evaluation: 20 of 30 tokens, 5.5 s left\n"
+
+
+@pytest.mark.parametrize(("error", "expected"), [(0.00318, "1.4605 ± 0.0032 nats/token"), (None, "1.4605 nats/token")])
+def test_the_result_tells_how_much_was_read_and_how_exact_the_loss_is(
+    error: float | None, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = {"run": "run", "steps": 10, "seconds": 3.0, "stopped_by": "steps", "bits_per_byte": 2.107}
+    summary |= {"validation_loss": 1.46049, "validation_loss_error": error, "validation_tokens": 111539}
+    conclude(Finished(summary, None, 10), prepared(), Console(), as_json=False)
+    figures = f"validation loss {expected} (111,539 tokens), 2.1070 bits/byte with the best weights, those of step 10"
+    assert capsys.readouterr().out == f"run: 10 steps in 3.0 s, {figures}\n"
+
+
+def logged(step: int, loss: float, *, norm: float = 1.0, elapsed: float = 0.0) -> Stepped:
+    return Stepped(step, loss, 1e-3, norm, 1000.0, True, elapsed)
+
+
+def evaluated(step: int, loss: float) -> Evaluated:
+    return Evaluated(step, Score(100, loss, None, 0.9), False)
+
+
+def shown(
+    reports: list[Report], start: Prepared, capsys: pytest.CaptureFixture[str], *, quiet: bool = False
+) -> list[str]:
+    """The lines on stderr of a training that reports these."""
+    show_progress(iter([*reports, Finished({}, None, None)]), start, Console(quiet))
+    return capsys.readouterr().err.splitlines()
+
+
+def test_an_evaluation_says_whether_it_is_better_or_worse_and_by_how_much(capsys: pytest.CaptureFixture[str]) -> None:
+    losses = [(4, 2.533), (8, 2.413), (12, 2.5), (16, 2.4), (1020, 2.40004)]
+    assert shown([evaluated(step, loss) for step, loss in losses], prepared(), capsys) == [
+        "step 4: validation loss 2.5330 nats/token, 0.9000 bits/byte, the first",
+        "step 8: validation loss 2.4130 nats/token, 0.9000 bits/byte, better by 0.1200",
+        "step 12: validation loss 2.5000 nats/token, 0.9000 bits/byte, worse by 0.0870 than at step 8",
+        "step 16: validation loss 2.4000 nats/token, 0.9000 bits/byte, better by 0.0130",
+        "step 1,020: validation loss 2.4000 nats/token, 0.9000 bits/byte, the same as at step 16",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "words"),
+    [(101, "the first"), (102, "the first, on 100 of 102 tokens"), (5000, "the first, on 100 of 5,000 tokens")],
+)
+def test_the_first_evaluation_says_how_much_of_the_validation_text_it_read(
+    num_tokens: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The evaluation predicts 100 tokens: all of 101, since the first has no prediction."""
+    start = replace(prepared(), num_validation_tokens=num_tokens)
+    first, second = shown([evaluated(4, 2.5), evaluated(8, 2.4)], start, capsys)
+    assert first == f"step 4: validation loss 2.5000 nats/token, 0.9000 bits/byte, {words}"
+    assert second.endswith(", better by 0.1000")
+
+
+def test_a_sample_is_set_apart_by_an_indent_and_keeps_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    sampled = Sampled(4, "The \x1b[31mvalue", " of\n\nthe thing")
+    assert shown([sampled], prepared(), capsys) == [
+        "step 4 sample, after its prompt in « »:",
+        "    «The \\x1b[31mvalue» of",
+        "    the thing",
+    ]
+
+
+def test_in_chinese_a_sample_has_chinese_marks_and_a_terminal_the_result_in_chinese(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPT_LANGUAGE", "zh")
+    assert shown([Sampled(4, "今天", "天气\n不错")], prepared(), capsys) == [
+        "第 4 步的样本（【 】里是提示词）：",
+        "    【今天】天气",
+        "    不错",
+    ]
+    summary = {"run": "run", "steps": 1000, "seconds": 377.0, "stopped_by": "patience", "bits_per_byte": 2.107}
+    summary |= {"validation_loss": 5.5952, "validation_loss_error": 0.035, "validation_tokens": 111539}
+    conclude(Finished(summary, None, 600), prepared(), Console(), as_json=False)
+    assert "训练完成" not in capsys.readouterr().err
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    conclude(Finished(summary, None, 600), prepared(), Console(), as_json=False)
+    line = "训练完成：1,000 步，用时 6 分 17 秒，验证损失 5.5952 nat/token，2.1070 bit/byte，第 600 步的权重最好"
+    assert line in terminal.getvalue().splitlines()
+    assert capsys.readouterr().out.startswith("run: 1,000 steps in 6 min 17 s, validation loss 5.5952 ± 0.0350")
+
+
+def test_lines_have_a_smoothed_loss_and_the_best_validation_loss(capsys: pytest.CaptureFixture[str]) -> None:
+    steps = [Stepped(n, 2.0, None, None, 1000.0, False, 0.0) for n in range(1, 400)]
+    last = Stepped(400, 3.0, None, None, 1000.0, False, 400.0, smoothed_loss=2.05)
+    lines = shown([evaluated(1, 2.413), *steps, last], prepared("train.max_steps=400"), capsys)
+    assert lines[-1:] == ["step 400/400: loss 2.0500, best validation 2.413, 1,000 tokens/s, 5.0 s left"]
+
+
+def test_the_bar_with_all_figures_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "80")
+    steps = [Stepped(450, 2.345, None, None, 29_389.0, False, 450.0)]
+    show_progress(reports_after(0.11, evaluated(1, 2.413), *steps), prepared("train.max_steps=1000"), Console())
+    assert " 450/1000 steps, loss 2.345, best 2.413, 29,389 tokens/s, 9 min 15 s left" in terminal.getvalue()
+
+
+def test_an_evaluation_is_said_above_a_bar_that_knows_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "80")
+    steps = [Stepped(n, 2.5, None, None, 1000.0, False, n) for n in (49, 50)]
+    show_progress(
+        reports_after(0.11, steps[0], evaluated(50, 2.413), steps[1]), prepared("train.max_steps=100"), Console()
+    )
+    drawn = terminal.getvalue()
+    assert " 49/100 steps" not in drawn[drawn.index("step 50: validation loss") :]
+
+
+def reports_after(seconds: float, *reports: Report) -> Iterator[Report]:
+    """Reports with time between them, in which a bar is drawn."""
+    for report in reports:
+        time.sleep(seconds)
+        yield report
+    yield Finished({}, None, None)
+
+
+def test_off_a_terminal_a_line_comes_for_each_twentieth_of_the_way_and_each_minute(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def steps_with_lines(num_steps: int, seconds: float) -> list[int]:
+        steps: list[Report] = [Stepped(n + 1, 1.5, 1e-3, 1.0, 1000.0, False, seconds * (n + 1)) for n in range(100)]
+        lines = shown(steps, prepared(f"train.max_steps={num_steps}"), capsys)
+        return [int(line.split("/")[0].removeprefix("step ")) for line in lines]
+
+    assert steps_with_lines(100, 0.5) == list(range(20, 101, 20)), "ten seconds apart"
+    assert steps_with_lines(100, 2.0) == list(range(5, 101, 5))
+    assert steps_with_lines(100_000, 25.0) == list(range(3, 101, 3))
+
+
+def test_advice_is_told_after_the_line_that_it_is_about(capsys: pytest.CaptureFixture[str]) -> None:
+    steps: list[Report] = [logged(10, 600.0), evaluated(20, 700.0), logged(20, 650.0), logged(30, 500.0)]
+    lines = shown(steps, prepared("train.max_steps=1000"), capsys)
+    assert lines[1] == (
+        "advice: step 20: the loss has risen to 650, where guessing has 5.55: the steps are too large; "
+        "try --set train.learning_rate=0.0003"
+    )
+    assert len([line for line in lines if line.startswith("advice")]) == 1
+    assert shown(steps, prepared("train.max_steps=1000"), capsys, quiet=True) == []
+
+
+def test_a_run_that_continues_knows_its_best_evaluation_and_what_was_said(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("run").mkdir()
+    lines = [(10, 600.0, None), (20, 650.0, 2.5), (30, 700.0, 1.0)]
+    texts = [
+        json.dumps({"step": step, "loss": loss, "gradient_norm": 1.0, "validation_loss": validation_loss})
+        for step, loss, validation_loss in lines
+    ]
+    Path("run/metrics.jsonl").write_text("\n".join(texts))
+    start = prepared("train.max_steps=1000", step=20)  # the last line has been written again, before its report
+    assert shown([logged(30, 700.0), evaluated(40, 2.6), logged(40, 700.0)], start, capsys) == [
+        "step 40: validation loss 2.6000 nats/token, 0.9000 bits/byte, worse by 0.1000 than at step 20"
+    ]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_at_the_end_advice_follows_the_result(as_json: bool, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("run").mkdir()
+    line = json.dumps({"step": 10, "loss": 9.0, "gradient_norm": 1.0, "validation_loss": 8.0})
+    Path("run/metrics.jsonl").write_text(line + "\n")
+    summary = {"run": "run", "steps": 10, "seconds": 3.0, "stopped_by": "steps", "bits_per_byte": 2.107}
+    summary |= {"validation_loss": 8.0, "validation_loss_error": None, "validation_tokens": 100}
+    ended = Finished(summary, None, 10)
+    conclude(ended, prepared(), Console(), as_json=as_json)
+    advice, *rest = capsys.readouterr().err.splitlines()
+    assert advice == (
+        "advice: the model is worse than guessing: its loss is 8, that of guessing 5.55; "
+        "try --set train.learning_rate=0.0003"
+    )
+    assert [line.partition(":")[0] for line in rest] == ([] if as_json else ["next"])
+    for start, console in ((prepared(), Console(quiet=True)), (replace(prepared(), steps_left=0), Console())):
+        conclude(ended, start, console, as_json=True)
+        assert capsys.readouterr().err == ""

@@ -1,0 +1,176 @@
+"""Flags of other programs, and mistyped ones: each is answered with a line that works when pasted."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from support.helpers import RunCommand
+
+from gpt_cli.cli.app import build
+from gpt_cli.common.language import chinese
+from gpt_cli.config.load import build_config
+from gpt_cli.config.request import refused
+from gpt_cli.config.strict_yaml import Document
+from gpt_cli.config.suggest import _elsewhere
+
+# nanoGPT, litgpt, the Trainer of transformers, Lightning, axolotl, llama.cpp, mlx-lm: what is typed | what is meant
+ELSEWHERE_TYPED = r"""
+train --gradient_accumulation_steps 4 | a step has train.batch_size sequences and computes train.micro_batch_size at once: --set train.batch_size=32 --set train.micro_batch_size=8
+train --save_steps 10 | --set train.save_every=10
+train --checkpoint_dir x | --init-from x
+train --logger tensorboard | --set train.log_to=tensorboard
+train --model gpt2 | gpt import gpt2
+train --model tiny | --config tiny
+train --model_name_or_path runs/smoke | --init-from runs/smoke
+sample --model gpt2 | gpt import gpt2
+sample --model smoke | --run smoke
+sample --do_sample | leave it out; gpt does that by itself
+sample --do_sample False | --greedy
+train --wandb_log | --set train.log_to=wandb
+train --wandb_log=False | leave it out
+train --wandb | --set train.log_to=wandb
+train --wandb_project mine | --set train.log_to=wandb
+train --report_to wandb | --set train.log_to=wandb
+train --lora | --set train.rank=8
+train --lora_r 16 | --set train.rank=16
+train --lora_alpha 32 | leave it out; gpt has nothing like it
+train --bf16 True | --dtype bfloat16
+train --fp16 | --dtype bfloat16
+train --precision bf16-mixed | --dtype bfloat16
+train --precision 32-true | --dtype float32
+train --train_file short.txt | --data short.txt
+train --continue | --resume
+sample --out_dir runs/smoke | --run runs/smoke
+train --out_dir out | --out out
+sample --n 3 | --num-samples 3
+sample -n 128 | --max-new-tokens 128
+sample -ngl 99 | --device cuda
+sample -ngl 0 | leave it out
+sample -c 2048 | leave it out; a model sees as many tokens as it was trained for
+train -c 512 | --set model.context_length=512
+train -c tiny | --config tiny
+sample -t 8 | --threads 8
+sample -t 0.5 | --temperature 0.5
+train --per_device_train_batch_size 8 | --set train.batch_size=8
+train --num_train_epochs 3 | a training is as long as --max-steps 1000 or --max-time 5m says; gpt counts no epochs
+train --learning_rate 3e-4 | --set train.learning_rate=3e-4
+train --lr_scheduler_type cosine | --set train.schedule=cosine
+train --lr_scheduler_type constant | --set train.schedule=VALUE
+train --warmup_ratio 0.1 | --set train.warmup_steps=100
+train --weight_decay 0.01 | --set train.weight_decay=0.01
+train --max_seq_length 256 | --set model.context_length=256
+train --eval_interval 50 | --set train.eval_every=50
+train --eval.interval 50 | --set train.eval_every=50
+train --train.global_batch_size 8 | --set train.batch_size=8
+train --train.batch_size 8 | --set train.batch_size=8
+train --eval_iters 200 | --set train.eval_tokens=16384
+train --always_save_checkpoint | leave it out; gpt does that by itself
+train --devices 2 | --processes 2
+train --devices auto | --processes N
+train --accumulate_grad_batches 4 | a step has train.batch_size sequences and computes train.micro_batch_size at once: --set train.batch_size=32 --set train.micro_batch_size=8
+train --gradient_clip_val 0.5 | --set train.gradient_clip=0.5
+train --optim adamw_torch | --set train.optimizer=adamw
+train --ckpt_path runs/smoke | --init-from runs/smoke
+train --iters 100 | --max-steps 100
+train --steps_per_eval 20 | --set train.eval_every=20
+train --eval_only | gpt eval
+train --block_size 64 | --set model.context_length=64
+train --torch_compile | --compile on
+train --val_set_size 0.05 | --set data.validation_fraction=0.05
+train --save_total_limit 3 | --set train.keep_checkpoints=3
+train --tokenizer o200k_base | --set tokenizer.kind=tiktoken --set tokenizer.name=o200k_base
+train --optimiser sgd | --set train.optimizer=VALUE
+sample --num_return_sequences 3 | --num-samples 3
+sample --repeat_penalty 1.1 | --repetition-penalty 1.1
+heads --heds 0 | --heads 0
+train --logg tensorboard | NOTHING
+train --max_speed 3 | NOTHING
+"""
+
+
+@pytest.mark.parametrize("line", ELSEWHERE_TYPED.strip().splitlines())
+def test_a_flag_of_another_program_leads_to_ours(line: str, copied: Path, run: RunCommand) -> None:
+    typed, _, meant = line.partition(" | ")
+    command, *_ = words = shlex.split(typed)
+    outcome = run(*words)
+    hint = outcome.err.splitlines()[-1].removeprefix("hint: ")
+    is_line = meant.startswith(("--", "gpt "))
+    nothing = f"gpt {command} --help lists the flags"
+    assert (outcome.code, hint) == (
+        2,
+        f"did you mean {meant}?" if is_line else nothing if meant == "NOTHING" else meant,
+    )
+    if not meant.startswith("gpt ") and not re.search(r"\b(VALUE|N)\b", meant):
+        assert_parses(command, shlex.split(" ".join(re.findall(r"--[a-z-]+(?: [\w.=/-]*\w)?", meant))))
+
+
+def assert_parses(command: str, words: list[str]) -> None:
+    """Assert that a command takes these flags and settings with their values."""
+    found = build([command]).commands[command]
+    given, rest, _ = found.make_parser(found.make_context(command, [], resilient_parsing=True)).parse_args(words)
+    assert rest == []
+    assert refused(found.callback.request, given, str) == []
+    build_config(Document({}), "", given.get("settings", ()), to_choose=True)
+
+
+def test_all_unknown_flags_of_a_line_and_all_wrong_values_are_reported_at_once(run: RunCommand) -> None:
+    line = "train --n_layer 4 --n_head=2 --dropout .1 --max-steps 0 --dtype fp16 --colour --out x"
+    outcome = run(*shlex.split(line))
+    assert (outcome.code, outcome.err.splitlines()) == (
+        2,
+        [
+            'error: gpt train: there is no flag "--n_layer"',
+            'error: gpt train: there is no flag "--n_head"',
+            'error: gpt train: there is no flag "--dropout"',
+            'error: gpt train: there is no flag "--colour"',
+            'error: --dtype: "fp16" is not one of auto, float32, bfloat16',
+            'error: --max-steps: "0" is not a whole number from 1 to 2,147,483,647',
+            "hint: --n_layer: did you mean --set model.num_blocks=4?",
+            "hint: --n_head: did you mean --set model.num_heads=2?",
+            "hint: --dropout: did you mean --set model.dropout=.1?",
+            "hint: --colour: gpt train --help lists the flags",
+            "hint: --dtype: did you mean --dtype bfloat16?",
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("prepare texts/novel.txt", "gpt data prepare"),
+        ("chat", "gpt sample --chat"),
+        ("训练", "gpt train"),
+        ("续写", "gpt sample"),
+        ("评估", "gpt eval"),
+        ("download", "gpt data fetch"),
+        ("convert_hf", "gpt import"),
+        ("attention", "gpt attn-dump"),
+        ("version", "gpt --version"),
+        ("serve", None),
+        ("plot", None),
+    ],
+)
+def test_a_command_of_another_program_leads_to_ours(typed: str, meant: str | None, run: RunCommand) -> None:
+    hint = f"did you mean {meant}?" if meant else "gpt --help lists the commands"
+    assert run(*typed.split()).err.splitlines()[-1] == f"hint: {hint}"
+
+
+def test_the_table_names_commands_and_settings_that_exist() -> None:
+    flags = {flag for command in build().commands.values() for one in command.params for flag in one.opts}
+    names, commands = _elsewhere()["names"], _elsewhere()["commands"]
+    for line in commands:
+        words = line.split()[1:]
+        assert words[0] in {*build().commands, "--version"}
+        assert {word for word in words if word.startswith("--")} <= flags | {"--version"}
+    for ours in (each for row in names for each in row.split(" | ")):
+        if ours.startswith("--"):
+            assert ours.split()[0] in flags | {"--version", "--yes"}, ours
+        elif re.fullmatch(r"\w+\.\w+(=\w+)?", ours):
+            build_config(Document({}), "", [ours] if "=" in ours else [], to_choose=True)
+        elif " " in ours and not ours.startswith("gpt "):
+            assert chinese().find(ours), ours
+    theirs = " ".join(names.values()).split()
+    assert len(theirs) == len({*theirs}), "a name stands in one row"

@@ -1,0 +1,84 @@
+"""Every text for the user has a Chinese one: what the source hands over, and what help prints."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from support.messages import PACKAGE, help_texts, missing, nouns, places, refusals, skeleton
+
+from gpt_cli.common.language import chinese
+
+FILES = sorted((PACKAGE / "common/language/zh").glob("*.toml"))
+_CHINESE = re.compile(r"[\u4e00-\u9fff]")
+
+
+def test_the_catalogue_lacks_nothing() -> None:
+    """`make zh` prints the same lines. What commands say beyond them, the end of a test run reports."""
+    assert {"corpus", "memory"} <= set(places())
+    assert {"blocks", "tokens"} <= set(nouns())
+    assert not (lines := list(missing())), "fill these in, in gpt_cli/common/language/zh/:\n" + "\n".join(lines)
+
+
+def test_each_pair_has_the_same_values() -> None:
+    for text, said in chinese().pairs.items():
+        names = set(re.findall(r"\{(\w*)(?:![tnlm])?\}", text))
+        used = set(re.findall(r"\{(\w*)\}", said))
+        assert used <= names, text
+        assert names - used <= {"s"}, f"{text}: only the ending of a plural, {{s}}, is left out in Chinese"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_file_of_the_catalogue_is_chinese_and_repeats_no_other(file: Path) -> None:
+    pairs = tomllib.loads(file.read_text("utf-8"))
+    others = [key for other in FILES if other != file for key in tomllib.loads(other.read_text("utf-8"))]
+    assert not set(pairs) & set(others)
+    for text, said in pairs.items():
+        words = re.sub(r"\{[^{}]*\}", "", said)
+        if text.startswith("gpt ") and said.startswith("gpt "):  # a command with other flags
+            continue
+        assert _CHINESE.search(said) or text == said or not any(map(str.isalpha, words)), f"{text}: {said}"
+
+
+def test_the_headings_of_the_catalogue_name_files_of_the_package() -> None:
+    package = {f"/{path.relative_to(PACKAGE).as_posix()}" for path in PACKAGE.rglob("*.py")}
+    headings = [line for file in FILES for line in file.read_text("utf-8").splitlines() if line.startswith("#")]
+    named = {name for line in headings for name in re.findall(r"[\w./]+\.py", line)}
+    assert not [
+        name
+        for name in named
+        if not any(f"/gpt_cli{path}".endswith(f"/{name.removeprefix('../')}") for path in package)
+    ]
+
+
+def test_nothing_in_the_catalogue_is_said_by_nobody() -> None:
+    import typer
+
+    sources = [*PACKAGE.rglob("*.py"), PACKAGE / "config/elsewhere.toml", *Path(typer.__file__).parent.rglob("*.py")]
+    # what help joins of several lines, and what a string continues on the next, is one text here
+    said = " ".join(re.sub(r'"\s*\n\s*f?"', "", path.read_text("utf-8")) for path in sources)
+    said = re.sub(r"\s+", " ", said) + "\n".join([*help_texts(), *refusals()])
+    foreign = tomllib.loads((FILES[0].parent / "libraries.toml").read_text("utf-8"))
+    stale = [
+        text
+        for text in chinese().pairs.keys() - foreign.keys()
+        if not all(_occurs(re.sub(r"\s+", " ", part), said) for part in skeleton(text).split("{}"))
+    ]
+    assert not stale, "\n".join(stale)
+
+
+def _occurs(text: str, said: str) -> bool:
+    """Whether a text comes from a source that may put it together from a few pieces, of four words on average."""
+    if text in said:
+        return True
+    words = re.findall(r"\w+|\s+|[^\w\s]+", text)
+    fewest = [0]  # pieces of the first words; marks between them cost nothing
+    starts = list[int]()  # of the pieces that a source has so far
+    for end in range(1, len(words) + 1):
+        pieces = {start: "".join(words[start:end]) for start in [*starts, end - 1]}
+        starts = [start for start, piece in pieces.items() if piece in said]
+        found = (fewest[start] + any(map(str.isalnum, pieces[start])) for start in starts)
+        fewest.append(min(found, default=len(words) + 1))
+    return fewest[-1] <= 1 + (len(re.findall(r"\w+", text)) + 2) // 4

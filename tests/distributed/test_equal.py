@@ -1,0 +1,97 @@
+"""The result of a training does not depend on how many processes share it, to the last bit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.faults import RESUME, START, fingerprint, new_folder, some_of, strays
+from support.forks import Servers
+from support.processes import EIGHT, FORMS, drop_later, trained
+
+from gpt_cli.checkpoints.run_paths import RunFiles
+
+# six lanes have two branches of three, so two processes at most
+CASES = {
+    "six lanes": ("train.batch_size=12", "train.micro_batch_size=2"),
+    **FORMS,
+}
+
+
+@pytest.mark.parametrize("case", some_of(list(CASES)))
+def test_any_number_of_processes_gives_the_same_run(servers: Servers, tmp_path: Path, case: str) -> None:
+    alone = trained(servers, tmp_path / "1", 1, *CASES[case])
+    for processes in (2,) if case == "six lanes" else some_of([2, 8, 4]):
+        assert trained(servers, tmp_path / str(processes), processes, *CASES[case]) == alone, processes
+
+
+def test_any_number_of_processes_learns_the_same_answers(servers: Servers, tmp_path: Path) -> None:
+    """Lanes with longer answers count more, wherever they are computed."""
+    pairs = [{"prompt": f"{n}", "response": f"{n * n * n}"} for n in range(1, 40)]
+    found = []
+    for processes in (1, 4):
+        folder = new_folder(tmp_path / str(processes), *EIGHT, "data.source=cubes.jsonl")
+        (folder / "cubes.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+        ended = servers.gpt(folder, *START, processes=processes)
+        assert ended.code == 0, ended.err
+        found.append(fingerprint(folder / "run"))
+    assert found[0] == found[1]
+
+
+def test_any_number_of_processes_changes_a_model_by_the_same_products(servers: Servers, tmp_path: Path) -> None:
+    folder = tmp_path / "1"
+    trained(servers, folder, 1)
+    found = []
+    for processes in (1, 4):
+        asked = ("--init-from", "run", "--set", "train.rank=2", "--out", f"low-{processes}")
+        ended = servers.gpt(folder, "train", "--config", "c.yaml", *asked, processes=processes)
+        assert ended.code == 0, ended.err
+        found.append(fingerprint(folder / f"low-{processes}"))
+    assert found[0] == found[1]
+
+
+def test_a_run_continues_on_another_number_of_processes(servers: Servers, tmp_path: Path) -> None:
+    settings = ("train.optimizer=muon", "train.keep_checkpoints=10")
+    alone, _ = trained(servers, tmp_path / "run", 1, *settings)
+    for processes, stopped_at in ((4, 4), (2, 8)):
+        drop_later(tmp_path / "run/run", stopped_at)
+        ended = servers.gpt(tmp_path / "run", *RESUME, processes=processes)
+        assert ended.code == 0, ended.err
+        assert fingerprint(tmp_path / "run/run") == alone, processes
+
+
+@pytest.mark.parametrize("parallel", ["replicate", "shard"])
+def test_many_processes_leave_the_snapshots_of_one(servers: Servers, tmp_path: Path, parallel: str) -> None:
+    settings = ("inspect.prompt=4 squared", "inspect.every=5", f"train.parallel={parallel}")
+    alone = trained(servers, tmp_path / "1", 1, *settings)
+    assert trained(servers, tmp_path / "2", 2, *settings) == alone
+    assert len(RunFiles(tmp_path / "2/run").snapshots()) == 4
+
+
+def test_processes_that_end_by_the_clock_end_together(servers: Servers, tmp_path: Path) -> None:
+    """Each has a clock of its own, and that of the first decides."""
+    folder = new_folder(tmp_path / "run", *EIGHT, "train.max_time=2")
+    ended = servers.gpt(folder, *START, processes=4)
+    assert ended.code == 0, ended.err
+    assert strays(folder / "run") == []
+
+
+def test_processes_read_their_windows_from_the_disk(servers: Servers, tmp_path: Path) -> None:
+    """The first one prepares the text; all find it, in a cache of this folder."""
+    on_disk = {"gpt_cli.text.corpus.CACHE_FROM": 1, "gpt_cli.text.encode.IN_MEMORY": 0}
+    folder = new_folder(tmp_path / "on disk", *EIGHT)
+    ended = servers.gpt(folder, *START, processes=4, constants=on_disk)
+    assert ended.code == 0, ended.err
+    assert len(list((folder / "cache").rglob("part-*.safetensors"))) == 2  # training and validation
+    alone, _ = trained(servers, tmp_path / "in memory", 1)
+    assert fingerprint(folder / "run") == alone
+
+
+def test_a_divergence_of_many_processes_is_recorded(servers: Servers, tmp_path: Path) -> None:
+    folder = new_folder(tmp_path / "run", *EIGHT, "train.learning_rate=100", "train.gradient_clip=null")
+    ended = servers.gpt(folder, *START, processes=2)
+    assert ended.code == 6, ended.err
+    outcome = json.loads((folder / "run" / "outcome.json").read_text())
+    assert outcome["stopped_by"] == "diverged"
+    assert f"error: step {outcome['step']}: " in ended.err

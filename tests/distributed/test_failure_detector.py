@@ -1,0 +1,162 @@
+"""A rank that no longer answers is noticed, and one that is only suspended is not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from support.helpers import unread_pipe
+
+from gpt_cli.distributed.environment import Place
+from gpt_cli.distributed.failure_detector import PATIENCE, Watcher
+from gpt_cli.distributed.heartbeat import FolderBoard
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def watcher(rank: int, size: int = 3) -> tuple[Watcher, Clock]:
+    clock = Clock()
+    board = FolderBoard(Path("nowhere"), rank, size)
+    watching = Watcher(Place(rank, size, rank, size, "gpt", "nowhere"), board, lambda: ("nothing", None), clock)
+    watching.patience = PATIENCE
+    return watching, clock
+
+
+def silent_after(watching: Watcher, clock: Clock, moving: list[int], seconds: int) -> int | None:
+    """Who is given up within a number of seconds, in which the beats of some move."""
+    for second in range(1, seconds + 1):
+        clock.now += 1
+        watching._beats = [second if rank in moving else 0 for rank in range(watching.place.size)]
+        if (rank := watching.silent()) is not None:
+            assert second > PATIENCE, "too early"
+            return rank
+    return None
+
+
+def test_ranks_that_beat_are_left_alone() -> None:
+    watching, clock = watcher(0)
+    assert silent_after(watching, clock, [0, 1, 2], 200) is None
+
+
+def test_a_rank_without_a_beat_for_half_a_minute_is_given_up() -> None:
+    watching, clock = watcher(0)
+    assert silent_after(watching, clock, [0, 1], 60) == 2
+
+
+def test_a_rank_is_given_more_time_before_all_are_joined() -> None:
+    watching, clock = watcher(0)
+    watching.patience = 600.0
+    assert silent_after(watching, clock, [0, 1], 590) is None
+
+
+def test_where_no_beat_arrives_the_first_rank_has_failed_which_serves_them() -> None:
+    watching, clock = watcher(2)
+    assert silent_after(watching, clock, [], 60) == 0
+
+
+def test_a_rank_that_was_suspended_itself_begins_to_count_anew() -> None:
+    """Ctrl-Z stops all; afterwards some run before others."""
+    watching, clock = watcher(0)
+    assert silent_after(watching, clock, [0, 1], 25) is None
+    clock.now += 3600
+    assert silent_after(watching, clock, [0, 1], 25) is None
+
+
+def test_beats_in_a_folder_move_and_take_no_space(tmp_path: Path) -> None:
+    ours, others = FolderBoard(tmp_path, 0, 2), FolderBoard(tmp_path, 1, 2)
+    assert ours.beats() == [0, 0]
+    others.beat()
+    first = ours.beats()[1]
+    assert first > 0
+    time.sleep(0.02)
+    others.beat()
+    assert ours.beats()[1] > first
+    assert {path.stat().st_size for path in tmp_path.iterdir()} == {0}
+
+
+def test_the_first_claim_is_granted_and_all_learn_the_exit_code(tmp_path: Path) -> None:
+    boards = [FolderBoard(tmp_path, rank, 3) for rank in range(3)]
+    assert boards[1].speaker() is None
+    assert [boards[2].claim(5), boards[0].claim(3), boards[2].claim(5)] == [True, False, False]
+    assert boards[1].speaker() == (2, 5)
+
+
+def test_a_board_serves_on_where_a_cleaner_removes_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    boards = [FolderBoard(tmp_path / "a", rank, 2) for rank in range(2)]
+    for board in boards:
+        board.beat()
+    first = boards[0].beats()[1]
+    shutil.rmtree(tmp_path / "a")
+    time.sleep(0.02)
+    boards[1].beat()
+    assert boards[0].beats()[1] > first
+    assert [board.claim(5) for board in reversed(boards)] == [True, False]
+    assert boards[0].speaker() == (1, 5)
+
+
+def test_where_the_folder_is_gone_the_first_rank_speaks(tmp_path: Path) -> None:
+    boards = [FolderBoard(tmp_path / "gone", rank, 2) for rank in range(2)]
+    boards[0].beat()
+    assert [board.claim(5) for board in boards] == [True, False]
+    assert boards[0].speaker() is None
+    assert boards[0].beats() == [0, 0]
+
+
+GIVES_UP = """
+import sys, time
+from pathlib import Path
+from gpt_cli.distributed import watching
+from gpt_cli.distributed.heartbeat import FolderBoard
+from gpt_cli.distributed.environment import Place
+watching.LOOK_EVERY, watching.BEAT_EVERY = 0.02, 0.02
+folder, rank = sys.argv[1], int(sys.argv[2])
+intact = lambda: ("the checkpoint of step 40 is intact", "continue with gpt train --out r --resume")
+place = Place(rank, 3, rank, 3, "gpt", folder, launcher_pid=int(sys.argv[3]))
+watcher = watching.Watcher(place, FolderBoard(Path(folder), rank, 3), intact)
+watcher.patience = float(sys.argv[4])
+watcher.where = ["host a, pid 1", "host a, pid 2", "host a, pid 3"]
+watcher.start()
+time.sleep(60)
+"""
+
+
+def rank_of_its_own(folder: Path, rank: int, launcher: int, patience: float) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", GIVES_UP, str(folder), str(rank), str(launcher), str(patience)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+def test_one_of_all_says_who_does_not_answer_and_all_end_though_their_main_threads_wait(tmp_path: Path) -> None:
+    ranks = [rank_of_its_own(tmp_path, rank, os.getpid(), 2) for rank in (0, 1)]
+    said = [rank.communicate(timeout=30)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [5, 5]
+    assert sorted(said) == [
+        "",
+        "error: process 2 of 3: it has not answered for 2 s (host a, pid 3); the checkpoint of step 40 is intact\n"
+        "hint: continue with gpt train --out r --resume\n",
+    ]
+
+
+def test_a_rank_gives_up_though_nobody_reads_why(tmp_path: Path) -> None:
+    with unread_pipe() as unread:
+        command = [sys.executable, "-c", GIVES_UP, str(tmp_path), "0", str(os.getpid()), "1"]
+        assert subprocess.run(command, stderr=unread, timeout=60).returncode == 5
+
+
+def test_a_rank_whose_launcher_is_gone_ends_as_after_term(tmp_path: Path) -> None:
+    rank = rank_of_its_own(tmp_path, 0, os.getppid(), 60)  # which did not start it
+    assert rank.wait(timeout=30) == -signal.SIGTERM
+    rank.communicate()

@@ -1,0 +1,75 @@
+"""The tree in which lanes are added, and how ranks add its top levels."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from queue import Queue
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from gpt_cli.distributed.collectives import ALONE
+from gpt_cli.distributed.process_group import Group
+from gpt_cli.distributed.tree_sum import tree_sum
+
+
+class InThread(Group):
+    """A rank that exchanges tensors with ranks of other threads."""
+
+    def __init__(self, rank: int, size: int, boxes: dict[tuple[int, int], Queue[Tensor]]):
+        super().__init__(rank, size, meeting=None)  # type: ignore[arg-type]
+        self.boxes = boxes
+
+    def _exchange(self, peer: int, sent: Sequence[Tensor], received: Sequence[Tensor]) -> None:
+        for tensor in sent:
+            self.boxes[self.rank, peer].put(tensor.clone())
+        for tensor in received:
+            tensor.copy_(self.boxes[peer, self.rank].get(timeout=60))
+
+
+def on_all(size: int, work: Callable[[Group], Any]) -> list[Any]:
+    """What `work` returns on each of the ranks."""
+    boxes: dict[tuple[int, int], Queue[Tensor]] = {(a, b): Queue() for a in range(size) for b in range(size)}
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(work, [InThread(rank, size, boxes) for rank in range(size)]))
+
+
+def test_lanes_are_added_in_halves_and_an_odd_number_in_its_order() -> None:
+    """2**24 + 1 is no float32: a small number counts only where it meets another one first."""
+    one, large = torch.tensor(1.0), torch.tensor(2.0**24)
+    assert tree_sum([one, one, large]).item() == 2**24 + 2
+    assert tree_sum([large, one, one]).item() == 2**24
+    assert tree_sum([large, one, one, one]).item() == 2**24 + 2  # (large + one) + (one + one)
+    assert tree_sum([large, one, one, one, one, one]).item() == 2**24 + 4  # ((large + one) + one) + 3, to even
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_ranks_add_as_a_single_process_adds_their_lanes(size: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    lengths = [5, 0, 7, 3, 4, 6, 1, 9][:size]
+    of_ranks = [[torch.randn(n, generator=generator) for n in lengths] for _ in range(size)]
+    expected = [tree_sum([parts[owner] for parts in of_ranks]) for owner in range(size)]
+    in_order = [sum((parts[owner] for parts in of_ranks[1:]), of_ranks[0][owner]) for owner in range(size)]
+    assert size == 2 or any(not torch.equal(one, other) for one, other in zip(expected, in_order, strict=True))
+
+    found = on_all(size, lambda group: group.sum_parts(of_ranks[group.rank]))
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+    shared = on_all(size, lambda group: group.share_parts(expected[group.rank], lengths))
+    for parts in shared:
+        assert all(torch.equal(one, other) for one, other in zip(parts, expected, strict=True))
+
+
+def test_a_single_process_is_all_ranks_at_once() -> None:
+    part = torch.tensor([1.0, 2.0])
+    assert ALONE.is_first
+    assert (ALONE.agree(3, 0), ALONE.of_first(0.5), ALONE.differ(1.0)) == ((3, 0), (0.5,), False)
+    assert ALONE.sum_parts([part]) is part
+    assert ALONE.share_parts(part, [2]) == [part]
+    assert ALONE.gather(part, [2]) == [part]
+    done = threading.Event()
+    ALONE.on_first(done.set)
+    assert done.is_set()

@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.texts import Twin, cut
+from support.texts import pieces as twin_pieces
+
+from gpt_cli.errors import DataError
+from gpt_cli.text import documents as module
+from gpt_cli.text.documents import Block, decode_utf8, in_groups, in_pieces, part_of, pieces, split_at
+from gpt_cli.text.load import read_corpus
+
+SEPARATORS = ["\n\n", "\n", "aab", "aa", "\r\n", "\n \n", "今🙂", "a\n\na"]
+texts = st.text("aab \n\n\r今🙂", max_size=30)
+
+
+def joined(blocks: Iterable[Block]) -> list[str]:
+    found = list[str]()
+    for block in blocks:
+        assert block.text, "a block is never empty"
+        if block.starts:
+            found.append("")
+        found[-1] += block.text
+    return found
+
+
+sizes = st.lists(st.integers(1, 7), min_size=1, max_size=5)
+
+
+@given(st.lists(texts, max_size=4), sizes, st.sampled_from(SEPARATORS))
+def test_a_separator_is_found_wherever_blocks_are_cut(documents: list[str], sizes: list[int], separator: str) -> None:
+    assert joined(split_at(separator, cut(documents, sizes))) == Twin(documents).divided(separator).documents
+
+
+def test_a_separator_of_windows_that_two_blocks_share() -> None:
+    blocks = [Block(True, "one\r"), Block(False, "\n\r"), Block(False, "\ntwo\n"), Block(False, "\nthree")]
+    assert joined(split_at("\n\n", blocks)) == re.split("\r?\n\r?\n", "one\r\n\r\ntwo\n\nthree")
+
+
+@given(st.lists(texts, max_size=4), sizes, st.integers(0, 50), st.integers(0, 50))
+def test_a_part_contains_its_characters_and_no_others(
+    documents: list[str], sizes: list[int], start: int, length: int
+) -> None:
+    found = joined(part_of(cut(documents, sizes), start, start + length))
+    before = after = 0
+    expected = list[str]()
+    for document in documents:
+        before, after = after, after + len(document)
+        expected.append(document[max(0, start - before) : max(0, start + length - before)])
+    assert found == [part for part in expected if part]
+
+
+@given(st.lists(texts, max_size=4), sizes, st.integers(1, 9), st.integers(1, 20))
+def test_pieces_and_groups_are_the_same_however_blocks_are_cut(
+    documents: list[str], sizes: list[int], max_piece: int, group: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "MAX_PIECE", max_piece)
+        patch.setattr(module, "GROUP_CHARACTERS", group)
+        found = list(in_pieces(cut(documents, sizes)))
+        whole = [piece for document in documents if document for piece in twin_pieces(document, max_piece)]
+        assert [piece.text for piece in found] == whole
+        assert [piece for document in documents for piece in pieces(document)] == whole
+        assert joined(found) == [document for document in documents if document]
+        groups = list(in_groups(found))
+    assert [piece for each in groups for piece in each] == found
+    lengths = [sum(len(piece.text) + 32 for piece in each) for each in groups]
+    assert all(length >= group for length in lengths[:-1])
+    assert all(length < group + max_piece + 32 for length in lengths)
+
+
+def refusal(content: bytes) -> list[str]:
+    with pytest.raises(DataError) as raised:
+        decode_utf8(content, "a.txt")
+    return raised.value.lines()
+
+
+SIMPLIFIED = "今天天气很好，我们去公园散步。\n树上的鸟在唱歌，孩子们在草地上跑。\n一天\n" * 3
+TRADITIONAL = "今天天氣很好，我們去公園散步。\n樹上的鳥在唱歌，孩子們在草地上跑。\n" * 3
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "byte", "encoding"),
+    [
+        (b"ab\ncd\xe9f", 2, "0xe9 at offset 5", "LATIN1"),
+        ("Où êtes-vous ? Là-bas, près de la forêt.".encode("latin-1"), 1, "0xf9 at offset 1", "LATIN1"),
+        (SIMPLIFIED.encode("utf-16"), 1, "0xff at offset 0", "UTF-16"),
+        (SIMPLIFIED.encode("utf-16-be"), 1, "0xca at offset 1", "UTF-16BE"),
+        (SIMPLIFIED.encode("utf-16-le"), 1, "0xca at offset 0", "UTF-16LE"),
+    ],
+)
+def test_another_encoding_is_named_with_byte_and_line(content: bytes, line: int, byte: str, encoding: str) -> None:
+    assert refusal(content) == [
+        f"error: a.txt: line {line}: text must be UTF-8, but byte {byte} is not",
+        f"hint: if it is {encoding}: iconv -f {encoding} -t utf-8 OLD > NEW",
+    ]
+    assert content.decode(encoding).isprintable() or "\n" in content.decode(encoding)
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "first"),
+    [(SIMPLIFIED, "gb18030", "GB18030"), (TRADITIONAL, "big5", "BIG5"), ("Tom 說：「好。」 " * 9, "big5", "BIG5")],
+)
+def test_of_the_encodings_of_chinese_the_likely_one_is_named_first(text: str, encoding: str, first: str) -> None:
+    hint = refusal(text.encode(encoding))[1]
+    named = re.findall(r"iconv -f (\w+) ", hint)
+    assert (sorted(named), named[0]) == (["BIG5", "GB18030"], first)
+    assert text.encode(encoding).decode(named[0]) == text
+    assert hint.endswith("; look at the new file before you use it")
+
+
+def test_the_command_that_converts_names_the_file(here: Path) -> None:
+    Path("my novel.txt").write_bytes(b"caf\xe9 au lait")
+    with pytest.raises(DataError) as raised:
+        decode_utf8(Path("my novel.txt").read_bytes(), "my novel.txt")
+    hint = raised.value.hint
+    assert hint == "if it is LATIN1: iconv -f LATIN1 -t utf-8 'my novel.txt' > 'my novel-utf8.txt'"
+
+
+def test_utf16_of_english_is_no_text_full_of_nuls() -> None:
+    for name in ("UTF-16BE", "UTF-16LE"):
+        assert refusal("The value of a name.".encode(name)) == [
+            "error: a.txt: this is UTF-16, but text must be UTF-8",
+            f"hint: if it is {name}: iconv -f {name} -t utf-8 OLD > NEW",
+        ]
+    assert decode_utf8(b"a\0b" * 20, "a.txt") == "a\0b" * 20  # which may be meant
+
+
+@pytest.mark.parametrize("kind", ["<u2", ">u2", "<u4", "<i8"])
+@pytest.mark.parametrize("most", [65, 50_257])
+def test_token_ids_of_another_program_are_no_utf16(kind: str, most: int) -> None:
+    ids = np.random.default_rng(0).zipf(1.3, 4000) % most  # as frequent as words
+    for content in (ids.astype(kind).tobytes(), ids.astype(kind).tobytes()[:40]):
+        assert refusal(content) == [
+            "error: a.txt: this is not text but numbers, as token ids of another program are",
+            "hint: name the text; gpt cuts it into tokens by itself",
+        ]
+
+
+@pytest.mark.parametrize("name", ["UTF-16BE", "UTF-16LE"])
+@pytest.mark.parametrize("text", ["一日不见如三秋兮\n" * 9, "学而时习之不亦说乎有朋自远方来不亦乐乎", "一二一\n" * 50])
+def test_utf16_of_chinese_alone_is_named(text: str, name: str) -> None:
+    assert refusal(text.encode(name))[1] == f"hint: if it is {name}: iconv -f {name} -t utf-8 OLD > NEW"
+
+
+def test_utf8_that_was_damaged_is_never_converted_from_another_encoding() -> None:
+    whole = SIMPLIFIED.encode()
+    park = whole.index("园".encode())
+    for content, at in (
+        (whole[:-3], len(whole) - 4),  # the full stop is cut
+        (whole[:park] + b"\xff" + whole[park + 1 :], park),
+        (b"\xef\xbb\xbf\xff", 3),
+        (b"plain ASCII\n" * 6000 + whole[:-3], 72_000 + len(whole) - 4),
+    ):
+        error, hint = refusal(content)
+        assert f"this is UTF-8 that is damaged or cut off at byte 0x{content[at]:02x}, offset {at:,}" in error
+        assert hint == "hint: iconv -c -f utf-8 -t utf-8 OLD > NEW leaves out what is damaged"
+
+
+def test_bytes_of_no_encoding_are_not_converted() -> None:
+    assert refusal(bytes(range(256)) * 4)[1] == "hint: name the text; gpt cuts it into tokens by itself"
+    assert refusal(bytes([0, *range(128, 256)]) * 4)[1] == "hint: name a text file"
+
+
+def zipped() -> bytes:
+    memory = io.BytesIO()
+    with zipfile.ZipFile(memory, "w") as archive:
+        archive.writestr("a.txt", "text")
+    return memory.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "what", "advice"),
+    [
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "a PNG picture", "name a text file"),
+        (b"%PDF-1.4 only ASCII", "a PDF document", "pdftotext"),
+        (zipped(), "a zip archive", "unzip"),
+        (b"PAR1\x15\x04\x15", "a Parquet table", "end in .parquet"),
+        (b"\x28\xb5\x2f\xfd\x24\x01", "Zstandard data", "end in .zst"),
+        (gzip.compress(b"text"), "gzip data", "end in .gz"),
+    ],
+    ids=["png", "pdf", "zip", "parquet", "zst", "gz"],
+)
+def test_a_file_of_another_format_is_recognised(content: bytes, what: str, advice: str, here: Path) -> None:
+    error, hint = refusal(content)
+    assert error.startswith(f"error: a.txt: this is {what}")
+    assert advice in hint
+    assert "iconv" not in hint
+    (here / "a.txt").write_text("A")
+    (here / "b").write_bytes(content)
+    assert (read_corpus(".").documents, read_corpus(".").survey.num_skipped) == (("A",), 1)
+
+
+def test_a_byte_order_mark_is_dropped() -> None:
+    assert decode_utf8(b"\xef\xbb\xbfone", "a.txt") == "one"

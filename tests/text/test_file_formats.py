@@ -1,0 +1,346 @@
+from __future__ import annotations
+
+import gzip
+import io
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as arrow
+import pytest
+import zstandard
+from support.texts import frames, json_lines, members, parquet
+
+from gpt_cli.errors import DataError, EnvironmentFailure
+from gpt_cli.text import file_formats as module
+from gpt_cli.text.file_formats import Reading, read_file
+
+pytestmark = pytest.mark.slow
+
+TEXT = "今天天气很好。🙂\nIt was a fine day.\r\n" * 20
+
+
+def documents(path: Path | str, how: Reading | None = None, *, named: bool = True) -> list[str] | None:
+    blocks = read_file(Path(path), how or Reading(), named=named)
+    if blocks is None:
+        return None
+    found = list[str]()
+    for block in blocks:
+        assert block.content == block.text.encode()
+        if block.starts:
+            found.append("")
+        found[-1] += block.text
+    return found
+
+
+def refusal(path: Path | str, how: Reading | None = None) -> str:
+    with pytest.raises(DataError) as raised:
+        documents(path, how)
+    return "\n".join(raised.value.lines())
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 5, 7, 64, 2**20])
+def test_characters_that_two_blocks_share_are_whole(here: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(module, "BLOCK", block)
+    monkeypatch.setattr(module, "_ZSTD_INPUT", block)
+    for name, content in {
+        "a.txt": TEXT.encode(),
+        "a.txt.gz": members(TEXT.encode(), 101),
+        "a.txt.zst": frames(TEXT.encode(), 101),
+    }.items():
+        (here / name).write_bytes(content)
+        assert documents(name) == [TEXT]
+    (here / "a.jsonl").write_bytes(json_lines([TEXT, "", "\u2028 one line", TEXT]))
+    assert documents("a.jsonl") == [TEXT, "\u2028 one line", TEXT]
+
+
+def test_a_byte_order_mark_is_dropped_at_the_start_alone(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BLOCK", 8192)
+    text = "\ufeff" + "今" * 8192 + "\ufeffend"
+    (here / "a.txt").write_text(text)
+    (here / "a.txt.gz").write_bytes(gzip.compress(text.encode()))
+    assert documents("a.txt") == documents("a.txt.gz") == [text[1:]]
+
+
+def test_the_first_bad_byte_is_named_with_its_line_in_whatever_block_it_is(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BLOCK", 8192)
+    content = "今\n".encode() * 5000 + b"ab\xff"
+    (here / "a.txt").write_bytes(content)
+    (here / "half.txt").write_bytes(content[:-3] + "今".encode()[:2])
+    assert "a.txt: line 5,001: this is UTF-8 that is damaged or cut off at byte 0xff, offset 20,002" in refusal("a.txt")
+    assert "half.txt: line 5,001: this is UTF-8 that is damaged or cut off at byte 0xe4, offset 20,000" in refusal(
+        "half.txt"
+    )
+
+
+@pytest.mark.parametrize("suffix", ["gz", "zst"])
+def test_packed_data_that_ends_anywhere_too_early_is_damaged(here: Path, suffix: str) -> None:
+    content = gzip.compress(TEXT.encode()) if suffix == "gz" else zstandard.compress(TEXT.encode())
+    path = here / f"a.txt.{suffix}"
+    for length in range(1, len(content)):
+        path.write_bytes(content[:length])
+        assert "data is damaged" in refusal(path), length
+    path.write_bytes(content)
+    assert documents(path) == [TEXT]
+    path.write_bytes(content + b"rubbish")
+    assert "data is damaged" in refusal(path)
+    path.write_bytes(b"")
+    assert documents(path) == []
+
+
+@pytest.mark.parametrize("suffix", ["gz", "zst", "parquet"])
+def test_a_changed_bit_never_gives_another_text(here: Path, suffix: str) -> None:
+    path, draw = here / f"a.{suffix}", random.Random(0)
+    texts = [f"line {number}: 今天天气很好" for number in range(40)]
+    content = {
+        "gz": gzip.compress(TEXT.encode(), mtime=0),
+        "zst": zstandard.ZstdCompressor(write_checksum=True).compress(TEXT.encode()),
+        "parquet": parquet(texts, compression="snappy", write_page_checksum=True),
+    }[suffix]
+    expected = texts if suffix == "parquet" else [TEXT]
+    for _ in range(300):
+        damaged = bytearray(content)
+        damaged[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+        path.write_bytes(damaged)
+        found, lines = expected, list[str]()
+        try:
+            found = documents(path)
+        except DataError as error:
+            lines = error.lines()
+        assert found == expected, "the names, dates and flags of a header may change, and nothing else"
+        assert len(lines) <= 2, lines
+        assert all(len(line) < 400 for line in lines)
+
+
+def test_skippable_frames_of_zstandard_are_skipped(here: Path) -> None:
+    skippable = (0x184D2A50).to_bytes(4, "little") + (5).to_bytes(4, "little") + b"note!"
+    (here / "a.zst").write_bytes(skippable + zstandard.compress(b"one ") + skippable + zstandard.compress(b"two"))
+    assert documents("a.zst") == ["one two"]
+
+
+@pytest.mark.parametrize(
+    ("name", "library", "extra"), [("a.zst", "zstandard", "zst"), ("a.parquet", "pyarrow", "parquet")]
+)
+def test_a_missing_library_is_named_with_the_command_that_installs_it(
+    here: Path, monkeypatch: pytest.MonkeyPatch, name: str, library: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    (here / name).write_bytes(b"anything")
+    for named in (True, False):
+        with pytest.raises(EnvironmentFailure) as raised:
+            documents(name, named=named)
+        assert raised.value.lines() == [
+            f'error: "{name}": reading a .{extra} file needs the library {library}, which is not installed',
+            f"hint: in the clone of gpt: pip install -e '.[{extra}]'",
+        ]
+
+
+def test_a_table_gives_a_document_for_each_row_that_has_text(here: Path) -> None:
+    texts = ["one", None, "", "今天🙂", "two\n"]
+    for kind in (arrow.string(), arrow.large_string(), arrow.dictionary(arrow.int32(), arrow.string())):
+        (here / "a.parquet").write_bytes(parquet(texts, kind=kind, row_group_size=2))
+        assert documents("a.parquet") == ["one", "今天🙂", "two\n"]
+    (here / "a.parquet").write_bytes(parquet(texts, "body"))
+    assert documents("a.parquet", Reading(text_field="body")) == ["one", "今天🙂", "two\n"]
+    (here / "none.parquet").write_bytes(parquet([]))
+    assert documents("none.parquet") == []
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (parquet(["a"], "body"), 'the table has no column "text"; it has "id", "body"'),
+        (parquet([1], kind=arrow.int64()), 'the column "text" does not contain text'),
+        (parquet([b"a"], kind=arrow.binary()), 'the column "text" does not contain text'),
+        (parquet([["a"]], kind=arrow.list_(arrow.string())), 'the column "text" does not contain text'),
+        (b"plain text\n" * 9, '"a.parquet": this is no Parquet file, though its name ends in .parquet'),
+        (b"PAR1 and no more", "the Parquet data is damaged: its end is missing"),
+        (b"", "the Parquet data is damaged"),
+        (parquet(["a" * 1000] * 9)[:-20], "the Parquet data is damaged"),
+    ],
+)
+def test_a_table_without_text_is_refused(here: Path, content: bytes, message: str) -> None:
+    (here / "a.parquet").write_bytes(content)
+    assert message in refusal("a.parquet")
+
+
+def test_a_name_that_promises_gzip_is_told(here: Path) -> None:
+    (here / "a.gz").write_bytes("原文".encode())
+    assert refusal("a.gz") == (
+        'error: "a.gz": this is no gzip file, though its name ends in .gz\n'
+        "hint: if it is not packed, let the file name end in .txt"
+    )
+    (here / "a.jsonl.gz").write_text("{}")
+    assert refusal("a.jsonl.gz").endswith("let the file name end in .jsonl")
+
+
+def test_a_line_of_json_lines_has_the_field_that_the_config_names(here: Path) -> None:
+    (here / "a.jsonl.gz").write_bytes(gzip.compress(json_lines(["one", "two"], "正文")))
+    assert documents("a.jsonl.gz", Reading(text_field="正文")) == ["one", "two"]
+    assert 'a.jsonl.gz:1: this line has no field "text" that contains text' in refusal("a.jsonl.gz")
+
+
+def test_a_file_that_changes_while_it_is_read_is_an_error(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BLOCK", 16)
+    changes: list[Callable[[Path], object]] = [
+        lambda path: path.write_bytes(path.read_bytes() + b"more"),
+        lambda path: os.truncate(path, 40),
+        lambda path: os.utime(path, ns=(1, 1)),
+    ]
+    for name, change in itertools.product(("a.txt", "a.jsonl", "a.txt.gz"), changes):
+        content = json_lines(["one line"] * 9) if name == "a.jsonl" else random.Random(0).randbytes(999).hex().encode()
+        (here / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+        blocks = read_file(here / name, Reading(), named=True)
+        assert blocks is not None
+        next(blocks)
+        change(here / name)
+        with pytest.raises(DataError, match="changed while gpt read it"):
+            list(blocks)
+
+
+def test_a_disk_that_breaks_is_an_error_of_the_file(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise OSError(5, "Input/output error")
+
+    (here / "a.txt").write_text("A")
+    opened = module.open_regular
+
+    def opened_broken(*arguments: Any, **others: Any) -> Any:
+        class File:
+            def __init__(self) -> None:
+                self.file = opened(*arguments, **others)
+                self.fileno, self.close = self.file.fileno, self.file.close
+
+            read = broken
+
+        return File()
+
+    monkeypatch.setattr(module, "open_regular", opened_broken)
+    assert refusal("a.txt") == 'error: "a.txt": input/output error'
+
+
+_MEASURE = """
+import re, sys
+from pathlib import Path
+import pyarrow.parquet, zstandard
+from gpt_cli.errors import DataError
+from gpt_cli.text.file_formats import Reading, read_file
+
+def peak():  # unlike ru_maxrss without that of the process that started this one
+    return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) // 1024
+
+before = peak()
+try:
+    read = sum(len(block.text) for block in read_file(Path(sys.argv[1]), Reading(), named=True))
+except DataError as error:
+    read = str(error)
+print(read)
+print(peak() - before)
+"""
+
+
+def measured(path: Path) -> tuple[str, int]:
+    """What a process of its own reads, or why not, and by how many MB it grows."""
+    command = [sys.executable, "-c", _MEASURE, str(path)]
+    read, num_megabytes = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    return read, int(num_megabytes)
+
+
+def bomb(name: str) -> bytes:
+    """A file of less than 1 MB with 120 MB of the letter a."""
+    letters = b"a" * 2**20
+    if name == "a.txt.gz":
+        return gzip.compress(letters) * 200
+    if name == "a.jsonl.gz":
+        return gzip.compress(b'{"text": "' + letters * 120 + b'"}')
+    if name == "a.txt.zst":
+        packer = zstandard.ZstdCompressor().compressobj()
+        return b"".join([packer.compress(letters) for _ in range(120)] + [packer.flush()])
+    texts = [(letters * 120).decode()] if name == "row.parquet" else [letters.decode()] * 120
+    return parquet(texts, compression="zstd", compression_level=1, use_dictionary=name == "dictionary.parquet")
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells the peak of memory")
+@pytest.mark.parametrize(
+    "name", ["a.txt.gz", "a.jsonl.gz", "a.txt.zst", "rows.parquet", "dictionary.parquet", "row.parquet"]
+)
+def test_a_bomb_is_refused_in_little_memory(here: Path, name: str) -> None:
+    (here / name).write_bytes(bomb(name))
+    assert (here / name).stat().st_size < 2**20
+    read, num_megabytes = measured(here / name)
+    assert "it expands to more than 200 times its size, which text does not" in read
+    assert num_megabytes < 150
+
+
+def test_the_config_may_allow_what_looks_like_a_bomb(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "EXPANSION_FROM", 0)
+    (here / "a.txt.gz").write_bytes(gzip.compress(b"a" * 100_000))
+    assert "hint: if it is text after all: --set data.max_expansion=2000" in refusal("a.txt.gz")
+    assert documents("a.txt.gz", Reading(max_expansion=2000)) == ["a" * 100_000]
+    (here / "plain.txt").write_bytes(b"a" * 100_000)
+    assert documents("plain.txt") == ["a" * 100_000]
+
+
+def test_what_nobody_named_is_judged_by_its_first_bytes(here: Path) -> None:
+    with open(here / "sparse", "wb") as file:
+        file.truncate(2**34)
+    (here / "a.gz").write_bytes(gzip.compress(bytes(2**20)))
+    (here / "a.zst").write_bytes(zstandard.compress(bytes(2**20)))
+    assert [documents(name, named=False) for name in ("sparse", "a.gz", "a.zst")] == [None] * 3
+
+
+def test_bytes_of_the_file_are_counted_once(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BLOCK", 16)
+    for name, content in {
+        "a.txt": TEXT.encode(),
+        "a.jsonl": json_lines([TEXT] * 3),
+        "a.gz": gzip.compress(TEXT.encode()),
+        "a.parquet": parquet([str(number) for number in range(1000)]),
+    }.items():
+        (here / name).write_bytes(content)
+        counted = list[int]()
+        list(read_file(here / name, Reading(), named=True, count=counted.append) or ())
+        assert sum(counted) == len(content)
+        assert min(counted) >= 0
+
+
+def test_json_text_may_contain_anything_but_half_characters(here: Path) -> None:
+    lines = ['{"text": "\\ud83d\\ude42"}', '{"text": "\\u0000"}', '\t{"text": "a"}\r']
+    (here / "a.jsonl").write_text("\n".join(lines))
+    assert documents("a.jsonl") == ["🙂", "\0", "a"]
+    (here / "a.jsonl").write_text(json.dumps({"text": "ab\ud83d"}))
+    assert "a.jsonl:1: the text has half a character at position 2" in refusal("a.jsonl")
+
+
+class _Waiting(io.RawIOBase):
+    """A file that has nothing yet, such as /proc/kmsg."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    def readable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self.descriptor
+
+    def tell(self) -> int:
+        return 0
+
+    def readinto(self, _: Any) -> None:
+        return None
+
+
+def test_a_file_that_would_wait_is_empty(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was read without end."""
+    with open(os.devnull, "rb") as empty:
+        monkeypatch.setattr(module, "open_regular", lambda *_, **__: io.BufferedReader(_Waiting(empty.fileno())))
+        assert documents("a.txt") == []

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+
+import pytest
+import torch
+from support.helpers import small_config
+
+from gpt_cli.sampling.fast.c_library import library
+from gpt_cli.tools.bench import baselines, bench
+from gpt_cli.tools.bench.baselines import READING, Variant, sampling_variants, training_variants, vocab_size_of
+from gpt_cli.tools.bench.bench import take_turns
+
+CPU = torch.device("cpu")
+CONFIG = small_config("model.dropout=0.1")
+
+
+def test_forms_take_turns_and_their_figures_are_medians(monkeypatch: pytest.MonkeyPatch) -> None:
+    order = []
+    # of the warm-up and four rounds
+    durations = {"a": iter([9.0, 1.0, 2.0, 3.0, 2.0]), "b": iter([9.0, 4.0, 5.0, 4.0, 40.0])}
+    now = 0.0
+
+    def run(name: str) -> None:
+        nonlocal now
+        order.append(name)
+        now += next(durations[name])
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    forms = [
+        Variant(name, "float32", lambda name=name: run(name), 20, cost, "float32")
+        for name, cost in (("a", 3.0), ("b", 6.0))
+    ]
+    told = []
+    (first, second), limits = take_turns(forms, {"float32": 60.0, READING: 1.0}, 4, told.append)
+    assert limits == {"float32": 60.0, READING: 1.0}
+    assert order == ["a", "b"] * 5
+    assert len(told) == 10
+    assert (first.seconds, first.tokens_per_second, first.ratio) == (2.0, 10.0, 1.0)
+    assert first.share_of_roof == pytest.approx(10 * 3 / 60)
+    assert (second.seconds, second.ratio) == (4.5, pytest.approx(2 / 4.5))
+    assert second.share_of_roof == pytest.approx(20 / 4.5 * 6 / 60)
+
+
+def test_the_plain_form_has_no_dropout_and_ours_is_a_training_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    real = baselines.take_step
+    monkeypatch.setattr(baselines, "take_step", lambda state: (calls.append(state), real(state)))
+    plain, heads, ours = training_variants(CONFIG, CPU)
+    assert [form.name for form in (plain, heads, ours)] == ["plain", "heads", "gpt train"]
+    assert {form.num_tokens for form in (plain, heads, ours)} == {4 * 16}
+    for form in (plain, heads, ours):
+        form.run()
+    ours.run()
+    assert calls[0].progress.step == 2
+    assert calls[0].config.model.dropout == 0.1
+
+
+def test_sampling_variants_cost_the_weights_they_read() -> None:
+    forms = [
+        form for form in sampling_variants(CONFIG, CPU, 3) if form.name != "transformers" and "32" not in form.name
+    ]
+    names = ["gpt sample", *(["gpt sample, compiled"] if library() else [])]
+    assert [(form.dtype, form.name) for form in forms] == [
+        ("float32", "no cache"),
+        *itertools.product(("float32", "bfloat16", "int8"), names),
+    ]
+    D, V = 16, vocab_size_of(CONFIG)
+    weights = 2 * (12 * D * D + (4 + 1 + 1) * D + 4 * D) + 2 * D + V * D  # and biases, and norms
+    sizes = {"float32": 4, "bfloat16": 2, "int8": 1}
+    assert [form.cost / weights for form in forms] == [sizes[form.dtype] for form in forms]
+    for form in forms:
+        form.run()
+        assert form.num_tokens == 3
+
+
+def test_the_roof_is_the_best_rate_of_any_way_and_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    # of the warm-up and two rounds: the way with the lower cost reaches 8 / 1 a second, the other one 12 / 2
+    durations = iter([9.0, 9.0, 2.0, 2.0, 1.0, 3.0])
+    now = 0.0
+
+    def run() -> None:
+        nonlocal now
+        now += next(durations)
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    ways = [Variant(f"{cost}", "float32", run, 1, cost, "float32") for cost in (8.0, 12.0)]
+    told = []
+    assert bench.measure_limits(ways, 2, told.append) == {"float32": 8.0}
+    assert sum(told) == len(ways) * (2 + 1)
+
+
+def test_the_ways_to_the_roof_are_products_of_the_model_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "_SIZE", 8)
+    monkeypatch.setattr(bench, "_READ", 16)
+    ways = bench.ways_to_the_roof(CONFIG, CPU)
+    V = vocab_size_of(CONFIG)
+    shapes = {
+        "8 x 8 x 8": 8**3,
+        "64 x 16 x 64": 64 * 16 * 64,
+        "64 x 64 x 16": 64 * 64 * 16,
+        f"64 x 16 x {V}": 64 * 16 * V,
+    }
+    products = {way.name: way.cost for way in ways if way.limit == "float32"}
+    assert products == {name: 2 * number for name, number in shapes.items()}
+    reading = [way.name for way in ways if way.limit == READING]
+    assert reading == ["sum", "product with a vector", *(["compiled product"] if library() else [])]
+    assert {way.cost for way in ways if way.limit == READING} == {4 * 16 * 16}
+    limits = bench.measure_limits(ways, 1, lambda _: None)
+    assert {*limits} == {"float32", "bfloat16", READING}
+
+
+def test_no_share_of_the_roof_exceeds_it() -> None:
+    """A variant that is faster than the measured limit is the limit."""
+    forms = [
+        Variant(name, "float32", lambda: time.sleep(0.001), 20, cost, READING)
+        for name, cost in (("a", 3.0), ("b", 6.0))
+    ]
+    timings, limits = take_turns(forms, {READING: 1e-9}, 2, lambda _: None)
+    assert max(each.share_of_roof for each in timings) == 1
+    assert limits[READING] == max(each.tokens_per_second * form.cost for each, form in zip(timings, forms, strict=True))
+
+
+def test_tied_weights_are_read_too_and_short_contexts_are_sampled() -> None:
+    tied = small_config("model.tie_embeddings=true", "model.context_length=4")
+    ours, theirs = (sampling_variants(config, CPU, 2)[1] for config in (tied, CONFIG))
+    assert ours.cost == theirs.cost
+    ours.run()
+
+
+def test_more_rounds_than_steps_do_not_train_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = []
+    real = baselines.take_step
+    monkeypatch.setattr(baselines, "take_step", lambda state: (states.append(state), real(state)))
+    *_, ours = training_variants(small_config("train.max_steps=2", "train.warmup_steps=0"), CPU)
+    for _ in range(4):
+        ours.run()
+    assert states[0].progress.learning_rate > 0
+
+
+def test_a_vocabulary_is_that_of_the_tokenizer() -> None:
+    assert vocab_size_of(small_config("tokenizer.kind=tiktoken", "tokenizer.name=cl100k_base")) == 100_277
+
+
+def test_transformers_has_nothing_to_warn_of() -> None:
+    transformers = pytest.importorskip("transformers")
+    logged: list[str] = []
+    listening = logging.Handler(logging.WARNING)
+    listening.emit = lambda record: logged.append(record.getMessage())  # type: ignore[method-assign]
+    transformers.utils.logging.add_handler(listening)
+    try:
+        (theirs, _) = (form for form in sampling_variants(CONFIG, CPU, 3) if form.name.startswith("transformers"))
+        theirs.run()
+    finally:
+        transformers.utils.logging.remove_handler(listening)
+    assert logged == []

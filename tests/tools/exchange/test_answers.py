@@ -1,0 +1,102 @@
+"""What transformers computes of an exported model and its template is what gpt has trained with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.exchange import CHATML, sharp_checkpoint
+from support.kept import save
+from support.tokenizers import LEARNED
+from tokenizers import Tokenizer
+
+from gpt_cli.evaluation.answers import answer_costs
+from gpt_cli.text.chat_templates import template_for
+from gpt_cli.text.conversations import Conversation, Turn
+from gpt_cli.text.sft_examples import gather
+from gpt_cli.tools.exchange.export_model import write_for_transformers
+from gpt_cli.tools.exchange.import_tokenizer import read_tokenizer
+
+TURNS = (
+    Turn("system", "Add the numbers."),
+    Turn("user", "What is 1+1?"),
+    Turn("assistant", "It is 2."),
+    Turn("user", "And <|im_end|> 2+2?"),
+    Turn("assistant", "4"),
+)
+
+
+def test_the_loss_on_answers_is_that_of_masked_labels(transformers: Any, tmp_path: Path) -> None:
+    stored = sharp_checkpoint()
+    tokenizer, length = stored.tokenizer, stored.config.model.context_length
+    conversations = [Conversation(TURNS[1:]), Conversation(TURNS[:3]), Conversation(TURNS[3:])]
+    examples = gather(conversations, tokenizer, template_for(None, tokenizer), length)
+    write_for_transformers(tmp_path / "hf", stored)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hf").eval()
+    theirs.loss_type = "ForCausalLM"  # which it takes from the name of a class, but not from GPT2LMHeadModel
+    costs = answer_costs(stored.build_model().eval(), examples)
+    for number, nats in enumerate(costs.nats):
+        start, end = examples.bounds[number : number + 2]
+        ids = torch.from_numpy(examples.ids[start:end].astype(int))[None]
+        labels = ids.masked_fill(~torch.from_numpy(examples.learned[start:end]), -100)
+        with torch.no_grad():
+            loss = theirs(ids, labels=labels).loss.item()
+        assert nats / examples.num_learned[number] == pytest.approx(loss, abs=1e-6)
+
+
+@pytest.mark.parametrize("setting", [None, "Q: {prompt}\nA:\n"])
+@pytest.mark.parametrize("kind", ["bpe", "byte"])
+def test_transformers_renders_our_ids(transformers: Any, tmp_path: Path, kind: str, setting: str | None) -> None:
+    tokenizer = LEARNED if kind == "bpe" else None
+    template = setting or "{prompt}\n"
+    stored = sharp_checkpoint("data.loss=answers", f"data.template={template}", tokenizer=tokenizer)
+    write_for_transformers(tmp_path / "hf", stored)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    ours = template_for(template, stored.tokenizer)
+    for turns in (TURNS, TURNS[1:2], TURNS[:2]):
+        messages = [turn._asdict() for turn in turns]
+        asks = turns[-1].role == "user"
+        found = theirs.apply_chat_template(messages, add_generation_prompt=asks, return_dict=False)
+        assert found == ours.encode(turns, stored.tokenizer).ids
+
+
+def test_a_model_that_learned_no_answers_has_no_template(tmp_path: Path) -> None:
+    write_for_transformers(tmp_path / "hf", sharp_checkpoint())
+    assert "chat_template" not in json.loads((tmp_path / "hf/tokenizer_config.json").read_text())
+
+
+LLAMA3 = (
+    "{{ '<|begin_of_text|>' }}{% for message in messages %}{{ '<|start_header_id|>' + message['role'] + "
+    "'<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}"
+)
+
+
+@pytest.mark.parametrize(("name", "written"), [("qwen", CHATML), ("llama3", LLAMA3)])
+def test_a_template_of_others_gives_the_ids_of_transformers(
+    name: str, written: str, transformers: Any, tmp_path: Path
+) -> None:
+    """Theirs, and what we write for it where a tokenizer has none."""
+    folder = save(name, tmp_path)
+    if name == "llama3":
+        tokens = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        tokens.add_special_tokens(["<|start_header_id|>", "<|end_header_id|>"])
+        tokens.save(str(folder / "tokenizer.json"))
+    (folder / "chat_template.jinja").write_text(written)
+    tokenizer = read_tokenizer(folder, None, None)
+    ours, theirs = template_for(None, tokenizer), transformers.AutoTokenizer.from_pretrained(folder)
+    assert ours.name == ("chatml" if name == "qwen" else "llama3")
+    for template in (written, ours.jinja(tokenizer)):
+        for turns in (TURNS, TURNS[1:2], TURNS[:2], TURNS[1:]):
+            asks = turns[-1].role == "user"
+            messages = [{"role": role, "content": f"{content} "} for role, content in turns]
+            found = theirs.apply_chat_template(
+                messages, chat_template=template, add_generation_prompt=asks, return_dict=False
+            )
+            mine = ours.encode([Turn(role, f"{content} ") for role, content in turns], tokenizer).ids
+            assert found[: len(mine)] == mine
+            # after the last answer only what begins the next turn is left
+            assert tokenizer.decode(found[len(mine) :]) in ("", "\n")

@@ -1,0 +1,239 @@
+"""Models of every family that the real transformers saved, as models of ours, and on their way back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from support.families import MODELS, TEXT, V, exact, save_tokenizer, sharp_model
+from support.faults import SCALE
+from support.helpers import RunCommand
+
+from gpt_cli import load
+from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
+from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.common.host import uncounted
+from gpt_cli.sampling.decoder import Decoder
+from gpt_cli.sampling.generate import generate
+from gpt_cli.sampling.next_token import SamplingParameters
+from gpt_cli.tools.exchange.export_model import write_for_transformers
+from gpt_cli.tools.exchange.import_hf import read_foreign
+from gpt_cli.tools.exchange.import_model import write_run
+
+# of each family the shape that is best known
+BEST_KNOWN = ["TinyStories-1M", "Pythia-14M", "Llama-3.2", "mistral", "Qwen2.5-0.5B", "Qwen3-0.6B"]
+
+
+EMBEDDINGS = ("wte.weight", "embed_in.weight", "embed_tokens.weight", "lm_head.weight")
+
+
+class Pair(NamedTuple):
+    """A model of theirs, where it is saved, and the checkpoint that `gpt import` makes of it."""
+
+    name: str
+    theirs: Any
+    directory: Path
+    ours: Checkpoint
+
+
+def imported(directory: Path, out: Path) -> Checkpoint:
+    """The run that `gpt import` writes."""
+    write_run(RunDirectory(out), read_foreign(directory), uncounted)
+    return read_checkpoint(out / "checkpoints" / "best.safetensors", everything=True)
+
+
+@pytest.fixture(scope="session")
+def tokenizer_directory(_library: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    save_tokenizer(folder, _library)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pairs() -> dict[str, Pair]:
+    return {}
+
+
+@pytest.fixture
+def pair(
+    request: pytest.FixtureRequest,
+    pairs: dict[str, Pair],
+    transformers: Any,
+    tokenizer_directory: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Pair:
+    """The pair of a name in MODELS, made once."""
+    name = request.param
+    if name not in pairs:
+        folder = tmp_path_factory.mktemp("family")
+        theirs = sharp_model(transformers, name)
+        theirs.save_pretrained(folder / "hf")
+        shutil.copytree(tokenizer_directory, folder / "hf", dirs_exist_ok=True)
+        pairs[name] = Pair(name, theirs, folder / "hf", imported(folder / "hf", folder / "run"))
+    return pairs[name]
+
+
+def close(found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:
+    torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("pair", MODELS, indirect=True)
+def test_an_imported_model_computes_the_same(pair: Pair) -> None:
+    theirs, ours = pair.theirs, pair.ours.build_model()
+    here = torch.randint(0, V, (2, 80), generator=torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        found = theirs(here, output_attentions=True)
+        logits = ours(here)
+        assert logits.abs().max() > 2  # a model that says something
+        # some processors round these sums to 1.1e-5; in float64 they are equal
+        close(logits, found.logits[..., :V], 2e-5)
+        weights = ours.attention_weights(here)
+        close(weights, torch.stack(found.attentions), 1e-5)
+        assert weights.amax(-1).mean() > 0.1  # where equal weights would have 0.06
+
+
+@pytest.mark.parametrize("pair", [*BEST_KNOWN, "gpt_neo, odd", "qwen2 with windows"], indirect=True)
+def test_it_writes_the_same_64_tokens(pair: Pair) -> None:
+    prompt = pair.ours.tokenizer.encode(TEXT[:20])[:8]
+    there = torch.tensor([prompt])
+    pair.theirs.generation_config.eos_token_id = None
+    expected = pair.theirs.generate(there, attention_mask=torch.ones_like(there), max_new_tokens=64, do_sample=False)
+    steps = generate(Decoder(pair.ours.build_model()), [prompt], SamplingParameters(temperature=0), max_new_tokens=64)
+    assert [draw.token for (draw,) in steps if draw] == expected[0, len(prompt) :].tolist()
+
+
+@pytest.mark.parametrize("pair", MODELS, indirect=True)
+def test_an_import_that_is_exported_is_the_same_class_with_the_same_tensors(
+    pair: Pair, transformers: Any, tmp_path: Path
+) -> None:
+    fitted = write_for_transformers(tmp_path / "hf", pair.ours)
+    assert fitted.class_name == type(pair.theirs).__name__
+    again, loading = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hf", output_loading_info=True)
+    assert not any(loading.values())
+    before, after = pair.theirs.state_dict(), again.state_dict()
+    added = after.keys() - before.keys()
+    assert before.keys() <= after.keys()
+    assert not any(after[name].any() for name in added), "biases that a config of theirs leaves out"
+    assert bool(added) == ("half" in pair.name or "without biases" in pair.name or "one after" in pair.name)
+    for name, tensor in before.items():
+        of_tokens = name.endswith(EMBEDDINGS)
+        assert torch.equal(after[name], tensor[:V] if of_tokens else tensor), name
+    foreign = read_foreign(tmp_path / "hf")
+    assert foreign.config.model == pair.ours.config.model
+    ids = torch.arange(40).view(2, 20)
+    with torch.no_grad():
+        close(again(ids).logits, pair.ours.build_model()(ids), 1e-5)
+
+
+@pytest.mark.parametrize("pair", MODELS, indirect=True)
+def test_in_float64_nothing_is_rounded_otherwise(pair: Pair, transformers: Any) -> None:
+    kind = type(pair.theirs)
+    theirs, ours = kind.from_pretrained(pair.directory), pair.ours.build_model().double()
+    exact(theirs, ours.rotary)
+    here = torch.randint(0, V, (2, 80), generator=torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        logits = theirs(here).logits[..., :V]
+        # GPT-Neo computes its scores in float32 in any case
+        close(ours(here), logits, 1e-5 if "Neo" in kind.__name__ and "NeoX" not in kind.__name__ else 1e-10)
+
+
+@pytest.mark.parametrize("pair", ["TinyStories-1M", "Pythia-14M", "Llama-3.2"], indirect=True)
+def test_shards_halves_other_names_and_constants_give_the_same_run(pair: Pair, tmp_path: Path) -> None:
+    expected = pair.ours.weights
+    shards, older, padded = (Path(shutil.copytree(pair.directory, tmp_path / name)) for name in ("a", "b", "c"))
+    (shards / "model.safetensors").unlink()
+    pair.theirs.save_pretrained(shards, max_shard_size="60KB")
+    # as the class without an output layer, and older versions with their constants, stored it
+    tensors = load_file(older / "model.safetensors")
+    prefix = pair.theirs.base_model_prefix
+    named = {name.removeprefix(f"{prefix}."): tensor.clone() for name, tensor in tensors.items()}
+    constants = {
+        "TinyStories-1M": {"h.0.attn.attention.bias": torch.ones(1, 1, 9, 9).bool()},
+        "Pythia-14M": {
+            "layers.0.attention.bias": torch.ones(1, 1, 9, 9).bool(),
+            "layers.0.attention.masked_bias": torch.tensor(-1e9),
+            "layers.0.attention.rotary_emb.inv_freq": torch.ones(4),
+        },
+        "Llama-3.2": {"layers.0.self_attn.rotary_emb.inv_freq": torch.ones(6), "rotary_emb.inv_freq": torch.ones(6)},
+    }[pair.name]
+    tied = pair.theirs.config.tie_word_embeddings
+    copies = {"lm_head.weight": pair.theirs.get_input_embeddings().weight.detach().clone()} if tied else {}
+    save_file({**named, **constants, **copies}, older / "model.safetensors")
+    halves = Path(shutil.copytree(pair.directory, tmp_path / "d"))
+    save_file({name: tensor.bfloat16() for name, tensor in tensors.items()}, halves / "model.safetensors")
+    # rows of embeddings that no token has
+    more = {
+        name: torch.cat([t, t[:7]]) if name.endswith((*EMBEDDINGS, "embed_out.weight")) else t
+        for name, t in tensors.items()
+    }
+    save_file(more, padded / "model.safetensors")
+    for directory in (shards, older, padded, halves):
+        found = imported(directory, tmp_path / "run").weights
+        assert found.keys() == expected.keys()
+        for name, tensor in expected.items():
+            assert torch.equal(found[name], tensor.bfloat16().float() if directory == halves else tensor), name
+    assert "left out: 7 rows of embeddings that no token has" in read_foreign(padded).notices
+
+
+def test_a_context_is_as_long_as_the_model_allows_and_is_asked_for(
+    transformers: Any, tokenizer_directory: Path, tmp_path: Path, run: RunCommand, here: Path
+) -> None:
+    for name, key in (("SimpleStories", "max_position_embeddings"), ("gpt2 with another epsilon", "n_positions")):
+        theirs = sharp_model(transformers, name, **{key: 80 if "gpt2" in name else 131072})
+        theirs.save_pretrained(tmp_path / name)
+        shutil.copytree(tokenizer_directory, tmp_path / name, dirs_exist_ok=True)
+    llama, gpt2 = tmp_path / "SimpleStories", tmp_path / "gpt2 with another epsilon"
+    outcome = run("import", llama, "--out", "a", "--json")
+    assert json.loads(outcome.out.splitlines()[-1])["context_length"] == 8192
+    assert "context_length is 8,192 here, of 131,072 there" in outcome.err
+    outcome = run("import", llama, "--out", "b", "--context-length", "32", "--json")
+    assert json.loads(outcome.out.splitlines()[-1])["context_length"] == 32
+    assert load("b").model.config.context_length == 32
+    for directory, length, sentence in (
+        (llama, "131073", "--context-length"),
+        (gpt2, "81", "--context-length: the model has a context of 80 tokens, fewer than 81"),
+        (gpt2, "79", "--context-length: the model has learned its 80 positions"),
+    ):
+        outcome = run("import", directory, "--out", "c", "--context-length", length)
+        assert (outcome.code, sentence in outcome.err) == (2, True), outcome.err
+    # positions of rope have no weights, so a training may take fewer of them, and more
+    Path("my.txt").write_text(TEXT * 40)
+    for source, length in ((llama, 16), ("b", 48)):
+        settings = [f"model.context_length={length}", "train.batch_size=1", "train.sample_every=null"]
+        flags = [word for setting in settings for word in ("--set", setting)]
+        outcome = run(
+            "train", "--init-from", source, "--data", "my.txt", "--out", "t", "--max-steps", "1", *flags, "--overwrite"
+        )
+        assert outcome.code == 0, outcome.err
+
+
+PUBLISHED = [
+    ("TinyStories-1M", {"num_layers": 8, "attention_types": [[["global", "local"], 4]], "window_size": 256}),
+    ("Pythia-14M", {"num_hidden_layers": 6, "intermediate_size": 512}),
+    ("SimpleStories", {"num_hidden_layers": 4, "hidden_size": 128, "intermediate_size": 341}),
+    (
+        "SmolLM2",
+        {"num_hidden_layers": 30, "hidden_size": 576, "intermediate_size": 1536, "max_position_embeddings": 8192},
+    ),
+]
+
+
+@pytest.mark.long
+@pytest.mark.skipif(SCALE < 1, reason="models of published sizes take seconds each")
+@pytest.mark.parametrize(("name", "sizes"), PUBLISHED, ids=[name for name, _ in PUBLISHED])
+def test_published_sizes_compute_the_same(
+    name: str, sizes: dict[str, Any], transformers: Any, tokenizer_directory: Path, tmp_path: Path
+) -> None:
+    theirs = sharp_model(transformers, name, **{"max_position_embeddings": 2048, **sizes})
+    theirs.save_pretrained(tmp_path / "hf")
+    shutil.copytree(tokenizer_directory, tmp_path / "hf", dirs_exist_ok=True)
+    ours = imported(tmp_path / "hf", tmp_path / "run").build_model().double()
+    exact(theirs, ours.rotary)
+    here = torch.randint(0, V, (1, 300), generator=torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        close(ours(here), theirs(here).logits[..., :V], 1e-4 if "Tiny" in name else 1e-9)

@@ -1,0 +1,311 @@
+"""Directories that are damaged or hostile: each is refused before its weights are read."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.exchange import sharp_checkpoint
+from support.helpers import RunCommand
+
+from gpt_cli.errors import CheckpointError
+from gpt_cli.tools.exchange.export_model import write_for_transformers
+from gpt_cli.tools.exchange.hf_directory import read_directory
+from gpt_cli.tools.exchange.import_hf import read_foreign
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A GPT-2 as anyone may have written it: an export of ours that no longer says so."""
+    folder = tmp_path_factory.mktemp("gpt2") / "hf"
+    write_for_transformers(folder, sharp_checkpoint("model.qkv_bias=true", "model.activation=gelu_tanh"))
+    config = json.loads((folder / "config.json").read_text())
+    del config["gpt_cli"]
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def of_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same of a Llama."""
+    folder = tmp_path_factory.mktemp("llama") / "hf"
+    settings = ["positions=rope", "norm=rmsnorm", "activation=swiglu", "bias=false", "feed_forward_size=96"]
+    write_for_transformers(folder, sharp_checkpoint(*(f"model.{setting}" for setting in settings)))
+    with_config(gpt_cli=None)(folder)
+    return folder
+
+
+@pytest.fixture
+def model(written: Path, tmp_path: Path) -> Path:
+    """A copy to damage."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for path in written.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    return folder
+
+
+def header_of(path: Path) -> tuple[dict[str, Any], bytes]:
+    content = path.read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    return json.loads(content[8 : 8 + length]), content[8 + length :]
+
+
+def write(path: Path, header: dict[str, Any], data: bytes) -> None:
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def with_config(**changes: Any) -> Callable[[Path], None]:
+    """A change of config.json; None removes a key."""
+
+    def change(folder: Path) -> None:
+        path = folder / "config.json"
+        config = {**json.loads(path.read_text()), **changes}
+        path.write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
+
+    return change
+
+
+def with_header(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    def changed(folder: Path) -> None:
+        header, data = header_of(folder / "model.safetensors")
+        change(header)
+        write(folder / "model.safetensors", header, data)
+
+    return changed
+
+
+def with_index(weight_map: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (folder / "model.safetensors").rename(folder / "a.safetensors")
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+
+    return change
+
+
+def with_content(name: str, content: bytes) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (folder / name).write_bytes(content)
+
+    return change
+
+
+def without(name: str, then: Callable[[Path], object] = lambda _: None) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (folder / name).unlink()
+        then(folder)
+
+    return change
+
+
+def huge(header: dict[str, Any]) -> None:
+    header["transformer.wte.weight"]["shape"] = [2**40, 48]
+
+
+def swapped(header: dict[str, Any]) -> None:
+    header["transformer.wpe.weight"]["shape"].reverse()
+
+
+def renamed(header: dict[str, Any]) -> None:
+    header["transformer.h.9.ln_1.bias"] = header.pop("transformer.h.0.ln_1.bias")
+
+
+def named_twice(header: dict[str, Any]) -> None:
+    """As GPT2Model and as GPT2LMHeadModel; the two tensors are equally long."""
+    header["h.0.ln_1.bias"] = header.pop("transformer.h.0.ln_2.bias")
+
+
+def cut(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    os.truncate(path, path.stat().st_size - 100)
+
+
+def not_finite(folder: Path) -> None:
+    header, data = header_of(folder / "model.safetensors")
+    write(folder / "model.safetensors", header, data[:-4] + np.float32(np.nan).tobytes())
+
+
+BAD: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no config": (without("config.json"), "it has no config.json"),
+    "no JSON": (with_content("config.json", b'{"n_embd": 48'), "this is not valid JSON"),
+    "deep JSON": (with_content("config.json", b"[" * 100_000), "this is not valid JSON: its lists and"),
+    "no object": (with_content("config.json", b"[1]"), "this is not an object"),
+    "long config": (with_content("config.json", b" " * 2**21), "the config of a model has at most"),
+    "other architecture": (with_config(model_type="mamba"), 'it is a model of type "mamba", which gpt does not know'),
+    "no architecture": (with_config(model_type=None), "its config.json has no model_type"),
+    "the keys of others": (with_config(model_type="llama"), "n_embd is 48, which gpt does not know"),
+    "a missing size": (with_config(n_embd=None), "it has no n_embd"),
+    "a size of another type": (with_config(n_layer="many"), 'config.json: n_layer: "many"'),
+    "too many blocks": (with_config(n_layer=1000), "its config does not fit its tensors"),
+    "other heads": (with_config(n_head=5), "n_embd: n_embd 48 is not a multiple of n_head 5"),
+    "a size that is true": (with_config(n_positions=True), "n_positions: true is not a whole number"),
+    "too much dropout": (with_config(resid_pdrop=1.5), "config.json: resid_pdrop: 1.5"),
+    "a deep architecture": (
+        with_content("config.json", b'{"model_type": ' + b"[" * 400 + b"]" * 400 + b"}"),
+        "it is a model of type [[[[",
+    ),
+    "a large epsilon": (with_config(layer_norm_epsilon=2), "config.json: layer_norm_epsilon: 2"),
+    "an epsilon of text": (with_config(layer_norm_epsilon="1e-5"), 'layer_norm_epsilon: "1e-5" is not a number'),
+    "other activation": (with_config(activation_function="silu"), 'activation_function is "silu"'),
+    "by layer": (with_config(scale_attn_by_inverse_layer_idx=True), "scale_attn_by_inverse_layer_idx is true"),
+    "cross-attention": (with_config(add_cross_attention=True), "add_cross_attention is true"),
+    "hostile own config": (
+        with_config(gpt_cli={"format": 1, "tokenizer": {}, "config": [1]}),
+        "no valid config, which is",
+    ),
+    "a million heads": (
+        with_config(
+            gpt_cli={"format": 1, "tokenizer": {}, "config": {"model": {"d_model": 1024, "num_heads": 1024}}},
+            n_embd=1024,
+        ),
+        "but its config makes it",
+    ),
+    "an own config of the wrong kind": (
+        with_config(gpt_cli={"format": 1, "tokenizer": {}, "config": {"model": [1]}}),
+        "no valid config",
+    ),
+    "no weights": (without("model.safetensors"), "it has no weights in safetensors"),
+    "a pickle": (
+        without("model.safetensors", with_content("pytorch_model.bin", b"PK")),
+        "a pickle, which gpt never loads",
+    ),
+    "cut": (cut, "truncated or damaged"),
+    "empty": (with_content("model.safetensors", b""), "this is not a safetensors file"),
+    "a huge header": (with_content("model.safetensors", struct.pack("<Q", 2**60) + b"{}"), "its header would take"),
+    "a long header": (
+        with_content("model.safetensors", struct.pack("<Q", 2**23) + b" " * 2**23),
+        "gpt reads at most 4,194,304",
+    ),
+    "not a header": (with_content("model.safetensors", struct.pack("<Q", 8) + b"[1,2,34]"), "this is not a safet"),
+    "a tensor that says nothing": (
+        with_header(lambda h: h["transformer.wpe.weight"].clear()),
+        'this is not a safetensors file: it has no key "dtype"',
+    ),
+    "a shape of text": (
+        with_header(lambda h: h["transformer.wpe.weight"].update(shape=["a"])),
+        "a shape or a place that is not of whole numbers",
+    ),
+    "one place": (
+        with_header(lambda h: h["transformer.wpe.weight"].update(data_offsets=[1])),
+        "a shape or a place that is not of whole numbers",
+    ),
+    "other numbers": (
+        with_header(lambda h: h["transformer.wpe.weight"].update(dtype="F8_E4M3")),
+        'numbers of type "F8_E4M3", which gpt does not know',
+    ),
+    "a huge tensor": (with_header(huge), "does not lie where its shape says"),
+    "a hole": (with_header(lambda h: h.pop("transformer.wpe.weight")), "does not lie where its shape says"),
+    "another shape": (with_header(swapped), 'wpe.weight" is [48, 80], but'),
+    "another name": (with_header(renamed), "1 tensor missing"),
+    "a name twice": (with_header(named_twice), 'it has "transformer.h.0.ln_1.bias" twice'),
+    "not finite": (not_finite, "numbers that are not finite"),
+    "an index out of here": (with_index({"a": "../secret.safetensors"}), "but weights are .safetensors files"),
+    "an index of a root": (with_index({"a": "/etc/passwd"}), "but weights are .safetensors files"),
+    "an index of no names": (with_index(["a"]), "this is not an index of weights"),
+    "an index of nothing": (with_index({"a": "b.safetensors"}), "there is no such file"),
+    "an index of others": (with_index({"wrong": "a.safetensors"}), "which has no such tensor"),
+    "no tokenizer": (without("tokenizer.json"), "it has no tokenizer"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_bad_is_refused_at_once_with_one_sentence(name: str, model: Path, run: RunCommand, here: Path) -> None:
+    require_refused(*BAD[name], model, run)
+
+
+def require_refused(change: Callable[[Path], object], sentence: str, model: Path, run: RunCommand) -> None:
+    """Change a model, and let its import end at once with this sentence, and with nothing written."""
+    change(model)
+    started = time.process_time()
+    outcome = run("import", model, "--out", "run")
+    assert time.process_time() - started < 2
+    assert outcome.code == 4, outcome.err
+    assert outcome.out == ""
+    lines = outcome.err.splitlines()
+    assert sentence in outcome.err
+    assert all(line.startswith(("error: ", "hint: ")) for line in lines)
+    assert len([line for line in lines if line.startswith("hint: ")]) <= 1
+    assert not Path("run").exists(), "nothing is written"
+
+
+BAD_LLAMAS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "NaN": (with_content("config.json", b'{"rms_norm_eps": NaN}'), "this is not valid JSON: NaN is not JSON"),
+    "a negative base": (with_config(rope_theta=-1, rope_parameters=None), "config.json: rope_theta: -1"),
+    "a base of zero": (with_config(rope_theta=0, rope_parameters=None), "config.json: rope_theta: 0"),
+    "no width": (with_config(head_dim=0), "config.json: head_dim: 0"),
+    "an odd width": (with_config(head_dim=13), "head_dim: rope rotates pairs, so 13 must be even"),
+    "a million heads": (with_config(num_attention_heads=10**6), "config.json: num_attention_heads: 1000000"),
+    "many wide heads": (with_config(num_attention_heads=1024, num_key_value_heads=1024, head_dim=2), "but its config"),
+    "no divisor": (with_config(num_key_value_heads=3), "num_key_value_heads 3 does not divide num_attention_heads 4"),
+    "other groups": (
+        with_config(num_key_value_heads=2),
+        'k_proj.weight" is [48, 48], but its config makes it [24, 48]',
+    ),
+    "other activation": (with_config(hidden_act="relu"), 'hidden_act is "relu"'),
+    "biases": (with_config(attention_bias=True), "tensors missing"),
+    "another family": (with_config(model_type="qwen3"), "tensors missing"),
+    "tied": (with_config(tie_word_embeddings=True), "its output layer is not its token embedding"),
+    "no embedding": (
+        with_header(lambda h: h.update(x=h.pop("model.embed_tokens.weight"))),
+        "it has no token embedding",
+    ),
+    "a number there": (with_content("config.json", b'{"model_type": 7}'), "it is a model of type 7"),
+    "no length": (with_config(max_position_embeddings=0), "config.json: max_position_embeddings: 0"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_LLAMAS)
+def test_a_bad_llama_is_refused_too(name: str, of_llama: Path, tmp_path: Path, run: RunCommand, here: Path) -> None:
+    shutil.copytree(of_llama, tmp_path / "model")
+    require_refused(*BAD_LLAMAS[name], tmp_path / "model", run)
+
+
+def test_all_that_does_not_fit_is_told_at_once(model: Path) -> None:
+    with_config(layer_norm_epsilon=[1], activation_function="silu", add_cross_attention=True)(model)
+    with pytest.raises(CheckpointError) as caught:
+        read_foreign(model)
+    assert len([line for line in caught.value.lines() if line.startswith("error")]) == 3
+
+
+def test_a_header_takes_no_memory_for_what_it_promises(model: Path) -> None:
+    with_header(huge)(model)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(CheckpointError):
+        read_directory(model)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
+
+
+def test_a_link_to_a_file_elsewhere_is_read_as_caches_of_downloads_have_them(model: Path, tmp_path: Path) -> None:
+    (model / "model.safetensors").rename(tmp_path / "blob")
+    (model / "model.safetensors").symlink_to(tmp_path / "blob")
+    assert read_foreign(model).config.model.d_model == 48
+
+
+def test_rows_that_no_token_has_are_left_out_aloud(model: Path) -> None:
+    """As where an embedding was padded, here by one row."""
+    header, data = header_of(model / "model.safetensors")
+    start, end = header["transformer.wte.weight"]["data_offsets"]
+    more = 4 * 48
+    for entry in header.values():
+        if "data_offsets" in entry and entry["data_offsets"][0] >= end:
+            entry["data_offsets"] = [place + more for place in entry["data_offsets"]]
+    header["transformer.wte.weight"] |= {"shape": [258, 48], "data_offsets": [start, end + more]}
+    write(model / "model.safetensors", header, data[:end] + b"\0" * more + data[end:])
+    with_config(tie_word_embeddings=True, vocab_size=258)(model)
+    header, data = header_of(model / "model.safetensors")
+    first, last = header.pop("lm_head.weight")["data_offsets"]
+    assert last == len(data)
+    write(model / "model.safetensors", header, data[:first])
+    foreign = read_foreign(model)
+    assert foreign.weights["token_embedding.weight"].shape == (257, 48)
+    assert foreign.notices == ["left out: 1 row of embeddings that no token has"]

@@ -1,0 +1,155 @@
+"""What the page of a model contains. What its engine computes: tests/tools/pages/model."""
+
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.exchange import sharp_checkpoint
+from support.helpers import small_config
+from support.pages import content_of
+
+from gpt_cli.errors import UsageError
+from gpt_cli.sampling.fast.int8 import to_int8
+from gpt_cli.text.tokenizers import ByteTokenizer, CharTokenizer
+from gpt_cli.tools.exchange.model_page import first_prompt, model_page, stored, write_model_page
+from gpt_cli.tools.exchange.page_weights import Kind, layout, page_bytes
+from gpt_cli.tools.pages.html_page import hash_of_source
+
+
+def test_a_page_has_weights_config_and_tokenizer_and_no_paths(tmp_path: Path) -> None:
+    checkpoint = sharp_checkpoint("data.source=/home/ann/secret/diary.txt", "model.tie_embeddings=true")
+    out = tmp_path / "model.html"
+    page = model_page(checkpoint, None, "diary")
+    write_model_page(out, page)
+    written = out.read_bytes()
+    assert b"secret" not in written
+    content = content_of(written)
+    assert content["config"] == checkpoint.config.model.model_dump() | {
+        "value_size": 12,
+        "query_size": 12,
+        "key_value_heads": 4,
+        "epsilon": 1e-5,
+        "windows": [None, None, None],
+        "gated": False,
+        "frequencies": [],
+    }
+    assert content["tokenizer"] == {"kind": "byte"}
+    assert content["origin"] == {
+        "run": "diary",
+        "step": 0,
+        "best_loss": None,
+        "parameters": sum(weight.numel() for weight in checkpoint.weights.values()),
+        "context_length": 80,
+        "kind": "float16",
+    }
+    data = re.search(rb'<script type="text/plain" id="data">(.*?)</script>', written)
+    assert data
+    assert data[1].decode() == page.weights
+    # tied embeddings are there once
+    assert not any(tensor["name"].startswith("output_layer") for tensor in content["tensors"])
+    assert len(base64.b64decode(data[1])) == page_layout_bytes(content)
+
+
+def page_layout_bytes(content: dict[str, list[dict[str, int]]]) -> int:
+    last = content["tensors"][-1]
+    return last["at"] + 4 * 48  # the final norm's vector
+
+
+def test_the_size_of_a_page_is_known_before(tmp_path: Path) -> None:
+    checkpoint = sharp_checkpoint()
+    for kind in ("float16", "int8"):
+        page = model_page(checkpoint, kind, "x")
+        write_model_page(tmp_path / "model.html", page)
+        shapes = {name: weight.shape for name, weight in checkpoint.weights.items()}
+        expected = page_bytes(layout(shapes, kind), page.content["tokenizer"])
+        assert (tmp_path / "model.html").stat().st_size == pytest.approx(expected, rel=0.02)
+
+
+def test_weights_are_rounded_as_they_are_when_sampling() -> None:
+    weights = {"a.weight": torch.randn(3, 5, generator=torch.Generator().manual_seed(1)), "b": torch.arange(3.0)}
+    shapes = {name: weight.shape for name, weight in weights.items()}
+    found = stored(layout(shapes, "int8"), weights)
+    numbers, scales = to_int8(weights["a.weight"])
+    assert np.frombuffer(found, np.int8, 15, 0).tolist() == numbers.reshape(-1).tolist()
+    assert np.frombuffer(found, "<f4", 3, 16).tolist() == scales.float().tolist()
+    assert np.frombuffer(found, "<f4", 3, 28).tolist() == [0, 1, 2]
+    halves = stored(layout(shapes, "float16"), weights)
+    assert np.frombuffer(halves, "<f2", 15, 0).tolist() == weights["a.weight"].half().reshape(-1).tolist()
+
+
+@pytest.mark.parametrize("kind", ["float16", "int8"])
+def test_weights_in_bfloat16_are_stored_as_their_numbers(kind: Kind) -> None:
+    halved = {name: weight.bfloat16() for name, weight in sharp_checkpoint("model.num_blocks=1").weights.items()}
+    found = layout({name: weight.shape for name, weight in halved.items()}, kind)
+    assert stored(found, halved) == stored(found, {name: weight.float() for name, weight in halved.items()})
+
+
+def test_weights_beyond_float16_are_refused() -> None:
+    checkpoint = sharp_checkpoint()
+    weights = dict(checkpoint.weights)
+    weights["output_layer.weight"] = weights["output_layer.weight"] * 1e6
+    huge = replace(checkpoint, weights=weights)
+    with pytest.raises(
+        UsageError, match=r"output_layer.weight has a weight of .*, and float16 ends at 65,504"
+    ) as refused:
+        model_page(huge, None, "x")
+    assert refused.value.hint == "--quantize int8"
+    assert model_page(huge, "int8", "x").content["origin"]["kind"] == "int8"
+
+
+@pytest.mark.parametrize(
+    ("settings", "characters", "prompt"),
+    [
+        ([], None, "The value of"),
+        (["inspect.prompt=kqz"], None, "kqz"),
+        (["inspect.prompt=kqz"], "kq", "kq"),
+        ([], "今天好", "今天"),
+        ([], "\n abcdefgh", "\n a"),
+    ],
+)
+def test_the_first_prompt_is_one_that_the_model_can_read(
+    settings: list[str], characters: str | None, prompt: str
+) -> None:
+    tokenizer = ByteTokenizer() if characters is None else CharTokenizer(characters)
+    assert first_prompt(small_config(*settings), tokenizer) == prompt
+
+
+def test_a_page_opens_with_the_text_of_its_run_unless_it_watched_another() -> None:
+    assert first_prompt(small_config(), ByteTokenizer(), "To be") == "To be"
+    assert first_prompt(small_config("inspect.prompt=or not"), ByteTokenizer(), "To be") == "or not"
+    assert first_prompt(small_config(), CharTokenizer(["今", "天"]), "To be") == "今天"
+
+
+def test_the_first_prompt_of_a_vocabulary_of_digits_is_a_digit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of an imported model, whose tokenizer drops what it does not know."""
+    monkeypatch.setattr(ByteTokenizer, "encode", lambda self, text: [ord(c) for c in text if c.isdigit()])
+    assert first_prompt(small_config(), ByteTokenizer()) == "0"
+
+
+def test_the_worker_is_covered_by_the_hash_of_the_script_and_may_load_nothing() -> None:
+    from gpt_cli.tools.pages.html_page import build_page
+    from gpt_cli.tools.pages.kinds import MODEL
+
+    page = build_page(MODEL, {"a": "{{data}}"}, "AAAA").decode()
+    policy = re.search(r'Content-Security-Policy" content="(.*?)"', page)
+    script = re.search(r"<script>(.*?)</script>", page, re.DOTALL)
+    assert policy
+    assert script
+    assert policy[1].split("; ") == [
+        "default-src 'none'",
+        f"script-src {hash_of_source(script[1])}",
+        policy[1].split("; ")[2],
+        "base-uri 'none'",
+        "form-action 'none'",
+        "worker-src blob:",
+    ]
+    assert "class GPT" in script[1]
+    for way in ("fetch(", "XMLHttpRequest", "importScripts", "WebSocket", "eval(", "new Function", "innerHTML"):
+        assert way not in script[1]
+    assert content_of(page.encode()) == {"a": "{{data}}"}

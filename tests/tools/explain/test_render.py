@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+
+from gpt_cli.common.language import LANGUAGES
+from gpt_cli.tools.explain import studies
+from gpt_cli.tools.explain.explanation import _ENGLISH, HEAD_STEPS, Explanation, Note, Step, say
+from gpt_cli.tools.explain.render import _wrapped, to_html, to_markdown, to_terminal
+from gpt_cli.tools.explain.worked_example import journey
+
+BESIDE = [
+    Step("scores", "s", np.array([[1.0, -2.5]]), ["is"], ["今天", "is"], beside=True),
+    Step("masked", "m", np.array([[1.0, -np.inf]]), ["is"], ["今天", "is"], beside=True),
+]
+REPORT = Explanation(
+    Note("mask_title"), [*BESIDE, Step("values", "v", np.arange(40.0).reshape(2, 20), ["今天", "<b>|x"])]
+)
+
+
+def test_steps_beside_each_other_become_columns() -> None:
+    lines = to_terminal(REPORT, "en", 80).splitlines()
+    assert lines[2:7] == [
+        "1. scores:  s  [1, 2]",
+        "2. masked:  m  [1, 2]",
+        "       scores  masked",
+        "今天   1.0000  1.0000",
+        "  is  -2.5000      -∞",
+    ]
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 200])
+def test_no_row_of_a_table_is_wider_than_the_terminal(width: int) -> None:
+    lines = to_terminal(REPORT, "zh", width).splitlines()
+    rows = [line for line in lines if re.search(r"\d\.\d{4}", line)]
+    assert max(map(cell_len, rows)) <= width
+    assert all(line.endswith("…") for line in rows[-2:]) == (width < 200)
+    # columns that have names go on below where they do not fit
+    assert len(rows) == (5 if width == 20 else 4)
+    assert not any(line.endswith("…") for line in rows[:-2])
+
+
+def test_markdown_has_tables_that_keep_their_cells() -> None:
+    text = to_markdown(REPORT, "en")
+    assert "| 今天 | 1.0000 | 1.0000 |" in text
+    row = next(line for line in text.splitlines() if "b\\>" in line)
+    assert row.startswith("| \\<b\\>\\|x | 20.0000 |")
+    assert row.endswith("| 31.0000 | … |")
+    note = Note("most_weight", {"query": "6 `", "list": "4 ` 0.5, 5 <script> 0.1"})
+    told = to_markdown(Explanation(Note("mask_title"), [replace(BESIDE[0], notes=[note])], source="a*b.txt"), "en")
+    assert "6 \\` looks most at: 4 \\` 0.5, 5 \\<script\\> 0.1" in told
+    assert "a\\*b.txt" in told
+
+
+@pytest.mark.parametrize("write", [to_markdown, to_html])
+def test_no_column_of_tokens_is_left_out(write: Callable[[Explanation, str], str]) -> None:
+    tokens = [f"token {number}" for number in range(30)]
+    text = write(Explanation(Note("mask_title"), [Step("scores", "s", np.ones((2, 30)), ["a", "b"], tokens)]), "en")
+    assert "token 29" in text
+    assert "…" not in text.replace("… stands for omitted", "")
+
+
+def test_the_page_escapes_text_and_asks_for_nothing() -> None:
+    page = to_html(REPORT, "zh")
+    assert "&lt;b&gt;|x" in page
+    assert "<b>" not in page
+    assert '<html lang="zh-CN">' in page
+    assert "default-src 'none'; style-src 'sha256-" in page
+    assert "<script" not in page
+
+
+@pytest.mark.parametrize("key", [*_ENGLISH, *HEAD_STEPS])
+def test_every_word_is_there_in_chinese(key: str) -> None:
+    gaps = dict.fromkeys(re.findall(r"{(\w+)", _ENGLISH.get(key, "")), 7)
+    assert re.search("[\u4e00-\u9fff]", say(Note(key, gaps), "zh"))
+    assert not re.search("[\u4e00-\u9fff]", say(Note(key, gaps), "en"))
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize(
+    "write", [lambda explanation, language: to_terminal(explanation, language, 100), to_markdown, to_html]
+)
+@pytest.mark.parametrize(
+    "make", [journey, lambda: studies.scaling(None), studies.mask, studies.dropout, studies.padding]
+)
+def test_every_report_is_written_in_both_languages(make, write, language: str) -> None:  # type: ignore[no-untyped-def]
+    text = write(make(), language)
+    assert say(make().title, language) in text
+    assert not re.search(r"{\w+}|None|nan", text)
+    # formulas and names of tokens aside, the English text has no Chinese
+    assert (language == "zh") == bool(re.search("[\u4e00-\u9fff]", text))
+
+
+@pytest.mark.parametrize(
+    ("sentence", "width", "lines"),
+    [
+        ("softmax picks one key", 12, ["softmax", "picks one", "key"]),
+        ("softmax 只选一个键，熵降到 0。", 12, ["softmax 只选", "一个键，熵降", "到 0。"]),
+        ("一二三，四", 6, ["一二", "三，四"]),
+        ("unbreakable", 4, ["unbreakable"]),
+    ],
+)
+def test_a_sentence_is_broken_between_words_or_chinese_characters(sentence: str, width: int, lines: list[str]) -> None:
+    assert _wrapped(sentence, width) == lines
+
+
+def test_no_sentence_of_a_study_is_wider_than_the_terminal() -> None:
+    for language in ("en", "zh"):
+        lines = to_terminal(studies.scaling(None), language, 80).splitlines()
+        assert max(cell_len(line) for line in lines if "softmax(" not in line) <= 80
+    assert "entropy   (÷√K)  largest   (÷√K)  gradient   (÷√K)" in to_terminal(studies.scaling(None), "en", 80)

@@ -1,0 +1,189 @@
+"""A logger receives a training once, and whatever it does, the training is the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.helpers import CORPUS_TEXT, Outcome, RunCommand
+
+from gpt_cli.checkpoints.checkpoint import read_checkpoint
+from gpt_cli.checkpoints.run_paths import RunFiles
+from gpt_cli.tools.loggers import processes
+
+FAKE = Path(__file__).parent / "fake_wandb.py"
+LOGGED = (5, 10, 15, 20)  # the steps of the smoke config
+GIVEN = Path("runs/smoke/logs/wandb/given.jsonl")
+
+
+@pytest.fixture(autouse=True)
+def _fake_wandb(here: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package wandb that this process finds, and a short text."""
+    folder = tmp_path_factory.mktemp("packages")
+    (folder / "wandb").mkdir()
+    shutil.copy(FAKE, folder / "wandb/__init__.py")
+    monkeypatch.syspath_prepend(folder)
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    (here / "corpus.txt").write_text(CORPUS_TEXT)
+
+
+def train(run: RunCommand, *words: str) -> Outcome:
+    return run(
+        "train",
+        *("--config", "smoke", "--data", "corpus.txt", "--quiet"),
+        *("--set", "tokenizer.kind=byte", "--set", "train.log_to=wandb", *words),
+    )
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def given() -> list[dict[str, Any]]:
+    """What the package was given as steps."""
+    return [line for line in lines(GIVEN) if "step" in line]
+
+
+def untimed(line: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in line.items() if key not in ("seconds", "tokens_per_second")}
+
+
+def test_a_logger_is_given_every_line_of_metrics_with_samples_and_config(run: RunCommand) -> None:
+    outcome = train(run)
+    assert (outcome.code, outcome.err) == (0, "")
+    begun, *_, ended = lines(GIVEN)
+    assert begun["mode"] == "offline"
+    assert begun["config"]["train"]["log_to"] == ["wandb"]
+    assert begun["config"]["model"]["d_model"] == 32
+    assert ended == {"finished": True}
+    written = lines(Path("runs/smoke/metrics.jsonl"))
+    assert [{k: v for k, v in line.items() if k != "sample"} for line in given()] == written
+    assert [line["step"] for line in given()] == [*LOGGED]
+    sampled = [line["step"] for line in given() if line.get("sample", "").startswith("<pre>")]
+    assert sampled == [10, 20]
+    assert not Path("wandb").exists()
+
+
+def test_a_run_is_the_same_to_the_bit_without_loggers(run: RunCommand) -> None:
+    assert train(run, "--out", "runs/with").code == 0
+    assert train(run, "--out", "runs/without", "--set", "train.log_to=[]").code == 0
+    assert not Path("runs/without/logs").exists()
+    one, other = (Path("runs") / name for name in ("with", "without"))
+    assert [untimed(line) for line in lines(one / "metrics.jsonl")] == [
+        untimed(line) for line in lines(other / "metrics.jsonl")
+    ]
+    assert (one / "samples.txt").read_text() == (other / "samples.txt").read_text()
+    weights = [read_checkpoint(path / "checkpoints/step-00000020.safetensors").weights for path in (one, other)]
+    assert all((weights[0][name] == weights[1][name]).all() for name in weights[1])
+
+
+@pytest.mark.parametrize(
+    ("when", "how", "why"),
+    [
+        ("IMPORT", "raise", "RuntimeError: no more quota"),
+        ("INIT", "raise", "RuntimeError: no more quota"),
+        ("LOG", "raise", "RuntimeError: no more quota"),
+        ("FINISH", "raise", "RuntimeError: no more quota"),
+        ("LOG", "die", "its process ended with code -9"),
+        ("INIT", "exit", "its process ended with code 3"),
+        ("IMPORT", "hang", "it did not answer for 0.5 s"),
+        ("LOG", "hang", "it did not answer for 0.5 s"),
+        ("FINISH", "hang", "it did not answer for 0.5 s"),
+    ],
+)
+def test_a_logger_that_fails_is_one_warning(
+    run: RunCommand, monkeypatch: pytest.MonkeyPatch, when: str, how: str, why: str
+) -> None:
+    monkeypatch.setenv(f"FAKE_{when}", how)
+    if how == "hang":
+        monkeypatch.setattr(processes, "CALL_SECONDS", 0.5)
+    outcome = train(run)
+    assert outcome.code == 0
+    assert outcome.err == f"warning: train.log_to: wandb is left out: {why}; metrics.jsonl has everything\n"
+    assert [line["step"] for line in lines(Path("runs/smoke/metrics.jsonl"))] == [*LOGGED]
+
+
+@pytest.mark.parametrize("how", ["term", "usr1"])
+def test_a_signal_to_all_processes_does_not_cut_a_logger_short(
+    run: RunCommand, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setenv("FAKE_LOG", how)
+    assert train(run).err == ""
+    assert [line["step"] for line in given()] == [*LOGGED]
+
+
+def test_a_failure_is_noticed_while_the_training_goes_on(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_IMPORT", "raise")
+    warnings: list[str] = []
+    with processes.Followers(
+        ["wandb"], RunFiles(here / "runs/smoke"), notice=pytest.fail, warn=warnings.append
+    ) as followers:
+        while not warnings:
+            followers.remark()
+    assert len(warnings) == 1
+
+
+def test_a_logger_that_does_not_finish_in_time_is_ended(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_INIT", "hang")
+    monkeypatch.setattr(processes, "FINISH_SECONDS", 0.1)
+    outcome = train(run)
+    assert outcome.code == 0
+    assert outcome.err.count("warning") == 1
+    assert "wandb is left out: it did not finish within 0.1 s; metrics.jsonl" in outcome.err
+
+
+def test_the_user_hears_for_what_a_training_waits(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_INIT", "hang")
+    monkeypatch.setattr(processes, "FINISH_SECONDS", 0.2)
+    monkeypatch.setattr(processes, "PATIENCE", 0.1)
+    (here / "runs/smoke").mkdir(parents=True)
+    (here / "runs/smoke/config.yaml").write_text("model: {}\n")
+    notices: list[str] = []
+    with processes.Followers(["wandb"], RunFiles(here / "runs/smoke"), notice=notices.append, warn=lambda _: None):
+        pass
+    assert notices == ["waiting for wandb to finish, 0.2 s at most"]
+
+
+def test_a_run_that_continues_goes_on_in_its_logger_without_a_step_twice(run: RunCommand) -> None:
+    assert train(run, "--max-steps", "10").code == 0
+    # as after a kill: the checkpoint of step 10 is gone, and its metrics with it
+    Path("runs/smoke/checkpoints/best.safetensors").unlink()
+    assert train(run, "--resume", "--max-steps", "20").code == 0
+    assert [line["step"] for line in given()] == [*LOGGED]
+    one, other = (line["id"] for line in lines(GIVEN) if "id" in line)
+    assert one == other
+
+
+def test_a_logger_that_joins_or_comes_back_is_given_what_it_lacks(
+    run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert train(run, "--max-steps", "10", "--set", "train.log_to=[]").code == 0
+    monkeypatch.setenv("FAKE_FINISH", "raise")
+    assert train(run, "--resume", "--max-steps", "15").code == 0
+    assert [line["step"] for line in given()] == [5, 10, 15]
+    monkeypatch.delenv("FAKE_FINISH")
+    assert train(run, "--resume", "--max-steps", "20").code == 0
+    assert [line["step"] for line in given()] == [*LOGGED]
+
+
+def test_a_run_that_is_replaced_begins_anew_in_its_logger(run: RunCommand) -> None:
+    assert train(run, "--max-steps", "5").code == 0
+    (before,) = (line["id"] for line in lines(GIVEN) if "id" in line)
+    Path("runs/smoke/logs/notes.txt").write_text("of the user")
+    assert train(run, "--max-steps", "5", "--overwrite").code == 0
+    (after,) = (line["id"] for line in lines(GIVEN) if "id" in line)
+    assert before != after
+    assert [line["step"] for line in given()] == [5]
+    assert Path("runs/smoke/logs/notes.txt").exists()
+
+
+def test_the_user_decides_by_the_variables_of_the_package(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "online")
+    assert train(run, "--max-steps", "5").code == 0
+    begun, *_ = lines(GIVEN)
+    assert (begun["mode"], begun["resume"]) == ("online", "allow")

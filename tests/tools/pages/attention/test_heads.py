@@ -1,0 +1,247 @@
+"""Scores, labels, orders and filters of heads, and what heads write, in headless Chromium."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Page
+from support.browsers import Opened
+from support.pages import dump_of, random_weights, scores_of, writes_of
+
+from gpt_cli.attention_maps.head_metrics import COLUMNS, ROLES
+from gpt_cli.tools.interpret.attention_page import attention_page
+
+TOKENS = ["The", " value", " of", " 今天", "\n", " is", " <b>", " None"]
+SCORES = scores_of(3, 4)
+WRITES = writes_of(3, 4, 8, 50)
+TEXTS = {token: f" word{token}" for token in range(50)}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "attention.html"
+    dump = replace(dump_of(TOKENS, random_weights(3, 4, 8)), scores=SCORES, writes=WRITES, texts=TEXTS)
+    path.write_bytes(attention_page(dump))
+    return path
+
+
+def order(page: Page) -> list[str]:
+    """The captions of the list."""
+    return [text.replace("\n", " ") for text in page.locator("#sorted .caption").all_inner_texts()]
+
+
+def expected_order(column: str) -> list[str]:
+    """All heads by a column as Python sorts them, NaN last."""
+    rows = [(float(SCORES.columns[column][layer, head]), layer, head) for layer in range(3) for head in range(4)]
+    rows.sort(key=lambda row: (np.isnan(row[0]), -row[0], row[1], row[2]))
+    return [f"L{layer} H{head} {'–' if np.isnan(value) else f'{value:.3f}'}" for value, layer, head in rows]
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_heads_are_sorted_by_any_column(opened: Opened, column: str) -> None:
+    opened.page.select_option("#order", column)
+    assert order(opened.page) == expected_order(column)
+    assert opened.page.inner_text("#num-shown") == "12 of 12 heads"
+    opened.page.select_option("#order", "")
+    assert opened.page.locator("#heads button").count() == 12 + 3 + 1
+
+
+def test_a_label_is_below_the_map_of_its_head_and_beside_its_name(opened: Opened) -> None:
+    page = opened.page
+    found = {
+        tile.get_attribute("aria-label"): page.locator(
+            f"#{(tile.get_attribute('aria-describedby') or '').split()[1]}"
+        ).inner_text()
+        for tile in page.locator("#heads button").all()
+    }
+    labels = {name: label for name, label in found.items() if label}
+    assert labels == {"layer 0 head 1": "previous token", "layer 2 head 3": "induction"}
+    page.click('button[aria-label="layer 2 head 3"]')
+    assert page.inner_text("#one h2") == "layer 2 head 3 · induction"
+    page.click('button[aria-label="layer 1 head 0"]')
+    assert page.inner_text("#one h2") == "layer 1 head 0"
+
+
+def test_the_labels_of_the_page_are_those_of_the_report(opened: Opened) -> None:
+    """In English; the Chinese page translates them."""
+    opened.page.select_option("#order", COLUMNS[0])
+    options = opened.page.locator("#role option").all_inner_texts()
+    assert options == ["any", "induction", "previous token", "none"]
+    names = opened.page.locator("#scores dt").all_inner_texts()
+    assert dict(zip(COLUMNS, names, strict=True)).items() >= {(column, label) for column, label, _ in ROLES}
+
+
+def test_many_heads_have_short_names_and_labels(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "many.html"
+    path.write_bytes(attention_page(replace(dump_of(TOKENS, random_weights(2, 8, 8)), scores=scores_of(2, 8))))
+    opened = Opened(browser, path)
+    page = opened.page
+    assert page.locator("#heads th").all_inner_texts() == [
+        *(f"H{head}" for head in range(8)),
+        "mean",
+        "L0",
+        "L1",
+        "mean",
+    ]
+    assert [text for text in page.locator("#heads .kind").all_inner_texts() if text] == ["prev", "ind"]
+    page.select_option("#order", "induction")
+    assert page.locator("#sorted .kind").first.inner_text() == "induction", "the list has room"
+    opened.context.close()
+
+
+def test_all_heads_stay_in_view_beside_the_map(opened: Opened) -> None:
+    page = opened.page
+    page.set_viewport_size({"width": 1280, "height": 700})
+    page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+    box = page.locator('button[aria-label="layer 0 head 1"]').bounding_box()
+    assert box is not None
+    assert 0 <= box["y"] < 700
+    page.set_viewport_size({"width": 420, "height": 700})
+    page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+    box = page.locator('button[aria-label="layer 0 head 1"]').bounding_box()
+    assert box is not None
+    assert box["y"] < 0, "on a narrow screen they would hide the map"
+
+
+@pytest.mark.parametrize("language", ["en-US", "zh-CN"])
+def test_the_page_says_what_each_score_means(browser: Browser, file: Path, language: str) -> None:
+    opened = Opened(browser, file, language)
+    page = opened.page
+    assert not page.is_visible("#meanings")
+    page.focus("#scores-help summary")
+    page.keyboard.press("Enter")
+    assert page.locator("#meanings dt").all_inner_texts() == page.locator("#scores dt").all_inner_texts()
+    meanings = page.locator("#meanings dd").all_inner_texts()
+    assert len(set(meanings)) == len(COLUMNS)
+    if language == "zh-CN":  # the words of `gpt heads`
+        names = ["熵", "平均距离", "第一个 token", "前一个 token", "自己", "前面相同的 token", "归纳"]
+        assert page.locator("#scores dt").all_inner_texts() == names
+        assert page.inner_text("#scores-help summary") == "这些得分的含义"
+    assert all(meanings)
+    opened.context.close()
+
+
+def test_one_head_needs_no_order(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "one.html"
+    path.write_bytes(attention_page(replace(dump_of(TOKENS, random_weights(1, 1, 8)), scores=scores_of(1, 1))))
+    opened = Opened(browser, path)
+    assert not opened.page.is_visible("#choosing")
+    assert opened.page.is_visible("#scores")
+    opened.context.close()
+
+
+def test_the_chosen_head_has_its_scores_and_a_mean_has_none(opened: Opened) -> None:
+    page = opened.page
+    for layer, head in ((0, 0), (2, 3)):
+        page.click(f'button[aria-label="layer {layer} head {head}"]')
+        shown = page.locator("#scores dd").all_inner_texts()
+        values = SCORES.of(layer, head).values()
+        assert shown == ["–" if np.isnan(value) else f"{value:.3f}" for value in values]
+    page.click('button[aria-label="layer 1 mean of 4 heads"]')
+    assert not page.is_visible("#scores")
+    assert page.inner_text("#one h2") == "layer 1 mean of 4 heads"
+
+
+def test_heads_are_filtered_by_label_and_by_the_least_of_the_column(opened: Opened) -> None:
+    page = opened.page
+    page.select_option("#role", "induction")
+    assert order(page) == ["L2 H3"]
+    assert page.inner_text("#num-shown") == "1 of 12 heads"
+    page.select_option("#role", "none")
+    assert len(order(page)) == 10
+    assert page.is_disabled("#least"), "no column is chosen"
+    page.select_option("#role", "")
+    page.select_option("#order", "self")
+    page.fill("#least", "0.2")
+    assert order(page) == [head for head in expected_order("self") if float(head.split()[2]) >= 0.2]
+    page.fill("#least", "2")
+    assert order(page) == []
+    assert page.inner_text("#num-shown") == "0 of 12 heads"
+
+
+def test_arrow_keys_go_through_the_order_shown(opened: Opened) -> None:
+    page = opened.page
+    page.focus("#order")
+    page.keyboard.press("ArrowDown")
+    assert page.locator("#order").input_value() == COLUMNS[0], "the select itself works by keys"
+    page.select_option("#order", "induction")
+    for _ in range(3):
+        page.keyboard.press("Tab")
+    names = [head.split()[:2] for head in expected_order("induction")]
+    at = names.index(["L0", "H0"])
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "layer 0 head 0", "the chosen head"
+    for key, step in (("ArrowLeft", -1), ("ArrowUp", -1), ("ArrowRight", 1), ("ArrowDown", 1), ("ArrowLeft", -1)):
+        page.keyboard.press(key)
+        at += step
+        layer, head = (name[1:] for name in names[at])
+        assert page.inner_text("#head-name") == f"layer {layer} head {head}"
+    assert page.locator('#sorted button[tabindex="0"]').count() == 1
+
+
+def bars(page: Page, part: str) -> list[tuple[str, str]]:
+    rows = page.locator(f"#{part} li").all()
+    return [(row.locator(".word").inner_text(), row.locator(".number").inner_text()) for row in rows]
+
+
+def test_the_chosen_head_tells_what_it_writes_at_the_chosen_token(opened: Opened) -> None:
+    page = opened.page
+    page.click('button[aria-label="layer 1 head 2"]')
+    page.locator(".token").nth(3).focus()
+    assert "今天" in page.inner_text("#writes-name")
+    for part, ids, logits in (
+        ("raised", WRITES.raised, WRITES.raised_by),
+        ("lowered", WRITES.lowered, WRITES.lowered_by),
+    ):
+        rows = bars(page, part)
+        assert [text for text, _ in rows] == [TEXTS[token].replace(" ", "␣") for token in ids[1, 2, 3].tolist()]
+        shown = [float(number.replace("−", "-")) for _, number in rows]
+        np.testing.assert_allclose(shown, logits[1, 2, 3], atol=7e-4)
+    widths = [
+        float(re.sub("%", "", width))
+        for width in page.locator("#writes .bar").evaluate_all("bars => bars.map(bar => bar.style.width)")
+    ]
+    strengths = np.abs(np.concatenate([WRITES.raised_by[1, 2, 3], WRITES.lowered_by[1, 2, 3]]))
+    np.testing.assert_allclose(widths, 100 * strengths / strengths.max(), atol=0.1)
+
+
+def test_without_a_token_or_a_head_nothing_is_written_and_nothing_moves(opened: Opened) -> None:
+    page = opened.page
+    top = "document.getElementById('map').getBoundingClientRect().top + scrollY"
+    before = page.evaluate(top)
+    page.keyboard.press("Escape")
+    assert not page.locator("#writes-name").is_visible()
+    assert page.evaluate(top) == before
+    page.locator(".token").nth(3).focus()
+    assert page.locator("#writes-name").is_visible()
+    page.click('button[aria-label="layer 1 mean of 4 heads"]')
+    assert not page.locator("#writes-name").is_visible()
+
+
+def test_a_page_without_scores_has_no_orders(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "plain.html"
+    path.write_bytes(attention_page(dump_of(TOKENS, random_weights(1, 2, 8))))
+    opened = Opened(browser, path)
+    for part in ("#choosing", "#scores", "#writes", "#film"):
+        assert not opened.page.is_visible(part)
+    opened.context.close()
+
+
+def test_all_of_it_speaks_chinese_and_fits_a_narrow_screen(browser: Browser, file: Path) -> None:
+    opened = Opened(browser, file, "zh-CN", "dark")
+    page = opened.page
+    page.set_viewport_size({"width": 420, "height": 800})
+    page.click("#language")
+    page.click("#language")
+    page.select_option("#order", "induction")
+    assert page.locator("#sorted .kind").first.inner_text() == "归纳"
+    assert page.locator("#order option").all_inner_texts()[0] == "按层和头"
+    shown = page.evaluate("document.body.innerText")
+    assert not re.search(r"undefined|null|NaN|\$\{|previous|induction", shown)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 420, "nothing wider than the screen"
+    page.click("#language")
+    assert page.locator("#order").input_value() == "induction", "the choice stays"
+    opened.context.close()

@@ -1,0 +1,102 @@
+"""No text of a token, a prompt or a path does anything on the page."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from playwright.sync_api import Browser
+from support.browsers import Opened
+from support.hostile import CALL, PAYLOADS
+from support.pages import dump_of, random_weights, scores_of, snapshots_of
+
+from gpt_cli.attention_maps.logit_attribution import Writes
+from gpt_cli.attention_maps.patterns import Chance, Origin
+from gpt_cli.attention_maps.snapshots import snapshot_bytes
+from gpt_cli.checkpoints.run_paths import RunFiles
+from gpt_cli.tools.interpret.attention_page import attention_page
+from gpt_cli.tools.interpret.training_film import make_film
+
+
+def every_text_written() -> Writes:
+    """Each head raises at each position the text of that position, and lowers the one after it."""
+    ids = np.broadcast_to(np.arange(len(PAYLOADS))[:, None], (1, 2, len(PAYLOADS), 1))
+    by = np.ones(ids.shape, np.float32)
+    return Writes(ids, by, (ids + 1) % len(PAYLOADS), -by)
+
+
+def test_no_text_of_a_film_does_anything(browser: Browser, tmp_path: Path) -> None:
+    run = RunFiles(tmp_path / "<img src=x onerror=fired(1)>")
+    run.attention.mkdir(parents=True)
+    for snapshot in snapshots_of(2, 1, 2, PAYLOADS):
+        run.snapshot_file(snapshot.step).write_bytes(snapshot_bytes(snapshot))
+    path = tmp_path / "film.html"
+    path.write_bytes(make_film(run).page)
+    opened = Opened(browser, path)
+    opened.page.focus("#frame")
+    opened.page.keyboard.press("Home")
+    opened.page.click("#language")
+    assert opened.page.locator("h1, #film, #origin").locator("script, img, svg svg, iframe").count() == 0
+    assert opened.page.evaluate("window.num_fired") == 0
+    assert opened.complaints == []
+    assert opened.requests == [path.as_uri()]
+    opened.context.close()
+
+
+# focuses a token; what it and the words that it raised have
+_RAISED = """span => {
+  span.focus();
+  return Array.from(document.querySelectorAll("#raised .word"), word => ({
+    numChildren: span.childElementCount + word.childElementCount, texts: [span.textContent, word.textContent] }));
+}"""
+
+
+def test_no_token_text_does_anything(browser: Browser, tmp_path: Path) -> None:
+    assert len(set(PAYLOADS)) >= 60
+    path = tmp_path / "<img src=x onerror=fired(1)>.html"
+    origin = Origin(f"<img src=x onerror={CALL}>", 5, f"</script><script>{CALL}</script>")
+    weights = random_weights(1, 2, len(PAYLOADS))
+    dump = replace(
+        dump_of(PAYLOADS, weights, (Chance(0.5, 1),) * 3, origin),
+        scores=scores_of(1, 2),
+        writes=every_text_written(),
+        texts=dict(enumerate(PAYLOADS)),
+    )
+    path.write_bytes(attention_page(dump))
+    opened = Opened(browser, path)
+    page = opened.page
+    for token, payload in enumerate(PAYLOADS):
+        span = page.locator(".token").nth(token)
+        span.hover()
+        (written,) = span.evaluate(_RAISED)
+        assert written["numChildren"] == 0
+        if payload.isprintable():
+            assert written["texts"] == [payload, payload]
+    assert page.inner_text("#origin") == f"“\u2068{origin.prompt}\u2069” · {origin.checkpoint}, step 5"
+    page.click("#language")
+    page.select_option("#order", "induction")
+    page.select_option("#role", "induction")
+    labels = page.evaluate("parseFloat(document.getElementById('map').style.width)") - len(PAYLOADS) * 2
+    page.locator("#map").hover(position={"x": labels + 5, "y": labels + 60})
+    assert page.inner_text("#cell") != ""
+    assert [line[5] for line in opened.copied() if line[2] == "0"] == [PAYLOADS[0]]
+    allowed = {"script": 2, "style": 1, "img": 0, "iframe": 0, "link": 0, "a": 0, "object": 0, "embed": 0, "form": 0}
+    assert {name: page.locator(name).count() for name in allowed} == allowed
+    assert page.evaluate("window.num_fired") == 0
+    assert opened.complaints == []
+    assert opened.requests == [path.as_uri()]
+    opened.context.close()
+
+
+def test_the_test_notices_a_payload_that_fires(browser: Browser, tmp_path: Path) -> None:
+    """The same document with its policy taken out and a payload as markup: the watch above would see it."""
+    page = attention_page(dump_of(["a"], random_weights(1, 1, 1))).decode()
+    page = re.sub(r"<meta http-equiv.*?>", "", page).replace("<noscript>", "<img src=x onerror=fired(1)><noscript>")
+    path = tmp_path / "a.html"
+    path.write_text(page)
+    opened = Opened(browser, path)
+    assert opened.page.evaluate("window.num_fired") == 1
+    assert len(opened.requests) == 2
+    opened.context.close()

@@ -1,0 +1,294 @@
+"""The page in headless Chromium: what it shows is what the file holds. Hostile texts: test_hostile_text.py."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Page
+from support.browsers import Opened
+from support.pages import dump_of, random_weights, restored
+
+from gpt_cli.attention_maps.patterns import Chance, Origin
+from gpt_cli.tools.interpret.attention_page import attention_page
+
+TOKENS = ["The", " value", " of", " 今天", "\n", " is", " <b>", " None"]
+WEIGHTS = random_weights(2, 3, 8)
+ROW, COLUMN = np.tril_indices(8)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "attention.html"
+    origin = Origin("runs/tiny/checkpoints/best.safetensors", 1200, "The value of 今天\n is")
+    path.write_bytes(attention_page(dump_of(TOKENS, WEIGHTS, (Chance(0.125, 2), Chance(0.5, 1)), origin)))
+    return path
+
+
+def head(page: Page, name: str) -> None:
+    page.click(f'button[aria-label="{name}"]')
+    assert page.inner_text("#head-name") == name
+
+
+def plain(text: str) -> str:
+    """Without the marks that set token text apart from its surroundings."""
+    return text.replace("\u2068", "").replace("\u2069", "")
+
+
+def strongest(page: Page, line: int) -> list[float]:
+    """The numbers in a line of the details."""
+    return [float(found) for found in re.findall(r"\) (\d\.\d{4})", page.locator("#details p").nth(line).inner_text())]
+
+
+def test_every_weight_of_every_head_is_the_one_of_the_file(opened: Opened, file: Path) -> None:
+    expected = restored(file.read_bytes())
+    for layer in range(2):
+        for number in range(3):
+            head(opened.page, f"layer {layer} head {number}")
+            title, *lines = opened.copied()
+            assert title == ["layer", "head", "query", "key", "query_token", "key_token", "weight"]
+            found = np.array([float(line[6]) for line in lines])
+            np.testing.assert_allclose(found, expected[layer, number], rtol=1e-5)
+            np.testing.assert_allclose(found, WEIGHTS[layer, number][ROW, COLUMN], atol=2e-5)
+            assert [line[:6] for line in lines] == [
+                [str(layer), str(number), str(q), str(k), TOKENS[q], TOKENS[k]]
+                for q, k in zip(ROW, COLUMN, strict=True)
+            ]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("layer 1 mean of 3 heads", WEIGHTS[1].mean(0)), ("mean of all 6 heads", WEIGHTS.mean((0, 1)))],
+)
+def test_means_are_those_of_the_heads(opened: Opened, name: str, expected: np.ndarray) -> None:
+    head(opened.page, name)
+    found = [float(line[6]) for line in opened.copied()[1:]]
+    np.testing.assert_allclose(found, expected[ROW, COLUMN], atol=2e-5)
+
+
+def test_a_token_tells_where_it_looks_and_who_looks_at_it(opened: Opened) -> None:
+    page = opened.page
+    head(page, "layer 0 head 2")
+    weights = WEIGHTS[0, 2]
+    page.locator(".token").nth(3).focus()
+    np.testing.assert_allclose(strongest(page, 0), sorted(weights[3, :4], reverse=True), atol=1e-4)
+    np.testing.assert_allclose(strongest(page, 1), sorted(weights[3:, 3], reverse=True)[:5], atol=1e-4)
+    assert "今天" in page.inner_text("#details")
+    for other in range(8):
+        style = (
+            page.locator(".token")
+            .nth(other)
+            .evaluate("e => [getComputedStyle(e).backgroundColor, getComputedStyle(e).borderBottomColor]")
+        )
+        opacities = [float(colour.split(",")[3].rstrip(")")) if colour.count(",") == 3 else 1.0 for colour in style]
+        looks, looked = weights[3, other], weights[other, 3]
+        np.testing.assert_allclose(opacities, np.sqrt([looks / 4, looked]), atol=0.005)
+
+
+def lines(page: Page) -> dict[tuple[str, int, int], float]:
+    """The opacity of each line on the page, by its kind, the token above and the token below."""
+    middle = "es => es.map(e => e.offsetLeft + e.offsetWidth / 2)"
+    above, below = (np.array(page.eval_on_selector_all(f"#{row} span", middle)) for row in ("lookers", "targets"))
+    found = {}
+    for path in page.locator("#between path").all():
+        kind, opacity = path.get_attribute("class") or "", float(path.evaluate("e => e.style.opacity"))
+        for start, end in re.findall(r"M([\d.]+) 0L([\d.]+) 110", path.get_attribute("d") or ""):
+            ends = (int(np.abs(row - float(x)).argmin()) for row, x in ((above, start), (below, end)))
+            found[(kind, *ends)] = opacity
+    return found
+
+
+def test_lines_lead_from_a_token_to_where_it_looks_and_from_those_that_look_at_it(opened: Opened) -> None:
+    page = opened.page
+    page.hover("#lookers span >> nth=2")
+    of_token = {("looks", 2, key): WEIGHTS[0, 0, 2, key] for key in range(3)}
+    of_token |= {("looked", query, 2): WEIGHTS[0, 0, query, 2] for query in range(3, 8)}
+    strong = {line: np.sqrt(weight) for line, weight in of_token.items() if np.sqrt(weight) * 32 >= 0.5}
+    assert lines(page) == pytest.approx(strong, abs=1 / 64 + 1e-3)
+    page.keyboard.press("Escape")
+    assert set(lines(page)) == {
+        ("looks", q, k) for q, k in zip(ROW, COLUMN, strict=True) if np.sqrt(WEIGHTS[0, 0, q, k]) * 32 >= 0.5
+    }
+
+
+def test_the_map_has_the_colours_of_viridis_and_tells_what_lies_under_the_pointer(opened: Opened) -> None:
+    page = opened.page
+    cells = page.evaluate("""() => {
+        const map = document.getElementById("map");
+        const density = map.width / parseFloat(map.style.width);
+        const context = map.getContext("2d");
+        const side = parseFloat(map.style.width);
+        return { density, side, data: [...context.getImageData(0, 0, map.width, map.height).data] };
+    }""")
+    side = round(cells["side"] * cells["density"])
+    image = np.array(cells["data"]).reshape(side, side, 4)[..., :3]
+    cell = 26  # pixels, the largest, for few tokens
+    margin = side - 8 * cell
+    viridis = matplotlib.colormaps["viridis"]
+    for query, key in zip(ROW, COLUMN, strict=True):
+        found = image[margin + query * cell + 13, margin + key * cell + 13]
+        expected = 255 * np.array(viridis(np.sqrt(WEIGHTS[0, 0, query, key]))[:3])
+        np.testing.assert_allclose(found, expected, atol=6)
+    assert (image[margin + 13, margin + 3 * cell + 13] == 255).all(), "the future stays empty"
+    page.locator("#map").scroll_into_view_if_needed()
+    page.locator("#map").hover(position={"x": margin + 1.5 * cell, "y": margin + 5.5 * cell})
+    assert plain(page.inner_text("#cell")) == f"“␣is” (token 5) looks at “␣value” (token 1): {WEIGHTS[0, 0, 5, 1]:.4f}"
+    page.keyboard.press("Escape")
+    assert page.inner_text("#cell") == ""
+
+
+def test_weights_below_the_threshold_are_hidden(opened: Opened) -> None:
+    page = opened.page
+    page.locator("#threshold").evaluate("e => { e.value = 50; e.dispatchEvent(new Event('input')); }")
+    assert page.inner_text("#threshold-shown") == "0.2500"
+    for token in range(8):
+        page.locator(".token").nth(token).focus()
+        expected = sorted((w for w in WEIGHTS[0, 0, token, : token + 1] if w >= 0.25), reverse=True)
+        np.testing.assert_allclose(strongest(page, 0), expected, atol=1e-4)
+
+
+def test_all_of_it_works_from_the_keyboard(opened: Opened) -> None:
+    page = opened.page
+    page.focus('button[aria-label="layer 0 head 0"]')
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
+        page.keyboard.press(key)
+    assert page.inner_text("#head-name") == "layer 1 head 2"
+    page.keyboard.press("ArrowRight")
+    assert page.inner_text("#head-name") == "layer 1 mean of 3 heads"
+    page.keyboard.press("ArrowDown")
+    assert page.inner_text("#head-name") == "mean of all 6 heads"
+    page.keyboard.press("Tab")
+    chosen = "document.activeElement.textContent"
+    assert page.evaluate(chosen) == " None", "the last token is chosen at first"
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate(chosen) == " is"
+    assert plain(page.inner_text("#details")).startswith("“␣is” (token 5) looks at: ")
+    page.keyboard.press("Home")
+    assert page.evaluate(chosen) == "The"
+    page.keyboard.press("Escape")
+    assert page.inner_text("#details") == ""
+
+
+def test_after_escape_a_token_is_chosen_again_by_enter(opened: Opened) -> None:
+    page = opened.page
+    page.locator(".token").nth(5).focus()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Enter")
+    assert plain(page.inner_text("#details")).startswith("“␣is” (token 5) looks at: ")
+
+
+def test_a_finger_on_the_map_tells_the_weight(browser: Browser, file: Path) -> None:
+    context = browser.new_context(viewport={"width": 420, "height": 800}, has_touch=True, locale="en-US")
+    page = context.new_page()
+    page.goto(file.as_uri())
+    page.wait_for_selector("html[data-ready]")
+    side = page.evaluate("parseFloat(document.getElementById('map').style.width)")
+    cell = 26
+    page.locator("#map").tap(position={"x": side - 7.5 * cell, "y": side - 0.5 * cell})
+    assert plain(page.inner_text("#cell")) == f"“␣None” (token 7) looks at “The” (token 0): {WEIGHTS[0, 0, 7, 0]:.4f}"
+    assert page.evaluate("document.documentElement.scrollWidth") <= 420, "nothing wider than the screen"
+    context.close()
+
+
+def test_the_map_stays_where_it_is_while_tokens_are_chosen(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "long.html"
+    path.write_bytes(attention_page(dump_of(["expression " * 3] * 128, random_weights(1, 2, 128))))
+    opened = Opened(browser, path)
+    page = opened.page
+    places = set()
+    for token in (127, 3, 64):
+        page.locator(".token").nth(token).focus()
+        places.add(page.evaluate("document.getElementById('map').getBoundingClientRect().top + scrollY"))
+        looker = page.locator("#lookers span").nth(token).bounding_box()
+        assert looker is not None
+        assert 600 < looker["x"] < 1300, "brought to view in the rows"
+    assert len(places) == 1
+    opened.context.close()
+
+
+def test_a_line_narrower_than_a_dot_still_shows_in_the_overview(browser: Browser, tmp_path: Path) -> None:
+    weights = np.zeros((1, 16, 200, 200), np.float32)
+    weights[..., 0] = 0.02
+    weights[..., 101] = 0.98 * np.tri(200)[:, 101]
+    path = tmp_path / "column.html"
+    path.write_bytes(attention_page(dump_of(["x"] * 200, weights)))
+    opened = Opened(browser, path)
+    bright = opened.page.evaluate("""() => [...document.querySelectorAll("#heads canvas")].map((canvas) => {
+        const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+        let count = 0;
+        for (let at = 0; at < data.length; at += 4) count += data[at] > 200 && data[at + 1] > 200 && data[at + 3] > 0;
+        return [canvas.width, count];
+    })""")
+    assert len(bright) == 17
+    assert all(width < 100 and count > 0.4 * width for width, count in bright), bright
+    opened.context.close()
+
+
+def test_without_a_clipboard_it_is_saved_as_a_file(browser: Browser, file: Path) -> None:
+    context = browser.new_context(locale="en-US")
+    page = context.new_page()
+    page.add_init_script("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    page.goto(file.as_uri())
+    page.wait_for_selector("html[data-ready]")
+    with page.expect_download() as saved:
+        page.click("#copy-csv")
+    assert saved.value.suggested_filename == "attention.csv"
+    assert saved.value.path().read_text().startswith("layer,head,query,key,")
+    assert page.inner_text("#status") == "saved as attention.csv"
+    context.close()
+
+
+def test_a_written_token_tells_its_probability(opened: Opened) -> None:
+    assert "written by the model with probability 0.5000, rank 1" in opened.page.inner_text("#details")
+    opened.page.locator(".token").nth(6).focus()
+    assert "probability 0.1250, rank 2" in opened.page.inner_text("#details")
+    opened.page.locator(".token").nth(5).focus()
+    assert "probability" not in opened.page.inner_text("#details")
+
+
+def test_the_page_names_prompt_checkpoint_and_step(opened: Opened) -> None:
+    page = opened.page
+    assert plain(page.inner_text("#origin")) == (
+        "“The value of 今天↵ is” · runs/tiny/checkpoints/best.safetensors, step 1200"
+    )
+    assert page.title() == "Attention: The value of 今天↵ is – gpt"
+    page.click("#language")
+    assert plain(page.inner_text("#origin")).endswith("best.safetensors，第 1200 步")
+
+
+def test_a_picture_is_copied_with_its_ground(opened: Opened) -> None:
+    page = opened.page
+    page.click("#theme")
+    page.click("#copy-png")
+    page.wait_for_selector("#status:not(:empty)")
+    corner = page.evaluate("""async () => {
+        const [item] = await navigator.clipboard.read();
+        const picture = await createImageBitmap(await item.getType("image/png"));
+        const context = new OffscreenCanvas(picture.width, picture.height).getContext("2d");
+        context.drawImage(picture, 0, 0);
+        return [picture.width, ...context.getImageData(0, 0, 1, 1).data];
+    }""")
+    assert corner[0] > 8 * 26
+    assert corner[1:] == [22, 24, 29, 255], "the dark ground"
+
+
+def test_it_speaks_chinese_and_english_and_turns_dark(browser: Browser, file: Path) -> None:
+    opened = Opened(browser, file, "zh-CN", "dark")
+    page = opened.page
+    assert page.inner_text("h1") == "注意力"
+    assert page.get_attribute("html", "lang") == "zh-CN"
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(22, 24, 29)"
+    shown = page.evaluate("document.body.innerText")
+    assert not re.search(r"undefined|null|NaN|\$\{", shown)
+    page.click("#language")
+    page.click("#theme")
+    assert page.inner_text("h1") == "Attention"
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert not re.search(
+        "[\u4e00-\u9fff]", page.evaluate("document.body.innerText").replace("今天", "").replace("中文", "")
+    )
+    opened.context.close()

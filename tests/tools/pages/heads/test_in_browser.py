@@ -1,0 +1,229 @@
+"""The page of a report on heads, and the scatter that it shares with the attention page, in headless Chromium."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser
+from support.browsers import Opened
+from support.hostile import CALL, PAYLOADS
+from support.pages import dump_of, random_weights, scores_of
+
+from gpt_cli.attention_maps.head_metrics import COLUMNS
+from gpt_cli.tools.interpret.attention_page import attention_page
+from gpt_cli.tools.interpret.heads.report import head_rows
+from gpt_cli.tools.interpret.heads.report_page import heads_page
+
+SCORES = scores_of(2, 3)  # the last head has the highest induction, 0.75; the first has no duplicates
+
+
+def passage(tokens: list[str], **more: Any) -> dict[str, Any]:
+    shades = [round(place / len(tokens), 3) for place in range(1, len(tokens) + 1)]
+    looks = [{"token": tokens[0], "index": 0, "weight": 0.75}, {"token": "before", "index": -3, "weight": 0.25}]
+    found = {"place": 40, "value": 2.5, "peak": len(tokens) - 1, "tokens": tokens, "shades": shades, "looks_at": looks}
+    return found | more
+
+
+def report(tokens: list[str], text: str = "a.txt") -> dict[str, Any]:
+    rows = head_rows(SCORES, 640)
+    for number, row in enumerate(rows):
+        words = {"reads": tokens[:3], "writes": tokens[-3:], "queries": tokens[:2], "keys": tokens[-2:]}
+        directions = [{"singular_value": 1.5 - number / 10, **words}]
+        row |= {"mean_size": number / 8, "passages": [passage(tokens)], "ov": directions, "qk": directions}
+    rows[1]["passages"] = []
+    ends = {"from_layer": 0, "from_head": 1, "to_layer": 1, "to_head": 2}
+    pairs = [{"kind": kind, **ends, "score": score, "excess": score - 0.25} for kind, score in (("K", 0.8), ("V", 0.5))]
+    circuits = {"baseline": 0.25, "composition": pairs}
+    about = {"checkpoint": "runs/a/best.safetensors", "step": 7, "text": text, "tokens": 640}
+    return about | {"circuits": circuits, "heads": rows}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "heads.html"
+    path.write_bytes(heads_page(report(["The", " value", "今", "", " of", "\n"])))
+    return path
+
+
+def names(opened: Opened) -> list[str]:
+    return opened.page.locator("#rows td:first-child").all_inner_texts()
+
+
+@pytest.mark.parametrize(("locale", "scheme"), [("en-US", "light"), ("zh-CN", "dark")])
+def test_a_film_has_the_passages_of_each_step(browser: Browser, tmp_path: Path, locale: str, scheme: str) -> None:
+    about = report(["The", " value"])
+    steps = []
+    for number in (1, 2, 3):
+        rows = [{"layer": 0, "head": head, "mean_size": number / 2 + head, "ratio": head / number} for head in (0, 1)]
+        steps.append(
+            {"step": 10 * number, "heads": [row | {"passages": [passage(["a", f" {number}"])]} for row in rows]}
+        )
+    path = tmp_path / "film.html"
+    path.write_bytes(heads_page({key: about[key] for key in ("text", "tokens", "checkpoint")} | {"steps": steps}))
+    opened = Opened(browser, path, locale, scheme)
+    page, english = opened.page, locale == "en-US"
+    assert page.inner_text("#moment") == ("step 30" if english else "第 30 步")
+    page.click("#rows tr:nth-child(3)")
+    for key, number in (("End", 3), ("ArrowLeft", 2), ("Home", 1)):
+        page.focus("#frame")
+        page.keyboard.press(key)
+        assert page.inner_text(".passage p:first-child") == f"a {number}"
+        cells = page.locator("#rows tr.chosen td").all_inner_texts()
+        assert cells == ["L0 H1", "", f"{number / 2 + 1:.3f}", f"{1 / number:.3f}"]
+        assert page.text_content("#curve .now") == f"{1 / number:.3f}"
+    page.click("#play")
+    page.wait_for_selector(f"#play:text-is('{'play' if english else '播放'}')")
+    assert page.inner_text("#moment") == ("step 30" if english else "第 30 步")
+    page.set_viewport_size({"width": 420, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 420, "nothing wider than the screen"
+    assert not re.search(r"undefined|null|NaN|\$\{", page.evaluate("document.body.innerText"))
+    assert opened.complaints == []
+    opened.context.close()
+
+
+def test_a_film_of_very_many_passages_has_some_of_the_steps(browser: Browser, tmp_path: Path) -> None:
+    about = report(["The"])
+    head = {"layer": 0, "head": 0, "mean_size": 1.0, "ratio": 1.0, "passages": [passage(["a"])] * 500}
+    steps = [{"step": step, "heads": [head] * 10} for step in range(1, 10)]
+    found = {key: about[key] for key in ("text", "tokens", "checkpoint")} | {"steps": steps}
+    (tmp_path / "film.html").write_bytes(heads_page(found))
+    opened = Opened(browser, tmp_path / "film.html")
+    assert opened.page.inner_text("#origin").endswith("step 9 · 4 of 9 steps")
+    opened.context.close()
+
+
+def test_the_table_has_every_head_and_sorts_by_a_column(opened: Opened) -> None:
+    page = opened.page
+    places = [f"L{layer} H{head}" for layer in range(2) for head in range(3)]
+    assert names(opened) == places
+    assert page.inner_text("#rows tr:nth-child(2) td:nth-child(8)") == "–", "it had no duplicates"
+    page.click("#rows th:nth-child(8) button")
+    known = [(float(SCORES.columns["duplicate_token"][n // 3, n % 3]), name) for n, name in enumerate(places) if n]
+    assert names(opened) == [name for _, name in sorted(known, key=lambda pair: -pair[0])] + ["L0 H0"]
+    assert page.locator('#rows [aria-sort="descending"]').inner_text().split() == ["duplicate", "token"]
+    page.keyboard.press("Enter")
+    assert names(opened) == places, "the order of the report again"
+
+
+def test_a_head_has_its_passages_with_shaded_tokens_and_its_circuits(opened: Opened) -> None:
+    page = opened.page
+    page.click("#rows tr:nth-child(7)")
+    assert page.inner_text("#head-name") == "layer 1 head 2"
+    spans = page.locator("#passages .passage span")
+    assert spans.all_text_contents() == ["The", " value", "今", "", " of", "↵"]
+    assert page.locator("#passages .peak").inner_text() == "↵"
+    colours = [spans.nth(place).evaluate("span => span.style.backgroundColor") for place in range(6)]
+    strengths = [float(colour.partition("/ ")[2].strip(")")) for colour in colours]
+    assert strengths == pytest.approx([place / 12 for place in range(1, 7)], abs=1e-3)
+    assert page.inner_text("#passages .told") == "size 2.500 at token 45; looks at “⁨The⁩” 0.750 · “⁨before⁩” 0.250"
+    cells = page.locator("#circuits table").first.locator("td").all_inner_texts()
+    assert cells == ["1.000", "“⁨The⁩” “⁨␣value⁩” “⁨今⁩”", "“⁨∅⁩” “⁨␣of⁩” “⁨↵⁩”"]
+    assert page.inner_text("#circuits h3") == "Composition with other heads (0.250 if turned at random)"
+    assert page.locator("#circuits table").last.locator("td").all_inner_texts() == [
+        "K",
+        "L0 H1",
+        "0.800",
+        "V",
+        "L0 H1",
+        "0.500",
+    ]
+    page.click("#rows tr:nth-child(3)")
+    assert page.inner_text("#passages .help") == "This head writes nothing in this text."
+    assert page.locator("#circuits table").last.locator("th").all_inner_texts() == ["", "is read by", ""]
+
+
+def test_arrow_keys_move_between_heads(opened: Opened) -> None:
+    page = opened.page
+    page.focus("#rows tr:nth-child(2) button")
+    for _ in range(7):
+        page.keyboard.press("ArrowDown")
+    assert page.inner_text("#head-name") == "layer 1 head 2"
+    page.keyboard.press("ArrowUp")
+    assert page.evaluate("document.activeElement.textContent") == "L1 H1"
+
+
+def test_a_point_of_the_scatter_is_a_head_and_chooses_it(opened: Opened) -> None:
+    page = opened.page
+    assert page.locator("#scatter circle").count() == 6
+    ends = page.locator("#scatter text.end").all_text_contents()
+    assert ends == ["0", "0.50", "1.0"], "shares end at 1, though the highest is 0.75"
+    assert page.locator("#across option").count() == len(COLUMNS) + 1
+    page.select_option("#across", "mean_size")
+    page.click("#scatter circle:nth-of-type(6)")
+    assert page.inner_text("#head-name") == "layer 1 head 2"
+    assert page.inner_text("#pointed") == "L1 H2: 0.625, 0.750"
+    assert page.locator("#scatter .chosen").count() == 1
+    page.select_option("#upwards", "duplicate_token")
+    assert page.locator("#scatter circle").count() == 5, "the first head has no such score"
+    page.hover("#scatter circle:nth-of-type(2)")
+    assert page.inner_text("#pointed").startswith("L0 H2: ")
+
+
+def test_without_passages_and_circuits_no_heading_stands_above_nothing(browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "heads.html").write_bytes(
+        heads_page(report(["a"]) | {"circuits": None, "heads": head_rows(SCORES, 640)})
+    )
+    opened = Opened(browser, tmp_path / "heads.html")
+    opened.page.click("#rows tr:nth-child(3)")
+    assert not opened.page.is_visible("#head-name")
+    opened.context.close()
+
+
+def test_a_change_of_the_loss_has_its_sign_and_its_error(browser: Browser, tmp_path: Path) -> None:
+    found = report(["a", "b"])
+    for number, row in enumerate(found["heads"]):
+        row |= {"loss_change": 0.0625 - number / 8, "loss_change_error": 0.03125 if number else None}
+    (tmp_path / "heads.html").write_bytes(heads_page(found | {"tokens": 15982}))
+    opened = Opened(browser, tmp_path / "heads.html")
+    cells = opened.page.locator(f"#rows td:nth-child({len(COLUMNS) + 3})").all_inner_texts()
+    assert cells[:2] == ["+0.0625", "−0.0625 ±0.0313"]
+    assert opened.page.inner_text("#origin").startswith("15,982 tokens of ")
+    opened.context.close()
+
+
+def test_in_chinese_every_word_is(browser: Browser, file: Path) -> None:
+    opened = Opened(browser, file, "zh-CN", "dark")
+    page = opened.page
+    page.set_viewport_size({"width": 400, "height": 900})
+    assert page.inner_text("h1") == "注意力头"
+    assert page.inner_text("#scattering summary").startswith("按两个得分")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    assert opened.complaints == []
+    opened.context.close()
+
+
+def test_no_text_of_a_report_does_anything(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "hostile.html"
+    path.write_bytes(heads_page(report(PAYLOADS, f"</script><script>{CALL}</script>")))
+    opened = Opened(browser, path)
+    for row in (7, 3):
+        opened.page.click(f"#rows tr:nth-child({row})")
+    opened.page.click("#language")
+    assert opened.page.locator("main, #origin").locator("script, img, iframe").count() == 0
+    assert opened.page.evaluate("window.num_fired") == 0
+    assert opened.complaints == []
+    assert opened.requests == [path.as_uri()]
+    opened.context.close()
+
+
+def test_the_attention_page_has_the_scatter_of_its_heads(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "attention.html"
+    path.write_bytes(attention_page(replace(dump_of(["a", " b", "c"], random_weights(2, 3, 3)), scores=SCORES)))
+    opened = Opened(browser, path)
+    page = opened.page
+    assert not page.is_visible("#scatter")
+    page.click("#scattering summary")
+    page.click("#scatter circle:nth-of-type(6)")
+    assert page.inner_text("#head-name") == "layer 1 head 2"
+    assert page.inner_text("#pointed").startswith("L1 H2: ")
+    page.click('button[aria-label="layer 0 head 1"]')
+    assert page.inner_text("#pointed").startswith("L0 H1: 0.625, ")
+    path.write_bytes(attention_page(dump_of(["a"], random_weights(2, 3, 1))))
+    page.reload()
+    page.wait_for_selector("html[data-ready]")
+    assert not page.is_visible("#scattering"), "a file without scores"
+    opened.context.close()

@@ -1,0 +1,61 @@
+"""No token, prompt or name does anything on the page of a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+from support.browsers import Opened
+from support.exchange import sharp_checkpoint
+from support.hostile import CALL, PAYLOADS
+from support.model_pages import candidates, press, settle, write, written
+
+from gpt_cli.text.tokenizers import BytePairTokenizer
+
+# each payload is a token: a word, which the vocabulary has as a whole
+TOKENIZER = BytePairTokenizer(
+    "tiktoken", r"[^\t]+|\t", [*(bytes([byte]) for byte in range(256)), *(text.encode() for text in PAYLOADS)]
+)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    checkpoint = sharp_checkpoint(tokenizer=TOKENIZER)
+    path = tmp_path_factory.mktemp("pages") / "<img src=x onerror=fired(1)>.html"
+    return written(path, checkpoint, f"</script><img src=x onerror={CALL}>")
+
+
+def test_no_text_does_anything(opened: Opened) -> None:
+    page = opened.page
+    for payload in PAYLOADS:
+        assert TOKENIZER.encode(payload) == [256 + PAYLOADS.index(payload)]
+        write(page, payload)
+        token = page.locator(".read").first
+        assert page.locator(".read").count() == 1 or "\r" in payload  # which a field makes a line break
+        assert token.evaluate("e => e.childElementCount") == 0
+        if payload.isprintable():
+            assert token.text_content() == payload
+    page.fill("#temperature", "5")
+    for _ in range(20):  # whatever comes next
+        press(page, ".candidate >> nth=0")
+        assert len(candidates(page)) == 12
+    page.click("#explaining summary")
+    page.keyboard.press("x")
+    page.click("#language")
+    page.click("#theme")
+    settle(page)
+    assert f"onerror={CALL}" in page.inner_text("#origin")
+    assert CALL in page.inner_text("#text")
+    none = ("img", "iframe", "link", "a", "object", "embed", "form", "video", "audio", "base", "marquee")
+    assert {name: page.locator(f"body {name}").count() for name in none} == dict.fromkeys(none, 0)
+    assert page.evaluate("window.num_fired") == 0
+
+
+@pytest.mark.parametrize("language", ["en-US", "zh-CN"])
+def test_a_name_of_a_run_stays_a_name_in_the_title(browser: Browser, file: Path, language: str) -> None:
+    opened = Opened(browser, file, language)
+    assert f"</script><img src=x onerror={CALL}>" in opened.page.title()
+    assert opened.page.evaluate("window.num_fired") == 0
+    assert opened.complaints == []
+    opened.context.close()

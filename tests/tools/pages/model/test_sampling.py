@@ -1,0 +1,134 @@
+"""Chances and draws of the page, in headless Chromium, and those of `gpt sample`."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.scripts import RunScript
+
+from gpt_cli import load
+from gpt_cli.common.rng import stream_key
+from gpt_cli.sampling.decoder import Decoder
+from gpt_cli.sampling.generate import continuations
+from gpt_cli.sampling.next_token import SamplingParameters, choose, probabilities
+
+SAMPLING = ["model/engine/sampling.js"]
+STREAMS = ["model/engine/streams.js"]
+# temperature, top_k, top_p
+PARAMETERS = [
+    (1.0, None, None),
+    (0.8, None, None),
+    (0.0, None, None),
+    (0.0, 3, 0.5),
+    (1.0, 5, None),
+    (1.0, 0, 1.0),
+    (1.0, 1000, None),
+    (1.3, None, 0.9),
+    (0.7, 20, 0.8),
+    (1.0, None, 0.0),
+    (1e-320, None, None),
+    (1e6, None, 0.25),
+]
+
+
+def random_logits(rows: int, size: int) -> torch.Tensor:
+    return torch.randn(rows, size, generator=torch.Generator().manual_seed(3)) * 4
+
+
+def named(temperature: float, top_k: int | None, top_p: float | None) -> dict[str, Any]:
+    return {"temperature": temperature, "topK": top_k, "topP": top_p}
+
+
+@pytest.mark.parametrize("parameters", PARAMETERS, ids=str)
+def test_chances_are_those_of_ours(run_script: RunScript, parameters: tuple[float, int | None, float | None]) -> None:
+    logits = random_logits(4, 300)
+    logits[1] = logits[1].round()  # many are equal
+    logits[2, 7] = 200
+    found = run_script(
+        SAMPLING,
+        "({ logits, parameters }) => logits.map((row) => probabilities(Float32Array.from(row), parameters))",
+        {"logits": logits.tolist(), "parameters": named(*parameters)},
+    )
+    expected = probabilities(logits, SamplingParameters(*parameters))
+    torch.testing.assert_close(torch.tensor(found, dtype=torch.float64), expected, rtol=1e-12, atol=1e-300)
+
+
+def test_chances_that_one_can_check(run_script: RunScript) -> None:
+    """Numbers of 4, 2, 1 and 1 tokens of 8, as logits: the first has half of the chance."""
+
+    def chances(**parameters: Any) -> list[float]:
+        given = {"logits": [math.log(number) for number in (4, 2, 1, 1)], "parameters": parameters}
+        found = run_script(SAMPLING, "({ logits, parameters }) => probabilities(logits, parameters)", given)
+        return [round(chance, 6) for chance in found]
+
+    assert chances() == [0.5, 0.25, 0.125, 0.125]
+    assert chances(temperature=0) == [1, 0, 0, 0]
+    assert chances(temperature=0.5) == [0.727273, 0.181818, 0.045455, 0.045455]
+    assert chances(topK=3) == [0.571429, 0.285714, 0.142857, 0]
+    assert chances(topP=0.6) == [0.666667, 0.333333, 0, 0]
+
+
+def test_a_seed_draws_the_numbers_that_torch_draws(run_script: RunScript) -> None:
+    seeds = [0, 1, 1337, 2**31 - 1, 2**53 - 1]
+    found = run_script(
+        STREAMS,
+        "(seeds) => seeds.map((seed) => { const drawn = new Uniforms(seed); return Array.from({ length: 600 }, (_, at) => drawn.at(at)); })",
+        seeds,
+    )
+    for seed, numbers in zip(seeds, found, strict=True):
+        generator = torch.Generator().manual_seed(stream_key(seed, "sample", 0))
+        ahead = [torch.rand(256, generator=generator, dtype=torch.float64) for _ in range(3)]
+        assert numbers == torch.cat(ahead)[:600].tolist()
+
+
+def test_a_draw_depends_on_seed_and_place_alone(run_script: RunScript) -> None:
+    found = run_script(
+        STREAMS, "() => { const drawn = new Uniforms(7); return [drawn.at(500), drawn.at(3), new Uniforms(7).at(3)]; }"
+    )
+    assert found[1] == found[2] != found[0]
+
+
+def test_tokens_are_those_that_ours_chooses(run_script: RunScript) -> None:
+    logits, parameters = random_logits(200, 500), (0.9, 100, 0.95)
+    uniforms = torch.rand(200, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    found = run_script(
+        SAMPLING,
+        "({ logits, parameters, uniforms }) => logits.map((row, at) => choose(probabilities(Float32Array.from(row), parameters), uniforms[at]))",
+        {"logits": logits.tolist(), "parameters": named(*parameters), "uniforms": uniforms.tolist()},
+    )
+    assert found == choose(probabilities(logits, SamplingParameters(*parameters)), uniforms).tolist()
+    assert len(set(found)) > 50
+
+
+def test_the_likeliest_come_first_with_their_chance_before(run_script: RunScript) -> None:
+    found = run_script(
+        SAMPLING, "(logits) => likeliest(logits, { topK: 1 }, 3)", torch.tensor([1.0, 4.0, 1.0, 2.0]).log().tolist()
+    )
+    assert [(each["id"], each["probability"], round(each["before"], 6)) for each in found] == [
+        (1, 1, 0.5),
+        (3, 0, 0.25),
+        (0, 0, 0.125),
+    ]
+
+
+def test_the_text_of_a_seed_is_that_of_gpt_sample(run_script: RunScript, smoke_run: Path) -> None:
+    """Of the logits that the model has at each place of `gpt sample --seed 11`, the page draws the same tokens."""
+    loaded = load(smoke_run)
+    prompt = loaded.tokenizer.encode("The value of")
+    decoder = Decoder(loaded.model, torch.float32)
+    [drawn] = continuations(decoder, [prompt], SamplingParameters(0.8, 50, 0.9), max_new_tokens=20, seed=11)
+    with torch.no_grad():
+        logits = loaded.model(torch.tensor([prompt + drawn[:-1]]))[0, len(prompt) - 1 :]
+    found = run_script(
+        [*SAMPLING, *STREAMS],
+        """({ logits, parameters }) => {
+          const uniforms = new Uniforms(11);
+          return logits.map((row, place) => choose(probabilities(row, parameters), uniforms.at(place)));
+        }""",
+        {"logits": logits.tolist(), "parameters": named(0.8, 50, 0.9)},
+    )
+    assert found == drawn

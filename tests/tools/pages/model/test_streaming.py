@@ -1,0 +1,70 @@
+"""Ids as text on the page, in headless Chromium: streams, single tokens, labels."""
+
+from __future__ import annotations
+
+import random
+import unicodedata
+from itertools import accumulate
+from typing import Any
+
+import pytest
+from support.faults import scaled
+from support.scripts import RunScript
+from support.tokenizers import HOSTILE, TOKENIZERS, content_of
+
+from gpt_cli.common.drawing.token_labels import label_of
+from gpt_cli.sampling.streaming import TextStream
+
+SCRIPTS = [f"model/engine/{name}.js" for name in ("tokenizer", "byte_pairs", "kept", "streaming", "labels")]
+KINDS = ("bpe", "byte", "char")
+STREAM = """({ content, texts }) => {
+  const tokenizer = openTokenizer(content);
+  return texts.map((ids) => ({
+    sofar: ids.map((_, place) => textSoFar(tokenizer, ids.slice(0, place + 1))),
+    whole: tokenizer.decode(ids),
+  }));
+}"""
+
+
+def streamed(run_script: RunScript, kind: str, texts: list[list[int]]) -> list[dict[str, Any]]:
+    return run_script(SCRIPTS, STREAM, {"content": content_of(kind), "texts": texts})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_text_comes_as_soon_as_its_characters_are_complete(run_script: RunScript, kind: str) -> None:
+    """Each text is cut somewhere, which may be in the middle of a character."""
+    ours, draws = TOKENIZERS[kind], random.Random(1)
+    texts = [ours.encode(text)[: draws.randint(1, 40)] for text in HOSTILE]
+    for ids, found in zip(texts, streamed(run_script, kind, texts), strict=True):
+        stream = TextStream(ours)
+        assert found["sofar"] == list(accumulate(stream.feed(token) for token in ids))
+        assert found["whole"] == ours.decode(ids)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_ids_whose_bytes_are_no_characters_are_the_same_text(run_script: RunScript, kind: str) -> None:
+    ours, draws = TOKENIZERS[kind], random.Random(2)
+    texts = [[draws.randrange(ours.vocab_size) for _ in range(40)] for _ in range(scaled(3000))]
+    for ids, found in zip(texts, streamed(run_script, kind, texts), strict=True):
+        assert found["whole"] == ours.decode(ids)
+        assert found["whole"].startswith(found["sofar"][-1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens_are_shown_as_text_or_as_bytes(run_script: RunScript, kind: str) -> None:
+    ours = TOKENIZERS[kind]
+    given = {"content": content_of(kind), "ids": list(range(ours.vocab_size))}
+    script = "({ content, ids }) => { const tokenizer = openTokenizer(content); return ids.map((id) => tokenizer.tokenText(id)); }"
+    assert run_script(SCRIPTS, script, given) == [ours.token_text(token) for token in range(ours.vocab_size)]
+
+
+def test_labels_are_those_of_the_attention_page(run_script: RunScript) -> None:
+    known = [chr(point) for point in range(0x3100) if unicodedata.category(chr(point)) != "Cn"]  # in Python's Unicode
+    tokens = [*HOSTILE, *known, "\x1c\x85", "\ufeff", "中文" * 6, "👩‍💻" * 4, "1234567890ab", "1234567890abc"]
+    found = run_script(SCRIPTS, "(tokens) => tokens.map(labelsOf)", tokens)
+    differing = [
+        token
+        for token, labels in zip(tokens, found, strict=True)
+        if labels != {"text": label_of(token, None), "short": label_of(token)}
+    ]
+    assert differing == []

@@ -1,0 +1,73 @@
+"""No text of a run does anything on the page of its report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from playwright.sync_api import Browser
+from support.browsers import Opened
+from support.hostile import PAYLOADS
+from support.pages import snapshots_of
+
+from gpt_cli.attention_maps.snapshots import snapshot_bytes
+from gpt_cli.checkpoints.run_paths import RunFiles
+from gpt_cli.config.load import Likeness
+from gpt_cli.tools.reports.page_content import report_page
+from gpt_cli.tools.reports.run_record import Sample, read_record
+
+
+def test_no_text_of_a_run_does_anything(browser: Browser, copied: Path, tmp_path: Path) -> None:
+    run = RunFiles(copied)
+    run.attention.mkdir()
+    for snapshot in snapshots_of(2, 1, 2, PAYLOADS):
+        run.snapshot_file(snapshot.step).write_bytes(snapshot_bytes(snapshot))
+    record = read_record(copied)
+    config = record.overview.config
+    assert config is not None
+    texts = {str(number): payload for number, payload in enumerate(PAYLOADS)}
+    hostile = replace(
+        record,
+        name="<img src=x onerror=fired(1)>",
+        overview=replace(
+            record.overview, config=config.changed(data={"source": PAYLOADS}, inspect={"prompt": PAYLOADS[0]})
+        ),
+        samples=tuple(Sample(step, payload) for step, payload in enumerate(PAYLOADS)),
+        environment={payload: payload for payload in PAYLOADS},
+        corpus=texts,
+        differs=Likeness(PAYLOADS[0], texts),
+        notes=tuple(PAYLOADS),
+    )
+    for records in ([hostile], [hostile, replace(hostile, name="</script><script>fired(1)</script>"), record]):
+        path = tmp_path / "<img src=x onerror=fired(1)>.html"
+        path.write_bytes(report_page(records))
+        opened = Opened(browser, path)
+        page = opened.page
+        page.check("#every-sample")
+        for summary in page.locator("summary").all():
+            summary.click()
+        page.focus(".panel.loss .curves")
+        page.keyboard.press("End")
+        page.click("#language")
+        shown = page.locator(".sample p")
+        inside = shown.evaluate_all(
+            "found => found.flatMap((one) => [...one.querySelectorAll('*')].map((it) => it.tagName))"
+        )
+        assert set(inside) <= {"MARK"}  # of the prompt
+        assert {*PAYLOADS} <= {*shown.all_text_contents()}
+        allowed = {
+            "script": 2,
+            "style": 1,
+            "img": 0,
+            "iframe": 0,
+            "link": 0,
+            "a": 0,
+            "object": 0,
+            "embed": 0,
+            "form": 0,
+        }
+        assert {name: page.locator(name).count() for name in allowed} == allowed
+        assert page.evaluate("window.num_fired") == 0
+        assert opened.complaints == []
+        assert opened.requests == [path.as_uri()]
+        opened.context.close()

@@ -1,0 +1,108 @@
+"""The shell of every page: what it may do, and that its content is data."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import zlib
+from pathlib import Path
+
+import pytest
+from support.pages import content_of
+
+import gpt_cli
+from gpt_cli.tools.pages.html_page import Parts, build_page, packed
+from gpt_cli.tools.pages.kinds import ATTENTION, MODEL, REPORT
+
+
+def test_it_may_run_only_its_own_script_and_load_nothing() -> None:
+    page = build_page(ATTENTION, {}).decode()
+    policy = re.search(r'Content-Security-Policy" content="(.*?)"', page)
+    assert policy
+    hashes = {}
+    for kind in ("script", "style"):
+        inside = re.search(rf"<{kind}>(.*?)</{kind}>", page, re.DOTALL)
+        assert inside
+        hashes[kind] = f"'sha256-{base64.b64encode(hashlib.sha256(inside[1].encode()).digest()).decode()}'"
+    assert policy[1].split("; ") == [
+        "default-src 'none'",
+        f"script-src {hashes['script']}",
+        f"style-src {hashes['style']}",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
+    assert re.findall(r"(?:https?:)?//[a-z]+\.[a-z]+(?!3\.org)", page) == []
+
+
+@pytest.mark.parametrize("parts", [ATTENTION, MODEL, REPORT], ids=lambda parts: parts.folder)
+def test_no_two_scripts_of_a_page_use_one_name(parts: Parts) -> None:
+    """They share a scope, in which the second of two functions of one name silently replaces the first."""
+    folder = Path(gpt_cli.__file__).parent / "tools/pages"
+    for scripts in (("words.js", "shell.js", *parts.scripts), parts.worker):
+        declared = [
+            name
+            for script in scripts
+            for name in re.findall(
+                r"^(?:async )?(?:function\*?|class|const|let) (\w+)", (folder / script).read_text("utf-8"), re.MULTILINE
+            )
+        ]
+        assert len(declared) > 20 or not scripts
+        assert sorted(declared) == sorted(set(declared))
+
+
+@pytest.mark.parametrize("parts", [ATTENTION, MODEL, REPORT], ids=lambda parts: parts.folder)
+def test_no_two_elements_of_a_page_have_one_id(parts: Parts) -> None:
+    """A script finds the first alone."""
+    ids = re.findall(r'<[^>]+ id="([^"]+)"', build_page(parts, {}).decode())
+    assert len(ids) > 10
+    assert sorted(ids) == sorted(set(ids))
+
+
+def test_the_script_puts_text_on_the_page_as_text_alone() -> None:
+    page = build_page(ATTENTION, {}).decode()
+    for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"):
+        assert way not in page
+
+
+def test_content_is_data_that_no_parser_takes_for_markup() -> None:
+    tokens = ["</script><script>alert(1)</script>", "<!--", "&lt;", "\u2028", "{{policy}}", "今"]
+    page = build_page(ATTENTION, {"tokens": tokens})
+    inside = re.search(rb'id="content">(.*?)</script>', page, re.DOTALL)
+    assert inside
+    assert not set(inside[1]) & set(b"<>&")
+    assert content_of(page)["tokens"] == tokens
+    assert inside[1].isascii()
+
+
+def test_a_page_written_in_chinese_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPT_LANGUAGE", "en")
+    assert b'<html lang="en"' in build_page(ATTENTION, {})
+    monkeypatch.setenv("GPT_LANGUAGE", "zh")
+    assert b'<html lang="zh-CN"' in build_page(ATTENTION, {})
+
+
+def test_packed_numbers_come_back() -> None:
+    assert zlib.decompress(base64.b64decode(packed(bytes(range(256))))) == bytes(range(256))
+
+
+def test_a_text_that_looks_like_a_place_of_the_shell_stays_text() -> None:
+    assert content_of(build_page(ATTENTION, {"a": "{{script}}{{content}}"})) == {"a": "{{script}}{{content}}"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "words.js",
+        "attention/words.js",
+        "attention_views/words.js",
+        "handout/words.js",
+        "model/words.js",
+        "report/words.js",
+    ],
+)
+def test_both_languages_have_the_same_words(path: str) -> None:
+    text = (Path(gpt_cli.__file__).parent / "tools/pages" / path).read_text()
+    english, chinese = (re.findall(r"^ +(\w+):", part, re.MULTILINE) for part in re.split(r"(?:WORDS\.| )zh\b", text))
+    assert len(english) >= 6
+    assert [word for word in english if word != "en"] == chinese

@@ -1,0 +1,168 @@
+"""The page of what patches recover, in headless Chromium."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser
+from support.browsers import Opened
+from support.model_pages import plain
+
+from gpt_cli.attention_maps.head_metrics import Row
+from gpt_cli.tools.interpret.patching.report import patch_page
+
+CLEAN, CORRUPT = ["one", " two", " <b>one</b>"], ["one", " six", " <b>one</b>"]
+PARTS = ("residual", "attention", "feed_forward")
+
+
+def row(part: str, layer: int, head: int | None, position: int | None, share: float, **more: float | None) -> Row:
+    place: Row = {"part": part, "layer": layer, "head": head, "position": position}
+    return {**place, "recovered": share, "recovered_error": None, **more}
+
+
+ROWS = [
+    *(row(part, L, None, p, (L + p) / 4 - n) for n, part in enumerate(PARTS) for L in (0, 1) for p in (0, 1, 2)),
+    *(row("head", L, H, None, 0.125 * (L - H), estimate=0.0625) for L in (0, 1) for H in (0, 1)),
+    *(row("head", 1, H, p, 0.5 - p * H) for H in (0, 1) for p in (0, 1, 2)),
+]
+REPORT: dict[str, Any] = {
+    "checkpoint": "run",
+    "step": 12,
+    "clean": "".join(CLEAN),
+    "corrupt": "".join(CORRUPT),
+    "metric": "logit_difference",
+    "answer": " two",
+    "against": " six",
+    "clean_metric": 3.0,
+    "corrupt_metric": -1.0,
+    "tokens": [{"position": p, "clean": a, "corrupt": b} for p, (a, b) in enumerate(zip(CLEAN, CORRUPT, strict=True))],
+    "rows": ROWS,
+}
+
+
+@pytest.fixture(scope="module")
+def opened(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    path = tmp_path_factory.mktemp("patch") / "patch.html"
+    path.write_bytes(patch_page(REPORT))
+    opened = Opened(browser, path)
+    yield opened
+    assert opened.complaints == []
+    assert opened.requests == [path.as_uri()]
+    opened.context.close()
+
+
+def film_of(folder: Path) -> Path:
+    """A film of three steps; at the first the metric is the same on both texts."""
+    steps = []
+    for step, share in ((5, None), (10, 0.25), (20, 2.0)):
+        heads = [row("head", 0, H, None, 0, recovered=None if share is None else share - H) for H in (0, 1)]
+        stream = [row("residual", 0, None, p, 1.0) for p in (0, 1, 2)]
+        metrics = {"clean_metric": float(step), "corrupt_metric": 5.0}
+        steps.append({"step": step, **metrics, "rows": [*stream, *heads]})
+    path = folder / "film.html"
+    path.write_bytes(patch_page({**REPORT, "steps": steps}))
+    return path
+
+
+@pytest.mark.parametrize(("locale", "scheme"), [("en-US", "light"), ("zh-CN", "dark")])
+def test_a_film_shows_the_shares_of_its_steps(browser: Browser, tmp_path: Path, locale: str, scheme: str) -> None:
+    opened = Opened(browser, film_of(tmp_path), locale, scheme)
+    page, english = opened.page, locale == "en-US"
+    assert page.inner_text("#moment") == ("step 20" if english else "第 20 步")
+    assert page.input_value("#patch-map") == "heads"
+    page.focus(".grid-view")
+    page.keyboard.press("Home")
+    if english:
+        assert told(opened)[0] == "Layer 0 head 0 at all positions: recovers 2.0000 of the difference."
+    names = page.locator("#curve .name").all_text_contents()
+    assert names[1] == ("Layer 0 head 0 at all positions" if english else "第 0 层第 0 头，所有位置")
+    assert page.locator("#curve .now").all_text_contents() == ["20.000 · 5.000", "2.000"]
+    page.focus("#frame")
+    page.keyboard.press("ArrowLeft")
+    assert page.locator("#curve .now").all_text_contents() == ["10.000 · 5.000", "0.250"]
+    page.keyboard.press("Home")
+    assert page.locator("#curve .now").all_text_contents() == ["5.000 · 5.000", "–"]
+    assert ("the same on both texts" if english else "指标相同") in told(opened)[0]
+    page.set_viewport_size({"width": 420, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 420, "nothing wider than the screen"
+    assert not re.search(r"undefined|null|NaN|\$\{", page.evaluate("document.body.innerText"))
+    assert opened.complaints == []
+    opened.context.close()
+
+
+def test_a_page_of_one_step_has_no_film(opened: Opened) -> None:
+    assert not opened.page.is_visible("#film")
+
+
+def told(opened: Opened) -> list[str]:
+    return [plain(text) for text in opened.page.locator(".grid-told p").all_inner_texts()]
+
+
+def test_a_cell_says_what_its_patch_recovers(opened: Opened) -> None:
+    opened.page.select_option("#patch-map", "residual")
+    opened.page.focus(".grid-view")
+    opened.page.keyboard.press("ArrowLeft")
+    assert told(opened) == [
+        "Layer 1 residual stream at position 1 (“␣two” for “␣six”): recovers 0.5000 of the difference.",
+        "The metric: −1.0000 without the patch, 1.0000 with it, 3.0000 on the text that it comes from.",
+    ]
+    opened.page.select_option("#patch-map", "feed_forward")
+    assert told(opened)[0].startswith("Layer 1 feed-forward output at position 1 (“␣two” for “␣six”): recovers −1.5000")
+    texts = [plain(text) for text in opened.page.locator("#texts > *").all_inner_texts()]
+    assert texts[0] == "clean text · logit of “␣two” less that of “␣six” 3.0000"
+    assert texts[1] == "one two <b>one</b>"
+
+
+def test_heads_have_a_map_of_layers_and_maps_by_position(opened: Opened) -> None:
+    options = opened.page.locator("#patch-map option").all_inner_texts()
+    assert options[3:] == ["heads, at all positions", "heads of layer 1 by position"], "layer 0 has no such rows"
+    opened.page.select_option("#patch-map", "heads")
+    opened.page.focus(".grid-view")
+    opened.page.keyboard.press("Home")
+    assert told(opened) == [
+        "Layer 1 head 0 at all positions: recovers 0.1250 of the difference.",
+        "The metric: −1.0000 without the patch, −0.5000 with it, 3.0000 on the text that it comes from.",
+        "One backward pass estimates 0.0625.",
+    ]
+    opened.page.select_option("#patch-map", "heads of 1")
+    opened.page.keyboard.press("End")
+    opened.page.keyboard.press("ArrowDown")
+    assert told(opened)[0].startswith(
+        "Layer 1 head 1 at position 2 (“␣<b>one</b>” for “␣<b>one</b>”): recovers −1.5000"
+    )
+
+
+def test_pairs_have_means_with_errors_and_no_tokens(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "pairs.html"
+    pairs = [
+        row("attention", 0, None, None, 0.25, recovered_error=0.03125),
+        row("attention", 0, None, 0, 0, recovered=None, estimate=0.5),
+    ]
+    none = {"clean": None, "corrupt": None, "answer": None, "against": None, "metric": "log_probability"}
+    tokens = [{"position": 0, "clean": None, "corrupt": None}]
+    several = {"pairs": {"file": "<b>.jsonl", "number": 64}, "tokens": tokens, "rows": pairs}
+    path.write_bytes(patch_page({**REPORT, **none, **several}))
+    opened = Opened(browser, path, "zh-CN", "dark")
+    metric = "指标：替换前 −1.0000，替换后 0.0000，提供替换值的文本上 3.0000。"
+    assert told(opened) == ["第 0 层注意力输出，所有位置：恢复了差值的 0.2500 ± 0.0313。", metric]
+    assert opened.page.inner_text("#pairs") == "<b>.jsonl 中的 64 对提示词：平均值 ± 标准误。"
+    assert opened.page.locator("#texts dt").first.inner_text() == "原提示词 · 答案的对数概率 3.0000"
+    opened.page.focus(".grid-view")
+    opened.page.keyboard.press("Home")
+    assert told(opened) == ["第 0 层注意力输出，位置 0：没有计算精确值。", "一次反向传播的估计值：0.5000。"]
+    assert opened.complaints == []
+    opened.context.close()
+
+
+def test_an_answer_that_all_pairs_share_is_named(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "one.html"
+    one = {"clean": None, "corrupt": None, "against": None, "metric": "log_probability"}
+    path.write_bytes(patch_page({**REPORT, **one, "pairs": {"file": "a.jsonl", "number": 1}}))
+    opened = Opened(browser, path)
+    assert plain(opened.page.locator("#texts dt").first.inner_text()) == "clean text · log probability of “␣two” 3.0000"
+    assert opened.page.inner_text("#pairs") == "1 pair of a.jsonl."
+    opened.context.close()

@@ -1,0 +1,157 @@
+"""What is compared of runs: curves, which are the numbers of metrics.jsonl, figures and settings."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.checkpoints.run_list import Result
+from gpt_cli.config.schema import SEED
+from gpt_cli.tools.reports.compare_runs import (
+    Row,
+    differing_settings,
+    means,
+    means_of_records,
+    repeated,
+    rows,
+    settings,
+)
+from gpt_cli.tools.reports.curves import thinned
+from gpt_cli.tools.reports.run_record import AXES, QUANTITIES, RunRecord, read_record
+
+
+@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("quantity", QUANTITIES)
+def test_curves_equal_the_lines_of_the_run(smoke_run: Path, quantity: str, axis: str) -> None:
+    lines = [json.loads(line) for line in (smoke_run / "metrics.jsonl").read_text().splitlines()]
+    expected = [(line[axis], line[quantity]) for line in lines if quantity in line]
+    x, y = read_record(smoke_run).curve(quantity, axis)
+    assert x.dtype == y.dtype == np.float64
+    assert list(zip(x.tolist(), y.tolist(), strict=True)) == expected
+    assert len(expected) == (2 if quantity in ("validation_loss", "bits_per_byte") else 4)
+
+
+def test_what_is_not_finite_has_no_point(smoke_run: Path) -> None:
+    record = read_record(smoke_run)
+    losses = np.array([1, np.inf, 3, np.nan])
+    seconds = np.array([np.nan, 1, 2, 3])
+    damaged = replace(record, metrics={**record.metrics, "loss": losses, "seconds": seconds})
+    assert [found.tolist() for found in damaged.curve("loss")] == [[5, 15], [1, 3]]
+    assert [found.tolist() for found in damaged.curve("loss", "seconds")] == [[2], [3]]
+
+
+def test_thinning_keeps_ends_and_extremes() -> None:
+    y = np.sin(np.arange(100_000.0))
+    y[0], y[-1] = 0.25, 0.75
+    y[70_001], y[70_002] = 9, -9
+    places = thinned(y, 1000)
+    assert len(places) <= 1000
+    assert {0, 70_001, 70_002, 99_999} <= set(places.tolist())
+    assert (np.diff(places) > 0).all()
+
+
+@pytest.mark.parametrize("num_points", [0, 1, 4, 5, 1000])
+def test_few_points_are_all_kept(num_points: int) -> None:
+    assert thinned(np.zeros(num_points), 1000).tolist() == list(range(num_points))
+
+
+def test_level_curves_keep_their_ends() -> None:
+    assert {0, 4999} <= set(thinned(np.ones(5000), 4).tolist())
+
+
+def changed(record: RunRecord, **train: object) -> RunRecord:
+    config = record.overview.config
+    assert config is not None
+    return replace(record, overview=replace(record.overview, config=config.changed(train=train)))
+
+
+def test_runs_differ_where_two_of_them_say_something_else(smoke_run: Path) -> None:
+    record = read_record(smoke_run)
+    others = [record, changed(record, learning_rate=0.5, log_to=["wandb"]), record]
+    assert differing_settings(others) == [
+        Row("train.learning_rate", ("0.01", "0.5", "0.01")),
+        Row("train.log_to", ("[]", '["wandb"]', "[]")),
+    ]
+    assert differing_settings([record]) == []
+    assert len(settings(others)) == len(record.config)
+
+
+def test_a_run_without_a_config_differs_in_nothing(smoke_run: Path) -> None:
+    record = read_record(smoke_run)
+    silent = replace(record, overview=replace(record.overview, config=None))
+    assert differing_settings([record, silent]) == []
+    assert settings([silent, record])[0] == Row("model.context_length", (None, "32"))
+
+
+def test_rows_keep_the_order_of_the_contents() -> None:
+    assert rows([{"a": 1, "b": "x"}, {"b": None, "c": True}]) == [
+        Row("a", ("1", None)),
+        Row("b", ("x", "null")),
+        Row("c", (None, "true")),
+    ]
+
+
+def test_figures_of_a_finished_run_are_those_of_its_closing_evaluation(smoke_run: Path) -> None:
+    record = read_record(smoke_run)
+    figures = record.final_figures()
+    for name in ("tokens", "seconds", "loss", "validation_loss", "bits_per_byte", "tokens_per_second", "parameters"):
+        assert figures[name] == record.outcome[name]
+    assert (figures["steps"], figures["best_validation_loss"]) == (20, record.metrics["validation_loss"][3])
+
+
+def test_figures_of_a_run_without_an_end_are_those_of_its_last_lines(copied: Path) -> None:
+    RunDirectory(copied).end("diverged", 20)
+    record = read_record(copied)
+    record = replace(record, metrics={**record.metrics, "loss": np.array([4.0, 3.0, math.nan, math.inf])})
+    record.metrics["tokens_per_second"][:] = [math.nan, 500, 900, 100]
+    figures = record.final_figures()
+    assert (figures["loss"], figures["seconds"]) == (3.0, record.metrics["seconds"][-1])
+    assert (
+        json.dumps(figures["tokens"]) == f"{record.metrics['tokens'][-1]:.0f}"
+    )  # a whole number, as an outcome has it
+    assert figures["validation_loss"] == record.metrics["validation_loss"][3]
+    assert figures["tokens_per_second"] == 500  # the median
+
+
+def closed(loss: float, bits: float = 1.0) -> Result:
+    return Result(loss, 0.1, bits, closed=True)
+
+
+def test_means_are_those_of_runs_that_differ_in_their_seed_alone() -> None:
+    """2, 3 and 4 have the mean 3 and the standard deviation 1; a run without an end does not count."""
+    rate = "train.learning_rate"
+    runs = [({rate: "1", SEED: str(seed)}, closed(loss)) for seed, loss in enumerate((2.0, 3.0, 4.0))]
+    runs += [
+        ({rate: "2", SEED: "0"}, closed(2.5, 9.0)),
+        ({rate: "2", SEED: "1"}, Result(0.5, None, None, closed=False)),
+    ]
+    found = means([*runs, ({rate: "3", SEED: "0"}, None), runs[0]], by_token=True)
+    assert [tuple(mean) for mean in found] == [
+        ({rate: "1"}, 1, 2.0, None, ("0",), (2.0,), (6,)),  # the same seed again is no repeat
+        ({rate: "2"}, 1, 2.5, None, ("0",), (2.5,), (3, 4)),
+        ({rate: "1"}, 3, 3.0, pytest.approx(1 / math.sqrt(3)), ("0", "1", "2"), (2.0, 3.0, 4.0), (0, 1, 2)),
+        ({rate: "3"}, 0, None, None, (), (), (5,)),
+    ]
+    assert [mean.mean for mean in means(runs, by_token=False)] == [1.0, 9.0]
+
+
+def test_a_report_has_means_where_runs_are_repeated(smoke_run: Path) -> None:
+    record = read_record(smoke_run)
+    loss = record.outcome["validation_loss"]
+    runs = [record, changed(record, seed=5)]
+    others = [changed(record, seed=seed, learning_rate=0.5) for seed in (1337, 5)]
+    assert [tuple(mean) for mean in means_of_records(runs)] == [
+        ({}, 2, pytest.approx(loss), 0.0, (1337, 5), (loss, loss), (0, 1))
+    ]
+    assert [mean.settings for mean in means_of_records([*runs, *others])] == [
+        {"train.learning_rate": 0.01},
+        {"train.learning_rate": 0.5},
+    ], "numbers, not texts"
+    for single in ([record], [record, record], [record, others[0]], [record, others[1]]):
+        assert not repeated(means_of_records(single))

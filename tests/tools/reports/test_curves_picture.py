@@ -1,0 +1,221 @@
+"""The curves of runs as a picture."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import matplotlib.colors
+import matplotlib.image
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from support.records import record
+
+from gpt_cli.common.drawing import fonts
+from gpt_cli.common.drawing.token_labels import COLOURS
+from gpt_cli.config.load import read_config
+from gpt_cli.tools import pages
+from gpt_cli.tools.reports import curves_picture as picture
+from gpt_cli.tools.reports.compare_runs import MOST_DRAWN, groups_of
+from gpt_cli.tools.reports.curves_picture import draw_losses, draw_report
+from gpt_cli.tools.reports.run_record import RunRecord
+
+pytestmark = pytest.mark.slow
+
+
+def pixels(png: bytes) -> np.ndarray:
+    return matplotlib.image.imread(io.BytesIO(png))[..., :3]
+
+
+def count(png: bytes, colour: str) -> int:
+    """How many pixels have a colour."""
+    return int((np.abs(pixels(png) - matplotlib.colors.to_rgb(colour)).max(-1) < 0.01).sum())
+
+
+@pytest.mark.parametrize("axis", ["step", "tokens", "seconds"])
+def test_every_run_has_its_colour_and_every_axis_its_name(axis: str) -> None:
+    runs = [record("one"), record("two", (9.0, 8.0, 7.0))]
+    png = draw_report(runs, axis, "png")
+    assert all(count(png, colour) > 300 for colour in COLOURS[:2])
+    assert count(png, COLOURS[2]) == 0
+    svg = draw_report(runs, axis, "svg").decode()
+    ElementTree.fromstring(svg)
+    label = {"step": "step", "tokens": "tokens", "seconds": "training time (min)"}[axis]
+    assert svg.count(f"<!-- {label} -->") == 5
+    for text in ("loss (nats/token)", "learning rate", "one", "two"):
+        assert f"<!-- {text} -->" in svg
+
+
+@pytest.mark.parametrize(
+    ("axis", "labels"),
+    [("step", ["0", "1", "2", "3"]), ("seconds", ["0", "0.5", "1", "1.5", "2", "2.5", "3"])],
+)
+def test_ticks_are_whole_steps_and_round_minutes(axis: str, labels: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    figures: list[Figure] = []
+    monkeypatch.setattr(picture, "as_file", lambda figure, _: figures.append(figure) or b"")
+    draw_report([record()], axis, "png")
+    for axes in figures[0].axes:
+        assert [axes.xaxis.get_major_formatter()(tick) for tick in axes.get_xticks()] == labels
+
+
+def test_the_same_runs_give_the_same_bytes() -> None:
+    for kind in ("png", "svg"):
+        assert draw_report([record()], "step", kind) == draw_report([record()], "step", kind)
+    assert draw_losses(record()) == draw_losses(record())
+
+
+def test_losses_are_drawn_as_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thin pale line for each line of metrics, a thick one smoothed, dots for validation, for one run as for two."""
+    figures: list[Figure] = []
+    monkeypatch.setattr(picture, "as_file", lambda figure, _: figures.append(figure) or b"")
+    of_the_page = "thick: smoothed; thin: each line of metrics; dots: validation text"
+    assert f'lossLegend: "{of_the_page}"' in (Path(pages.__file__).parent / "report" / "words.js").read_text()
+    for runs in ([record("one")], [record("one"), record("two")]):
+        draw_report(runs, "step", "png")
+        axes = figures[-1].axes[0]
+        assert axes.get_title() == f"{of_the_page}, a star at its lowest"
+        part = [replace(one, metrics={**one.metrics, "validation_tokens": np.full(3, 1024.0)}) for one in runs]
+        draw_report(part, "step", "png")
+        assert figures[-1].axes[0].get_title() == f"{of_the_page} (of 1,024 tokens), a star at its lowest"
+        assert figures[-1].axes[1].get_ylabel() == "validation, bits per byte\n(of 1,024 tokens)"
+        for number in range(len(runs)):
+            logged, smoothed, validation, lowest = axes.lines[4 * number : 4 * number + 4]
+            assert {line.get_color() for line in (logged, smoothed, validation, lowest)} == {COLOURS[number]}
+            assert np.asarray(logged.get_ydata()).tolist() == [4, 3, 2]
+            assert (logged.get_linewidth() < 1, logged.get_alpha()) == (True, 0.38)
+            assert smoothed.get_linewidth() > 1.5
+            assert (np.asarray(validation.get_ydata()).tolist(), validation.get_marker()) == ([5, 4, 3], "o")
+            assert (np.asarray(lowest.get_xydata()).tolist(), lowest.get_marker()) == ([[3, 3]], "*")
+
+
+def test_the_picture_of_losses_is_of_one_run() -> None:
+    assert count(draw_losses(record()), COLOURS[0]) > 600
+
+
+def test_losses_of_different_tokenizers_are_not_drawn_together() -> None:
+    runs = [
+        replace(one, overview=replace(one.overview, best_loss=2.0, tokenizer=one.name))
+        for one in (record("one"), record("two"))
+    ]
+    svg = draw_report(runs, "step", "svg").decode()
+    assert "<!-- loss (nats/token) -->" not in svg
+    assert svg.count("<!-- validation, bits per byte -->") == 1
+
+
+def test_as_many_settings_as_can_be_told_apart_have_a_colour_the_others_are_grey() -> None:
+    """Of 20 runs the 12 with the lowest closing losses, which here are the last."""
+    runs = [
+        replace(one, overview=replace(one.overview, validation_loss=30.0 - number))
+        for number, one in enumerate(record(f"run-{number}") for number in range(20))
+    ]
+    groups = groups_of(runs)
+    strokes = [tuple(picture._stroke(group).values()) for group in groups]
+    assert len(set(strokes)) == MOST_DRAWN + 1
+    assert strokes[:8] == [("#777777", ":")] * 8
+    svg = draw_report(runs, "step", "svg").decode()
+    assert "<!-- run-8 -->" in svg
+    assert "<!-- run-7 -->" not in svg
+    assert "<!-- 8 more, with higher losses -->" in svg
+    few, many = (pixels(draw_report(some, "step", "png")).shape[0] for some in (runs[:2], runs))
+    assert many > few, "room for the names"
+
+
+def sweep_of(values: tuple[Any, ...], seeds: tuple[int, ...], key: str = "learning_rate") -> list[RunRecord]:
+    """Runs that differ in a setting of `train` and in their seeds; they end with place + seed / 10."""
+    config, runs = read_config("smoke"), list[RunRecord]()
+    for place, value in enumerate(values):
+        for seed in seeds:
+            settings = config.train.model_copy(update={key: value, "seed": seed})
+            changed = config.model_copy(update={"train": settings})
+            one = record(f"s/{place}-{seed}", (8.0, 6.0 + place + seed / 10))
+            ended = replace(one.overview, config=changed, validation_loss=place + seed / 10)
+            runs.append(replace(one, overview=ended))
+    return runs
+
+
+def test_repeats_are_one_line_in_a_band_and_the_loss_stands_by_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seeds 1 and 3 end with 6.1 and 6.3 in training: mean 6.2, standard error 0.1; validation is 1 higher."""
+    figures: list[Figure] = []
+    monkeypatch.setattr(picture, "as_file", lambda figure, _: figures.append(figure) or b"")
+    draw_report(sweep_of((1e-4, 1e-3, 1e-2), (1, 3)), "step", "png")
+    losses, by_rate = figures[0].axes[:2]
+    assert [text.get_text() for text in figures[0].legends[0].get_texts()] == [
+        "learning_rate=0.0001", "learning_rate=0.001", "learning_rate=0.01",
+    ]  # fmt: skip
+    smoothed = [line for line in losses.lines if line.get_linewidth() == 1.8]
+    assert [line.get_color() for line in smoothed] == list(COLOURS[:3])
+    assert "means over seeds ± standard error" in losses.get_title()
+    validation = next(line for line in losses.lines if line.get_marker() == "o")
+    assert np.asarray(validation.get_ydata()).tolist() == pytest.approx([9, 7.2])
+    band = losses.collections[1].get_paths()[0].vertices
+    at_the_end = [y for x, y in np.asarray(band).tolist() if x == 2]
+    assert (min(at_the_end), max(at_the_end)) == (pytest.approx(7.1), pytest.approx(7.3))
+    assert (by_rate.get_xscale(), by_rate.get_xlabel()) == ("log", "train.learning_rate")
+    joined = next(line for line in by_rate.lines if line.get_color() == "#777777")
+    assert np.asarray(joined.get_xydata()) == pytest.approx(np.array([[1e-4, 0.2], [1e-3, 1.2], [1e-2, 2.2]]))
+
+
+def test_a_setting_that_is_no_number_has_a_tick_for_each_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures: list[Figure] = []
+    monkeypatch.setattr(picture, "as_file", lambda figure, _: figures.append(figure) or b"")
+    draw_report(sweep_of((None, 8, 16), (1,), "micro_batch_size"), "step", "png")
+    ticks = figures[0].axes[1].get_xticklabels()
+    assert [text.get_text() for text in ticks] == ["null", "8", "16"]
+
+
+@pytest.mark.parametrize("losses", [(), (5.0,), (6.0, 1e30)])
+def test_runs_with_hardly_any_lines_and_those_that_explode_are_drawn(losses: tuple[float, ...]) -> None:
+    svg = draw_report([record("a", losses, "diverged")], "step", "svg").decode()
+    assert ("<!-- nothing logged -->" in svg) == (not losses)
+    assert "<!-- a (diverged) -->" in svg
+    assert draw_losses(record("a", losses))
+
+
+def test_a_name_of_any_characters_is_drawn_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(picture, "find_fonts", lambda characters: (["DejaVu Sans"], {"今"} & characters))
+    for runs in ([record("今 $a_b")], [record("今 $a_b"), record("b\n")]):
+        svg = draw_report(runs, "step", "svg", lines.append).decode()
+        assert "<!-- □ $a_b -->" in svg
+    assert r"<!-- b\n -->" in svg
+    assert lines == ["no installed font has the characters 今 (Debian: apt install fonts-noto-cjk)"] * 2
+
+
+def test_no_tick_of_the_steps_is_half_a_step() -> None:
+    svg = draw_report([record("short", (9.0, 8.0))], "step", "svg").decode()
+    ticks = [int(text) for text in re.findall(r"<!-- ([\d,]+) -->", svg.partition("<!-- step -->")[0])]
+    assert len(ticks) > 1
+    assert {later - earlier for earlier, later in itertools.pairwise(ticks)} == {ticks[1] - ticks[0]}
+
+
+def test_every_word_of_the_picture_has_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures: list[Figure] = []
+    monkeypatch.setattr(picture, "as_file", lambda figure, _: figures.append(figure) or b"")
+    monkeypatch.setattr(fonts, "find_fonts", lambda _: (["DejaVu Sans"], set()))
+    monkeypatch.setenv("GPT_LANGUAGE", "zh")
+    said: set[str] = set()
+    for runs, axis in (([record("今")], "step"), ([record("天", ())], "step"), ([record("今")] * 2, "seconds")):
+        draw_report(runs, axis, "png")
+        texts = {text.get_text() for text in figures[-1].findobj(Text)}
+        english = {text for text in texts if re.search("[a-z]{3}", text) and not re.search("[\u4e00-\u9fff]", text)}
+        assert english == set(), "each has Chinese"
+        said |= texts
+    assert {"每秒 token 数", "训练时间（min）", "没有记录"} < said
+
+
+def test_without_a_chinese_font_it_stays_english_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fonts.font_manager, "findSystemFonts", list)
+    monkeypatch.setenv("GPT_LANGUAGE", "zh")
+    lines: list[str] = []
+    svg = draw_report([record("one")], "step", "svg", lines.append).decode()
+    assert "<!-- learning rate -->" in svg
+    assert lines == [
+        "no installed font has Chinese characters, so the picture is in English (Debian: apt install fonts-noto-cjk)"
+    ]

@@ -1,0 +1,149 @@
+"""The content of a report's page. What it shows in a browser: tests/tools/pages/report/."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.pages import content_of, dump_of, random_weights, snapshots_of, unpacked
+
+import gpt_cli.tools.reports.page_content as module
+from gpt_cli.attention_maps.patterns import Origin
+from gpt_cli.attention_maps.snapshots import snapshot_bytes
+from gpt_cli.checkpoints.run_paths import RunFiles
+from gpt_cli.tools.reports.page_content import report_content, report_page
+from gpt_cli.tools.reports.run_record import FIGURES, QUANTITIES, RunRecord, Sample, read_record
+
+
+def content(*records: RunRecord, **options: Any) -> dict[str, Any]:
+    return content_of(report_page(records, **options))
+
+
+def curves_of(run: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Each curve as [step, tokens, seconds, value] by points."""
+    return {name: unpacked(text, "<f8").reshape(4, -1) for name, text in run["curves"].items()}
+
+
+def watched(run: Path) -> Path:
+    files = RunFiles(run)
+    files.attention.mkdir()
+    for snapshot in snapshots_of(3, 2, 2, ["The", " value", " of"]):
+        files.snapshot_file(snapshot.step).write_bytes(snapshot_bytes(snapshot))
+    return run
+
+
+def test_curves_equal_the_lines_of_the_run(smoke_run: Path) -> None:
+    lines = [json.loads(line) for line in (smoke_run / "metrics.jsonl").read_text().splitlines()]
+    (run,) = content(read_record(smoke_run))["runs"]
+    curves = curves_of(run)
+    for name in QUANTITIES:
+        expected = [[line[key] for key in ("step", "tokens", "seconds", name)] for line in lines if name in line]
+        assert curves[name].T.tolist() == expected
+
+
+def long(record: RunRecord, num_lines: int) -> RunRecord:
+    """A record with as many lines, with a spike at the loss of line 1000."""
+    metrics = {name: np.random.default_rng(0).normal(size=num_lines) for name in FIGURES}
+    metrics["step"] = np.arange(1.0, num_lines + 1)
+    metrics["loss"][1000] = 99
+    return replace(record, metrics=metrics, samples=tuple(Sample(step, "x" * 5000) for step in range(1000)))
+
+
+def test_a_run_of_a_million_lines_and_many_samples_still_makes_a_small_page(smoke_run: Path) -> None:
+    record = long(read_record(smoke_run), 1_000_000)
+    page = report_page([record])
+    (run,) = content_of(page)["runs"]
+    assert len(page) < 5_000_000
+    assert 99 in curves_of(run)["loss"][3]
+    assert curves_of(run)["loss"][0, [0, -1]].tolist() == [1, 1_000_000]
+    steps = [sample["step"] for sample in run["samples"]]
+    assert (len(steps), steps[0], steps[-1], run["numSamples"]) == (300, 0, 999, 1000)
+    assert {len(sample["text"]) for sample in run["samples"]} == {2001}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "texts", "begins"),
+    [
+        (None, ["The cat sat", "The cow ran", "The"], ["", "", ""]),
+        (None, ["The cat sat", "The cow ran"], ["The c", "The c"]),
+        (None, ["The cat sat"], [""]),
+        ("The", ["The cat sat", "The cow ran", "A dog"], ["The", "The", ""]),
+        ("The", ["The"], ["The"]),
+    ],
+)
+def test_a_sample_begins_with_the_prompt_or_with_what_all_share(
+    smoke_run: Path, prompt: str | None, texts: list[str], begins: list[str]
+) -> None:
+    record = read_record(smoke_run)
+    assert record.overview.config is not None
+    overview = replace(record.overview, config=record.overview.config.changed(train={"sample_prompt": prompt}))
+    samples = tuple(Sample(10 * step, text) for step, text in enumerate(texts, 1))
+    (run,) = content(replace(record, overview=overview, samples=samples))["runs"]
+    assert [sample["begins"] for sample in run["samples"]] == begins
+
+
+def test_thirty_runs_make_a_small_page(smoke_run: Path) -> None:
+    record = long(read_record(smoke_run), 5000)
+    assert len(report_page([record] * 30)) < 5_000_000
+
+
+@pytest.mark.parametrize("name", ["loss", "seconds"])
+def test_what_is_not_finite_is_no_point_and_no_place(smoke_run: Path, name: str) -> None:
+    record = read_record(smoke_run)
+    damaged = replace(record, metrics={**record.metrics, name: np.array([1, math.nan, math.inf, 2])})
+    (run,) = content(damaged)["runs"]
+    steps, _, seconds, _ = curves_of(run)["loss"]
+    if name == "loss":
+        assert steps.tolist() == [5, 20]
+    else:
+        assert steps.tolist() == [5, 10, 15, 20]
+        assert np.isnan(seconds[1])
+
+
+def test_attention_is_that_of_the_snapshots(copied: Path) -> None:
+    (part,) = content(read_record(watched(copied)))["attention"]
+    assert part["weights"]["frames"] == {"steps": [1, 10, 20], "losses": [4.0, 3.0, 2.0]}
+    assert part["weights"]["tokens"] == ["The", " value", " of"]
+    assert part["command"] == "gpt attn-dump --run runs/smoke --over-training --out film.html"
+
+
+def test_a_dump_that_was_asked_for_replaces_snapshots(copied: Path) -> None:
+    dump = dump_of(["a", "b"], random_weights(1, 2, 2), origin=Origin("best.safetensors", 20, "ab"))
+    (part,) = content(read_record(watched(copied)), dumps={"smoke": dump})["attention"]
+    assert part["weights"]["tokens"] == ["a", "b"]
+    assert "frames" not in part["weights"]
+
+
+def test_attention_that_is_too_large_or_damaged_is_left_out(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = read_record(watched(copied))
+    monkeypatch.setattr(module, "_MOST_ATTENTION", 10)
+    assert content(record)["attention"][0]["weights"] is None
+    (copied / "attention" / "step-00000020.safetensors").write_bytes(b"x")
+    (part,) = content(record)["attention"]
+    assert part["weights"] is None
+    assert "this is not an attention snapshot" in part["problem"]
+
+
+def test_a_page_is_the_same_for_the_same_runs(smoke_run: Path) -> None:
+    assert report_page([read_record(smoke_run)]) == report_page([read_record(smoke_run)])
+
+
+def test_runs_that_differ_in_their_seed_alone_share_a_colour(smoke_run: Path) -> None:
+    one = read_record(smoke_run)
+    config = one.overview.config
+    assert config is not None
+    settings = [{"seed": 1}, {"seed": 2}, {"seed": 1, "learning_rate": 0.5}, {"seed": 1}]
+    configs = [config.model_copy(update={"train": config.train.model_copy(update=changed)}) for changed in settings]
+    records = [replace(one, overview=replace(one.overview, config=changed)) for changed in configs]
+    runs: Any = report_content(records, axis="step", dumps={})["runs"]
+    assert [(run["group"], run["mark"]) for run in runs] == [(0, "a1"), (0, "a2"), (1, "b"), (2, "c")]
+
+
+def test_names_show_their_control_characters(smoke_run: Path) -> None:
+    (run,) = content(replace(read_record(smoke_run), name="a\x1b[31m\u202eb"))["runs"]
+    assert run["name"] == "a\\x1b[31m\\u202eb"

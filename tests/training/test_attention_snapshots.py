@@ -1,0 +1,131 @@
+"""A run that watches a text: what it keeps, and that nothing else changes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.helpers import small_config
+from support.runs import assert_same, metrics, start, tensors
+
+from gpt_cli.attention_maps.head_scores import induction_scores, score_heads
+from gpt_cli.attention_maps.snapshots import read_snapshots
+from gpt_cli.common.host import Host
+from gpt_cli.errors import DataError, DivergedError
+from gpt_cli.model import GPT
+from gpt_cli.text.tokenizers import ByteTokenizer, CharTokenizer
+from gpt_cli.training.attention_snapshots import snapshot_size, watched_ids
+from gpt_cli.training.loop import train
+from gpt_cli.training.run import Run
+
+pytestmark = pytest.mark.slow
+
+WATCHED = ("inspect.prompt=4 squared", "inspect.every=3", "model.dropout=0.3")
+
+
+def files(run: Run) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in run.directory.snapshots().values()}
+
+
+def test_the_first_step_each_period_and_the_last_leave_a_snapshot(tmp_path: Path) -> None:
+    run = start(tmp_path, small_config(*WATCHED))
+    list(train(run))
+    found = list(read_snapshots(run.directory))
+    assert [snapshot.step for snapshot in found] == [1, 3, 6, 8]
+    last = found[-1]
+    assert last.prompt == "4 squared"
+    assert last.tokens == tuple("4 squared")
+    assert last.token_ids == tuple(b"4 squared")
+    model, ids = run.state.model.eval(), torch.tensor([list(b"4 squared")])
+    with torch.no_grad():
+        weights = model.attention_weights(ids)[:, 0].numpy()
+    np.testing.assert_array_equal(last.weights, weights.astype(np.float16))
+    expected = {**score_heads(model, [ids], end_of_text=256).columns}
+    expected["induction"] = induction_scores(model, end_of_text=256, repeats=2)
+    for name, column in expected.items():
+        np.testing.assert_array_equal(last.scores.columns[name], column)
+    assert last.loss == run.progress.loss
+    logged = {line["step"]: line["loss"] for line in metrics(run)}
+    assert [snapshot.loss == logged.get(snapshot.step) for snapshot in found] == [False, False, True, True]
+
+
+def test_a_run_that_watches_is_otherwise_the_same_run(tmp_path: Path) -> None:
+    """Also where a snapshot is due at a step of its own, with neither a line nor an evaluation."""
+    plain, watched = (start(tmp_path / name, small_config(*settings)) for name, settings in RUNS.items())
+    list(train(plain))
+    list(train(watched))
+    assert len(files(watched)) == 4
+    assert not plain.directory.attention.exists()
+    assert_same(tensors(watched), tensors(plain))
+    assert metrics(watched) == metrics(plain)
+    assert watched.directory.samples.read_text() == plain.directory.samples.read_text()
+    assert replace(watched.progress, seconds=0, elapsed=0) == replace(plain.progress, seconds=0, elapsed=0)
+
+
+RUNS = {"plain": ("model.dropout=0.3",), "watched": WATCHED}
+
+
+@pytest.mark.parametrize("stopped_at", [1, 4, 6])
+def test_a_run_stopped_and_continued_leaves_the_same_snapshots(tmp_path: Path, stopped_at: int) -> None:
+    config = small_config(*WATCHED)
+    whole = start(tmp_path / "whole", config)
+    list(train(whole))
+    first = start(tmp_path / "cut", config)
+    list(train(first, Host(stop=lambda: 15 if first.progress.step >= stopped_at else None)))
+    first.directory.add_snapshot(7, b"what a killed process wrote after its last checkpoint")
+    second = start(tmp_path / "cut", config, first.directory.newest(print))
+    list(train(second))
+    assert files(second) == files(whole)
+
+
+def test_a_continued_run_may_watch_another_text_or_none(tmp_path: Path) -> None:
+    first = start(tmp_path, small_config(*WATCHED))
+    list(train(first, Host(stop=lambda: 15 if first.progress.step >= 4 else None)))
+    other = start(tmp_path, small_config(*WATCHED, "inspect.prompt=is 9"), first.directory.newest(print))
+    list(train(other, Host(stop=lambda: 15 if other.progress.step >= 7 else None)))
+    assert [snapshot.step for snapshot in read_snapshots(other.directory)] == [6]
+    assert list(other.directory.snapshots()) == [1, 3, 6]
+    none = start(tmp_path, small_config("model.dropout=0.3"), first.directory.newest(print))
+    list(train(none))
+    assert list(none.directory.snapshots()) == [1, 3, 6]
+
+
+@pytest.mark.parametrize("form", ["grouped_query", "latent"])
+def test_every_form_of_attention_is_watched(tmp_path: Path, form: str) -> None:
+    run = start(tmp_path, small_config(*WATCHED, f"model.attention={form}"))
+    list(train(run))
+    assert [snapshot.weights.shape for snapshot in read_snapshots(run.directory)] == [(2, 2, 9, 9)] * 4
+
+
+def test_attention_that_is_not_finite_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GPT, "attention_weights", lambda *_: torch.full((2, 1, 2, 9, 9), torch.nan))
+    run = start(tmp_path, small_config(*WATCHED))
+    with pytest.raises(DivergedError, match=r"step 1: the attention weights of inspect\.prompt are not finite"):
+        list(train(run))
+    assert files(run) == {}
+
+
+def test_a_text_that_cannot_be_watched_is_refused() -> None:
+    def refused(prompt: str, tokenizer: ByteTokenizer | CharTokenizer) -> str:
+        with pytest.raises(DataError) as raised:
+            watched_ids(small_config(f"inspect.prompt={prompt}"), tokenizer)
+        return f"{raised.value} {raised.value.hint}"
+
+    said = refused("x" * 17, ByteTokenizer())
+    assert said.startswith("inspect.prompt (--watch): it has 17 tokens, but this model sees 16 ")
+    assert said.endswith(" --set model.context_length=17")
+    assert refused("x", ByteTokenizer()).startswith("inspect.prompt (--watch): it is a single token")
+    assert refused("ab?", CharTokenizer(["a", "b"])).startswith("inspect.prompt (--watch): ")
+    assert watched_ids(small_config("inspect.prompt=ab"), ByteTokenizer()) == [97, 98]
+    assert watched_ids(small_config(), ByteTokenizer()) == []
+
+
+def test_the_size_of_a_snapshot_is_about_that_of_its_file(tmp_path: Path) -> None:
+    run = start(tmp_path, small_config(*WATCHED, "inspect.prompt=4 squared is 16"))
+    list(train(run))
+    assert {len(content) for content in files(run).values()} <= set(range(snapshot_size(run) // 4, snapshot_size(run)))
+    assert json.loads(run.directory.metrics.read_text().splitlines()[-1])["step"] == 8

@@ -1,0 +1,285 @@
+"""Steps that a device repeats by itself, on a simulated device that records them."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from support.accelerator import Accelerator, on_cpu
+from support.helpers import RunCommand, small_config
+from support.simulated_graph import give_graphs
+from torch import Tensor, nn
+
+from benchmarks.cuda_parts import PARTS, Scale
+from gpt_cli.common.machine.devices import supports
+from gpt_cli.config import Config
+from gpt_cli.distributed.collectives import Ranks
+from gpt_cli.model import GPT
+from gpt_cli.model.dropout import drop_keys
+from gpt_cli.text.chat_templates import plain_template
+from gpt_cli.text.conversations import Conversation, Turn
+from gpt_cli.text.sft_examples import gather
+from gpt_cli.text.token_file_writer import TokenWriter
+from gpt_cli.text.tokenizers import ByteTokenizer
+from gpt_cli.training.cuda_graphs import record_step
+from gpt_cli.training.state import TrainingState
+from gpt_cli.training.step import Diverged, read_outcomes, send, take_step
+
+# rates of which float32 knows every share, so that a device takes the same steps as a CPU, to the bit
+RATES = ("train.learning_rate=0.0078125", "train.muon_learning_rate=0.0625", "train.warmup_steps=2")
+LANES = ("model.dropout=0.3", "train.batch_size=8", "train.micro_batch_size=2", "train.max_steps=6")
+
+
+def config(device: str, *settings: str) -> Config:
+    return small_config(*RATES, *LANES, "train.compile=off", *settings).changed(train={"device": device})
+
+
+def state_on(device: str, *settings: str) -> TrainingState:
+    ids = np.random.default_rng(0).integers(257, size=2000)
+    return TrainingState.at_the_start(config(device, *settings), ids, 257)
+
+
+def bits(state: TrainingState) -> list[Tensor]:
+    """What six more steps leave."""
+    for _ in range(6):
+        take_step(state)
+    return [on_cpu(tensor).detach() for tensor in state.optimizer.changing()]
+
+
+def same(one: list[Tensor], other: list[Tensor]) -> bool:
+    return all(map(torch.equal, one, other))
+
+
+@pytest.mark.parametrize("setting", ["train.optimizer=adamw", "train.optimizer=muon", "train.rank=2"])
+def test_a_repeated_step_has_the_bits_of_the_cpu(accelerator: Accelerator, setting: str) -> None:
+    """Dropout, four micro-batches, and a rate that rises and falls; the host never waits, and copies once a step."""
+    graphs = give_graphs(accelerator)
+    expected = bits(state_on("cpu", setting))
+    repeated, computed = state_on("sim", setting), state_on("sim", setting, "train.graph=off")
+    assert record_step(repeated, pytest.fail)
+    assert record_step(computed, pytest.fail) is None
+    for state in (repeated, computed):
+        waits, copies = len(accelerator.syncs), len(accelerator.copies.to_device)
+        assert same(bits(state), expected)
+        assert len(accelerator.syncs) == waits
+        assert len(accelerator.copies.to_device) == copies + 6
+    assert [graph.num_replays for graph in graphs] == [1, 2 + 6]  # of one number, and of the step, twice to try it
+
+
+def test_compiled_blocks_are_sent_the_keys_of_dropout(
+    accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By numbers of the host they would be compiled anew in each step."""
+    monkeypatch.setattr(GPT, "compile_blocks", lambda model: model)  # which would start a compiler
+    state = state_on("sim", "train.compile=on")
+    found = send(state, 3).keys
+    expected = drop_keys(state.config.train.seed, 3, state.config.model.num_blocks)
+    assert found is not None
+    assert np.array_equal(on_cpu(found).numpy().view(np.uint64)[..., 0], expected)
+    for device, settings in (
+        ("sim", ["train.compile=on", "model.dropout=0"]),
+        ("cpu", ["train.compile=on"]),
+        ("sim", []),
+    ):
+        assert send(state_on(device, *settings), 3).keys is None
+
+
+@pytest.mark.parametrize("setting", ["train.graph=off", "train.micro_batch_size=8"], ids=["whole step", "step"])
+def test_a_training_that_is_over_leaves_its_memory_without_the_garbage_collector(
+    accelerator: Accelerator, setting: str
+) -> None:
+    """No lack of memory on a device calls the collector of Python."""
+    give_graphs(accelerator)
+    left, took = [], 0
+    for _ in range(2):  # the first one tries what the device can do
+        gc.collect()
+        gc.disable()
+        try:
+            state = state_on("sim", setting)
+            if "graph" in setting:
+                record_step(state, pytest.fail)
+            take_step(state)
+            took = torch.accelerator.memory_allocated("sim")
+            del state
+            left.append(torch.accelerator.memory_allocated("sim"))
+        finally:
+            gc.enable()
+    assert took > left[1] + 50_000
+    assert left[1] == left[0]
+
+
+def test_tokens_of_the_disk_reach_a_repeated_step(accelerator: Accelerator, tmp_path: Path) -> None:
+    graphs = give_graphs(accelerator)
+    writer = TokenWriter(tmp_path, np.uint16)
+    writer.add(np.random.default_rng(0).integers(257, size=2000).astype(np.uint16))
+    on_disk, expected = writer.finish({}), bits(state_on("cpu"))
+    state = TrainingState.at_the_start(config("sim"), on_disk, 257)
+    assert record_step(state, pytest.fail)
+    assert same(bits(state), expected)
+    assert graphs[-1].num_replays == 8
+
+
+def test_answers_reach_a_repeated_step(accelerator: Accelerator) -> None:
+    """Windows with several examples, and another number of answers in each step."""
+    give_graphs(accelerator)
+    pairs = [Conversation((Turn("user", f"{n}"), Turn("assistant", f"{n * n}"))) for n in range(1, 99)]
+    examples = gather(pairs, ByteTokenizer(), plain_template(), 16)
+    on_cpu, repeated = (TrainingState.at_the_start(config(device), examples, 257) for device in ("cpu", "sim"))
+    assert record_step(repeated, pytest.fail)
+    assert same(bits(repeated), bits(on_cpu))
+
+
+def test_a_repeated_step_that_diverges_is_noticed_as_any_other(accelerator: Accelerator) -> None:
+    give_graphs(accelerator)
+    state = state_on("sim")
+    assert record_step(state, pytest.fail)
+    take_step(state)
+    with torch.no_grad():
+        state.model.final_norm.weight[0] = torch.inf
+    take_step(state)
+    take_step(state)
+    with pytest.raises(Diverged) as found:
+        read_outcomes(state)
+    assert found.value.step == 2
+
+
+class Two(Ranks):
+    """One of two processes."""
+
+    size = 2
+
+
+def spoiled(state: TrainingState, spoil: Callable[[Tensor], Tensor]) -> TrainingState:
+    """A training whose logits something changes."""
+
+    def hook(_module: nn.Module, _inputs: object, logits: Tensor) -> Tensor:
+        return spoil(logits)
+
+    state.model.register_forward_hook(hook)
+    return state
+
+
+def counting(logits: Tensor, calls: Iterator[int] = itertools.count()) -> Tensor:  # noqa: B008 - it goes on counting
+    return logits * (1 + next(calls))
+
+
+WAITS = "operation not permitted when stream is capturing"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (lambda logits: logits * (1 if logits.sum().item() else 2), f'"{WAITS}"'),
+        (lambda logits: logits + torch.ones(257).to("sim"), f'"{WAITS}"'),
+        (counting, "because it gives other numbers"),
+    ],
+    ids=["reads a number", "copies one", "counts on the host"],
+)
+def test_a_step_that_cannot_be_repeated_is_computed_each_time(
+    accelerator: Accelerator, spoil: Callable[[Tensor], Tensor], why: str
+) -> None:
+    give_graphs(accelerator)
+    state, warnings = spoiled(state_on("sim"), spoil), list[str]()
+    before = [on_cpu(tensor) for tensor in state.optimizer.changing()]
+    assert record_step(state, warnings.append) is None
+    assert warnings == [f"sim:0 cannot repeat a recorded step, {why}; computing each step anew, with the same result"]
+    assert same([on_cpu(tensor) for tensor in state.optimizer.changing()], before)
+    take_step(state)
+    read_outcomes(state)
+    assert state.progress.step == 1
+
+
+def adding_in_any_order(logits: Tensor, calls: Iterator[int] = itertools.count()) -> Tensor:  # noqa: B008 - it goes on
+    return logits * (1 + 1e-6 * next(calls))
+
+
+@pytest.mark.parametrize("rate_is_recorded", [False, True])
+def test_a_step_with_other_bits_each_time_is_repeated_as_nearly_as_it_is_computed(
+    accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch, rate_is_recorded: bool
+) -> None:
+    """As flash kernels give them; a rate of another step is still noticed."""
+    give_graphs(accelerator)
+    state, warnings = spoiled(state_on("sim", "model.dropout=0"), adding_in_any_order), list[str]()
+    if rate_is_recorded:
+        step = state.optimizer.step
+        monkeypatch.setattr(state.optimizer, "step", lambda share: step(share if calls.pop() else 1.0))
+        calls = [False, True, True, True]  # three steps, then what is recorded; from the end
+    record_step(state, warnings.append)
+    assert [line.split(", ")[1].split(";")[0] for line in warnings] == (
+        ["because it gives other numbers"] if rate_is_recorded else []
+    )
+
+
+@pytest.mark.parametrize("share", [0.5, 1.01], ids=["a copy of the weights", "a step"])
+def test_without_memory_to_try_it_the_training_takes_ordinary_steps(accelerator: Accelerator, share: float) -> None:
+    """The device has more than the training holds, by this share of the weights and moments."""
+    give_graphs(accelerator)
+    state, warnings = state_on("sim"), list[str]()
+    changing = state.optimizer.changing()
+    before = [on_cpu(tensor) for tensor in changing]
+    assert supports(state.device, "graphs")
+    accelerator.resize(accelerator.pools[0].allocated + int(share * sum(tensor.nbytes for tensor in changing)))
+    assert record_step(state, warnings.append) is None
+    assert "sim out of memory" in warnings[0]
+    assert same([on_cpu(tensor) for tensor in changing], before)
+    accelerator.resize(2**30)
+    assert same(bits(state), bits(state_on("sim", "train.graph=off")))
+
+
+def test_devices_without_graphs_and_many_processes_take_ordinary_steps(accelerator: Accelerator) -> None:
+    for state in (state_on("sim"), state_on("cpu")):
+        assert record_step(state, pytest.fail) is None
+        assert state.whole_step is None
+    give_graphs(accelerator)
+    supports.cache_clear()
+    state = state_on("sim")
+    state.layout.ranks = Two()
+    assert record_step(state, pytest.fail) is None
+    assert state.whole_step is None
+
+
+def test_a_whole_training_ends_the_same_with_repeated_steps(
+    accelerator: Accelerator, here: Path, run: RunCommand
+) -> None:
+    """Evaluations, samples, snapshots and a start from a checkpoint see the weights that the graph has changed."""
+    graphs = give_graphs(accelerator)
+    words = [f"{what}_every=4" for what in ("train.eval", "train.sample", "train.save")]
+    words += ["inspect.every=4", "inspect.prompt=The value", "model.dropout=0.2", "data.validation_tokens=1000"]
+    flags = [flag for word in words for flag in ("--set", word)]
+    for name, more in (("on", []), ("off", ["--set", "train.graph=off"])):
+        out = run("train", "--config", "smoke", "--device", "sim", "--max-steps", "12", "--out", name, *flags, *more)
+        assert out.code == 0, out.err
+    assert graphs[-1].num_replays == 2 + 12
+    files = sorted(path.relative_to("on") for path in Path("on").rglob("*.safetensors"))
+    assert len(files) > 3
+    stopped = Path(shutil.copytree("on", "stopped"))
+    for path in stopped.glob("checkpoints/*12.safetensors"):
+        path.unlink()
+    out = run("train", "--out", "stopped", "--resume", "--device", "sim")
+    assert out.code == 0, out.err
+    assert graphs[-1].num_replays == 2 + 4
+    for name in ("off", "stopped"):
+        for file in files:
+            ours, others = (load_file(Path(folder) / file) for folder in ("on", name))
+            assert all(torch.equal(ours[key].nan_to_num(), others[key].nan_to_num()) for key in ours), (name, file)
+        assert (Path(name) / "samples.txt").read_text() == Path("on/samples.txt").read_text()
+
+
+def test_the_benchmark_of_gpus_times_graphs(accelerator: Accelerator) -> None:
+    graphs = give_graphs(accelerator)
+
+    def figures(part: str) -> dict[str, float | str]:
+        return {figure.what: figure.value for figure in PARTS[part].measure(Scale(torch.device("sim"), "", small=True))}
+
+    found = figures("training")
+    assert float(found["4 sequences, float32, eager, graph"]) > 0
+    assert graphs[-1].num_replays == 2 + 4 * 2
+    peak = figures("memory")
+    assert 0.5 < float(peak["4 sequences, measured"]) / float(peak["4 sequences, estimate"]) < 2

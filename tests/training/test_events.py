@@ -1,0 +1,58 @@
+"""What a training reports prints as lines of `gpt train`, for `print` in a notebook."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.prepared import prepared
+
+from gpt_cli.evaluation.nll import Score
+from gpt_cli.training.events import Evaluated, Finished, Report, Sampled, Saved, Stepped, Training
+
+SUMMARY = {
+    "run": "runs/a",
+    "steps": 1200,
+    "validation_loss": 2.5,
+    "validation_loss_error": 0.05,
+    "validation_tokens": 4000,
+    "bits_per_byte": 1.25,
+}
+
+
+@pytest.mark.parametrize(
+    ("report", "line"),
+    [
+        (
+            prepared("smoke", vocab_size=512, tokens=196_489),
+            "run: 59,072 parameters, 196,489 training tokens, 20 steps to go",
+        ),
+        (Stepped(1200, 2.25, 1e-3, 1.0, 1000.0, True, 60.0), "step 1,200: loss 2.2500"),
+        (Stepped(1200, None, None, None, None, False, 60.0), "step 1,200"),
+        (
+            Evaluated(1200, Score(100, 2.5, None, 1.25), True),
+            "step 1,200: validation loss 2.5000 nats/token, 1.2500 bits/byte",
+        ),
+        (
+            Sampled(1200, "The king", " is\n\ndead"),
+            "step 1,200 sample, after its prompt in « »:\n    «The king» is\n    dead",
+        ),
+        (Saved(1200, Path("runs/a/x"), False), "step 1,200: saved runs/a/x"),
+        (
+            Finished(SUMMARY, None, 900),
+            "runs/a: 1,200 steps, validation loss 2.5000 ± 0.0500 nats/token (4,000 tokens), 1.2500 bits/byte "
+            "with the best weights, those of step 900",
+        ),
+        (Finished({**SUMMARY, "validation_loss": None}, 2, None), "runs/a: 1,200 steps"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_report_prints_as_a_line(report: Report, line: str) -> None:
+    assert str(report) == line
+
+
+def test_a_training_that_nobody_has_begun_says_how_to_run_it() -> None:
+    training = Training(report for report in [Finished({**SUMMARY, "validation_loss": None}, 2, None)])
+    assert repr(training) == "<Training: nothing has run yet; finish() trains to the end>"
+    training.finish()
+    assert repr(training) == "<Training: runs/a: 1,200 steps>"

@@ -1,0 +1,290 @@
+"""Trainings that begin with the weights of another model."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from support.exchange import sharp_checkpoint
+from support.helpers import CORPUS_TEXT, RunCommand
+from support.light import WithoutTorch
+
+from gpt_cli import load, train
+from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
+from gpt_cli.checkpoints.header import Progress
+from gpt_cli.errors import CheckpointError
+from gpt_cli.text.split_patterns import GPT2_PATTERN
+from gpt_cli.text.tokenizers import ByteTokenizer, CharTokenizer
+from gpt_cli.text.train_tokenizer import train_byte_pairs
+from gpt_cli.tools.exchange.export_model import write_for_transformers
+
+pytestmark = pytest.mark.slow
+
+NO_TEXT = "gpt does not read the text that a model names by itself, because a stranger may have chosen it"
+SHORT = "train:\n  max_steps: 6\n  batch_size: 2\n  save_every: 3\n  sample_every: null\n"
+STILL = ["--set", "train.learning_rate=1e-12", "--max-steps", "1", "--quiet"]
+
+
+@pytest.fixture
+def source(here: Path) -> Path:
+    """A checkpoint of a model with byte pairs, a config that leaves out sizes, and a text."""
+    Path("short.yaml").write_text(SHORT)
+    Path("my.txt").write_text(CORPUS_TEXT * 3)
+    tokenizer = train_byte_pairs([CORPUS_TEXT], 290)
+    settings = ["model.qkv_bias=true", "tokenizer.kind=bpe", "tokenizer.vocab_size=290"]
+    save_checkpoint(Path("source.safetensors"), sharp_checkpoint(*settings, tokenizer=tokenizer))
+    return Path("source.safetensors")
+
+
+def begin(run: RunCommand, *flags: str | Path, out: str = "new") -> None:
+    given = ["--config", "short.yaml", "--data", "my.txt", "--out", out, "--quiet"]
+    outcome = run("train", *given, *flags)
+    assert outcome.code == 0, outcome.err
+
+
+def test_weights_sizes_and_tokenizer_come_from_there(source: Path, run: RunCommand) -> None:
+    there = read_checkpoint(source)
+    begin(run, "--init-from", source, *STILL)
+    here = load("new")
+    assert here.config.model == there.config.model
+    assert here.config.tokenizer == there.config.tokenizer
+    assert here.tokenizer.digest == there.tokenizer.digest
+    for name, tensor in here.model.state_dict().items():
+        torch.testing.assert_close(tensor, there.weights[name], rtol=0, atol=1e-9)
+
+
+def test_a_run_and_a_directory_of_transformers_begin_alike(source: Path, run: RunCommand) -> None:
+    write_for_transformers(Path("hf"), read_checkpoint(source))
+    begin(run, "--init-from", source, out="one")
+    begin(run, "--init-from", "one", *STILL, out="again")
+    begin(run, "--init-from", "hf", out="two")
+    one, two, again = (load(name).model.state_dict() for name in ("one", "two", "again"))
+    assert all(torch.equal(tensor, two[name]) for name, tensor in one.items())
+    for name, tensor in again.items():
+        torch.testing.assert_close(tensor, one[name], rtol=0, atol=1e-9)
+
+
+def test_a_stopped_run_continues_to_the_same_end_without_the_flag_and_the_source(source: Path, run: RunCommand) -> None:
+    """From step 0 too: what a kill before the first checkpoint leaves is the weights that it began with."""
+    begin(run, "--init-from", source)
+    whole = {path.name: read_checkpoint(path).weights for path in Path("new/checkpoints").iterdir()}
+    *_, last = sorted(whole)
+    reports = train("short.yaml", data="my.txt", out="killed", init_from=source)
+    next(reports)
+    next(reports)  # the first step
+    reports.close()
+    assert [path.name for path in Path("killed/checkpoints").iterdir()] == ["step-00000000.safetensors"]
+    zero = read_checkpoint(Path("killed/checkpoints/step-00000000.safetensors"))
+    assert all(torch.equal(tensor, read_checkpoint(source).weights[name]) for name, tensor in zero.weights.items())
+    source.unlink()
+    outcome = run("train", "--out", "killed", "--resume", "--quiet")
+    assert outcome.code == 0, outcome.err
+    found = read_checkpoint(Path("killed/checkpoints") / last).weights
+    assert all(torch.equal(tensor, found[name]) for name, tensor in whole[last].items())
+
+
+def test_resume_and_init_from_together_begin_or_continue(source: Path, run: RunCommand) -> None:
+    """A command that a scheduler repeats; once there is a checkpoint the source is not needed."""
+    begin(run, "--init-from", source, "--resume", "--max-steps", "3")
+    source.unlink()
+    begin(run, "--init-from", source, "--resume", "--max-steps", "6")
+    assert load("new", "last").step == 6
+
+
+def test_a_run_its_facts_and_its_card_name_what_it_began_with(source: Path, run: RunCommand) -> None:
+    Path("private").mkdir()
+    source.rename("private/mine.safetensors")
+    begin(run, "--init-from", "private/mine.safetensors", "--max-steps", "3")
+    assert run("train", "--out", "new", "--resume", "--max-steps", "6", "--quiet").code == 0
+    last = read_checkpoint(Path("new/checkpoints/step-00000006.safetensors"))
+    assert last.progress.began_from == "mine.safetensors"
+    assert json.loads(run("info", "new", "--json").out)["began_from"] == "mine.safetensors"
+    assert re.search(r"^began from +mine\.safetensors$", run("info", "new").out, re.MULTILINE)
+    write_for_transformers(Path("hf"), last)
+    assert "for 6 steps. It began with the weights of `mine.safetensors`." in Path("hf/README.md").read_text()
+    begin(run, "--init-from", "new/checkpoints/step-00000006.safetensors", *STILL, out="again")
+    assert load_progress("again").began_from == "new/step-00000006.safetensors"
+    begin(run, *STILL, out="random")
+    assert load_progress("random").began_from is None
+    assert "began_from" not in json.loads(run("info", "random", "--json").out)
+
+
+def load_progress(name: str) -> Progress:
+    return read_checkpoint(Path(name) / "checkpoints" / "best.safetensors").progress
+
+
+def test_every_difference_that_cannot_be_reconciled_is_listed(
+    source: Path, run: RunCommand, without_torch: WithoutTorch
+) -> None:
+    Path("short.yaml").write_text(f"model:\n  d_model: 96\n  norm: rmsnorm\n  dropout: 0.3\n{SHORT}")
+    given = ["--config", "short.yaml", "--data", "my.txt", "--out", "new", "--init-from", source]
+    outcome = without_torch("train", *given, "--set", "model.context_length=81", "--set", "model.activation=relu")
+    assert outcome.returncode == 4
+    errors = [line for line in outcome.stderr.splitlines() if line.startswith("error: --init-from: ")]
+    assert [line.split()[2] for line in errors] == [
+        "model.d_model",
+        "model.norm",
+        "model.activation",
+        "model.context_length",
+    ]
+    assert "48 in source.safetensors and 96 here" in errors[0]
+    without = "hint: --config short.yaml asks for this; without it, gpt train takes all settings of source.safetensors"
+    assert outcome.stderr.splitlines()[-1] == without
+    Path("short.yaml").write_text(f"tokenizer:\n  kind: byte\n{SHORT}")
+    outcome = without_torch("train", *given)
+    assert outcome.returncode == 4
+    assert "only --set tokenizer.kind=byte asks for new embeddings" in outcome.stderr
+    assert outcome.stderr.splitlines()[-1] == f"{without}; or --set tokenizer.kind=byte for new embeddings"
+    Path("short.yaml").write_text(SHORT)
+    outcome = without_torch("train", *given, "--set", "model.norm=rmsnorm")
+    assert outcome.stderr.splitlines()[-1] == (
+        "hint: leave these settings out, so that they are as there, or train without --init-from"
+    )
+    assert not Path("new").exists()
+
+
+def test_another_pattern_means_new_embeddings_and_no_run_continues_with_it(source: Path, run: RunCommand) -> None:
+    other = ["--set", "tokenizer.pattern=gpt2"]
+    begin(run, "--init-from", source, *STILL, *other)
+    found = load("new")
+    assert (found.config.tokenizer.pattern, found.tokenizer.to_dict()["pattern"]) == ("gpt2", GPT2_PATTERN)
+    assert "tokenizer.pattern is gpt2 in new and llama3 here" in refused(run, "llama3", "--init-from", "new")
+    said = refused(run, "qwen2", "--out", "new", "--resume")
+    assert 'tokenizer.pattern was "gpt2" in this run and is "qwen2" now' in said
+
+
+def refused(run: RunCommand, pattern: str, *flags: str) -> str:
+    """What is said of a config with a pattern."""
+    Path("short.yaml").write_text(f"tokenizer:\n  kind: bpe\n  vocab_size: 290\n  pattern: {pattern}\n{SHORT}")
+    outcome = run("train", "--config", "short.yaml", "--data", "my.txt", "--out", "other", *flags)
+    assert outcome.code == 4
+    return outcome.err
+
+
+def test_a_tokenizer_of_its_own_means_new_embeddings_and_the_rest_stays(source: Path, run: RunCommand) -> None:
+    notices: list[str] = []
+    settings = ["tokenizer.kind=byte", "train.learning_rate=1e-12", "train.max_steps=1"]
+    for _ in train("short.yaml", data="my.txt", out="new", init_from=source, settings=settings, notice=notices.append):
+        pass
+    assert "new embeddings: they begin at random, for 257 tokens of kind byte" in notices
+    found, there = load("new"), read_checkpoint(source).weights
+    assert found.tokenizer.kind == "byte"
+    for name, tensor in found.model.state_dict().items():
+        if name in ("token_embedding.weight", "output_layer.weight"):
+            assert tensor.shape == (257, 48)
+            assert abs(tensor.std().item() - 0.02) < 0.001
+        else:
+            torch.testing.assert_close(tensor, there[name], rtol=0, atol=1e-9)
+
+
+def test_a_shorter_context_takes_the_first_positions(source: Path, run: RunCommand) -> None:
+    outcome = run(
+        "train", "--init-from", source, "--config", "short.yaml", "--data", "my.txt", "--out", "new", "--set",
+        "model.context_length=32", "--set", "train.learning_rate=1e-12", "--max-steps", "1",
+    )  # fmt: skip
+    assert outcome.code == 0, outcome.err
+    assert "the first 32 of 80 positions are used" in outcome.err
+    name = "position_embedding.weight"
+    found = load("new").model.state_dict()[name]
+    torch.testing.assert_close(found, read_checkpoint(source).weights[name][:32], rtol=0, atol=1e-9)
+
+
+def test_without_a_config_the_source_says_how_to_learn(source: Path, run: RunCommand) -> None:
+    outcome = run("train", "--init-from", source, "--data", "my.txt", "--out", "new", "--json", "--quiet")
+    assert outcome.code == 0, outcome.err
+    assert json.loads(outcome.out)["steps"] == 8
+    outcome = run("train", "--init-from", source, "--data", "my.txt")
+    assert (outcome.code, "--init-from without --config needs the run directory" in outcome.err) == (2, True)
+
+
+def test_texts_and_loggers_come_from_the_config_of_a_run_alone(
+    here: Path, run: RunCommand, without_torch: WithoutTorch
+) -> None:
+    """A stranger may have made a checkpoint or a directory, and named whatever the user can read."""
+    Path("my.txt").write_text(CORPUS_TEXT * 3)
+    Path("secret.txt").write_text("secret " * 99)
+    names = [f"data.{key}=secret.txt" for key in ("source", "validation_source")]
+    names += ["train.log_to=[tensorboard]", "train.compile=on"]  # the compiler would start another program
+    source = sharp_checkpoint(*names, "tokenizer.kind=byte", "train.batch_size=2")
+    save_checkpoint(Path("source.safetensors"), source)
+    Path("hf").mkdir()
+    write_for_transformers(Path("hf"), source)
+    for path in ("source.safetensors", "hf"):
+        done = without_torch("train", "--init-from", path, "--out", "new")
+        sentence = f'"{path}": {NO_TEXT}'
+        assert (done.returncode, done.stderr) == (2, f"error: {sentence}\nhint: --data FILE\n")
+        for number, flags in enumerate((["--data", "my.txt"], ["--set", "data.source=my.txt"])):
+            out = f"{Path(path).stem}-{number}"
+            outcome = run("train", "--init-from", path, *flags, *STILL, "--out", out)
+            assert outcome.code == 0, outcome.err
+            found = load(out).config
+            assert (found.data.source, found.data.validation_source) == ("my.txt", None)
+            assert (found.train.log_to, found.train.compile, found.train.batch_size) == ([], "off", 2)
+    # what the user has named once, a run names
+    given = ["train", "--init-from", "source.safetensors", "--data", "my.txt", *STILL]
+    assert run(*given, "--set", "data.validation_source=secret.txt", "--out", "own").code == 0
+    assert run("train", "--init-from", "own", *STILL, "--out", "again").code == 0
+    found = load("again").config
+    assert (found.data.source, found.data.validation_source) == ("my.txt", "secret.txt")
+
+
+def test_a_training_from_a_run_of_stdin_reads_stdin_again(source: Path, run: RunCommand) -> None:
+    flags = ["--data", "-", "--set", "tokenizer.kind=byte", "--max-steps", "1", "--quiet"]
+    assert run("train", "--config", "smoke", *flags, "--out", "piped", stdin=b"from a pipe, " * 100).code == 0
+    outcome = run("train", "--init-from", "piped", "--out", "again", "--quiet", stdin=b"from another, " * 100)
+    assert outcome.code == 0, outcome.err
+
+
+def test_a_model_alone_asks_for_no_vocabulary_from_elsewhere(source: Path, without_torch: WithoutTorch) -> None:
+    save_checkpoint(source, sharp_checkpoint("tokenizer.kind=tiktoken", "tokenizer.name=o200k_base"))
+    given = ["train", "--init-from", source, "--data", "my.txt", "--out", "new"]
+    for flags in ([], ["--config", "short.yaml"]):
+        done = without_torch(*given, *flags, "--set", "tokenizer.vocab_size=300")
+        sentence = f"{source} has tiktoken, whose vocabulary may need a download, so gpt uses it where you ask for it"
+        hint = "--set tokenizer.kind=tiktoken"
+        assert (done.returncode, done.stderr) == (2, f"error: tokenizer.kind: {sentence}\nhint: {hint}\n")
+
+
+@pytest.mark.parametrize("kind", ["byte", "char"])
+def test_a_key_that_came_from_the_source_is_not_told_as_unused(kind: str, here: Path, run: RunCommand) -> None:
+    Path("short.yaml").write_text(SHORT)
+    Path("my.txt").write_text(CORPUS_TEXT)
+    tokenizer = ByteTokenizer() if kind == "byte" else CharTokenizer(sorted(set(CORPUS_TEXT)))
+    settings = [f"tokenizer.kind={kind}", "tokenizer.vocab_size=290"]
+    save_checkpoint(Path("source.safetensors"), sharp_checkpoint(*settings, tokenizer=tokenizer))
+    given = ["train", "--init-from", "source.safetensors", "--config", "short.yaml", "--data", "my.txt"]
+    outcome = run(*given, "--out", "new", "--max-steps", "1")
+    assert (outcome.code, "not used" in outcome.err) == (0, False), outcome.err
+    more = ["--set", "tokenizer.vocab_size=300"]
+    outcome = run(*given, "--out", "other", "--max-steps", "1", *more)
+    assert f"tokenizer.vocab_size is not used by tokenizer.kind {kind}" in outcome.err, "the user set it"
+
+
+def test_a_damaged_best_checkpoint_leads_to_an_intact_one(source: Path, run: RunCommand) -> None:
+    begin(run, "--init-from", source)
+    best, *steps = sorted(Path("new/checkpoints").iterdir())
+    for path in (best, steps[-1]):
+        content = bytearray(path.read_bytes())
+        content[len(content) // 3] ^= 1
+        path.write_bytes(content)
+    given = ["--config", "short.yaml", "--data", "my.txt", "--quiet"]
+    for named in ("new", best):
+        outcome = run("train", "--init-from", named, "--out", "again", *given)
+        assert outcome.code == 4
+        assert 'best.safetensors": the file is damaged' in outcome.err
+        assert f"hint: this checkpoint of the run is intact: --init-from {steps[-2]}\n" in outcome.err
+    begin(run, "--init-from", steps[-2], *STILL, out="again")
+
+
+def test_a_source_that_is_missing_or_damaged_is_refused(source: Path, run: RunCommand) -> None:
+    with pytest.raises(CheckpointError, match="there is no such run or checkpoint"):
+        next(train("short.yaml", data="my.txt", out="new", init_from="nowhere"))
+    content = bytearray(source.read_bytes())
+    content[len(content) // 2] ^= 1
+    source.write_bytes(content)
+    with pytest.raises(CheckpointError, match="damaged"):
+        next(train("short.yaml", data="my.txt", out="new", init_from=source))
+    assert not Path("new").exists()

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from support.helpers import small_config
+from support.runs import start
+
+from gpt_cli.checkpoints.run_paths import RunFiles
+from gpt_cli.common.machine.devices import processor
+from gpt_cli.config import Config
+from gpt_cli.config.settings_reference import known_keys
+from gpt_cli.errors import CheckpointError
+from gpt_cli.training.resume import FREE_KEYS, config_to_resume, environment_changes, require_same_text
+
+RUN = RunFiles(Path("runs/mine"))
+# what makes a run another one, beside all of the model and the tokenizer
+FIXED = {
+    *("data.text_field", "data.separator", "data.validation_fraction", "data.loss", "data.template"),
+    *("train.batch_size", "train.optimizer", "train.learning_rate", "train.muon_learning_rate", "train.warmup_steps"),
+    *("train.schedule", "train.weight_decay", "train.gradient_clip", "train.seed", "train.dtype"),
+    *("train.rank", "train.freeze"),
+}
+
+
+def test_of_every_setting_it_is_said_whether_it_may_change_on_resume() -> None:
+    keys = {key for key in known_keys() if not key.startswith(("model.", "tokenizer."))}
+    assert not keys ^ (FREE_KEYS | FIXED), (
+        "name each in FREE_KEYS of gpt_cli/training/resume.py if a run that continues may change it, else in FIXED "
+        "of this test; take those away that no section of a config has"
+    )
+    assert not FREE_KEYS & FIXED
+
+
+def test_every_setting_that_may_not_change_on_resume_is_listed() -> None:
+    stored = small_config()
+    asked = small_config(
+        "model.d_model=32", "train.seed=0", "train.max_steps=99", "train.device=auto", "train.dtype=auto"
+    )
+    with pytest.raises(CheckpointError) as raised:
+        config_to_resume(stored, asked, stored, RUN)
+    assert raised.value.lines()[:2] == [
+        "error: --resume: model.d_model was 16 in this run and is 32 now, and it may not change",
+        "error: --resume: train.seed was 1337 in this run and is 0 now, and it may not change",
+    ]
+    asked = small_config("train.max_steps=99", "train.device=auto", "train.dtype=auto")
+    kept = config_to_resume(stored, asked, stored, RUN)
+    assert (kept.train.max_steps, kept.train.device, kept.train.dtype) == (99, "cpu", "float32")
+
+
+@pytest.mark.parametrize("asked", ["auto", "off", "on"])
+def test_a_checkpoint_by_itself_starts_no_compiler(asked: str) -> None:
+    """A stranger's may have been put into a run; what that run chose is in its config.yaml."""
+    stored, asks = small_config("train.compile=on", "train.device=cuda"), small_config(f"train.compile={asked}")
+    run = small_config("train.compile=off", "train.device=cpu")
+    asks = asks.changed(train={"device": "auto"})
+    kept = config_to_resume(stored, asks, run, RUN)
+    assert (kept.train.compile, kept.train.device) == ("off" if asked == "auto" else asked, "cpu")
+    assert config_to_resume(stored, asks, None, RUN).train.compile == asked
+
+
+def test_what_makes_a_continued_run_inexact_is_named(tmp_path: Path) -> None:
+    run = start(tmp_path, small_config())
+    stored = run.checkpoint(with_moments=True)
+    assert environment_changes(stored, run.config) == []
+    other = {**stored.progress.environment, "torch": "2.9.0", "threads": "96", "processor": "another"}
+    stored = replace(stored, progress=replace(stored.progress, environment=other))
+    assert environment_changes(stored, small_config("train.micro_batch_size=2")) == [
+        f"torch 2.9.0 -> {torch.__version__}",
+        f"threads 96 -> {torch.get_num_threads()}",
+        f"processor another -> {processor()}",
+        "micro_batch_size None -> 2",
+    ]
+
+
+def test_compiling_may_change_on_resume_and_is_reported(tmp_path: Path) -> None:
+    stored = start(tmp_path, small_config("train.compile=off")).checkpoint(with_moments=True)
+    asked = config_to_resume(stored.config, small_config("train.compile=on"), stored.config, RUN)
+    assert asked.train.compile == "on"
+    assert environment_changes(stored, asked) == ["compiled False -> True"]
+    before = replace(stored, config=small_config())  # saved before `compile` was a setting
+    assert environment_changes(before, small_config("train.compile=off")) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence", "data"),
+    [
+        ([], '"python-docs" has changed since this run began', "--data python-docs"),
+        (["data.source=b c.txt"], '"b c.txt" is not the text that this run began with', "--data 'b c.txt'"),
+        (["data.source=[a,b,c,d]"], '"a, b, c, d" is not the text that this run began with', "--data ..."),
+    ],
+)
+def test_a_text_with_other_ids_is_refused_with_what_goes_on(
+    settings: list[str], sentence: str, data: str, tmp_path: Path
+) -> None:
+    stored, now = start(tmp_path, small_config()).checkpoint(with_moments=True), small_config(*settings)
+    require_same_text(stored, stored.progress.data_digest, now, RUN)
+    with pytest.raises(CheckpointError) as raised:
+        require_same_text(stored, "b" * 64, now, RUN)
+    assert raised.value.lines() == [
+        f"error: --resume: {sentence}",
+        "hint: put the old text back, name another copy of it with --data, or begin a new run with these weights: "
+        f"gpt train --init-from runs/mine {data} --out runs/mine-2",
+    ]
+
+
+def test_texts_are_in_quotes_where_a_setting_may_not_change() -> None:
+    with pytest.raises(CheckpointError) as raised:
+        config_to_resume(small_config("data.separator=。"), small_config(), None, RUN)
+    assert raised.value.lines() == [
+        'error: --resume: data.separator was "。" in this run and is null now, and it may not change',
+        "hint: leave out what changes these settings (--config, --set, --seed, ...), or begin a new run with these "
+        "weights: gpt train --init-from runs/mine --data python-docs --out runs/mine-2 ...",
+    ]
+
+
+@pytest.mark.parametrize("run", [None, small_config("data.source=moved.txt")])
+def test_the_new_run_that_a_hint_begins_reads_the_text_of_the_old_one(run: Config | None) -> None:
+    """Not that of a --config, which is often another."""
+    with pytest.raises(CheckpointError) as raised:
+        config_to_resume(small_config("data.source=my.txt"), small_config("train.seed=2"), run, RUN)
+    text = "my.txt" if run is None else "moved.txt"
+    assert f"gpt train --init-from runs/mine --data {text} --out runs/mine-2 ..." in raised.value.lines()[-1]
+
+
+def test_how_much_is_measured_at_the_end_and_the_threads_may_change() -> None:
+    asked = small_config("data.validation_tokens=9", "data.skip_bad=true", "train.threads=1")
+    assert config_to_resume(small_config(), asked, None, RUN) == asked

@@ -1,0 +1,101 @@
+"""The prompts of a training's samples begin and end where a reader would cut a text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.helpers import small_config
+from support.runs import assert_same, metrics, start, tensors
+
+from gpt_cli.errors import DataError
+from gpt_cli.text.tokenizers import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer
+from gpt_cli.training.events import Sampled
+from gpt_cli.training.loop import train
+from gpt_cli.training.sample_prompts import first_prompt, sample_prompt
+
+WORDS = BytePairTokenizer("bpe", r"", [*(bytes([b]) for b in range(256)), b"ter", b" thy", b" ken", b".\n", b"King"])
+
+
+def prompt(text: str, tokenizer: Tokenizer, *settings: str) -> str:
+    """The prompt where the validation text begins with this."""
+    return tokenizer.decode(sample_prompt(small_config(*settings), tokenizer, ids(text, tokenizer)))
+
+
+def ids(text: str, tokenizer: Tokenizer) -> np.ndarray:
+    return tokenizer.array(text)
+
+
+def characters(text: str) -> CharTokenizer:
+    return CharTokenizer(sorted(set(text)))
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "why"),
+    [
+        ("easured on two s\nShall I compare thee to a summer", "Shall I compare", "a line, and whole words of it"),
+        ("ter thy ken.\n\nKING:\nWhat is the matter, my lord?", "KING:", "a whole line"),
+        ("easured on two shoulders of a giant", "on two shoulders", "without a line, a word"),
+        ("easured on\n", "easured on", "nothing better in so short a text"),
+        ("学而时习之，不亦说乎？\n有朋自远方来，不亦乐乎？人不知而不愠，不亦君子乎？", "有朋自远方来，不亦乐乎？人不知而", "no words: 16 characters"),
+        ("为政以德，譬如北辰，居其所而众星共之。诗三百，一言以蔽之，曰思无邪。", "为政以德，譬如北辰，居其所而众星", "nor lines"),
+    ],
+)  # fmt: skip
+def test_a_prompt_begins_with_a_line_or_a_word(text: str, found: str, why: str) -> None:
+    assert prompt(text, characters(text)) == found, why
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "why"),
+    [
+        ("xE5><0x85>，在注意力图中", "在注意力", "codes in Chinese are no prompt"),
+        ("xE5 is the first byte of a word", "The", "English has one that every model takes"),
+        ("8=76\n38+98=136\n4+5=9\n" * 3, "38+", "a text without letters has no word"),
+        ("größte Stadt der Welt", "größte", "the first word, with letters that English lacks"),
+        ("ßte Stadt ist München, sagt man", "Stadt", "not the rest of a word"),
+    ],
+)
+def test_the_prompt_to_try_a_model_with_is_of_the_kind_of_its_text(text: str, found: str, why: str) -> None:
+    assert first_prompt(ByteTokenizer(), ids(text, ByteTokenizer())) == found, why
+
+
+def test_a_prompt_of_byte_pairs_begins_and_ends_with_words() -> None:
+    tokens = [b"ter", b" thy", b" ken", b".\n", b"King", *[b" thy"] * 15, b"t", b"ter", b"ter", b"ter"]
+    found = sample_prompt(
+        small_config(), WORDS, np.array([WORDS.token_bytes.index(token) for token in tokens], np.uint32)
+    )
+    assert WORDS.decode(found) == "King" + " thy" * 14  # the last may be the beginning of a longer word
+    only_words = np.array([WORDS.token_bytes.index(token) for token in [b"ter", *[b" ken"] * 40]], np.uint32)
+    assert WORDS.decode(sample_prompt(small_config(), WORDS, only_words)) == " ken" * 16
+
+
+def test_a_prompt_has_whole_characters() -> None:
+    text = "今天天气真不错"
+    array = np.concatenate([ids(text, ByteTokenizer())[2:], ids(text * 4, ByteTokenizer())])
+    assert ByteTokenizer().decode(sample_prompt(small_config(), ByteTokenizer(), array)) == "天天气真不"
+
+
+def test_documents_begin_lines() -> None:
+    tokenizer = ByteTokenizer()
+    array = np.array([*b"ted", tokenizer.end_of_text, *b"Once upon a time there was a king"], np.uint32)
+    assert tokenizer.decode(sample_prompt(small_config(), tokenizer, array)) == "Once upon a time"
+
+
+def test_a_config_may_name_the_prompt_of_samples() -> None:
+    text = "Shall I compare thee"
+    assert prompt(text, ByteTokenizer(), "train.sample_prompt=The king") == "The king"
+    with pytest.raises(DataError, match=r"train\.sample_prompt: this model knows .* but not"):
+        prompt(text, characters(text), "train.sample_prompt=Ü")
+    assert prompt(text, ByteTokenizer(), f"train.sample_prompt={'abc' * 40}") == ("abc" * 40)[-16:], "as it can see"
+
+
+def test_the_prompt_of_samples_changes_nothing_but_the_samples(tmp_path: Path) -> None:
+    settings = ("train.sample_every=4", "model.dropout=0.3")
+    one = start(tmp_path / "a", small_config(*settings))
+    first = [report for report in train(one) if isinstance(report, Sampled)]
+    other = start(tmp_path / "b", small_config(*settings, "train.sample_prompt=4 squared"))
+    second = [report for report in train(other) if isinstance(report, Sampled)]
+    assert {report.prompt for report in second} == {"4 squared"} != {report.prompt for report in first}
+    assert metrics(one) == metrics(other)
+    assert_same(tensors(one), tensors(other))
