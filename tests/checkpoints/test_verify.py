@@ -149,13 +149,13 @@ def test_ctrl_c_ends_a_command_that_waits_for_the_thread(smoke_run: Path) -> Non
     script = (
         "import os, signal, sys, time\n"
         "from gpt_cli.__main__ import main\n"
-        "from gpt_cli.checkpoints import verified\n"
+        "from gpt_cli.checkpoints import verify\n"
         "def wait(path):\n"
         "    while 'gpt_cli.sampling.sample' not in sys.modules: time.sleep(0.01)\n"
         "    time.sleep(0.3)\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    time.sleep(60)\n"
-        "verified.read_verified = wait\n"
+        "verify.read_verified = wait\n"
         f"sys.argv = ['gpt', 'sample', '--run', {str(smoke_run)!r}, '--prompt', 'The']\n"
         "sys.exit(main())"
     )

@@ -253,8 +253,8 @@ def test_removing_a_run_removes_its_picture(runs: Path, run: RunCommand) -> None
 
 def test_no_training_imports_matplotlib_before_its_end(here: Path) -> None:
     script = (
-        "import sys\nfrom gpt_cli.cli.app import main\nfrom gpt_cli.cli import train_process\n"
-        "train_process.leave_picture = lambda *_: None\n"
+        "import sys\nfrom gpt_cli.cli.app import main\nfrom gpt_cli.cli import train_worker\n"
+        "train_worker.leave_picture = lambda *_: None\n"
         f"assert main({list(TRAIN)!r}) == 0\nsys.exit('matplotlib' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

@@ -119,14 +119,14 @@ def test_where_the_folder_is_gone_the_first_rank_speaks(tmp_path: Path) -> None:
 GIVES_UP = """
 import sys, time
 from pathlib import Path
-from gpt_cli.distributed import watching
+from gpt_cli.distributed import failure_detector
 from gpt_cli.distributed.heartbeat import FolderBoard
 from gpt_cli.distributed.environment import Place
-watching.LOOK_EVERY, watching.BEAT_EVERY = 0.02, 0.02
+failure_detector.LOOK_EVERY, failure_detector.BEAT_EVERY = 0.02, 0.02
 folder, rank = sys.argv[1], int(sys.argv[2])
 intact = lambda: ("the checkpoint of step 40 is intact", "continue with gpt train --out r --resume")
 place = Place(rank, 3, rank, 3, "gpt", folder, launcher_pid=int(sys.argv[3]))
-watcher = watching.Watcher(place, FolderBoard(Path(folder), rank, 3), intact)
+watcher = failure_detector.Watcher(place, FolderBoard(Path(folder), rank, 3), intact)
 watcher.patience = float(sys.argv[4])
 watcher.where = ["host a, pid 1", "host a, pid 2", "host a, pid 3"]
 watcher.start()

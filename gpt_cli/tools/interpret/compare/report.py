@@ -34,7 +34,7 @@ class Comparison(Report):
     weights: list[Row]  # layer, part, change, parameters
     # position (a token, else a byte), text, first, second; of the same tokens also before, divergence and tokens
     passages: list[Row]
-    drawn_by = "comparing.picture.draw_comparison"
+    drawn_by = "compare.picture.draw_comparison"
 
     def as_dict(self) -> dict[str, Any]:
         """What `gpt compare --json` prints."""
