@@ -7,7 +7,10 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Callable, Container, Generator
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from contextlib import nullcontext
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from gpt_cli.common.host import Host, drawn, ignored
 from gpt_cli.common.machine.cpu_contention import sharing
@@ -19,7 +22,7 @@ from gpt_cli.sampling.request import EvaluateRequest, SampleRequest
 from gpt_cli.tools.bench.request import BenchRequest, InfoRequest
 from gpt_cli.tools.exchange.request import ExportRequest, ImportRequest, read_foreign
 from gpt_cli.tools.explain.request import ExplainRequest
-from gpt_cli.tools.interpret.compare.request import CompareRequest, ToCompare
+from gpt_cli.tools.interpret.compare.request import CompareRequest
 from gpt_cli.tools.interpret.heads.request import HeadsRequest
 from gpt_cli.tools.interpret.lens.request import LensRequest
 from gpt_cli.tools.interpret.patching.request import PatchRequest
@@ -51,75 +54,93 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+# takes a request, what it finds on this disk, and who asks
+Work = Callable[[Any, Any, Host], Any]
 # a training is a generator, and work happens in contexts
 _NOT_THE_CALLER = ("gpt_cli", "contextlib", "_collections_abc")
 
 
-class Function(Protocol[P, R]):
-    """A command as a function: Python calls it with keywords, of which the first may lack its name, `cli/` `answer`."""
+class Command(Generic[P, R]):
+    """A command as a function: Python calls it with keywords, of which the first may lack its name, `cli/` `answer`.
 
-    request: type[Request]
-    answer: Callable[[Any, Host], R]
-    on: Callable[[Any], Function[P, R]]  # the same for a model that is loaded, of whose run it is then
+    Of a model that is loaded, as `gpt_cli.load` returns it, it is a method, without the keywords that name a run.
+    """
+
+    def __init__(self, request: type[Request], function: Callable[..., R], work: Work, loaded: Any = None):
+        self.request, self._function, self._work, self._loaded = request, function, work, loaded
+        fields = [(name, field) for name, field, _ in flags_of(request)]
+        self._leading = fields[0][0] if fields else "progress"
+        self._place = "run" if "run" in request.model_fields else "path"  # what names a run
+        self._chosen = {} if loaded is None else {self._place: loaded.path, "checkpoint": None}
+        self.__name__ = self.__qualname__ = function.__name__
+        self._path = f"{function.__module__.removesuffix('.api')}.{function.__name__}"
+        returned = function.__annotations__["return"]
+        self.__signature__ = inspect.Signature(_keywords(request, self._chosen), return_annotation=returned)
+        about, what = inspect.getdoc(function), (inspect.getdoc(request) or "").replace("\n\n", "\f").replace("\n", " ")
+        paragraphs = [textwrap.fill(part, 100) for text in what.split("\f") if (part := described(text, request))]
+        fields += [(name, request.model_fields[name]) for name in request.of_python]
+        meanings = [_meaning(name, field, request) for name, field in fields if name not in self._chosen]
+        self.__doc__ = "\n\n".join(filter(None, [*paragraphs, about, "\n".join(meanings)]))
+
+    def __get__(self, loaded: Any, owner: type) -> Command[P, R]:
+        return self if loaded is None else Command(self.request, self._function, self._work, loaded)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Return the result; raise a GptError of `gpt_cli.errors`."""
-        ...
+        if len(args) > 1 or (args and self._leading in kwargs):
+            raise TypeError(f"all arguments but {self._leading} need their names")
+        values: dict[str, Any] = {**dict(zip([self._leading], args, strict=False)), **kwargs}
+        if wrong := [name for name in self._chosen if name in values]:
+            raise TypeError(f"{wrong[0]} is that of the model, which is loaded")
+        if isinstance(values.get(self._place), LoadedRun):
+            of_run: Any = self.__get__(values.pop(self._place), LoadedRun)
+            return of_run(**values)
+        values = {name: value for name, value in {**values, **self._chosen}.items() if value is not None}
+        with keywords_named(self.request, self._path):
+            asked = read_request(self.request, values, spelled_as_flag)
+            hears = (getattr(asked, "notice", None) or ignored, getattr(asked, "warn", None) or _warned)
+            notice, warn = (lambda line, hear=hear: hear(in_keywords(line, self.request)) for hear in hears)
+            host = Host(notice, warn, loaded=self._loaded, read_foreign=read_foreign, loggers=Followers)
+            result = self.answer(asked, drawn(host) if asked.progress else host)
+        if isinstance(result, Result) and (failure := result.failure()):
+            name_keywords(failure, self.request, self._path)
+        return result
+
+    def __repr__(self) -> str:
+        return f"<function {self._path}>"
+
+    def answer(self, asked: Request, host: Host) -> R:
+        """Do the work for a request that was read."""
+        return self._work(asked, asked.find(host), host)
 
 
-def function(request: Callable[P, Request]) -> Callable[[Callable[[Any, Any, Host], R]], Function[P, R]]:
-    """Make a function of keywords of one that takes a request, what it finds on this disk, and who asks.
+def command(
+    request: Callable[P, Request], work: str = "", *, torch: bool = False, shares: bool = False
+) -> Callable[[Callable[..., R]], Command[P, R]]:
+    """Make a command of a request, what does its work as `done` takes it, and a function named as the command.
 
-    The inner function imports what does the work, after the request has been checked.
+    Without `work` the function does it itself: it takes the request, what that finds on this disk, and who asks.
     """
     assert isinstance(request, type)
     assert issubclass(request, Request)
-    fields = [(name, field) for name, field, _ in flags_of(request)]
-    leading = fields[0][0] if fields else "progress"
-    place = "run" if "run" in request.model_fields else "path"  # what names a run
 
-    def decorated(work: Callable[[Any, Any, Host], R]) -> Function[P, R]:
-        named = f"{work.__module__.removesuffix('.api')}.{work.__name__}"
-
-        def answer(asked: Request, host: Host) -> R:
-            return work(asked, asked.find(host), host)
-
-        def on(loaded: Any) -> Function[P, R]:
-            chosen = {} if loaded is None else {place: loaded.path, "checkpoint": None}
-
-            def call(*first: Any, **given: Any) -> R:
-                if len(first) > 1 or (first and leading in given):
-                    raise TypeError(f"all arguments but {leading} need their names")
-                values = {**dict(zip([leading], first, strict=False)), **given}
-                if wrong := [name for name in chosen if name in values]:
-                    raise TypeError(f"{wrong[0]} is that of the model, which is loaded")
-                if isinstance(values.get(place), LoadedRun):
-                    return on(values.pop(place))(**values)  # pyright: ignore[reportCallIssue] - values are of P
-                values = {name: value for name, value in {**values, **chosen}.items() if value is not None}
-                with keywords_named(request, named):
-                    asked = read_request(request, values, spelled_as_flag)
-                    hears = (getattr(asked, "notice", None) or ignored, getattr(asked, "warn", None) or _warned)
-                    notice, warn = (lambda line, hear=hear: hear(in_keywords(line, request)) for hear in hears)
-                    host = Host(notice, warn, loaded=loaded, read_foreign=read_foreign, loggers=Followers)
-                    result: Any = answer(asked, drawn(host) if asked.progress else host)
-                if isinstance(result, Result) and (failure := result.failure()):
-                    name_keywords(failure, request, named)
-                return result  # pyright: ignore[reportReturnType] - it is of R
-
-            returned = work.__annotations__["return"]
-            signature = inspect.Signature(_keywords(request, chosen), return_annotation=returned)
-            vars(call).update(request=request, answer=answer, on=on, __signature__=signature)
-            about, what = inspect.getdoc(work), (inspect.getdoc(request) or "").replace("\n\n", "\f").replace("\n", " ")
-            paragraphs = [textwrap.fill(part, 100) for text in what.split("\f") if (part := described(text, request))]
-            others = [(name, request.model_fields[name]) for name in request.of_python]
-            meanings = [_meaning(name, field, request) for name, field in fields + others if name not in chosen]
-            call.__doc__ = "\n\n".join(filter(None, [*paragraphs, about, "\n".join(meanings)]))
-            call.__name__ = call.__qualname__ = work.__name__
-            return call  # pyright: ignore[reportReturnType] - it has the attributes since four lines
-
-        return on(None)
+    def decorated(function: Callable[..., R]) -> Command[P, R]:
+        does = partial(done, work, torch=torch, shares=shares) if work else function
+        return Command(request, function, does)
 
     return decorated
+
+
+def done(work: str, request: Request, found: Any, host: Host, *, torch: bool = False, shares: bool = False) -> Any:
+    """Import what does the work, `module:function`, now that the request was checked, and call it.
+
+    `torch`: the import loads torch. `shares`: it does, and then computes long enough to share the machine.
+    """
+    module, _, name = work.partition(":")
+    with sharing() if shares else nullcontext():
+        with host.importing() if torch or shares else nullcontext():
+            function = getattr(import_module(f"gpt_cli.{module}"), name)
+        return function(request, found, host)
 
 
 def _meaning(name: str, field: Any, request: type[Request]) -> str:
@@ -146,7 +167,73 @@ def _keywords(request: type[Request], chosen: Container[str]) -> list[inspect.Pa
     return found
 
 
-@function(TrainRequest)
+@command(ExplainRequest, "tools.explain.explain:explain", torch=True)
+def explain() -> Explained: ...
+@command(TokensRequest, "tools.interpret.tokens:tokens")
+def tokens() -> Tokens: ...
+@command(LensRequest, "tools.interpret.lens.lens:lens", shares=True)
+def lens() -> LensReport: ...
+@command(PatchRequest, "tools.interpret.patching.patch:patch", shares=True)
+def patch() -> PatchReport: ...
+@command(CompareRequest, "tools.interpret.compare.compare:compare", shares=True)
+def compare() -> Comparison: ...
+@command(SampleRequest, "sampling.sample:sample", shares=True)
+def sample() -> Samples: ...
+@command(EvaluateRequest, "evaluation.evaluate:evaluate", shares=True)
+def evaluate() -> Evaluation: ...
+@command(ImportRequest, "tools.exchange.import_model:adopt", torch=True)
+def import_model() -> Imported: ...
+@command(RunsRequest, "tools.reports.run_table:list_runs")
+def runs() -> Runs: ...
+@command(RemoveRequest, "tools.reports.run_table:remove_runs")
+def remove_runs() -> Removed: ...
+@command(ReportRequest, "tools.reports.report:report")
+def report() -> Report: ...
+@command(SweepRequest, "tools.sweeps.sweep:sweep")
+def sweep() -> Swept: ...
+
+
+# commands of which more is to say, or a flag changes what is done and the type of the result
+
+
+@command(InfoRequest)
+def info(request: InfoRequest, found: Any, host: Host) -> Info:
+    """It raises CheckpointError for a damaged checkpoint, where others warn and take the next: it is there to tell."""
+    return done("tools.bench.model_info:info", request, found, host, torch=True)
+
+
+@command(ExportRequest)
+def export_model(request: ExportRequest, found: Any, host: Host) -> Exported:
+    """A file that is there already is replaced, as every file that `out` of a function names."""
+    return done("tools.exchange.export_model:export", request, found, host, torch=True)
+
+
+@command(AttentionRequest)
+def attention(request: AttentionRequest, found: Any, host: Host) -> Attention:
+    if request.over_training:
+        return done("tools.interpret.training_film:film", request, found, host)
+    return done("tools.interpret.attention:attention", request, found, host, shares=True)
+
+
+@command(HeadsRequest)
+def heads(request: HeadsRequest, found: Any, host: Host) -> HeadReport:
+    if request.over_training and not request.passages:
+        return done("tools.interpret.heads.history:head_history", request, found, host)
+    module = "passage_history:passage_history" if request.over_training else "heads:heads"
+    return done(f"tools.interpret.heads.{module}", request, found, host, shares=True)
+
+
+@command(BenchRequest)
+def bench(request: BenchRequest, found: Any, host: Host) -> Bench:
+    if request.check_device:
+        with host.importing():
+            from gpt_cli.tools.bench.device_check import check_device
+        return check_device(request, host)  # pyright: ignore[reportReturnType] - its type is that of most calls
+    with sharing(host.notice):
+        return done("tools.bench.bench:bench", request, found, host, torch=True)
+
+
+@command(TrainRequest)
 def train(request: TrainRequest, plan: Plan, host: Host) -> Training:
     """In Python, this is a generator of reports, the classes of gpt_cli.training.events; the last is Finished.
 
@@ -168,9 +255,7 @@ def train(request: TrainRequest, plan: Plan, host: Host) -> Training:
     if request.dry_run:
         with host.importing():
             from gpt_cli.training.dry_run import dry_run
-
-        rarer: Any = dry_run(plan, host)
-        return rarer
+        return dry_run(plan, host)  # pyright: ignore[reportReturnType] - its type is that of most calls
     with host.importing():
         from gpt_cli.training.events import Training
         from gpt_cli.training.loop import train_whole
@@ -180,157 +265,3 @@ def train(request: TrainRequest, plan: Plan, host: Host) -> Training:
             yield from train_whole(request, plan, host)
 
     return Training(reports())
-
-
-@function(InfoRequest)
-def info(request: InfoRequest, found: Any, host: Host) -> Info:
-    """It raises CheckpointError for a damaged checkpoint, where others warn and take the next: it is there to tell."""
-    with host.importing():
-        from gpt_cli.tools.bench.model_info import info
-    return info(request, found, host)
-
-
-@function(ExplainRequest)
-def explain(request: ExplainRequest, found: Any, host: Host) -> Explained:
-    with host.importing():
-        from gpt_cli.tools.explain.explain import explain
-    return explain(request, found, host)
-
-
-@function(TokensRequest)
-def tokens(request: TokensRequest, found: Any, host: Host) -> Tokens:
-    from gpt_cli.tools.interpret.tokens import tokens
-
-    return tokens(request, found, host)
-
-
-@function(AttentionRequest)
-def attention(request: AttentionRequest, found: Any, host: Host) -> Attention:
-    if request.over_training:
-        from gpt_cli.tools.interpret.training_film import film
-
-        rarer: Any = film(request, found, host)  # type checkers know the result that is asked for more often
-        return rarer
-    with sharing():
-        with host.importing():
-            from gpt_cli.tools.interpret.attention import attention
-        return attention(request, found, host)
-
-
-@function(HeadsRequest)
-def heads(request: HeadsRequest, found: Any, host: Host) -> HeadReport:
-    if request.over_training and request.passages:
-        with sharing():
-            with host.importing():
-                from gpt_cli.tools.interpret.heads.passage_history import passage_history
-            of_steps: Any = passage_history(request, found, host)
-            return of_steps
-    if request.over_training:
-        from gpt_cli.tools.interpret.heads.history import head_history
-
-        rarer: Any = head_history(request, found, host)
-        return rarer
-    with sharing():
-        with host.importing():
-            from gpt_cli.tools.interpret.heads.heads import heads
-        return heads(request, found, host)
-
-
-@function(LensRequest)
-def lens(request: LensRequest, found: Any, host: Host) -> LensReport:
-    with sharing():
-        with host.importing():
-            from gpt_cli.tools.interpret.lens.lens import lens
-        work: Any = lens  # whose result over a training is another
-        return work(request, found, host)
-
-
-@function(PatchRequest)
-def patch(request: PatchRequest, found: Any, host: Host) -> PatchReport:
-    with sharing():
-        with host.importing():
-            from gpt_cli.tools.interpret.patching.patch import patch
-        work: Any = patch  # whose result over a training is another
-        return work(request, found, host)
-
-
-@function(CompareRequest)
-def compare(request: CompareRequest, found: ToCompare, host: Host) -> Comparison:
-    with sharing():
-        with host.importing():
-            from gpt_cli.tools.interpret.compare.compare import compare
-        return compare(request, found, host)
-
-
-@function(BenchRequest)
-def bench(request: BenchRequest, found: Any, host: Host) -> Bench:
-    if request.check_device:
-        with host.importing():
-            from gpt_cli.tools.bench.device_check import check_device
-
-        rarer: Any = check_device(request, host)
-        return rarer
-    with sharing(host.notice):
-        with host.importing():
-            from gpt_cli.tools.bench.bench import bench
-        return bench(request, found, host)
-
-
-@function(SampleRequest)
-def sample(request: SampleRequest, found: Any, host: Host) -> Samples:
-    with sharing():
-        with host.importing():
-            from gpt_cli.sampling.sample import sample
-        return sample(request, found, host)
-
-
-@function(EvaluateRequest)
-def evaluate(request: EvaluateRequest, found: Any, host: Host) -> Evaluation:
-    with sharing():
-        with host.importing():
-            from gpt_cli.evaluation.evaluate import evaluate
-        return evaluate(request, found, host)
-
-
-@function(ImportRequest)
-def import_model(request: ImportRequest, found: Any, host: Host) -> Imported:
-    with host.importing():
-        from gpt_cli.tools.exchange.import_model import adopt
-    return adopt(request, found, host)
-
-
-@function(ExportRequest)
-def export_model(request: ExportRequest, found: Any, host: Host) -> Exported:
-    """A file that is there already is replaced, as every file that `out` of a function names."""
-    with host.importing():
-        from gpt_cli.tools.exchange.export_model import export
-    return export(request, found, host)
-
-
-@function(RunsRequest)
-def runs(request: RunsRequest, found: Any, host: Host) -> Runs:
-    from gpt_cli.tools.reports.run_table import list_runs
-
-    return list_runs(request, found, host)
-
-
-@function(RemoveRequest)
-def remove_runs(request: RemoveRequest, found: Any, host: Host) -> Removed:
-    from gpt_cli.tools.reports.run_table import remove_runs
-
-    return remove_runs(request, found, host)
-
-
-@function(ReportRequest)
-def report(request: ReportRequest, found: Any, host: Host) -> Report:
-    from gpt_cli.tools.reports.report import report
-
-    return report(request, found, host)
-
-
-@function(SweepRequest)
-def sweep(request: SweepRequest, found: Any, host: Host) -> Swept:
-    from gpt_cli.tools.sweeps.sweep import sweep
-
-    either: Any = sweep(request, found, host)  # with dry_run it is Planned
-    return either

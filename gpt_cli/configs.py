@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpt_cli.api import function
+from gpt_cli.api import command
 from gpt_cli.common.host import Host
 from gpt_cli.config import Config, commands
 from gpt_cli.config.commands import CheckRequest, SchemaRequest, SettingsRequest, ShowRequest
@@ -17,21 +17,21 @@ def __dir__() -> tuple[str, ...]:
     return tuple(__all__)
 
 
-@function(CheckRequest)
+@command(CheckRequest)
 def check(request: CheckRequest, found: Any, host: Host) -> commands.Checked:
     return commands.check(request, host)
 
 
-@function(ShowRequest)
+@command(ShowRequest)
 def show(request: ShowRequest, found: Config, host: Host) -> commands.Shown:
     return commands.Shown(found)
 
 
-@function(SettingsRequest)
+@command(SettingsRequest)
 def settings(request: SettingsRequest, found: Any, host: Host) -> commands.AllSettings:
     return commands.AllSettings(known_keys())
 
 
-@function(SchemaRequest)
+@command(SchemaRequest)
 def schema(request: SchemaRequest, found: Any, host: Host) -> commands.Schema:
     return commands.Schema(Config.model_json_schema())

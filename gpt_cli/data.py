@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpt_cli.api import function
+from gpt_cli.api import command
 from gpt_cli.common.host import Host
 from gpt_cli.text.request import FetchRequest, ListRequest, PrepareRequest, StatsRequest, VerifyRequest
 
@@ -20,35 +20,32 @@ def __dir__() -> tuple[str, ...]:
     return tuple(__all__)
 
 
-@function(ListRequest)
+@command(ListRequest)
 def list(request: ListRequest, found: Any, host: Host) -> Corpora:  # noqa: A001 - as the command is named
     from gpt_cli.text.datasets import list_corpora
 
     return list_corpora()
 
 
-@function(FetchRequest)
+@command(FetchRequest)
 def fetch(request: FetchRequest, found: Any, host: Host) -> Fetched:
     from gpt_cli.text.datasets import fetch_corpora
 
     return fetch_corpora(found, request.out, host)
 
 
-@function(StatsRequest)
-def stats(request: StatsRequest, found: Any, host: Host) -> Stats:
-    from gpt_cli.tools.bench.text_stats import stats
-
-    return stats(request, found, host)
+@command(StatsRequest, "tools.bench.text_stats:stats")
+def stats() -> Stats: ...
 
 
-@function(PrepareRequest)
+@command(PrepareRequest)
 def prepare(request: PrepareRequest, found: Any, host: Host) -> Preparation:
     from gpt_cli.text.prepare import prepare
 
     return prepare(found, host)
 
 
-@function(VerifyRequest)
+@command(VerifyRequest)
 def verify(request: VerifyRequest, found: Any, host: Host) -> Verification:
     from gpt_cli.text.prepare import verify
 

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic
+from typing import Any
 
 from gpt_cli import api
-from gpt_cli.api import Function, P, R
 from gpt_cli.checkpoints.load import Loaded
 from gpt_cli.config.suggest import function_meant
 from gpt_cli.errors import shown
-
-
-class Method(Generic[P, R]):
-    """A function of `gpt_cli` as a method of a trained model: without the keywords that name a run."""
-
-    def __init__(self, function: Function[P, R]):
-        self._function = function
-
-    def __get__(self, loaded: Any, owner: type) -> Function[P, R]:
-        return self._function.on(loaded)
 
 
 class Trained(Loaded):
@@ -27,20 +16,20 @@ class Trained(Loaded):
     Most methods ask the model as it is in memory; `info` and `export_model` read its file.
     """
 
-    attention = Method(api.attention)
-    evaluate = Method(api.evaluate)
-    explain = Method(api.explain)
-    export_model = Method(api.export_model)
-    heads = Method(api.heads)
-    info = Method(api.info)
-    lens = Method(api.lens)
-    patch = Method(api.patch)
-    sample = Method(api.sample)
-    tokens = Method(api.tokens)
+    attention = api.attention
+    evaluate = api.evaluate
+    explain = api.explain
+    export_model = api.export_model
+    heads = api.heads
+    info = api.info
+    lens = api.lens
+    patch = api.patch
+    sample = api.sample
+    tokens = api.tokens
 
     def __getattr__(self, name: str) -> Any:
         """Refuse what no model has, with the method that another program calls so."""
-        methods = [each for each, kind in vars(Trained).items() if isinstance(kind, Method)]
+        methods = [each for each, kind in vars(Trained).items() if isinstance(kind, api.Command)]
         meant = None if name[0] == "_" else function_meant(name, methods)
         hint = f"; did you mean {meant}?" if meant else ""
         raise AttributeError(f"'Trained' object has no attribute {name!r}{hint}")

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from gpt_cli.api import Function
+from gpt_cli.api import Command
 from gpt_cli.cli import completion, inspection, runs
 from gpt_cli.cli.console import Console, colourful
 from gpt_cli.cli.signals import removing_unfinished
@@ -57,7 +57,7 @@ _DRIVEN: Mapping[str, str] = {
 }
 
 
-def callback(name: str, function: Function[..., Any]) -> Callable[..., int | None]:
+def callback(name: str, function: Command[..., Any]) -> Callable[..., int | None]:
     """A function with a keyword for each flag, as typer wants it: it asks, shows the result, and may return a code."""
     fields = flags_of(function.request)
 
@@ -95,7 +95,7 @@ def callback(name: str, function: Function[..., Any]) -> Callable[..., int | Non
     return call
 
 
-def _asked(function: Function[..., Any], given: Mapping[str, Any]) -> Request:
+def _asked(function: Command[..., Any], given: Mapping[str, Any]) -> Request:
     """The request that these flags make; raises UsageError that names them as they are typed."""
     spelled = {
         name: f"--no-{name}" if given[name] is False else flag_of(name, flag)
