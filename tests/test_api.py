@@ -20,7 +20,7 @@ from support.helpers import RunCommand
 
 import gpt_cli
 from gpt_cli.cli.app import build
-from gpt_cli.cli.command_table import GROUPS, REQUESTS, function_of
+from gpt_cli.cli.command_table import COMMANDS, TABLE, function_of
 from gpt_cli.config.request import flag_of, flags_of
 from gpt_cli.config.suggest import FUNCTIONS
 from gpt_cli.errors import CheckpointError, UsageError
@@ -98,9 +98,7 @@ gpt_cli.train("smoke", steps=3)  # refused
 """
 
 
-@pytest.mark.parametrize(
-    "name", [*REQUESTS, *(f"{group} {name}".rstrip() for group in GROUPS for name in GROUPS[group])]
-)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_flag_is_a_field_of_the_request_and_a_keyword_of_the_function(name: str) -> None:
     group, _, last = name.rpartition(" ")
     function = function_of(name)
@@ -115,7 +113,7 @@ def test_every_flag_is_a_field_of_the_request_and_a_keyword_of_the_function(name
     first = [name for name, field, _ in flags_of(function.request) if field.kw_only is False]
     assert first == [*fields][:1], "it may lack its name"
     assert [*fields, *function.request.of_python] == list(inspect.signature(function).parameters)
-    assert REQUESTS.get(name, ("",))[0].rstrip(".") in (inspect.getdoc(function.request) or "")
+    assert TABLE[name].sentence.rstrip(".") in (inspect.getdoc(function.request) or "")
     described = " ".join((function.__doc__ or "").split())
     for name in inspect.signature(function).parameters:
         assert function.request.model_fields[name].description, f"{name} needs a description, which is its help"
@@ -203,7 +201,7 @@ def test_a_function_of_another_name_leads_to_ours(smoke_run: Path) -> None:
         getattr(model, "train")  # noqa: B009
 
 
-@pytest.mark.parametrize("name", sorted(FUNCTIONS.get(name, name) for name in REQUESTS))
+@pytest.mark.parametrize("name", sorted(FUNCTIONS.get(name, name) for name in COMMANDS if " " not in name))
 def test_a_loaded_model_has_each_function_that_takes_a_run_as_a_method(name: str, smoke_run: Path) -> None:
     fields = dict.fromkeys(inspect.signature(getattr(gpt_cli, name)).parameters)
     place = "run" if "run" in fields else "path"
@@ -243,7 +241,7 @@ def test_settings_are_repeatable(run: RunCommand) -> None:
 
 def test_a_type_checker_reads_what_each_function_of_an_installed_copy_returns() -> None:
     assert Path(gpt_cli.__file__).with_name("py.typed").exists(), "without it mypy reads no types of a package"
-    for name in [*REQUESTS, *(f"{group} {name}".rstrip() for group in GROUPS for name in GROUPS[group])]:
+    for name in COMMANDS:
         assert inspect.signature(function_of(name)).return_annotation is not inspect.Signature.empty, name
 
 

@@ -11,7 +11,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from gpt_cli.cli.command_table import GROUPS, function_of
+from gpt_cli.cli.command_table import TABLE, function_of
 from gpt_cli.config.request import flag_of, flags_of
 from gpt_cli.config.suggest import FUNCTIONS
 
@@ -57,7 +57,7 @@ TRAINING = "for report in gpt_cli.{call}:\n    pass\nreport"
 def python(command: str) -> str:
     """The call of Python that `gpt COMMAND` stands for."""
     words = shlex.split(command)
-    name = " ".join(words.pop(0) for _ in range(2 if words[0] in GROUPS else 1))
+    name = " ".join(words.pop(0) for _ in range(2 if " ".join(words[:2]) in TABLE else 1))
     request = function_of(name).request
     flags = {flag_of(field, flag): (field, about.annotation) for field, about, flag in flags_of(request)}
     place = [field for field, _, flag in flags_of(request) if flag.position]

@@ -5,16 +5,15 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Sequence
-from copy import copy
 from typing import Annotated, Any
 
 import typer
 from typer.main import get_command
 
 from gpt_cli.cli import completion
-from gpt_cli.cli.command_table import GROUPS, MEMORY_HINTS, REQUESTS, function_of, place_of
+from gpt_cli.cli.command_table import TABLE, below, function_of
 from gpt_cli.cli.console import abandon_stdout, prepare_streams
-from gpt_cli.cli.help import HelpContext, ListsByDefault
+from gpt_cli.cli.help import Below, Debug, Group, HelpContext, ListsByDefault
 from gpt_cli.cli.usage_errors import (
     ClickUsageError,
     NoArgsIsHelpError,
@@ -40,6 +39,7 @@ from gpt_cli.errors import (
 )
 
 app = typer.Typer(
+    cls=Group,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -74,41 +74,17 @@ def show_help(
         list[str] | None,
         typer.Argument(
             metavar="COMMAND",
-            autocompletion=lambda incomplete: completion.words(*getattr(get_command(app), "commands", {}), *REQUESTS)(
-                incomplete
-            ),
+            autocompletion=completion.words(*below("")),
             help="A command, such as sample or data list.",
         ),
     ] = None,
+    debug: Debug = False,
 ) -> int:
     """Show the flags of a command, as its --help does."""
     asked = words or []
     if 1 < len(named(asked).split()) <= len(asked):  # gpt itself is the first word of the name
         raise UsageError("gpt help", f"there is no command {shown(' '.join(asked))}", hint="gpt --help")
     return main([*asked, "--help"])
-
-
-app.add_typer(
-    typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Check, show and describe configs."), name="config"
-)
-app.add_typer(
-    typer.Typer(
-        no_args_is_help=True, rich_markup_mode=None, help="List and fetch corpora; count, prepare and verify texts."
-    ),
-    name="data",
-)
-app.add_typer(
-    typer.Typer(
-        cls=ListsByDefault,
-        invoke_without_command=True,
-        rich_markup_mode=None,
-        subcommand_metavar="| rm NAME...",
-        help="List runs: state, steps, validation loss, size, age, and what differs from a shipped config.",
-    ),
-    name="runs",
-)
-app.command("completion", epilog="Example: gpt completion bash >> ~/.bashrc")(completion.completion)
-app.command("help", epilog="Example: gpt help sample")(show_help)
 
 
 def main(words: Sequence[str]) -> int:
@@ -143,9 +119,8 @@ def _invoke(words: Sequence[str], state: dict[str, Any]) -> int:
         require_known_language()
         if completion.asked():
             return completion.answer(build())
-        command = build(words)
-        with command.make_context("gpt", list(words), obj=state) as context:
-            code = command.invoke(context)
+        with build().make_context("gpt", list(words), obj=state) as context:
+            code = context.command.invoke(context)
         return code if isinstance(code, int) else 0
     except typer.Exit as done:
         return done.exit_code
@@ -159,89 +134,51 @@ def _invoke(words: Sequence[str], state: dict[str, Any]) -> int:
         return 0
 
 
-def build(words: Sequence[str] | None = None) -> Any:
-    """`gpt` as click knows it: with all commands, or with the one that the words name alone, as making all takes long.
+def build() -> Any:
+    """`gpt` as click knows it: its commands are made when they are named."""
+    return _completed(app, "")
 
-    Words that name none get all names, with no flags but those of --help.
-    """
-    first = words[0].replace("_", "-") if words else ""
-    one = copy(app)
-    one.registered_commands = [info for info in app.registered_commands if info.name == first]
-    one.registered_groups = [_with_requests(info) for info in app.registered_groups if info.name == first]
-    if first in REQUESTS:
-        _add(one, first, REQUESTS[first][1])
-    elif not (one.registered_commands or one.registered_groups):
-        one.registered_commands, one.registered_groups = list(app.registered_commands), list(app.registered_groups)
-        if words is None:
-            one.registered_groups = [*map(_with_requests, app.registered_groups)]
-        for name, (sentence, example) in REQUESTS.items():
-            if words is None:
-                _add(one, name, example)
-            else:
-                one.command(name, help=sentence)(lambda: None)
-    one.registered_commands.sort(key=lambda info: place_of(info.name or ""))
-    command = get_command(one)
-    prepare(command)
+
+def _made(name: str) -> Any:
+    """A command of the table as click knows it, or a group of them, which may do something by itself."""
+    row, some = TABLE[name], typer.Typer(add_completion=False, rich_markup_mode=None)
+    if not row.example:
+        some.callback(cls=Group, no_args_is_help=True, help=row.sentence)(lambda: None)
+        return _completed(some, name)
+    if (call := _WITHOUT_REQUEST.get(name)) is None:
+        from gpt_cli.cli.commands import callback
+
+        call = callback(name, function_of(name))
+    how: Any = {"epilog": f"Example: {row.example}"}
+    if below(name):
+        how |= {"cls": ListsByDefault, "invoke_without_command": True, "subcommand_metavar": "| rm NAME..."}
+        some.callback(help=row.sentence, **how)(call)
+    else:
+        some.command(**how)(call)
+    return _completed(some, name)
+
+
+def _completed(some: typer.Typer, name: str) -> Any:
+    """A command or group with translated help, and a group with its commands."""
+    command: Any = get_command(some)
+    command.context_class, command.name = HelpContext, name.rpartition(" ")[2]
+    command.short_help = (command.help or "").partition(".")[0] + "."
+    if below(name):
+        command.commands = Below(name, _made)
     return command
 
 
-def _with_requests(info: Any) -> Any:
-    """A group with those of its commands that are made from requests."""
-    found = copy(info)
-    found.typer_instance = copy(info.typer_instance)
-    found.typer_instance.registered_commands = list(info.typer_instance.registered_commands)
-    for name, example in GROUPS.get(info.name, {}).items():
-        _add(found.typer_instance, f"{info.name} {name}".rstrip(), example)
-    return found
-
-
-def _add(some: typer.Typer, name: str, example: str) -> None:
-    """Make a command of the request of a function; of a group's own, what the group does by itself."""
-    from gpt_cli.cli.commands import callback
-
-    epilog = f"Example: {example}"
-    make = some.callback(epilog=epilog) if name in GROUPS else some.command(name.split()[-1], epilog=epilog)
-    make(callback(name, function_of(name)))
-
-
-def prepare(command: Any) -> None:
-    """Give each command --debug and translated help, and the list of commands each first sentence uncut."""
-    command.context_class = HelpContext
-    for below in getattr(command, "commands", {}).values():
-        below.short_help = below.short_help or (below.help or "").partition(".")[0] + "."
-        prepare(below)
-    if not hasattr(command, "commands") or command.invoke_without_command:
-        command.params += get_command(_debug_alone()).params
-
-
-def _set_debug(context: typer.Context, value: bool) -> bool:
-    context.find_root().obj["debug"] |= value
-    return value
-
-
-_DEBUG_HELP = "Print a traceback when something goes wrong."
-_Debug = Annotated[bool, typer.Option("--debug", callback=_set_debug, expose_value=False, help=_DEBUG_HELP)]
-
-
-def _debug_alone() -> typer.Typer:
-    """A command whose only flag is --debug; typer makes flags only from a signature."""
-    alone = typer.Typer(add_completion=False)
-
-    @alone.command()
-    def _(debug: _Debug = False) -> None: ...
-
-    return alone
+_WITHOUT_REQUEST: dict[str, Any] = {"completion": completion.completion, "help": show_help}
 
 
 def named(words: Sequence[str]) -> str:
     """The command that the words name: gpt data list."""
-    command, path = build(words), "gpt"
+    path = ""
     for word in words:
-        below = getattr(command, "commands", {}).get(word.replace("_", "-"))
-        if below is None:
+        if (last := word.replace("_", "-")) not in below(path):
             break
-        command, path = below, f"{path} {below.name}"
-    return path
+        path = f"{path} {last}".lstrip()
+    return f"gpt {path}".rstrip()
 
 
 def _as_gpt_error(error: Exception, words: Sequence[str]) -> GptError:
@@ -251,7 +188,8 @@ def _as_gpt_error(error: Exception, words: Sequence[str]) -> GptError:
     if isinstance(error, ClickUsageError):
         return usage_error(error, named(words), words)
     if is_lack_of_memory(error):
-        name, hint = named(words), MEMORY_HINTS.get(named(words))
+        name = named(words)
+        hint = TABLE[name.removeprefix("gpt ")].memory if name != "gpt" else None
         if is_lack_of_device_memory(error):
             return EnvironmentFailure("device", f"it has too little memory for {name}", hint=f"{hint}; or --device cpu")
         return EnvironmentFailure("memory", f"{name} ran out of memory", hint=hint)

@@ -1,137 +1,159 @@
-"""The commands of `gpt`: what help says of them, in which order, and their functions of Python."""
+"""The commands of `gpt`: what help says of them, how they show their results, and their functions of Python."""
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
-# what takes less memory, for each command
-MEMORY_HINTS = {
-    "gpt train": "set train.micro_batch_size to a smaller divisor of train.batch_size, or choose a smaller model",
-    "gpt sample": "ask for less with --num-samples or --max-new-tokens, or give fewer prompts",
-    "gpt attn-dump": "choose fewer with --layers 0 and --heads 0, or use a shorter prompt",
-    "gpt explain": "use a shorter prompt",
-    "gpt heads": "choose fewer with --heads 0, or use a shorter prompt",
-    "gpt lens": "use a shorter prompt, or fewer --max-tokens",
-    "gpt patch": "choose fewer with --layers 0 and --heads 0, or use shorter prompts",
-    "gpt compare": "use fewer --max-tokens",
-    "gpt eval": "name fewer runs with --run, or a shorter text with --data",
-    "gpt bench": "set train.batch_size to a smaller number, or choose a smaller model",
-    "gpt sweep": "set train.micro_batch_size to a smaller divisor of train.batch_size, or choose smaller models",
-    "gpt report": "name fewer runs",
-}
 
-# commands made from requests, which are imported when they are named: the first sentence of their help, and examples
-REQUESTS: dict[str, tuple[str, ...]] = {
-    "train": (
+class Row(NamedTuple):
+    """A command, or a group of commands; its request is imported when it is named."""
+
+    sentence: str  # the first of its help
+    example: str = ""  # several have ", gpt" between them
+    memory: str | None = None  # what takes less of it
+    show: str = "inspection:show_text"  # module:function of cli/ that shows the result
+    drive: str = ""  # the module of cli/ with a function `drive` that does all, where the command talks while it works
+
+
+# in the order in which help lists them
+TABLE = {
+    "train": Row(
         "Train a model on text and save it, with its tokenizer, in a run directory.",
         "gpt train --data my.txt",
+        memory="set train.micro_batch_size to a smaller divisor of train.batch_size, or choose a smaller model",
+        drive="train",
     ),
-    "sample": ("Continue prompts.", "gpt sample --prompt 'The value of' --num-samples 3"),
-    "info": (
+    "sample": Row(
+        "Continue prompts.",
+        "gpt sample --prompt 'The value of' --num-samples 3",
+        memory="ask for less with --num-samples or --max-new-tokens, or give fewer prompts",
+        drive="sample",
+    ),
+    "attn-dump": Row(
+        "Show or save where each head looks.",
+        "gpt attn-dump --prompt 'The value of' --out attention.png",
+        memory="choose fewer with --layers 0 and --heads 0, or use a shorter prompt",
+        show="inspection:show_attention",
+    ),
+    "explain": Row(
+        "Work through one head, step by step.",
+        "gpt explain --prompt 'The value of', gpt explain --example journey",
+        memory="use a shorter prompt",
+        show="inspection:show_report",
+    ),
+    "heads": Row(
+        "Report what each head attends to, how much the loss depends on it, and which tokens it promotes.",
+        "gpt heads --sort induction, gpt heads --passages 3 --circuits --out heads.html",
+        memory="choose fewer with --heads 0, or use a shorter prompt",
+        show="inspection:show_report",
+    ),
+    "lens": Row(
+        "Report what each layer would already predict.",
+        "gpt lens --prompt 'The value of', gpt lens --tuned, gpt lens --out lens.png",
+        memory="use a shorter prompt, or fewer --max-tokens",
+        show="inspection:show_report",
+    ),
+    "patch": Row(
+        "Find which parts of a model carry an answer, by patching activations of a clean prompt into a corrupt one.",
+        "gpt patch --clean 'The value of' --corrupt 'The name of' --answer ' the'",
+        memory="choose fewer with --layers 0 and --heads 0, or use shorter prompts",
+        show="inspection:show_report",
+    ),
+    "compare": Row(
+        "Compare two models on the same text.",
+        "gpt compare runs/tiny runs/mine, gpt compare runs/tiny/checkpoints/step-00000500.safetensors runs/tiny",
+        memory="use fewer --max-tokens",
+        show="inspection:show_report",
+    ),
+    "eval": Row(
+        "Measure how well trained models predict a text: nats per token, perplexity, bits per byte.",
+        "gpt eval --run runs/a --run runs/b --data my.txt",
+        memory="name fewer runs with --run, or a shorter text with --data",
+    ),
+    "tokens": Row(
+        "Show how a text is cut into tokens: their ids and their pieces of the text.",
+        "gpt tokens 'The value of', gpt tokens --tokenizer gpt2 'The value of'",
+        show="inspection:show_tokens",
+    ),
+    "info": Row(
         "Count parameters, operations and memory; of a checkpoint, verify every byte.",
         "gpt info small, gpt info runs/tiny",
     ),
-    "attn-dump": (
-        "Show or save where each head looks.",
-        "gpt attn-dump --prompt 'The value of' --out attention.png",
-    ),
-    "heads": (
-        "Report what each head attends to, how much the loss depends on it, and which tokens it promotes.",
-        "gpt heads --sort induction, gpt heads --passages 3 --circuits --out heads.html",
-    ),
-    "lens": (
-        "Report what each layer would already predict.",
-        "gpt lens --prompt 'The value of', gpt lens --tuned, gpt lens --out lens.png",
-    ),
-    "compare": (
-        "Compare two models on the same text.",
-        "gpt compare runs/tiny runs/mine, gpt compare runs/tiny/checkpoints/step-00000500.safetensors runs/tiny",
-    ),
-    "patch": (
-        "Find which parts of a model carry an answer, by patching activations of a clean prompt into a corrupt one.",
-        "gpt patch --clean 'The value of' --corrupt 'The name of' --answer ' the'",
-    ),
-    "explain": (
-        "Work through one head, step by step.",
-        "gpt explain --prompt 'The value of', gpt explain --example journey",
-    ),
-    "tokens": (
-        "Show how a text is cut into tokens: their ids and their pieces of the text.",
-        "gpt tokens 'The value of', gpt tokens --tokenizer gpt2 'The value of'",
-    ),
-    "bench": (
-        "Benchmark training and sampling against plain implementations and the limits of this machine.",
-        "gpt bench --config tiny --json",
-    ),
-    "eval": (
-        "Measure how well trained models predict a text: nats per token, perplexity, bits per byte.",
-        "gpt eval --run runs/a --run runs/b --data my.txt",
-    ),
-    "export": (
+    "export": Row(
         "Write a trained model for transformers or Ollama, as one file to share, as a page, or for a class.",
         "gpt export --run runs/tiny --out tiny-hf",
     ),
-    "import": (
+    "import": Row(
         "Make a run of an open model, for all commands: sample, attn-dump, explain, train with --init-from.",
         "gpt import tiny-gpt2 --out runs/tiny-again",
     ),
-    "report": (
+    "report": Row(
         "Show how runs trained: their curves, and in a page their samples, settings and attention too.",
         "gpt report, gpt report runs/a runs/b --out report.html",
+        memory="name fewer runs",
+        drive="report",
     ),
-    "sweep": (
+    "sweep": Row(
         "Train a base config with lists or ranges of settings, one ordinary run each, and compare them.",
         "gpt sweep rates.yaml --dry-run, gpt sweep random.yaml --max-time 2m",
+        memory="set train.micro_batch_size to a smaller divisor of train.batch_size, or choose smaller models",
+        drive="sweep",
+    ),
+    "bench": Row(
+        "Benchmark training and sampling against plain implementations and the limits of this machine.",
+        "gpt bench --config tiny --json",
+        memory="set train.batch_size to a smaller number, or choose a smaller model",
+    ),
+    "completion": Row("Print what lets a shell complete the words of gpt.", "gpt completion bash >> ~/.bashrc"),
+    "help": Row("Show the flags of a command, as its --help does.", "gpt help sample"),
+    "config": Row("Check, show and describe configs."),
+    "data": Row("List and fetch corpora; count, prepare and verify texts."),
+    "runs": Row(
+        "List runs: state, steps, validation loss, size, age, and what differs from a shipped config.",
+        "gpt runs --sort loss, gpt runs rm tiny",
+        show="runs:show",
+    ),
+    "config check": Row("Check a config and report every mistake in it.", "gpt config check my.yaml"),
+    "config show": Row(
+        "Show a config with all its settings, defaults included.", "gpt config show tiny --set model.d_model=192"
+    ),
+    "config settings": Row(
+        "List every setting: its default, what it allows, and what it means.", "gpt config settings"
+    ),
+    "config schema": Row(
+        "Show the JSON schema of configs, with which editors complete and check settings.",
+        "gpt config schema > schema.json",
+    ),
+    "data list": Row("List the corpora that --data knows by name.", "gpt data list"),
+    "data fetch": Row(
+        "Fetch corpora into the per-user cache, check their digests, and list their paths.",
+        "gpt data fetch tinyshakespeare --out data",
+    ),
+    "data stats": Row(
+        "Count the documents, characters, bytes and lines of a text; with --config, estimate its tokens.",
+        "gpt data stats my.txt, gpt data stats my.txt --config tiny",
+    ),
+    "data prepare": Row(
+        "Make the tokenizer and the tokens of a text, so that gpt train with this config starts at once.",
+        "gpt data prepare my.jsonl --config tiny",
+    ),
+    "data verify": Row(
+        "Read every byte of a text and of the tokens made from it, and compare them with their digests.",
+        "gpt data verify my.jsonl",
+    ),
+    "runs rm": Row(
+        "Remove runs: their own files, never one that is being trained, nor files that no run wrote.",
+        "gpt runs rm tiny runs/sweep/003-d_model-64 --yes",
+        drive="runs",
     ),
 }
-# the order in which help lists commands; groups follow
-ORDER = [
-    "train",
-    "sample",
-    "attn-dump",
-    "explain",
-    "heads",
-    "lens",
-    "patch",
-    "compare",
-    "eval",
-    "tokens",
-    "info",
-    "export",
-    "import",
-    "report",
-    "sweep",
-    "bench",
-    "completion",
-    "help",
-]
-
-# groups of such commands, whose functions are those of gpt_cli.GROUP: examples; "" is what the group does by itself
-GROUPS = {
-    "config": {
-        "check": "gpt config check my.yaml",
-        "show": "gpt config show tiny --set model.d_model=192",
-        "settings": "gpt config settings",
-        "schema": "gpt config schema > schema.json",
-    },
-    "data": {
-        "list": "gpt data list",
-        "fetch": "gpt data fetch tinyshakespeare --out data",
-        "stats": "gpt data stats my.txt, gpt data stats my.txt --config tiny",
-        "prepare": "gpt data prepare my.jsonl --config tiny",
-        "verify": "gpt data verify my.jsonl",
-    },
-    "runs": {
-        "": "gpt runs --sort loss, gpt runs rm tiny",
-        "rm": "gpt runs rm tiny runs/sweep/003-d_model-64 --yes",
-    },
-}
+COMMANDS = [name for name in TABLE if name not in ("completion", "help", "config", "data")]  # which are functions too
 
 
-def place_of(name: str) -> int:
-    """Where help lists a command: those of ORDER first."""
-    return ORDER.index(name) if name in ORDER else len(ORDER)
+def below(group: str) -> list[str]:
+    """The names of the commands of a group, and with "" those of gpt."""
+    return [last for above, _, last in (name.rpartition(" ") for name in TABLE) if above == group]
 
 
 def function_of(name: str) -> Any:

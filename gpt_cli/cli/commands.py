@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import shutil
-import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -14,12 +12,15 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from gpt_cli.api import Command
-from gpt_cli.cli import completion, inspection, runs
-from gpt_cli.cli.console import Console, colourful
+from gpt_cli.cli import completion
+from gpt_cli.cli.command_table import TABLE
+from gpt_cli.cli.console import Console
+from gpt_cli.cli.help import Debug
+from gpt_cli.cli.inspection import require_shown
 from gpt_cli.cli.signals import removing_unfinished
 from gpt_cli.cli.torch_import import importing_torch
 from gpt_cli.common.results import Result
-from gpt_cli.config.request import Flag, Request, flag_of, flags_of, read_request
+from gpt_cli.config.request import Flag, flag_of, flags_of, read_request
 from gpt_cli.errors import UsageError
 
 # the flags of every command that are no fields of a request
@@ -28,40 +29,11 @@ _QUIET = typer.Option("--quiet", help="Print no progress and no notices.")
 _METAVARS: dict[Any, str] = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
 
 
-def _show(result: Result, console: Console) -> None:
-    show = result.as_coloured_text if colourful(sys.stdout) else result.as_text
-    if text := show(shutil.get_terminal_size().columns):
-        console.result(text)
-
-
-# commands whose results are more than text in a terminal
-_SHOWN: Mapping[str, Callable[[Any, Console], None]] = {
-    "attn-dump": inspection.show_attention,
-    "compare": inspection.show_report,
-    "explain": inspection.show_report,
-    "heads": inspection.show_report,
-    "lens": inspection.show_report,
-    "patch": inspection.show_report,
-    "runs": runs.show,
-    "tokens": inspection.show_tokens,
-}
-# commands that Python may be asked for more than a terminal
-_REFUSED: Mapping[str, Callable[..., None]] = {"attn-dump": inspection.require_shown}
-# commands that talk while they work: the modules with the function `drive`, which returns an exit code
-_DRIVEN: Mapping[str, str] = {
-    "report": "gpt_cli.cli.report",
-    "runs rm": "gpt_cli.cli.runs",
-    "sample": "gpt_cli.cli.sample",
-    "sweep": "gpt_cli.cli.sweep",
-    "train": "gpt_cli.cli.train",
-}
-
-
 def callback(name: str, function: Command[..., Any]) -> Callable[..., int | None]:
     """A function with a keyword for each flag, as typer wants it: it asks, shows the result, and may return a code."""
-    fields = flags_of(function.request)
+    fields, row = flags_of(function.request), TABLE[name]
 
-    def call(*, context: typer.Context, quiet: bool, json: bool = False, **given: Any) -> int | None:
+    def call(*, context: typer.Context, quiet: bool, debug: bool, json: bool = False, **given: Any) -> int | None:
         if context.invoked_subcommand is not None:  # of a group that is a command by itself
             return None
         console, request = Console(quiet), _asked(function, given)
@@ -70,32 +42,33 @@ def callback(name: str, function: Command[..., Any]) -> Callable[..., int | None
                 if not flag.beside_json and given[field] not in (None, []):
                     typed = flag_of(field, flag)
                     raise UsageError(typed, f"{typed} and --json cannot be combined; leave one of them out")
-        if name in _REFUSED:
-            _REFUSED[name](request, json=json)
-        if name in _DRIVEN:
+        if name == "attn-dump":
+            require_shown(request, json=json)
+        if row.drive:
             words = context.find_root().obj["words"]
-            return import_module(_DRIVEN[name]).drive(request, console, json=json, words=words)
+            return import_module(f"gpt_cli.cli.{row.drive}").drive(request, console, json=json, words=words)
         host = console.host(importing=importing_torch, writing=removing_unfinished)
         result: Result = function.answer(request, host)
         if json:
             console.pieces(result.as_json())
         else:
-            _SHOWN.get(name, _show)(result, console)
+            module, _, show = row.show.partition(":")
+            getattr(import_module(f"gpt_cli.cli.{module}"), show)(result, console)
         if failure := result.failure():
             raise failure
         return None
 
     parameters = [inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
     parameters += [_parameter(name, field, flag) for name, field, flag in fields]
-    parameters += [_switch("json", _JSON)] if function.request.has_json else []
-    parameters += [_switch("quiet", _QUIET)]
+    parameters += [_switch("json", Annotated[bool, _JSON])] if function.request.has_json else []
+    parameters += [_switch("quiet", Annotated[bool, _QUIET]), _switch("debug", Debug)]
     vars(call).update(request=function.request, __signature__=inspect.Signature(parameters))
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     call.__doc__ = inspect.getdoc(function.request)
     return call
 
 
-def _asked(function: Command[..., Any], given: Mapping[str, Any]) -> Request:
+def _asked(function: Command[..., Any], given: Mapping[str, Any]) -> Any:
     """The request that these flags make; raises UsageError that names them as they are typed."""
     spelled = {
         name: f"--no-{name}" if given[name] is False else flag_of(name, flag)
@@ -138,5 +111,5 @@ def _kind(annotation: Any, many: bool = False) -> tuple[Any, bool]:
     return annotation, many
 
 
-def _switch(name: str, declared: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, declared])
+def _switch(name: str, kind: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)

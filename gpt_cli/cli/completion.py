@@ -17,6 +17,7 @@ from typer._completion_shared import get_completion_script
 from typer.completion import shell_complete
 
 from gpt_cli.cli.console import Console
+from gpt_cli.cli.help import Debug
 from gpt_cli.common.language import say
 from gpt_cli.errors import shown
 
@@ -137,6 +138,7 @@ def completion(
             help="bash, zsh or fish.",
         ),
     ],
+    debug: Debug = False,
 ) -> None:
     """Print what lets a shell complete the words of gpt.
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any
 
+import typer
 from rich.cells import cell_len
 
 # typer contains click since 0.26; a test fails where a typer moves these
@@ -13,6 +14,7 @@ from typer._click.core import Context
 from typer._click.formatting import HelpFormatter
 from typer.core import TyperGroup
 
+from gpt_cli.cli.command_table import TABLE, below
 from gpt_cli.common.language import say
 
 _AS_IT_IS = "\b\n"  # click wraps no paragraph that begins like this
@@ -62,7 +64,40 @@ class HelpContext(Context):
     formatter_class: Any = TranslatedHelp
 
 
-class ListsByDefault(TyperGroup):
+class Below(Mapping[str, Any]):
+    """The commands of a group, each made when it is named: making all takes long."""
+
+    def __init__(self, group: str, make: Callable[[str], Any]):
+        self._group, self._make, self._made = group, make, dict[str, Any]()
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in below(self._group):
+            raise KeyError(name)
+        if name not in self._made:
+            self._made[name] = self._make(f"{self._group} {name}".lstrip())
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(below(self._group))
+
+    def __len__(self) -> int:
+        return len(below(self._group))
+
+
+class Group(TyperGroup):
+    """A group of commands that help lists without making them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Their names."""
+        return [*self.commands]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the first sentence of the help of each, uncut."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, TABLE[f"{self.name} {name}".lstrip()].sentence) for name in self.commands])
+
+
+class ListsByDefault(Group):
     """A group whose first word is a command of it, or else an argument of its own."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -71,6 +106,16 @@ class ListsByDefault(TyperGroup):
         else:
             ctx.allow_interspersed_args = True
         return super().parse_args(ctx, args)
+
+
+def _set_debug(context: typer.Context, value: bool) -> bool:
+    context.find_root().obj["debug"] |= value
+    return value
+
+
+_DEBUG_HELP = "Print a traceback when something goes wrong."
+# a flag of every command
+Debug = Annotated[bool, typer.Option("--debug", callback=_set_debug, expose_value=False, help=_DEBUG_HELP)]
 
 
 def _paragraph(text: str, width: int) -> str:

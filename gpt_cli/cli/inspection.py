@@ -1,4 +1,4 @@
-"""Commands that look into a model, in a terminal."""
+"""Results in a terminal: as text, and as those show themselves that look into a model."""
 
 from __future__ import annotations
 
@@ -11,10 +11,18 @@ from gpt_cli.errors import UsageError
 from gpt_cli.tools.interpret.request import STDOUT, AttentionRequest
 
 if TYPE_CHECKING:
+    from gpt_cli.common.results import Result
     from gpt_cli.tools.explain.explain import Explained
     from gpt_cli.tools.interpret.attention import Attention
     from gpt_cli.tools.interpret.reports import Report
     from gpt_cli.tools.interpret.tokens import Tokens
+
+
+def show_text(result: Result | Explained, console: Console) -> None:
+    """What a result says in a terminal; it may be nothing."""
+    show = result.as_coloured_text if colourful(sys.stdout) else result.as_text
+    if text := show(shutil.get_terminal_size().columns):
+        console.result(text)
 
 
 def require_shown(request: AttentionRequest, *, json: bool) -> None:
@@ -53,5 +61,4 @@ def show_report(result: Report | Explained, console: Console) -> None:
     if result.out is None:
         for line in result.legend():
             console.notice(line)
-        show = result.as_coloured_text if colourful(sys.stdout) else result.as_text
-        console.result(show(shutil.get_terminal_size().columns))
+        show_text(result, console)

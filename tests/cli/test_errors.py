@@ -541,8 +541,8 @@ def test_what_the_machine_refuses_has_an_exit_code(
     ],
 )
 def test_the_hint_on_memory_fits_the_command(command: str, hint: str | None) -> None:
-    assert app.MEMORY_HINTS.get(command) == hint
-    for name in app.MEMORY_HINTS:
+    assert app.TABLE[command.removeprefix("gpt ")].memory == hint
+    for name in map("gpt {}".format, app.TABLE):
         assert app.named(name.split()[1:]) == name, "this command exists"
 
 

@@ -109,7 +109,7 @@ def test_a_flag_of_another_program_leads_to_ours(line: str, copied: Path, run: R
 
 def assert_parses(command: str, words: list[str]) -> None:
     """Assert that a command takes these flags and settings with their values."""
-    found = build([command]).commands[command]
+    found = build().commands[command]
     given, rest, _ = found.make_parser(found.make_context(command, [], resilient_parsing=True)).parse_args(words)
     assert rest == []
     assert refused(found.callback.request, given, str) == []

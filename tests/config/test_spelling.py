@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import gpt_cli
-from gpt_cli.cli.command_table import GROUPS, REQUESTS, function_of
+from gpt_cli.cli.command_table import COMMANDS, function_of
 from gpt_cli.common.language import chinese
 from gpt_cli.config.spelling import described, in_keywords
 from gpt_cli.config.suggest import FUNCTIONS
@@ -93,9 +93,7 @@ def test_no_sentence_of_the_catalogue_keeps_a_flag() -> None:
     assert not left
 
 
-@pytest.mark.parametrize(
-    "name", [*REQUESTS, *(f"{group} {name}".rstrip() for group in GROUPS for name in GROUPS[group])]
-)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_help_speaks_of_keywords(name: str) -> None:
     assert_of_python(function_of(name).__doc__ or "")
 
@@ -242,8 +240,7 @@ _REFUSED: Mapping[str, list[dict[str, Any]]] = {
 
 
 def _names() -> list[str]:
-    commands = [*REQUESTS, *(f"{group} {name}".rstrip() for group in GROUPS for name in GROUPS[group])]
-    return [FUNCTIONS.get(name, name).replace(" ", ".") for name in commands]
+    return [FUNCTIONS.get(name, name).replace(" ", ".") for name in COMMANDS]
 
 
 def test_every_function_that_can_refuse_is_provoked() -> None:

@@ -27,7 +27,7 @@ def num_inputs(count: int) -> int:
 def built_once() -> Iterator[None]:
     """Builds the flags of all commands once for many command lines: it takes longer than to refuse one."""
     whole = app.build()
-    with patch.object(app, "build", lambda _=(): whole):
+    with patch.object(app, "build", lambda: whole):
         yield
 
 
