@@ -33,30 +33,9 @@ if TYPE_CHECKING:
 
 # modules of functions, one for each group of commands; the others are functions of gpt_cli.api, which imports pydantic
 _GROUPS = ("configs", "data")
-__all__ = [
-    "__version__",
-    "attention",
-    "bench",
-    "compare",
-    "configs",
-    "data",
-    "evaluate",
-    "explain",
-    "export_model",
-    "heads",
-    "import_model",
-    "info",
-    "lens",
-    "load",
-    "patch",
-    "remove_runs",
-    "report",
-    "runs",
-    "sample",
-    "sweep",
-    "tokens",
-    "train",
-]
+__all__ = ["__version__", "attention", "bench", "compare", "configs", "data", "evaluate", "explain", "export_model"]
+__all__ += ["heads", "import_model", "info", "lens", "load", "patch", "remove_runs", "report", "runs", "sample"]
+__all__ += ["sweep", "tokens", "train"]
 
 
 def __dir__() -> list[str]:

@@ -6,7 +6,7 @@ import inspect
 import sys
 import textwrap
 import warnings
-from collections.abc import Callable, Container, Generator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
 from importlib import import_module
@@ -68,18 +68,18 @@ class Command(Generic[P, R]):
 
     def __init__(self, request: type[Request], function: Callable[..., R], work: Work, loaded: Any = None):
         self.request, self._function, self._work, self._loaded = request, function, work, loaded
-        fields = [(name, field) for name, field, _ in flags_of(request)]
-        self._leading = fields[0][0] if fields else "progress"
+        fields = {name: field for name, field, _ in flags_of(request)} | request.model_fields
+        self._leading = next(iter(fields))
         self._place = "run" if "run" in request.model_fields else "path"  # what names a run
         self._chosen = {} if loaded is None else {self._place: loaded.path, "checkpoint": None}
+        fields = {name: field for name, field in fields.items() if name not in self._chosen}
         self.__name__ = self.__qualname__ = function.__name__
         self._path = f"{function.__module__.removesuffix('.api')}.{function.__name__}"
         returned = function.__annotations__["return"]
-        self.__signature__ = inspect.Signature(_keywords(request, self._chosen), return_annotation=returned)
+        self.__signature__ = inspect.Signature([*_keywords(fields)], return_annotation=returned)
         about, what = inspect.getdoc(function), (inspect.getdoc(request) or "").replace("\n\n", "\f").replace("\n", " ")
         paragraphs = [textwrap.fill(part, 100) for text in what.split("\f") if (part := described(text, request))]
-        fields += [(name, request.model_fields[name]) for name in request.of_python]
-        meanings = [_meaning(name, field, request) for name, field in fields if name not in self._chosen]
+        meanings = [_meaning(name, field, request) for name, field in fields.items()]
         self.__doc__ = "\n\n".join(filter(None, [*paragraphs, about, "\n".join(meanings)]))
 
     def __get__(self, loaded: Any, owner: type) -> Command[P, R]:
@@ -156,15 +156,13 @@ def _warned(line: str) -> None:
     warnings.warn(line, stacklevel=level)
 
 
-def _keywords(request: type[Request], chosen: Container[str]) -> list[inspect.Parameter]:
+def _keywords(fields: Mapping[str, Any]) -> Iterator[inspect.Parameter]:
     """The signature that Python shows: the first may come without its name."""
-    found = []
-    for name, field in [*((name, field) for name, field, _ in flags_of(request)), *request.model_fields.items()]:
-        if name not in chosen and name not in [parameter.name for parameter in found]:
-            kind = inspect.Parameter.KEYWORD_ONLY if found else inspect.Parameter.POSITIONAL_OR_KEYWORD
-            default = inspect.Parameter.empty if field.is_required() else field.default
-            found.append(inspect.Parameter(name, kind, default=default))
-    return found
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    for name, field in fields.items():
+        default = inspect.Parameter.empty if field.is_required() else field.default
+        yield inspect.Parameter(name, kind, default=default)
+        kind = inspect.Parameter.KEYWORD_ONLY
 
 
 @command(ExplainRequest, "tools.explain.explain:explain", torch=True)

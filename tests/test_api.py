@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import pydoc
 import random
 import re
 import subprocess
@@ -251,6 +252,13 @@ def test_a_warning_names_the_line_of_the_caller(copied: Path) -> None:
     with pytest.warns(UserWarning, match="the file is truncated") as warned:
         gpt_cli.sample("The", run=copied, max_new_tokens=1)
     assert warned[0].filename == __file__
+
+
+def test_help_of_python_shows_a_function_with_its_keywords() -> None:
+    said = pydoc.plain(pydoc.render_doc(gpt_cli.data.list))
+    assert "\nlist(progress=False) -> 'Corpora'\n    List the corpora that data knows by name.\n" in said
+    assert repr(gpt_cli.data.list) == "<function gpt_cli.data.list>"
+    assert repr(gpt_cli.sample) == "<function gpt_cli.sample>"
 
 
 def test_completion_lists_the_functions_alone() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -68,14 +69,12 @@ class Below(Mapping[str, Any]):
     """The commands of a group, each made when it is named: making all takes long."""
 
     def __init__(self, group: str, make: Callable[[str], Any]):
-        self._group, self._make, self._made = group, make, dict[str, Any]()
+        self._group, self._make = group, cache(make)
 
     def __getitem__(self, name: str) -> Any:
         if name not in below(self._group):
             raise KeyError(name)
-        if name not in self._made:
-            self._made[name] = self._make(f"{self._group} {name}".lstrip())
-        return self._made[name]
+        return self._make(f"{self._group} {name}".lstrip())
 
     def __iter__(self) -> Iterator[str]:
         return iter(below(self._group))

@@ -33,10 +33,7 @@ FUNCTIONS = {
     "export": "export_model",
     "import": "import_model",
     "runs rm": "remove_runs",
-    "config check": "configs.check",
-    "config show": "configs.show",
-    "config settings": "configs.settings",
-    "config schema": "configs.schema",
+    **{f"config {name}": f"configs.{name}" for name in ("check", "show", "settings", "schema")},
 }
 
 

@@ -34,17 +34,17 @@ def require_fitting(num_processes: int, config: Config, where: str = "--processe
     """
     settings = config.train
     lanes = settings.num_lanes
-    if _fits(num_processes, lanes):
+    if num_processes in (fitting := fitting_sizes(lanes)):
         return
     if num_processes & (num_processes - 1):
         near = 1 << num_processes.bit_length() - 1
         raise UsageError(where, f"{num_processes} is not a power of two; use {near} or {2 * near}")
-    *others, most = (str(2**k) for k in range(lanes.bit_length()) if _fits(2**k, lanes))
+    *others, most = map(str, fitting)
     numbers = f"{', '.join(others)} or {most} processes" if others else "1 process"
     smaller = [
         size
         for size in range(settings.sequences_at_once, 0, -1)
-        if settings.batch_size % size == 0 and _fits(num_processes, settings.batch_size // size)
+        if settings.batch_size % size == 0 and num_processes in fitting_sizes(settings.batch_size // size)
     ]
     raise UsageError(
         where,
@@ -54,8 +54,9 @@ def require_fitting(num_processes: int, config: Config, where: str = "--processe
     )
 
 
-def _fits(num_processes: int, lanes: int) -> bool:
-    return num_processes & (num_processes - 1) == 0 and lanes % num_processes == 0
+def fitting_sizes(lanes: int) -> list[int]:
+    """The numbers of ranks that can share a number of micro-batches: powers of two that divide it."""
+    return [1 << bit for bit in range((lanes & -lanes).bit_length())]
 
 
 def launch(words: Sequence[str], num_processes: int, config: Config, intact: Intact) -> int:

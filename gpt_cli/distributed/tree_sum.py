@@ -19,8 +19,3 @@ def tree_sum(terms: Sequence[Tensor]) -> Tensor:
         return reduce(torch.add, terms)
     half = len(terms) // 2
     return tree_sum(terms[:half]) + tree_sum(terms[half:])
-
-
-def fitting_sizes(num_terms: int) -> list[int]:
-    """The numbers of ranks that can share a number of terms: powers of two that divide it."""
-    return [1 << bit for bit in range((num_terms & -num_terms).bit_length())]

@@ -14,8 +14,7 @@ from gpt_cli.common.results import Result
 from gpt_cli.common.tables import Rows
 from gpt_cli.common.units import size
 from gpt_cli.config import Config
-from gpt_cli.distributed.launch import require_fitting
-from gpt_cli.distributed.tree_sum import fitting_sizes
+from gpt_cli.distributed.launch import fitting_sizes, require_fitting
 from gpt_cli.errors import CheckpointError, UsageError, inert, visible
 from gpt_cli.model.costs import cache_bytes_by_attention, estimate, rank_costs
 from gpt_cli.text.encode import encode
