@@ -55,7 +55,6 @@ IMPORTS_INSIDE = {
     "cli/sample.py": "importing readline changes how input() reads",
     "tools/explain/explain.py": "matplotlib takes a second, and few explanations are drawn",
     "checkpoints/header.py": "few who read a header need its tokenizer, which loads numpy",
-    "checkpoints/verify.py": "a thread imports numpy while torch is imported",
     "data.py": "the request is checked before what does the work is imported, which may load numpy",
     "common/machine/memory.py": "only who computes needs its allocator, and only Unix has limits on it",
     "common/language/__init__.py": "English needs no catalogue",

@@ -10,8 +10,9 @@ from pathlib import Path
 from gpt_cli.checkpoints.checkpoint import parse_checkpoint
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.select import first_usable
-from gpt_cli.checkpoints.verify import ReadVerified, read_verified
+from gpt_cli.checkpoints.verify import read_verified
 from gpt_cli.common.host import Host
+from gpt_cli.common.machine.memory import reuse_memory
 from gpt_cli.config import Config
 from gpt_cli.model import GPT
 from gpt_cli.text.tokenizers import Tokenizer
@@ -34,19 +35,18 @@ def load(
     path: str | Path | None = None,
     checkpoint: str | None = None,
     warn: Callable[[str], object] | None = None,
-    read: ReadVerified = read_verified,
     found: Header | None = None,
     *,
     as_stored: bool = False,
 ) -> Loaded:
     """The model of a run directory or file, on the CPU; `find.first_usable` says which, and what `warn` receives.
 
-    `read` may have read ahead; `found` is the header by which the caller has checked what it asks for, so that another
+    `found` is the header by which the caller has checked what it asks for, so that another
     model is refused. Weights become float32, unless they are wanted `as_stored`. Raises CheckpointError.
     """
 
     def use(file: Path) -> Loaded:
-        verified = read(file)
+        verified = read_verified(file)
         stored = parse_checkpoint(verified, found, as_stored=as_stored)
         step, digest = stored.progress.step, stored.progress.data_digest
         return Loaded(stored.build_model(), stored.tokenizer, stored.config, step, file, digest, verified.header)
@@ -58,12 +58,12 @@ def load_for(
     host: Host,
     path: Path | None,
     checkpoint: str | None,
-    read: ReadVerified = read_verified,
     found: Header | None = None,
     *,
     as_stored: bool = False,
 ) -> Loaded:
     """As `load`, for a command, which may change the model: of one that `host` has loaded already, a copy."""
     if host.loaded is None:
-        return load(path, checkpoint, host.warn, read, found, as_stored=as_stored)
+        reuse_memory()
+        return load(path, checkpoint, host.warn, found, as_stored=as_stored)
     return replace(host.loaded, model=copy.deepcopy(host.loaded.model).eval())

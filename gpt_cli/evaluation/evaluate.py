@@ -110,7 +110,7 @@ def evaluate(request: EvaluateRequest, asked: ToEvaluate, host: Host) -> Evaluat
     if asked.without:
         host.notice(f"heads switched off: {', '.join(head_names(asked.without))}")
     for path, text, header in zip(asked.runs, asked.texts, asked.headers, strict=True):
-        loaded = load_for(host, path, request.checkpoint, asked.read, header)
+        loaded = load_for(host, path, request.checkpoint, header)
         remove_heads(loaded.model, asked.without)
         sizes, tokenizer = loaded.config.model, loaded.tokenizer
         name = str(path or loaded.path.parent.parent)

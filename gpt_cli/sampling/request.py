@@ -13,7 +13,6 @@ from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.run_paths import named_run
 from gpt_cli.checkpoints.select import find_header
 from gpt_cli.checkpoints.training_text import NAME_ONE, own_config, trusted_config
-from gpt_cli.checkpoints.verify import ReadVerified, read_ahead
 from gpt_cli.common.host import Host
 from gpt_cli.config import DataConfig
 from gpt_cli.config.field_types import Misfit, Number, Switch, UnreadableError, Whole, read_number
@@ -52,7 +51,6 @@ class ToLoad(NamedTuple):
     run: Path  # or one checkpoint file
     header: Header
     without: tuple[tuple[int, int], ...]  # heads to switch off: layer, head
-    read: ReadVerified  # has begun to read the file
 
 
 class ToSample(NamedTuple):
@@ -74,7 +72,6 @@ class ToEvaluate(NamedTuple):
     longest_window: int  # the longest context of all runs
     one_tokenizer: bool  # whether all runs cut text into the same tokens
     headers: list[Header]  # of the checkpoints
-    read: ReadVerified  # has begun to read the first
 
 
 def _read_stop(value: Any) -> Any:
@@ -183,7 +180,7 @@ class SampleRequest(Request):
         off = parse_heads(",".join(self.without), header.config.model) if self.without else ()
         # the newest run may be another one by the time when the model is loaded
         run = header.path.parent.parent if self.run is None else self.run
-        return ToLoad(run, header, off, read_ahead(header.path, host))
+        return ToLoad(run, header, off)
 
 
 class EvaluateRequest(Request):
@@ -264,5 +261,4 @@ class EvaluateRequest(Request):
             longest_window=max(window_length(header.config.model) for header in headers),
             one_tokenizer=len({header.metadata["tokenizer"] for header in headers}) == 1,
             headers=headers,
-            read=read_ahead(headers[0].path, host),
         )

@@ -16,9 +16,10 @@ from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.checkpoints.select import first_usable
 from gpt_cli.checkpoints.training_text import opening, readable_prompt
-from gpt_cli.checkpoints.verify import ReadVerified
+from gpt_cli.checkpoints.verify import read_verified
 from gpt_cli.common.files import Buffer, remove, write_directory, write_durably
 from gpt_cli.common.host import Host
+from gpt_cli.common.machine.memory import reuse_memory
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.common.safetensors_header import header_bytes
 from gpt_cli.common.units import size
@@ -69,21 +70,22 @@ class Exported(Result):
         return f"{visible(self.out)}: {kind}, {self.parameters:,} parameters, {size(self.num_bytes)}"
 
 
-def export(request: ExportRequest, found: tuple[Header, str | None, ReadVerified], host: Host) -> Exported:
+def export(request: ExportRequest, found: tuple[Header, str | None], host: Host) -> Exported:
     """Write the export.
 
     Raises CheckpointError for a checkpoint that is damaged or does not fit the form, EnvironmentFailure where memory
     is short or the system refuses.
     """
     out, title, class_name = request.out, request.title or "", None
-    header, prompt, read = found
+    header, prompt = found
+    reuse_memory()
     run = RunFiles(header.path.resolve().parent.parent)
     name = run.path.name if run.exists() else header.path.stem
     as_stored = request.format in ("hf", "gguf", "safetensors")
     stored = first_usable(
         request.run,
         request.checkpoint,
-        lambda path: parse_checkpoint(read(path), header, as_stored=as_stored),
+        lambda path: parse_checkpoint(read_verified(path), header, as_stored=as_stored),
         host.warn,
         header,
     )

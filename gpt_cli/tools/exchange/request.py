@@ -15,7 +15,6 @@ from gpt_cli.checkpoints.header import Header, read_header
 from gpt_cli.checkpoints.lock import require_foreign
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.checkpoints.select import find_header
-from gpt_cli.checkpoints.verify import ReadingAhead, ReadVerified
 from gpt_cli.common.files import require_directory_place, require_no_file
 from gpt_cli.common.host import Host
 from gpt_cli.common.limits import FOREIGN_CONFIG_BYTES
@@ -175,8 +174,8 @@ class ExportRequest(Request):
                 sentence = f"{{format}} {self.format} writes no page; only html and handout do"
                 yield Misfit((key,), sentence, "{format} html")
 
-    def find(self, host: Host) -> tuple[Header, str | None, ReadVerified]:
-        """The checkpoint that is meant, the text of its pages, and what reads it from now on.
+    def find(self, host: Host) -> tuple[Header, str | None]:
+        """The checkpoint that is meant, and the text of its pages.
 
         Raises UsageError for a place that is taken and a model that no class of transformers fits, DataError for a
         prompt that the model cannot read, CheckpointError where there is no such checkpoint, EnvironmentFailure for a
@@ -214,7 +213,7 @@ class ExportRequest(Request):
             if (read := page_context(header.config.model)) < own:
                 why = "since it holds the attention of every head"
                 host.notice(f"the page reads at most {read:,} tokens of a text, where the model reads {own:,}, {why}")
-        return header, prompt, ReadingAhead(header.path).read
+        return header, prompt
 
 
 def require_directory(out: Path, form: str, overwrite: bool = False) -> None:

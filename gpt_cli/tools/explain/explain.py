@@ -11,7 +11,6 @@ from gpt_cli.attention_maps.patterns import Origin, dump_attention
 from gpt_cli.attention_maps.selection import STAGES
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.load import load_for
-from gpt_cli.checkpoints.verify import ReadVerified
 from gpt_cli.common.drawing.file_types import PICTURES
 from gpt_cli.common.files import write_durably
 from gpt_cli.common.host import Host, Notify, ignored
@@ -82,7 +81,7 @@ class Explained(Result):
         return plot(self.study, self.explanation, self.language, kind=kind, notice=notice)
 
 
-def explain(request: ExplainRequest, found: tuple[str, str, Header, ReadVerified] | None, host: Host) -> Explained:
+def explain(request: ExplainRequest, found: tuple[str, str, Header] | None, host: Host) -> Explained:
     """Explain what is asked, and draw it in its file; raises as `_head` and, for a checkpoint, CheckpointError."""
     with host.working("computing"):
         explanation = _head(request, host, *found) if found else _study(request, host) if request.study else journey()
@@ -94,15 +93,13 @@ def explain(request: ExplainRequest, found: tuple[str, str, Header, ReadVerified
     return result
 
 
-def _head(
-    request: ExplainRequest, host: Host, prompt: str, source: str, header: Header, read: ReadVerified
-) -> Explanation:
+def _head(request: ExplainRequest, host: Host, prompt: str, source: str, header: Header) -> Explanation:
     """The explanation of a head of a trained model.
 
     Raises UsageError for a position that the prompt does not have, CheckpointError for a model that is not finite,
     EnvironmentFailure for what memory cannot hold.
     """
-    loaded = load_for(host, request.run, request.checkpoint, read, header)
+    loaded = load_for(host, request.run, request.checkpoint, header)
     context_length = loaded.config.model.context_length
     ids = encode_prompt(loaded.tokenizer, prompt, context_length, source=source, truncate=request.truncate)
     tokens = [loaded.tokenizer.token_text(token) for token in ids]

@@ -11,7 +11,6 @@ from gpt_cli.attention_maps.selection import out_of_range
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.lock import require_foreign
 from gpt_cli.checkpoints.select import find_header
-from gpt_cli.checkpoints.verify import ReadVerified, read_ahead
 from gpt_cli.common.drawing.file_types import PICTURES, ending_of
 from gpt_cli.common.host import Host
 from gpt_cli.config.field_types import Misfit, Whole
@@ -67,8 +66,8 @@ class ExplainRequest(Request):
         if not self.example:
             yield from self.apart("study", *useless, value=str(self.study))
 
-    def find(self, host: Host) -> tuple[str, str, Header, ReadVerified] | None:
-        """For a head its prompt, the flag of that, and its checkpoint, which is read ahead; None for anything else.
+    def find(self, host: Host) -> tuple[str, str, Header] | None:
+        """For a head its prompt, the flag of that, and its checkpoint; None for anything else.
 
         Raises UsageError for a head that the model does not have, and for a picture that cannot be.
         """
@@ -88,4 +87,4 @@ class ExplainRequest(Request):
             if (value or 0) >= count:
                 raise UsageError(flag, out_of_range(flag, value or 0, count))
         text = read_prompt(self.prompt, self.prompt_file, header, host.stdin)
-        return text, prompt_source(self.prompt, self.prompt_file), header, read_ahead(header.path, host)
+        return text, prompt_source(self.prompt, self.prompt_file), header

@@ -135,7 +135,7 @@ def attention(request: AttentionRequest, asked: ToInspect, host: Host) -> Attent
     EnvironmentFailure for what memory or disk cannot hold.
     """
     device = choose_device(request.device or "auto")
-    loaded = load_for(host, request.run, request.checkpoint, asked.read, asked.header)
+    loaded = load_for(host, request.run, request.checkpoint, asked.header)
     loaded.model.to(device)
     dump = _dumped(request, asked, loaded, host)
     result = Attention(

@@ -15,7 +15,6 @@ from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.lock import require_foreign
 from gpt_cli.checkpoints.select import find_header
 from gpt_cli.checkpoints.training_text import own_config, readable_prompt, trusted_config
-from gpt_cli.checkpoints.verify import ReadVerified, read_ahead
 from gpt_cli.common.drawing.file_types import REPORTS, ending_of
 from gpt_cli.common.host import Host
 from gpt_cli.config import DataConfig
@@ -96,7 +95,6 @@ class ToInspect(NamedTuple):
     source: str  # the flag of the prompt, or stdin
     text: DataConfig | None  # how the run reads text, and without `data` what it was trained on; None of a prompt
     header: Header
-    read: ReadVerified  # has begun to read the checkpoint
 
 
 def _chosen(header: Header, layers: str | None, heads: str | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -192,7 +190,7 @@ class AttentionRequest(Request):
         chosen = _chosen(header, self.layers, self.heads)
         prompt = read_prompt(self.prompt, self.prompt_file, header, host.stdin)
         source = prompt_source(self.prompt, self.prompt_file)
-        return ToInspect(*chosen, prompt, source, None, header, read_ahead(header.path, host))
+        return ToInspect(*chosen, prompt, source, None, header)
 
 
 def require_report(out: Path, page: str | None = None) -> None:
@@ -247,4 +245,4 @@ class ReadingRequest(Request):
         prompt = read_prompt(self.prompt, self.prompt_file, header, host.stdin) if self.prompted else None
         source = prompt_source(self.prompt, self.prompt_file)
         text = None if self.prompted else (trusted_config(header) if self.data else own_config(header)).data
-        return ToInspect(*chosen, prompt, source, text, header, read_ahead(header.path, host))
+        return ToInspect(*chosen, prompt, source, text, header)

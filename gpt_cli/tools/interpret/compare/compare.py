@@ -14,7 +14,7 @@ from gpt_cli.checkpoints.load import Loaded, load
 from gpt_cli.common.host import Host
 from gpt_cli.common.limits import HEADS_TOKENS
 from gpt_cli.common.machine.devices import choose_device, threads_kept, use_threads
-from gpt_cli.common.machine.memory import available_memory, require_room
+from gpt_cli.common.machine.memory import available_memory, require_room, reuse_memory
 from gpt_cli.errors import DataError, counted, shown, visible
 from gpt_cli.evaluation.nll import (
     LOGITS_AT_ONCE,
@@ -55,7 +55,8 @@ def compare(request: CompareRequest, asked: ToCompare, host: Host) -> Comparison
     use_threads(request.threads)
     device = choose_device(request.device or "auto")
     pairs = zip(asked.paths, asked.headers, strict=True)
-    first, second = (load(path, None, host.warn, asked.read, header) for path, header in pairs)
+    reuse_memory()
+    first, second = (load(path, None, host.warn, header) for path, header in pairs)
     models = [(str(path), loaded) for path, loaded in zip(asked.paths, (first, second), strict=True)]
     corpus, about, shares = open_text(request.data, asked.text, models, host)
     for loaded in (first, second):

@@ -11,7 +11,6 @@ from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.run_paths import named_run
 from gpt_cli.checkpoints.select import find_header
 from gpt_cli.checkpoints.training_text import own_config, trusted_config
-from gpt_cli.checkpoints.verify import ReadVerified, read_ahead
 from gpt_cli.common.host import Host
 from gpt_cli.config import DataConfig
 from gpt_cli.config.field_types import Whole
@@ -28,7 +27,6 @@ class ToCompare(NamedTuple):
     paths: tuple[Path, Path]
     headers: tuple[Header, Header]
     text: DataConfig  # without `data` what the first was trained on
-    read: ReadVerified  # has begun to read the first
 
     @property
     def one_tokenizer(self) -> bool:
@@ -81,4 +79,4 @@ class CompareRequest(Request):
             raise together(wrong)
         first, second = headers
         text = (trusted_config(first) if self.data else own_config(first)).data
-        return ToCompare((paths[0], paths[1]), (first, second), text, read_ahead(first.path, host))
+        return ToCompare((paths[0], paths[1]), (first, second), text)

@@ -42,7 +42,7 @@ def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> HeadReport:
     """
     use_threads(request.threads)
     device = choose_device(request.device or "auto")
-    loaded = load_for(host, request.run, request.checkpoint, asked.read, asked.header)
+    loaded = load_for(host, request.run, request.checkpoint, asked.header)
     sizes, tokenizer = loaded.config.model, loaded.tokenizer
     text = read_text(request, asked, loaded, host) if asked.prompt is None else _prompt(request, asked, loaded)
     query = None if request.query is None else _position(request.query, text.num_tokens)

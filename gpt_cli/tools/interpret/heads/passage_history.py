@@ -11,6 +11,7 @@ from gpt_cli.checkpoints.load import load
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.common.host import Host
 from gpt_cli.common.machine.devices import choose_device
+from gpt_cli.common.machine.memory import reuse_memory
 from gpt_cli.common.results import WIDTH
 from gpt_cli.common.tables import Rows
 from gpt_cli.errors import DataError, counted, shown
@@ -88,7 +89,8 @@ def passage_history(request: HeadsRequest, asked: ToInspect, host: Host) -> Pass
     assert request.passages
     run = RunFiles(asked.header.path.parent.parent)
     paths, device, layers, heads = step_files(run), choose_device(request.device or "auto"), asked.layers, asked.heads
-    loaded = load(paths[-1], None, host.warn, asked.read, asked.header)
+    reuse_memory()
+    loaded = load(paths[-1], None, host.warn, asked.header)
     if asked.prompt is None:
         text = read_text(request, asked, loaded, host)
     else:

@@ -53,7 +53,7 @@ def lens(request: LensRequest, asked: ToInspect, host: Host) -> LensReport | Len
     """
     use_threads(request.threads)
     device = choose_device(request.device or "auto")
-    loaded = load_for(host, request.run, request.checkpoint, asked.read, asked.header)
+    loaded = load_for(host, request.run, request.checkpoint, asked.header)
     of_prompt = asked.prompt is not None
     loaded.model.to(device)
     tuned = tuned_maps(request, asked, loaded, host) if request.tuned else None

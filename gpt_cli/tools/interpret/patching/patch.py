@@ -69,7 +69,7 @@ def patch(request: PatchRequest, asked: ToPatch, host: Host) -> PatchReport | Pa
     if paths:
         loaded = load(paths[-1], None, host.warn)
     else:
-        loaded = load_for(host, request.run, request.checkpoint, asked.read, asked.header)
+        loaded = load_for(host, request.run, request.checkpoint, asked.header)
     loaded.model.to(device)
     tasks = read_tasks(asked.pairs, loaded, device, host)
     tell_metric(loaded, asked, tasks, host)

@@ -13,7 +13,6 @@ from gpt_cli.attention_maps.selection import parse_selection
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.checkpoints.select import find_header
-from gpt_cli.checkpoints.verify import ReadVerified, read_ahead
 from gpt_cli.common.host import Host
 from gpt_cli.common.limits import PROMPT_BYTES
 from gpt_cli.common.strict_json import plainly, strict_json
@@ -84,7 +83,6 @@ class ToPatch(NamedTuple):
     heads: tuple[int, ...]
     edge: Edge | None
     header: Header
-    read: ReadVerified  # has begun to read the checkpoint
     run: RunFiles  # whose checkpoints --over-training reads
 
 
@@ -175,7 +173,7 @@ class PatchRequest(Request):
         heads = parse_selection(self.heads, sizes.num_heads, "--heads")
         edge = None if self.path is None else parse_edge(self.path, sizes)
         run = RunFiles(header.path.parent.parent)
-        return ToPatch(pairs, layers, heads, edge, header, read_ahead(header.path, host), run)
+        return ToPatch(pairs, layers, heads, edge, header, run)
 
 
 def parse_edge(text: str, sizes: ModelConfig) -> Edge:
