@@ -96,7 +96,7 @@ def main() -> None:
     if read_usage() is None:
         sys.exit("this system does not report what other programs use, as Linux does")
     config, device = resolved(asked(arguments))
-    with CONSOLE.working("building models"):
+    with CONSOLE.host().working("building models"):
         variants = training_variants(config, device)[-1:] + sampling_variants(config, device, arguments.tokens)
     works = [variant for variant in variants if variant.name in ("gpt train", "gpt sample")]
     with CONSOLE.counting("beside busy programs", NUM_WAYS * len(works) * (arguments.rounds + 1), "runs") as count:

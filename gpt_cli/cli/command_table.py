@@ -1,4 +1,4 @@
-"""The commands of `gpt`: what help says of them, how they show their results, and their functions of Python."""
+"""The commands of `gpt`: what help says of them, which talk while they work, and their functions of Python."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ class Row(NamedTuple):
     sentence: str  # the first of its help
     example: str = ""  # several have ", gpt" between them
     memory: str | None = None  # what takes less of it
-    show: str = "inspection:show_text"  # module:function of cli/ that shows the result
     drive: str = ""  # the module of cli/ with a function `drive` that does all, where the command talks while it works
 
 
@@ -34,37 +33,31 @@ TABLE = {
         "Show or save where each head looks.",
         "gpt attn-dump --prompt 'The value of' --out attention.png",
         memory="choose fewer with --layers 0 and --heads 0, or use a shorter prompt",
-        show="inspection:show_attention",
     ),
     "explain": Row(
         "Work through one head, step by step.",
         "gpt explain --prompt 'The value of', gpt explain --example journey",
         memory="use a shorter prompt",
-        show="inspection:show_report",
     ),
     "heads": Row(
         "Report what each head attends to, how much the loss depends on it, and which tokens it promotes.",
         "gpt heads --sort induction, gpt heads --passages 3 --circuits --out heads.html",
         memory="choose fewer with --heads 0, or use a shorter prompt",
-        show="inspection:show_report",
     ),
     "lens": Row(
         "Report what each layer would already predict.",
         "gpt lens --prompt 'The value of', gpt lens --tuned, gpt lens --out lens.png",
         memory="use a shorter prompt, or fewer --max-tokens",
-        show="inspection:show_report",
     ),
     "patch": Row(
         "Find which parts of a model carry an answer, by patching activations of a clean prompt into a corrupt one.",
         "gpt patch --clean 'The value of' --corrupt 'The name of' --answer ' the'",
         memory="choose fewer with --layers 0 and --heads 0, or use shorter prompts",
-        show="inspection:show_report",
     ),
     "compare": Row(
         "Compare two models on the same text.",
         "gpt compare runs/tiny runs/mine, gpt compare runs/tiny/checkpoints/step-00000500.safetensors runs/tiny",
         memory="use fewer --max-tokens",
-        show="inspection:show_report",
     ),
     "eval": Row(
         "Measure how well trained models predict a text: nats per token, perplexity, bits per byte.",
@@ -74,7 +67,6 @@ TABLE = {
     "tokens": Row(
         "Show how a text is cut into tokens: their ids and their pieces of the text.",
         "gpt tokens 'The value of', gpt tokens --tokenizer gpt2 'The value of'",
-        show="inspection:show_tokens",
     ),
     "info": Row(
         "Count parameters, operations and memory; of a checkpoint, verify every byte.",
@@ -92,7 +84,6 @@ TABLE = {
         "Show how runs trained: their curves, and in a page their samples, settings and attention too.",
         "gpt report, gpt report runs/a runs/b --out report.html",
         memory="name fewer runs",
-        drive="report",
     ),
     "sweep": Row(
         "Train a base config with lists or ranges of settings, one ordinary run each, and compare them.",
@@ -112,7 +103,6 @@ TABLE = {
     "runs": Row(
         "List runs: state, steps, validation loss, size, age, and what differs from a shipped config.",
         "gpt runs --sort loss, gpt runs rm tiny",
-        show="runs:show",
     ),
     "config check": Row("Check a config and report every mistake in it.", "gpt config check my.yaml"),
     "config show": Row(

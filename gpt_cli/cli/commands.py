@@ -16,7 +16,6 @@ from gpt_cli.cli import completion
 from gpt_cli.cli.command_table import TABLE
 from gpt_cli.cli.console import Console
 from gpt_cli.cli.help import Debug
-from gpt_cli.cli.inspection import require_shown
 from gpt_cli.cli.signals import removing_unfinished
 from gpt_cli.cli.torch_import import importing_torch
 from gpt_cli.common.results import Result
@@ -42,18 +41,13 @@ def callback(name: str, function: Command[..., Any]) -> Callable[..., int | None
                 if not flag.beside_json and given[field] not in (None, []):
                     typed = flag_of(field, flag)
                     raise UsageError(typed, f"{typed} and --json cannot be combined; leave one of them out")
-        if name == "attn-dump":
-            require_shown(request, json=json)
+        request.require_shown(json=json)
         if row.drive:
             words = context.find_root().obj["words"]
             return import_module(f"gpt_cli.cli.{row.drive}").drive(request, console, json=json, words=words)
         host = console.host(importing=importing_torch, writing=removing_unfinished)
         result: Result = function.answer(request, host)
-        if json:
-            console.pieces(result.as_json())
-        else:
-            module, _, show = row.show.partition(":")
-            getattr(import_module(f"gpt_cli.cli.{module}"), show)(result, console)
+        console.show(result, json=json)
         if failure := result.failure():
             raise failure
         return None

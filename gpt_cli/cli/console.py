@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -17,10 +17,11 @@ from tqdm import tqdm
 
 from gpt_cli.cli.progress import Bar, Lines
 from gpt_cli.cli.wrapping import width_of, wrapped
-from gpt_cli.common.host import Host, working
+from gpt_cli.common.host import Host
 from gpt_cli.common.language import labelled, say
 from gpt_cli.common.machine.signals import PATIENCE, write_until
-from gpt_cli.errors import inert, inert_json
+from gpt_cli.common.results import Result, Screen
+from gpt_cli.errors import inert
 
 
 def prepare_streams() -> None:
@@ -146,9 +147,14 @@ class Console:
             print(for_stdout(last), end="")
         print(end="" if last.endswith("\n") else "\n", flush=True)
 
-    def json(self, content: dict[str, Any]) -> None:
-        """The result as one JSON object on one line."""
-        print(inert_json(json.dumps(content, ensure_ascii=False, allow_nan=False)), flush=True)
+    def show(self, result: Result, *, json: bool = False) -> None:
+        """A result as it shows itself here, or as JSON."""
+        if json:
+            self.pieces(result.as_json())
+            return
+        is_terminal, coloured = sys.stdout.isatty(), colourful(sys.stdout)
+        width = shutil.get_terminal_size().columns
+        result.show(Screen(width, is_terminal, coloured, self.result, self.pieces, self.notice))
 
     @contextlib.contextmanager
     def counting(self, what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
@@ -176,12 +182,6 @@ class Console:
         """This console as library functions know it."""
         return Host(self.notice, self.warn, self.counting, importing, writing, sys.stdin)
 
-    @contextlib.contextmanager
-    def working(self, what: str) -> Iterator[None]:
-        """Show the elapsed time of a task of unknown length; like `counting`."""
-        with working(what, self.counting):
-            yield
-
     def _line(self, text: str) -> None:
         tqdm.write(wrapped(inert(text), width_of(sys.stderr)), file=sys.stderr)  # keeps a progress bar in one piece
 
@@ -200,7 +200,5 @@ class Mute(Console):
     def result(self, text: str) -> None: ...
 
     def pieces(self, pieces: Iterable[str]) -> None: ...
-
-    def json(self, content: dict[str, Any]) -> None: ...
 
     def _line(self, text: str) -> None: ...

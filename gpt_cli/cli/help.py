@@ -17,14 +17,13 @@ from typer.core import TyperGroup
 
 from gpt_cli.cli.command_table import TABLE, below
 from gpt_cli.common.language import say
+from gpt_cli.common.tables import WORD, filled
 
 _AS_IT_IS = "\b\n"  # click wraps no paragraph that begins like this
 _EXAMPLE = "Example: "
 _FIRST = "Start with: "
 _FLAGS_WIDTH = 30  # at most, as in click
 _TYPE = re.compile(r" <[^ ]+>$")  # typer adds the type that an argument has in Python: NAME <list[str]>
-# a Chinese character or a word, with the marks that belong to it, or spaces
-_UNIT = re.compile(r"\[[^]]*\]|[（“]*(?:[\u3400-\u9fff]|[^\s\u3400-\u9fff（“，。；：、）”]+)[，。；：、）”]*|\s+|.")
 
 
 class TranslatedHelp(HelpFormatter):
@@ -130,14 +129,4 @@ def _paragraph(text: str, width: int) -> str:
 def _said(text: str, width: int) -> str:
     """A paragraph in the language of the user; one that was translated is wrapped here, for click counts letters."""
     said = "  ".join(map(say, text.split("  ")))  # what click adds, such as [required], stands after two spaces
-    return said if said == text else _AS_IT_IS + "\n".join(_wrapped(said, width))
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    """Lines of at most `width` columns: they break at spaces and around Chinese characters, not before their commas."""
-    lines = [""]
-    for unit in _UNIT.findall(text):
-        if cell_len(lines[-1] + unit.rstrip()) > width and lines[-1]:
-            lines.append("")
-        lines[-1] += unit if lines[-1] else unit.lstrip()
-    return [line.rstrip() for line in lines]
+    return said if said == text else _AS_IT_IS + "\n".join(filled(WORD.findall(said.strip()), width))

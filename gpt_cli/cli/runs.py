@@ -1,11 +1,10 @@
-"""`gpt runs` and `gpt runs rm` in a terminal."""
+"""`gpt runs rm` in a terminal."""
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from gpt_cli.cli.console import Console
 from gpt_cli.cli.torch_import import importing_torch
@@ -16,25 +15,6 @@ from gpt_cli.errors import UsageError, counted, visible
 if TYPE_CHECKING:
     from gpt_cli.checkpoints.run_paths import RunFiles
     from gpt_cli.tools.reports.request import RemoveRequest
-
-
-class Table(Protocol):
-    """Rows of runs, and what a reader of their losses must know."""
-
-    @property
-    def remarks(self) -> Sequence[str]: ...
-
-    def table(self, width: int | None) -> str:
-        """None: a pipe, in which a line may have any length."""
-        ...
-
-
-def show(result: Table, console: Console) -> None:
-    """The table on stdout, as wide as the terminal; the remarks on stderr."""
-    if rows := result.table(shutil.get_terminal_size().columns if sys.stdout.isatty() else None):
-        console.result(rows)
-    for remark in result.remarks:
-        console.notice(remark)
 
 
 def drive(request: RemoveRequest, console: Console, *, json: bool, words: Sequence[str]) -> None:

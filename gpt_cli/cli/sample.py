@@ -66,7 +66,7 @@ def drive(request: SampleRequest, console: Console, *, json: bool, words: Sequen
         if json or not request.stream or len(found.prompts) * request.num_samples > 1:
             samples = sample(request, found, host)
             if json:
-                console.pieces(samples.as_json())
+                console.show(samples, json=True)
             else:
                 for number, prompt in enumerate(found.prompts[:_MOST_NAMED] if len(found.prompts) > 1 else []):
                     last = request.num_samples * (number + 1)

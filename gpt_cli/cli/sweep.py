@@ -7,7 +7,6 @@ import signal
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from gpt_cli.cli import runs
 from gpt_cli.cli.console import Console, hurried_stdout, hurry
 from gpt_cli.cli.signals import signal_name
 from gpt_cli.cli.torch_import import importing_torch
@@ -25,15 +24,12 @@ def drive(request: SweepRequest, console: Console, *, json: bool, words: Sequenc
         if result.signal is not None:
             hurry()
         with nullcontext() if result.signal is None else hurried_stdout():
-            if json:
-                console.pieces(result.as_json())
-                return
-            runs.show(result, console)
+            console.show(result, json=json)
 
     flags = ["--quiet"] if console.quiet or request.jobs > 1 else []
     result = sweep(request, found, host, _hurrying, flags, show)
     if isinstance(result, Planned):
-        console.pieces(result.as_json() if json else [result.as_text()])
+        console.show(result, json=json)
         return 0
     if result.signal is not None:
         command = f"gpt sweep {shlex.quote(str(request.file))}"

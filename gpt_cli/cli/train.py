@@ -62,7 +62,7 @@ def _drive(request: TrainRequest, console: Console, *, json: bool, words: Sequen
             result = dry_run(found, console.host(), several=several)
             if result.prepared is not None:
                 announce(result.prepared, console)
-        console.pieces(result.as_json()) if json else console.result(result.as_text())
+        console.show(result, json=json)
         return 0
     if processes is not None and processes > 1:
         return launch(words, processes, found.config, RunFiles(found.directory).intact)

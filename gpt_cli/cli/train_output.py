@@ -232,7 +232,7 @@ def conclude(finished: Finished, prepared: Prepared, console: Console, *, as_jso
             f"stopped at step {summary['steps']:,}: no better validation loss for train.patience evaluations"
         )
     if as_json:
-        console.json(finished.as_dict())
+        console.show(finished, json=True)
         _advise_at_the_end(finished, prepared, console)
         return
     _show_result(finished, console)
@@ -250,7 +250,7 @@ def conclude_before(finished: Finished, console: Console, *, as_json: bool) -> N
     assert finished.before is not None
     console.notice(finished.before)
     if as_json:
-        console.json(finished.as_dict())
+        console.show(finished, json=True)
     else:
         _show_result(finished, console)
 

@@ -9,6 +9,8 @@ from typing import TextIO
 
 from rich.cells import cell_len
 
+from gpt_cli.common.tables import filled
+
 _CHINESE = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef"
 _OPENING, _CLOSING = "（“‘《「『【", "，。；：？！、）”’》」』】…"
 _WORD = rf"""(?:'[^']*'|"[^"]*"|[^\s'"{_CHINESE}])+"""  # of a shell: quoted, it has spaces
@@ -48,13 +50,4 @@ def _lines(line: str, width: int) -> Iterator[str]:
     lead = re.match(r"\S+ {2,}| *", line)
     indent = " " * cell_len(lead[0] if lead else "")
     indent = indent if 2 * len(indent) <= width else ""
-    filled, gap = "", ""
-    for piece in _PIECE.findall(line):
-        if piece.isspace():
-            gap += piece
-        elif filled.strip() and cell_len(filled + gap + piece) > width:
-            yield filled
-            filled, gap = indent + piece, ""
-        else:
-            filled, gap = filled + gap + piece, ""
-    yield filled
+    yield from filled(_PIECE.findall(line), width, indent)

@@ -18,14 +18,6 @@ Stop = Callable[[], int | None]
 Counting = Callable[[str, int | None, str], AbstractContextManager[Callable[[int], object]]]
 
 
-@contextlib.contextmanager
-def working(what: str, counting: Counting) -> Iterator[None]:
-    """Show the elapsed time of a task of unknown length."""
-    with counting(what, None, "") as count:
-        count(0)
-        yield
-
-
 def both(count: Callable[[int], object], watch: Callable[[], object]) -> Callable[[int], None]:
     """Receives amounts for `count`, and calls `watch` after each."""
 
@@ -75,20 +67,19 @@ class Host:
     @contextlib.contextmanager
     def working(self, what: str) -> Iterator[None]:
         """Show the elapsed time of a task of unknown length."""
-        with working(what, self.counting):
+        with self.counting(what, None, "") as count:
+            count(0)
             yield
 
 
 NOBODY = Host()
 
 
-def bar_of_tqdm(**how: Any) -> Any:
-    """A bar that suits a terminal or a notebook, also one without widgets."""
-    return tqdm_of_here()(**how)
-
-
 def tqdm_of_here() -> Any:
-    """The class of these bars. Who imports it here first hears nothing of widgets that a notebook lacks."""
+    """The class of bars that suit a terminal or a notebook, also one without widgets.
+
+    Who imports it here first hears nothing of widgets that a notebook lacks.
+    """
     from tqdm import TqdmWarning
 
     with warnings.catch_warnings():
@@ -102,7 +93,7 @@ def drawn(host: Host, delay: float = 0.0) -> Host:
 
     @contextlib.contextmanager
     def counting(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
-        with bar_of_tqdm(desc=what, total=total, unit=unit, leave=False, delay=delay) as bar:
+        with tqdm_of_here()(desc=what, total=total, unit=unit, leave=False, delay=delay) as bar:
             yield bar.update
 
     return replace(host, counting=counting)

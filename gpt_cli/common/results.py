@@ -7,8 +7,9 @@ import html
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from gpt_cli.common.host import Notify
 from gpt_cli.common.tables import Rows, html_of, table
 from gpt_cli.errors import GptError, counted, inert_json, shown, visible
 
@@ -18,6 +19,17 @@ _FEW = 4  # things that a repr names
 _MOST_PAGE = 8_000_000  # characters of a page in a notebook, which keeps them in its file
 
 Made = TypeVar("Made", str, bytes)
+
+
+class Screen(NamedTuple):
+    """Where a command shows its result: stdout as a terminal or a pipe, and stderr for the lines about it."""
+
+    width: int  # columns
+    is_terminal: bool
+    coloured: bool
+    result: Notify  # to stdout, as `pieces`
+    pieces: Callable[[Iterable[str]], object]
+    notice: Notify  # to stderr
 
 
 class Result:
@@ -75,6 +87,11 @@ class Result:
     def as_coloured_text(self, width: int = WIDTH) -> str:
         """What a terminal shows that has colours, where they tell something."""
         return self.as_text(width)
+
+    def show(self, screen: Screen) -> None:
+        """Show the text, where there is any; subclasses say more beside it, or show nothing that is in a file."""
+        if text := (self.as_coloured_text if screen.coloured else self.as_text)(screen.width):
+            screen.result(text)
 
     def as_page(self) -> str | None:
         """A page of HTML that works offline, where there is one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.cells import cell_len, set_cell_size
 
@@ -18,6 +18,8 @@ _INDENT = "    "
 _MOST_ROWS = 500  # in a notebook
 # also with a unit, a total or an error; empty cells count as well
 _NUMBER = re.compile(r"[+-]?(\d[\d,./]*|inf|nan)(e[+-]?\d+)?( ?[%A-Za-z]{1,7})?( ±.*)?|-|")
+# a Chinese character or a word, with the marks that belong to it, or spaces
+WORD = re.compile(r"\[[^]]*\]|[（“]*(?:[\u3400-\u9fff]|[^\s\u3400-\u9fff（“，。；：、）”]+)[，。；：、）”]*|\s+|.")
 _TABLE = "margin: .5rem 0; border-collapse: collapse; font-variant-numeric: tabular-nums"
 _CELL = "padding: .15rem .6rem; border-bottom: 1px solid #8885; vertical-align: top"
 _LEFT, _RIGHT = "text-align: left; white-space: pre-wrap", "text-align: right; white-space: pre"
@@ -80,8 +82,9 @@ def narrow_table(rows: Sequence[tuple[str, ...]], width: int, spare: Sequence[st
         if room >= wanted and len(set(names)) == len({row[0] for row in rows}):
             break
     lines = table([(name, *row[1:]) for name, row in zip(names, rows, strict=True)]).split("\n")
-    both = zip(lines, last_cells, strict=True)
-    return "\n".join(cut(part, width) for line, cell in both for part in (line, *_wrapped(cell, width)))
+    words = (re.findall(r"\S+|\s", f"{_INDENT}{' '.join(cell.split())}") for cell in last_cells)
+    below = (filled(each, width, _INDENT) if len(each) > len(_INDENT) else () for each in words)
+    return "\n".join(cut(part, width) for line, cell in zip(lines, below, strict=True) for part in (line, *cell))
 
 
 def _shortened(texts: Sequence[str], width: int) -> list[str]:
@@ -115,13 +118,15 @@ def _without_middle(text: str, width: int, most: int) -> str:
     return set_cell_size(text, width - 1 - cell_len(end)) + "…" + end
 
 
-def _wrapped(text: str, width: int) -> Iterator[str]:
-    """The words of a text on indented lines of `width` columns."""
-    line = ""
-    for word in text.split():
-        if line and cell_len(f"{_INDENT}{line} {word}") > width:
-            yield _INDENT + line
-            line = ""
-        line = f"{line} {word}" if line else word
-    if line:
-        yield _INDENT + line
+def filled(pieces: Iterable[str], width: int, indent: str = "") -> Iterator[str]:
+    """Words, and the spaces between them, in lines of at most `width` columns, all but the first of them indented."""
+    line = gap = ""
+    for piece in pieces:
+        if piece.isspace():
+            gap += piece
+        elif line.strip() and cell_len(line + gap + piece) > width:
+            yield line
+            line, gap = indent + piece, ""
+        else:
+            line, gap = line + gap + piece, ""
+    yield line

@@ -71,6 +71,9 @@ class Request(Section):
             beside = f"{{{name}}} {value}".rstrip()
             yield Misfit((given[0],), f"{{{given[0]}}} and {beside} cannot be combined; leave one of them out")
 
+    def require_shown(self, *, json: bool) -> None:
+        """Raise UsageError for what Python may be asked, but no terminal can show."""
+
     def find(self, host: Host) -> Any:
         """What the request names on this disk; raises what rules it out before torch is imported."""
 

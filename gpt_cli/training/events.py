@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from gpt_cli.common.host import bar_of_tqdm
+from gpt_cli.common.host import tqdm_of_here
 from gpt_cli.common.results import WIDTH, Figures
 from gpt_cli.common.units import duration
 from gpt_cli.config import Config
@@ -207,7 +207,7 @@ def drawing() -> Iterator[Callable[[Report], object]]:
                 total = report.step + report.steps_left  # by the clock, an estimate
                 name = visible(report.directory)
                 begun, unit = report.step, " steps"
-                bar = bar_of_tqdm(desc=name, initial=begun, total=total, unit=unit, mininterval=1)
+                bar = tqdm_of_here()(desc=name, initial=begun, total=total, unit=unit, mininterval=1)
                 stack.enter_context(bar)
             elif isinstance(report, Evaluated) and report.best:
                 best = f", best validation {report.score.loss:.3f}"

@@ -21,7 +21,7 @@ from support.pages import content_of, unpacked
 import gpt_cli
 from gpt_cli.attention_maps.head_scores import COLUMNS, score_heads
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
-from gpt_cli.cli import inspection
+from gpt_cli.cli import console
 from gpt_cli.tools.interpret import attention_files
 
 
@@ -142,7 +142,7 @@ def test_in_colour_a_line_says_which_colour_is_much(
     command = ["attn-dump", "--prompt", "The value of", "--layers", "1", "--heads", "0,1"]
     legend = "yellow: looks much, violet: little"
     assert legend not in run(*command).out
-    monkeypatch.setattr(inspection, "colourful", lambda _: True)
+    monkeypatch.setattr(console, "colourful", lambda _: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLORTERM", "truecolor")
     last = run(*command).out.splitlines()[-1]

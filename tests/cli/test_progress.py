@@ -120,14 +120,14 @@ def test_a_work_of_unknown_amount_shows_its_time(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(progress, "BEAT_SECONDS", 0.001)
     beat = Bar.beat
     monkeypatch.setattr(Bar, "beat", lambda bar: (beat(bar), shown.set()))
-    with Console().working("building models"):
+    with Console().host().working("building models"):
         assert shown.wait(30)
         assert "\rbuilding models: 00:00" in terminal.getvalue()
 
 
 def test_short_or_quiet_work_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = put_terminal(monkeypatch)
-    with Console(quiet=True).working("building models"):
+    with Console(quiet=True).host().working("building models"):
         pass
     monkeypatch.setattr(progress, "BAR_SECONDS", 2.0)
     bar = Bar("training: ", 30, "runs")

@@ -9,7 +9,7 @@ from support.helpers import RunCommand, damage
 from support.light import WithoutTorch
 
 import gpt_cli
-from gpt_cli.cli import inspection
+from gpt_cli.cli import console
 from gpt_cli.errors import UsageError
 from gpt_cli.tools.interpret.tokens import Token, Tokens
 
@@ -53,7 +53,7 @@ def test_lines_are_as_wide_as_the_terminal_and_chinese_counts_twice(
 def test_on_a_terminal_neighbours_have_different_grounds(
     here: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inspection, "colourful", lambda stream: stream is sys.stdout)
+    monkeypatch.setattr(console, "colourful", lambda stream: stream is sys.stdout)
     first = run("tokens", "abc", "--tokenizer", "byte").out.splitlines()[0]
     assert first == "\033[30;46ma\033[0m  \033[30;43mb\033[0m  \033[30;46mc\033[0m"
 

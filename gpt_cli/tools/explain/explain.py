@@ -16,7 +16,7 @@ from gpt_cli.common.files import write_durably
 from gpt_cli.common.host import Host, Notify, ignored
 from gpt_cli.common.language import language
 from gpt_cli.common.machine.memory import available_memory, require_room
-from gpt_cli.common.results import WIDTH, Result
+from gpt_cli.common.results import WIDTH, Result, Screen
 from gpt_cli.errors import CheckpointError, UsageError, counted, shown, visible
 from gpt_cli.sampling.prompts import encode_prompt
 from gpt_cli.tools.explain import studies
@@ -40,9 +40,10 @@ class Explained(Result):
     language: str
     out: str | None = None
 
-    def legend(self) -> tuple[str, ...]:
-        """Nothing: each step says what it is."""
-        return ()
+    def show(self, screen: Screen) -> None:
+        """Nothing where it is in a file."""
+        if self.out is None:
+            super().show(screen)
 
     def as_dict(self) -> dict[str, Any]:
         """Every digit of every number; None stands for minus infinity."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from rich.cells import cell_len, set_cell_size
 
+from gpt_cli.common.tables import WORD, filled
 from gpt_cli.tools.explain.explanation import Explanation, Note, Step, say
 from gpt_cli.tools.pages.html_page import hash_of_source
 
@@ -50,8 +51,8 @@ def to_terminal(explanation: Explanation, language: str, width: int) -> str:
         colon = "：" if language == "zh" else ":"
         lines += [f"{title}{colon}  {formula}" for title, formula in table.headings]
         lines += _aligned([table.header, *table.rows], width, whole=table.whole)
-        lines += [line for note in table.notes for line in _wrapped(note, width)]
-    return "\n".join([*lines, "", *_wrapped(say(Note("rounded"), language), width)])
+        lines += [line for note in table.notes for line in filled(WORD.findall(note), width)]
+    return "\n".join([*lines, "", *filled(WORD.findall(say(Note("rounded"), language)), width)])
 
 
 def to_markdown(explanation: Explanation, language: str) -> str:
@@ -182,17 +183,6 @@ def _aligned(rows: Sequence[Sequence[str]], width: int, *, whole: bool) -> list[
             cells = (_padded(columns[at][number], widths[at]) for at in range(first, end))
             lines.append("  ".join([_padded(row[0], label), *cells, *more]).rstrip())
         first = end if whole else len(columns)
-    return lines
-
-
-def _wrapped(sentence: str, width: int) -> list[str]:
-    """Lines of at most `width` cells, broken between words, or between Chinese characters but before no mark."""
-    lines = [""]
-    for part in re.findall(r"[\u3000-\uffef][，。；：、）”]*|[^\s\u3000-\uffef]+[，。；：、）”]*|\s+", sentence):
-        if cell_len(lines[-1] + part.rstrip()) > width and lines[-1]:
-            lines[-1] = lines[-1].rstrip()
-            lines.append("")
-        lines[-1] += part if lines[-1] else part.lstrip()
     return lines
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from gpt_cli.common.drawing.token_labels import label_of
 from gpt_cli.common.host import Host, Notify, ignored
 from gpt_cli.common.language import say
 from gpt_cli.common.machine.devices import choose_device
-from gpt_cli.common.results import WIDTH, Result
+from gpt_cli.common.results import WIDTH, Result, Screen
 from gpt_cli.common.tables import table
 from gpt_cli.errors import counted, shown, visible
 from gpt_cli.model import GPT
@@ -103,15 +103,21 @@ class Attention(AttentionDump, Result):
                 terminal.print(colour_scale(say("yellow: looks much, violet: little")))
         return capture.get().rstrip("\n"), num_shown
 
+    def show(self, screen: Screen) -> None:
+        """A drawing, or the numbers on stdout; nothing where they are in a file, as a film always is."""
+        if self.out is None:
+            drawing, num_shown = self.drawing(screen.width, coloured=screen.coloured)
+            if num_shown < len(self.tokens):
+                screen.notice(f"the last {num_shown} of {len(self.tokens)} tokens fit here; --out FILE.png shows all")
+            screen.result(drawing)
+        elif self.out == str(STDOUT):
+            screen.pieces(piece.decode() for piece in pieces(self, self.ending or ".json"))
+
     def as_page(self) -> str:
         """The weights, the scores of the heads and what they write; raises EnvironmentFailure as `as_picture`."""
         self._require_room(".html")
         found = self if self.scores else with_heads(self, self.loaded.model, self.loaded.tokenizer)
         return attention_page(found).decode()
-
-    def numbers(self) -> Iterator[bytes]:
-        """The numbers in pieces, in the format of `out`."""
-        return pieces(self, self.ending or ".json")
 
     def page_bytes(self) -> int:
         """About how many bytes the page has."""

@@ -17,7 +17,7 @@ from gpt_cli.common.drawing.file_types import PICTURES
 from gpt_cli.common.drawing.token_labels import inert_cell
 from gpt_cli.common.files import write_durably
 from gpt_cli.common.host import Host, Notify, ignored
-from gpt_cli.common.results import WIDTH, Result
+from gpt_cli.common.results import WIDTH, Result, Screen
 from gpt_cli.common.tables import Rows, table
 from gpt_cli.errors import counted, visible
 
@@ -42,6 +42,13 @@ class Report(Result, ABC):
     def legend(self) -> Iterable[str]:
         """What the tables are about, in lines."""
         return ()
+
+    def show(self, screen: Screen) -> None:
+        """The tables, and their legend on stderr; nothing where they are in a file."""
+        if self.out is None:
+            for line in self.legend():
+                screen.notice(line)
+            super().show(screen)
 
     @abstractmethod
     def csv_rows(self) -> Sequence[Row]:

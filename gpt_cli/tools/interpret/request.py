@@ -170,6 +170,17 @@ class AttentionRequest(Request):
                     wrong = "it changes what {generate} adds, so it needs {generate}"
                     yield Misfit((key,), wrong, "{generate} 20")
 
+    def require_shown(self, *, json: bool) -> None:
+        """Raise UsageError for a film, for more than weights in a drawing, or for two results on stdout."""
+        if self.out is None and self.over_training:
+            sentence = "a film is a page, so it needs a name in .html"
+            raise UsageError("--over-training", sentence, hint="--out film.html")
+        if self.out is None and (self.stage or self.file_dtype != "float32"):
+            flag = "--stage" if self.stage else "--file-dtype"
+            raise UsageError(flag, "the drawing in the terminal shows weights only", hint="--out FILE.npz")
+        if json and self.out == STDOUT:
+            raise UsageError("--json", "--json and --out - cannot be combined; leave one of them out")
+
     def find(self, host: Host) -> ToInspect | Watched:
         """The prompt and the heads that are meant; for a film the run, with the prompt where there is one.
 

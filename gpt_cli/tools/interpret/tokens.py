@@ -14,7 +14,7 @@ from gpt_cli.checkpoints.select import first_usable
 from gpt_cli.checkpoints.verify import read_verified
 from gpt_cli.common.drawing.token_labels import label_of
 from gpt_cli.common.host import Host
-from gpt_cli.common.results import WIDTH, Result
+from gpt_cli.common.results import WIDTH, Result, Screen
 from gpt_cli.common.tables import Rows
 from gpt_cli.errors import GptError, counted, shown
 from gpt_cli.sampling.prompts import encode_text, prompt_source, read_prompt
@@ -58,9 +58,18 @@ class Tokens(Result):
 
     def as_text(self, width: int = WIDTH) -> str:
         """The pieces in rows, with their ids below them."""
-        return "\n".join(self.lines(width))
+        return "\n".join(self._lines(width))
 
-    def lines(self, width: int, *, colour: bool = False) -> Iterator[str]:
+    def as_coloured_text(self, width: int = WIDTH) -> str:
+        """The same on grounds that tell neighbours apart."""
+        return "\n".join(self._lines(width, colour=True))
+
+    def show(self, screen: Screen) -> None:
+        """The pieces, and how many there are on stderr."""
+        screen.notice(self.summary)
+        super().show(screen)
+
+    def _lines(self, width: int, *, colour: bool = False) -> Iterator[str]:
         """Pieces in a row with their ids below them, in as many such pairs of lines as the width asks for."""
         upper, lower, length = "", "", 0
         for number, token in enumerate(self.tokens):

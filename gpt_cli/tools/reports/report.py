@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from rich.console import Console
 from gpt_cli.common.drawing.file_types import PICTURES
 from gpt_cli.common.files import write_durably
 from gpt_cli.common.host import Host, Notify, ignored
-from gpt_cli.common.results import WIDTH, Result
+from gpt_cli.common.results import WIDTH, Result, Screen
 from gpt_cli.common.tables import table
 from gpt_cli.errors import UsageError, counted, visible
 from gpt_cli.tools.reports.compare_runs import (
@@ -45,6 +46,7 @@ class Report(Result):
     runs: tuple[RunRecord, ...]
     axis: str = "step"
     attention: Mapping[str, AttentionDump] = field(default_factory=dict)  # to a prompt, by the name of the run
+    out: str | None = field(default=None, repr=False)
 
     def as_dict(self) -> dict[str, Any]:
         """What `gpt report --json` prints: figures of each run, and a value of each run for settings that differ."""
@@ -76,6 +78,12 @@ class Report(Result):
     def as_coloured_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
         """The same in colours, where the terminal that TERM names has them."""
         return self._drawn(Style.of(width, encoding, colour=_terminal(width).color_system in ("256", "truecolor")))
+
+    def show(self, screen: Screen) -> None:
+        """The curves in what the encoding of stdout has; nothing where they are in a file."""
+        if self.out is None:
+            show = self.as_coloured_text if screen.coloured else self.as_text
+            screen.result(show(screen.width, getattr(sys.stdout, "encoding", None) or "ascii"))
 
     def as_page(self) -> str:
         """Curves, samples, settings and attention, of many runs those of the best MOST_ON_A_PAGE."""
@@ -143,7 +151,7 @@ def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> Report:
         with host.working("computing attention"):
             runs = {record.name: record.path for record in records}
             attention = attention_of_runs(runs, request.prompt, host.warn)
-    found = Report(records, request.axis, attention)
+    found = Report(records, request.axis, attention, request.out and str(request.out))
     if (out := request.out) is not None:
         with host.working(f"writing {visible(out)}"):
             ending = out.suffix.lower()

@@ -136,6 +136,11 @@ class ReportRequest(Request):
         description="On a page, the attention of the best checkpoints to this text; it needs no snapshots.",
     )
 
+    def require_shown(self, *, json: bool) -> None:
+        """Raise UsageError for attention without a page."""
+        if self.prompt is not None and self.out is None:
+            raise no_page()
+
     def find(self, host: Host) -> list[Path]:
         """The runs that are meant, a directory of runs standing for all of them; without names the newest.
 

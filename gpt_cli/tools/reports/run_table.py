@@ -18,7 +18,7 @@ from gpt_cli.common.file_signatures import is_ours
 from gpt_cli.common.files import remove as remove_file
 from gpt_cli.common.files import remove_directory, remove_if_empty
 from gpt_cli.common.host import Host
-from gpt_cli.common.results import WIDTH, Figures, Result
+from gpt_cli.common.results import WIDTH, Figures, Result, Screen
 from gpt_cli.common.tables import Rows, narrow_table, table
 from gpt_cli.common.units import age, quantity, size
 from gpt_cli.config import Config
@@ -167,8 +167,29 @@ def sorted_by(runs: Sequence[Overview], column: str | None) -> list[Overview]:
     return sorted(runs, key=lambda run: (1, 0) if order(run) is None else (0, order(run)))
 
 
+class TableOfRuns(Result):
+    """Rows of runs, and `remarks`: what a reader of their losses must know."""
+
+    remarks: tuple[str, ...]
+
+    def table(self, width: int | None) -> str:
+        """The rows; None: a pipe, in which a line may have any length."""
+        raise NotImplementedError
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """The rows, and the remarks below."""
+        return "\n".join(filter(None, [self.table(width), *self.remarks]))
+
+    def show(self, screen: Screen) -> None:
+        """The rows, as wide as the terminal, and the remarks on stderr."""
+        if rows := self.table(screen.width if screen.is_terminal else None):
+            screen.result(rows)
+        for remark in self.remarks:
+            screen.notice(remark)
+
+
 @dataclass(frozen=True)
-class Runs(Result):
+class Runs(TableOfRuns):
     """The runs of a directory; `remarks` say what a reader of their losses must know, or why there are none."""
 
     runs: tuple[ListedRun, ...]
@@ -179,17 +200,13 @@ class Runs(Result):
         return {"runs": [run.as_dict() for run in self.runs]}
 
     def table(self, width: int | None) -> str:
-        """A row for each run; nothing without runs. None: a pipe, in which a line may have any length."""
+        """A row for each run; nothing without runs."""
         return runs_table(self.runs, self.parts()[0], width) if self.runs else ""
 
     def parts(self) -> list[Any]:
         """The table, and the remarks below."""
         cells = [run.differs() for run in self.runs]
         return [runs_rows(self.runs, "differs from the shipped config", cells), *self.remarks] if cells else []
-
-    def as_text(self, width: int = WIDTH) -> str:
-        """The table, and the remarks below."""
-        return "\n".join(filter(None, [self.table(width), *self.remarks]))
 
 
 def list_runs(request: RunsRequest, found: tuple[Path, list[Path]], host: Host) -> Runs:

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from gpt_cli.checkpoints.run_paths import SWEEP, SWEEP_PAGE
 from gpt_cli.common.files import write_durably
 from gpt_cli.common.host import Host
 from gpt_cli.common.machine.cpu_contention import cores
-from gpt_cli.common.results import WIDTH, Result
+from gpt_cli.common.results import Result
 from gpt_cli.common.tables import Rows, table
 from gpt_cli.common.units import duration
 from gpt_cli.config import Config
@@ -34,7 +34,7 @@ from gpt_cli.errors import (
 from gpt_cli.tools.reports.compare_runs import Mean, means, repeated, rows_of_means
 from gpt_cli.tools.reports.report import Report
 from gpt_cli.tools.reports.run_record import read_records
-from gpt_cli.tools.reports.run_table import ListedRun, listed, remarks_on, runs_rows, runs_table, sorted_by
+from gpt_cli.tools.reports.run_table import ListedRun, TableOfRuns, listed, remarks_on, runs_rows, runs_table, sorted_by
 from gpt_cli.tools.sweeps.processes import Hearing, look, train_points
 from gpt_cli.tools.sweeps.request import Point, SweepRequest, ToSweep, require_same
 
@@ -68,7 +68,7 @@ class Planned(Result):
 
 
 @dataclass(frozen=True)
-class Swept(Result):
+class Swept(TableOfRuns):
     """The runs of a sweep, the best first, with the settings that each tried."""
 
     directory: Path
@@ -78,11 +78,7 @@ class Swept(Result):
     unit: str  # of the means
     failed: tuple[tuple[Point, int], ...] = ()  # with exit codes; a run that diverged has not failed
     signal: int | None = None  # which has stopped it
-
-    @property
-    def remarks(self) -> list[str]:
-        """What a reader of the losses must know."""
-        return remarks_on(self.runs)
+    remarks: tuple[str, ...] = field(default=(), repr=False)
 
     def as_dict(self) -> dict[str, Any]:
         """What `gpt sweep --json` prints."""
@@ -105,10 +101,6 @@ class Swept(Result):
     def parts(self) -> list[Rows | str]:
         """The runs, their means over seeds, and what must be known about them."""
         return [self._rows(), *self._means(), *self.remarks]
-
-    def as_text(self, width: int = WIDTH) -> str:
-        """The same as text."""
-        return "\n".join([self.table(width), *self.remarks])
 
     def failure(self) -> GptError | None:
         """The error for runs that failed, of the kind that the first of them has."""
@@ -181,7 +173,8 @@ def _compared(found: ToSweep, failed: tuple[tuple[Point, int], ...], signal: int
     both = zip(points, runs, strict=True)
     over_seeds = means([(point.settings, run.result) for point, run in both], by_token=by_token)
     unit = "nats/token" if by_token else "bits/byte"
-    return Swept(found.directory, points, listed(runs), tuple(over_seeds), unit, failed, signal)
+    rows = listed(runs)
+    return Swept(found.directory, points, rows, tuple(over_seeds), unit, failed, signal, tuple(remarks_on(rows)))
 
 
 def _write_page(result: Swept, host: Host) -> None:

@@ -9,9 +9,10 @@ import pytest
 from rich.cells import cell_len
 
 from gpt_cli.common.language import LANGUAGES
+from gpt_cli.common.tables import WORD, filled
 from gpt_cli.tools.explain import studies
 from gpt_cli.tools.explain.explanation import _ENGLISH, HEAD_STEPS, Explanation, Note, Step, say
-from gpt_cli.tools.explain.render import _wrapped, to_html, to_markdown, to_terminal
+from gpt_cli.tools.explain.render import to_html, to_markdown, to_terminal
 from gpt_cli.tools.explain.worked_example import journey
 
 BESIDE = [
@@ -106,7 +107,7 @@ def test_every_report_is_written_in_both_languages(make, write, language: str) -
     ],
 )
 def test_a_sentence_is_broken_between_words_or_chinese_characters(sentence: str, width: int, lines: list[str]) -> None:
-    assert _wrapped(sentence, width) == lines
+    assert [*filled(WORD.findall(sentence), width)] == lines
 
 
 def test_no_sentence_of_a_study_is_wider_than_the_terminal() -> None:
