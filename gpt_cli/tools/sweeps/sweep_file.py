@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,20 +18,17 @@ from gpt_cli.config.config_errors import line_of, no_setting, wrong_values
 from gpt_cli.config.load import find_config, flat, validate
 from gpt_cli.config.schema import SEED, Config
 from gpt_cli.config.settings_reference import known_keys, shipped_configs
-from gpt_cli.config.strict_yaml import Document, KeyPath, parse, read_text
+from gpt_cli.config.strict_yaml import KeyPath, parse, read_text
 from gpt_cli.config.suggest import nearest
 from gpt_cli.errors import GptError, UsageError, collecting, counted, shown, together
-from gpt_cli.tools.sweeps.search_space import (
-    RANGE,
-    SECTIONS,
-    Settings,
-    line,
-    points_of,
-    repeats_of,
-    types_of,
-)
 
 KEYS = ("base", "settings", "grid", "random", "num_runs", "seed", "repeats")
+_SECTIONS = ("settings", "grid", "random")
+_RANGE = ("from", "to", "scale")
+_HUGE = 1e300  # beyond it a range cannot be computed
+_DRAWS = 1000  # in vain, before a random sweep counts as exhausted
+
+Settings = Mapping[str, Any]  # section.key -> a value as a config file has it
 
 
 @dataclass(frozen=True)
@@ -54,146 +54,159 @@ def read_sweep(path: Path, max_time: str | None = None) -> Sweep:
     Raises UsageError for all that is wrong, with the nearest known keys. Where a part of the file is malformed, the
     values in the rest are checked one by one: how they fit together depends on what is missing.
     """
-    where = str(path)
-    document = parse(read_text(path), where)
-    content = document.content
-    wrong = [*_wrong_keys(document, where)]
-    sound: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
-    wrong += itertools.islice(_wrong_settings(document, where, max_time, sound), CONFIG_PROBLEMS)
-    base = below = None
-    points = list[Settings]()
+    file = _File(path, max_time)
+    wrong = [*file.wrong_keys(), *itertools.islice(file.wrong_settings(), CONFIG_PROBLEMS)]
+    base, points, repeats = None, list[Settings](), 1
     with collecting(wrong):
-        base = _base(content["base"], path) if "base" in content else None
-        below = base and parse(read_text(base), str(base))
+        base = file.read_base()
     with collecting(wrong):
-        points = [*points_of(sound, document, where)]
-    repeats = 1
+        points = file.points()
     with collecting(wrong):
-        repeats = repeats_of(document, where, sound, len(points))
-    if base is None or below is None:
-        raise together(_by_line(wrong))
-    check = _Check(base, below, sound["settings"], document, where, max_time)
-    if wrong:
-        raise together(_by_line([*wrong, *check.values(sound)]))
-    configs = check.configs(points)
+        repeats = file.repeats(len(points))
+    if wrong or base is None:
+        wrong += [] if base is None else file.wrong_values()
+        raise together(sorted(_each_once(wrong), key=line_of))
+    configs = file.configs(points)
     if repeats > 1:
         points = [
             {**point, SEED: str(config.train.seed + number)}
             for point, config in zip(points, configs, strict=True)
             for number in range(repeats)
         ]
-        configs = check.configs(points)
-    record = {**flat(content), **flat(below.content, "base."), "max_time": max_time}
-    return Sweep(path, base, sound["settings"], tuple(points), configs, record, repeats)
+        configs = file.configs(points)
+    record = {**flat(file.content), **flat(file.below.content, "base."), "max_time": max_time}
+    return Sweep(path, base, file.sound["settings"], tuple(points), configs, record, repeats)
 
 
-def _by_line(wrong: Iterable[GptError]) -> list[GptError]:
-    """Each problem once, in the order of the file."""
-    return sorted({str(problem): problem for problem in wrong}.values(), key=line_of)
+def _each_once(wrong: Iterable[GptError]) -> list[GptError]:
+    return list({str(problem): problem for problem in wrong}.values())
 
 
-def _wrong_keys(document: Document, where: str) -> Iterator[GptError]:
-    """What is wrong with the keys: some that no sweep has, missing ones, and those that contradict each other."""
-    content = document.content
-    unknown = [key for key in content if key not in KEYS]
-    for key in unknown[:CONFIG_PROBLEMS]:
-        near = nearest(key, KEYS)
-        hint = f"did you mean {near}?" if near else f"the keys are {', '.join(KEYS)}"
-        yield UsageError(line(document, where, key), f"a sweep has no key {shown(key)}", hint=hint, about=key)
-    if len(unknown) > CONFIG_PROBLEMS:
-        yield UsageError(where, f"{counted(len(unknown) - CONFIG_PROBLEMS, 'more key')} cannot be read")
-    if "base" not in content:
-        yield UsageError(where, "base is missing; name a shipped config or a config file")
-    kinds = [key for key in ("grid", "random") if key in content]
-    if len(kinds) != 1:
-        sentence = "grid and random cannot be combined; leave one of them out" if kinds else "grid or random is missing"
-        yield UsageError(where, sentence, hint=None if kinds else "grid: {train.learning_rate: [1e-3, 3e-3]}")
-    if kinds == ["grid"]:
-        for key in ("num_runs", "seed"):
-            if key in content:
-                sentence = f"{key} belongs to random; a grid trains every combination"
-                yield UsageError(line(document, where, key), sentence)
-    if kinds == ["random"] and "num_runs" not in content:
-        yield UsageError(where, f"num_runs is missing; use a whole number from 1 to {SWEEP_POINTS:,}")
+class _File:
+    """The file as it is written, its base, and what is `sound` in each section."""
 
+    def __init__(self, path: Path, max_time: str | None):
+        self.path, self.where, self.max_time = path, str(path), max_time
+        self.document = parse(read_text(path), self.where)
+        self.content = self.document.content
+        self.sound: dict[str, dict[str, Any]] = {section: {} for section in _SECTIONS}
+        self.base, self.below = path, self.document  # until `read_base`
 
-def _base(name: Any, path: Path) -> Path:
-    """The config that a sweep begins from: a path relative to the file, or a shipped name."""
-    if not isinstance(name, str):
-        raise UsageError(f"{path}: base", "it must be the name of a shipped config or of a config file")
-    beside = path.parent / Path(name).expanduser()
-    if beside.is_file():
-        return beside
-    shipped = shipped_configs()
-    return shipped[name] if name in shipped else find_config(str(beside))
+    def at(self, *place: str) -> str:
+        """Where a key is: the file and its line."""
+        line = self.document.lines.get(place)
+        return self.where if line is None else f"{self.where}:{line}"
 
+    def wrong_keys(self) -> Iterator[GptError]:
+        """What is wrong with the keys: some that no sweep has, missing ones, and those that contradict each other."""
+        unknown = [key for key in self.content if key not in KEYS]
+        for key in unknown[:CONFIG_PROBLEMS]:
+            near = nearest(key, KEYS)
+            hint = f"did you mean {near}?" if near else f"the keys are {', '.join(KEYS)}"
+            yield UsageError(self.at(key), f"a sweep has no key {shown(key)}", hint=hint, about=key)
+        if len(unknown) > CONFIG_PROBLEMS:
+            yield UsageError(self.where, f"{counted(len(unknown) - CONFIG_PROBLEMS, 'more key')} cannot be read")
+        if "base" not in self.content:
+            yield UsageError(self.where, "base is missing; name a shipped config or a config file")
+        kinds = [key for key in _SECTIONS[1:] if key in self.content]
+        if not kinds:
+            hint = "grid: {train.learning_rate: [1e-3, 3e-3]}"
+            yield UsageError(self.where, "grid or random is missing", hint=hint)
+        elif len(kinds) == 2:
+            yield UsageError(self.where, "grid and random cannot be combined; leave one of them out")
+        elif kinds == ["grid"]:
+            for key in ("num_runs", "seed"):
+                if key in self.content:
+                    yield UsageError(self.at(key), f"{key} belongs to random; a grid trains every combination")
+        elif "num_runs" not in self.content:
+            yield UsageError(self.where, f"num_runs is missing; use a whole number from 1 to {SWEEP_POINTS:,}")
 
-def _wrong_settings(
-    document: Document, where: str, max_time: str | None, sound: dict[str, dict[str, Any]]
-) -> Iterator[GptError]:
-    """What is wrong with the names of settings and the form of what they are given; `sound` receives the others."""
-    known, seen = known_keys(), dict[str, str]()
-    for section in SECTIONS:
-        if section not in document.content:
-            continue
-        given = document.content[section] or {}
-        may_be_empty = section == "settings" or {"grid", "random"} <= document.content.keys()
-        if not isinstance(given, dict) or not (given or may_be_empty):
-            written = "value" if section == "settings" else "list"
-            yield UsageError(line(document, where, section), f"{section} must have lines `section.key: {written}`")
-            continue
-        for key, value in given.items():
-            at = line(document, where, section, key)
-            if key not in known:
-                yield no_setting(tuple(key.split(".")), at)
-            elif key in seen:
-                yield UsageError(at, f"{key} is already set by {seen[key]}")
-            elif key in ("train.max_time", "train.max_steps") and max_time is not None:
-                yield UsageError(at, f"{key} and --max-time cannot be combined; leave one of them out")
-            elif sentence := _wrong_choice(key, value, section):
-                yield UsageError(f"{at}: {key}", sentence)
-            else:
-                sound[section][key] = value
-            seen.setdefault(key, section)
+    def wrong_settings(self) -> Iterator[GptError]:
+        """What is wrong with the names of settings and the form of their values; `sound` receives the others."""
+        known, seen = known_keys(), dict[str, str]()
+        for section in filter(self.content.__contains__, _SECTIONS):
+            settings = self.content[section] or {}
+            may_be_empty = section == "settings" or {"grid", "random"} <= self.content.keys()
+            if not isinstance(settings, dict) or not (settings or may_be_empty):
+                written = "value" if section == "settings" else "list"
+                yield UsageError(self.at(section), f"{section} must have lines `section.key: {written}`")
+                continue
+            for key, value in settings.items():
+                at = self.at(section, key)
+                if key not in known:
+                    yield no_setting(tuple(key.split(".")), at)
+                elif key in seen:
+                    yield UsageError(at, f"{key} is already set by {seen[key]}")
+                elif key in ("train.max_time", "train.max_steps") and self.max_time is not None:
+                    yield UsageError(at, f"{key} and --max-time cannot be combined; leave one of them out")
+                elif sentence := _wrong_form(key, value, section):
+                    yield UsageError(f"{at}: {key}", sentence)
+                else:
+                    self.sound[section][key] = value
+                seen.setdefault(key, section)
 
+    def read_base(self) -> Path | None:
+        """The config that the sweep begins from: a path relative to the file, or a shipped name; None without one."""
+        if "base" not in self.content:
+            return None
+        if not isinstance(name := self.content["base"], str):
+            raise UsageError(f"{self.where}: base", "it must be the name of a shipped config or of a config file")
+        beside = self.path.parent / Path(name).expanduser()
+        self.base = beside if beside.is_file() else shipped_configs().get(name) or find_config(str(beside))
+        self.below = parse(read_text(self.base), str(self.base))
+        return self.base
 
-def _wrong_choice(key: str, value: Any, section: str) -> str | None:
-    """Why a section cannot take a value of a setting; None where it can."""
-    if section == "settings":
-        several = isinstance(value, dict) or (isinstance(value, list) and "array" not in types_of(key))
-        return (
-            "settings has one value for all runs; a list to try belongs to grid, a range to random" if several else None
-        )
-    if isinstance(value, list):
-        seen = set[str]()
-        for one in value:
-            if str(one) in seen:
-                return f"{shown(one)} is there twice"
-            seen.add(str(one))
-        return None if value else "the list is empty"
-    if section == "grid":
-        return "a grid needs a list of values, such as [1e-3, 3e-3]"
-    if not isinstance(value, dict):
-        return "random needs a list of values, or {from: 1e-4, to: 1e-2, scale: log}"
-    if other := [key for key in value if key not in RANGE]:
-        return f"a range has from, to and scale, but no {shown(other[0])}"
-    if missing := [key for key in RANGE[:2] if key not in value]:
-        return f"a range needs {' and '.join(missing)}"
-    if value.get("scale", "linear") not in ("linear", "log"):
-        return f"scale {shown(value['scale'])} is neither linear nor log"
-    return None
+    def points(self) -> list[Settings]:
+        """Every combination of a grid, the last setting changing fastest, or points drawn at random."""
+        if "grid" not in self.content:
+            return self._drawn() if "num_runs" in self.content else []
+        lists = self.sound["grid"]
+        if (count := math.prod(map(len, lists.values()))) > SWEEP_POINTS:
+            sentence = f"the grid has {count:,} points, and a sweep at most {SWEEP_POINTS:,}"
+            raise UsageError(self.where, sentence, hint="random draws some of many points")
+        return [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
 
+    def _drawn(self) -> list[Settings]:
+        """Different points, drawn by the seed."""
+        wrong, count, seed = list[GptError](), 0, 0
+        draws = dict[str, Callable[[float], Any]]()
+        with collecting(wrong):
+            count = self._whole("num_runs", 1, SWEEP_POINTS)
+        with collecting(wrong):
+            seed = self._whole("seed", 0, 2**63 - 1) if "seed" in self.content else 0
+        for key, value in self.sound["random"].items():
+            with collecting(wrong):
+                draws[key] = _drawing(key, value, f"{self.at('random', key)}: {key}")
+        if wrong:
+            raise together(wrong)
+        generator, found, in_vain = random.Random(seed), list[Settings](), 0
+        while len(found) < count and draws:
+            point = {key: draw(generator.random()) for key, draw in draws.items()}
+            if point not in found:
+                found.append(point)
+                in_vain = 0
+            elif (in_vain := in_vain + 1) == _DRAWS:
+                sentence = f"num_runs is {count}, but there are only {counted(len(found), 'different point')}"
+                raise UsageError(self.at("num_runs"), sentence)
+        return found
 
-@dataclass(frozen=True)
-class _Check:
-    """Makes configs of points: what the base says, what all points set, what each sets, and --max-time."""
+    def repeats(self, num_points: int) -> int:
+        """How often each point is trained, with one seed after the other; raises UsageError."""
+        if "repeats" not in self.content:
+            return 1
+        repeats = self._whole("repeats", 1, SWEEP_POINTS)
+        if varied := next((section for section in _SECTIONS[1:] if SEED in self.sound[section]), None):
+            raise UsageError(self.at(varied, SEED), f"{SEED} contradicts repeats; use one of them")
+        if num_points * repeats > SWEEP_POINTS:
+            sentence = f"{num_points:,} points with {repeats} repeats are {num_points * repeats:,} runs"
+            raise UsageError(self.at("repeats"), f"{sentence}, and a sweep has at most {SWEEP_POINTS:,}")
+        return repeats
 
-    base: Path
-    below: Document  # of the base
-    settings: Settings
-    document: Document
-    where: str
-    max_time: str | None
+    def _whole(self, key: str, low: int, high: int) -> int:
+        value = self.content[key]
+        if isinstance(value, str) and re.fullmatch(r"\d{1,19}", value) and low <= int(value) <= high:
+            return int(value)
+        raise UsageError(self.at(key), f"{key}: {shown(value)} is not a whole number from {low} to {high:,}")
 
     def configs(self, points: Sequence[Settings]) -> tuple[Config, ...]:
         """The config of each point; raises UsageError that names what is wrong with any, each once."""
@@ -203,13 +216,13 @@ class _Check:
                 content, sources = self._of(point)
                 configs.append(validate(content, str(self.base), sources))
         if wrong:
-            raise together(list({str(problem): problem for problem in wrong}.values()))
+            raise together(_each_once(wrong))
         return tuple(configs)
 
-    def values(self, sound: Mapping[str, Mapping[str, Any]]) -> Iterator[GptError]:
+    def wrong_values(self) -> Iterator[GptError]:
         """What is wrong with any value by itself, of those that have the right form."""
-        varied = [item for section in SECTIONS[1:] for item in sound[section].items()]
-        lists = {key: value for key, value in varied if isinstance(value, list)}
+        varied = {**self.sound["grid"], **self.sound["random"]}
+        lists = {key: value for key, value in varied.items() if isinstance(value, list)}
         for number in range(min(SWEEP_POINTS, max(map(len, lists.values()), default=1))):
             content, sources = self._of({key: values[min(number, len(values) - 1)] for key, values in lists.items()})
             try:
@@ -218,21 +231,80 @@ class _Check:
                 yield from wrong_values(error, content, str(self.base), sources)[0]
 
     def _of(self, point: Settings) -> tuple[dict[str, Any], dict[KeyPath, str]]:
-        """The sections of a point, and where each setting comes from."""
+        """The sections of a point, over those of the base, and where each setting comes from."""
         content = {
             section: dict(value) if isinstance(value, dict) else value or {}
             for section, value in self.below.content.items()
         }
         sources: dict[KeyPath, str] = {place: f"{self.base}:{number}" for place, number in self.below.lines.items()}
-        varied = "grid" if "grid" in self.document.content else "random"
-        given = [(key, value, "settings") for key, value in self.settings.items()]
-        given += [(key, value, varied) for key, value in point.items()]
-        placed = [(key, value, line(self.document, self.where, section, key)) for key, value, section in given]
-        if self.max_time is not None:
-            placed.append(("train.max_time", self.max_time, "--max-time"))
+        varied = "grid" if "grid" in self.content else "random"
+        placed = [(key, value, self.at("settings", key)) for key, value in self.sound["settings"].items()]
+        placed += [(key, value, self.at(varied, key)) for key, value in point.items()]
+        placed += [] if self.max_time is None else [("train.max_time", self.max_time, "--max-time")]
         for key, value, source in placed:
             section, _, name = key.partition(".")
             if isinstance(content.setdefault(section, {}), dict):  # else validation reports that it is no section
                 content[section][name] = value
             sources[section, name] = source
         return content, sources
+
+
+def _types_of(key: str) -> set[str | None]:
+    """The JSON types that a setting may have."""
+    return {kind.get("type") for kind in known_keys()[key].get("anyOf", [known_keys()[key]])}
+
+
+def _wrong_form(key: str, value: Any, section: str) -> str | None:
+    """Why a section cannot take a value of a setting; None where it can."""
+    if section == "settings":
+        if isinstance(value, dict) or (isinstance(value, list) and "array" not in _types_of(key)):
+            return "settings has one value for all runs; a list to try belongs to grid, a range to random"
+        return None
+    if isinstance(value, list):
+        seen = set[str]()
+        for one in map(str, value):
+            if one in seen:
+                return f"{shown(one)} is there twice"
+            seen.add(one)
+        return None if value else "the list is empty"
+    if section == "grid":
+        return "a grid needs a list of values, such as [1e-3, 3e-3]"
+    if not isinstance(value, dict):
+        return "random needs a list of values, or {from: 1e-4, to: 1e-2, scale: log}"
+    if other := [key for key in value if key not in _RANGE]:
+        return f"a range has from, to and scale, but no {shown(other[0])}"
+    if missing := [key for key in _RANGE[:2] if key not in value]:
+        return f"a range needs {' and '.join(missing)}"
+    if value.get("scale", "linear") not in ("linear", "log"):
+        return f"scale {shown(value['scale'])} is neither linear nor log"
+    return None
+
+
+def _drawing(key: str, value: Any, where: str) -> Callable[[float], Any]:
+    """What makes a value of a number from 0 to 1: one of a list, or of a range, in four digits."""
+    if isinstance(value, list):
+        return lambda share: value[int(share * len(value))]
+    if not (kinds := _types_of(key)) & {"integer", "number"}:
+        raise UsageError(where, "this setting is not a number, so it has no range; give a list")
+    whole, log = "integer" in kinds, value.get("scale") == "log"
+    try:
+        low, high = ((int if whole else float)(value[end]) for end in _RANGE[:2])
+    except (TypeError, ValueError):
+        kind = "whole numbers" if whole else "numbers"
+        raise UsageError(where, f"from and to of this setting must be {kind}") from None
+    if max(abs(low), abs(high)) > _HUGE:
+        raise UsageError(where, "from and to of this setting must lie between -1e300 and 1e300")
+    if not low < high:
+        raise UsageError(where, f"from {value['from']} must be below to {value['to']}")
+    if log and low <= 0:
+        raise UsageError(where, "a range by scale log begins above 0")
+
+    def draw(share: float) -> str:
+        # of whole numbers, each has the same share of a linear scale
+        top = high + 1 if whole else high
+        drawn = low * (top / low) ** share if log else low + (top - low) * share
+        if whole:
+            return str(min(int(high), math.floor(drawn)))
+        return sorted([value["from"], f"{drawn:.4g}", value["to"]], key=float)[1]  # within the range when rounded
+
+    return draw
