@@ -231,13 +231,9 @@ def conclude(finished: Finished, prepared: Prepared, console: Console, *, as_jso
         console.notice(
             f"stopped at step {summary['steps']:,}: no better validation loss for train.patience evaluations"
         )
-    if as_json:
-        console.show(finished, json=True)
-        _advise_at_the_end(finished, prepared, console)
-        return
-    _show_result(finished, console)
+    _show_result(finished, console, as_json=as_json)
     _advise_at_the_end(finished, prepared, console)
-    if finished.signal is None:
+    if finished.signal is None and not as_json:
         run, prompt = shlex.quote(summary["run"]), shlex.quote(prepared.prompt)
         how = f"--prompt {prompt}" if prepared.config.data.loss is None else "--chat"
         console.notice(f"next: gpt sample --run {run} {how}")
@@ -249,17 +245,16 @@ def conclude_before(finished: Finished, console: Console, *, as_json: bool) -> N
     """Print that nothing was left to train, and the result that the run has."""
     assert finished.before is not None
     console.notice(finished.before)
-    if as_json:
-        console.show(finished, json=True)
-    else:
-        _show_result(finished, console)
+    _show_result(finished, console, as_json=as_json)
 
 
-def _show_result(finished: Finished, console: Console) -> None:
-    if finished.losses and language() == "zh" and sys.stderr.isatty():  # what follows is English for scripts
+def _show_result(finished: Finished, console: Console, *, as_json: bool) -> None:
+    if (
+        not as_json and finished.losses and language() == "zh" and sys.stderr.isatty()
+    ):  # what follows is English for scripts
         summary = finished.summary
         steps, time = counted(summary["steps"], "step"), duration(summary["seconds"])
         loss, bits = f"{summary['validation_loss']:.4f}", f"{summary['bits_per_byte']:.4f}"
         step = f"{finished.best_step:,}"
         console.notice(f"{steps} in {time}: validation loss {loss} nats/token, {bits} bits/byte, best at step {step}")
-    console.result(finished.as_text())
+    console.show(finished, json=as_json)

@@ -7,11 +7,13 @@ import json
 import os
 import threading
 import time
+from dataclasses import dataclass
 
 import pytest
 from support.helpers import unread_pipe
 
 from gpt_cli.cli.console import Console, Patient
+from gpt_cli.common.results import Result
 
 HOSTILE = "a\x1b[2Jb\x9bc\u202ed"
 
@@ -25,11 +27,16 @@ class Stream(io.StringIO):
         return self.terminal
 
 
+@dataclass(frozen=True)
+class _Told(Result):
+    token: str
+
+
 def printed(monkeypatch: pytest.MonkeyPatch, *, terminal: bool) -> list[str]:
     stream = Stream(terminal)
     monkeypatch.setattr("sys.stdout", stream)
     Console().pieces(["token,weight\n", f'"{HOSTILE}",1\n'])
-    Console().json({"token": HOSTILE})
+    Console().show(_Told(HOSTILE), json=True)
     return stream.getvalue().splitlines()
 
 
