@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import socket
@@ -14,10 +13,9 @@ from pathlib import Path
 
 from gpt_cli.checkpoints.run_paths import RunFiles, foreign_file
 from gpt_cli.common.file_signatures import HOLDER, LOCK, is_checkpoint
-from gpt_cli.common.files import make_directory, require_place, require_writable, write_failure
+from gpt_cli.common.files import NO_LOCKS, make_directory, require_place, require_writable, write_failure
 from gpt_cli.errors import EnvironmentFailure, UsageError, shown, visible
 
-_UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 _LOOKS, _LOOK_EVERY = 5, 0.02  # `is_held` of another process has the lock for a moment
 
 
@@ -103,7 +101,7 @@ def _try_to_lock(path: Path, warn: Callable[[str], object], what: str) -> int | 
         hint = "wait for it, stop it, or name another directory with --out"
         raise EnvironmentFailure(shown(path.parent), sentence, hint=hint) from None
     except OSError as error:
-        if error.errno not in _UNSUPPORTED:
+        if error.errno not in NO_LOCKS:
             os.close(descriptor)
             raise write_failure(path, error) from error
         warn(f"the filesystem of {path.parent} has no locks, so nothing keeps a second trainer away")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -92,7 +93,12 @@ def main(words: Sequence[str]) -> int:
     prepare_streams()
     state: dict[str, Any] = {"debug": False, "words": list(words)}
     try:
-        return _run(words, state)
+        code = _invoke(words, state)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        abandon_stdout()  # whoever reads our output has closed it
+        return EXIT_CODE_STDOUT_CLOSED
     except Exception as error:
         if state["debug"]:
             traceback.print_exc()
@@ -102,22 +108,12 @@ def main(words: Sequence[str]) -> int:
         return failure.exit_code
 
 
-def _run(words: Sequence[str], state: dict[str, Any]) -> int:
-    try:
-        code = _invoke(words, state)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        abandon_stdout()  # whoever reads our output has closed it
-        return EXIT_CODE_STDOUT_CLOSED
-    return code
-
-
 def _invoke(words: Sequence[str], state: dict[str, Any]) -> int:
     """The exit code of the command that the words name."""
     try:
         require_address_space(ADDRESS_SPACE, "gpt")
         require_known_language()
-        if completion.asked():
+        if os.environ.get(completion.VARIABLE):
             return completion.answer(build())
         with build().make_context("gpt", list(words), obj=state) as context:
             code = context.command.invoke(context)

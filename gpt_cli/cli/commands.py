@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import types
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -92,16 +91,12 @@ def _parameter(name: str, field: Any, flag: Flag) -> inspect.Parameter:
     )
 
 
-def _kind(annotation: Any, many: bool = False) -> tuple[Any, bool]:
+def _kind(annotation: Any) -> tuple[Any, bool]:
     """What a field holds below `Annotated`, None and lists, and whether it holds several."""
-    if get_origin(annotation) is Annotated:
-        return _kind(get_args(annotation)[0], many)
-    if get_origin(annotation) is Sequence:
-        return _kind(get_args(annotation)[0], True)
-    if isinstance(annotation, types.UnionType) or (
-        get_origin(annotation) is not None and type(None) in get_args(annotation)
-    ):
-        return _kind(next(each for each in get_args(annotation) if each is not type(None)), many)
+    many = False
+    while (origin := get_origin(annotation)) not in (None, Literal):
+        many |= origin is Sequence
+        annotation = next(each for each in get_args(annotation) if each is not type(None))
     return annotation, many
 
 

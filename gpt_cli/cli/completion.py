@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,11 +27,6 @@ VARIABLE = "_GPT_COMPLETE"  # a shell asks with it
 _PLAIN = re.compile(r"[\w./+,-]+")  # zsh would run what stands in a name such as \$(...)
 
 Completer = Callable[[str], list[str]]
-
-
-def asked(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether a shell asks what may follow, and no user runs a command."""
-    return bool(environment.get(VARIABLE))
 
 
 def answer(command: Any) -> int:

@@ -19,6 +19,7 @@ Buffer = bytes | bytearray | memoryview
 
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.\d+\.[0-9a-f]{8}\.tmp")
 _LEFT_AFTER = 3600  # seconds without a write, after which the writer of a temporary file counts as killed
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # what a filesystem answers that has none
 
 
 def write_durably(path: Path, chunks: Iterable[Buffer]) -> None:

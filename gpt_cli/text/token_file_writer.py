@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import json
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gpt_cli.common.files import make_directory, remove, temporaries, write_durably, write_failure
+from gpt_cli.common.files import NO_LOCKS, make_directory, remove, temporaries, write_durably, write_failure
 from gpt_cli.common.safetensors_header import MALFORMED, header_bytes, parse_header
 from gpt_cli.errors import EnvironmentFailure, shown
 from gpt_cli.text.token_files import (
@@ -34,7 +33,6 @@ from gpt_cli.text.token_files import (
 PART_TOKENS = 2**25
 LOCK = ".lock"
 _NAMES = re.compile(r"part-\d{5,}\.safetensors|index\.json")
-_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class TokenWriter:
@@ -119,7 +117,7 @@ def sole_writer(directory: Path, notice: Callable[[str], object]) -> Iterator[No
             notice("another gpt prepares this text; waiting for it")
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         except OSError as error:
-            if error.errno not in _NO_LOCKS:
+            if error.errno not in NO_LOCKS:
                 raise write_failure(path, error) from error
         yield
     finally:
