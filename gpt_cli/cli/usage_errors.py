@@ -18,7 +18,7 @@ from gpt_cli.common.language import LANGUAGES, VARIABLE, code_of
 from gpt_cli.errors import GptError, UsageError, full_width, half_width, shown, together
 
 if TYPE_CHECKING:
-    from gpt_cli.config.suggest import Command
+    from gpt_cli.config.suggest import Flags
 
 __all__ = ["ClickUsageError", "NoArgsIsHelpError", "name_flags_as_typed", "require_known_language", "usage_error"]
 
@@ -111,7 +111,7 @@ class _Line:
             found += refused(commands.request, given, lambda name: flags.get(name, name)) if commands.request else []
         return together(found)
 
-    def _unknown_flag(self, place: int, command: Command) -> UsageError:
+    def _unknown_flag(self, place: int, command: Flags) -> UsageError:
         flag, _, value = self.words[place].partition("=")
         if wrong_mark := full_width(flag):
             meant = f"did you mean {half_width(flag).replace(':', '=', 1)}?"
@@ -119,9 +119,9 @@ class _Line:
         hint = command.hint(flag, value or self._value_after(place)) or f"{self._name} --help lists the flags"
         return UsageError(self._name, f"there is no flag {shown(flag)}", hint=hint, about=flag)
 
-    def _command(self) -> Command:
+    def _command(self) -> Flags:
         """What the command can be given."""
-        from gpt_cli.config.suggest import Command
+        from gpt_cli.config.suggest import Flags
 
         flags = {flag: (one.name, "" if one.is_flag else one.metavar or "VALUE") for flag, one in self._flags.items()}
         places = [one.metavar for one in self._parameters if one.opts[0][:1] != "-"]
@@ -129,7 +129,7 @@ class _Line:
         if {"RUN", "PATH"} & {*places}:
             flags["--run"], run = ("", "RUN"), f"{self._name} {{}}"
         request = getattr(self._context.command.callback, "request", None)
-        return Command(flags, request, run)
+        return Flags(flags, request, run)
 
     def value_of(self, flag: str) -> str | None:
         """What was given to a flag, last."""

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 from gpt_cli.common.host import Host
 from gpt_cli.config.field_types import DEVICE_PATTERN, Few, Misfit, Section, Switch, UnreadableError, Whole, written
 from gpt_cli.config.settings_reference import allowed_values, is_none_of
-from gpt_cli.config.suggest import Command, accepts, value_meant
+from gpt_cli.config.suggest import Flags, accepts, value_meant
 from gpt_cli.errors import UsageError, full_width, shown, together, visible
 
 Asked = TypeVar("Asked", bound="Request")
@@ -142,7 +142,7 @@ def _refusals(
     return found
 
 
-def _arguments(kind: type[Request]) -> Command:
+def _arguments(kind: type[Request]) -> Flags:
     """What a function of Python can be given, as flags of the same names."""
     flags, run = dict[str, tuple[str, str]](), "--run {}"
     known = {name: flag for name, _, flag in flags_of(kind)}
@@ -152,7 +152,7 @@ def _arguments(kind: type[Request]) -> Command:
         flags[typed] = (name, "" if field.annotation is bool else "VALUE")
         if flag.position and flag.metavar in ("PATH", "RUN"):
             flags["--run"], run = flags[typed], f"{typed} {{}}"
-    return Command(flags, kind, run)
+    return Flags(flags, kind, run)
 
 
 def _read_path(value: Any) -> Any:

@@ -115,7 +115,7 @@ def function_meant(name: str, functions: Iterable[str]) -> str | None:
 
 
 @dataclass(frozen=True)
-class Command:
+class Flags:
     """What a command, or a function of Python, can be given."""
 
     flags: Mapping[str, tuple[str, str]]  # of each its field, and what stands for its value in help; "" for a switch
