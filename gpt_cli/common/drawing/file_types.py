@@ -27,5 +27,5 @@ def ending_of(out: Path, endings: Sequence[str], hints: Mapping[str, str | None]
         hint = "--json prints JSON to stdout"
     if hint is None:
         meant = _MEANT[ending] if _MEANT.get(ending) in endings else endings[0]
-        hint = f"--out {shlex.quote(visible(out.with_name(out.stem or 'report')))}{meant}"
+        hint = f"--out {shlex.quote(visible(out.with_name((out.stem or 'report') + meant)))}"
     raise UsageError("--out", f"{shown(out.name)} ends in none of {', '.join(endings)}", hint=hint)

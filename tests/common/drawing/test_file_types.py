@@ -13,7 +13,7 @@ from gpt_cli.errors import UsageError
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("a/b c.JPG", "--out 'a/b c'.png"),
+        ("a/b c.JPG", "--out 'a/b c.png'"),
         ("a.eps", "--out a.pdf"),
         ("a.tsv", "--out a.csv"),
         ("a.txt", "--out a.json"),

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.checkpoints.load import Loaded
+from gpt_cli.checkpoints.run_paths import run_of_checkpoint
 from gpt_cli.common.drawing.token_labels import quoted
 from gpt_cli.common.host import Host
 from gpt_cli.common.tables import table
@@ -32,7 +33,7 @@ def read_tasks(pairs: Sequence[Pair], loaded: Loaded, device: torch.device, host
     for pair in pairs:
         clean, corrupt = (_encode(loaded, pair, key) for key in ("clean", "corrupt"))
         if len(clean) != len(corrupt):
-            raise _of_other_length(loaded.tokenizer, pair, clean, corrupt, host)
+            raise _of_other_length(loaded, pair, clean, corrupt, host)
         first = next((at for at, two in enumerate(zip(clean, corrupt, strict=True)) if two[0] != two[1]), None)
         if first is None:
             hint = "change a token of the prompt that the answer depends on"
@@ -58,18 +59,19 @@ def _encode(loaded: Loaded, pair: Pair, key: str) -> list[int]:
         raise
 
 
-def _of_other_length(
-    tokenizer: Tokenizer, pair: Pair, clean: Sequence[int], corrupt: Sequence[int], host: Host
-) -> DataError:
+def _of_other_length(loaded: Loaded, pair: Pair, clean: Sequence[int], corrupt: Sequence[int], host: Host) -> DataError:
     """The error about two lengths; a notice shows both prompts, a token below its counterpart."""
-    rows = [(name, *map(tokenizer.token_text, ids)) for name, ids in (("clean", clean), ("corrupt", corrupt))]
+    rows = [(name, *map(loaded.tokenizer.token_text, ids)) for name, ids in (("clean", clean), ("corrupt", corrupt))]
     columns = zip_longest(
         *([name, *(quoted(token, LABEL) for token in tokens)] for name, *tokens in rows), fillvalue=""
     )
     for line in table([*zip(*columns, strict=True)]).split("\n"):
         host.notice(line)
     sentence = f"it has {counted(len(corrupt), 'token')}, and the clean prompt has {len(clean)}; use as many in both"
-    return DataError(pair.named("corrupt"), sentence, hint="gpt tokens TEXT shows how a text is cut into tokens")
+    run = run_of_checkpoint(loaded.path)
+    name = shlex.quote(str(loaded.path if run is None else run.path))
+    hint = f"gpt tokens --run {name} TEXT shows how a text is cut into tokens"
+    return DataError(pair.named("corrupt"), sentence, hint=hint)
 
 
 def _likeliest(loaded: Loaded, both: Tensor, pair: Pair) -> tuple[int, int]:

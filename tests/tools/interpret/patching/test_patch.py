@@ -230,6 +230,7 @@ def test_prompts_of_other_lengths_are_shown_below_each_other(run: RunCommand, sm
     assert outcome.code == 3
     assert outcome.err.splitlines()[:2] == ['clean    "The"  " value"  " of"', 'corrupt  "The"  " of"']
     assert "error: --corrupt: it has 2 tokens, and the clean prompt has 3; use as many in both" in outcome.err
+    assert f"hint: gpt tokens --run {smoke_run} TEXT shows how" in outcome.err  # not the newest run
 
 
 @pytest.mark.parametrize(
