@@ -62,7 +62,9 @@ def _near(path: str) -> Iterator[str]:
     stem = Path(name).stem
     for place in folders:
         names = [os.path.join(place, one) for one in _names(place)]
-        stems = {Path(one).stem: one for one in names}  # the ending is like that of any other text
+        # stems decide; of files with one stem that of the same ending, else a .txt
+        names.sort(key=lambda one: [Path(one).suffix == ending for ending in (Path(name).suffix, ".txt")])
+        stems = {Path(one).stem: one for one in names}
         if near := closest(stem, stems):
             yield stems[near]
         below = islice(filter(os.path.isdir, names), _MOST_FOLDERS)

@@ -14,6 +14,7 @@ from gpt_cli.text.missing_source import require_there
     ("name", "meant"),
     [
         ("novl.txt", "novel.txt"),
+        ("novel.tx", "novel.txt"),
         ("text/poems.txt", "texts/poems.txt"),
         ("texts/poem.txt", "texts/poems.txt"),
         ("poems.txt", "texts/poems.txt"),
@@ -25,7 +26,7 @@ from gpt_cli.text.missing_source import require_there
 )
 def test_a_text_that_is_missing_is_told_the_nearest_one(here: Path, name: str, meant: str | None) -> None:
     (here / "texts").mkdir()
-    for path in ("novel.txt", "texts/poems.txt", ".hidden"):
+    for path in ("novel.txt", "novel.log", "texts/poems.txt", ".hidden"):
         (here / path).touch()
     with pytest.raises(DataError, match="there is no such file") as raised:
         require_there(name)

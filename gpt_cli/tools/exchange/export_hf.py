@@ -56,7 +56,8 @@ def _misfits(model: ModelConfig, family: Family) -> Iterator[GptError]:
         yield misfit("norm_position", "transformers has no such post-norm model; norm_position=pre can be exported")
     if model.ngram_embedding is not None:
         yield misfit(
-            "ngram_embedding", "no class of transformers has embeddings of n-grams; models trained with null export"
+            "ngram_embedding",
+            "no class of transformers has embeddings of n-grams; train with --set model.ngram_embedding=null to export",
         )
     if model.attention not in ("multi_head", "grouped_query", "latent"):
         yield unknown_form("transformers", model.attention, "--format safetensors exports every model for use with gpt")
