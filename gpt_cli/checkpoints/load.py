@@ -27,7 +27,7 @@ class Loaded:
     config: Config
     step: int
     path: Path
-    data_digest: str  # of the training and validation ids, as `text.tokens.data_digest` gives it
+    data_digest: str  # of the training and validation ids, as `text.encode.digest_of` gives it
     header: Header = field(repr=False)
 
 
@@ -39,7 +39,7 @@ def load(
     *,
     as_stored: bool = False,
 ) -> Loaded:
-    """The model of a run directory or file, on the CPU; `find.first_usable` says which, and what `warn` receives.
+    """The model of a run directory or file, on the CPU; `select.first_usable` says which, and what `warn` receives.
 
     `found` is the header by which the caller has checked what it asks for, so that another
     model is refused. Weights become float32, unless they are wanted `as_stored`. Raises CheckpointError.

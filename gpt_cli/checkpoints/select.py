@@ -108,7 +108,7 @@ def newest_run() -> Path:
 
 
 def near_run(path: Path, *, trained: bool = False, directories: bool = False) -> Path | None:
-    """The run whose name is most like that of a path which is none.
+    """Find the run whose name is nearest to a path that is no run.
 
     `trained` asks for one with a checkpoint; `directories` allows a sweep too.
     """
@@ -120,7 +120,7 @@ def near_run(path: Path, *, trained: bool = False, directories: bool = False) ->
 
 
 def run_hint(path: Path | None = None, *, trained: bool = False, directories: bool = False) -> str:
-    """The hint for a path that is no run: the one with the nearest name, else the runs there are."""
+    """Suggest the run nearest in name to a path that is no run, or list the runs."""
     if path is not None and (near := near_run(path, trained=trained, directories=directories)):
         return f"did you mean {shlex.quote(visible(near))}?"
     runs = _runs(trained=trained)

@@ -169,7 +169,7 @@ class Section(BaseModel):
         )
 
     def misfits(self) -> Iterator[Misfit]:
-        """Values that are valid by themselves but do not fit together; `reading.validate` refuses them."""
+        """Values that are valid by themselves but do not fit together; `load.validate` refuses them."""
         return iter(())
 
     def unused_keys(self) -> list[tuple[str, str]]:

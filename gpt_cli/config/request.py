@@ -51,7 +51,7 @@ class Flag:
 
     metavar: str = ""  # what stands for the value in help
     name: str = ""  # the flag, with its dashes
-    offers: str = ""  # a function of cli/completing.py: what a shell offers after TAB
+    offers: str = ""  # a function of cli/completion.py: what a shell offers after TAB
     position: bool = False  # an argument without a flag
     beside_json: bool = True  # whether it does something beside --json
 

@@ -15,7 +15,7 @@ from gpt_cli.common.machine.devices import CPU
 class Ranks:
     """All processes that train together, one of which is this one, its *rank*; this class is a single process.
 
-    `group.Group` is the same for many. All ranks call each method, in the same order.
+    `process_group.Group` is the same for many. All ranks call each method, in the same order.
     """
 
     rank = 0
@@ -57,7 +57,7 @@ class Ranks:
     def sum_parts(self, parts: Sequence[Tensor]) -> Tensor:
         """One part [N] for each rank, of other numbers on each: the sum of this rank's part over all ranks.
 
-        The sum is the top of the tree that `sums.tree_sum` describes.
+        The sum is the top of the tree that `tree_sum.tree_sum` describes.
         """
         (part,) = parts
         return part

@@ -24,7 +24,7 @@ class LostProcess(EnvironmentFailure):
 
 
 class Meeting(Protocol):
-    """How ranks find each other before they are joined; `meeting.py` has it."""
+    """How ranks find each other before they are joined; `rendezvous.py` has it."""
 
     def leaders_first(self) -> AbstractContextManager[None]: ...
 

@@ -39,7 +39,7 @@ class Decoder:
     Products with weights are in `dtype`. All else stays in the dtype of the model's norms: the residual stream, norms,
     attention over the cache, and the up-projections of latent attention. Prompts of different length share a batch:
     the shorter ones get padding in front, whose weights are exactly zero. `int8` rounds weights to whole numbers
-    (quantise.py), with products in bfloat16. `num_rows` is how many sequences are expected, for the form of products.
+    (fast/int8.py), with products in bfloat16. `num_rows` is how many sequences are expected, for the form of products.
 
     `compiled` lets compiled code compute the tokens of a single row where that is possible. It reads weights as they
     are stored, bfloat16 and whole numbers too, and adds up their products with float32 numbers in float32.

@@ -21,7 +21,7 @@ _CLEANED = (
 
 
 def decoder(steps: Sequence[Mapping[str, Any]]) -> Callable[[str], bytes]:
-    """The bytes of a token within a text, by the steps of a decoder that `pipelines.problems` lets pass."""
+    """The bytes of a token within a text, by the steps of a decoder that `hf_tokenizer_rules.problems` lets pass."""
     by_type = {step["type"]: step for step in steps}
     if "ByteLevel" in by_type:
         letters = {letter: bytes([byte]) for byte, letter in enumerate(byte_letters())}

@@ -1,6 +1,6 @@
 """Token ids, in memory or on disk: their windows, chunks and digest, and the files that hold those of large texts.
 
-These are `part-00000.safetensors`, ... and, written last, `index.json`; token_writer.py writes them.
+These are `part-00000.safetensors`, ... and, written last, `index.json`; token_file_writer.py writes them.
 """
 
 from __future__ import annotations

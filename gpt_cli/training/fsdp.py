@@ -21,7 +21,7 @@ class Sharded(Replicated):
     """Each rank keeps some rows of every parameter, its shard, and collects a block's others while it computes with it.
 
     torch's `fully_shard` does that (Zhao et al. 2023, "PyTorch FSDP"), with sums of gradients in the tree of
-    `ranks.sums.tree_sum`. Owners keep their parameters whole as well and change them as in Replicated, so that the
+    `tree_sum.tree_sum`. Owners keep their parameters whole as well and change them as in Replicated, so that the
     result is the same to the last bit. Of P parameters, each of W ranks holds 24 P / W bytes: the weights and their
     gradients, both in shards and with their owners, and two moments; 4 P / W more for each level of the tree that its
     lanes make. Beside these it has the embeddings, output layer and one or two blocks whole while it computes, and

@@ -143,7 +143,7 @@ def compute_gradient(state: TrainingState, sent: Sent, watch: Callable[[], objec
     """Add the gradient of a step's batch to the owned parameters; returns the loss of each lane, zero on other ranks.
 
     A lane is a micro-batch, and its loss is its share of the batch's mean. Lanes are added in the tree of
-    `ranks.sums.tree_sum`, within a rank here, and then between ranks.
+    `distributed.tree_sum.tree_sum`, within a rank here, and then between ranks.
     """
     num_lanes = state.config.train.num_lanes
     losses = torch.zeros(num_lanes, device=state.device)

@@ -281,7 +281,7 @@ def _is_ours(directory: Path, form: str) -> bool:
 
 
 def read_foreign(directory: Path) -> Foreign:
-    """Read a model directory of transformers, as `exchange.foreign.read_foreign`; torch is imported only here."""
+    """Read a model directory of transformers, as `import_hf.read_foreign` does; torch is imported only here."""
     from gpt_cli.tools.exchange import import_hf
 
     return import_hf.read_foreign(directory)

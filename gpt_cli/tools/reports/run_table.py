@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -167,14 +168,14 @@ def sorted_by(runs: Sequence[Overview], column: str | None) -> list[Overview]:
     return sorted(runs, key=lambda run: (1, 0) if order(run) is None else (0, order(run)))
 
 
-class TableOfRuns(Result):
+class TableOfRuns(Result, ABC):
     """Rows of runs, and `remarks`: what a reader of their losses must know."""
 
     remarks: tuple[str, ...]
 
+    @abstractmethod
     def table(self, width: int | None) -> str:
         """The rows; None: a pipe, in which a line may have any length."""
-        raise NotImplementedError
 
     def as_text(self, width: int = WIDTH) -> str:
         """The rows, and the remarks below."""

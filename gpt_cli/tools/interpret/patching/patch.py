@@ -137,7 +137,7 @@ def shares(changes: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarra
     """What is recovered over pairs, and its standard error, NaN of one pair: [P, ...], [P] -> [...] each.
 
     The ratio of means, so that a pair on which the metric hardly differs weighs little, where the mean of ratios would
-    explode. The error is that of a ratio of two sums, pairs being drawn (`sampling.scoring.standard_error`).
+    explode. The error is that of a ratio of two sums, pairs being drawn (`evaluation.nll.standard_error`).
     """
     flat = changes.reshape(len(gaps), -1).T
     errors = [standard_error(row, gaps) for row in flat]
