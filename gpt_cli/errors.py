@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import errno
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from gpt_cli.common.language import labelled, language, say
 
@@ -25,11 +24,6 @@ _LACKING = (
 )
 # but for tabs and ends of lines
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-# what a Chinese keyboard types for the marks of flags, lists and YAML
-_HALF_WIDTH = {0xFEE0 + code: code for code in range(0x21, 0x7F)} | dict(
-    zip(map(ord, "　、。—–−“”‘’【】"), " ,.---\"\"''[]", strict=True)
-)
-_DASHES = "—–−"
 _REASONS = {
     errno.ENOSPC: "there is no space left on the filesystem",
     errno.EDQUOT: "the disk quota is used up",
@@ -212,32 +206,6 @@ def within(error: Exception, where: str) -> str:
 def shown(text: object, limit: int = 200) -> str:
     """A value as a message contains it: `visible`, in quotes."""
     return f'"{visible(text, limit)}"'
-
-
-def closest(typed: str, names: Iterable[str]) -> str | None:
-    """The name that is most like a mistyped one; one character of two may differ where a character is a syllable."""
-    close = difflib.get_close_matches(typed, list(names), n=1, cutoff=0.6 if typed.isascii() else 0.5)
-    return close[0] if close else None
-
-
-def half_width(text: str) -> str:
-    """A text with ASCII instead of full-width marks, letters and digits."""
-    return text.translate(_HALF_WIDTH)
-
-
-def full_width(text: object) -> str | None:
-    """A sentence that names the first dash or full-width character of a text; None where there is none, or no text."""
-    if not isinstance(text, str):
-        return None
-    found = next((character for character in text if ord(character) in _HALF_WIDTH), None)
-    if found is None:
-        return None
-    kind = (
-        'a dash; type the hyphen "-"'
-        if found in _DASHES
-        else f"a full-width character; type {shown(half_width(found))}"
-    )
-    return f"{shown(found)} in {shown(text, 40)} is {kind}"
 
 
 def reason(error: OSError) -> str:

@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from gpt_cli.errors import DataError, UsageError, exit_code_of, full_width, inert, inert_json, shown, together
+from gpt_cli.common.mistyped import full_width
+from gpt_cli.errors import DataError, UsageError, exit_code_of, inert, inert_json, shown, together
 
 
 def test_an_error_is_a_place_a_sentence_and_a_hint() -> None:

@@ -6,7 +6,8 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, get_args
 
-from gpt_cli.errors import UsageError, full_width, half_width, shown
+from gpt_cli.common.mistyped import full_width, half_width
+from gpt_cli.errors import UsageError, shown
 
 if TYPE_CHECKING:
     from gpt_cli.config import ModelConfig

@@ -13,8 +13,9 @@ from gpt_cli.checkpoints.header import Header, read_header
 from gpt_cli.checkpoints.run_list import find_runs
 from gpt_cli.checkpoints.run_paths import RUNS, RunFiles, named_run
 from gpt_cli.common.host import Host, ignored
+from gpt_cli.common.mistyped import nearest
 from gpt_cli.common.untrusted_files import require_reachable
-from gpt_cli.errors import CheckpointError, UsageError, closest, counted, shown, visible
+from gpt_cli.errors import CheckpointError, UsageError, counted, shown, visible
 
 # how often to look again when a trainer removes the files that were found before they are read
 ATTEMPTS = 10
@@ -115,7 +116,7 @@ def near_run(path: Path, *, trained: bool = False, directories: bool = False) ->
     runs = _runs(trained=trained)
     runs += dict.fromkeys(run.parent for run in runs if directories and run.parent != RUNS)
     names = {name: run for run in runs for name in (run.name, str(run.relative_to(RUNS)))}
-    near = closest(str(path).removeprefix(f"{RUNS}/"), names) or closest(path.name, names)
+    near = nearest(str(path).removeprefix(f"{RUNS}/"), names) or nearest(path.name, names)
     return names[near] if near else None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -15,9 +14,10 @@ from gpt_cli.cli.torch_import import importing_torch
 from gpt_cli.common.host import Host
 from gpt_cli.common.language import say
 from gpt_cli.common.machine.cpu_contention import sharing
+from gpt_cli.common.mistyped import full_width, nearest
 from gpt_cli.config.request import read_request
 from gpt_cli.config.settings_reference import allowed_values
-from gpt_cli.errors import DataError, GptError, UsageError, full_width, shown, visible
+from gpt_cli.errors import DataError, GptError, UsageError, shown, visible
 from gpt_cli.sampling.request import SampleRequest, new_seed
 from gpt_cli.text.conversations import Turn
 
@@ -218,13 +218,12 @@ def _typed(name: str) -> str:
 def _known(typed: str, text: str = "") -> str:
     """The setting of a name with - or _ in it; raises UsageError for any other, such as /set with a `text`."""
     if (known := typed.replace("-", "_")) not in SETTINGS:
-        near = difflib.get_close_matches(known, SETTINGS, n=1) or [name for name in SETTINGS if name.startswith(known)]
-        near = [_typed(name) for name in near]
+        near = nearest(known, SETTINGS) or next((name for name in SETTINGS if name.startswith(known)), None)
         words = [word.replace("_", "-") for word in re.split(r"[\s=]+", text)]
         if named := [word for word in words if word.replace("-", "_") in SETTINGS]:
-            near = [" ".join(words[words.index(named[0]) :])]
+            near = " ".join(words[words.index(named[0]) :])
         help_ = (
-            f"did you mean /{near[0]}?"
+            f"did you mean /{_typed(near)}?"
             if near
             else f"you can change {', '.join('/' + _typed(name) for name in SETTINGS)}"
         )

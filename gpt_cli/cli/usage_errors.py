@@ -15,7 +15,8 @@ from typer._click.exceptions import UsageError as ClickUsageError
 
 from gpt_cli.checkpoints.run_paths import RunFiles, named_run
 from gpt_cli.common.language import LANGUAGES, VARIABLE, code_of
-from gpt_cli.errors import GptError, UsageError, full_width, half_width, shown, together
+from gpt_cli.common.mistyped import DASHES, full_width, half_width, nearest
+from gpt_cli.errors import GptError, UsageError, shown, together
 
 if TYPE_CHECKING:
     from gpt_cli.config.suggest import Flags
@@ -24,12 +25,11 @@ __all__ = ["ClickUsageError", "NoArgsIsHelpError", "name_flags_as_typed", "requi
 
 _TEXTS = (".txt", ".md", ".jsonl", ".csv", ".gz", ".zst", ".parquet")
 _CHECKPOINT = ".safetensors"
-_DASHES = "—–−－"
 
 
 def usage_error(error: ClickUsageError, command: str, words: Sequence[str]) -> GptError:
     """What typer found wrong with the words of a command line, which name the command `gpt sample` or so."""
-    from gpt_cli.config.suggest import command_meant, nearest  # reads the declarations of all settings
+    from gpt_cli.config.suggest import command_meant  # reads the declarations of all settings
 
     see, line = f"{command} --help lists the flags", _Line(error.ctx, command, words)
     if isinstance(error, NoSuchOption):
@@ -50,7 +50,7 @@ def usage_error(error: ClickUsageError, command: str, words: Sequence[str]) -> G
     if extra := re.fullmatch(r"Got unexpected extra argument(?:s|\(s\))? \((.*)\)", error.message, re.DOTALL):
         places = line.places_of(extra[1])
         for place in places:
-            if line.words[place].startswith(tuple(_DASHES)):
+            if line.words[place].startswith((*DASHES, "－")):
                 return line.other_dash(place, places)
         return UsageError(command, f"there is no place for {shown(extra[1])} here", hint=line.meaning(places) or see)
     return UsageError(command, _sentence(error.message), hint=see)

@@ -10,12 +10,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from gpt_cli.common.limits import CONFIG_PROBLEMS
+from gpt_cli.common.mistyped import full_width
 from gpt_cli.config.field_types import Section
 from gpt_cli.config.schema import Config
 from gpt_cli.config.settings_reference import allowed_values, is_none_of, key_names, known_keys
 from gpt_cli.config.strict_yaml import KeyPath
 from gpt_cli.config.suggest import setting_hint, setting_meant, takes, value_meant
-from gpt_cli.errors import GptError, UsageError, counted, full_width, shown, visible
+from gpt_cli.errors import GptError, UsageError, counted, shown, visible
 
 _ALL_SETTINGS = "`gpt config settings` lists every setting"
 

@@ -13,14 +13,14 @@ import yaml
 from pydantic import ValidationError
 
 from gpt_cli.common.file_signatures import is_config
+from gpt_cli.common.mistyped import full_width, half_width, nearest
 from gpt_cli.common.untrusted_files import require_reachable
 from gpt_cli.config import config_errors
 from gpt_cli.config.field_types import written
 from gpt_cli.config.schema import Config
 from gpt_cli.config.settings_reference import shipped_configs
 from gpt_cli.config.strict_yaml import Document, KeyPath, parse, read_text
-from gpt_cli.config.suggest import nearest
-from gpt_cli.errors import GptError, UsageError, collecting, full_width, half_width, shown, together, visible
+from gpt_cli.errors import GptError, UsageError, collecting, shown, together, visible
 
 _LENGTHS = ("train", "max_steps"), ("train", "max_time")
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Pr
 from pydantic import BeforeValidator, Field, ValidationError
 
 from gpt_cli.common.host import Host
+from gpt_cli.common.mistyped import full_width
 from gpt_cli.config.field_types import DEVICE_PATTERN, Few, Misfit, Section, Switch, UnreadableError, Whole, written
 from gpt_cli.config.settings_reference import allowed_values, is_none_of
 from gpt_cli.config.suggest import Flags, accepts, value_meant
-from gpt_cli.errors import UsageError, full_width, shown, together, visible
+from gpt_cli.errors import UsageError, shown, together, visible
 
 Asked = TypeVar("Asked", bound="Request")
 Value = TypeVar("Value")

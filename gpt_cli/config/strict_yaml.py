@@ -14,8 +14,9 @@ from typing import Any
 import yaml
 
 from gpt_cli.common.limits import CONFIG_BYTES, CONFIG_LEVELS, CONFIG_NODES
+from gpt_cli.common.mistyped import full_width
 from gpt_cli.common.untrusted_files import encoding_hint, read_bytes
-from gpt_cli.errors import GptError, UsageError, full_width, shown, together, visible
+from gpt_cli.errors import GptError, UsageError, shown, together, visible
 
 _FULL_WIDTH_KEY = re.compile(r"\s*([\w.]+\s*：)")
 _INDENT = "the indentation has full-width spaces; type half-width ones"

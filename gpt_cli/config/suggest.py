@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import shlex
@@ -15,15 +14,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from gpt_cli.common.mistyped import half_width, nearest
 from gpt_cli.config.field_types import Section
 from gpt_cli.config.schema import PUBLISHED, Config
 from gpt_cli.config.settings_reference import key_names, shipped_configs
-from gpt_cli.errors import half_width
 
-# names that are taken for one another, whatever the value, and where it fits; 1 is equal. Of several words, one is
-# often the same and the other decides
-_EQUAL, _LIKE_OF_SEVERAL, _LIKE = 0.85, 0.8, 0.65
-_SEVERAL = re.compile(r"\w[-_. ]\w")
 _FALSE = ("false", "no", "off", "0", "none", "null")
 _IMPORT = "gpt import {}"
 # the functions of gpt_cli that have another name than their commands
@@ -35,18 +30,6 @@ FUNCTIONS = {
     "runs rm": "remove_runs",
     **{f"config {name}": f"configs.{name}" for name in ("check", "show", "settings", "schema")},
 }
-
-
-def nearest(name: str, names: Iterable[str], fits: Callable[[str], bool] = lambda _: True) -> str | None:
-    """The name that is most like a mistyped one; unless they are nearly equal, of those that fit."""
-    names = [*names]
-    close = difflib.get_close_matches(name, names, n=1, cutoff=_EQUAL)
-    names = names if close else list(filter(fits, names))
-    close = close or difflib.get_close_matches(name, names, n=1, cutoff=_LIKE_OF_SEVERAL)
-    if not close and not _SEVERAL.search(name):
-        short = [each for each in names if not _SEVERAL.search(each)]
-        close = difflib.get_close_matches(name, short, n=1, cutoff=_LIKE)
-    return close[0] if close else None
 
 
 def accepts(kind: type[Section], name: str, value: object) -> bool:

@@ -15,10 +15,11 @@ from gpt_cli.common.files import cache_directory, make_directory, write_durably
 from gpt_cli.common.host import Host, tqdm_of_here
 from gpt_cli.common.language import say
 from gpt_cli.common.limits import DOWNLOAD_BYTES
+from gpt_cli.common.mistyped import nearest
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.common.tables import Rows, narrow_table
 from gpt_cli.common.untrusted_files import read_bytes
-from gpt_cli.errors import DataError, EnvironmentFailure, UsageError, closest, shown
+from gpt_cli.errors import DataError, EnvironmentFailure, UsageError, shown
 from gpt_cli.text import synthetic
 from gpt_cli.text.conversations import read_written
 
@@ -91,7 +92,7 @@ def find(name: str) -> Entry:
     """The entry of that name; raises UsageError that names the nearest one."""
     if name in ENTRIES:
         return ENTRIES[name]
-    close = closest(name, ENTRIES)
+    close = nearest(name, ENTRIES)
     sentence = f"the catalogue has no text of this name; it has {', '.join(ENTRIES)}"
     raise UsageError(shown(name), sentence, hint=close and f"did you mean {close}?")
 

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from gpt_cli.errors import DataError, closest, shown, visible
+from gpt_cli.common.mistyped import nearest
+from gpt_cli.errors import DataError, shown, visible
 from gpt_cli.text import datasets
 from gpt_cli.text.sources import STDIN
 
@@ -41,7 +42,7 @@ def require_there(name: str) -> None:
     if len(several) > 1 and all(map(os.path.exists, several)):
         hint = " ".join(f"--data {shlex.quote(visible(one))}" for one in several)
         raise DataError(shown(name), "there is no such file, but each of its parts is one", hint=hint)
-    close = next(_near(path), None) or closest(name, datasets.ENTRIES)
+    close = next(_near(path), None) or nearest(name, datasets.ENTRIES)
     hint = f"did you mean {shlex.quote(visible(close))}? else {NAME_A_SOURCE}" if close else NAME_A_SOURCE
     raise DataError(shown(name), "there is no such file", hint=hint)
 
@@ -65,7 +66,7 @@ def _near(path: str) -> Iterator[str]:
         # stems decide; of files with one stem that of the same ending, else a .txt
         names.sort(key=lambda one: [Path(one).suffix == ending for ending in (Path(name).suffix, ".txt")])
         stems = {Path(one).stem: one for one in names}
-        if near := closest(stem, stems):
+        if near := nearest(stem, stems):
             yield stems[near]
         below = islice(filter(os.path.isdir, names), _MOST_FOLDERS)
         yield from filter(os.path.isfile, (os.path.join(one, name) for one in below))

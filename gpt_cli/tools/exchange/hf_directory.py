@@ -21,11 +21,12 @@ import numpy as np
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.common.file_signatures import is_checkpoint
 from gpt_cli.common.limits import FOREIGN_CONFIG_BYTES, FOREIGN_FILES, FOREIGN_HEADER_BYTES
+from gpt_cli.common.mistyped import nearest
 from gpt_cli.common.safetensors_header import MALFORMED, misplaced, parse_header, read_header_bytes
 from gpt_cli.common.safetensors_numbers import READABLE, are_finite, widened
 from gpt_cli.common.strict_json import plainly, strict_json
 from gpt_cli.common.untrusted_files import read_bytes, reading, require_reachable
-from gpt_cli.errors import CheckpointError, closest, shown, visible
+from gpt_cli.errors import CheckpointError, shown, visible
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -123,7 +124,7 @@ def require_model(path: Path) -> None:
             if is_file
             else map(os.path.basename, _models(path.parent))
         )
-        near = closest(path.name, names)
+        near = nearest(path.name, names)
         hint = f"did you mean {shlex.quote(visible(path.with_name(near)))}?" if near else _download(path)
         raise CheckpointError(shown(path), f"there is no such {'file' if is_file else 'directory'}", hint=hint)
     if (path / "config.json").exists():

@@ -14,12 +14,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from gpt_cli.common.limits import CONFIG_PROBLEMS, SWEEP_POINTS
+from gpt_cli.common.mistyped import nearest
 from gpt_cli.config.config_errors import line_of, no_setting, wrong_values
 from gpt_cli.config.load import find_config, flat, validate
 from gpt_cli.config.schema import SEED, Config
 from gpt_cli.config.settings_reference import known_keys, shipped_configs
 from gpt_cli.config.strict_yaml import KeyPath, parse, read_text
-from gpt_cli.config.suggest import nearest
 from gpt_cli.errors import GptError, UsageError, collecting, counted, shown, together
 
 KEYS = ("base", "settings", "grid", "random", "num_runs", "seed", "repeats")

@@ -1,0 +1,45 @@
+"""What a mistyped word means: the name that is most like it, and ASCII for the marks of a Chinese keyboard."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+
+from gpt_cli.errors import shown
+
+_LIKE, _LIKE_OF_SYLLABLES, _EQUAL = 0.7, 0.5, 0.85  # 1 is equal
+# what a Chinese keyboard types for the marks of flags, lists and YAML
+_HALF_WIDTH = {0xFEE0 + code: code for code in range(0x21, 0x7F)} | dict(
+    zip(map(ord, "　、。—–−“”‘’【】"), " ,.---\"\"''[]", strict=True)
+)
+DASHES = "—–−"
+
+
+def nearest(typed: str, names: Iterable[str], fits: Callable[[str], bool] = lambda _: True) -> str | None:
+    """The name that is most like a mistyped one; unless they are nearly equal, of those that fit.
+
+    One character of two may differ where a character is a syllable.
+    """
+    names = [*names]
+    if close := difflib.get_close_matches(typed, names, n=1, cutoff=_EQUAL):
+        return close[0]
+    cutoff = _LIKE if typed.isascii() else _LIKE_OF_SYLLABLES
+    return next(iter(difflib.get_close_matches(typed, filter(fits, names), n=1, cutoff=cutoff)), None)
+
+
+def half_width(text: str) -> str:
+    """A text with ASCII instead of full-width marks, letters and digits."""
+    return text.translate(_HALF_WIDTH)
+
+
+def full_width(text: object) -> str | None:
+    """A sentence that names the first dash or full-width character of a text; None where there is none, or no text."""
+    if not isinstance(text, str):
+        return None
+    found = next((character for character in text if ord(character) in _HALF_WIDTH), None)
+    if found is None:
+        return None
+    kind = (
+        'a dash; type the hyphen "-"' if found in DASHES else f"a full-width character; type {shown(half_width(found))}"
+    )
+    return f"{shown(found)} in {shown(text, 40)} is {kind}"
