@@ -20,7 +20,7 @@ from gpt_cli.config.load import validate
 from gpt_cli.config.schema import Config
 from gpt_cli.distributed.collectives import ALONE, Ranks
 from gpt_cli.distributed.environment import place_of
-from gpt_cli.distributed.process_group import Group
+from gpt_cli.distributed.process_group import ProcessGroup
 from gpt_cli.distributed.rendezvous import Meeting
 from gpt_cli.model.dropout import DropMasks
 from gpt_cli.tools.bench.baselines import endless_state
@@ -53,7 +53,7 @@ def _joined(config: Config) -> Iterator[Ranks]:
         yield ALONE
         return
     with Meeting(place, None, lambda: ("nothing is trained", None)) as meeting:
-        group = Group(place.rank, place.size, meeting, place.local_size)
+        group = ProcessGroup(place.rank, place.size, meeting, place.local_size)
         group.meet({"config": config.model_dump_json()})
         yield group
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from gpt_cli.tools.interpret.lens.report import LensReport
     from gpt_cli.tools.interpret.patching.report import PatchReport
     from gpt_cli.tools.interpret.tokens import Tokens
-    from gpt_cli.tools.reports.report import Report
+    from gpt_cli.tools.reports.report import RunReport
     from gpt_cli.tools.reports.run_table import Removed, Runs
     from gpt_cli.tools.sweeps.sweep import Swept
     from gpt_cli.training import events as of_training
@@ -186,7 +186,7 @@ def runs() -> Runs: ...
 @command(RemoveRequest, "tools.reports.run_table:remove_runs")
 def remove_runs() -> Removed: ...
 @command(ReportRequest, "tools.reports.report:report")
-def report() -> Report: ...
+def report() -> RunReport: ...
 @command(SweepRequest, "tools.sweeps.sweep:sweep")
 def sweep() -> Swept: ...
 

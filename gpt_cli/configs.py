@@ -18,7 +18,7 @@ def __dir__() -> tuple[str, ...]:
 
 
 @command(CheckRequest)
-def check(request: CheckRequest, found: Any, host: Host) -> commands.Checked:
+def check(request: CheckRequest, found: Any, host: Host) -> commands.CheckedConfig:
     return commands.check(request, host)
 
 

@@ -41,7 +41,7 @@ class HeadScores:
 
     def of(self, row: int, column: int) -> dict[str, float]:
         """The scores of the head at these places in `layers` and `heads`."""
-        return {name: float(found[row, column]) for name, found in self.columns.items()}
+        return {name: float(scores[row, column]) for name, scores in self.columns.items()}
 
 
 def role_of(scores: Mapping[str, float], num_tokens: int) -> str | None:

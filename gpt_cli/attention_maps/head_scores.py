@@ -32,12 +32,12 @@ def pattern_sums(weights: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
     """
     T = ids.shape[1]
     rows = weights[:, :, 1:]  # [B, H, T - 1, T]
-    places = torch.arange(T, device=ids.device, dtype=weights.dtype)
+    positions = torch.arange(T, device=ids.device, dtype=weights.dtype)
     equal = (ids[:, 1:, None] == ids[:, None, :]).tril()  # of query t + 1 and a key up to t, so never itself
-    found = torch.stack(
+    sums = torch.stack(
         (
             torch.special.entr(rows).sum(-1),
-            places[1:] - rows @ places,
+            positions[1:] - rows @ positions,
             rows[..., 0],
             rows.diagonal(0, 2, 3),
             rows.diagonal(1, 2, 3),
@@ -46,7 +46,7 @@ def pattern_sums(weights: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
     )  # [6, B, H, T - 1]
     every = float(ids.shape[0] * (T - 1))
     counts = torch.tensor([every] * 5 + [float(equal.any(-1).sum())], dtype=torch.float64)
-    return found.to(exact(found.device)).sum((1, 3), dtype=torch.float64).cpu(), counts
+    return sums.to(exact(sums.device)).sum((1, 3), dtype=torch.float64).cpu(), counts
 
 
 @torch.no_grad()
@@ -74,8 +74,8 @@ def score_heads(
     for ids in batches:
         of_batch = torch.zeros_like(counts)
         for row, stages in enumerate(model.attention_stages(ids, layers, heads)):
-            found, of_batch = pattern_sums(stages.weights, ids)
-            sums[row] += found
+            batch_sums, of_batch = pattern_sums(stages.weights, ids)
+            sums[row] += batch_sums
             watch(row, stages)
             count(_share(ids, row, len(layers)))
         counts += of_batch
@@ -151,8 +151,8 @@ def num_repeats(model: GPT) -> int:
     """On how many sequences induction is measured: NUM_REPEATS, of a large model fewer, at least one."""
     length = max(1, repeated_length(model))
     sizes = model.config.changed(context_length=length)
-    found = estimate(sizes, model.vocab_size, micro_batch_size=1, dtype="float32")
-    return max(1, min(NUM_REPEATS, MOST_OPERATIONS // (length * found.forward_flops_per_token)))
+    costs = estimate(sizes, model.vocab_size, micro_batch_size=1, dtype="float32")
+    return max(1, min(NUM_REPEATS, MOST_OPERATIONS // (length * costs.forward_flops_per_token)))
 
 
 def repeated_tokens(vocab_size: int, num_tokens: int, end_of_text: int, count: int = NUM_REPEATS) -> Tensor:
@@ -177,8 +177,8 @@ def induction_of(weights: Tensor) -> Tensor:
     Tokens n..2n-1 are tokens 0..n-1 again. Olsson et al. 2022, "prefix matching".
     """
     n = weights.shape[-1] // 2
-    found = weights[:, :, n:, 1 : n + 1].diagonal(0, 2, 3)
-    return found.to(exact(found.device)).mean((0, 2), dtype=torch.float64)
+    copied = weights[:, :, n:, 1 : n + 1].diagonal(0, 2, 3)
+    return copied.to(exact(copied.device)).mean((0, 2), dtype=torch.float64)
 
 
 @torch.no_grad()

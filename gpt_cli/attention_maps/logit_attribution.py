@@ -86,7 +86,7 @@ def head_writes(
     top, at_once = min(top, model.vocab_size), max(1, LOGITS_AT_ONCE // model.vocab_size)
     # what reads the stream: the output layer behind the final norm, and in front of that more norms where they follow
     reader = through(model.final_norm, model.output_weight - model.output_weight.mean(0))
-    found = {}
+    contributions = {}
     for layer in reversed(range(min(layers), len(model.blocks))):
         block = model.blocks[layer]
         if not block.pre_norm:
@@ -96,9 +96,9 @@ def head_writes(
             mixed = outputs[layer][head] * scales[layer]  # [queries, K]
             # in the cheaper order: many positions share a product of the factors, a few do without
             parts = [_extremes(torch.linalg.multi_dot((some, *factors)), top) for some in mixed.split(at_once)]
-            found[layer, head] = [torch.cat(of_parts) for of_parts in zip(*parts, strict=True)]
+            contributions[layer, head] = [torch.cat(of_parts) for of_parts in zip(*parts, strict=True)]
             count(len(queries))
-    columns = zip(*(found[layer, head] for layer in layers for head in heads), strict=True)
+    columns = zip(*(contributions[layer, head] for layer in layers for head in heads), strict=True)
     shape = (len(layers), len(heads), len(queries), -1)
     return Writes(*(torch.stack(column).view(shape).cpu().numpy() for column in columns))
 
@@ -125,8 +125,8 @@ def _outputs_and_scales(model: GPT, ids: Sequence[int], queries: Sequence[int]) 
             middle = block.norm_1(summed)
             own_scales.append(scale(block.norm_1, summed) * scale(block.norm_2, middle + block.feed_forward(middle)))
     scales = [scale(model.final_norm, x[0, chosen])]
-    for own in reversed(own_scales):
-        scales.insert(0, own * scales[0])
+    for layer_scales in reversed(own_scales):
+        scales.insert(0, layer_scales * scales[0])
     require_finite(scales[0], "norms")
     return outputs, scales[:-1]
 

@@ -34,18 +34,18 @@ def require_room_for_dump(
     """
     count, numbers = len(layers) * len(heads), count_numbers(stages, num_tokens, model.config)
     dots = num_dots(num_tokens, len(layers), len(heads))
-    writing, written = (0, 0) if ending is None else writing_bytes(ending, numbers, dots)
+    writing, file_size = (0, 0) if ending is None else writing_bytes(ending, numbers, dots)
     on_page = 0
     if ending == ".html":
         more_memory, more_disk = written_bytes(count, num_tokens)
-        writing, written = writing + more_memory, written + more_disk
+        writing, file_size = writing + more_memory, file_size + more_disk
         on_page = _bytes_of_heads(model, len(heads), num_tokens)
     # a layer is computed at a time, and the arrays of all are kept
     of_layer = BYTES_PER_WEIGHT * num_tokens**2 * len(heads)
     needs = [(4 * numbers + writing, max(of_layer, on_page), available_memory(), "memory")]
     if out is not None:
         folder = next(parent for parent in out.absolute().parents if parent.is_dir())
-        needs.append((written, 0, shutil.disk_usage(folder).free, "disk"))
+        needs.append((file_size, 0, shutil.disk_usage(folder).free, "disk"))
     for per_head, fixed, free, what in needs:
         fits = command == "attn-dump" and count > 1 and per_head + fixed // len(heads) <= (free or 0)
         require_room(

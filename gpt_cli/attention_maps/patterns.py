@@ -78,13 +78,13 @@ def dump_attention(
         for stage in stages:
             tensor = getattr(of_layer, stage)[0]
             require_finite(tensor, f"{stage} in layer {layer}", shown(origin.checkpoint) if origin else "checkpoint")
-            found = tensor.cpu().numpy()
-            if file_dtype == "float16" and np.abs(found).max() > np.finfo(np.float16).max:
-                wrong = f"float16 cannot hold {stage} of {np.abs(found).max():g}"
+            array = tensor.cpu().numpy()
+            if file_dtype == "float16" and np.abs(array).max() > np.finfo(np.float16).max:
+                wrong = f"float16 cannot hold {stage} of {np.abs(array).max():g}"
                 raise UsageError("--file-dtype", wrong, hint="--file-dtype float32")
             if row == 0:
-                arrays[stage] = np.empty((len(layers), *found.shape), file_dtype)
-            arrays[stage][row] = found
+                arrays[stage] = np.empty((len(layers), *array.shape), file_dtype)
+            arrays[stage][row] = array
     tokens = tuple(tokenizer.token_text(token) for token in ids)
     chances = _chances(model, batch, num_generated)
     return AttentionDump(tokens, tuple(ids), tuple(layers), tuple(heads), arrays, chances, origin)
@@ -101,7 +101,7 @@ def _chances(model: GPT, batch: torch.Tensor, num_generated: int) -> tuple[Chanc
     x = x[:, -max(num_generated + 1, LOGITS_AT_ONCE // model.vocab_size) :]
     logits = model.logits(x)[0, -num_generated - 1 : -1]
     logits = logits.to(exact(logits.device)).double()
-    own = logits.gather(1, batch[0, -num_generated:, None].to(logits.device))
-    probabilities = (own - logits.logsumexp(dim=1, keepdim=True)).exp()[:, 0]
-    ranks = 1 + (logits > own).sum(dim=1)
+    chosen = logits.gather(1, batch[0, -num_generated:, None].to(logits.device))
+    probabilities = (chosen - logits.logsumexp(dim=1, keepdim=True)).exp()[:, 0]
+    ranks = 1 + (logits > chosen).sum(dim=1)
     return tuple(Chance(p, r) for p, r in zip(probabilities.tolist(), ranks.tolist(), strict=True))

@@ -100,8 +100,8 @@ def _label_axes(
     properties = font_manager.FontProperties(family=fonts, size=7)
     downwards = ["\n".join(label) if _is_upright(label) else label for label in labels]
     for set_ticks, texts, count in zip((axes.set_yticks, axes.set_xticks), (labels, downwards), grid, strict=True):
-        places = [start * cell + i // each for start in range(count) for i in shown]
-        set_ticks(places, [texts[i] for _ in range(count) for i in shown])
+        ticks = [start * cell + i // each for start in range(count) for i in shown]
+        set_ticks(ticks, [texts[i] for _ in range(count) for i in shown])
     for label in axes.get_xticklabels() + axes.get_yticklabels():
         label.set_fontproperties(properties)
         label.set_parse_math(False)
@@ -118,8 +118,8 @@ def _labels(dump: AttentionDump, notice: Callable[[str], object]) -> tuple[list[
     A token with such a character is labelled by its id.
     """
     labels = [label_of(token) for token in dump.tokens]
-    written = "".join(labels) + (label_of(dump.origin.prompt + dump.origin.checkpoint, None) if dump.origin else "")
-    fonts, missing = find_fonts(set(written))
+    characters = "".join(labels) + (label_of(dump.origin.prompt + dump.origin.checkpoint, None) if dump.origin else "")
+    fonts, missing = find_fonts(set(characters))
     in_labels = not missing.isdisjoint("".join(labels))
     remark_on_missing(missing, notice, "; the picture shows ids instead of these tokens" if in_labels else "")
     pairs = zip(labels, dump.token_ids, strict=True)

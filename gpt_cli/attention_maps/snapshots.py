@@ -49,11 +49,11 @@ class _About:
 
     def digest(self, arrays: Mapping[str, np.ndarray]) -> str:
         """The SHA-256 of all that a file contains, in hexadecimal."""
-        found = hashlib.sha256(_canonical(asdict(self)).encode())
+        digest = hashlib.sha256(_canonical(asdict(self)).encode())
         for name in sorted(arrays):
-            found.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
-            found.update(arrays[name].tobytes())
-        return found.hexdigest()
+            digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
+            digest.update(arrays[name].tobytes())
+        return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -159,12 +159,12 @@ def kept_steps(run: RunFiles) -> Steps:
 
 def losses_by_step(run: RunFiles) -> dict[str, list[tuple[int, float]]]:
     """The losses that metrics record, in nats per token: (step, loss) and (step, validation_loss), by their names."""
-    found: dict[str, list[tuple[int, float]]] = {name: [] for name in _LOSSES}
+    losses: dict[str, list[tuple[int, float]]] = {name: [] for name in _LOSSES}
     for figures in metrics_of(run.metrics, DataError):
         for name in _LOSSES:
             if name in figures:
-                found[name].append((int(figures["step"]), float(figures[name])))
-    return found
+                losses[name].append((int(figures["step"]), float(figures[name])))
+    return losses
 
 
 def _canonical(content: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from gpt_cli.common.file_signatures import FORMAT
 from gpt_cli.common.limits import CHECKPOINT_HEADER_BYTES, FIGURE, SECONDS, STEPS, TRAINING_TOKENS
-from gpt_cli.common.safetensors_header import MALFORMED, Stored, parse_header, read_header_bytes
+from gpt_cli.common.safetensors_header import MALFORMED, TensorEntry, parse_header, read_header_bytes
 from gpt_cli.common.strict_json import strict_json
 from gpt_cli.common.untrusted_files import reading
 from gpt_cli.common.version import __version__
@@ -52,7 +52,7 @@ class Header:
     path: Path
     content: bytes  # of the header, its length included
     metadata: Mapping[str, str]
-    tensors: Mapping[str, Stored]  # optimizer moments included
+    tensors: Mapping[str, TensorEntry]  # optimizer moments included
     step: int
     num_weight_bytes: int
     num_data_bytes: int  # of all tensors

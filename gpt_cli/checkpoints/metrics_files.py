@@ -25,7 +25,7 @@ MOST_LOSSES = 20.0  # of which a smoothed one is the mean
 _TAIL = 2**14  # bytes; a line of metrics has a few hundred
 
 
-class Sample(NamedTuple):
+class LoggedSample(NamedTuple):
     """What the model wrote after a step, the prompt before it included."""
 
     step: int
@@ -78,13 +78,13 @@ def step_in(line: str) -> int:
     return int(figures_of(line).get("step", 0))
 
 
-def written(sample: Sample) -> str:
+def written(sample: LoggedSample) -> str:
     """A sample as the file contains it."""
     text = _TO_ESCAPE.sub(r"\\", sample.text)
     return f"=== step {sample.step} ===\n{text}\n"
 
 
-def samples_of(content: str) -> tuple[Sample, ...]:
+def samples_of(content: str) -> tuple[LoggedSample, ...]:
     """The samples in the content of a file, by step.
 
     Earlier versions escaped nothing, so a heading whose step does not rise belongs to a text.
@@ -95,7 +95,7 @@ def samples_of(content: str) -> tuple[Sample, ...]:
             headings.append(heading)
     ends = [*(heading.start() for heading in headings), len(content)][1:]
     return tuple(
-        Sample(int(heading[1]), _ESCAPED.sub("", content[heading.end() : end]).strip("\n"))
+        LoggedSample(int(heading[1]), _ESCAPED.sub("", content[heading.end() : end]).strip("\n"))
         for heading, end in zip(headings, ends, strict=True)
     )
 

@@ -26,7 +26,7 @@ _ENDS = {"steps": "finished", "time": "finished", "patience": "finished", "signa
 _MOST = ("an outcome of a run", OUTCOME_BYTES)
 
 
-class Result(NamedTuple):
+class RunLoss(NamedTuple):
     """The validation loss that a run is compared by: the closing one, or where it has none the lowest so far."""
 
     loss: float  # nats per token
@@ -59,12 +59,12 @@ class Overview:
     tokenizer: str | None = None  # a digest of what cuts its text into tokens
 
     @property
-    def result(self) -> Result | None:
+    def result(self) -> RunLoss | None:
         """What the run is compared by; None before its first evaluation."""
         if self.validation_loss is not None:
             error = figure(self.outcome.get("validation_loss_error"))
-            return Result(self.validation_loss, error, self.bits_per_byte, closed=True)
-        return None if self.best_loss is None else Result(self.best_loss, None, self.bits_per_byte, closed=False)
+            return RunLoss(self.validation_loss, error, self.bits_per_byte, closed=True)
+        return None if self.best_loss is None else RunLoss(self.best_loss, None, self.bits_per_byte, closed=False)
 
 
 def have_one_tokenizer(runs: Iterable[Overview]) -> bool:

@@ -14,7 +14,7 @@ from typer.main import get_command
 from gpt_cli.cli import completion
 from gpt_cli.cli.command_table import TABLE, below, function_of
 from gpt_cli.cli.console import abandon_stdout, prepare_streams
-from gpt_cli.cli.help import Below, Debug, Group, HelpContext, ListsByDefault
+from gpt_cli.cli.help import Below, CommandGroup, Debug, HelpContext, ListsByDefault
 from gpt_cli.cli.usage_errors import (
     ClickUsageError,
     NoArgsIsHelpError,
@@ -40,7 +40,7 @@ from gpt_cli.errors import (
 )
 
 app = typer.Typer(
-    cls=Group,
+    cls=CommandGroup,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -139,7 +139,7 @@ def _made(name: str) -> Any:
     """A command of the table as click knows it, or a group of them, which may do something by itself."""
     row, some = TABLE[name], typer.Typer(add_completion=False, rich_markup_mode=None)
     if not row.example:
-        some.callback(cls=Group, no_args_is_help=True, help=row.sentence)(lambda: None)
+        some.callback(cls=CommandGroup, no_args_is_help=True, help=row.sentence)(lambda: None)
         return _completed(some, name)
     if (call := _WITHOUT_REQUEST.get(name)) is None:
         from gpt_cli.cli.commands import callback

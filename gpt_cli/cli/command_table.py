@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 
-class Row(NamedTuple):
+class CommandRow(NamedTuple):
     """A command, or a group of commands; its request is imported when it is named."""
 
     sentence: str  # the first of its help
@@ -17,122 +17,122 @@ class Row(NamedTuple):
 
 # in the order in which help lists them
 TABLE = {
-    "train": Row(
+    "train": CommandRow(
         "Train a model on text and save it, with its tokenizer, in a run directory.",
         "gpt train --data my.txt",
         memory="set train.micro_batch_size to a smaller divisor of train.batch_size, or choose a smaller model",
         drive="train",
     ),
-    "sample": Row(
+    "sample": CommandRow(
         "Continue prompts.",
         "gpt sample --prompt 'The value of' --num-samples 3",
         memory="ask for less with --num-samples or --max-new-tokens, or give fewer prompts",
         drive="sample",
     ),
-    "attn-dump": Row(
+    "attn-dump": CommandRow(
         "Show or save where each head looks.",
         "gpt attn-dump --prompt 'The value of' --out attention.png",
         memory="choose fewer with --layers 0 and --heads 0, or use a shorter prompt",
     ),
-    "explain": Row(
+    "explain": CommandRow(
         "Work through one head, step by step.",
         "gpt explain --prompt 'The value of', gpt explain --example journey",
         memory="use a shorter prompt",
     ),
-    "heads": Row(
+    "heads": CommandRow(
         "Report what each head attends to, how much the loss depends on it, and which tokens it promotes.",
         "gpt heads --sort induction, gpt heads --passages 3 --circuits --out heads.html",
         memory="choose fewer with --heads 0, or use a shorter prompt",
     ),
-    "lens": Row(
+    "lens": CommandRow(
         "Report what each layer would already predict.",
         "gpt lens --prompt 'The value of', gpt lens --tuned, gpt lens --out lens.png",
         memory="use a shorter prompt, or fewer --max-tokens",
     ),
-    "patch": Row(
+    "patch": CommandRow(
         "Find which parts of a model carry an answer, by patching activations of a clean prompt into a corrupt one.",
         "gpt patch --clean 'The value of' --corrupt 'The name of' --answer ' the'",
         memory="choose fewer with --layers 0 and --heads 0, or use shorter prompts",
     ),
-    "compare": Row(
+    "compare": CommandRow(
         "Compare two models on the same text.",
         "gpt compare runs/tiny runs/mine, gpt compare runs/tiny/checkpoints/step-00000500.safetensors runs/tiny",
         memory="use fewer --max-tokens",
     ),
-    "eval": Row(
+    "eval": CommandRow(
         "Measure how well trained models predict a text: nats per token, perplexity, bits per byte.",
         "gpt eval --run runs/a --run runs/b --data my.txt",
         memory="name fewer runs with --run, or a shorter text with --data",
     ),
-    "tokens": Row(
+    "tokens": CommandRow(
         "Show how a text is cut into tokens: their ids and their pieces of the text.",
         "gpt tokens 'The value of', gpt tokens --tokenizer gpt2 'The value of'",
     ),
-    "info": Row(
+    "info": CommandRow(
         "Count parameters, operations and memory; of a checkpoint, verify every byte.",
         "gpt info small, gpt info runs/tiny",
     ),
-    "export": Row(
+    "export": CommandRow(
         "Write a trained model for transformers or Ollama, as one file to share, as a page, or for a class.",
         "gpt export --run runs/tiny --out tiny-hf",
     ),
-    "import": Row(
+    "import": CommandRow(
         "Make a run of an open model, for all commands: sample, attn-dump, explain, train with --init-from.",
         "gpt import tiny-gpt2 --out runs/tiny-again",
     ),
-    "report": Row(
+    "report": CommandRow(
         "Show how runs trained: their curves, and in a page their samples, settings and attention too.",
         "gpt report, gpt report runs/a runs/b --out report.html",
         memory="name fewer runs",
     ),
-    "sweep": Row(
+    "sweep": CommandRow(
         "Train a base config with lists or ranges of settings, one ordinary run each, and compare them.",
         "gpt sweep rates.yaml --dry-run, gpt sweep random.yaml --max-time 2m",
         memory="set train.micro_batch_size to a smaller divisor of train.batch_size, or choose smaller models",
         drive="sweep",
     ),
-    "bench": Row(
+    "bench": CommandRow(
         "Benchmark training and sampling against plain implementations and the limits of this machine.",
         "gpt bench --config tiny --json",
         memory="set train.batch_size to a smaller number, or choose a smaller model",
     ),
-    "completion": Row("Print what lets a shell complete the words of gpt.", "gpt completion bash >> ~/.bashrc"),
-    "help": Row("Show the flags of a command, as its --help does.", "gpt help sample"),
-    "config": Row("Check, show and describe configs."),
-    "data": Row("List and fetch corpora; count, prepare and verify texts."),
-    "runs": Row(
+    "completion": CommandRow("Print what lets a shell complete the words of gpt.", "gpt completion bash >> ~/.bashrc"),
+    "help": CommandRow("Show the flags of a command, as its --help does.", "gpt help sample"),
+    "config": CommandRow("Check, show and describe configs."),
+    "data": CommandRow("List and fetch corpora; count, prepare and verify texts."),
+    "runs": CommandRow(
         "List runs: state, steps, validation loss, size, age, and what differs from a shipped config.",
         "gpt runs --sort loss, gpt runs rm tiny",
     ),
-    "config check": Row("Check a config and report every mistake in it.", "gpt config check my.yaml"),
-    "config show": Row(
+    "config check": CommandRow("Check a config and report every mistake in it.", "gpt config check my.yaml"),
+    "config show": CommandRow(
         "Show a config with all its settings, defaults included.", "gpt config show tiny --set model.d_model=192"
     ),
-    "config settings": Row(
+    "config settings": CommandRow(
         "List every setting: its default, what it allows, and what it means.", "gpt config settings"
     ),
-    "config schema": Row(
+    "config schema": CommandRow(
         "Show the JSON schema of configs, with which editors complete and check settings.",
         "gpt config schema > schema.json",
     ),
-    "data list": Row("List the corpora that --data knows by name.", "gpt data list"),
-    "data fetch": Row(
+    "data list": CommandRow("List the corpora that --data knows by name.", "gpt data list"),
+    "data fetch": CommandRow(
         "Fetch corpora into the per-user cache, check their digests, and list their paths.",
         "gpt data fetch tinyshakespeare --out data",
     ),
-    "data stats": Row(
+    "data stats": CommandRow(
         "Count the documents, characters, bytes and lines of a text; with --config, estimate its tokens.",
         "gpt data stats my.txt, gpt data stats my.txt --config tiny",
     ),
-    "data prepare": Row(
+    "data prepare": CommandRow(
         "Make the tokenizer and the tokens of a text, so that gpt train with this config starts at once.",
         "gpt data prepare my.jsonl --config tiny",
     ),
-    "data verify": Row(
+    "data verify": CommandRow(
         "Read every byte of a text and of the tokens made from it, and compare them with their digests.",
         "gpt data verify my.jsonl",
     ),
-    "runs rm": Row(
+    "runs rm": CommandRow(
         "Remove runs: their own files, never one that is being trained, nor files that no run wrote.",
         "gpt runs rm tiny runs/sweep/003-d_model-64 --yes",
         drive="runs",

@@ -82,7 +82,7 @@ class Below(Mapping[str, Any]):
         return len(below(self._group))
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """A group of commands that help lists without making them."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -95,7 +95,7 @@ class Group(TyperGroup):
             formatter.write_dl([(name, TABLE[f"{self.name} {name}".lstrip()].sentence) for name in self.commands])
 
 
-class ListsByDefault(Group):
+class ListsByDefault(CommandGroup):
     """A group whose first word is a command of it, or else an argument of its own."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -21,7 +21,7 @@ from gpt_cli.common.machine.devices import accelerator, num_accelerators
 from gpt_cli.distributed.collectives import ALONE, Ranks
 from gpt_cli.distributed.environment import Place
 from gpt_cli.distributed.heartbeat import LeftToAnother
-from gpt_cli.distributed.process_group import Group, LostProcess
+from gpt_cli.distributed.process_group import LostProcess, ProcessGroup
 from gpt_cli.distributed.rendezvous import Meeting
 from gpt_cli.errors import DivergedError, EnvironmentFailure, GptError, counted, exit_code_of
 from gpt_cli.tools.loggers.processes import Followers
@@ -55,7 +55,7 @@ def train_together(place: Place, read: Callable[[Place], Plan], console: Console
                 raise failure
             assert plan is not None
             _choose_gpu(plan, place)
-            group = Group(place.rank, place.size, meeting, place.local_size)
+            group = ProcessGroup(place.rank, place.size, meeting, place.local_size)
             return train_and_show(
                 plan, shared, console, json=json, ranks=group, may_speak=meeting.board.claim, part=meeting.part
             )

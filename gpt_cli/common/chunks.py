@@ -13,14 +13,14 @@ _LARGE = 2**16  # characters
 
 def gathered(pieces: Iterable[str]) -> Iterator[str]:
     """The same text in pieces that are worth a call of the system."""
-    found, length = list[str](), 0
+    joined, length = list[str](), 0
     for piece in pieces:
-        found.append(piece)
+        joined.append(piece)
         length += len(piece)
         if length >= _LARGE:
-            yield "".join(found)
-            found, length = [], 0
-    yield "".join(found)
+            yield "".join(joined)
+            joined, length = [], 0
+    yield "".join(joined)
 
 
 def json_pieces(content: Any, count: Callable[[int], object] = lambda _: None) -> Iterator[str]:

@@ -20,5 +20,5 @@ def require_installed(names: Sequence[str]) -> None:
 
 def _is_installed(name: str) -> bool:
     # a folder of that name, such as wandb makes where it runs, has no origin
-    found = importlib.util.find_spec(name)
-    return found is not None and found.origin is not None
+    spec = importlib.util.find_spec(name)
+    return spec is not None and spec.origin is not None

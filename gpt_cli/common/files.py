@@ -153,8 +153,8 @@ def remove_directory(directory: Path) -> None:
 
 def temporaries(directory: Path, names: re.Pattern[str]) -> list[Path]:
     """The temporary files of writers that are at work or were killed, for files with such names."""
-    found = ((_TEMPORARY.fullmatch(path.name), path) for path in directory.iterdir()) if directory.is_dir() else ()
-    return [path for match, path in found if match and names.fullmatch(match["name"])]
+    matches = ((_TEMPORARY.fullmatch(path.name), path) for path in directory.iterdir()) if directory.is_dir() else ()
+    return [path for match, path in matches if match and names.fullmatch(match["name"])]
 
 
 def _temporary(target: Path, part: str = "") -> Path:
@@ -224,8 +224,10 @@ def _refused(path: Path, error: OSError) -> str:
     """What the system refused; where permission is missing, also who owns the place and who asks."""
     if error.errno not in (errno.EACCES, errno.EPERM):
         return reason(error)
-    place = next((p for p in (path, *path.parents) if os.path.exists(p)), None)
-    owner = f"; {shown(place)} belongs to user {place.stat().st_uid}, and you are user {os.geteuid()}" if place else ""
+    parent = next((p for p in (path, *path.parents) if os.path.exists(p)), None)
+    owner = (
+        f"; {shown(parent)} belongs to user {parent.stat().st_uid}, and you are user {os.geteuid()}" if parent else ""
+    )
     return reason(error) + owner
 
 

@@ -40,8 +40,8 @@ class Result:
 
     def __repr__(self) -> str:
         """The class and its key figures in a line."""
-        known = {name: value for name, value in self.key_figures().items() if value not in (None, "", (), [], {})}
-        return f"{type(self).__name__}({', '.join(f'{name}={_brief(value)}' for name, value in known.items())})"
+        figures = {name: value for name, value in self.key_figures().items() if value not in (None, "", (), [], {})}
+        return f"{type(self).__name__}({', '.join(f'{name}={_brief(value)}' for name, value in figures.items())})"
 
     if not TYPE_CHECKING:  # a checker knows the fields
 
@@ -110,23 +110,23 @@ class Result:
 
         A page of more than 8 MB is left out, and so is what memory cannot hold: a plainer form is shown instead.
         """
-        found: dict[str, str | bytes] = {}
+        bundle: dict[str, str | bytes] = {}
         page = _unless_refused(self.as_page) if self.page_bytes() <= _MOST_PAGE else None
         if page and len(page) <= _MOST_PAGE:
             # in a frame of its own, so that the page's styles and scripts meet nothing of the notebook
-            found["text/html"] = (
+            bundle["text/html"] = (
                 f'<iframe srcdoc="{html.escape(page)}" style="width: 100%; height: {_FRAME_HEIGHT}px; border: 0" '
                 'sandbox="allow-scripts allow-downloads"></iframe>'
             )
         if picture := _unless_refused(self.as_picture):
-            found["image/png"] = picture
-        if "text/html" not in found and (tables := html_of(self.parts())):
+            bundle["image/png"] = picture
+        if "text/html" not in bundle and (tables := html_of(self.parts())):
             data = base64.b64encode(picture).decode() if picture else ""
             image = f'<img src="data:image/png;base64,{data}" alt="" style="max-width: 100%">' if data else ""
-            found = {"text/html": image + tables, **found}
+            bundle = {"text/html": image + tables, **bundle}
         failure = self.failure()
         text = "\n".join(filter(None, [self.as_text(), *(failure.lines() if failure else [])]))
-        return found | {"text/plain": text}
+        return bundle | {"text/plain": text}
 
 
 class Figures(Result):

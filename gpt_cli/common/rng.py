@@ -57,7 +57,7 @@ def permutation(key: int, count: int) -> np.ndarray:
     return np.argsort(random_words(key, 0, count), kind="stable")
 
 
-def permuted(key: int, places: np.ndarray, count: int) -> np.ndarray:
+def permuted(key: int, indices: np.ndarray, count: int) -> np.ndarray:
     """The numbers at some places of a permutation of 0..count-1 that is never listed: int64 [N] -> [N].
 
     A Feistel network permutes the numbers of a few bits (Luby and Rackoff 1988); a result of `count` or more is
@@ -66,12 +66,12 @@ def permuted(key: int, places: np.ndarray, count: int) -> np.ndarray:
     assert 0 < count <= 2**62
     bits = (count - 1).bit_length()
     keys = random_words(key, 0, 4)
-    found = places.astype(np.uint64)
-    outside = np.arange(len(found))
+    images = indices.astype(np.uint64)
+    outside = np.arange(len(images))
     while len(outside):
-        found[outside] = _feistel(keys, found[outside], bits)
-        outside = outside[found[outside] >= count]
-    return found.astype(np.int64)
+        images[outside] = _feistel(keys, images[outside], bits)
+        outside = outside[images[outside] >= count]
+    return images.astype(np.int64)
 
 
 def _feistel(keys: np.ndarray, numbers: np.ndarray, bits: int) -> np.ndarray:

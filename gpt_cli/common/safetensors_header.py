@@ -16,7 +16,7 @@ SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, 
 SIZES |= {"U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1}
 
 
-class Stored(NamedTuple):
+class TensorEntry(NamedTuple):
     """A tensor in a file: its type of number, its shape, and its bytes from `start` to `stop` after the header."""
 
     dtype: str
@@ -29,7 +29,7 @@ class ParsedHeader(NamedTuple):
     """What a header says, of which only the form is checked."""
 
     metadata: Any  # a mapping from str to str in a file that is no forgery
-    tensors: dict[str, Stored]
+    tensors: dict[str, TensorEntry]
 
 
 def read_header_bytes(file: BinaryIO, most: int) -> tuple[int, bytes]:
@@ -50,17 +50,17 @@ def parse_header(content: bytes) -> ParsedHeader:
     return ParsedHeader(metadata, {name: _stored(entry) for name, entry in entries.items()})
 
 
-def _stored(entry: Mapping[str, Any]) -> Stored:
+def _stored(entry: Mapping[str, Any]) -> TensorEntry:
     dtype, shape, offsets = entry["dtype"], tuple(entry["shape"]), tuple(entry["data_offsets"])
     if dtype not in SIZES:
-        known = visible(json.dumps(dtype, ensure_ascii=False))
-        raise ValueError(f"a tensor has numbers of type {known}, which gpt does not know")
+        kind = visible(json.dumps(dtype, ensure_ascii=False))
+        raise ValueError(f"a tensor has numbers of type {kind}, which gpt does not know")
     if len(offsets) != 2 or not all(isinstance(n, int) and 0 <= n < 2**48 for n in (*shape, *offsets)):
         raise ValueError("a tensor has a shape or a place that is not of whole numbers")
-    return Stored(dtype, shape, *offsets)
+    return TensorEntry(dtype, shape, *offsets)
 
 
-def misplaced(tensors: Mapping[str, Stored]) -> str | None:
+def misplaced(tensors: Mapping[str, TensorEntry]) -> str | None:
     """The first tensor that does not begin where the one before it ends, or not end where its shape says."""
     end = 0
     for name, (dtype, shape, start, stop) in sorted(tensors.items(), key=lambda item: item[1][2:]):
@@ -85,9 +85,9 @@ def header_bytes(
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0
     for name, shape in shapes.items():
-        own = dtype if isinstance(dtype, str) else dtype[name]
-        start, end = end, end + SIZES[own] * math.prod(shape)
-        header[name] = {"dtype": own, "shape": list(shape), "data_offsets": [start, end]}
+        type_name = dtype if isinstance(dtype, str) else dtype[name]
+        start, end = end, end + SIZES[type_name] * math.prod(shape)
+        header[name] = {"dtype": type_name, "shape": list(shape), "data_offsets": [start, end]}
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
     text = text.ljust(len(text) + -len(text) % 8 if num_bytes is None else num_bytes - 8)
     if num_bytes not in (None, 8 + len(text)):

@@ -74,11 +74,11 @@ def narrow_table(rows: Sequence[tuple[str, ...]], width: int, spare: Sequence[st
     last_cells, rows = [row[-1] for row in rows], [row[:-1] for row in rows]
     longest = max(cell_len(row[0]) for row in rows)
     names = list[str]()
-    for place, left_out in enumerate((None, *spare, *dear)):
+    for num_left_out, left_out in enumerate((None, *spare, *dear)):
         rows = [tuple(cell for cell, title in zip(row, rows[0], strict=True) if title != left_out) for row in rows]
         room = width - 2 - max(map(cell_len, table([row[1:] for row in rows]).split("\n")))
         names = _shortened([row[0] for row in rows], max(room, 3))
-        wanted = min(_NAME if place < len(spare) else _SHORTEST_NAME, longest)
+        wanted = min(_NAME if num_left_out < len(spare) else _SHORTEST_NAME, longest)
         if room >= wanted and len(set(names)) == len({row[0] for row in rows}):
             break
     lines = table([(name, *row[1:]) for name, row in zip(names, rows, strict=True)]).split("\n")
@@ -94,12 +94,12 @@ def _shortened(texts: Sequence[str], width: int) -> list[str]:
     no more, the middle that those of one look lose ends where they begin to differ.
     """
     half = (width - 1) // 2
-    ways = [[_without_middle(text, width, end) for text in texts] for end in range(half, -1, -1)]
-    found = max(ways, key=lambda looks: len(set(looks)))  # the first of them
-    alike = {look: [text for text, each in zip(texts, found, strict=True) if each == look] for look in found}
+    candidates = [[_without_middle(text, width, end) for text in texts] for end in range(half, -1, -1)]
+    shortened = max(candidates, key=lambda looks: len(set(looks)))  # the first of them
+    alike = {look: [text for text, each in zip(texts, shortened, strict=True) if each == look] for look in shortened}
     return [
         look if len(set(alike[look])) == 1 else _from_difference(text, alike[look], width)
-        for text, look in zip(texts, found, strict=True)
+        for text, look in zip(texts, shortened, strict=True)
     ]
 
 

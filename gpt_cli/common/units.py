@@ -46,5 +46,5 @@ def age(seconds: float) -> str:
 
 def with_error(number: float, error: float | None, *, signed: bool = False) -> str:
     """A loss with its standard error, where it has one: 3.3530 ± 0.0690."""
-    written = f"{number:+.4f}" if signed else f"{number:.4f}"
-    return written if error is None else f"{written} ± {error:.4f}"
+    text = f"{number:+.4f}" if signed else f"{number:.4f}"
+    return text if error is None else f"{text} ± {error:.4f}"

@@ -56,11 +56,11 @@ def require_size(
     path: Path, file: BinaryIO, kind: type[GptError], *, most: tuple[str, int] | None, hint: str | None = None
 ) -> os.stat_result:
     """What the system knows of an open file; raises `kind` where it has more than `most` bytes, see `read_bytes`."""
-    found = os.fstat(file.fileno())
-    if most and found.st_size > most[1]:
-        sentence = f"{most[0]} has at most {most[1]:,} bytes, but this file has {found.st_size:,}"
+    status = os.fstat(file.fileno())
+    if most and status.st_size > most[1]:
+        sentence = f"{most[0]} has at most {most[1]:,} bytes, but this file has {status.st_size:,}"
         raise kind(shown(path), sentence, hint=hint)
-    return found
+    return status
 
 
 def require_unchanged(

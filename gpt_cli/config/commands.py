@@ -49,7 +49,7 @@ class SchemaRequest(Request):
 
 
 @dataclass(frozen=True)
-class Checked(Result):
+class CheckedConfig(Result):
     """Whether a config is valid, and the mistakes in it; `failure` is the error that names them."""
 
     file: str
@@ -126,12 +126,12 @@ class Schema(Result):
         return json.dumps(self.schema, indent=2, ensure_ascii=False)
 
 
-def check(request: CheckRequest, host: Host) -> Checked:
+def check(request: CheckRequest, host: Host) -> CheckedConfig:
     """Look for mistakes; `host.notice` receives a line for each setting that has no effect."""
     try:
         config = read_config(request.file, request.settings)
     except UsageError as error:
-        return Checked(request.file, (error, *error.others))
+        return CheckedConfig(request.file, (error, *error.others))
     for unused in config.unused(shipped_config(request.file)):
         host.notice(unused)
-    return Checked(str(find_config(request.file)))
+    return CheckedConfig(str(find_config(request.file)))

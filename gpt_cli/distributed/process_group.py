@@ -31,7 +31,7 @@ class Meeting(Protocol):
     def meet(self, record: Mapping[str, str], device: torch.device) -> None: ...
 
 
-class Group(Ranks):
+class ProcessGroup(Ranks):
     """See `Ranks`; W ranks, a power of two.
 
     Numbers that are agreed on travel between processors, so that no GPU is waited for; tensors from where they are.

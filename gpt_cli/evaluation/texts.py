@@ -23,7 +23,7 @@ from gpt_cli.text.encode import both_examples, digest_of, encode
 from gpt_cli.text.file_formats import Reading
 from gpt_cli.text.load import SourceCorpus, read_corpus, read_split, reading_of, split_of
 from gpt_cli.text.sft_examples import ConversationCorpus
-from gpt_cli.text.sources import Found, Walk, names_of
+from gpt_cli.text.sources import SourceFile, SourceWalk, names_of
 
 BYTES_PER_TOKEN = 4  # of a stretch of text on which tokenizers are compared; few have more on average
 
@@ -123,13 +123,13 @@ def remark_on_shares(shares: Iterable[tuple[str, float]], host: Host) -> None:
 
 
 def _share_of_files(name: str, given: SourceCorpus, loaded: Loaded) -> float:
-    measured = {_identity(found): found for found in Walk(given.sources, given.skip_bad)}
+    measured = {_identity(found): found for found in SourceWalk(given.sources, given.skip_bad)}
     # a stranger's model names any paths: those of other names than the measured ones are never looked for
     parts = {part for found in measured.values() for part in Path(os.path.abspath(found.name)).parts}
     if not any(fnmatch.filter(parts, Path(source).name or "*") for source in names_of(loaded.config.data.source)):
         return 0.0
     data, written = located(loaded.config.data, named_run(name), ignored), loaded.path.stat().st_mtime
-    sizes = {_identity(found): (_size(found), found) for found in Walk(names_of(data.source), data.skip_bad)}
+    sizes = {_identity(found): (_size(found), found) for found in SourceWalk(names_of(data.source), data.skip_bad)}
     left = sum(size for size, _ in sizes.values())
     left *= 1.0 if data.validation_source else 1 - data.validation_fraction  # of the training part, which comes first
     learned = dict[object, float]()
@@ -140,11 +140,11 @@ def _share_of_files(name: str, given: SourceCorpus, loaded: Loaded) -> float:
     return sum(learned.get(identity, 0.0) for identity in measured) / max(1, sum(map(_size, measured.values())))
 
 
-def _identity(found: Found) -> object:
+def _identity(found: SourceFile) -> object:
     return found.name if found.status is None else (found.status.st_dev, found.status.st_ino)
 
 
-def _size(found: Found) -> int:
+def _size(found: SourceFile) -> int:
     """The bytes of a file, or of a text of the catalogue that is here."""
     if found.status is not None:
         return found.status.st_size

@@ -166,8 +166,8 @@ def attend(
         # added inside the product, which saves a pass over the scores
         scores = torch.baddbmm(bias, queries, keys.transpose(1, 2), alpha=scale)
     weights = scores.softmax(dim=-1)
-    kept = drop_out(weights, keep, dropout) if dropout else weights
-    return torch.bmm(kept, values), weights
+    dropped = drop_out(weights, keep, dropout) if dropout else weights
+    return torch.bmm(dropped, values), weights
 
 
 class SelfAttention(nn.Module, ABC):
@@ -304,8 +304,8 @@ class MultiHeadAttention(SelfAttention):
 
     def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of one head."""
-        own = self.heads[head]
-        return *self.meet(own.Wq(x), own.Wk(x), rotation), own.Wv(x)
+        attention = self.heads[head]
+        return *self.meet(attention.Wq(x), attention.Wk(x), rotation), attention.Wv(x)
 
     def project(
         self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None

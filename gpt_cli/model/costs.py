@@ -23,7 +23,7 @@ _PARTS = {
 
 
 @dataclass(frozen=True)
-class Estimate:
+class CostEstimate:
     """The costs of a model; bytes refer to main or device memory."""
 
     parameters_by_part: dict[str, int]
@@ -57,7 +57,7 @@ def estimate(
     num_lanes: int = 1,
     device: str = "cpu",
     num_trained: int | None = None,
-) -> Estimate:
+) -> CostEstimate:
     """The costs of training with `num_lanes` micro-batches of `micro_batch_size` sequences a step, and of sampling.
 
     A product of [m, k] and [k, n] counts as 2mkn operations, the backward pass as twice the forward pass. Training
@@ -80,7 +80,7 @@ def estimate(
     cached = config.cached_size + config.key_value_latent if latent else config.query_size + config.value_size
     size = 2 if dtype == "bfloat16" else 4
     cache = config.cached_size * 4
-    return Estimate(
+    return CostEstimate(
         parts,
         forward,
         2 * (products + seen * cached),
@@ -127,7 +127,7 @@ def rank_costs(
     # an owner has whole parameters, one of which may be most of the model
     owned = max(part, *(parameter.numel() for parameter in model.parameters()))
     gradients = 1 + gradients_waiting(rounds)
-    kept = _kept_bytes(
+    activations = _kept_bytes(
         config, parameters, vocab_size, micro_batch_size, 2 if dtype == "bfloat16" else 4, device == "cpu"
     )
     trained = parameters if num_trained is None else num_trained
@@ -140,12 +140,12 @@ def rank_costs(
 
     return {
         "replicate": RankCosts(
-            4 * (parameters + 2 * min(owned, trained)) + max(4 * gradients * trained + kept, summing),
+            4 * (parameters + 2 * min(owned, trained)) + max(4 * gradients * trained + activations, summing),
             sent(2 * trained),  # gradients to their owners, and new weights from them
             8 * parameters if num_ranks > 1 else 0,
         ),
         "shard": RankCosts(
-            4 * (part + 4 * owned + gradients * part) + passing + kept,
+            4 * (part + 4 * owned + gradients * part) + passing + activations,
             # in each round the weights of blocks twice, others once, gradients; then once from parts to owners and back
             sent(rounds * (3 * parameters - outside) + 2 * part),
             4 * 3 * parameters,

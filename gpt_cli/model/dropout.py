@@ -116,9 +116,9 @@ def _lanes(key: int | Tensor, start: int | Tensor, count: int, device: torch.dev
     A view as int16 is the same, but a compiler makes one kernel of this and of what uses it. Of more than 2^31 numbers,
     places are negative, so the shift copies a sign, which the mask removes.
     """
-    places = torch.arange(2 * count, dtype=torch.int32, device=device)
-    words = _mixed(((places >> 1) & 0x7FFFFFFF) + start, _halves(key))
-    return (words << (16 - 16 * (places & 1))) >> 16
+    indices = torch.arange(2 * count, dtype=torch.int32, device=device)
+    words = _mixed(((indices >> 1) & 0x7FFFFFFF) + start, _halves(key))
+    return (words << (16 - 16 * (indices & 1))) >> 16
 
 
 def _mixed(words: Tensor, halves: Sequence[int | Tensor]) -> Tensor:

@@ -136,8 +136,8 @@ class GPT(nn.Module):
         `load_state_dict` compares each block with the names of all, which for a thousand blocks takes seconds.
         """
         for name, tensor in weights.items():
-            module, _, own = name.rpartition(".")
-            self.get_submodule(module).register_parameter(own, nn.Parameter(tensor))
+            module, _, parameter = name.rpartition(".")
+            self.get_submodule(module).register_parameter(parameter, nn.Parameter(tensor))
         return self
 
     def compile_blocks(self, compiled: bool = True) -> GPT:

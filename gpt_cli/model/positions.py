@@ -41,8 +41,8 @@ class RopeScaling(NamedTuple):
     def slowed(self, frequencies: Tensor) -> Tensor:
         """The frequencies, in radians per token, after scaling; as in the code of Llama 3.1."""
         turns = self.original_length * frequencies / (2 * math.pi)
-        kept = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
-        return frequencies * (kept + (1 - kept) / self.factor)
+        unchanged = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
+        return frequencies * (unchanged + (1 - unchanged) / self.factor)
 
 
 class RotaryPositions(nn.Module):
@@ -70,8 +70,8 @@ class RotaryPositions(nn.Module):
 
     def frequencies(self, device: torch.device | None = None) -> Tensor:
         """By how many radians each pair turns from one token to the next: float64 [size / 2]."""
-        found = _frequencies(self.size, self.base, device)
-        return found if self.scaling is None else self.scaling.slowed(found)
+        frequencies = _frequencies(self.size, self.base, device)
+        return frequencies if self.scaling is None else self.scaling.slowed(frequencies)
 
 
 def rotate(x: Tensor, rotation: Tensor) -> Tensor:

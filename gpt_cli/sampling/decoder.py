@@ -13,9 +13,9 @@ from gpt_cli.config import ModelConfig
 from gpt_cli.model import GPT
 from gpt_cli.model.attention import side_by_side
 from gpt_cli.model.block import Block
-from gpt_cli.sampling.fast.c_decoder import CompiledToken, Parts, can_compile
+from gpt_cli.sampling.fast.c_decoder import CompiledToken, DecodeBlock, can_compile
 from gpt_cli.sampling.fast.matmul import Products, copied
-from gpt_cli.sampling.kv_cache import QUERIES_AT_ONCE, SCORES_AT_ONCE, Step, make_cache
+from gpt_cli.sampling.kv_cache import QUERIES_AT_ONCE, SCORES_AT_ONCE, DecodeStep, make_cache
 
 
 def row_bytes(config: ModelConfig, vocab_size: int, num_prompt_tokens: int, num_tokens: int) -> int:
@@ -146,7 +146,7 @@ class Decoder:
         rotation = None
         if self.rotary is not None:
             rotation = send(self.rotary.at(positions)[:, :, None].to(x.dtype), self.device)  # [2, R, 1, T, K]
-        step = Step(of_rows, starts, self.end - T, self.end, rotation)
+        step = DecodeStep(of_rows, starts, self.end - T, self.end, rotation)
         if self._compiled is not None and T == R == 1:
             return self._compiled(x, step)
         for layer in self.layers:
@@ -154,21 +154,21 @@ class Decoder:
             x = self._after_attention(layer, x, layer.cache.mix(seen, step))
         return self.output_layer(self.final_norm(x.view(R, T, D)[:, -1]).to(self.dtype)).to(x.dtype)
 
-    def _after_attention(self, layer: Parts, x: Tensor, mixed: Tensor) -> Tensor:
+    def _after_attention(self, layer: DecodeBlock, x: Tensor, mixed: Tensor) -> Tensor:
         before, x = x, x + layer.cache.projection_layer(mixed.to(self.dtype))
         if self.config.norm_position == "pre":
             return x + self._feed_forward(layer, layer.norm_2(before if self.config.parallel_branches else x))
         x = layer.norm_1(x)
         return layer.norm_2(x + self._feed_forward(layer, x))
 
-    def _feed_forward(self, layer: Parts, x: Tensor) -> Tensor:
+    def _feed_forward(self, layer: DecodeBlock, x: Tensor) -> Tensor:
         return layer.contract(layer.activation(layer.expand(x.to(self.dtype))))
 
     @torch.no_grad()
-    def _layer(self, block: Block) -> Parts:
+    def _layer(self, block: Block) -> DecodeBlock:
         feed_forward = block.feed_forward
         gate, expand, activation = feed_forward.gate, feed_forward.expand, feed_forward.activation
-        return Parts(
+        return DecodeBlock(
             _frozen(block.norm_1),
             make_cache(block.attention, self._products, self.config.context_length),
             _frozen(block.norm_2),

@@ -58,13 +58,13 @@ def generate(
         logits = logits.cpu()
         require_finite(logits, "logits", where)
         picked = choose(probabilities(logits, parameters, seen), uniforms[:, step % _DRAWN_AHEAD].repeat(len(prompts)))
-        own = logits.double().log_softmax(dim=-1).gather(-1, picked[:, None])[:, 0].tolist()
+        log_probabilities = logits.double().log_softmax(dim=-1).gather(-1, picked[:, None])[:, 0].tolist()
         chosen = picked.tolist()
         seen[torch.arange(len(rows)), picked] = True
         ended = [was or token == end_of_text for was, token in zip(ended, chosen, strict=True)]
         if all(ended):
             return
-        yield [None if end else Draw(*draw) for end, *draw in zip(ended, chosen, own, strict=True)]
+        yield [None if end else Draw(*draw) for end, *draw in zip(ended, chosen, log_probabilities, strict=True)]
         ended = [end or done(number) for number, end in enumerate(ended)]
         if all(ended):
             return

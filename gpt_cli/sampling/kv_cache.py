@@ -25,7 +25,7 @@ _NEW_SLOTS = 256  # for tokens after a prompt, before there are more
 
 
 @dataclass(frozen=True)
-class Step:
+class DecodeStep:
     """The last T tokens of R rows, in slots `start` to `end`, counted from the first token of the longest prompt.
 
     `starts` are the slots where the windows of the rows start; padding is before them. Several
@@ -79,7 +79,7 @@ class Cache(ABC):
         """The shape of `kept`."""
 
     @abstractmethod
-    def mix(self, x: Tensor, step: Step) -> Tensor:
+    def mix(self, x: Tensor, step: DecodeStep) -> Tensor:
         """Keep the tokens whose inputs are x [R * T, D]; returns the outputs of their heads [R * T, H * K]."""
 
     def begin(self, num_rows: int, length: int, like: Tensor) -> None:
@@ -104,21 +104,21 @@ class Cache(ABC):
             kept[..., : self.reach, :] = kept[..., self.reach :, :].clone()
             self.base += self.reach
 
-    def _keep(self, kept: Tensor, found: Tensor, step: Step) -> None:
+    def _keep(self, cached: Tensor, new: Tensor, step: DecodeStep) -> None:
         """Put what the tokens leave, [R, ..., T, size], into their slots of `kept` [B, ..., slots, size]."""
-        if found.shape[-2] > self.reach:
-            found = found[..., -self.reach :, :]
+        if new.shape[-2] > self.reach:
+            new = new[..., -self.reach :, :]
         end = step.end - self.base
-        kept[step.rows, ..., end - found.shape[-2] : end, :] = found
+        cached[step.rows, ..., end - new.shape[-2] : end, :] = new
 
-    def _seen(self, step: Step) -> slice | None:
+    def _seen(self, step: DecodeStep) -> slice | None:
         """The slots of `kept` that the tokens see, counted from `base`; None if it does not keep them all."""
         num_tokens, end = step.end - step.start, step.end - self.base
         if num_tokens > self.reach:
             return None
         return slice(max(0, end - self.reach) if num_tokens == 1 else end - num_tokens, end)
 
-    def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, step: Step) -> Tensor:
+    def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, step: DecodeStep) -> Tensor:
         """[R, H, T, K], [R * G, S, K], [R * G, S, K'] -> mixed values [R, H, T, K'].
 
         Long prompts go through a part of the queries at a time, each with the keys that it sees.
@@ -140,18 +140,18 @@ class Cache(ABC):
         mixed, _ = attend(queries.reshape(R * G, H // G * T, K), keys, values, bias, self.scale)
         return mixed.view(R, H, T, -1)
 
-    def _bias(self, step: Step, first: int, start: int, end: int, like: Tensor) -> Tensor | None:
+    def _bias(self, step: DecodeStep, first: int, start: int, end: int, like: Tensor) -> Tensor | None:
         """What is added to the scores of queries in slots `start` to `end`: [R * G or 1, H // G * T, end - first].
 
         None adds nothing. Heads of a group are one below another; 1 stands for all groups.
         """
-        own = self.distance_bias(end - start, end - first, range(self.num_heads), like)
-        whole = own is None and end - start == step.end - step.start
+        by_distance = self.distance_bias(end - start, end - first, range(self.num_heads), like)
+        whole = by_distance is None and end - start == step.end - step.start
         if whole and self.reach in step.biases:
             return step.biases[self.reach]
         bias = step.hidden(first, start, end, self.reach, like)
-        if own is not None:
-            bias = own.expand(len(like), -1, -1, -1) if bias is None else bias + own
+        if by_distance is not None:
+            bias = by_distance.expand(len(like), -1, -1, -1) if bias is None else bias + by_distance
         if bias is not None:
             (R, heads, T, S), of_group = bias.shape, self.num_heads // self.num_groups
             G = 1 if R == heads == 1 else self.num_groups
@@ -180,7 +180,7 @@ class KeyValueCache(Cache):
         """The shape of `kept`."""
         return 2, num_rows, self.num_groups, num_slots, self.head_size
 
-    def mix(self, x: Tensor, step: Step) -> Tensor:
+    def mix(self, x: Tensor, step: DecodeStep) -> Tensor:
         """Keep the tokens whose inputs are x [R * T, D]; returns the outputs of their heads [R * T, H * K]."""
         R, T = len(step.starts), step.end - step.start
         H, G, K = self.num_heads, self.num_groups, self.head_size
@@ -215,11 +215,11 @@ class LatentCache(Cache):
         heads, every = attention.heads, range(attention.num_heads)
         self.head_size, self.latent_size = heads[0].W_UK.weight.shape
         self.rotary_size = 0 if attention.W_KR is None else attention.W_KR.out_features
-        kept = [part.weight for part in (attention.W_DKV, attention.W_KR) if part is not None]
+        weights = [part.weight for part in (attention.W_DKV, attention.W_KR) if part is not None]
         queries = attention.query_weights(every)
         self.query_source = None if attention.W_DQ is None else products.of(attention.W_DQ.weight)
         self.queries = products.of(queries)
-        self.to_keep = products.of(torch.cat(kept))
+        self.to_keep = products.of(torch.cat(weights))
         self.absorbed_keys = products.batched([head.W_UK.weight for head in heads], transposed=True)
         self.absorbed_values = products.batched([head.W_UV.weight for head in heads])
 
@@ -227,7 +227,7 @@ class LatentCache(Cache):
         """The shape of `kept`."""
         return num_rows, num_slots, self.latent_size + self.rotary_size
 
-    def mix(self, x: Tensor, step: Step) -> Tensor:
+    def mix(self, x: Tensor, step: DecodeStep) -> Tensor:
         """Keep the tokens whose inputs are x [R * T, D]; returns the outputs of their heads [R * T, H * K]."""
         N, T, R = len(step.starts), step.end - step.start, self.rotary_size
         H, K, C = self.num_heads, self.head_size, self.latent_size

@@ -167,8 +167,10 @@ class SampleRequest(Request):
             prompts = [one.turns[-1].content for one in conversations]
             return ToSample(model, prompts, source, self._seed_to_use(), conversations)
         prompts = read_prompts(self.prompt, self.prompt_file, model.header, host.stdin)
-        asked = [Conversation((Turn("user", text),)) for text in prompts] if self.chat else None
-        return ToSample(model, prompts, prompt_source(self.prompt, self.prompt_file), self._seed_to_use(), asked)
+        conversations = [Conversation((Turn("user", text),)) for text in prompts] if self.chat else None
+        return ToSample(
+            model, prompts, prompt_source(self.prompt, self.prompt_file), self._seed_to_use(), conversations
+        )
 
     def _seed_to_use(self) -> int | None:
         is_drawn = not self.greedy and self.temperature != 0

@@ -96,22 +96,22 @@ class Samples(Result):
         return {"checkpoint": self.checkpoint, "step": self.step, "seed": self.seed}, {**off, **prompt}
 
     def _as_dict(self, sample: Sample) -> dict[str, Any]:
-        found = {"text": sample.text, "tokens": [*sample.tokens], "log_probabilities": [*sample.log_probabilities]}
-        return {**found, "prompt": sample.prompt} if len(self.prompts) > 1 else found
+        fields = {"text": sample.text, "tokens": [*sample.tokens], "log_probabilities": [*sample.log_probabilities]}
+        return {**fields, "prompt": sample.prompt} if len(self.prompts) > 1 else fields
 
 
 @threads_kept()
-def sample(request: SampleRequest, found: ToSample, host: Host) -> Samples:
+def sample(request: SampleRequest, target: ToSample, host: Host) -> Samples:
     """Continue prompts, as many at once as memory allows; raises as `Sampler`, and DataError for a wrong character."""
-    _require_memory_for_all(len(found.prompts) * request.num_samples, request.max_new_tokens)
-    sampler = Sampler(request, found.model, host, len(found.prompts))
-    prompts = sampler.accept_all(request, found)
+    _require_memory_for_all(len(target.prompts) * request.num_samples, request.max_new_tokens)
+    sampler = Sampler(request, target.model, host, len(target.prompts))
+    prompts = sampler.accept_all(request, target)
     batches, samples = list(sampler.batches(prompts, request)), list[Sample]()
     with host.counting("sampling", request.max_new_tokens * len(batches), "tokens") as count:
         for batch in batches:
-            samples += sampler.draw(batch, request, found.seed, count=count)
-    loaded, off = sampler.loaded, head_names(found.model.without)
-    return Samples(str(loaded.path), loaded.step, found.seed, found.prompts, samples, off)
+            samples += sampler.draw(batch, request, target.seed, count=count)
+    loaded, off = sampler.loaded, head_names(target.model.without)
+    return Samples(str(loaded.path), loaded.step, target.seed, target.prompts, samples, off)
 
 
 class Sampler:
@@ -167,14 +167,14 @@ class Sampler:
             notice(one if len(encoded) == 1 else some)
         return [Prompt(text, ids[-length:]) for text, ids in zip(prompts, encoded, strict=True)]
 
-    def accept_all(self, request: SampleRequest, found: ToSample) -> list[Prompt]:
+    def accept_all(self, request: SampleRequest, target: ToSample) -> list[Prompt]:
         """The ids of the prompts or conversations that were found; raises as `accept` and `ask`."""
-        seed = found.seed if request.seed is None else None
-        if found.conversations is None:
-            return self.accept(found.prompts, found.source, seed)
+        seed = target.seed if request.seed is None else None
+        if target.conversations is None:
+            return self.accept(target.prompts, target.source, seed)
         self.tell(seed)
-        asked = [one.turns for one in found.conversations]
-        return [self.ask(turns, request.max_new_tokens, found.source) for turns in asked]
+        conversations = [one.turns for one in target.conversations]
+        return [self.ask(turns, request.max_new_tokens, target.source) for turns in conversations]
 
     def tell(self, seed: int | None) -> None:
         """Notices of the model with a seed that the user does not know yet, and that it has learned no answers."""

@@ -40,10 +40,10 @@ class TextStream:
         if self.stopped:
             return ""
         text = self._held + text
-        found = [place for place in (text.find(stop) for stop in self._stops) if place >= 0]
-        if found:
+        starts = [start for start in (text.find(stop) for stop in self._stops) if start >= 0]
+        if starts:
             self.stopped = True
-            return text[: min(found)]
+            return text[: min(starts)]
         starts = (len(text) - n for stop in self._stops for n in range(1, len(stop)) if text.endswith(stop[:n]))
         safe = min(starts, default=len(text))
         self._held = text[safe:]

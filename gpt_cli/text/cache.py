@@ -14,7 +14,7 @@ from gpt_cli.common.files import cache_directory, make_directory, write_durably
 from gpt_cli.common.untrusted_files import read_bytes
 from gpt_cli.errors import DataError, EnvironmentFailure
 from gpt_cli.text.corpus import Survey
-from gpt_cli.text.sources import Walk
+from gpt_cli.text.sources import SourceWalk
 
 # reading less is as fast as looking it up
 REMEMBER_FROM = 2**24  # bytes
@@ -44,7 +44,7 @@ def write_json(path: Path, content: Any) -> None:
         write_durably(path, [json.dumps(content).encode()])
 
 
-def find_survey(looked: Walk, how: Hashable) -> Survey | None:
+def find_survey(looked: SourceWalk, how: Hashable) -> Survey | None:
     """The survey of these files, if it is stored and none of them has changed since; else None."""
     with contextlib.suppress(EnvironmentFailure, TypeError, KeyError):
         if _is_worth_it(looked) and (stored := read_json(_survey_path(looked, how))):
@@ -54,7 +54,7 @@ def find_survey(looked: Walk, how: Hashable) -> Survey | None:
     return None
 
 
-def remember(survey: Survey, looked: Walk, how: Hashable) -> None:
+def remember(survey: Survey, looked: SourceWalk, how: Hashable) -> None:
     """Note a survey, where it is worth it and the files are the ones that `looked` saw."""
     young = looked.newest > looked.began - int(RACY_SECONDS * 1e9)
     if _is_worth_it(looked) and not young and survey.fingerprint == looked.fingerprint():
@@ -66,9 +66,9 @@ def _digest(survey: Survey) -> str:
     return hashlib.sha256(repr(survey).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _is_worth_it(looked: Walk) -> bool:
+def _is_worth_it(looked: SourceWalk) -> bool:
     return looked.only_files and looked.num_bytes + OPENING * looked.num_files >= REMEMBER_FROM
 
 
-def _survey_path(looked: Walk, how: Hashable) -> Path:
+def _survey_path(looked: SourceWalk, how: Hashable) -> Path:
     return cached("manifests", looked.fingerprint(), how).with_suffix(".json")

@@ -15,7 +15,7 @@ from gpt_cli.common.host import Notify, ignored
 from gpt_cli.config.schema import NAMED_TEMPLATES, PROMPT
 from gpt_cli.errors import UsageError
 from gpt_cli.text.conversations import Turn
-from gpt_cli.text.hf_tokenizer import KeptTokenizer
+from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer
 from gpt_cli.text.tokenizer import Tokenizer
 
 PLAIN = f"{PROMPT}\n"
@@ -63,8 +63,8 @@ class Template:
             learned.extend([learn] * len(more))
 
         def add_held() -> None:
-            found = tokenizer.array(held).tolist() if held else []
-            begins = tokenizer.begin(found) if not ids and self.begin is None else found
+            text_ids = tokenizer.array(held).tolist() if held else []
+            begins = tokenizer.begin(text_ids) if not ids and self.begin is None else text_ids
             add(begins, learn=False)
 
         for role, content in turns:
@@ -107,15 +107,15 @@ class Template:
 _NUMBERS = {"system": 0, "user": 1, "assistant": 2}
 
 
-def plain_template(written: str = PLAIN) -> Template:
+def plain_template(pattern: str = PLAIN) -> Template:
     """A template from the text around a prompt; an answer follows it at once, and what the system says is a line."""
-    before, _, after = written.partition(PROMPT)
-    return Template(written, ("", before, ""), ("\n", after, ""))
+    before, _, after = pattern.partition(PROMPT)
+    return Template(pattern, ("", before, ""), ("\n", after, ""))
 
 
 def own_template(tokenizer: Tokenizer) -> str:
     """The chat template that a tokenizer came with, for Jinja; empty where there is none."""
-    own = tokenizer.settings.get("chat_template") if isinstance(tokenizer, KeptTokenizer) else None
+    own = tokenizer.settings.get("chat_template") if isinstance(tokenizer, HuggingFaceTokenizer) else None
     return own if isinstance(own, str) else ""
 
 
@@ -125,12 +125,16 @@ def template_for(setting: str | None, tokenizer: Tokenizer, notice: Notify = ign
     `notice` receives that an own one is not known. Raises UsageError where the tokenizer lacks the tokens of a named
     one.
     """
-    own = own_template(tokenizer)
+    chat_template = own_template(tokenizer)
     if setting is None:
         for name, marks in _MARKS.items():
-            if all(mark in own for mark in marks) and not _OTHERWISE.search(own) and _has(tokenizer, marks):
+            if (
+                all(mark in chat_template for mark in marks)
+                and not _OTHERWISE.search(chat_template)
+                and _has(tokenizer, marks)
+            ):
                 setting = name
-        if setting is None and own:
+        if setting is None and chat_template:
             notice(f"gpt does not know the chat template of this tokenizer, so questions are written as {PLAIN!r}")
     if setting not in NAMED_TEMPLATES:
         return plain_template(setting or PLAIN)
@@ -144,13 +148,13 @@ def template_for(setting: str | None, tokenizer: Tokenizer, notice: Notify = ign
         return Template(setting, heads, ("<|eot_id|>", "<|eot_id|>", ""), "<|eot_id|>", begin, strips=True)
     heads, ends = tuple(f"<|im_start|>{role}\n" for role in _NUMBERS), ("<|im_end|>\n", "<|im_end|>\n", "\n")
     chatml = Template(setting, heads, ends, "<|im_end|>", "")
-    said = _DEFAULT_SYSTEM.search(own)
+    said = _DEFAULT_SYSTEM.search(chat_template)
     return replace(chatml, default_system=said[1]) if said else chatml
 
 
 def _has(tokenizer: Tokenizer, names: Sequence[str]) -> bool:
     """Whether each name in a text is one token."""
-    if not isinstance(tokenizer, KeptTokenizer) or tokenizer.splits_special:
+    if not isinstance(tokenizer, HuggingFaceTokenizer) or tokenizer.splits_special:
         return False
     return all(name in tokenizer.added for name in names)
 

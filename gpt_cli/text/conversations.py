@@ -104,16 +104,16 @@ def conversations_of_file(text: str, where: str) -> list[Conversation]:
                 records.append((json.loads(line), f"{where}:{number}"))
             except (ValueError, RecursionError) as error:
                 raise DataError(f"{where}:{number}", f"this is not JSON such as {MESSAGES}") from error
-    found = list[Conversation]()
-    for record, place in records:
+    conversations = list[Conversation]()
+    for record, location in records:
         record = {"messages": record} if isinstance(record, list) else record
         if not isinstance(record, dict) or not {"messages", "prompt"} & record.keys():
-            raise DataError(place, f'this is not a conversation such as {{"prompt": "..."}} or {MESSAGES}')
+            raise DataError(location, f'this is not a conversation such as {{"prompt": "..."}} or {MESSAGES}')
         question = {key: record[key] for key in ("messages", "system", "prompt") if key in record}
-        found.append(conversation(question, place, answered=False))
-    if not found:
+        conversations.append(conversation(question, location, answered=False))
+    if not conversations:
         raise DataError(where, f"it contains no conversation such as {MESSAGES}")
-    return found
+    return conversations
 
 
 def _turns(messages: Any, where: str) -> Sequence[Turn]:

@@ -9,7 +9,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from gpt_cli.errors import DataError
-from gpt_cli.text.documents import Block, in_blocks, part_of
+from gpt_cli.text.documents import TextBlock, in_blocks, part_of
 
 # reading and encoding a shorter text is faster than looking in the cache
 CACHE_FROM = 2_000_000  # characters
@@ -29,7 +29,7 @@ class Corpus(ABC):
     fingerprint = ""  # what is another as soon as one of the files changes, even if it changes back
 
     @abstractmethod
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[TextBlock]:
         """The documents from the first to the last; raises DataError where the text has become unreadable."""
 
     @property
@@ -77,7 +77,7 @@ class _Part(Corpus):
     def whole(self) -> Corpus:
         return self._of.whole
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[TextBlock]:
         return part_of(self._of.blocks(), self._start, self._end)
 
     def require_unchanged(self) -> None:
@@ -123,7 +123,7 @@ class Texts(SurveyedCorpus):
             tally.add_all(self.blocks())
         self.take(tally.survey())
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[TextBlock]:
         return in_blocks(self._documents)
 
 
@@ -143,9 +143,9 @@ class Tally:
         self._digest = hashlib.sha256()
         self._num_documents = self._num_characters = self._num_bytes = 0
         self.num_windows = 0  # sources with the line ends of Windows
-        self.kept: list[Block] | None = []
+        self.kept: list[TextBlock] | None = []
 
-    def add_all(self, blocks: Iterator[Block], watch: Watch = lambda _: None) -> None:
+    def add_all(self, blocks: Iterator[TextBlock], watch: Watch = lambda _: None) -> None:
         """Add the documents of a file; of a bad one, which raises DataError, nothing stays."""
         before, num_kept = self.__dict__ | {"_digest": self._digest.copy()}, len(self.kept or ())
         try:
@@ -165,7 +165,7 @@ class Tally:
             num_windows=self.num_windows,
         )
 
-    def _add_all(self, blocks: Iterator[Block], watch: Watch) -> None:
+    def _add_all(self, blocks: Iterator[TextBlock], watch: Watch) -> None:
         held, num_held, is_windows = list[bytes](), 0, False
         hashing: Future[None] | None = None
         for block in blocks:

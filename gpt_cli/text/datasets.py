@@ -27,7 +27,7 @@ TIMEOUT = 15  # seconds without an answer
 
 
 @dataclass(frozen=True)
-class Entry:
+class Dataset:
     """One corpus of the catalogue; one without a `url` needs no network."""
 
     name: str
@@ -66,29 +66,29 @@ class Entry:
         return content if hashlib.sha256(content).hexdigest() == self.sha256 else None
 
 
-def read_entry(entry: Entry) -> list[str]:
+def read_entry(entry: Dataset) -> list[str]:
     """The documents of an entry; the first use fetches them."""
     return entry.to_documents(b"" if entry.url is None else fetch(entry))
 
 
-def fetch(entry: Entry) -> bytes:
+def fetch(entry: Dataset) -> bytes:
     """The bytes of an entry: from the cache, else over the network, always checked by digest.
 
     Raises EnvironmentFailure without network, DataError when the digest differs.
     """
-    if (kept := entry.kept()) is not None:
-        return kept
+    if (cached := entry.kept()) is not None:
+        return cached
     content = _download(entry)
-    found = hashlib.sha256(content).hexdigest()
-    if found != entry.sha256:
-        raise DataError(entry.name, f"the download has sha256 {found}, but the catalogue expects {entry.sha256}")
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != entry.sha256:
+        raise DataError(entry.name, f"the download has sha256 {digest}, but the catalogue expects {entry.sha256}")
     with contextlib.suppress(EnvironmentFailure):  # without a cache the next use fetches it again
         make_directory(entry.cached.parent)
         write_durably(entry.cached, [content])
     return content
 
 
-def find(name: str) -> Entry:
+def find(name: str) -> Dataset:
     """The entry of that name; raises UsageError that names the nearest one."""
     if name in ENTRIES:
         return ENTRIES[name]
@@ -138,7 +138,7 @@ class Fetched(Result):
         return "\n".join(map(str, self.paths))
 
 
-def fetch_corpora(entries: Sequence[Entry], folder: Path | None, host: Host) -> Fetched:
+def fetch_corpora(entries: Sequence[Dataset], folder: Path | None, host: Host) -> Fetched:
     """Fetch corpora, and write them to a directory if one is named; raises EnvironmentFailure without network."""
     paths = list[Path]()
     for entry in entries:
@@ -156,7 +156,7 @@ def fetch_corpora(entries: Sequence[Entry], folder: Path | None, host: Host) -> 
     return Fetched(paths)
 
 
-def _write_text(entry: Entry, documents: list[str], folder: Path) -> Path:
+def _write_text(entry: Dataset, documents: list[str], folder: Path) -> Path:
     """Write one document as a text file, several or conversations as a .jsonl file; returns the path."""
     make_directory(folder)
     if len(documents) == 1:
@@ -180,7 +180,7 @@ class _Bounded(io.BytesIO):
         return super().write(chunk)
 
 
-def _download(entry: Entry) -> bytes:
+def _download(entry: Dataset) -> bytes:
     """The bytes behind an entry's url. Raises EnvironmentFailure, or DataError for too many bytes."""
     tqdm_of_here()  # pooch imports it too
     import pooch  # and with it requests: half a second that only a download costs
@@ -218,31 +218,31 @@ _POETRY = "https://raw.githubusercontent.com/chinese-poetry/chinese-poetry/99ebb
 
 def _poems(
     name: str, description: str, path: str, sha256: str, title: Callable[[dict[str, Any]], str], lines: str
-) -> Entry:
+) -> Dataset:
     """An entry whose documents are poems or chapters of a JSON list: the title, then the lines."""
 
     def to_documents(content: bytes) -> list[str]:
         return ["\n".join([title(poem), *poem[lines]]) + "\n" for poem in json.loads(content)]
 
-    return Entry(name, description, "MIT; texts in the public domain", to_documents, "zh", _POETRY + path, sha256)
+    return Dataset(name, description, "MIT; texts in the public domain", to_documents, "zh", _POETRY + path, sha256)
 
 
 _ENTRIES = (
-    Entry(
+    Dataset(
         "python-docs",
         "the language reference of the running Python, from its standard library",
         "PSF-2.0",
         _python_docs,
         "en",
     ),
-    Entry(
+    Dataset(
         "repeats",
         "2 MB of random letters in which every document repeats its beginning, made by gpt itself",
         "in the public domain",
         synthetic.repeats,
     ),
-    Entry("sums", "8,000 sums of two numbers below 100, made by gpt itself", "in the public domain", synthetic.sums),
-    Entry(
+    Dataset("sums", "8,000 sums of two numbers below 100, made by gpt itself", "in the public domain", synthetic.sums),
+    Dataset(
         "sums-asked",
         "the other 2,000 sums as questions with answers, made by gpt itself",
         "in the public domain",
@@ -250,7 +250,7 @@ _ENTRIES = (
         "en",
         has_answers=True,
     ),
-    Entry(
+    Dataset(
         "tinyshakespeare",
         "1.1 MB of Shakespeare's plays, as char-rnn made it",
         "text in the public domain",
@@ -260,7 +260,7 @@ _ENTRIES = (
         "/data/tinyshakespeare/input.txt",
         "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
     ),
-    Entry(
+    Dataset(
         "sales-textbook",
         "460 KB of a textbook on selling, in modern English",
         "see waylandzhang/Transformer-from-scratch",

@@ -39,7 +39,7 @@ _STARTS = tuple(_FORMATS)
 _AROUND = 32768  # bytes on each side of a wrong one
 
 
-class Block(NamedTuple):
+class TextBlock(NamedTuple):
     """A part of a document, never empty; `starts` where it is the first of its document."""
 
     starts: bool
@@ -53,9 +53,9 @@ class Block(NamedTuple):
         return self.text.encode("utf-8") if self.utf8 is None else self.utf8
 
 
-def in_blocks(documents: Iterable[str]) -> Iterator[Block]:
+def in_blocks(documents: Iterable[str]) -> Iterator[TextBlock]:
     """Documents that are in memory, each as one block; empty ones are left out."""
-    return (Block(True, document) for document in documents if document)
+    return (TextBlock(True, document) for document in documents if document)
 
 
 def decode_utf8(content: bytes, where: str) -> str:
@@ -63,7 +63,7 @@ def decode_utf8(content: bytes, where: str) -> str:
     return "".join(block.text for block in decoded([content], where))
 
 
-def decoded(blocks: Iterable[bytes], where: str, hint: str | None = None) -> Iterator[Block]:
+def decoded(blocks: Iterable[bytes], where: str, hint: str | None = None) -> Iterator[TextBlock]:
     """One document from UTF-8, with or without a byte order mark; the first block has 8,192 bytes, or is the last.
 
     Raises DataError that names the format of a file that is not text, with its own hint or `hint`, or its encoding, or
@@ -72,8 +72,8 @@ def decoded(blocks: Iterable[bytes], where: str, hint: str | None = None) -> Ite
     sample, before, rest, num_bytes, num_lines, starts = b"", b"", b"", 0, 0, True
     for number, block in enumerate(chain(blocks, [None])):
         if number == 0 and block is not None:
-            if known := _known_format(block):
-                raise DataError(where, f"this is {known[0]}, not text", hint=hint or known[1])
+            if file_format := _known_format(block):
+                raise DataError(where, f"this is {file_format[0]}, not text", hint=hint or file_format[1])
             sample = block[:65536]
             # half of the bytes of English in UTF-16 are NUL, and each of them is UTF-8 too
             if len(sample) >= 16 and sample.count(0) > 0.4 * len(sample) and utf16_of(sample):
@@ -99,7 +99,7 @@ def decoded(blocks: Iterable[bytes], where: str, hint: str | None = None) -> Ite
                 sentence = f"this is UTF-8 that is damaged or cut off at byte 0x{byte:02x}, offset {at:,}"
             raise DataError(f"{where}: line {line:,}", sentence, hint=encoding_hint(evidence, where)) from None
         if text:
-            yield Block(starts, text, content[:used])
+            yield TextBlock(starts, text, content[:used])
             starts = False
             num_bytes += used
             # bytes.count takes four times as long
@@ -118,7 +118,7 @@ def _known_format(content: bytes) -> tuple[str, str] | None:
     return next(found for start, found in _FORMATS.items() if content.startswith(start))
 
 
-def split_at(separator: str, blocks: Iterable[Block]) -> Iterator[Block]:
+def split_at(separator: str, blocks: Iterable[TextBlock]) -> Iterator[TextBlock]:
     """The parts of documents between separators, as documents; those of white space alone are left out.
 
     A newline of the separator matches that of Windows too.
@@ -128,12 +128,12 @@ def split_at(separator: str, blocks: Iterable[Block]) -> Iterator[Block]:
     longest = len(separator) + separator.count("\n")
     rest, held, starts = "", list[str](), True  # held is white space, which may be all that a part has
 
-    def released(text: str) -> Iterator[Block]:
+    def released(text: str) -> Iterator[TextBlock]:
         nonlocal held, starts
         held.append(text)
         if not starts or text.strip():
             if whole := "".join(held):
-                yield Block(starts, whole)
+                yield TextBlock(starts, whole)
             held, starts = [], False
 
     for block in blocks:
@@ -144,13 +144,13 @@ def split_at(separator: str, blocks: Iterable[Block]) -> Iterator[Block]:
         for match in pattern.finditer(text):
             yield from released(text[done : match.start()])
             held, starts, done = [], True, match.end()
-        kept = max(done, len(text) - longest + 1)
-        yield from released(text[done:kept])
-        rest = text[kept:]
+        end = max(done, len(text) - longest + 1)
+        yield from released(text[done:end])
+        rest = text[end:]
     yield from released(rest)
 
 
-def part_of(blocks: Iterable[Block], start: int, end: int) -> Iterator[Block]:
+def part_of(blocks: Iterable[TextBlock], start: int, end: int) -> Iterator[TextBlock]:
     """The characters start..end-1 of a text; a document that begins before them begins with the first of them."""
     position, begun = 0, False
     for block in blocks:
@@ -164,13 +164,13 @@ def part_of(blocks: Iterable[Block], start: int, end: int) -> Iterator[Block]:
         text = block.text[max(0, start - position) : end - position]
         position += len(block.text)
         if text:
-            yield Block(not begun, text)
+            yield TextBlock(not begun, text)
             begun = True
 
 
 def pieces(text: str) -> Iterator[str]:
     """A document in pieces of at most MAX_PIECE characters, cut after a newline where there is one."""
-    return (piece.text for piece in in_pieces([Block(True, text)]))
+    return (piece.text for piece in in_pieces([TextBlock(True, text)]))
 
 
 def at_line(text: str, at: int) -> int | None:
@@ -181,26 +181,26 @@ def at_line(text: str, at: int) -> int | None:
     return newline + 1 if newline >= 0 else at + MAX_PIECE
 
 
-def in_pieces(blocks: Iterable[Block], cut: Callable[[str, int], int | None] = at_line) -> Iterator[Block]:
+def in_pieces(blocks: Iterable[TextBlock], cut: Callable[[str, int], int | None] = at_line) -> Iterator[TextBlock]:
     """Documents in pieces, cut as `pieces` or a tokenizer cuts: the units that are tokenized, whatever the blocks."""
     text, starts = "", True
     for block in blocks:
         if block.starts:
             if text:
-                yield Block(starts, text)
+                yield TextBlock(starts, text)
             text, starts = "", True
         text, at = text + block.text, 0
         while (end := cut(text, at)) is not None:
-            yield Block(starts, text[at:end])
+            yield TextBlock(starts, text[at:end])
             at, starts = end, False
         text = text[at:]
     if text:
-        yield Block(starts, text)
+        yield TextBlock(starts, text)
 
 
-def in_groups(pieces: Iterable[Block]) -> Iterator[list[Block]]:
+def in_groups(pieces: Iterable[TextBlock]) -> Iterator[list[TextBlock]]:
     """Pieces in lists of about GROUP_CHARACTERS characters: enough for a thread to work on."""
-    group, num_characters = list[Block](), 0
+    group, num_characters = list[TextBlock](), 0
     for piece in pieces:
         group.append(piece)
         num_characters += len(piece.text) + 32  # a piece takes memory of its own

@@ -23,7 +23,7 @@ from gpt_cli.errors import DataError, EnvironmentFailure, counted, shown
 from gpt_cli.text.cache import cached, read_json, write_json
 from gpt_cli.text.chat_templates import template_for
 from gpt_cli.text.corpus import Corpus
-from gpt_cli.text.documents import Block, in_groups, in_pieces
+from gpt_cli.text.documents import TextBlock, in_groups, in_pieces
 from gpt_cli.text.load import NOBODY, SourceCorpus, split_of
 from gpt_cli.text.sft_examples import ConversationCorpus, Examples, encode_examples
 from gpt_cli.text.token_file_writer import LOCK, TokenWriter, sole_writer
@@ -137,12 +137,12 @@ def encode(
                 raise
             # a cache that cannot be written costs time, not correctness
             notice(f"the tokens of this text are not kept for the next start: {error.sentence}")
-    found = [np.empty(0, _dtype(tokenizer))]
+    groups = [np.empty(0, _dtype(tokenizer))]
     for group, num_bytes in _encoded(_groups(corpus, tokenizer), tokenizer):
-        found.append(group)
+        groups.append(group)
         count(num_bytes)
     corpus.require_unchanged()
-    return np.concatenate(found)
+    return np.concatenate(groups)
 
 
 def check_length(ids: Ids, validation_ids: Ids, context_length: int, num_characters: int = 0) -> None:
@@ -151,16 +151,16 @@ def check_length(ids: Ids, validation_ids: Ids, context_length: int, num_charact
     A text of `num_characters` may have enough of them where it has too few tokens.
     """
     if len(ids) < context_length + 1:
-        found, least = counted(len(ids), "token"), context_length + 1
+        amount, least = counted(len(ids), "token"), context_length + 1
         if num_characters >= least:
-            found += f" of {counted(num_characters, 'character')}"
-        sentence = f"its training part has {found}, but context_length {context_length} needs at least {least:,}"
+            amount += f" of {counted(num_characters, 'character')}"
+        sentence = f"its training part has {amount}, but context_length {context_length} needs at least {least:,}"
         hint = "--set tokenizer.kind=char, or name more text" if num_characters >= least else "name more text"
         hint += ", or lower --set model.context_length" if len(ids) > 2 else ""
         raise DataError("corpus", sentence, hint=hint)
     if len(validation_ids) < 2:
-        found = counted(len(validation_ids), "token")
-        sentence = f"its validation part has {found}, but an evaluation needs at least 2"
+        amount = counted(len(validation_ids), "token")
+        sentence = f"its validation part has {amount}, but an evaluation needs at least 2"
         raise DataError("corpus", sentence, hint="raise --set data.validation_fraction, or name more text")
 
 
@@ -207,13 +207,13 @@ def _write(
     writer.finish(about | {"vocab_size": tokenizer.vocab_size})
 
 
-def _groups(corpus: Corpus, tokenizer: Tokenizer) -> Iterator[list[Block]]:
+def _groups(corpus: Corpus, tokenizer: Tokenizer) -> Iterator[list[TextBlock]]:
     """The pieces of a text in groups."""
     pieces = in_pieces(corpus.blocks(), tokenizer.cut)
     return in_groups(chain((first._replace(is_first=True) for first in islice(pieces, 1)), pieces))
 
 
-def _encoded(groups: Iterator[list[Block]], tokenizer: Tokenizer) -> Iterator[tuple[np.ndarray, int]]:
+def _encoded(groups: Iterator[list[TextBlock]], tokenizer: Tokenizer) -> Iterator[tuple[np.ndarray, int]]:
     """The ids of groups and the bytes of their text, in order, by as many threads as there are cores."""
     ahead = list(islice(groups, 2))
     if len(ahead) < 2:
@@ -232,18 +232,18 @@ def _encoded(groups: Iterator[list[Block]], tokenizer: Tokenizer) -> Iterator[tu
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _encode_group(group: list[Block], tokenizer: Tokenizer) -> tuple[np.ndarray, int]:
+def _encode_group(group: list[TextBlock], tokenizer: Tokenizer) -> tuple[np.ndarray, int]:
     dtype = _dtype(tokenizer)
     between = np.array([tokenizer.end_of_text, *tokenizer.starts_with], dtype)
-    found = list[np.ndarray]()
+    parts = list[np.ndarray]()
     for piece in group:
         if piece.starts:
-            found.append(between[1:] if piece.is_first else between)
-        found.append(tokenizer.array(piece.text) if piece.starts else tokenizer.continued(piece.text))
-    return np.concatenate(found, dtype=dtype, casting="same_kind"), _num_bytes(group)
+            parts.append(between[1:] if piece.is_first else between)
+        parts.append(tokenizer.array(piece.text) if piece.starts else tokenizer.continued(piece.text))
+    return np.concatenate(parts, dtype=dtype, casting="same_kind"), _num_bytes(group)
 
 
-def _num_bytes(group: list[Block]) -> int:
+def _num_bytes(group: list[TextBlock]) -> int:
     return sum(len(piece.content) for piece in group)
 
 

@@ -19,7 +19,7 @@ from gpt_cli.common.limits import EXPANSION_FROM, LINE_CHARACTERS, ZSTD_WINDOW
 from gpt_cli.common.untrusted_files import open_regular, require_unchanged
 from gpt_cli.errors import DataError, EnvironmentFailure, GptError, reason, shown, visible
 from gpt_cli.text.conversations import conversation_of_line, is_conversation
-from gpt_cli.text.documents import Block, decoded, is_binary
+from gpt_cli.text.documents import TextBlock, decoded, is_binary
 
 # bytes; of twice as many, malloc would map the text anew, and decoding take twice as long (note 0049)
 BLOCK = 2**16
@@ -47,7 +47,7 @@ def read_file(
     named: bool,
     hint: str | None = None,
     count: Callable[[int], object] = lambda _: None,
-) -> Iterator[Block] | None:
+) -> Iterator[TextBlock] | None:
     """The documents of a file in blocks; None for a file without text that the user has not `named`.
 
     Only the first bytes are read before the first block is taken; `count` receives the bytes of the file that were read
@@ -110,8 +110,8 @@ def is_plain(path: Path) -> bool:
 
 
 def _watched(
-    path: Path, file: BinaryIO, before: os.stat_result, blocks: Iterator[Block], count: Callable[[int], object]
-) -> Iterator[Block]:
+    path: Path, file: BinaryIO, before: os.stat_result, blocks: Iterator[TextBlock], count: Callable[[int], object]
+) -> Iterator[TextBlock]:
     """The blocks of an open file; raises DataError where the file changes while it is read."""
     with file:
         counted = 0
@@ -157,32 +157,32 @@ def _gzip(path: Path, file: BinaryIO) -> Iterator[bytes]:
 
 def _zstandard(path: Path, file: BinaryIO) -> Iterator[bytes]:
     zstandard = _optional_library("zstandard", "zst", path)
-    frame, found, num_found = None, list[bytes](), 0
+    frame, chunks, num_bytes = None, list[bytes](), 0
     try:
         while content := file.read(_ZSTD_INPUT):
             while content:
                 # the library's stream reader takes a truncated file for a whole one, its frames do not
                 frame = frame or zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW).decompressobj()
-                found.append(frame.decompress(content))
-                num_found += len(found[-1])
+                chunks.append(frame.decompress(content))
+                num_bytes += len(chunks[-1])
                 content, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
-            if num_found >= BLOCK:
-                yield b"".join(found)
-                found, num_found = [], 0
+            if num_bytes >= BLOCK:
+                yield b"".join(chunks)
+                chunks, num_bytes = [], 0
     except zstandard.ZstdError as error:
         raise DataError(shown(path), f"the Zstandard data is damaged: {error}") from error
     if frame is not None:
         raise DataError(shown(path), "the Zstandard data is damaged: it ends too early")
-    yield b"".join(found)
+    yield b"".join(chunks)
 
 
-def _documents(text: Iterable[str], path: Path, how: Reading) -> Iterator[Block]:
+def _documents(text: Iterable[str], path: Path, how: Reading) -> Iterator[TextBlock]:
     """The documents of JSON lines: the text of each, or a conversation as it is written."""
     for where, line in _lines(text, path):
         if how.conversations:
-            yield Block(True, conversation_of_line(line, how.text_field, where).written())
-        elif found := _text_field(line, how.text_field, where):
-            yield Block(True, found)
+            yield TextBlock(True, conversation_of_line(line, how.text_field, where).written())
+        elif document := _text_field(line, how.text_field, where):
+            yield TextBlock(True, document)
 
 
 def _lines(text: Iterable[str], path: Path) -> Iterator[tuple[str, str]]:
@@ -224,7 +224,7 @@ def _text_field(line: str, field: str, where: str) -> str:
     return text
 
 
-def _rows_of_table(path: Path, file: BinaryIO, how: Reading) -> Iterator[Block]:
+def _rows_of_table(path: Path, file: BinaryIO, how: Reading) -> Iterator[TextBlock]:
     """A document for each row, read row group by row group."""
     arrow = _optional_library("pyarrow", "parquet", path)
     parquet = _optional_library("pyarrow.parquet", "parquet", path)
@@ -251,7 +251,7 @@ def _rows_of_table(path: Path, file: BinaryIO, how: Reading) -> Iterator[Block]:
                         raise DataError(shown(path), f"the column {shown(how.text_field)} does not contain text")
                     if text:
                         grown.add(len(text))
-                        yield Block(True, text)
+                        yield TextBlock(True, text)
     except (arrow.ArrowException, UnicodeDecodeError, OSError) as error:
         if isinstance(error, OSError) and error.errno:  # the disk's; the library says without one what is damaged
             raise

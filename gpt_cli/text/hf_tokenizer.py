@@ -35,7 +35,7 @@ _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 
 
-class KeptTokenizer(Tokenizer):
+class HuggingFaceTokenizer(Tokenizer):
     """The content of tokenizer.json, and of tokenizer_config.json where there is one: ids are as they are there.
 
     Raises CheckpointError at the first use for content that the library tokenizers must not, or cannot, read.
@@ -43,8 +43,8 @@ class KeptTokenizer(Tokenizer):
 
     kind = "kept"
 
-    def __init__(self, written: str, settings: Mapping[str, Any], end_of_text: int, vocab_size: int):
-        self.written, self.settings = written, dict(settings)
+    def __init__(self, text: str, settings: Mapping[str, Any], end_of_text: int, vocab_size: int):
+        self.written, self.settings = text, dict(settings)
         self._end_of_text, self._vocab_size = end_of_text, vocab_size
 
     @property
@@ -86,12 +86,12 @@ class KeptTokenizer(Tokenizer):
     @cached_property
     def added(self) -> dict[str, dict[str, Any]]:
         """The tokens that are found in a text before all others, those that tokenizer_config.json names too."""
-        found = {token["content"]: dict(token) for token in self.content.get("added_tokens") or []}
+        tokens = {token["content"]: dict(token) for token in self.content.get("added_tokens") or []}
         ids = {name: number for number, name in self.names.items()}
         for token, counts in _of_settings(self.settings):
-            if (name := token["content"]) in ids and (counts or name not in found):
-                found[name] = {**dict.fromkeys(_FLAGS, False), **found.get(name, {}), **token, "id": ids[name]}
-        return found
+            if (name := token["content"]) in ids and (counts or name not in tokens):
+                tokens[name] = {**dict.fromkeys(_FLAGS, False), **tokens.get(name, {}), **token, "id": ids[name]}
+        return tokens
 
     @cached_property
     def skipped(self) -> frozenset[int]:
@@ -113,9 +113,9 @@ class KeptTokenizer(Tokenizer):
     def template(self) -> tuple[list[int], list[int]]:
         """The ids that transformers puts before and after every text."""
         ids = {name: number for number, name in self.names.items()}
-        asked = [(f"add_{end}_token", name_of(self.settings.get(f"{end}_token"))) for end in ("bos", "eos")]
-        if any(isinstance(self.settings.get(key), bool) for key, _ in asked):
-            sides = [[ids[name]] if self.settings.get(key) is True and name in ids else [] for key, name in asked]
+        additions = [(f"add_{end}_token", name_of(self.settings.get(f"{end}_token"))) for end in ("bos", "eos")]
+        if any(isinstance(self.settings.get(key), bool) for key, _ in additions):
+            sides = [[ids[name]] if self.settings.get(key) is True and name in ids else [] for key, name in additions]
             return sides[0], sides[1]
         before, after = list[int](), list[int]()
         for step in steps(self.content, "post_processor"):
@@ -124,8 +124,8 @@ class KeptTokenizer(Tokenizer):
                 if "Sequence" in piece:
                     side = after
                     continue
-                known = step["special_tokens"][piece["SpecialToken"]["id"]]["ids"]
-                side += [number for number in known if number in self.names]
+                numbers = step["special_tokens"][piece["SpecialToken"]["id"]]["ids"]
+                side += [number for number in numbers if number in self.names]
         return before, after
 
     @cached_property
@@ -153,13 +153,13 @@ class KeptTokenizer(Tokenizer):
     @cached_property
     def token_bytes(self) -> list[bytes]:  # type: ignore[override]
         """The bytes that each id stands for within a text; none for end-of-text and for ids without a token."""
-        found = [b""] * self.vocab_size
+        table = [b""] * self.vocab_size
         bytes_of = decoder(steps(self.content, "decoder"))
         for number, name in self.names.items():
-            found[number] = bytes_of(name)
+            table[number] = bytes_of(name)
         for number in (self.end_of_text, *self.starts_with):
-            found[number] = b""
-        return found
+            table[number] = b""
+        return table
 
     def array(self, text: str) -> np.ndarray:
         utf8(text)
@@ -201,10 +201,10 @@ class KeptTokenizer(Tokenizer):
 
     def cut(self, text: str, at: int) -> int | None:
         """Only where both parts have the ids of the whole, unless a million characters have no such place."""
-        place, window = self._cuts[0], MAX_PIECE
+        pattern, window = self._cuts[0], MAX_PIECE
         while len(text) - at > window + 1:
-            if place and (found := place.match(text, at, at + window + 2)):
-                return found.end()
+            if pattern and (match := pattern.match(text, at, at + window + 2)):
+                return match.end()
             if window == _LONGEST:
                 return at + window
             window *= 2
@@ -240,7 +240,7 @@ class KeptTokenizer(Tokenizer):
         return base64.b64encode(zlib.compress(both.encode("utf-8", "surrogatepass"))).decode()
 
     @classmethod
-    def of_dict(cls, stored: Mapping[str, Any]) -> KeptTokenizer:
+    def of_dict(cls, stored: Mapping[str, Any]) -> HuggingFaceTokenizer:
         """The tokenizer that `to_dict` described; raises ValueError, KeyError or TypeError for anything else."""
         sizes = stored["end_of_text"], stored["vocab_size"]
         if not all(type(size) is int for size in sizes) or not 0 <= sizes[0] < sizes[1] <= TOKENIZER_IDS:
@@ -252,12 +252,12 @@ class KeptTokenizer(Tokenizer):
             raise ValueError("it is not compressed") from error
         if not unpacking.eof:
             raise ValueError("it is too large")
-        written, settings = strict_json(content.decode("utf-8"))
-        if not isinstance(written, str) or not isinstance(settings, dict) or len(written) > TOKENIZER_BYTES:
+        text, settings = strict_json(content.decode("utf-8"))
+        if not isinstance(text, str) or not isinstance(settings, dict) or len(text) > TOKENIZER_BYTES:
             raise TypeError("it is not a text and an object")
-        found = cls(written, settings, *sizes)
-        found._packed = stored["files"]  # another version of zlib may compress otherwise
-        return found
+        tokenizer = cls(text, settings, *sizes)
+        tokenizer._packed = stored["files"]  # another version of zlib may compress otherwise
+        return tokenizer
 
 
 def _of_settings(settings: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], bool]]:
@@ -276,8 +276,8 @@ def _of_settings(settings: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], 
 
 def name_of(token: Any) -> str | None:
     """The text of a token in tokenizer_config.json, which may be an object with flags."""
-    found = token.get("content") if isinstance(token, dict) else token
-    return found if isinstance(found, str) and found else None
+    name = token.get("content") if isinstance(token, dict) else token
+    return name if isinstance(name, str) and name else None
 
 
 def _cuts_words(step: Mapping[str, Any]) -> bool:

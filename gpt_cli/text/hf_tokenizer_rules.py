@@ -132,10 +132,10 @@ _MODEL_KEYS: dict[str, Mapping[str, Check]] = {
 
 def steps(content: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
     """What a part of the pipeline does, one step after another; raises ValueError for too many, or one in another."""
-    found = list(_steps(content.get(part), _LISTS[part], 0))
-    if len(found) > TOKENIZER_STEPS:
+    listed = list(_steps(content.get(part), _LISTS[part], 0))
+    if len(listed) > TOKENIZER_STEPS:
         raise ValueError(f"its {part} has more than {TOKENIZER_STEPS} steps")
-    return found
+    return listed
 
 
 def _steps(step: Any, key: str, level: int) -> Iterator[Mapping[str, Any]]:
@@ -157,35 +157,35 @@ def problems(content: Mapping[str, Any]) -> list[str]:
 
     Raises ValueError, KeyError or TypeError for what is no tokenizer at all.
     """
-    found = [sentence for part in STEPS for sentence in _of_part(content, part)]
+    sentences = [sentence for part in STEPS for sentence in _of_part(content, part)]
     model = content["model"]
     kind = model.get("type")
     # older files do not name it
     if kind is None and "merges" in model:
         kind = "BPE"
     if kind not in _MODELS:
-        return [*found, f"its model {shown(kind)} is not one that gpt knows ({', '.join(_MODELS)})"]
-    known = _MODEL_KEYS[kind]
+        return [*sentences, f"its model {shown(kind)} is not one that gpt knows ({', '.join(_MODELS)})"]
+    allowed = _MODEL_KEYS[kind]
     if kind == "BPE" and "merges" not in model:
         raise KeyError("merges")
     for key, value in model.items():
-        if key not in ("type", "vocab") and not known.get(key, _one_of())(value):
-            found.append(f"{key} of its model {kind} is {shown(value)}, which gpt does not do")
+        if key not in ("type", "vocab") and not allowed.get(key, _one_of())(value):
+            sentences.append(f"{key} of its model {kind} is {shown(value)}, which gpt does not do")
     if kind == "WordPiece" and model.get("unk_token") not in model["vocab"]:
-        found.append(f"its token for unknown words, {shown(model.get('unk_token'))}, is not in its vocabulary")
+        sentences.append(f"its token for unknown words, {shown(model.get('unk_token'))}, is not in its vocabulary")
     decoder = tuple(step["type"] for step in steps(content, "decoder"))
     in_order = tuple(name for name in _OF_MARKS if name in decoder)
-    if not found and decoder not in (in_order or None, ("ByteLevel",), ("Metaspace",), ("WordPiece",)):
-        found.append(f"its decoder is {', '.join(decoder) or 'missing'}, an order of steps that gpt does not know")
-    return found
+    if not sentences and decoder not in (in_order or None, ("ByteLevel",), ("Metaspace",), ("WordPiece",)):
+        sentences.append(f"its decoder is {', '.join(decoder) or 'missing'}, an order of steps that gpt does not know")
+    return sentences
 
 
 def require_merges(model: Mapping[str, Any]) -> None:
     """Raises ValueError where a merge is of tokens, or makes one, that a vocabulary lacks: the library panics there."""
-    known = model["vocab"]
+    vocabulary = model["vocab"]
     for merge in model.get("merges", ()):
         one, other = merge.split(" ") if isinstance(merge, str) else merge
-        if not {one, other, one + other} <= known.keys():
+        if not {one, other, one + other} <= vocabulary.keys():
             raise ValueError("a merge is of tokens, or makes one, that it does not have")
 
 
@@ -195,11 +195,11 @@ def _of_part(content: Mapping[str, Any], part: str) -> Iterator[str]:
         if kind not in STEPS[part]:
             yield f"its {part} {shown(kind)} is not one that gpt knows"
             continue
-        known = STEPS[part][kind]
-        if missing := [key for key in known if key not in step and not {key, (kind, key)} & _OPTIONAL]:
+        rules = STEPS[part][kind]
+        if missing := [key for key in rules if key not in step and not {key, (kind, key)} & _OPTIONAL]:
             raise ValueError(f"its {part} {kind} has no {missing[0]}")
         for key, value in step.items():
-            if key != "type" and not known.get(key, _one_of())(value):
+            if key != "type" and not rules.get(key, _one_of())(value):
                 yield f"{key} of its {part} {kind} is {shown(value)}, which gpt does not do"
         if kind == "TemplateProcessing":
             named = [piece["SpecialToken"]["id"] for piece in step["single"] if "SpecialToken" in piece]

@@ -22,11 +22,11 @@ from gpt_cli.errors import DataError, GptError, counted, shown, together, visibl
 from gpt_cli.text import datasets
 from gpt_cli.text.cache import find_survey, remember
 from gpt_cli.text.corpus import Corpus, Survey, SurveyedCorpus, Tally, Watch, is_held
-from gpt_cli.text.documents import Block, decoded, in_blocks, split_at
+from gpt_cli.text.documents import TextBlock, decoded, in_blocks, split_at
 from gpt_cli.text.file_formats import BLOCK, Reading, holds_conversations, is_left_out, is_plain, read_file
 from gpt_cli.text.missing_source import NAME_A_SOURCE, require_there
 from gpt_cli.text.sft_examples import ConversationCorpus, split_conversations
-from gpt_cli.text.sources import STDIN, Found, Walk, names_of
+from gpt_cli.text.sources import STDIN, SourceFile, SourceWalk, names_of
 
 NOBODY = Host()  # a caller who wants to see nothing
 MOST_ERRORS = 20
@@ -39,24 +39,24 @@ class SourceCorpus(SurveyedCorpus):
 
     is_known: bool  # whether an earlier program has made the first pass
     _stdin: IO[bytes]  # what came through stdin, which gives it once
-    _kept: list[Block] | None = None  # all documents of a short text, once they have been read
+    _kept: list[TextBlock] | None = None  # all documents of a short text, once they have been read
 
     def __init__(self, sources: Sequence[str], separator: str | None, how: Reading, skip_bad: bool):
         self.sources, self.separator, self.how, self.skip_bad = sources, separator, how, skip_bad
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[TextBlock]:
         if self._kept is None and is_held(self.num_characters, self.num_documents):
             self._kept = [*self._blocks_again()]  # an earlier program made the survey
         yield from self._blocks_again() if self._kept is None else self._kept
 
-    def _blocks_again(self) -> Iterator[Block]:
+    def _blocks_again(self) -> Iterator[TextBlock]:
         left_out = set(self.survey.bad)
-        for found in Walk(self.sources, self.skip_bad):
-            if found.name not in left_out:
-                yield from self._blocks_of(found) or ()
+        for file in SourceWalk(self.sources, self.skip_bad):
+            if file.name not in left_out:
+                yield from self._blocks_of(file) or ()
 
     def require_unchanged(self) -> None:
-        if Walk(self.sources, self.skip_bad).finished().fingerprint() != self.fingerprint:
+        if SourceWalk(self.sources, self.skip_bad).finished().fingerprint() != self.fingerprint:
             hint = "try again when no other program writes to it"
             raise DataError(self._where, "the text changed while gpt read it", hint=hint)
 
@@ -95,7 +95,7 @@ class SourceCorpus(SurveyedCorpus):
     def survey_all(self, host: Host, watch: Watch, fresh: bool) -> Survey:
         """The survey that this corpus needs before anything else; see `read_corpus`."""
         with host.working("looking for changes"):
-            looked = Walk(self.sources, self.skip_bad).finished()
+            looked = SourceWalk(self.sources, self.skip_bad).finished()
         num_bytes = looked.num_bytes
         if STDIN in self.sources:
             self._stdin = tempfile.SpooledTemporaryFile(max_size=STDIN_MEMORY)  # noqa: SIM115
@@ -104,15 +104,15 @@ class SourceCorpus(SurveyedCorpus):
                 _keep_stdin(self._stdin, count)
             num_bytes += self._stdin.tell()
         how = (self.separator, self.how, self.skip_bad)
-        known = find_survey(looked, how)
-        self.is_known = known is not None
-        if known is not None and not fresh:
-            return known
+        cached = find_survey(looked, how)
+        self.is_known = cached is not None
+        if cached is not None and not fresh:
+            return cached
         with host.counting("reading", num_bytes, "B") as count, ThreadPoolExecutor(1) as worker:
             survey = self._read_all(Tally(worker), count, watch)
         if not survey.num_documents:
             raise DataError(self._where, "this source contains no text")
-        if known is not None and known.fingerprint == survey.fingerprint and known.digest != survey.digest:
+        if cached is not None and cached.fingerprint == survey.fingerprint and cached.digest != survey.digest:
             sentence = "the content is not what gpt read before, but sizes and times of the files are: they are damaged"
             hint = "restore them from a copy; if the text is right as it is, run touch on one of the files"
             raise DataError(self._where, sentence, hint=hint)
@@ -120,21 +120,21 @@ class SourceCorpus(SurveyedCorpus):
         return survey
 
     def _read_all(self, tally: Tally, count: Callable[[int], object], watch: Watch) -> Survey:
-        walk = Walk(self.sources, self.skip_bad)
+        walk = SourceWalk(self.sources, self.skip_bad)
         num_skipped, bad, errors = 0, list[str](), list[GptError]()
         any_named = any_found = False
         first_windows = ""
-        for found in walk:
+        for file in walk:
             try:
-                if (blocks := self._blocks_of(found, count)) is None:
+                if (blocks := self._blocks_of(file, count)) is None:
                     num_skipped += 1
                 else:
                     tally.add_all(blocks, watch)
-                    first_windows = first_windows or (found.name if tally.num_windows else "")
+                    first_windows = first_windows or (file.name if tally.num_windows else "")
             except DataError as error:
-                bad.append(found.name)
-                any_named |= found.named  # a mistyped name must not train on less text
-                if not found.named:
+                bad.append(file.name)
+                any_named |= file.named  # a mistyped name must not train on less text
+                if not file.named:
                     # what a directory contains is read, also beside what was made of it
                     moved = f"{error.hint}; {_MOVE_HINT}" if " > " in (error.hint or "") else error.hint
                     error.hint, any_found = moved or _SKIP_HINT, True
@@ -156,21 +156,23 @@ class SourceCorpus(SurveyedCorpus):
             fingerprint=walk.fingerprint(),
         )
 
-    def _blocks_of(self, found: Found, count: Callable[[int], object] = lambda _: None) -> Iterator[Block] | None:
+    def _blocks_of(
+        self, file: SourceFile, count: Callable[[int], object] = lambda _: None
+    ) -> Iterator[TextBlock] | None:
         """The documents of one file or other source; None for a file without text that nobody named."""
-        if self.how.conversations and found.status is None and not _is_of_conversations(found, self.how):
+        if self.how.conversations and file.status is None and not _is_of_conversations(file, self.how):
             sentence = "this is no list of questions and answers, but the first source is one, so all must be"
-            raise DataError(shown(found.name), sentence)
-        if found.name == STDIN and found.status is None:  # else a file of that name in a directory
+            raise DataError(shown(file.name), sentence)
+        if file.name == STDIN and file.status is None:  # else a file of that name in a directory
             advice = "unpack it before the pipe, as zcat does"
-            blocks: Iterator[Block] | None = decoded(self._stdin_content(count), "stdin", advice)
-        elif found.status is None and found.name in datasets.ENTRIES:
-            blocks = in_blocks(datasets.read_entry(datasets.ENTRIES[found.name]))
+            blocks: Iterator[TextBlock] | None = decoded(self._stdin_content(count), "stdin", advice)
+        elif file.status is None and file.name in datasets.ENTRIES:
+            blocks = in_blocks(datasets.read_entry(datasets.ENTRIES[file.name]))
         else:
-            if found.named and found.status is None:
-                require_there(found.name)
-            hint = NAME_A_SOURCE if found.named else None
-            blocks = read_file(Path(found.name), self.how, named=found.named, hint=hint, count=count)
+            if file.named and file.status is None:
+                require_there(file.name)
+            hint = NAME_A_SOURCE if file.named else None
+            blocks = read_file(Path(file.name), self.how, named=file.named, hint=hint, count=count)
         splits = self.separator and not self.how.conversations
         return split_at(self.separator, blocks) if blocks is not None and self.separator and splits else blocks
 
@@ -243,17 +245,17 @@ def reading_of(sources: str | Sequence[str], config: DataConfig) -> Reading:
     """How a config reads some SOURCEs: as questions and answers where the first file begins with one."""
     how = Reading(config.text_field, config.max_expansion)
     with contextlib.suppress(GptError):  # reading itself finds the words
-        files = Walk(names_of(sources), config.skip_bad)
-        first = next((found for found in files if found.named or not is_left_out(Path(found.name), how)), None)
+        files = SourceWalk(names_of(sources), config.skip_bad)
+        first = next((file for file in files if file.named or not is_left_out(Path(file.name), how)), None)
         return replace(how, conversations=first is not None and _is_of_conversations(first, how))
     return how
 
 
-def _is_of_conversations(found: Found, how: Reading) -> bool:
+def _is_of_conversations(file: SourceFile, how: Reading) -> bool:
     """Whether a source is a list of questions and answers."""
-    if found.status is None:
-        return found.name in datasets.ENTRIES and datasets.ENTRIES[found.name].has_answers
-    return holds_conversations(Path(found.name), how)
+    if file.status is None:
+        return file.name in datasets.ENTRIES and datasets.ENTRIES[file.name].has_answers
+    return holds_conversations(Path(file.name), how)
 
 
 def read_split(config: DataConfig, host: Host = NOBODY) -> tuple[Corpus, Corpus]:
@@ -270,7 +272,7 @@ def split_of(corpus: SourceCorpus, config: DataConfig, host: Host = NOBODY) -> t
     validation = read_data(config.changed(source=config.validation_source), host)
     for line in validation.notices():
         host.notice(f"data.validation_source: {line}")
-    both = Walk([*corpus.sources, *validation.sources], config.skip_bad).finished()
+    both = SourceWalk([*corpus.sources, *validation.sources], config.skip_bad).finished()
     if num_shared := both.num_repeated - corpus.survey.num_repeated - validation.survey.num_repeated:
         host.notice(f"data.validation_source: the training text contains {counted(num_shared, 'file')} of it too")
     if not corpus.how.conversations and not validation.how.conversations:

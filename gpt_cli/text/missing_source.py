@@ -61,8 +61,8 @@ def _near(path: str) -> Iterator[str]:
     folder, name = os.path.split(path)
     folders = [folder] if os.path.isdir(folder or os.curdir) else list(islice(_near(folder), 1)) or [""]
     stem = Path(name).stem
-    for place in folders:
-        names = [os.path.join(place, one) for one in _names(place)]
+    for folder in folders:
+        names = [os.path.join(folder, one) for one in _names(folder)]
         # stems decide; of files with one stem that of the same ending, else a .txt
         names.sort(key=lambda one: [Path(one).suffix == ending for ending in (Path(name).suffix, ".txt")])
         stems = {Path(one).stem: one for one in names}

@@ -41,19 +41,19 @@ class Preparation(Result):
     def as_text(self, width: int = WIDTH) -> str:
         """A table of the figures."""
         facts = self.figures
-        written = {
+        lines = {
             "time": duration(facts["seconds"]),
             "bytes_per_token": f"{facts['bytes_per_token']:.2f}",
             "on_disk": size(facts["bytes_on_disk"]) if facts["bytes_on_disk"] else f"nothing; {self.why_none}",
         }
         if facts["bytes_on_disk"]:
             speed = facts["bytes_per_second"]
-            written["time"] += f", {size(speed)}/s" if speed else "; an earlier gpt had prepared this text"
+            lines["time"] += f", {size(speed)}/s" if speed else "; an earlier gpt had prepared this text"
             for part in ("training", "validation"):
-                written[f"{part}_directory"] = facts[f"{part}_directory"] or f"none; {self.why_none}"
+                lines[f"{part}_directory"] = facts[f"{part}_directory"] or f"none; {self.why_none}"
         hidden = {"bad_files"} if not facts["bad_files"] else set[str]()
         hidden |= {"seconds", "bytes_per_second", "bytes_on_disk", "training_directory", "validation_directory"}
-        rows = {key: value for key, value in facts.items() if key not in hidden} | written
+        rows = {key: value for key, value in facts.items() if key not in hidden} | lines
         return table(
             [(key.replace("_", " "), f"{value:,}" if isinstance(value, int) else value) for key, value in rows.items()]
         )
@@ -94,7 +94,7 @@ def _facts(
         texts = [block.text for block in part.blocks()]
         return sum(map(len, texts)), sum(len(text.encode()) for text in texts)
 
-    kept = [ids.directory if isinstance(ids, TokensOnDisk) else None for ids in (text.ids, text.validation_ids)]
+    directories = [ids.directory if isinstance(ids, TokensOnDisk) else None for ids in (text.ids, text.validation_ids)]
     characters, num_bytes = corpus.num_characters, corpus.num_bytes
     tokenized_bytes = training.num_bytes + validation.num_bytes
     if corpus.how.conversations:  # without the JSON around them
@@ -113,9 +113,11 @@ def _facts(
         "validation_tokens": len(text.validation_ids),
         "bytes_per_token": tokenized_bytes / (len(text.ids) + len(text.validation_ids)),
         "data_digest": text.digest,
-        "training_directory": kept[0] and str(kept[0]),
-        "validation_directory": kept[1] and str(kept[1]),
-        "bytes_on_disk": sum(path.stat().st_size for folder in {*filter(None, kept)} for path in folder.iterdir()),
+        "training_directory": directories[0] and str(directories[0]),
+        "validation_directory": directories[1] and str(directories[1]),
+        "bytes_on_disk": sum(
+            path.stat().st_size for folder in {*filter(None, directories)} for path in folder.iterdir()
+        ),
     }
 
 
@@ -144,7 +146,7 @@ def verify(config: Config, host: Host) -> Verification:
     """Read a text and all tokens made from it, and say whether they are intact; raises DataError for a bad text."""
     data = config.data
     texts = [data] if data.validation_source is None else [data, data.changed(source=data.validation_source)]
-    found = list[dict[str, Any]]()
+    rows = list[dict[str, Any]]()
     damaged, any_large, small = list[DataError](), False, ""
     for each in texts:
         corpus = read_data(each, host, fresh=True)
@@ -152,7 +154,7 @@ def verify(config: Config, host: Host) -> Verification:
             host.notice(line)
         name = ", ".join(names_of(each.source))
         state = "intact" if corpus.is_known else "readable"
-        found.append({"what": "text", "where": name, "state": state, "bytes": corpus.num_bytes})
+        rows.append({"what": "text", "where": name, "state": state, "bytes": corpus.num_bytes})
         for directory, index in _prepared_from(corpus.digest):
             num_tokens = sum(part["tokens"] for part in index["parts"])
             state, about = "intact", index["about"]
@@ -163,14 +165,14 @@ def verify(config: Config, host: Host) -> Verification:
                     damaged.append(error)
                     state = "damaged"
             row = {"what": "tokens", "where": str(directory), "state": state, "tokens": num_tokens}
-            found.append(row | {"tokenizer": about["kind"], "vocab_size": about["vocab_size"]})
+            rows.append(row | {"tokenizer": about["kind"], "vocab_size": about["vocab_size"]})
         any_large |= corpus.is_large and not corpus.how.conversations
         what = "questions and answers" if corpus.how.conversations else f"a text below {CACHE_FROM:,} characters"
         small = f"the cache holds no tokens of this text: gpt tokenizes {what} at every start"
-    if all(row["what"] == "text" for row in found):
+    if all(row["what"] == "text" for row in rows):
         missing = "nothing is prepared from this text: gpt data prepare SOURCE --config FILE does so"
         host.notice(missing if any_large else small)
-    return Verification(found, damaged)
+    return Verification(rows, damaged)
 
 
 def _prepared_from(text: str) -> Iterator[tuple[Path, dict[str, Any]]]:

@@ -25,7 +25,7 @@ from gpt_cli.config.request import (
 from gpt_cli.config.strict_yaml import Document
 from gpt_cli.errors import UsageError
 from gpt_cli.text import datasets
-from gpt_cli.text.datasets import Entry
+from gpt_cli.text.datasets import Dataset
 
 
 class ListRequest(Request):
@@ -42,7 +42,7 @@ class FetchRequest(Request):
     )
     out: Annotated[MaybePath, Flag("DIR")] = Field(default=NONE, description="Also write the text to this directory.")
 
-    def find(self, host: Host) -> Sequence[Entry]:
+    def find(self, host: Host) -> Sequence[Dataset]:
         """What to fetch; raises UsageError for a name that the catalogue lacks."""
         if self.out is not None:
             require_no_file(self.out)

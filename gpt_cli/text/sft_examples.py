@@ -17,7 +17,7 @@ from gpt_cli.errors import DataError, counted
 from gpt_cli.text.chat_templates import Template, plain_template
 from gpt_cli.text.conversations import Conversation, read_written
 from gpt_cli.text.corpus import Corpus, SurveyedCorpus
-from gpt_cli.text.documents import Block, in_blocks
+from gpt_cli.text.documents import TextBlock, in_blocks
 from gpt_cli.text.tokenizers import Tokenizer
 
 IGNORED = -100  # a target that costs nothing, as torch and transformers mark it
@@ -46,7 +46,7 @@ class ConversationCorpus(Corpus):
         """The conversations from the first to the last; raises DataError where they have become unreadable."""
         return (read_written(block.text) for block in islice(self._of.blocks(), self._start, self._end))
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[TextBlock]:
         return in_blocks(self._template.text(one.turns) for one in self.conversations())
 
     def require_unchanged(self) -> None:
@@ -130,7 +130,7 @@ class Examples:
 
     def packed(self, rows: Iterable[np.ndarray], length: int) -> Packed:
         """The examples of each row side by side in a window of `length` places; what is left over is padding."""
-        found = list[Packed]()
+        windows = list[Packed]()
         for row in rows:
             window = Packed(np.zeros(length, np.int64), np.full(length, IGNORED), np.arange(length))
             at = 0
@@ -141,8 +141,8 @@ class Examples:
                 window.targets[taken] = self.targets[start + 1 : end]
                 window.positions[taken] = np.arange(end - start - 1)
             window.positions[at:] = np.arange(length - at)
-            found.append(window)
-        return Packed(*(np.stack(parts) for parts in zip(*found, strict=True)))
+            windows.append(window)
+        return Packed(*(np.stack(parts) for parts in zip(*windows, strict=True)))
 
     @cached_property
     def digest(self) -> str:
@@ -183,12 +183,14 @@ def encode_examples(
 
     Raises DataError where none fits, or for a character that the vocabulary lacks.
     """
-    found = gather(corpus.conversations(), tokenizer, template, context_length, learn_all=learn_all, count=count)
-    if not found.lengths.size:
-        sentence = f"no example fits into context_length {context_length}, of {counted(found.num_left_out, 'example')}"
-        raise DataError("corpus", sentence, hint=f"the longest needs --set model.context_length={found.longest - 1}")
+    examples = gather(corpus.conversations(), tokenizer, template, context_length, learn_all=learn_all, count=count)
+    if not examples.lengths.size:
+        sentence = (
+            f"no example fits into context_length {context_length}, of {counted(examples.num_left_out, 'example')}"
+        )
+        raise DataError("corpus", sentence, hint=f"the longest needs --set model.context_length={examples.longest - 1}")
     corpus.require_unchanged()
-    return found
+    return examples
 
 
 def gather(

@@ -27,7 +27,7 @@ def names_of(sources: str | Sequence[str] | None) -> Sequence[str]:
     return [sources] if isinstance(sources, str) else sources or []
 
 
-class Found(NamedTuple):
+class SourceFile(NamedTuple):
     """A file, or a source without one (stdin, an entry of the catalogue)."""
 
     name: str
@@ -36,7 +36,7 @@ class Found(NamedTuple):
 
 
 @dataclass
-class Walk:
+class SourceWalk:
     """One pass over the files of some SOURCEs, in order; afterwards it has counted them.
 
     Files of a directory come in the order of their paths, part by part. A file comes once, whatever names and links
@@ -56,11 +56,11 @@ class Walk:
     # of each file: path, size, times, device, inode
     _signatures: hashlib._Hash = field(default_factory=hashlib.sha256)
 
-    def __iter__(self) -> Iterator[Found]:
+    def __iter__(self) -> Iterator[SourceFile]:
         outputs, seen = _outputs(), set[bytes]()  # 100 MB for a million files, which end with the pass
         for source in self.sources:
-            for found, identity in self._found(source):
-                unnamed = None if found.named else found.status
+            for file, identity in self._found(source):
+                unnamed = None if file.named else file.status
                 if unnamed and (not stat.S_ISREG(unnamed.st_mode) or (unnamed.st_dev, unnamed.st_ino) in outputs):
                     self.num_special += 1
                     continue
@@ -70,12 +70,12 @@ class Walk:
                     self.num_repeated += 1
                     continue
                 seen.add(digest)
-                self._note(found)
-                yield found
+                self._note(file)
+                yield file
         if self.closed:
             self._signatures.update(repr([*self.closed]).encode("utf-8", "surrogateescape"))
 
-    def finished(self) -> Walk:
+    def finished(self) -> SourceWalk:
         """The same, once the pass is over; it opens nothing."""
         for _ in self:
             pass
@@ -85,10 +85,10 @@ class Walk:
         """The sha256 of names, sizes, times and inodes of all files, once the pass is over."""
         return self._signatures.hexdigest()
 
-    def _note(self, found: Found) -> None:
+    def _note(self, file: SourceFile) -> None:
         self.num_files += 1
-        signature: tuple[object, ...] = (found.name, found.named)
-        if (status := found.status) is not None:
+        signature: tuple[object, ...] = (file.name, file.named)
+        if (status := file.status) is not None:
             self.num_bytes += status.st_size
             self.newest = max(self.newest, status.st_ctime_ns)
             signature += (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_dev, status.st_ino)
@@ -96,25 +96,25 @@ class Walk:
             self.only_files = False
         self._signatures.update(repr(signature).encode("utf-8", "surrogateescape") + b"\n")
 
-    def _found(self, source: str) -> Iterator[tuple[Found, str]]:
+    def _found(self, source: str) -> Iterator[tuple[SourceFile, str]]:
         """What one SOURCE names, each with what makes it the same as another name of it."""
         if source == STDIN or source in datasets.ENTRIES:
-            yield Found(source, True, None), source
+            yield SourceFile(source, True, None), source
             return
         name = os.path.expanduser(source)
         if os.path.isdir(name):  # false, not an error, for a name that is too long
             yield from self._below(str(Path(name)), os.path.realpath(name), named=True)
         elif not os.path.lexists(name) and (matches := set(self._matches(name, set()))):
             for match in sorted(filter(os.path.isfile, matches), key=lambda match: Path(match).parts):
-                yield Found(str(Path(match)), False, os.stat(match)), os.path.realpath(match)
+                yield SourceFile(str(Path(match)), False, os.stat(match)), os.path.realpath(match)
         else:
             try:
-                found, identity = Found(str(Path(name)), True, os.stat(name)), os.path.realpath(name)
+                file, identity = SourceFile(str(Path(name)), True, os.stat(name)), os.path.realpath(name)
             except (OSError, ValueError):  # the one who opens it finds the words
-                found, identity = Found(name, True, None), name  # as it is given: ./- is not stdin
-            yield found, identity
+                file, identity = SourceFile(name, True, None), name  # as it is given: ./- is not stdin
+            yield file, identity
 
-    def _below(self, folder: str, real: str, *, named: bool = False) -> Iterator[tuple[Found, str]]:
+    def _below(self, folder: str, real: str, *, named: bool = False) -> Iterator[tuple[SourceFile, str]]:
         """Every file below a directory that is neither hidden nor a run's; links to directories are not followed.
 
         Raises DataError for a directory that is too deep, and for one of a run that is named.
@@ -148,7 +148,7 @@ class Walk:
                 with contextlib.suppress(OSError):  # a broken link stays one
                     status = os.stat(path)
             if not stat.S_ISDIR(status.st_mode):
-                yield Found(path, False, status), os.path.realpath(path) if link else real_start + name
+                yield SourceFile(path, False, status), os.path.realpath(path) if link else real_start + name
             elif not link:
                 yield from self._below(path, real_start + name)
 
@@ -205,12 +205,12 @@ class Walk:
 
 def _outputs() -> set[tuple[int, int]]:
     """Device and inode of what this program writes to: a log below a directory of texts changes while it is read."""
-    found = set[tuple[int, int]]()
+    identities = set[tuple[int, int]]()
     for descriptor in (1, 2):
         with contextlib.suppress(OSError):  # closed
             status = os.fstat(descriptor)
-            found.add((status.st_dev, status.st_ino))
-    return found
+            identities.add((status.st_dev, status.st_ino))
+    return identities
 
 
 def _require_levels(folder: str) -> None:

@@ -26,11 +26,11 @@ def sums(_: bytes) -> list[str]:
 
 def sums_asked(_: bytes) -> list[str]:
     """The other 2,000, each as a question and its answer."""
-    found = list[str]()
+    conversations = list[str]()
     for one, two in _pairs()[8000:]:
         turns = (Turn("user", f"{one}+{two}"), Turn("assistant", f"{one + two}"))
-        found.append(Conversation(turns).written())
-    return found
+        conversations.append(Conversation(turns).written())
+    return conversations
 
 
 def _pairs() -> list[tuple[int, int]]:

@@ -68,19 +68,19 @@ class TokensOnDisk:
         """A copy of the ids of a slice without a step."""
         start, stop, step = where.indices(len(self))
         assert step == 1
-        found = np.empty(max(0, stop - start), self.dtype)
-        self._fill(found, start)
-        return found
+        ids = np.empty(max(0, stop - start), self.dtype)
+        self._fill(ids, start)
+        return ids
 
     def windows(self, starts: np.ndarray, length: int) -> np.ndarray:
         """The ids from each start on: starts [N] -> [N, length]."""
-        found = np.empty((len(starts), length), self.dtype)
+        ids = np.empty((len(starts), length), self.dtype)
         for row in np.argsort(starts, kind="stable"):  # a disk reads faster in order
-            self._fill(found[row], int(starts[row]))
+            self._fill(ids[row], int(starts[row]))
         # nobody verifies the parts at each start; other damage than this shows in `verify` alone
-        if int(found.max(initial=0)) >= self.about.get("vocab_size", 2**32):
+        if int(ids.max(initial=0)) >= self.about.get("vocab_size", 2**32):
             raise DataError(shown(self.directory), "it contains tokens that its tokenizer does not have", hint=_HINT)
-        return found
+        return ids
 
     def announce(self, starts: np.ndarray, length: int) -> None:
         """Tell the system which windows will be read next, so that it can fetch them meanwhile."""
@@ -116,10 +116,10 @@ class TokensOnDisk:
         """Close all files; nothing can be read afterwards."""
         self._closing()
 
-    def _fill(self, found: np.ndarray, start: int) -> None:
+    def _fill(self, ids: np.ndarray, start: int) -> None:
         """Read len(found) ids from a position on."""
-        left = as_bytes(found)
-        for number, offset, count in self._places(start, len(found)):
+        left = as_bytes(ids)
+        for number, offset, count in self._places(start, len(ids)):
             end = offset + count * self.dtype.itemsize
             where = shown(self.directory / part_name(number))
             while offset < end:

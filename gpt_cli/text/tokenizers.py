@@ -16,7 +16,7 @@ import numpy as np
 from gpt_cli.common.untrusted_files import unix_line_ends
 from gpt_cli.errors import CheckpointError, DataError, shown
 from gpt_cli.text.documents import pieces
-from gpt_cli.text.hf_tokenizer import KeptTokenizer
+from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer
 from gpt_cli.text.split_patterns import PATTERNS
 from gpt_cli.text.tokenizer import END_OF_TEXT, Tokenizer, utf8
 
@@ -66,7 +66,9 @@ class CharTokenizer(Tokenizer):
             if len(first) == min(5, kinds):
                 break
             first.setdefault(text[i], i)
-        named = ", ".join(f"{shown(found)} U+{ord(found):04X} at position {i:,}" for found, i in first.items())
+        named = ", ".join(
+            f"{shown(character)} U+{ord(character):04X} at position {i:,}" for character, i in first.items()
+        )
         sentence = f"this model knows {len(self.characters):,} characters, but not {named}"
         if len(unknown) > len(first):
             of = "all of one kind" if kinds == 1 else f"of {kinds:,} kinds"
@@ -131,11 +133,15 @@ def tokenizer_from_dict(stored: Mapping[str, Any]) -> Tokenizer:
             if (pattern := stored["pattern"]) not in PATTERNS:
                 raise CheckpointError("tokenizer", f"it cuts a text by {shown(pattern)}, which gpt does not know")
             tokens = [base64.b64decode(token, validate=True) for token in stored["tokens"].split(" ")]
-            known = set(tokens)
-            if {bytes([byte]) for byte in range(256)} <= known and len(known) == len(tokens) and b"" not in known:
+            distinct = set(tokens)
+            if (
+                {bytes([byte]) for byte in range(256)} <= distinct
+                and len(distinct) == len(tokens)
+                and b"" not in distinct
+            ):
                 tokenizer = BytePairTokenizer(stored["kind"], pattern, tokens)
         elif stored["kind"] == "kept":
-            tokenizer = KeptTokenizer.of_dict(stored)
+            tokenizer = HuggingFaceTokenizer.of_dict(stored)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         tokenizer = None
     if tokenizer is None or tokenizer.to_dict() != stored:

@@ -18,7 +18,7 @@ from gpt_cli.config import TokenizerConfig
 from gpt_cli.errors import CheckpointError, EnvironmentFailure, UsageError, shown
 from gpt_cli.text.cache import cached, read_json, write_json
 from gpt_cli.text.corpus import Corpus
-from gpt_cli.text.documents import Block, in_pieces, pieces
+from gpt_cli.text.documents import TextBlock, in_pieces, pieces
 from gpt_cli.text.load import NOBODY
 from gpt_cli.text.split_patterns import BY_NAME, PATTERNS, WORD_PATTERN
 from gpt_cli.text.tokenizers import (
@@ -80,10 +80,10 @@ def make_tokenizer(
     if config.kind == "byte":
         return ByteTokenizer()
     if config.kind == "char":
-        found = np.zeros(sys.maxunicode + 1, bool)
+        present = np.zeros(sys.maxunicode + 1, bool)
         for block in _counted(chain(training.blocks(), validation.blocks()), count):
-            found[code_points(block.text)] = True
-        return CharTokenizer([chr(point) for point in np.flatnonzero(found)])
+            present[code_points(block.text)] = True
+        return CharTokenizer([chr(point) for point in np.flatnonzero(present)])
     if config.kind == "tiktoken":
         return _published(config.name)
     texts = (piece.text for piece in in_pieces(_counted(training.blocks(), count)))
@@ -163,7 +163,7 @@ def _published(name: str) -> BytePairTokenizer:
     return BytePairTokenizer("tiktoken", vocabulary["pat_str"], sorted(ranks, key=ranks.__getitem__))
 
 
-def _counted(blocks: Iterable[Block], count: Callable[[int], object]) -> Iterator[Block]:
+def _counted(blocks: Iterable[TextBlock], count: Callable[[int], object]) -> Iterator[TextBlock]:
     for block in blocks:
         yield block
         count(len(block.content))

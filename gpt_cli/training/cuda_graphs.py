@@ -17,7 +17,7 @@ from gpt_cli.common.machine.devices import Graph, beside, new_graph, supports
 from gpt_cli.errors import shown
 from gpt_cli.model.dropout import drop_keys, key_halves
 from gpt_cli.training.state import TrainingState
-from gpt_cli.training.step import Sent, clipped_gradient
+from gpt_cli.training.step import StepInputs, clipped_gradient
 
 # of its numbers, what a device that adds in any order is apart from itself at most, and how many times a replay may be;
 # a rate or a batch of another step is a hundred times and more
@@ -41,7 +41,7 @@ class WholeStep:
         self._numbers = torch.zeros(sum(part.size for part in parts), dtype=torch.int64, device=state.device)
         sequences, keys, share = self._numbers.split([part.size for part in parts])
         lanes = sequences.view(parts[0].shape).split(state.config.train.sequences_at_once)
-        self._sent = Sent(-1, dict(enumerate(lanes)), key_halves(keys.view(parts[1].shape)))
+        self._sent = StepInputs(-1, dict(enumerate(lanes)), key_halves(keys.view(parts[1].shape)))
         self._share = share.view(torch.float32)[0]
 
     def __call__(self, step: int, share: float, watch: Callable[[], object] = lambda: None) -> Tensor:

@@ -15,7 +15,7 @@ from gpt_cli.common.units import duration
 from gpt_cli.config import Config
 from gpt_cli.errors import UsageError, counted, inert, visible
 from gpt_cli.evaluation.nll import Score
-from gpt_cli.model.costs import Estimate
+from gpt_cli.model.costs import CostEstimate
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Prepared:
     config: Config = field(repr=False)  # with device, dtype and compiling chosen
     step: int  # where it continues; 0 for a new run
     elapsed: float  # seconds of the earlier parts of the run
-    costs: Estimate = field(repr=False)
+    costs: CostEstimate = field(repr=False)
     num_processes: int
     num_documents: int
     num_characters: int

@@ -22,7 +22,7 @@ from gpt_cli.training.validation import cross_entropy
 
 
 @dataclass(frozen=True)
-class Sent:
+class StepInputs:
     """What the host sends to the device for a step: for each lane, the numbers of its sequences (`Batches.numbers`).
 
     `keys` are those of dropout where the device must have them, [blocks, 3, 2].
@@ -33,7 +33,7 @@ class Sent:
     keys: Tensor | None = None
 
 
-def send(state: TrainingState, step: int) -> Sent:
+def send(state: TrainingState, step: int) -> StepInputs:
     """Send what this rank's lanes of a step need, in one transfer; compiled blocks need a second one."""
     settings, micro = state.config.train, state.config.train.sequences_at_once
     lanes = state.layout.lanes(settings.num_lanes)
@@ -44,7 +44,7 @@ def send(state: TrainingState, step: int) -> Sent:
     if settings.compile == "on" and state.config.model.dropout and state.device.type != "cpu":
         sent = state.batches.send(drop_keys(settings.seed, step, state.config.model.num_blocks).view(np.int64))
         keys = key_halves(sent)
-    return Sent(step, dict(zip(lanes, numbers.split(micro), strict=True)), keys)
+    return StepInputs(step, dict(zip(lanes, numbers.split(micro), strict=True)), keys)
 
 
 class Diverged(Exception):  # noqa: N818 - the loop makes an error for users of it
@@ -131,7 +131,7 @@ def _require_equal_weights(state: TrainingState) -> None:
         raise EnvironmentFailure(f"step {state.progress.step:,}", sentence)
 
 
-def clipped_gradient(state: TrainingState, sent: Sent, watch: Callable[[], object] = lambda: None) -> Tensor:
+def clipped_gradient(state: TrainingState, sent: StepInputs, watch: Callable[[], object] = lambda: None) -> Tensor:
     """Give the owned parameters the clipped gradient of a step; returns its loss, and the norm before clipping: [2]."""
     loss, norm = _loss_and_norm(state, compute_gradient(state, sent, watch))
     limit = state.config.train.gradient_clip
@@ -139,7 +139,7 @@ def clipped_gradient(state: TrainingState, sent: Sent, watch: Callable[[], objec
     return torch.stack((loss, norm))
 
 
-def compute_gradient(state: TrainingState, sent: Sent, watch: Callable[[], object] = lambda: None) -> Tensor:
+def compute_gradient(state: TrainingState, sent: StepInputs, watch: Callable[[], object] = lambda: None) -> Tensor:
     """Add the gradient of a step's batch to the owned parameters; returns the loss of each lane, zero on other ranks.
 
     A lane is a micro-batch, and its loss is its share of the batch's mean. Lanes are added in the tree of
@@ -153,7 +153,7 @@ def compute_gradient(state: TrainingState, sent: Sent, watch: Callable[[], objec
 
 
 def _add_up(
-    state: TrainingState, sent: Sent, losses: Tensor, lanes: Sequence[int], watch: Callable[[], object]
+    state: TrainingState, sent: StepInputs, losses: Tensor, lanes: Sequence[int], watch: Callable[[], object]
 ) -> None:
     """Add the gradients of some lanes to the parameters, and put their losses in their places."""
     # autograd adds to what is there, in order, which is the tree of two or of an odd number
@@ -169,7 +169,7 @@ def _add_up(
     state.layout.add_gradients(before)
 
 
-def _compute_lane(state: TrainingState, sent: Sent, lane: int) -> Tensor:
+def _compute_lane(state: TrainingState, sent: StepInputs, lane: int) -> Tensor:
     """Add the gradient of one lane to the parameters; returns its share of the loss."""
     settings, micro = state.config.train, state.config.train.sequences_at_once
     inputs, targets, positions, num_targets = state.batches.windows(sent.lanes[lane])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpt_cli.checkpoints.metrics_files import Sample, samples_of, without_later, written
+from gpt_cli.checkpoints.metrics_files import LoggedSample, samples_of, without_later, written
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.tools.loggers.tail import News
@@ -20,7 +20,7 @@ LIKE_HEADINGS = [
     "=== step 10 ===\r\n=== step ٣ ===\n === step 7 ===",
     "",
 ]
-SAMPLES = tuple(Sample(50 * number, text) for number, text in enumerate(LIKE_HEADINGS, 1))
+SAMPLES = tuple(LoggedSample(50 * number, text) for number, text in enumerate(LIKE_HEADINGS, 1))
 
 
 def test_each_text_is_read_as_it_was_written() -> None:
@@ -39,7 +39,7 @@ def test_a_run_that_continues_keeps_exactly_the_samples_up_to_its_step(step: int
 def test_what_earlier_versions_wrote_is_read_as_before() -> None:
     """They escaped nothing; a heading whose step does not rise can only be of a text."""
     old = "before\n=== step 50 ===\none\n\ntwo\n=== step 1 ===\nthree\n=== step 100 ===\nfour\n"
-    assert samples_of(old) == (Sample(50, "one\n\ntwo\n=== step 1 ===\nthree"), Sample(100, "four"))
+    assert samples_of(old) == (LoggedSample(50, "one\n\ntwo\n=== step 1 ===\nthree"), LoggedSample(100, "four"))
     assert without_later(old, 99) == old[: old.index("=== step 100")]
     # no whole sample is lost to what looks like a later step
     old = "=== step 50 ===\n=== step 999 ===\nab\n=== step 100 ===\ncd\n=== step 150 ===\nef\n"

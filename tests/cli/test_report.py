@@ -18,7 +18,7 @@ from gpt_cli.checkpoints.metrics_files import smoothed
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.cli.train_worker import leave_picture
 from gpt_cli.tools.reports import curves_picture as picture
-from gpt_cli.tools.reports.report import Report
+from gpt_cli.tools.reports.report import RunReport
 
 pytestmark = pytest.mark.slow
 
@@ -114,7 +114,7 @@ def test_python_has_what_json_prints_and_shows_itself(runs: Path, run: RunComman
     assert (found.as_page() or "").startswith("<!doctype html>")
     assert (found.as_picture() or b"").startswith(PNG)
     assert found.runs[0].metrics["step"].tolist() == [5, 10, 15, 20]
-    many = Report(found.runs * 20)
+    many = RunReport(found.runs * 20)
     assert "\nthe best 12 of 40 curves are drawn" in many.as_text()
     assert (many.as_picture() or b"").startswith(PNG)
     assert (many.as_page() or "").count('"lastLineAt"') == 32

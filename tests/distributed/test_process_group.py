@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpt_cli.distributed.heartbeat import LeftToAnother
-from gpt_cli.distributed.process_group import Group
+from gpt_cli.distributed.process_group import ProcessGroup
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.training.interrupts import StopAsked
 from gpt_cli.training.step import Diverged
@@ -15,18 +15,18 @@ def raised_by_both(failure: Exception, monkeypatch: pytest.MonkeyPatch) -> tuple
     """What the first and the second rank raise where the work of the first fails."""
     told: list[str] = []
 
-    def text_of_first(group: Group, text: str) -> str:
+    def text_of_first(group: ProcessGroup, text: str) -> str:
         told.append(text)
         return told[0]
 
     def work() -> None:
         raise failure
 
-    monkeypatch.setattr(Group, "_text_of_first", text_of_first)
+    monkeypatch.setattr(ProcessGroup, "_text_of_first", text_of_first)
     found = []
     for rank in (0, 1):
         with pytest.raises(type(failure) if rank == 0 else Exception) as raised:
-            Group(rank, 2, None).on_first(work)  # type: ignore[arg-type]
+            ProcessGroup(rank, 2, None).on_first(work)  # type: ignore[arg-type]
         found.append(raised.value)
     return found[0], found[1]
 

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from gpt_cli.distributed.collectives import ALONE
-from gpt_cli.distributed.process_group import Group
+from gpt_cli.distributed.process_group import ProcessGroup
 from gpt_cli.distributed.tree_sum import tree_sum
 
 
-class InThread(Group):
+class InThread(ProcessGroup):
     """A rank that exchanges tensors with ranks of other threads."""
 
     def __init__(self, rank: int, size: int, boxes: dict[tuple[int, int], Queue[Tensor]]):
@@ -31,7 +31,7 @@ class InThread(Group):
             tensor.copy_(self.boxes[peer, self.rank].get(timeout=60))
 
 
-def on_all(size: int, work: Callable[[Group], Any]) -> list[Any]:
+def on_all(size: int, work: Callable[[ProcessGroup], Any]) -> list[Any]:
     """What `work` returns on each of the ranks."""
     boxes: dict[tuple[int, int], Queue[Tensor]] = {(a, b): Queue() for a in range(size) for b in range(size)}
     with ThreadPoolExecutor(size) as pool:

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from gpt_cli.config import Config, ModelConfig, TrainConfig
 from gpt_cli.config.load import read_config
-from gpt_cli.distributed.process_group import Group
+from gpt_cli.distributed.process_group import ProcessGroup
 from gpt_cli.model import GPT
 from gpt_cli.model.costs import cache_bytes_by_attention, estimate, gradients_waiting, parameters_by_part, rank_costs
 from gpt_cli.training.data_parallel import Replicated, owners
@@ -148,7 +148,7 @@ def test_one_process_of_one_costs_what_the_estimate_says() -> None:
     assert (alone.bytes_sent_per_step, alone.bytes_to_save) == (0, 0)
 
 
-class Counted(Group):
+class Counted(ProcessGroup):
     """One of many whose messages go nowhere; counts the bytes that it sends."""
 
     num_bytes = 0

@@ -20,7 +20,7 @@ import pyarrow as arrow
 import pyarrow.parquet
 import zstandard
 
-from gpt_cli.text.documents import Block
+from gpt_cli.text.documents import TextBlock
 from gpt_cli.text.tokenizers import BytePairTokenizer, Tokenizer
 
 KINDS = ("txt", "jsonl", "txt.gz", "jsonl.gz", "txt.zst", "jsonl.zst", "parquet")
@@ -119,14 +119,14 @@ def unpacked(documents: Sequence[str], kind: str) -> list[str]:
     return list(documents) if kind.startswith(("jsonl", "parquet")) else ["".join(documents)]
 
 
-def cut(documents: Iterable[str], sizes: list[int]) -> list[Block]:
+def cut(documents: Iterable[str], sizes: list[int]) -> list[TextBlock]:
     """Documents in blocks whose sizes follow a pattern."""
-    found, number = list[Block](), 0
+    found, number = list[TextBlock](), 0
     for document in documents:
         at = 0
         while at < len(document):
             size = sizes[number % len(sizes)]
-            found.append(Block(at == 0, document[at : at + size]))
+            found.append(TextBlock(at == 0, document[at : at + size]))
             at, number = at + size, number + 1
     return found
 

@@ -24,7 +24,7 @@ CONTENT = json.dumps(
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[datasets.Entry, list[str]]]:
+def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[datasets.Dataset, list[str]]]:
     """An entry whose url is a server on this machine, and the requests that it gets."""
     asked: list[str] = []
 
@@ -46,13 +46,13 @@ def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[da
         server.shutdown()
 
 
-def test_a_corpus_is_fetched_once_and_becomes_text(served: tuple[datasets.Entry, list[str]]) -> None:
+def test_a_corpus_is_fetched_once_and_becomes_text(served: tuple[datasets.Dataset, list[str]]) -> None:
     entry, asked = served
     assert read_entry(entry) == read_entry(entry) == ["关雎 国风 周南\n关关雎鸠\n在河之洲\n"]
     assert asked == ["/x"]
 
 
-def test_a_damaged_copy_in_the_cache_is_fetched_again(served: tuple[datasets.Entry, list[str]]) -> None:
+def test_a_damaged_copy_in_the_cache_is_fetched_again(served: tuple[datasets.Dataset, list[str]]) -> None:
     entry, asked = served
     fetch(entry)
     entry.cached.write_bytes(b"damaged")
@@ -60,7 +60,7 @@ def test_a_damaged_copy_in_the_cache_is_fetched_again(served: tuple[datasets.Ent
     assert len(asked) == 2
 
 
-def test_another_content_is_refused_and_not_kept(served: tuple[datasets.Entry, list[str]]) -> None:
+def test_another_content_is_refused_and_not_kept(served: tuple[datasets.Dataset, list[str]]) -> None:
     entry, _ = served
     other = replace(entry, sha256="0" * 64)
     with pytest.raises(DataError, match=f"sha256 {entry.sha256}, but the catalogue expects {'0' * 64}"):
@@ -68,7 +68,7 @@ def test_another_content_is_refused_and_not_kept(served: tuple[datasets.Entry, l
     assert not other.cached.exists()
 
 
-def test_without_an_answer_the_error_names_the_way_out(served: tuple[datasets.Entry, list[str]]) -> None:
+def test_without_an_answer_the_error_names_the_way_out(served: tuple[datasets.Dataset, list[str]]) -> None:
     entry = replace(served[0], url="http://127.0.0.1:1/x")
     with pytest.raises(
         EnvironmentFailure, match=r"gpt downloads this text once, from .*, and the download failed: Connection refused"
@@ -91,7 +91,7 @@ def test_a_server_that_hangs_is_left_after_the_timeout(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(("path", "cause"), [("/missing", "404"), ("/cut", "2 bytes read")])
 def test_an_answer_that_is_an_error_or_ends_early_is_no_text(
-    path: str, cause: str, served: tuple[datasets.Entry, list[str]]
+    path: str, cause: str, served: tuple[datasets.Dataset, list[str]]
 ) -> None:
     entry = replace(served[0], url=(served[0].url or "").removesuffix("/x") + path)
     with pytest.raises(EnvironmentFailure, match=cause):
@@ -100,14 +100,14 @@ def test_an_answer_that_is_an_error_or_ends_early_is_no_text(
 
 
 def test_a_download_that_is_too_large_is_left(
-    served: tuple[datasets.Entry, list[str]], monkeypatch: pytest.MonkeyPatch
+    served: tuple[datasets.Dataset, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(datasets, "DOWNLOAD_BYTES", 10)
     with pytest.raises(DataError, match="larger than 10 bytes"):
         fetch(served[0])
 
 
-def test_a_text_in_the_cache_needs_no_downloader(served: tuple[datasets.Entry, list[str]]) -> None:
+def test_a_text_in_the_cache_needs_no_downloader(served: tuple[datasets.Dataset, list[str]]) -> None:
     entry, _ = served
     fetch(entry)
     script = (
@@ -119,7 +119,7 @@ def test_a_text_in_the_cache_needs_no_downloader(served: tuple[datasets.Entry, l
 
 
 def test_without_a_cache_folder_the_text_is_fetched_all_the_same(
-    served: tuple[datasets.Entry, list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    served: tuple[datasets.Dataset, list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))

@@ -16,14 +16,14 @@ from support.texts import pieces as twin_pieces
 
 from gpt_cli.errors import DataError
 from gpt_cli.text import documents as module
-from gpt_cli.text.documents import Block, decode_utf8, in_groups, in_pieces, part_of, pieces, split_at
+from gpt_cli.text.documents import TextBlock, decode_utf8, in_groups, in_pieces, part_of, pieces, split_at
 from gpt_cli.text.load import read_corpus
 
 SEPARATORS = ["\n\n", "\n", "aab", "aa", "\r\n", "\n \n", "今🙂", "a\n\na"]
 texts = st.text("aab \n\n\r今🙂", max_size=30)
 
 
-def joined(blocks: Iterable[Block]) -> list[str]:
+def joined(blocks: Iterable[TextBlock]) -> list[str]:
     found = list[str]()
     for block in blocks:
         assert block.text, "a block is never empty"
@@ -42,7 +42,12 @@ def test_a_separator_is_found_wherever_blocks_are_cut(documents: list[str], size
 
 
 def test_a_separator_of_windows_that_two_blocks_share() -> None:
-    blocks = [Block(True, "one\r"), Block(False, "\n\r"), Block(False, "\ntwo\n"), Block(False, "\nthree")]
+    blocks = [
+        TextBlock(True, "one\r"),
+        TextBlock(False, "\n\r"),
+        TextBlock(False, "\ntwo\n"),
+        TextBlock(False, "\nthree"),
+    ]
     assert joined(split_at("\n\n", blocks)) == re.split("\r?\n\r?\n", "one\r\n\r\ntwo\n\nthree")
 
 

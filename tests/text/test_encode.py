@@ -23,7 +23,7 @@ from gpt_cli.text import cache, corpus, documents, load, token_file_writer, trai
 from gpt_cli.text import encode as module
 from gpt_cli.text.cache import cached
 from gpt_cli.text.corpus import Texts
-from gpt_cli.text.documents import Block
+from gpt_cli.text.documents import TextBlock
 from gpt_cli.text.encode import check_length, encode, encode_corpus
 from gpt_cli.text.load import read_corpus
 from gpt_cli.text.token_files import TokensOnDisk, data_digest
@@ -63,7 +63,7 @@ class InBlocks(Texts):
         self._sizes, self._passes = list(sizes), itertools.count()
         super().__init__(documents)
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[TextBlock]:
         at = next(self._passes) % len(self._sizes)
         return iter(cut(self._documents, self._sizes[at:] + self._sizes[:at]))
 

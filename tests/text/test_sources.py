@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpt_cli.errors import DataError, EnvironmentFailure
-from gpt_cli.text.sources import Walk
+from gpt_cli.text.sources import SourceWalk
 
 
 def names(*sources: str) -> list[str]:
-    return [found.name for found in Walk(sources)]
+    return [found.name for found in SourceWalk(sources)]
 
 
 part = st.text("aB-. é今", min_size=1, max_size=3).filter(lambda name: not name.startswith("."))
@@ -48,13 +48,13 @@ def test_links_pipes_runs_and_hidden_files(here: Path) -> None:
     (here / "d" / "folder").symlink_to("../other")
     (here / "d" / "outside").symlink_to("../other/x.txt")
     os.mkfifo(here / "d" / "pipe")
-    walk = Walk(["d", "other"])
+    walk = SourceWalk(["d", "other"])
     assert [found.name for found in walk] == ["d/a.txt", "d/outside"]
     assert (walk.num_special, walk.num_repeated) == (3, 2)
     assert walk.num_bytes == len("d/a.txt") + len("other/x.txt")
     assert walk.only_files
     with pytest.raises(DataError, match="this is a run directory"):
-        list(Walk(["other", "d/run"]))
+        list(SourceWalk(["other", "d/run"]))
     os.chdir("d")
     assert names(".") == ["a.txt", "outside"]
 
@@ -99,14 +99,14 @@ def test_a_glob_walks_each_directory_once_for_each_double_star(here: Path) -> No
 @pytest.mark.parametrize("name", ["broken", "loop"])
 def test_a_named_link_that_leads_nowhere_is_missing(name: str, here: Path) -> None:
     (here / name).symlink_to("nothere" if name == "broken" else name)
-    assert [(found.name, found.named, found.status) for found in Walk([name])] == [(name, True, None)]
+    assert [(found.name, found.named, found.status) for found in SourceWalk([name])] == [(name, True, None)]
 
 
 def test_a_file_removed_while_its_directory_is_read_is_not_there(here: Path) -> None:
     (here / "d").mkdir()
     for name in ("a.txt", "b.txt", "c.txt"):
         (here / "d" / name).write_text(name)
-    walk = iter(Walk(["d"]))
+    walk = iter(SourceWalk(["d"]))
     assert next(walk).name == "d/a.txt"
     (here / "d" / "b.txt").unlink()
     assert [found.name for found in walk] == ["d/c.txt"]
@@ -141,7 +141,7 @@ def test_the_fingerprint_of_a_walk_names_every_file(here: Path) -> None:
     (here / "b.txt").write_text("B")
 
     def fingerprint(*sources: str) -> str:
-        walk = Walk(sources)
+        walk = SourceWalk(sources)
         assert list(walk)
         return walk.fingerprint()
 

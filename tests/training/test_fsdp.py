@@ -105,7 +105,7 @@ def _count(folder: Path, rank: int) -> None:
     import torch.distributed as dist
     from torch.distributed import FileStore  # pyright: ignore[reportPrivateImportUsage]
 
-    from gpt_cli.distributed.process_group import Group
+    from gpt_cli.distributed.process_group import ProcessGroup
     from gpt_cli.model import GPT
     from gpt_cli.training.fsdp import Sharded
 
@@ -113,7 +113,7 @@ def _count(folder: Path, rank: int) -> None:
     dist.init_process_group("gloo", store=FileStore(str(folder / "store"), 2), rank=rank, world_size=2)
     model = GPT(small_config().model, 257)
     whole = sum(parameter.numel() for parameter in model.parameters())
-    layout = Sharded(model, Group(rank, 2, None), (), torch.device("cpu"))  # type: ignore[arg-type]
+    layout = Sharded(model, ProcessGroup(rank, 2, None), (), torch.device("cpu"))  # type: ignore[arg-type]
     model(torch.zeros(1, 4, dtype=torch.long)).sum().backward()
     layout.sum_gradients()
     shards = sum(shard.to_local().numel() for shard in layout.shards.values())

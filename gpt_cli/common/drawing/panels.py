@@ -129,15 +129,15 @@ def draw_map(figure: Figure, axes: Axes, shown: HeatMap, missing: set[str], spok
         axes.text(0.5, 0.5, say("nothing to measure", spoken), ha="center", va="center", transform=axes.transAxes)
     if shown.text_of is None and shown.numbers.size > _MOST_NUMBERS:
         return
-    for place, number in np.ndenumerate(shown.numbers):
+    for cell, number in np.ndenumerate(shown.numbers):
         if not np.isnan(number):
             red, green, blue, _ = image.cmap(image.norm(number))
             ink = "black" if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else "white"
-            text = shown.text_of(*place) if shown.text_of else _short(number, shown.decimals)
-            if shown.errors is not None and not np.isnan(error := float(shown.errors[place])):
+            text = shown.text_of(*cell) if shown.text_of else _short(number, shown.decimals)
+            if shown.errors is not None and not np.isnan(error := float(shown.errors[cell])):
                 text += f"\n±{_short(error, shown.decimals)}"
             style: dict[str, Any] = {"ha": "center", "va": "center", "color": ink, "parse_math": False}
-            axes.text(place[1], place[0], known(text, missing), fontsize=5 if "\n" in text else 6, **style)
+            axes.text(cell[1], cell[0], known(text, missing), fontsize=5 if "\n" in text else 6, **style)
 
 
 def _short(number: float, decimals: int) -> str:

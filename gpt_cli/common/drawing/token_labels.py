@@ -42,16 +42,16 @@ def quoted(token: str, limit: int = MAX_LABEL) -> str:
 
 def inert_cell(text: str) -> str:
     """A text for a cell of CSV: behind an apostrophe where a spreadsheet would compute it, unlike a sign alone."""
-    found = text.lstrip(_SKIPPED)
-    return f"'{text}" if len(found) > 1 and found[0] in _SIGNS else text
+    visible_part = text.lstrip(_SKIPPED)
+    return f"'{text}" if len(visible_part) > 1 and visible_part[0] in _SIGNS else text
 
 
 def colour_of(weight: float) -> tuple[int, int, int]:
     """Red, green and blue, 0 to 255, for a weight of 0 to 1: by its square root, so that small weights are visible."""
-    place = math.sqrt(weight) * (len(STEPS) - 1)
-    step = min(len(STEPS) - 2, int(place))
+    position = math.sqrt(weight) * (len(STEPS) - 1)
+    step = min(len(STEPS) - 2, int(position))
     low, high = bytes.fromhex(STEPS[step]), bytes.fromhex(STEPS[step + 1])
-    red, green, blue = (round(a + (b - a) * (place - step)) for a, b in zip(low, high, strict=True))
+    red, green, blue = (round(a + (b - a) * (position - step)) for a, b in zip(low, high, strict=True))
     return red, green, blue
 
 

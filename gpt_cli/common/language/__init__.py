@@ -21,8 +21,8 @@ def language(environment: Mapping[str, str] = os.environ) -> str:
     As for GNU programs, LANGUAGE names languages by preference where the locale is another than C. A language that
     `gpt` does not know is English; `gpt` refuses one that GPT_LANGUAGE names.
     """
-    if (asked := code_of(environment.get(VARIABLE, ""))) in LANGUAGES:
-        return asked
+    if (chosen := code_of(environment.get(VARIABLE, ""))) in LANGUAGES:
+        return chosen
     locales = (environment.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))
     locale = next((locale for locale in locales if locale), "")
     preferred = [] if locale in ("C", "POSIX") else environment.get("LANGUAGE", "").split(":")

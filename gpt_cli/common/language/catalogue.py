@@ -22,7 +22,7 @@ _LONGEST = 10_000  # characters; nothing that people should read is longer
 
 
 @dataclass(frozen=True)
-class Entry:
+class Message:
     """A text with values: `{name}` is any text, `{name!t}` one that is translated too, `{name!n}` a number or several.
 
     `{name!l}` is a list of names, between which Chinese has its own comma, `{name!m}` a number of things that may
@@ -35,7 +35,7 @@ class Entry:
     said: str
 
     @classmethod
-    def of(cls, text: str, said: str) -> Entry:
+    def of(cls, text: str, said: str) -> Message:
         """The entry of a line of the catalogue."""
         values = list(_VALUE.finditer(text))
         ends = [0, *(value.end() for value in values)]
@@ -55,10 +55,10 @@ class Entry:
         at, end = len(first), len(text) - len(last)
         values: dict[str, str] = {}
         for name, literal in zip(self.names, middle, strict=False):
-            found = text.find(literal, at, end) if at <= end else -1
-            if found < 0:
+            start = text.find(literal, at, end) if at <= end else -1
+            if start < 0:
                 return None
-            values[name], at = text[at:found], found + len(literal)
+            values[name], at = text[at:start], start + len(literal)
         if at > end:
             return None
         values[self.names[-1]] = text[at:end]
@@ -89,11 +89,11 @@ class Catalogue:
 
     def __init__(self, pairs: Mapping[str, str]):
         self.pairs = dict(pairs)
-        entries = [Entry.of(text, said) for text, said in pairs.items()]
-        self._labels = [Entry.of(text, said) for text, said in pairs.items() if _LABEL.fullmatch(text)]
+        entries = [Message.of(text, said) for text, said in pairs.items()]
+        self._labels = [Message.of(text, said) for text, said in pairs.items() if _LABEL.fullmatch(text)]
         entries.sort(key=lambda entry: -sum(map(len, entry.between)))
         # of each way to begin or to end, the entries with their ranks: a text can be few of them
-        self._ranked: dict[tuple[str, str], list[tuple[int, Entry]]] = {}
+        self._ranked: dict[tuple[str, str], list[tuple[int, Message]]] = {}
         for rank, entry in enumerate(entries):
             first, last = entry.between[0][:_EDGE], entry.between[-1][-_EDGE:]
             edge = (first, "") if len(first) == _EDGE else ("", last if len(last) == _EDGE else "")
@@ -108,7 +108,7 @@ class Catalogue:
         entry, values = self.fit(text)
         return None if entry is None else self._with_values(entry, values)
 
-    def fit(self, text: str) -> tuple[Entry | None, dict[str, str]]:
+    def fit(self, text: str) -> tuple[Message | None, dict[str, str]]:
         """The entry that a text was made from, with its values; None where there is none.
 
         A label is never part of the value with which an entry begins.
@@ -125,10 +125,10 @@ class Catalogue:
 
     def say(self, text: str) -> str:
         """How the language says a text; one that the catalogue lacks stays what it is."""
-        found = self.find(text)
-        return text if found is None else found
+        said = self.find(text)
+        return text if said is None else said
 
-    def _with_values(self, entry: Entry, values: Mapping[str, str]) -> str:
+    def _with_values(self, entry: Message, values: Mapping[str, str]) -> str:
         said = dict(values)
         for name, kind in zip(entry.names, entry.kinds, strict=True):
             if kind == "t":
@@ -137,7 +137,7 @@ class Catalogue:
                 said[name] = re.sub(r" \| |, ", "、", values[name])
             elif kind == "m":
                 said[name] = _in_ten_thousands(values[name])
-        return _VALUE.sub(lambda found: said[found[1]], entry.said)
+        return _VALUE.sub(lambda match: said[match[1]], entry.said)
 
     def _say_value(self, value: str) -> str:
         """A value that is a text of the catalogue, or a list of such texts."""
@@ -145,6 +145,6 @@ class Catalogue:
         if found is not None:
             return found
         parts = [(part, self.find(part)) for part in value.split(", ")]
-        known = any(found is not None for _, found in parts)
+        is_list = any(found is not None for _, found in parts)
         comma = "、" if all(_COUNTED.fullmatch(part) for part, _ in parts) else "，"
-        return comma.join(found or part for part, found in parts) if known else value
+        return comma.join(found or part for part, found in parts) if is_list else value

@@ -42,8 +42,8 @@ def choose_device(name: str) -> torch.device:
         return there or CPU if name == "auto" else CPU
     kind, _, number = name.partition(":")
     if there is None or kind != there.type or int(number or 0) >= count:
-        found = counted(count, f"{there.type} device") if there else "no accelerator"
-        wrong = f"{name} is not available, because torch {torch.__version__} finds {found}"
+        accelerators = counted(count, f"{there.type} device") if there else "no accelerator"
+        wrong = f"{name} is not available, because torch {torch.__version__} finds {accelerators}"
         raise EnvironmentFailure("device", wrong, hint=f"--device {there.type if there else 'cpu'}")
     return torch.device(name)
 

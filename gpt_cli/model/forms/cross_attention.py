@@ -90,8 +90,8 @@ class CrossAttention(nn.Module):
 
     def _project(self, name: str, x: Tensor) -> Tensor:
         """One matrix of every head in one product: [B, S, D] -> [B * H, S, K]."""
-        found = F.linear(x, *side_by_side([getattr(head, name) for head in self.heads]))
-        return found.unflatten(2, (len(self.heads), -1)).transpose(1, 2).flatten(0, 1)
+        projected = F.linear(x, *side_by_side([getattr(head, name) for head in self.heads]))
+        return projected.unflatten(2, (len(self.heads), -1)).transpose(1, 2).flatten(0, 1)
 
 
 def _sees_nothing(mask: Tensor) -> Tensor:

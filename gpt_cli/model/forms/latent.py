@@ -72,14 +72,14 @@ class LatentAttention(SelfAttention):
 
     def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys [B, T, K + R], values [B, T, K] of one head; `rotation` [2, T, R] turns the rotary parts."""
-        own = self.heads[head]
+        weights = self.heads[head]
         latent, source = self.W_DKV(x), self.query_source(x)
-        queries, keys = own.W_UQ(source), own.W_UK(latent)
-        if own.W_QR is not None and self.W_KR is not None:
+        queries, keys = weights.W_UQ(source), weights.W_UK(latent)
+        if weights.W_QR is not None and self.W_KR is not None:
             assert rotation is not None
-            queries = torch.cat([queries, rotate(own.W_QR(source), rotation)], dim=-1)
+            queries = torch.cat([queries, rotate(weights.W_QR(source), rotation)], dim=-1)
             keys = torch.cat([keys, rotate(self.W_KR(x), rotation)], dim=-1)
-        return queries, keys, own.W_UV(latent)
+        return queries, keys, weights.W_UV(latent)
 
     def project(
         self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None

@@ -13,7 +13,7 @@ from gpt_cli.config import ModelConfig
 from gpt_cli.model import GPT, GroupedQueryAttention, MultiHeadAttention
 from gpt_cli.sampling.fast.c_library import Address, Layer, Model, Norm, Weight, address_of, library
 from gpt_cli.sampling.fast.matmul import Product
-from gpt_cli.sampling.kv_cache import Cache, KeyValueCache, Step
+from gpt_cli.sampling.kv_cache import Cache, DecodeStep, KeyValueCache
 
 _ACTIVATIONS = {"gelu": 0, "gelu_tanh": 1, "relu": 2, "relu2": 3, "swiglu": 4, "geglu": 0}
 
@@ -30,7 +30,7 @@ def can_compile(model: GPT) -> bool:
 
 
 @dataclass(frozen=True)
-class Parts:
+class DecodeBlock:
     """A block's weights in the form that decoding uses; products are [N, in] -> [N, out]."""
 
     norm_1: nn.Module
@@ -44,10 +44,12 @@ class Parts:
 class CompiledToken:
     """The blocks, the final norm and the output layer of a decoder, for one token of one row."""
 
-    def __init__(self, config: ModelConfig, blocks: Sequence[Parts], final_norm: nn.Module, output_layer: Product):
-        found = library()
-        assert found is not None
-        self._token, self._output_layer = found.token, _weight(output_layer)
+    def __init__(
+        self, config: ModelConfig, blocks: Sequence[DecodeBlock], final_norm: nn.Module, output_layer: Product
+    ):
+        compiled = library()
+        assert compiled is not None
+        self._token, self._output_layer = compiled.token, _weight(output_layer)
         self._caches = [_key_values(block.cache) for block in blocks]
         self._alive: list[object] = []  # whose numbers token.c reads
         first, *_ = self._caches
@@ -62,7 +64,7 @@ class CompiledToken:
             config.epsilon,
         )  # fmt: skip
 
-    def __call__(self, x: Tensor, step: Step) -> Tensor:
+    def __call__(self, x: Tensor, step: DecodeStep) -> Tensor:
         """From the embedding of the token [1, D] to its logits [1, V]; its keys and values go into the caches."""
         x = x.contiguous().clone()
         most = 0
@@ -83,14 +85,14 @@ class CompiledToken:
         )
         return logits
 
-    def _layer(self, block: Parts) -> Layer:
+    def _layer(self, block: DecodeBlock) -> Layer:
         cache = _key_values(block.cache)
         products = cache.queries_keys_values, cache.projection_layer, block.expand, block.contract
         weights = [_weight(product) for product in products]
         self._alive += weights
         norms, epsilon = (None, 0.0) if cache.norms is None else (self._kept(cache.norms), cache.epsilon)
-        own = self._norm(block.norm_1), self._norm(block.norm_2)
-        return Layer(*own, *(weight.matrix for weight in weights), norms, 0, 0, 0, 0, 0, cache.scale, epsilon)
+        norms_1_2 = self._norm(block.norm_1), self._norm(block.norm_2)
+        return Layer(*norms_1_2, *(weight.matrix for weight in weights), norms, 0, 0, 0, 0, 0, cache.scale, epsilon)
 
     def _norm(self, norm: nn.Module) -> Norm:
         parameters = dict(norm.named_parameters())

@@ -37,8 +37,8 @@ _FEW_ROWS = 16  # up to which a product of ours beats widening a weight for torc
 
 def _fields(**types: str) -> list[tuple[str, type]]:
     """Fields of a structure of token.c."""
-    known = {"address": ctypes.c_void_p, "whole": ctypes.c_int64, "number": ctypes.c_float}
-    return [(name, known[kind]) for kind, names in types.items() for name in names.split()]
+    c_types = {"address": ctypes.c_void_p, "whole": ctypes.c_int64, "number": ctypes.c_float}
+    return [(name, c_types[kind]) for kind, names in types.items() for name in names.split()]
 
 
 class Matrix(ctypes.Structure):
@@ -86,17 +86,17 @@ def library() -> ctypes.CDLL | None:
         return None
     key = sha256("\0".join([SOURCE.read_text("utf-8"), *compiler, *_COMPILE, processor_abilities()]).encode())
     try:
-        place = cache_directory("compiled") / f"token-{key.hexdigest()[:32]}.so"
-        if place.exists():
-            return ctypes.CDLL(str(place))
+        cached = cache_directory("compiled") / f"token-{key.hexdigest()[:32]}.so"
+        if cached.exists():
+            return ctypes.CDLL(str(cached))
         with tempfile.TemporaryDirectory() as folder:
-            parts, found = Path(folder) / "token.o", Path(folder) / "token.so"
-            for command in ([*_COMPILE, SOURCE, "-o", parts], ["-shared", parts, "-lm", "-o", found]):
+            parts, built = Path(folder) / "token.o", Path(folder) / "token.so"
+            for command in ([*_COMPILE, SOURCE, "-o", parts], ["-shared", parts, "-lm", "-o", built]):
                 subprocess.run([*compiler, *command], check=True, capture_output=True, timeout=_LONGEST)
-            loaded = ctypes.CDLL(str(found))
+            loaded = ctypes.CDLL(str(built))
             with suppress(OSError, GptError):
-                make_directory(place.parent)
-                write_durably(place, [found.read_bytes()])
+                make_directory(cached.parent)
+                write_durably(cached, [built.read_bytes()])
             return loaded
     except (OSError, subprocess.SubprocessError, GptError):
         return None
@@ -125,15 +125,15 @@ class Weight:
 
     def __call__(self, x: Tensor) -> Tensor:
         if len(x) > _FEW_ROWS:
-            found = self._multiply(x.to(self.many), self.numbers.to(self.many)).float()
-            found = found if self.scales is None else found.mul_(self.scales)
-            return found if self.bias is None else found.add_(self.bias)
-        x, found = x.contiguous(), x.new_empty(len(x), len(self.numbers))
+            product = self._multiply(x.to(self.many), self.numbers.to(self.many)).float()
+            product = product if self.scales is None else product.mul_(self.scales)
+            return product if self.bias is None else product.add_(self.bias)
+        x, product = x.contiguous(), x.new_empty(len(x), len(self.numbers))
         compiled = library()
         assert compiled is not None
         sizes = ctypes.c_int64(len(x)), ctypes.c_int64(torch.get_num_threads())
-        compiled.product(ctypes.byref(self.matrix), Address(x.data_ptr()), Address(found.data_ptr()), *sizes)
-        return found
+        compiled.product(ctypes.byref(self.matrix), Address(x.data_ptr()), Address(product.data_ptr()), *sizes)
+        return product
 
 
 def address_of(numbers: Tensor | None) -> int | None:

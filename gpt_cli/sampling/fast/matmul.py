@@ -72,10 +72,10 @@ def one_row(weight: Tensor, bias: Tensor | None) -> Product:
         was = torch._C._get_mkldnn_enabled()
         torch._C._set_mkldnn_enabled(False)
         try:
-            found = torch.mv(weight, x.view(-1))
+            product_row = torch.mv(weight, x.view(-1))
         finally:
             torch._C._set_mkldnn_enabled(was)
-        return (found if bias is None else found + bias).unsqueeze(0)
+        return (product_row if bias is None else product_row + bias).unsqueeze(0)
 
     return product
 
@@ -100,8 +100,8 @@ def int8(weight: Tensor, bias: Tensor | None) -> Product:
 
     def product(x: Tensor) -> Tensor:
         whole = F.pad(x, (0, missing)) if missing else x.contiguous()
-        found = torch.ops.aten._weight_int8pack_mm(whole, numbers, scales)
-        return found if bias is None else found + bias
+        scaled = torch.ops.aten._weight_int8pack_mm(whole, numbers, scales)
+        return scaled if bias is None else scaled + bias
 
     return product
 
@@ -155,8 +155,8 @@ class Products:
             numbers, scales = to_int8(weight)
             return kind(numbers, bias, scales)
         # float32 has each number of a weight in bfloat16
-        kept = weight.dtype == torch.bfloat16 and self.wanted == torch.float32
-        return kind(copied(weight, torch.bfloat16 if kept else self.wanted), bias)
+        stays_bfloat16 = weight.dtype == torch.bfloat16 and self.wanted == torch.float32
+        return kind(copied(weight, torch.bfloat16 if stays_bfloat16 else self.wanted), bias)
 
     def batched(self, weights: Sequence[Tensor], *, transposed: bool = False) -> Product:
         """x [n, N, in] -> [n, N, out] with copies of n weights [out, in], [in, out] if transposed.

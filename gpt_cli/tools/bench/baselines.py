@@ -20,7 +20,7 @@ from gpt_cli.config.schema import PUBLISHED
 from gpt_cli.distributed.collectives import ALONE, Ranks
 from gpt_cli.errors import counted
 from gpt_cli.model import GPT
-from gpt_cli.model.costs import Estimate, estimate
+from gpt_cli.model.costs import CostEstimate, estimate
 from gpt_cli.sampling.decoder import Decoder, cache_bytes
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import SamplingParameters, choose, probabilities
@@ -83,7 +83,7 @@ def needed_bytes(config: Config, num_tokens: int) -> tuple[int, int]:
     return training, weights + caches + 72 * NUM_SAMPLES * V  # as row_bytes of decoder.py counts the choice
 
 
-def costs(config: Config, dtype: str) -> Estimate:
+def costs(config: Config, dtype: str) -> CostEstimate:
     """What a token costs."""
     settings = config.train
     return estimate(config.model, vocab_size_of(config), micro_batch_size=settings.sequences_at_once, dtype=dtype)

@@ -41,7 +41,7 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class RankCosts:
+class RankMemory:
     """What each of several processes takes that train together, by the layouts of `train.parallel`."""
 
     ranks: int
@@ -56,7 +56,7 @@ class Info(Result):
     """The costs of a config or a checkpoint; of a checkpoint also what it contains, of which every byte is verified."""
 
     costs: Costs
-    of_ranks: RankCosts | None = None
+    of_ranks: RankMemory | None = None
     stored: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def _info(config: Config, vocab_size: int, num_tokens: int, num_ranks: int | Non
     )
     if num_ranks is not None:
         layouts = rank_costs(config.model, vocab_size, num_ranks, dtype=dtype, **step)
-        of_ranks = RankCosts(
+        of_ranks = RankMemory(
             ranks=num_ranks,
             fitting_ranks=fitting_sizes(settings.num_lanes),
             rank_training_bytes={layout: one.bytes_held for layout, one in layouts.items()},

@@ -26,7 +26,7 @@ ESTIMATE_BYTES = 4_000_000
 
 
 @dataclass(frozen=True)
-class Estimate:
+class TokenEstimate:
     """About how many tokens a text has, and how many of them train each parameter of a config's model."""
 
     vocab_size: int
@@ -49,7 +49,7 @@ class Stats(Result):
     lines: int
     distinct_characters: int
     most_common: list[str]
-    estimate: Estimate | None
+    estimate: TokenEstimate | None
 
     def as_dict(self) -> dict[str, Any]:
         """What `gpt data stats --json` prints."""
@@ -138,7 +138,7 @@ def _count(corpus: Corpus, host: Host) -> Characters:
     return characters
 
 
-def _estimate(corpus: SourceCorpus, characters: Characters, config: Config, host: Host) -> Estimate:
+def _estimate(corpus: SourceCorpus, characters: Characters, config: Config, host: Host) -> TokenEstimate:
     training, validation = split_of(corpus, config.data, host)
     # questions and answers are shorter than the lines of JSON that have them
     num_bytes = round(training.num_bytes / corpus.num_bytes * characters.num_bytes)
@@ -154,7 +154,7 @@ def _estimate(corpus: SourceCorpus, characters: Characters, config: Config, host
     with host.importing():
         from gpt_cli.model.costs import parameters_by_part
     parameters = sum(parameters_by_part(config.model, tokenizer.vocab_size).values())
-    return Estimate(
+    return TokenEstimate(
         vocab_size=tokenizer.vocab_size,
         training_tokens=num_tokens,
         bytes_per_token=num_bytes / max(1, num_tokens),

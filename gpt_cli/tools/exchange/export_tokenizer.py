@@ -12,7 +12,7 @@ from gpt_cli.common.limits import TOKENIZER_WORK
 from gpt_cli.config import Config
 from gpt_cli.errors import GptError
 from gpt_cli.text.chat_templates import template_for
-from gpt_cli.text.hf_tokenizer import KeptTokenizer, name_of
+from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer, name_of
 from gpt_cli.text.split_patterns import as_oniguruma
 from gpt_cli.text.tokenizer import END_OF_TEXT, byte_letters, utf8
 from gpt_cli.text.tokenizers import BytePairTokenizer, CharTokenizer, Tokenizer, tokenizer_from_dict
@@ -27,7 +27,7 @@ def padding_id(tokenizer: Tokenizer) -> int:
     Collators leave out of the loss whatever has this id, so that of end-of-text would never be learned.
     """
     end = tokenizer.end_of_text
-    if isinstance(tokenizer, KeptTokenizer):
+    if isinstance(tokenizer, HuggingFaceTokenizer):
         return tokenizer.added.get(name_of(tokenizer.settings.get("pad_token")) or "", {"id": end})["id"]
     spare = [number for number, token in enumerate(tokenizer.token_bytes) if b"\xff" in token]
     return spare[0] if len(spare) == 1 and PADDING.encode() not in tokenizer.token_bytes else end
@@ -100,7 +100,7 @@ def chat_template(config: Config, tokenizer: Tokenizer) -> str | None:
     if config.data.loss is None:
         return None
     template = template_for(config.data.template, tokenizer)
-    has_own = isinstance(tokenizer, KeptTokenizer) and "chat_template" in tokenizer.settings
+    has_own = isinstance(tokenizer, HuggingFaceTokenizer) and "chat_template" in tokenizer.settings
     return None if has_own and template_for(None, tokenizer) == template else template.jinja(tokenizer)
 
 
@@ -124,7 +124,7 @@ def tokenizer_files(
         "model_input_names": ["input_ids", "attention_mask"],
     }
     chat = {} if template is None else {"chat_template": template, "split_special_tokens": False}
-    if isinstance(tokenizer, KeptTokenizer):
+    if isinstance(tokenizer, HuggingFaceTokenizer):
         settings = tokenizer.settings
         if not settings.keys() - {"chat_template"}:  # from a file that has no more to say
             settings = {

@@ -35,7 +35,7 @@ BLOCK = np.dtype([("scale", READABLE["F16"]), ("numbers", "i1", IN_BLOCK)])
 
 
 @dataclass(frozen=True)
-class Stored:
+class HFTensor:
     """Where a tensor lies, `start` bytes from the beginning of a file, and in what form."""
 
     path: Path
@@ -50,7 +50,7 @@ class Directory:
 
     path: Path
     config: Mapping[str, Any]
-    tensors: Mapping[str, Stored]
+    tensors: Mapping[str, HFTensor]
 
     @property
     def where(self) -> str:
@@ -71,7 +71,7 @@ class Directory:
         return read_numbers(self.tensors[name], name, first, last)
 
 
-def read_numbers(stored: Stored, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
+def read_numbers(stored: HFTensor, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
     """A tensor, or rows of it: as READABLE reads it, and Q8_0 in float32.
 
     Raises CheckpointError where a number is not finite.
@@ -186,7 +186,7 @@ def _no_weights(path: Path) -> CheckpointError:
     return CheckpointError(shown(path), sentence, hint=hint)
 
 
-def _of_shards(path: Path) -> Iterator[tuple[str, Stored]]:
+def _of_shards(path: Path) -> Iterator[tuple[str, HFTensor]]:
     """The tensors of all files that an index names."""
     where = shown(path / INDEX)
     names = read_json(path / INDEX, "an index of weights", FOREIGN_HEADER_BYTES).get("weight_map")
@@ -206,7 +206,7 @@ def _of_shards(path: Path) -> Iterator[tuple[str, Stored]]:
         yield tensor, of_files[file][tensor]
 
 
-def _tensors(path: Path) -> Iterator[tuple[str, Stored]]:
+def _tensors(path: Path) -> Iterator[tuple[str, HFTensor]]:
     """The tensors of a file, from its header; each lies within the file, and no two share a byte."""
     where = shown(path)
     with reading(path, CheckpointError) as file:
@@ -227,4 +227,4 @@ def _tensors(path: Path) -> Iterator[tuple[str, Stored]]:
     if end != size:
         raise CheckpointError(where, f"the file is truncated or damaged: it has {size:,} of {end:,} bytes")
     for name, (dtype, shape, start, _) in sorted(tensors.items(), key=lambda item: item[1][2:]):
-        yield name, Stored(path, dtype, shape, 8 + length + start)
+        yield name, HFTensor(path, dtype, shape, 8 + length + start)

@@ -20,12 +20,12 @@ from gpt_cli.text.tokenizers import Tokenizer
 from gpt_cli.tools.exchange.export_hf import fit
 from gpt_cli.tools.exchange.export_tensors import Recipe
 from gpt_cli.tools.exchange.families import FAMILIES
-from gpt_cli.tools.exchange.families.config_fields import Given, brief
+from gpt_cli.tools.exchange.families.config_fields import ConfigFields, brief
 from gpt_cli.tools.exchange.families.family import Family
 from gpt_cli.tools.exchange.gguf.import_gguf import GGUF, read_gguf
 from gpt_cli.tools.exchange.gguf.reader import is_gguf
 from gpt_cli.tools.exchange.gguf.tokenizer import tokenizer_from
-from gpt_cli.tools.exchange.hf_directory import Directory, Stored, read_directory
+from gpt_cli.tools.exchange.hf_directory import Directory, HFTensor, read_directory
 from gpt_cli.tools.exchange.import_tensors import Rows, Weights, misfits, places_of
 from gpt_cli.tools.exchange.import_tokenizer import read_tokenizer
 
@@ -59,9 +59,9 @@ def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
     directory = read_gguf(path) if is_gguf(path) else read_directory(path)
     family, own = _family(directory), _own(directory.config)
     directory = _with_names_of_the_class(directory, family)
-    given = Given(directory.config, directory.where_config, _AS_IT_IS)
-    settings = family.settings(given)
-    if problems := given.problems():
+    fields = ConfigFields(directory.config, directory.where_config, _AS_IT_IS)
+    settings = family.settings(fields)
+    if problems := fields.problems():
         raise together(problems)
     length = _context_length(settings, context_length)
     about_tokenizer = own.get("tokenizer", {})
@@ -76,12 +76,12 @@ def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
     if config is not None and places is None:
         notices.append("it cannot come back as it was before gpt export, so it is read as the class that it is now")
     if config is None or places is None:
-        notices += given.notices
-        model = _validated({**settings, "context_length": length}, family, given.where)
+        notices += fields.notices
+        model = _validated({**settings, "context_length": length}, family, fields.where)
         if _is_too_large(model, directory):
             raise CheckpointError(directory.where, "its config does not fit its tensors", hint=_HINT)
         as_there = model.changed(scale="head" if family.divides else "none")
-        recipes, zeros = _without(family.absent(given), family.tensors(as_there, num_rows))
+        recipes, zeros = _without(family.absent(fields), family.tensors(as_there, num_rows))
         if zeros:
             names = ", ".join(dict.fromkeys(re.sub(r"^blocks\.\d+\.", "", name) for name in zeros))
             notices.append(f"it has none of {names}: they are zeros here, which training may change")
@@ -154,7 +154,7 @@ def _with_names_of_the_class(directory: Directory, family: Family) -> Directory:
 
     The base model has the same tensors without the first word of their names.
     """
-    tensors: dict[str, Stored] = {}
+    tensors: dict[str, HFTensor] = {}
     for name, stored in directory.tensors.items():
         full = family.output if name == family.other_output else name
         full = full if full.startswith(family.prefix) or full == family.output else f"{family.prefix}{full}"
@@ -225,7 +225,7 @@ def _places_of_export(
         found = fit(model, num_rows)
     except GptError:
         return None
-    as_written = family.settings(Given(found.config, "", ""))
+    as_written = family.settings(ConfigFields(found.config, "", ""))
     if as_written != settings or found.class_name != family.class_name or any(misfits(found.tensors, directory)):
         return None
     return places_of(found.tensors, directory)

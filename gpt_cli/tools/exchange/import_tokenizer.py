@@ -11,7 +11,7 @@ from gpt_cli.common.limits import FOREIGN_CONFIG_BYTES, TOKENIZER_BYTES
 from gpt_cli.common.strict_json import plainly, strict_json
 from gpt_cli.common.untrusted_files import read_bytes
 from gpt_cli.errors import CheckpointError, GptError, shown
-from gpt_cli.text.hf_tokenizer import KeptTokenizer, name_of
+from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer, name_of
 from gpt_cli.text.hf_tokenizer_rules import names_of, steps
 from gpt_cli.text.tokenizer import END_OF_TEXT, byte_letters
 from gpt_cli.text.tokenizers import Tokenizer
@@ -54,12 +54,12 @@ def read_tokenizer(directory: Path, end_of_text: int | list[int] | None, own: Ma
 
 def checked(
     written: str, settings: Mapping[str, Any], end_of_text: int, names: Mapping[int, str], where: str
-) -> KeptTokenizer:
+) -> HuggingFaceTokenizer:
     """The tokenizer that a tokenizer.json describes; `names` are its tokens, as `names_of` gives them.
 
     Raises CheckpointError for what gpt does not do, all of it at once, and for what the library cannot read.
     """
-    kept = KeptTokenizer(written, settings, end_of_text, max(names) + 1)
+    kept = HuggingFaceTokenizer(written, settings, end_of_text, max(names) + 1)
     try:
         _, after = kept.template
         _ = kept.library

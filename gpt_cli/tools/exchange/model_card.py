@@ -11,7 +11,7 @@ from gpt_cli.common.version import __version__
 from gpt_cli.config import Config
 from gpt_cli.config.load import write_config
 from gpt_cli.errors import counted, visible
-from gpt_cli.text.datasets import ENTRIES, Entry
+from gpt_cli.text.datasets import ENTRIES, Dataset
 from gpt_cli.tools.exchange.export_tensors import Fit
 
 _CARD = """\
@@ -111,7 +111,7 @@ def licences(config: Config) -> str:
     return "; ".join(f"`{entry.name}`: {entry.licence}" for entry in _known(config))
 
 
-def _known(config: Config) -> list[Entry]:
+def _known(config: Config) -> list[Dataset]:
     return [ENTRIES[source] for source in _listed(config.data.source) if source in ENTRIES]
 
 

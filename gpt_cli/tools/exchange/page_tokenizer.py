@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gpt_cli.errors import CheckpointError
-from gpt_cli.text.hf_tokenizer import KeptTokenizer
+from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer
 from gpt_cli.text.hf_tokenizer_rules import steps
 from gpt_cli.text.split_patterns import GPT2_PATTERN
 from gpt_cli.text.tokenizer import byte_letters, utf8
@@ -34,7 +34,7 @@ def tokenizer_content(tokenizer: Tokenizer) -> dict[str, Any]:
 
     Raises CheckpointError for a kept one with a step that no page has.
     """
-    if isinstance(tokenizer, KeptTokenizer):
+    if isinstance(tokenizer, HuggingFaceTokenizer):
         return _kept_content(tokenizer)
     if isinstance(tokenizer, CharTokenizer):
         return {"kind": tokenizer.kind, "characters": "".join(tokenizer.characters)}
@@ -53,7 +53,7 @@ def _tokens(tokens: Sequence[bytes]) -> dict[str, str]:
     return {"tokens": _base64(b"".join(tokens)), "lengths": _base64(lengths)}
 
 
-def _kept_content(tokenizer: KeptTokenizer) -> dict[str, Any]:
+def _kept_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
     """The steps of a kept tokenizer, the bytes of its tokens and the ids of its merges."""
     tokenizer.encode("")  # what the library refuses is refused here
     model, names, added = tokenizer.content["model"], tokenizer.names, tokenizer.added

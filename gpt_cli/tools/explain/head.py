@@ -129,7 +129,10 @@ def _mixing(stages: Stages, asked: Sequence[str], names: Sequence[str], places: 
     steps = []
     if len(places) == 1:
         steps.append(Step("weighted_values", "wⱼ vⱼ", as_array(weights[places[0], :, None] * values), names))
-    return [*steps, Step("head_output", "h = Σ wⱼ vⱼ", as_array(stages.heads[0, places]), asked, notes=notes)]
+    return [
+        *steps,
+        Step("head_output", "h = Σ wⱼ vⱼ", as_array(stages.heads[0, places]), asked, notes=notes),
+    ]
 
 
 def _joining(

@@ -11,7 +11,7 @@ from gpt_cli.errors import CheckpointError
 
 
 @dataclass
-class Entry:
+class LogEntry:
     """The figures of a line of metrics, and the sample of the same step."""
 
     figures: dict[str, float] = field(default_factory=dict)
@@ -24,12 +24,12 @@ class News:
     def __init__(self, run: RunFiles, step: int):
         self._run = run
         self._returned = step
-        self._waiting: dict[int, Entry] = {}
+        self._waiting: dict[int, LogEntry] = {}
         self._newest_line = 0
         self._read = 0  # bytes of metrics
         self._samples_seen: tuple[int, int] | None = None
 
-    def look(self, *, over: bool) -> Iterator[tuple[int, Entry]]:
+    def look(self, *, over: bool) -> Iterator[tuple[int, LogEntry]]:
         """The entries that are complete: all that are there when the training is `over`.
 
         Until then a line waits for one look, because the sample of its step is written right after it.
@@ -69,5 +69,5 @@ class News:
             if step > self._returned:
                 self._entry(step).sample = text
 
-    def _entry(self, step: int) -> Entry:
-        return self._waiting.setdefault(step, Entry())
+    def _entry(self, step: int) -> LogEntry:
+        return self._waiting.setdefault(step, LogEntry())

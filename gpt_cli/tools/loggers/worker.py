@@ -61,7 +61,7 @@ def follow(name: str, run: RunFiles, seconds: float, ended: Callable[[], bool]) 
     # what an earlier training has started may still be at work here; the lock lasts as long as the process
     fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX)
     os.chdir(folder)
-    sent = Sent.read(run.sent(name))
+    sent = SentLog.read(run.sent(name))
     config: dict[str, Any] = yaml.safe_load(run.config.read_text(encoding="utf-8"))
     logger = open_logger(name, Destination(folder, sent.run, run.path.name, continued=sent.step > 0), config)
     news, over = News(run, sent.step), False
@@ -77,7 +77,7 @@ def follow(name: str, run: RunFiles, seconds: float, ended: Callable[[], bool]) 
 
 
 @dataclass
-class Sent:
+class SentLog:
     """What a logger was given so far: the last line of a file has the name of its run and the last step."""
 
     path: Path

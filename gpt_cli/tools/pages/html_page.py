@@ -17,7 +17,7 @@ _SHARED = ("words.js", "shell.js")
 
 
 @dataclass(frozen=True)
-class Parts:
+class PageParts:
     """What a kind of page adds to the shell: `header.html` and `main.html` of its folder, and scripts, in order.
 
     Scripts are paths below `pages/`; the `page.css` of each of their folders comes with them. They add words to WORDS,
@@ -31,7 +31,7 @@ class Parts:
     worker: tuple[str, ...] = ()
 
 
-def build_page(parts: Parts, content: Mapping[str, object], data: str = "") -> bytes:
+def build_page(parts: PageParts, content: Mapping[str, object], data: str = "") -> bytes:
     """The page as HTML in UTF-8, with the content in it as JSON, and with `data`, a long text in base64.
 
     It may load nothing and run nothing but its own script, whose hash its content security policy names; the content
@@ -76,7 +76,7 @@ def hash_of_source(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _worker(parts: Parts) -> str:
+def _worker(parts: PageParts) -> str:
     """The worker's script as a constant of the page's, so that the hash of that covers both."""
     if not parts.worker:
         return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpt_cli.tools.pages.html_page import Parts
+from gpt_cli.tools.pages.html_page import PageParts
 
 
 def _scripts(folder: str, names: str) -> tuple[str, ...]:
@@ -16,15 +16,15 @@ _SCATTER = ("attention_views/scatter.js",)
 _FILM = _scripts("film", "words film")
 _GRID_OF_LENS, _GRID_OF_PATCHES = _scripts("grids", "words grid lens"), _scripts("grids", "words grid patch")
 
-ATTENTION = Parts(
+ATTENTION = PageParts(
     "attention",
     (*_VIEWS, *_SCATTER, *_GRID_OF_LENS, *_FILM, *_scripts("attention", "words packed packed_writes page")),
 )
-HANDOUT = Parts("handout", _scripts("handout", "words page"))
-HEADS = Parts("heads", ("attention_views/words.js", *_SCATTER, *_FILM, *_scripts("heads", "words page")))
-LENS = Parts("lens", (*_GRID_OF_LENS, *_scripts("lens", "words curves page")))
-PATCH = Parts("patch", (*_GRID_OF_PATCHES, *_FILM, *_scripts("patch", "words page")))
-REPORT = Parts(
+HANDOUT = PageParts("handout", _scripts("handout", "words page"))
+HEADS = PageParts("heads", ("attention_views/words.js", *_SCATTER, *_FILM, *_scripts("heads", "words page")))
+LENS = PageParts("lens", (*_GRID_OF_LENS, *_scripts("lens", "words curves page")))
+PATCH = PageParts("patch", (*_GRID_OF_PATCHES, *_FILM, *_scripts("patch", "words page")))
+REPORT = PageParts(
     "report",
     (
         *_scripts("attention_views", "weights maps"),
@@ -42,4 +42,4 @@ _OF_MODEL = (
     "words calling engine/labels engine/rows live settings writing candidates reading changing second head_views "
     "effects explaining page"
 )
-MODEL = Parts("model", (*_VIEWS, *_GRID_OF_LENS, "grids/patch.js", *_scripts("model", _OF_MODEL)), worker=ENGINE)
+MODEL = PageParts("model", (*_VIEWS, *_GRID_OF_LENS, "grids/patch.js", *_scripts("model", _OF_MODEL)), worker=ENGINE)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpt_cli.checkpoints.run_list import Result, have_one_tokenizer
+from gpt_cli.checkpoints.run_list import RunLoss, have_one_tokenizer
 from gpt_cli.common.tables import Rows
 from gpt_cli.common.units import with_error
 from gpt_cli.config.load import written
@@ -56,7 +56,7 @@ class Mean(NamedTuple):
         return {name: value for name, value in self._asdict().items() if name != "places"}
 
 
-def means(runs: Sequence[tuple[Mapping[str, Any], Result | None]], *, by_token: bool) -> list[Mean]:
+def means(runs: Sequence[tuple[Mapping[str, Any], RunLoss | None]], *, by_token: bool) -> list[Mean]:
     """The means of runs with the same settings but another seed each, the lowest first.
 
     Runs with the same seed too are no repeats: each is a mean of its own.
@@ -71,7 +71,7 @@ def means(runs: Sequence[tuple[Mapping[str, Any], Result | None]], *, by_token: 
     return sorted(found, key=lambda one: math.inf if one.mean is None else one.mean)
 
 
-def _mean(runs: Sequence[tuple[Mapping[str, Any], Result | None]], places: tuple[int, ...], by_token: bool) -> Mean:
+def _mean(runs: Sequence[tuple[Mapping[str, Any], RunLoss | None]], places: tuple[int, ...], by_token: bool) -> Mean:
     closed = {}
     for place, (settings, compared) in zip(places, runs, strict=True):
         loss = compared and (compared.loss if by_token else compared.bits_per_byte)
@@ -96,7 +96,7 @@ def means_of_records(records: Sequence[RunRecord]) -> list[Mean]:
     return means([(one, run.result) for one, run in zip(settings, records, strict=True)], by_token=by_token(records))
 
 
-class Group(NamedTuple):
+class RunGroup(NamedTuple):
     """Runs that differ in their seed alone, which share a colour, and what tells them from others."""
 
     label: str
@@ -105,7 +105,7 @@ class Group(NamedTuple):
     rank: int  # its colour, from 0: in the order of the runs, of more than MOST_DRAWN groups the lowest loss first
 
 
-def groups_of(records: Sequence[RunRecord]) -> list[Group]:
+def groups_of(records: Sequence[RunRecord]) -> list[RunGroup]:
     """The groups of runs, in their order; a label has the settings that differ, where these are few, else a name."""
     by_loss = means_of_records(records)
     found = sorted(by_loss, key=lambda mean: mean.places)
@@ -115,7 +115,7 @@ def groups_of(records: Sequence[RunRecord]) -> list[Group]:
         labels = [" … ".join(names) for names in ends]
     ranks = {mean.places: rank for rank, mean in enumerate(by_loss if len(found) > MOST_DRAWN else found)}
     return [
-        Group(label, [records[place] for place in mean.places], mean, ranks[mean.places])
+        RunGroup(label, [records[place] for place in mean.places], mean, ranks[mean.places])
         for label, mean in zip(labels, found, strict=True)
     ]
 
@@ -127,7 +127,7 @@ def rows_of_means(means: Sequence[Mean], unit: str) -> Rows:
     return [(f"mean {unit}", "runs", "settings"), *rows]
 
 
-def swept(groups: Sequence[Group]) -> list[str]:
+def swept(groups: Sequence[RunGroup]) -> list[str]:
     """The settings against which a loss can be drawn: few, of three groups or more."""
     names = [*groups[0].mean.settings]
     return names if len(groups) > 2 and len(names) <= _FEW else []
@@ -138,7 +138,7 @@ def settings_in_words(settings: Mapping[str, Any]) -> str:
     return " ".join(f"{key.partition('.')[2]}={visible(written(value), _LONGEST)}" for key, value in settings.items())
 
 
-def mean_curve(group: Group, quantity: str, axis: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def mean_curve(group: RunGroup, quantity: str, axis: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The mean of the curves of a group and its standard error, 0 for one run: x, y and error, each [points].
 
     It ends where the first of its runs ends; a run that logged nothing does not count.

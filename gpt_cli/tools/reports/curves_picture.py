@@ -21,7 +21,7 @@ from gpt_cli.common.drawing.token_labels import COLOURS
 from gpt_cli.common.language import say
 from gpt_cli.config.load import written
 from gpt_cli.errors import visible
-from gpt_cli.tools.reports.compare_runs import MOST_DRAWN, Group, by_token, groups_of, mean_curve, of_tokens, swept
+from gpt_cli.tools.reports.compare_runs import MOST_DRAWN, RunGroup, by_token, groups_of, mean_curve, of_tokens, swept
 from gpt_cli.tools.reports.curves import TITLES, is_steep, scale_of, short, thinned, unit_of
 from gpt_cli.tools.reports.run_record import RunRecord, read_record
 
@@ -89,7 +89,7 @@ def draw_losses(record: RunRecord, kind: str = "png", notice: Callable[[str], ob
         return as_file(figure, kind)
 
 
-def _draw_losses(axes: Axes, groups: Sequence[Group], axis: str) -> None:
+def _draw_losses(axes: Axes, groups: Sequence[RunGroup], axis: str) -> None:
     """The training loss, as logged and smoothed, and the validation loss, as the page draws them.
 
     Of several runs with the same settings, the smoothed and the validation loss.
@@ -115,14 +115,14 @@ def _draw_losses(axes: Axes, groups: Sequence[Group], axis: str) -> None:
         axes.set_title(legend, fontsize=8)
 
 
-def _draw(axes: Axes, groups: Sequence[Group], axis: str, quantity: str) -> None:
+def _draw(axes: Axes, groups: Sequence[RunGroup], axis: str, quantity: str) -> None:
     for group in groups:
         single = len(mean_curve(group, quantity, axis)[0]) == 1  # a line of one point would not be visible
         _draw_line(axes, group, axis, quantity, marker="o" if single else "", markersize=3, linewidth=1)
     _finish(axes, [record for group in groups for record in group.records], axis, quantity, (quantity,))
 
 
-def _draw_line(axes: Axes, group: Group, axis: str, quantity: str, **style: Any) -> None:
+def _draw_line(axes: Axes, group: RunGroup, axis: str, quantity: str, **style: Any) -> None:
     """The mean of a group, and the band of its standard error where there are several runs."""
     x, y, error = mean_curve(group, quantity, axis)
     if not len(x):
@@ -134,7 +134,7 @@ def _draw_line(axes: Axes, group: Group, axis: str, quantity: str, **style: Any)
         axes.fill_between(x[kept], (y - error)[kept], (y + error)[kept], color=stroke["color"], alpha=0.15, linewidth=0)
 
 
-def _draw_setting(axes: Axes, groups: Sequence[Group], name: str, missing: set[str]) -> None:
+def _draw_setting(axes: Axes, groups: Sequence[RunGroup], name: str, missing: set[str]) -> None:
     """The closing loss of each run by a setting, means with their standard errors, and lines where it alone differs."""
     values = {written(group.mean.settings[name]): group.mean.settings[name] for group in groups}
     numeric = all(type(value) in (int, float) for value in values.values())
@@ -199,7 +199,7 @@ def _count(number: float) -> str:
     return f"{number:,g}" if abs(number) < 100_000 else short(number)
 
 
-def _stroke(group: Group) -> dict[str, Any]:
+def _stroke(group: RunGroup) -> dict[str, Any]:
     """The colour of the lines of a group and their kind; grey for one beyond those that can be told apart."""
     if group.rank >= MOST_DRAWN:
         return {"color": _GREY, "linestyle": ":"}
@@ -211,7 +211,7 @@ def _drawable(text: str, missing: set[str]) -> str:
 
 
 def _name_groups(
-    figure: Figure, groups: Sequence[Group], fonts: Sequence[str], missing: set[str], notice: Callable[[str], object]
+    figure: Figure, groups: Sequence[RunGroup], fonts: Sequence[str], missing: set[str], notice: Callable[[str], object]
 ) -> None:
     """A single group is the title; several are a legend at the foot. All other words are there already."""
     words, spoken = translate(figure, notice)

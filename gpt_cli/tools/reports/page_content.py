@@ -19,8 +19,8 @@ from gpt_cli.tools.interpret.training_film import read_frames
 from gpt_cli.tools.pages.html_page import build_page, packed
 from gpt_cli.tools.pages.kinds import REPORT
 from gpt_cli.tools.reports.compare_runs import (
-    Group,
     Row,
+    RunGroup,
     by_token,
     evaluated_tokens,
     groups_of,
@@ -75,7 +75,7 @@ def report_content(records: Sequence[RunRecord], *, axis: str, dumps: Mapping[st
     }
 
 
-def _marks(groups: Sequence[Group]) -> dict[int, dict[str, Any]]:
+def _marks(groups: Sequence[RunGroup]) -> dict[int, dict[str, Any]]:
     """For the place of each run the number of its group, which shares a colour, and its mark: a, or a1 of several."""
     found = dict[int, dict[str, Any]]()
     for number, group in enumerate(groups):

@@ -40,7 +40,7 @@ MOST_ON_A_PAGE = 32  # as many as its tables hold beside each other
 
 
 @dataclass(frozen=True)
-class Report(Result):
+class RunReport(Result):
     """What runs have left; `runs[0].metrics["loss"]` is a curve, [lines] float64, beside that of `"step"`."""
 
     runs: tuple[RunRecord, ...]
@@ -132,7 +132,7 @@ class Report(Result):
         return f"{drawn}\n\n{table([('settings that differ', *letters), *rows])}"
 
 
-def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> Report:
+def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> RunReport:
     """Read the runs, and write the file that is asked for.
 
     Raises CheckpointError for a run that cannot be read, UsageError for a picture of no curves, EnvironmentFailure
@@ -151,7 +151,7 @@ def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> Report:
         with host.working("computing attention"):
             runs = {record.name: record.path for record in records}
             attention = attention_of_runs(runs, request.prompt, host.warn)
-    found = Report(records, request.axis, attention, request.out and str(request.out))
+    found = RunReport(records, request.axis, attention, request.out and str(request.out))
     if (out := request.out) is not None:
         with host.working(f"writing {visible(out)}"):
             ending = out.suffix.lower()

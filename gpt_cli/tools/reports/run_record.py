@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from gpt_cli.checkpoints.header import Header, read_header
-from gpt_cli.checkpoints.metrics_files import Sample, metrics_of, read_log, samples_of
+from gpt_cli.checkpoints.metrics_files import LoggedSample, metrics_of, read_log, samples_of
 from gpt_cli.checkpoints.run_list import Overview, overview
-from gpt_cli.checkpoints.run_list import Result as Compared
+from gpt_cli.checkpoints.run_list import RunLoss as Compared
 from gpt_cli.checkpoints.run_paths import RunFiles, name_of
 from gpt_cli.common.limits import FIGURE
 from gpt_cli.common.results import Figures
@@ -49,7 +49,7 @@ class RunRecord(Figures):
     overview: Overview
     name: str  # as `gpt runs` prints it
     metrics: Mapping[str, np.ndarray]  # each of FIGURES -> [lines] float64, NaN where a line lacks it
-    samples: tuple[Sample, ...]  # by step
+    samples: tuple[LoggedSample, ...]  # by step
     environment: Mapping[str, str]  # of the last checkpoint: device, dtype, torch, processor, ...
     corpus: Mapping[str, str | int]  # what the run knows of its text
     differs: Likeness | None  # from the shipped config that it is most like

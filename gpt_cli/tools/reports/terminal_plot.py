@@ -12,7 +12,7 @@ from rich.text import Text
 
 from gpt_cli.common.drawing.token_labels import COLOURS
 from gpt_cli.errors import visible
-from gpt_cli.tools.reports.compare_runs import MOST_DRAWN, Group, by_token, groups_of, mean_curve, of_tokens
+from gpt_cli.tools.reports.compare_runs import MOST_DRAWN, RunGroup, by_token, groups_of, mean_curve, of_tokens
 from gpt_cli.tools.reports.curves import TITLES, axis_end, letter_of, scale_of, short, thinned
 from gpt_cli.tools.reports.run_record import RunRecord
 
@@ -56,7 +56,7 @@ class _Line:
     joined: bool
 
     @classmethod
-    def of(cls, group: Group, quantity: str, axis: str, *, joined: bool) -> _Line:
+    def of(cls, group: RunGroup, quantity: str, axis: str, *, joined: bool) -> _Line:
         x, y, _ = mean_curve(group, quantity, axis)
         return cls(group.rank, x, y, joined)
 
@@ -81,7 +81,7 @@ def draw_curves(records: Sequence[RunRecord], axis: str, style: Style) -> Text:
     return Text("\n", no_wrap=True).join([*_legend(groups, style), *(line for row in rows for line in (Text(), *row))])
 
 
-def _legend(groups: Sequence[Group], style: Style) -> list[Text]:
+def _legend(groups: Sequence[RunGroup], style: Style) -> list[Text]:
     """A row for each run: the letter of its group, its name, and its last and lowest figures."""
     both = [(group.rank, record) for group in groups for record in group.records]
     rows = [("run", *_HEAD), *((visible(record.name), *_figures(record)) for _, record in both)]
@@ -129,7 +129,7 @@ def _colour(group: int, style: Style) -> str:
 class _Panel:
     """One quantity of all groups: a title, the cells of a canvas with numbers at its left, and the axis below."""
 
-    def __init__(self, groups: Sequence[Group], axis: str, style: Style, quantity: str, width: int, height: int):
+    def __init__(self, groups: Sequence[RunGroup], axis: str, style: Style, quantity: str, width: int, height: int):
         self.style, self.quantity, self.axis, self.height, self.total = style, quantity, axis, height, width
         quantities = [quantity, "validation_loss"] if quantity == "smoothed_loss" and len(groups) == 1 else [quantity]
         found = [_Line.of(group, name, axis, joined=name == quantity) for name in quantities for group in groups]

@@ -32,7 +32,7 @@ from gpt_cli.errors import (
     visible,
 )
 from gpt_cli.tools.reports.compare_runs import Mean, means, repeated, rows_of_means
-from gpt_cli.tools.reports.report import Report
+from gpt_cli.tools.reports.report import RunReport
 from gpt_cli.tools.reports.run_record import read_records
 from gpt_cli.tools.reports.run_table import ListedRun, TableOfRuns, listed, remarks_on, runs_rows, runs_table, sorted_by
 from gpt_cli.tools.sweeps.processes import Hearing, look, train_points
@@ -184,7 +184,7 @@ def _write_page(result: Swept, host: Host) -> None:
         return
     page = result.directory / SWEEP_PAGE
     try:
-        report = Report(tuple(read_records(sorted(begun))))
+        report = RunReport(tuple(read_records(sorted(begun))))
         write_durably(page, [report.as_page().encode()])
     except (GptError, OSError) as error:
         why = str(error) if isinstance(error, GptError) else reason(error)

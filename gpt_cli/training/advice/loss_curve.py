@@ -59,7 +59,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class CurvePoint:
     """A validation loss, and the mean of the training losses since the evaluation before."""
 
     step: int
@@ -89,7 +89,7 @@ class Curve:
         self._start, self._config, self._guessing = start, start.config, math.log(start.vocab_size)
         self._lines: deque[Line] = deque()  # of the last steps
         self._losses: list[float] = []  # since the last evaluation
-        self._evaluations: list[Evaluation] = []
+        self._evaluations: list[CurvePoint] = []
         self._said: dict[str, float] = {}
 
     def add(self, line: Line) -> list[Advice]:
@@ -100,7 +100,7 @@ class Curve:
         self._losses.append(line.loss)
         found = [*of_lines(list(self._lines), self._config, self._guessing)]
         if line.validation_loss is not None:
-            self._evaluations.append(Evaluation(line.step, fmean(self._losses), line.validation_loss))
+            self._evaluations.append(CurvePoint(line.step, fmean(self._losses), line.validation_loss))
             self._losses.clear()
             if not self._is_last(line.step):  # then the end says more
                 found += other_kind(self._evaluations, self._start, self._guessing)
@@ -156,7 +156,7 @@ def of_lines(lines: Sequence[Line], config: Config, guessing: float) -> Iterator
         )
 
 
-def other_kind(evaluations: Sequence[Evaluation], start: Prepared, guessing: float) -> Iterator[Advice]:
+def other_kind(evaluations: Sequence[CurvePoint], start: Prepared, guessing: float) -> Iterator[Advice]:
     """The validation text is of another kind: its loss is far above that of a text that was read too few times."""
     last = evaluations[-1]
     # the first training loss is a mean from the very first step, so a validation loss above it shows more
@@ -179,7 +179,7 @@ def other_kind(evaluations: Sequence[Evaluation], start: Prepared, guessing: flo
     yield Advice("other", sentence, flags)
 
 
-def of_evaluations(evaluations: Sequence[Evaluation], start: Prepared, guessing: float) -> Iterator[Advice]:
+def of_evaluations(evaluations: Sequence[CurvePoint], start: Prepared, guessing: float) -> Iterator[Advice]:
     """What the evaluations so far show: the validation loss has turned, or nothing moves any more."""
     config = start.config
     last, best = evaluations[-1], _best(evaluations)
@@ -195,7 +195,7 @@ def of_evaluations(evaluations: Sequence[Evaluation], start: Prepared, guessing:
         yield from _plateau(evaluations, start, guessing)
 
 
-def _plateau(evaluations: Sequence[Evaluation], start: Prepared, guessing: float) -> Iterator[Advice]:
+def _plateau(evaluations: Sequence[CurvePoint], start: Prepared, guessing: float) -> Iterator[Advice]:
     last, rate = evaluations[-1], rate_of(start.config)
     if is_level(evaluations) and last.training_loss < _STUCK * guessing:
         sentence = (
@@ -207,7 +207,7 @@ def _plateau(evaluations: Sequence[Evaluation], start: Prepared, guessing: float
 
 
 def of_the_whole(
-    evaluations: Sequence[Evaluation],
+    evaluations: Sequence[CurvePoint],
     start: Prepared,
     guessing: float,
     closing_loss: float,
@@ -246,7 +246,7 @@ def of_the_whole(
     yield from _plateau(evaluations, start, guessing)
 
 
-def has_turned(evaluations: Sequence[Evaluation]) -> bool:
+def has_turned(evaluations: Sequence[CurvePoint]) -> bool:
     """Whether the validation loss rises, at two evaluations at least, while the training loss falls."""
     last, best = evaluations[-1], _best(evaluations)
     late = len(evaluations) > 2 and evaluations[-2].step > best.step
@@ -254,7 +254,7 @@ def has_turned(evaluations: Sequence[Evaluation]) -> bool:
     return late and rises and last.training_loss < best.training_loss
 
 
-def is_level(evaluations: Sequence[Evaluation]) -> bool:
+def is_level(evaluations: Sequence[CurvePoint]) -> bool:
     """Whether neither loss has moved over half of the run, of eight evaluations and 200 steps at least."""
     if len(evaluations) < 8 or evaluations[-1].step < 2 * _LONG:
         return False
@@ -265,7 +265,7 @@ def is_level(evaluations: Sequence[Evaluation]) -> bool:
     )
 
 
-def falling(evaluations: Sequence[Evaluation]) -> float:
+def falling(evaluations: Sequence[CurvePoint]) -> float:
     """The share by which the validation loss fell in the last quarter of the steps; 0 where that is not known."""
     last = evaluations[-1]
     start = 0.75 * last.step
@@ -279,7 +279,7 @@ def falling(evaluations: Sequence[Evaluation]) -> float:
     return (then - last.validation_loss) / max(1.0, then)
 
 
-def _best(evaluations: Sequence[Evaluation]) -> Evaluation:
+def _best(evaluations: Sequence[CurvePoint]) -> CurvePoint:
     return min(evaluations, key=lambda found: found.validation_loss)
 
 

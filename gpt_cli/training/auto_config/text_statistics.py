@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpt_cli.text.documents import Block
+from gpt_cli.text.documents import TextBlock
 from gpt_cli.text.split_patterns import WORD_PATTERN
 from gpt_cli.text.tokenizers import BytePairTokenizer
 from gpt_cli.text.train_tokenizer import train_byte_pairs
@@ -42,7 +42,7 @@ class TextFigures:
         return float(np.interp(math.log(vocab_size), np.log(sizes), lengths))
 
 
-def describe(blocks: Iterable[Block], num_bytes: int, num_characters: int, num_documents: int = 1) -> TextFigures:
+def describe(blocks: Iterable[TextBlock], num_bytes: int, num_characters: int, num_documents: int = 1) -> TextFigures:
     """The figures of a text of that size; of `blocks`, the first million characters are read."""
     texts, left = list[str](), SAMPLE_CHARACTERS
     for block in blocks:
@@ -57,9 +57,9 @@ def describe(blocks: Iterable[Block], num_bytes: int, num_characters: int, num_d
     return TextFigures(num_bytes, num_characters, len(counts), abs(entropy), num_documents=num_documents, pairs=pairs)
 
 
-def describe_examples(blocks: Iterable[Block], num_examples: int) -> TextFigures:
+def describe_examples(blocks: Iterable[TextBlock], num_examples: int) -> TextFigures:
     """The figures of questions with their answers; their sizes as a text follow from those of the sample."""
-    sample, lengths, num_characters = list[Block](), list[int](), 0
+    sample, lengths, num_characters = list[TextBlock](), list[int](), 0
     for block in blocks:
         if block.starts:
             if num_characters >= SAMPLE_CHARACTERS:

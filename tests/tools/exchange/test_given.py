@@ -10,7 +10,7 @@ from gpt_cli.config.load import validate
 from gpt_cli.errors import together
 from gpt_cli.tools.exchange.export_hf import fit
 from gpt_cli.tools.exchange.families import FAMILIES
-from gpt_cli.tools.exchange.families.config_fields import Given
+from gpt_cli.tools.exchange.families.config_fields import ConfigFields
 
 SIZES = {
     "hidden_size": 48,
@@ -27,7 +27,7 @@ LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "origi
 
 def given(kind: str, **keys: Any) -> tuple[dict[str, Any], list[str]]:
     """The settings that a config.json means, and the sentences about what is wrong."""
-    found = Given({"model_type": kind, **OF.get(kind, SIZES), **keys}, "config.json", "")
+    found = ConfigFields({"model_type": kind, **OF.get(kind, SIZES), **keys}, "config.json", "")
     settings = FAMILIES[kind].settings(found)
     problems = found.problems()
     return settings, [

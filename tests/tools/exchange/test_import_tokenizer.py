@@ -21,7 +21,7 @@ from gpt_cli.evaluation.nll import Stretches, byte_lengths, byte_lengths_on, sco
 from gpt_cli.sampling.streaming import TextStream
 from gpt_cli.text.corpus import Texts
 from gpt_cli.text.encode import encode
-from gpt_cli.text.hf_tokenizer import KeptTokenizer
+from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer
 from gpt_cli.text.hf_tokenizer_rules import WORDS, problems
 from gpt_cli.text.split_patterns import PATTERNS
 from gpt_cli.text.tokenizers import ByteTokenizer, Tokenizer, tokenizer_from_dict
@@ -40,9 +40,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def kept(path: Path) -> KeptTokenizer:
+def kept(path: Path) -> HuggingFaceTokenizer:
     found = read_tokenizer(path, None, None)
-    assert isinstance(found, KeptTokenizer)
+    assert isinstance(found, HuggingFaceTokenizer)
     return found
 
 
@@ -110,7 +110,7 @@ def test_a_checkpoint_gives_it_back_to_the_byte_without_building_it(name: str, f
     ours = kept(folder / name)
     stored = json.loads(json.dumps(ours.to_dict()))
     again = tokenizer_from_dict(stored)
-    assert isinstance(again, KeptTokenizer)
+    assert isinstance(again, HuggingFaceTokenizer)
     assert (again.vocab_size, again.end_of_text, again.digest) == (ours.vocab_size, ours.end_of_text, ours.digest)
     assert "library" not in vars(again)
     assert "content" not in vars(again)
@@ -340,7 +340,7 @@ def test_a_checkpoint_with_another_content_is_refused(change: dict[str, Any], fo
 def test_sizes_that_its_tokens_do_not_have_are_refused_at_the_first_use(folder: Path) -> None:
     ours = kept(folder / "gpt2")
     for sizes in ((ours.end_of_text, ours.vocab_size + 1), (ours.end_of_text, ours.vocab_size - 1)):
-        lying = KeptTokenizer(ours.written, ours.settings, *sizes)
+        lying = HuggingFaceTokenizer(ours.written, ours.settings, *sizes)
         with pytest.raises(CheckpointError, match="its size or its end-of-text is not what its tokens say"):
             lying.encode("a")
 

@@ -12,7 +12,7 @@ import pytest
 from support.pages import content_of
 
 import gpt_cli
-from gpt_cli.tools.pages.html_page import Parts, build_page, packed
+from gpt_cli.tools.pages.html_page import PageParts, build_page, packed
 from gpt_cli.tools.pages.kinds import ATTENTION, MODEL, REPORT
 
 
@@ -36,7 +36,7 @@ def test_it_may_run_only_its_own_script_and_load_nothing() -> None:
 
 
 @pytest.mark.parametrize("parts", [ATTENTION, MODEL, REPORT], ids=lambda parts: parts.folder)
-def test_no_two_scripts_of_a_page_use_one_name(parts: Parts) -> None:
+def test_no_two_scripts_of_a_page_use_one_name(parts: PageParts) -> None:
     """They share a scope, in which the second of two functions of one name silently replaces the first."""
     folder = Path(gpt_cli.__file__).parent / "tools/pages"
     for scripts in (("words.js", "shell.js", *parts.scripts), parts.worker):
@@ -52,7 +52,7 @@ def test_no_two_scripts_of_a_page_use_one_name(parts: Parts) -> None:
 
 
 @pytest.mark.parametrize("parts", [ATTENTION, MODEL, REPORT], ids=lambda parts: parts.folder)
-def test_no_two_elements_of_a_page_have_one_id(parts: Parts) -> None:
+def test_no_two_elements_of_a_page_have_one_id(parts: PageParts) -> None:
     """A script finds the first alone."""
     ids = re.findall(r'<[^>]+ id="([^"]+)"', build_page(parts, {}).decode())
     assert len(ids) > 10

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gpt_cli.checkpoints.run_directory import RunDirectory
-from gpt_cli.checkpoints.run_list import Result
+from gpt_cli.checkpoints.run_list import RunLoss
 from gpt_cli.config.schema import SEED
 from gpt_cli.tools.reports.compare_runs import (
     Row,
@@ -119,8 +119,8 @@ def test_figures_of_a_run_without_an_end_are_those_of_its_last_lines(copied: Pat
     assert figures["tokens_per_second"] == 500  # the median
 
 
-def closed(loss: float, bits: float = 1.0) -> Result:
-    return Result(loss, 0.1, bits, closed=True)
+def closed(loss: float, bits: float = 1.0) -> RunLoss:
+    return RunLoss(loss, 0.1, bits, closed=True)
 
 
 def test_means_are_those_of_runs_that_differ_in_their_seed_alone() -> None:
@@ -129,7 +129,7 @@ def test_means_are_those_of_runs_that_differ_in_their_seed_alone() -> None:
     runs = [({rate: "1", SEED: str(seed)}, closed(loss)) for seed, loss in enumerate((2.0, 3.0, 4.0))]
     runs += [
         ({rate: "2", SEED: "0"}, closed(2.5, 9.0)),
-        ({rate: "2", SEED: "1"}, Result(0.5, None, None, closed=False)),
+        ({rate: "2", SEED: "1"}, RunLoss(0.5, None, None, closed=False)),
     ]
     found = means([*runs, ({rate: "3", SEED: "0"}, None), runs[0]], by_token=True)
     assert [tuple(mean) for mean in found] == [

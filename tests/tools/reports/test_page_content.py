@@ -17,7 +17,7 @@ from gpt_cli.attention_maps.patterns import Origin
 from gpt_cli.attention_maps.snapshots import snapshot_bytes
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.tools.reports.page_content import report_content, report_page
-from gpt_cli.tools.reports.run_record import FIGURES, QUANTITIES, RunRecord, Sample, read_record
+from gpt_cli.tools.reports.run_record import FIGURES, QUANTITIES, LoggedSample, RunRecord, read_record
 
 
 def content(*records: RunRecord, **options: Any) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def long(record: RunRecord, num_lines: int) -> RunRecord:
     metrics = {name: np.random.default_rng(0).normal(size=num_lines) for name in FIGURES}
     metrics["step"] = np.arange(1.0, num_lines + 1)
     metrics["loss"][1000] = 99
-    return replace(record, metrics=metrics, samples=tuple(Sample(step, "x" * 5000) for step in range(1000)))
+    return replace(record, metrics=metrics, samples=tuple(LoggedSample(step, "x" * 5000) for step in range(1000)))
 
 
 def test_a_run_of_a_million_lines_and_many_samples_still_makes_a_small_page(smoke_run: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_sample_begins_with_the_prompt_or_with_what_all_share(
     record = read_record(smoke_run)
     assert record.overview.config is not None
     overview = replace(record.overview, config=record.overview.config.changed(train={"sample_prompt": prompt}))
-    samples = tuple(Sample(10 * step, text) for step, text in enumerate(texts, 1))
+    samples = tuple(LoggedSample(10 * step, text) for step, text in enumerate(texts, 1))
     (run,) = content(replace(record, overview=overview, samples=samples))["runs"]
     assert [sample["begins"] for sample in run["samples"]] == begins
 

@@ -14,7 +14,7 @@ from gpt_cli.checkpoints import metrics_files
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.errors import CheckpointError
-from gpt_cli.tools.reports.run_record import FIGURES, Sample, read_record, read_records
+from gpt_cli.tools.reports.run_record import FIGURES, LoggedSample, read_record, read_records
 
 
 def no_warning(text: str) -> None:
@@ -125,7 +125,7 @@ def test_files_beyond_what_a_run_can_have_are_refused(copied: Path, monkeypatch:
 
 def test_a_sample_has_its_step_and_its_text(copied: Path) -> None:
     (copied / "samples.txt").write_text("before\n=== step 4 ===\none\n\ntwo\n=== step 8 ===\n=== step 9\n")
-    assert read_record(copied).samples == (Sample(4, "one\n\ntwo"), Sample(8, "=== step 9"))
+    assert read_record(copied).samples == (LoggedSample(4, "one\n\ntwo"), LoggedSample(8, "=== step 9"))
 
 
 def test_runs_are_named_as_in_the_list(copied: Path, here: Path) -> None:

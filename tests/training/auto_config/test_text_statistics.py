@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpt_cli.text.documents import Block, in_blocks
+from gpt_cli.text.documents import TextBlock, in_blocks
 from gpt_cli.training.auto_config.text_statistics import describe, describe_examples
 
 
@@ -33,7 +33,7 @@ def test_byte_pairs_are_counted_on_the_text_itself() -> None:
 
 def test_only_the_beginning_of_a_long_text_is_read() -> None:
     def blocks() -> Any:
-        yield Block(True, "ab" * 500_000)
+        yield TextBlock(True, "ab" * 500_000)
         pytest.fail("a second megabyte was read")
 
     assert describe(blocks(), 300_000_000, 300_000_000).num_distinct == 2
@@ -46,8 +46,8 @@ def test_the_size_of_examples_follows_from_those_that_are_read() -> None:
     def blocks() -> Any:
         nonlocal read
         for read in range(1, 3001):
-            yield Block(True, "ab" * 450)
-            yield Block(False, "ab" * (500 if read % 10 == 0 else 50))
+            yield TextBlock(True, "ab" * 450)
+            yield TextBlock(False, "ab" * (500 if read % 10 == 0 else 50))
 
     found = describe_examples(blocks(), 3000)
     assert read == 920  # 910 have 991,900 characters, and nine more pass a million: the next one is not read

@@ -27,7 +27,7 @@ _IRRELEVANT = """
 """
 
 
-class Given:
+class ConfigFields:
     """The keys of a config.json; each that is asked for is known from then on.
 
     `notices` are for the user.
@@ -48,7 +48,7 @@ class Given:
         """Know keys on which no logit of this family depends."""
         self._known.update(keys)
 
-    def take_problems(self, inner: Given) -> None:
+    def take_problems(self, inner: ConfigFields) -> None:
         """Keep the problems of an object within this one too."""
         self._problems += inner.problems()
 

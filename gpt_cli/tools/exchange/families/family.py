@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from gpt_cli.config import ModelConfig
 from gpt_cli.tools.exchange.export_tensors import Part, Recipe, copy, norm, positions, unscaled
-from gpt_cli.tools.exchange.families.config_fields import Given
+from gpt_cli.tools.exchange.families.config_fields import ConfigFields
 
 _T = TypeVar("_T")
 USUAL_NAMES = {
@@ -74,8 +74,8 @@ class Family(ABC):
     whole_heads = False  # whether d_model must be a multiple of num_heads
 
     @abstractmethod
-    def settings(self, given: Given) -> dict[str, Any]:
-        """Settings of ours from a config.json, where `given` keeps what is wrong."""
+    def settings(self, fields: ConfigFields) -> dict[str, Any]:
+        """Settings of ours from a config.json, where `fields` keeps what is wrong."""
 
     @abstractmethod
     def config(self, model: ModelConfig) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class Family(ABC):
 
     @abstractmethod
     def attention(self, theirs: str, block: int, model: ModelConfig) -> dict[str, Recipe]:
-        """The tensors of the attention of a block, whose name there is given."""
+        """The tensors of the attention of a block, whose name there is fields."""
 
     def tensors(self, model: ModelConfig, vocab_size: int) -> dict[str, Recipe]:
         """All tensors; without an output layer where that is the token embedding."""
@@ -120,7 +120,7 @@ class Family(ABC):
         """Which layers have biases there: q, k and v, the output of attention, the feed-forward part."""
         return True, True, True
 
-    def absent(self, given: Given) -> re.Pattern[str] | None:
+    def absent(self, fields: ConfigFields) -> re.Pattern[str] | None:
         """The names of biases that a config leaves out; where ours has them, they are zeros."""
         return None
 
@@ -163,18 +163,18 @@ class Family(ABC):
         of_family = {"dropout": self.dropout_key, "norm_epsilon": self.epsilon_key, "attention_window": self.window_key}
         return {**_KEYS, **of_family, **{ours: key for key, ours in self.names.items()}}.get(setting, setting)
 
-    def common(self, given: Given) -> dict[str, Any]:
+    def common(self, fields: ConfigFields) -> dict[str, Any]:
         """The settings that every family has."""
-        if not given.switch("is_causal", True):  # the one key whose false changes logits in every class
-            given.refuse("is_causal is false, which gpt does not know")
-        found = {ours: given.whole(key, optional=key in self.optional) for key, ours in self.names.items()}
-        epsilon = given.number(self.epsilon_key, self.epsilon)
+        if not fields.switch("is_causal", True):  # the one key whose false changes logits in every class
+            fields.refuse("is_causal is false, which gpt does not know")
+        found = {ours: fields.whole(key, optional=key in self.optional) for key, ours in self.names.items()}
+        epsilon = fields.number(self.epsilon_key, self.epsilon)
         usual = 1e-6 if self.epsilon_key == "rms_norm_eps" else 1e-5
         return {
             **found,
-            "tie_embeddings": given.switch("tie_word_embeddings", self.tied),
-            "activation": given.choice(self.activation_key, self.activations, self.activation),
-            "dropout": given.number(self.dropout_key, self.dropout),
+            "tie_embeddings": fields.switch("tie_word_embeddings", self.tied),
+            "activation": fields.choice(self.activation_key, self.activations, self.activation),
+            "dropout": fields.number(self.dropout_key, self.dropout),
             "norm_epsilon": None if epsilon == usual else epsilon,
         }
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpt_cli.config import ModelConfig
 from gpt_cli.tools.exchange.export_tensors import Recipe, biases, projected, projections, unscaled
-from gpt_cli.tools.exchange.families.config_fields import Given, brief
+from gpt_cli.tools.exchange.families.config_fields import ConfigFields, brief
 from gpt_cli.tools.exchange.families.family import Family, pattern
 
 _NAMES_OF_GPT2 = {
@@ -43,12 +43,12 @@ class GPT2(Family):
     transposes = True
     has = frozenset({"attention", "qkv_bias", "bias"})
 
-    def settings(self, given: Given) -> dict[str, Any]:
-        given.ignore("n_ctx", "reorder_and_upcast_attn")
-        settings = self.common(given)
-        if given.number("attn_pdrop", 0.1) != settings["dropout"]:
-            given.notices.append(f"dropout is {settings['dropout']:g} everywhere, as resid_pdrop is")
-        return settings | {"scale": "head" if given.switch("scale_attn_weights", True) else "none", "qkv_bias": True}
+    def settings(self, fields: ConfigFields) -> dict[str, Any]:
+        fields.ignore("n_ctx", "reorder_and_upcast_attn")
+        settings = self.common(fields)
+        if fields.number("attn_pdrop", 0.1) != settings["dropout"]:
+            fields.notices.append(f"dropout is {settings['dropout']:g} everywhere, as resid_pdrop is")
+        return settings | {"scale": "head" if fields.switch("scale_attn_weights", True) else "none", "qkv_bias": True}
 
     def config(self, model: ModelConfig) -> dict[str, Any]:
         return {"attn_pdrop": model.dropout, "embd_pdrop": 0.0}
@@ -86,10 +86,10 @@ class GPTNeo(GPT2):
     has = frozenset({"attention", "bias"})
     windows, divides = "any", False
 
-    def settings(self, given: Given) -> dict[str, Any]:
-        given.ignore("attention_dropout")
-        settings = self.common(given)
-        return settings | {"scale": "none", "attention_window": _windows(given, settings["num_blocks"])}
+    def settings(self, fields: ConfigFields) -> dict[str, Any]:
+        fields.ignore("attention_dropout")
+        settings = self.common(fields)
+        return settings | {"scale": "none", "attention_window": _windows(fields, settings["num_blocks"])}
 
     def config(self, model: ModelConfig) -> dict[str, Any]:
         kinds = ["global" if window is None else "local" for window in model.windows]
@@ -121,21 +121,21 @@ def _undivided(model: ModelConfig) -> float:
     return 1 / math.sqrt(model.query_size) if model.scale == "head" else 1.0
 
 
-def _windows(given: Given, num_blocks: Any) -> list[int | None] | None:
+def _windows(fields: ConfigFields, num_blocks: Any) -> list[int | None] | None:
     """The window of each block, from attention_layers, or from attention_types: [[kinds, how often], ...]."""
-    width = given.whole("window_size", 256)
-    types = given.get("attention_types") or [[["global", "local"], 12]]
-    kinds = given.get("attention_layers")
-    if kinds is None or given.content.get("attention_types") is not None:
+    width = fields.whole("window_size", 256)
+    types = fields.get("attention_types") or [[["global", "local"], 12]]
+    kinds = fields.get("attention_layers")
+    if kinds is None or fields.content.get("attention_types") is not None:
         spread = _spread(types, num_blocks)
         if spread is None or (kinds is not None and kinds != spread):
             there = f"{brief(types)}, which does not give its {brief(num_blocks)} blocks one kind of attention each"
-            given.refuse(f"attention_types is {there}")
+            fields.refuse(f"attention_types is {there}")
             return None
         kinds = spread
     known = isinstance(kinds, list) and all(kind in ("global", "local") for kind in kinds)
     if not known or len(kinds) != num_blocks:
-        given.refuse(f"attention_layers is {brief(kinds)}, but gpt has global, local, one for each block")
+        fields.refuse(f"attention_layers is {brief(kinds)}, but gpt has global, local, one for each block")
         return None
     return pattern([width if kind == "local" else None for kind in kinds])
 

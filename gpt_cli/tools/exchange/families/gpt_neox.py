@@ -10,7 +10,7 @@ from typing import Any
 
 from gpt_cli.config import ModelConfig
 from gpt_cli.tools.exchange.export_tensors import Recipe, projected, projections, unscaled
-from gpt_cli.tools.exchange.families.config_fields import Given
+from gpt_cli.tools.exchange.families.config_fields import ConfigFields
 from gpt_cli.tools.exchange.families.family import USUAL_NAMES, Family
 from gpt_cli.tools.exchange.families.rope import read_rope, rope_keys
 
@@ -27,12 +27,12 @@ class GPTNeoX(Family):
     layers: Mapping[str, str] = MappingProxyType({"dense_h_to_4h": "expand", "dense_4h_to_h": "contract"})
     has = frozenset({"parallel_branches", "rotary_size", "qkv_bias", "bias"})
 
-    def settings(self, given: Given) -> dict[str, Any]:
-        given.ignore("attention_dropout")
-        settings = self.common(given)
-        rope, share = read_rope(given, settings["context_length"], of_neox=True)
+    def settings(self, fields: ConfigFields) -> dict[str, Any]:
+        fields.ignore("attention_dropout")
+        settings = self.common(fields)
+        rope, share = read_rope(fields, settings["context_length"], of_neox=True)
         if not 0 < share <= 1:
-            given.refuse(f"{share:g} is not a share of a head", "rotary_pct")
+            fields.refuse(f"{share:g} is not a share of a head", "rotary_pct")
             share = 1
         # transformers rounds a part of a head so
         width, heads = settings["d_model"], settings["num_heads"]
@@ -40,8 +40,8 @@ class GPTNeoX(Family):
             **settings,
             **rope,
             "rotary_size": int(width // heads * share) if width is not None and heads and heads > 0 else None,
-            "parallel_branches": given.switch("use_parallel_residual", True),
-            "qkv_bias": given.switch("attention_bias", True),
+            "parallel_branches": fields.switch("use_parallel_residual", True),
+            "qkv_bias": fields.switch("attention_bias", True),
         }
 
     def config(self, model: ModelConfig) -> dict[str, Any]:
@@ -66,6 +66,6 @@ class GPTNeoX(Family):
         found = projected(f"{theirs}.attention.query_key_value", by_head, 3 * D, model, biased=biased)
         return found | self.linear(f"{theirs}.attention.dense", output, D, D, model, biased=biased)
 
-    def absent(self, given: Given) -> re.Pattern[str] | None:
-        biased = given.switch("attention_bias", True)
+    def absent(self, fields: ConfigFields) -> re.Pattern[str] | None:
+        biased = fields.switch("attention_bias", True)
         return None if biased else re.compile(r"\.attention\.(query_key_value|dense)\.bias$")

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpt_cli.config import ModelConfig
 from gpt_cli.tools.exchange.export_tensors import Part, Recipe, copy, projected, projections, unscaled
-from gpt_cli.tools.exchange.families.config_fields import Given, brief
+from gpt_cli.tools.exchange.families.config_fields import ConfigFields, brief
 from gpt_cli.tools.exchange.families.family import ACTIVATIONS, USUAL_NAMES, Family, pattern
 from gpt_cli.tools.exchange.families.rope import read_rope, rope_keys
 
@@ -38,25 +38,25 @@ class Llama(Family):
     always_qkv = False  # whether q, k and v have biases in any case
     layers: Mapping[str, str] = _WITH_GATE
 
-    def biased(self, given: Given) -> tuple[bool, bool]:
+    def biased(self, fields: ConfigFields) -> tuple[bool, bool]:
         """Whether all of attention and the feed-forward part have biases."""
-        return given.switch("attention_bias", False), given.switch("mlp_bias", False)
+        return fields.switch("attention_bias", False), fields.switch("mlp_bias", False)
 
     def bias_keys(self, model: ModelConfig) -> dict[str, Any]:
         """The keys that say so for a model of ours, and all others that not every class has."""
         return {"attention_bias": model.bias or model.qkv_bias, "mlp_bias": model.bias}
 
-    def window(self, given: Given, num_blocks: int | None) -> list[int | None] | None:
+    def window(self, fields: ConfigFields, num_blocks: int | None) -> list[int | None] | None:
         """The windows of the blocks."""
         return None
 
-    def settings(self, given: Given) -> dict[str, Any]:
-        sizes = self.common(given)
-        rope, _ = read_rope(given, sizes["context_length"])
-        heads, width = sizes["num_heads"], given.whole("head_dim", self.head_dim, optional=True)
-        shared = given.whole("num_key_value_heads", self.num_key_value_heads, optional=True)
+    def settings(self, fields: ConfigFields) -> dict[str, Any]:
+        sizes = self.common(fields)
+        rope, _ = read_rope(fields, sizes["context_length"])
+        heads, width = sizes["num_heads"], fields.whole("head_dim", self.head_dim, optional=True)
+        shared = fields.whole("num_key_value_heads", self.num_key_value_heads, optional=True)
         grouped = shared not in (None, heads)
-        of_attention, of_feed_forward = self.biased(given)
+        of_attention, of_feed_forward = self.biased(fields)
         rms = self.epsilon_key == "rms_norm_eps"
         return {
             **sizes,
@@ -66,14 +66,14 @@ class Llama(Family):
             "head_size": None if heads is None or width is None or width * heads == sizes["d_model"] else width,
             "norm": "rmsnorm" if rms else "layernorm",
             "qk_norm": "qk_norm" in self.has,
-            "attention_window": self.window(given, sizes["num_blocks"]),
+            "attention_window": self.window(fields, sizes["num_blocks"]),
             # each layernorm has one
             "bias": of_attention or of_feed_forward or not rms,
             "qkv_bias": of_attention or self.always_qkv,
         }
 
-    def absent(self, given: Given) -> re.Pattern[str] | None:
-        of_attention, of_feed_forward = self.biased(given)
+    def absent(self, fields: ConfigFields) -> re.Pattern[str] | None:
+        of_attention, of_feed_forward = self.biased(fields)
         if of_attention == of_feed_forward and (of_attention or self.epsilon_key == "rms_norm_eps"):
             return None
         parts = ["self_attn"] * (not of_attention) + ["mlp"] * (not of_feed_forward)
@@ -112,15 +112,15 @@ class Mistral(Llama):
     num_key_value_heads = 8
     sliding_window: int | None = 4096
 
-    def biased(self, given: Given) -> tuple[bool, bool]:
+    def biased(self, fields: ConfigFields) -> tuple[bool, bool]:
         return False, False
 
     def bias_keys(self, model: ModelConfig) -> dict[str, Any]:
         return {"sliding_window": model.windows[0]}
 
-    def window(self, given: Given, num_blocks: int | None) -> list[int | None] | None:
+    def window(self, fields: ConfigFields, num_blocks: int | None) -> list[int | None] | None:
         # [null] is no window either, and says that this was no Llama
-        return [given.whole("sliding_window", self.sliding_window, optional=True)]
+        return [fields.whole("sliding_window", self.sliding_window, optional=True)]
 
 
 class Starcoder2(Mistral):
@@ -133,17 +133,17 @@ class Starcoder2(Mistral):
     num_key_value_heads, sliding_window = 2, None
     layers = _OF_STARCODER2
 
-    def biased(self, given: Given) -> tuple[bool, bool]:
-        given.ignore("residual_dropout")
-        biased = given.switch("use_bias", True)
+    def biased(self, fields: ConfigFields) -> tuple[bool, bool]:
+        fields.ignore("residual_dropout")
+        biased = fields.switch("use_bias", True)
         return biased, biased
 
     def bias_keys(self, model: ModelConfig) -> dict[str, Any]:
         keys = {"use_bias": model.bias or model.qkv_bias, **super().bias_keys(model)}
         return {**keys, "residual_dropout": model.dropout, "embedding_dropout": 0.0}
 
-    def window(self, given: Given, num_blocks: int | None) -> list[int | None] | None:
-        found = super().window(given, num_blocks)
+    def window(self, fields: ConfigFields, num_blocks: int | None) -> list[int | None] | None:
+        found = super().window(fields, num_blocks)
         return None if found == [None] else found
 
     def written_biases(self, model: ModelConfig) -> tuple[bool, bool, bool]:
@@ -174,10 +174,10 @@ class Qwen2(Mistral):
         keys = {"use_sliding_window": width is not None, "sliding_window": width, "layer_types": kinds}
         return {**keys, "max_window_layers": kinds.count("full_attention")}
 
-    def window(self, given: Given, num_blocks: int | None) -> list[int | None] | None:
-        used = given.switch("use_sliding_window", False)
-        width = given.whole("sliding_window", self.sliding_window, optional=True)
-        first, kinds = given.whole("max_window_layers", 28), given.get("layer_types")
+    def window(self, fields: ConfigFields, num_blocks: int | None) -> list[int | None] | None:
+        used = fields.switch("use_sliding_window", False)
+        width = fields.whole("sliding_window", self.sliding_window, optional=True)
+        first, kinds = fields.whole("max_window_layers", 28), fields.get("layer_types")
         width = width if used else None
         if num_blocks is None or not 0 < num_blocks <= 1024 or first is None:
             return None  # which is refused elsewhere
@@ -186,10 +186,10 @@ class Qwen2(Mistral):
         known = isinstance(kinds, list) and all(kind in ("full_attention", "sliding_attention") for kind in kinds)
         if not known or len(kinds) != num_blocks:
             needed = "but gpt has full_attention, sliding_attention, one for each block"
-            given.refuse(f"layer_types is {brief(kinds)}, {needed}")
+            fields.refuse(f"layer_types is {brief(kinds)}, {needed}")
             return None
         if width is None and "sliding_attention" in kinds:
-            given.refuse("layer_types has sliding_attention, but no sliding_window is used")
+            fields.refuse("layer_types has sliding_attention, but no sliding_window is used")
         windows = [width if kind == "sliding_attention" else None for kind in kinds]
         return None if set(windows) == {None} else pattern(windows)
 
@@ -201,8 +201,8 @@ class Qwen3(Qwen2):
     has = frozenset({"activation", "attention", "head_size", "qk_norm", "qkv_bias"})
     head_dim, always_qkv = 128, False
 
-    def biased(self, given: Given) -> tuple[bool, bool]:
-        return given.switch("attention_bias", False), False
+    def biased(self, fields: ConfigFields) -> tuple[bool, bool]:
+        return fields.switch("attention_bias", False), False
 
     def bias_keys(self, model: ModelConfig) -> dict[str, Any]:
         return {"attention_bias": model.qkv_bias, **super().bias_keys(model)}

@@ -6,25 +6,27 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpt_cli.config import ModelConfig
-from gpt_cli.tools.exchange.families.config_fields import Given, brief
+from gpt_cli.tools.exchange.families.config_fields import ConfigFields, brief
 
 
-def read_rope(given: Given, context_length: int | None, *, of_neox: bool = False) -> tuple[dict[str, Any], float]:
+def read_rope(
+    fields: ConfigFields, context_length: int | None, *, of_neox: bool = False
+) -> tuple[dict[str, Any], float]:
     """Settings of rope, and the share of each head that it turns.
 
     Version 4 has rope_theta and rope_scaling (GPT-NeoX: rotary_emb_base, rotary_pct), version 5 rope_parameters.
     """
-    parameters = given.get("rope_parameters")
-    held = given.get("rope_scaling") or parameters or {}  # in this order, as version 5 reads both
+    parameters = fields.get("rope_parameters")
+    held = fields.get("rope_scaling") or parameters or {}  # in this order, as version 5 reads both
     if not isinstance(held, dict):
-        given.refuse(f"its rope has {brief(held)}, which is not an object of JSON")
+        fields.refuse(f"its rope has {brief(held)}, which is not an object of JSON")
         held = {}
-    inner = Given(held, given.where, given.hint, known="")
+    inner = ConfigFields(held, fields.where, fields.hint, known="")
     older = inner.get("type")
     kind = inner.get("rope_type") or older or "default"
     names = ["rope_theta", "rotary_emb_base"] if of_neox else ["rope_theta"]
-    base = _agreed(given, inner, names, 10000.0)
-    share = _agreed(given, inner, ["partial_rotary_factor", "rotary_pct"], 0.25) if of_neox else 1.0
+    base = _agreed(fields, inner, names, 10000.0)
+    share = _agreed(fields, inner, ["partial_rotary_factor", "rotary_pct"], 0.25) if of_neox else 1.0
     found: dict[str, Any] = {"positions": "rope", "rope_base": base}
     if kind == "llama3":
         found["rope_scaling"] = inner.number("factor")
@@ -32,17 +34,17 @@ def read_rope(given: Given, context_length: int | None, *, of_neox: bool = False
         found["rope_low_frequency"] = inner.number("low_freq_factor")
         found["rope_high_frequency"] = inner.number("high_freq_factor")
     elif kind != "default":
-        given.refuse(f"its rope is of type {brief(kind)}, but gpt has default, llama3")
+        fields.refuse(f"its rope is of type {brief(kind)}, but gpt has default, llama3")
         return found, share
-    given.take_problems(inner)
+    fields.take_problems(inner)
     return found, share
 
 
-def _agreed(given: Given, inner: Given, names: Sequence[str], default: float) -> float:
+def _agreed(fields: ConfigFields, inner: ConfigFields, names: Sequence[str], default: float) -> float:
     """A number that several keys may have, which must be the same in all."""
-    values = [held.number(name, default) for name in names for held in (inner, given) if held.get(name) is not None]
+    values = [held.number(name, default) for name in names for held in (inner, fields) if held.get(name) is not None]
     if any(value != values[0] for value in values):
-        given.refuse(f"{' and '.join(names)} disagree: {', '.join(map(str, values))}")
+        fields.refuse(f"{' and '.join(names)} disagree: {', '.join(map(str, values))}")
     return next((value for value in values if value is not None), default)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from gpt_cli.common.strict_json import strict_json
 from gpt_cli.errors import CheckpointError, shown
 from gpt_cli.tools.exchange.families import FAMILIES
-from gpt_cli.tools.exchange.families.config_fields import Given, brief
+from gpt_cli.tools.exchange.families.config_fields import ConfigFields, brief
 from gpt_cli.tools.exchange.families.family import Family
 from gpt_cli.tools.exchange.gguf.architectures import (
     ARCHITECTURES,
@@ -24,7 +24,7 @@ from gpt_cli.tools.exchange.gguf.architectures import (
     rope_factors,
 )
 from gpt_cli.tools.exchange.gguf.reader import read_header
-from gpt_cli.tools.exchange.hf_directory import Directory, Stored, read_numbers
+from gpt_cli.tools.exchange.hf_directory import Directory, HFTensor, read_numbers
 
 _AS_IT_IS = "import the directory of transformers from which the file was made"
 # of rope as Llama 3 has it, whose factors a file names, and not what they came from
@@ -39,7 +39,7 @@ class GGUF(Directory):
     """A file whose tensors have the names, the shapes and the order of rows that transformers gives them."""
 
     keys: Mapping[str, Any]
-    there: Mapping[str, tuple[Stored, str]]  # where each lies, and in which order
+    there: Mapping[str, tuple[HFTensor, str]]  # where each lies, and in which order
     head_size: int
 
     @property
@@ -110,7 +110,7 @@ def read_gguf(path: Path) -> GGUF:
         for full, (tensor, order) in places.items()
     }
     found = GGUF(path, config, presented, keys, places, size)
-    if architecture.always_biased and (absent := family.absent(Given(config, where, _AS_IT_IS))):
+    if architecture.always_biased and (absent := family.absent(ConfigFields(config, where, _AS_IT_IS))):
         # the biases that llama.cpp must have and the model has not
         zeros = {one for one in presented if absent.search(one) and not found.read_stored(one).any()}
         found = replace(found, tensors={one: tensor for one, tensor in presented.items() if one not in zeros})
@@ -131,7 +131,7 @@ def _config(
     architecture: Architecture,
     family: Family,
     left: dict[str, Any],
-    stored: Mapping[str, Stored],
+    stored: Mapping[str, HFTensor],
     theirs: Mapping[str, Any],
     where: str,
 ) -> dict[str, Any]:

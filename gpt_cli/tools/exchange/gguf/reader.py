@@ -19,7 +19,7 @@ from gpt_cli.common.limits import GGUF_ELEMENTS, GGUF_ENTRIES, GGUF_HEADER_BYTES
 from gpt_cli.common.safetensors_numbers import READABLE
 from gpt_cli.common.untrusted_files import reading
 from gpt_cli.errors import CheckpointError, GptError, shown
-from gpt_cli.tools.exchange.hf_directory import BLOCK, IN_BLOCK, Stored
+from gpt_cli.tools.exchange.hf_directory import BLOCK, IN_BLOCK, HFTensor
 
 _MAGIC = b"GGUF"
 # types of values and of tensors, by the numbers that mean them; llama.cpp gave up those in the gaps
@@ -42,7 +42,7 @@ def is_gguf(path: Path) -> bool:
     return False
 
 
-def read_header(path: Path) -> tuple[dict[str, Any], dict[str, Stored]]:
+def read_header(path: Path) -> tuple[dict[str, Any], dict[str, HFTensor]]:
     """The metadata and the tensors of a file, by name; each tensor lies within the file, and no two share a byte.
 
     Raises CheckpointError for a file that is damaged, one of several, or has tensors in another type.
@@ -61,24 +61,24 @@ def read_header(path: Path) -> tuple[dict[str, Any], dict[str, Stored]]:
         alignment = metadata.get("general.alignment", 32)
         if type(alignment) is not int or alignment not in [2**power for power in range(3, 17)]:
             raise header.error("general.alignment is not a power of two from 8 to 65,536")
-        tensors: dict[str, Stored] = {}
+        tensors: dict[str, HFTensor] = {}
         for _ in range(num_tensors):
             if (name := header.text()) in tensors:
                 raise header.error(f"it has the tensor {shown(name)} twice")
             tensors[name] = header.tensor(name, alignment)
     begin = header.position + -header.position % alignment
-    tensors = {name: Stored(path, one.dtype, one.shape, begin + one.start) for name, one in tensors.items()}
+    tensors = {name: HFTensor(path, one.dtype, one.shape, begin + one.start) for name, one in tensors.items()}
     _require_places(tensors, header)
     return metadata, tensors
 
 
-def _num_bytes(one: Stored) -> int:
+def _num_bytes(one: HFTensor) -> int:
     """What a tensor takes in the file."""
     count = math.prod(one.shape)
     return count // IN_BLOCK * BLOCK.itemsize if one.dtype == "Q8_0" else count * READABLE[one.dtype].itemsize
 
 
-def _require_places(tensors: Mapping[str, Stored], header: _Header) -> None:
+def _require_places(tensors: Mapping[str, HFTensor], header: _Header) -> None:
     """Raises CheckpointError where a tensor ends beyond the file, or within another."""
     end = max((one.start + _num_bytes(one) for one in tensors.values()), default=0)
     if end > header.size:
@@ -155,7 +155,7 @@ class _Header:
             raise self.error(f"the file is damaged: {shown(key)} has a bool that is neither 0 nor 1")
         return (numbers.astype(bool) if kind == _BOOL else numbers).tolist()
 
-    def tensor(self, name: str, alignment: int) -> Stored:
+    def tensor(self, name: str, alignment: int) -> HFTensor:
         """A tensor by its name, `start` counted from where the first one may lie."""
         if not 1 <= (num_dimensions := self._integer(4)) <= 4:
             raise self.error(f"the file is damaged: {shown(name)} has {num_dimensions:,} dimensions, not 1 to 4")
@@ -170,7 +170,7 @@ class _Header:
             raise self.error(f"the file is damaged: rows of {shown(name)} are no whole blocks of {IN_BLOCK} numbers")
         if start % alignment:
             raise self.error(f"the file is damaged: {shown(name)} does not begin at a multiple of {alignment:,} bytes")
-        return Stored(Path(), dtype, shape, start)
+        return HFTensor(Path(), dtype, shape, start)
 
     def _integer(self, num_bytes: int) -> int:
         return int.from_bytes(self._take(num_bytes), "little")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from gpt_cli.common.limits import TOKENIZER_BYTES
 from gpt_cli.common.strict_json import plainly
 from gpt_cli.errors import CheckpointError, UsageError, shown
-from gpt_cli.text.hf_tokenizer import KeptTokenizer
+from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer
 from gpt_cli.text.hf_tokenizer_rules import TEKKEN_PATTERN, names_of, steps
 from gpt_cli.text.split_patterns import (
     CL100K_PATTERN,
@@ -87,7 +87,7 @@ def metadata_of(tokenizer: Tokenizer) -> Vocabulary:
     A text of ours begins without end-of-text, so llama.cpp adds none. Raises UsageError for a tokenizer that has no
     form there.
     """
-    if isinstance(tokenizer, KeptTokenizer):
+    if isinstance(tokenizer, HuggingFaceTokenizer):
         return _of_kept(tokenizer)
     letters = byte_letters()
     names = ["".join(map(letters.__getitem__, content)) for content in tokenizer.token_bytes]
@@ -107,7 +107,7 @@ def metadata_of(tokenizer: Tokenizer) -> Vocabulary:
     return Vocabulary(_keys(pre, [*names, END_OF_TEXT], types, pairs, tokenizer), notices)
 
 
-def _of_kept(tokenizer: KeptTokenizer) -> Vocabulary:
+def _of_kept(tokenizer: HuggingFaceTokenizer) -> Vocabulary:
     content, names, added = tokenizer.content, tokenizer.names, {t["id"]: t for t in tokenizer.added.values()}
     model, notices = content["model"], list[str]()
     if (kind := model.get("type", "BPE")) != "BPE" or model.get("byte_fallback"):

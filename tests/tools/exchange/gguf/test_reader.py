@@ -20,7 +20,7 @@ from gpt_cli.common.safetensors_numbers import widened
 from gpt_cli.errors import CheckpointError
 from gpt_cli.tools.exchange.gguf import reader
 from gpt_cli.tools.exchange.gguf.reader import is_gguf, read_header
-from gpt_cli.tools.exchange.hf_directory import Stored, read_numbers
+from gpt_cli.tools.exchange.hf_directory import HFTensor, read_numbers
 
 _CODES = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "B", 10: "Q", 11: "q", 12: "d"}
 _TYPES = {"F32": 0, "F16": 1, "Q8_0": 8, "Q4_K": 12, "BF16": 30}
@@ -349,7 +349,7 @@ def test_a_file_that_became_shorter_is_refused(path: Path, name: str) -> None:
         read_numbers(tensors[name], name)
 
 
-def outcome(path: Path) -> str | dict[str, Stored]:
+def outcome(path: Path) -> str | dict[str, HFTensor]:
     """What comes of reading a whole file: the tensors, or a sentence."""
     try:
         _, tensors = read_header(path)

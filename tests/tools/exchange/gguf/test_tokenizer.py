@@ -15,7 +15,7 @@ from support.llama_cpp import Served, needs_llama_cpp, serving, write_random
 from support.tokenizers import HOSTILE, LEARNED, PARTS, characters, learned, texts
 
 from gpt_cli.errors import CheckpointError, UsageError
-from gpt_cli.text.hf_tokenizer import KeptTokenizer
+from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer
 from gpt_cli.text.split_patterns import CL100K_PATTERN, GPT2_PATTERN, OLD_CL100K_PATTERN, QWEN2_PATTERN, R50K_PATTERN
 from gpt_cli.text.tokenizer import END_OF_TEXT, Tokenizer
 from gpt_cli.text.tokenizers import BytePairTokenizer, ByteTokenizer, CharTokenizer
@@ -85,9 +85,9 @@ def test_llama_cpp_gives_every_text_the_ids_of_ours(
 
 def plain(tokenizer: Tokenizer) -> Tokenizer:
     """A kept tokenizer without what it does to a text before it cuts it."""
-    assert isinstance(tokenizer, KeptTokenizer)
+    assert isinstance(tokenizer, HuggingFaceTokenizer)
     content = {**tokenizer.content, "normalizer": None}
-    return KeptTokenizer(json.dumps(content), tokenizer.settings, tokenizer.end_of_text, tokenizer.vocab_size)
+    return HuggingFaceTokenizer(json.dumps(content), tokenizer.settings, tokenizer.end_of_text, tokenizer.vocab_size)
 
 
 @needs_llama_cpp
@@ -142,7 +142,7 @@ def test_ours_come_back(name: str) -> None:
 def test_those_of_others_come_back_kept(name: str, tokenizers: dict[str, Tokenizer]) -> None:
     ours = tokenizers[f"{name}-kept"]
     again = tokenizer_from(metadata_of(ours).keys, "model.gguf", {})
-    assert isinstance(again, KeptTokenizer)
+    assert isinstance(again, HuggingFaceTokenizer)
     assert (again.vocab_size, again.end_of_text, again.starts_with) == (
         ours.vocab_size,
         ours.end_of_text,

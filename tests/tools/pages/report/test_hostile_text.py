@@ -14,7 +14,7 @@ from gpt_cli.attention_maps.snapshots import snapshot_bytes
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.config.load import Likeness
 from gpt_cli.tools.reports.page_content import report_page
-from gpt_cli.tools.reports.run_record import Sample, read_record
+from gpt_cli.tools.reports.run_record import LoggedSample, read_record
 
 
 def test_no_text_of_a_run_does_anything(browser: Browser, copied: Path, tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_no_text_of_a_run_does_anything(browser: Browser, copied: Path, tmp_path
         overview=replace(
             record.overview, config=config.changed(data={"source": PAYLOADS}, inspect={"prompt": PAYLOADS[0]})
         ),
-        samples=tuple(Sample(step, payload) for step, payload in enumerate(PAYLOADS)),
+        samples=tuple(LoggedSample(step, payload) for step, payload in enumerate(PAYLOADS)),
         environment={payload: payload for payload in PAYLOADS},
         corpus=texts,
         differs=Likeness(PAYLOADS[0], texts),

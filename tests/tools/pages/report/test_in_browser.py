@@ -20,7 +20,7 @@ from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.tools.reports.page_content import report_page
-from gpt_cli.tools.reports.run_record import RunRecord, Sample, read_record
+from gpt_cli.tools.reports.run_record import LoggedSample, RunRecord, read_record
 
 TOKENS = ["The", " value", " of", " 今天"]
 LOSSES = np.array([6.0, 4.5, 4.0, 3.0])
@@ -33,7 +33,7 @@ def other(record: RunRecord) -> RunRecord:
     assert config is not None
     overview = replace(record.overview, config=config.changed(model={"d_model": 64}), state="stopped")
     metrics = {**record.metrics, "loss": 2 * LOSSES, "smoothed_loss": 2 * SMOOTHED}
-    samples = (*record.samples, Sample(30, "thirty"))
+    samples = (*record.samples, LoggedSample(30, "thirty"))
     return replace(record, name="other", overview=overview, metrics=metrics, samples=samples)
 
 
