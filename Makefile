@@ -81,15 +81,12 @@ smoke: .venv-smoke/installed  ## train, sample and dump in an environment with t
 	.venv-smoke/bin/python -m pip install --quiet --disable-pip-version-check .
 	@touch $@
 
-bench: .venv/installed  ## time training (also beside a busy program and by two processes), saving, snapshots, sampling, attention and its forms, heads, patching, learning Shakespeare, large texts, refusals
+bench: .venv/installed  ## time training (also by two processes), sampling, attention and its forms, heads, patching, learning Shakespeare, large texts, refusals
 	$(GPT) bench
 	.venv/bin/python -m benchmarks.products
 	.venv/bin/python -m benchmarks.llama_cpp
-	.venv/bin/python -m benchmarks.busy
 	.venv/bin/python -m benchmarks.processes
 	.venv/bin/python -m benchmarks.forms
-	.venv/bin/python -m benchmarks.saving
-	.venv/bin/python -m benchmarks.snapshots
 	.venv/bin/python -m benchmarks.attention
 	.venv/bin/python -m benchmarks.heads
 	.venv/bin/python -m benchmarks.patching

@@ -2,102 +2,244 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 import io
+import json
 import os
+import pickle
 import struct
-from collections.abc import Callable, Iterator
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import safetensors.numpy
 import zstandard
 
-from benchmarks.hostile_models import MB, Case, checkpoint, checkpoints, directories, sparse
+from gpt_cli.checkpoints.checkpoint import Checkpoint, Progress, save_checkpoint
+from gpt_cli.checkpoints.verify import BLANK, digest
+from gpt_cli.config.load import read_config, write_config
+from gpt_cli.model import GPT
+from gpt_cli.text.tokenizer import byte_letters
+from gpt_cli.text.tokenizers import CharTokenizer
 
-CHECK, STATS = ["config", "check", "FILE"], ["data", "stats", "FILE"]
-GOOD = ["sample", "--run", "good.safetensors"]
+MB = 1_000_000
+Content = bytes | Callable[[Path], object]  # of a file, or what makes it
+Case = tuple[str, str, Content, list[str]]  # name, file, content, words of the command
+CHECK, STATS, INFO = ["config", "check", "FILE"], ["data", "stats", "FILE"], ["info", "FILE"]
+GOOD = ["--run", "good.safetensors"]
+
+
+@cache
+def _parts() -> tuple[dict[str, Any], dict[str, Any], bytes]:
+    """Return metadata, entries of tensors and their bytes of a small intact checkpoint."""
+    config = read_config("smoke", ["model.d_model=4", "model.num_blocks=1", "tokenizer.kind=char"])
+    weights = GPT(config.model, 4).state_dict()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "a")
+        progress = Progress(7, 7, 2.5, 0.5, 1.5, 2.25, 1, 1000, "digest", {"torch": "x"})
+        save_checkpoint(path, Checkpoint(config, CharTokenizer("ab今"), progress, weights, {}))
+        content = path.read_bytes()
+    length = struct.unpack("<Q", content[:8])[0]
+    entries = json.loads(content[8 : 8 + length])
+    metadata = entries.pop("__metadata__")
+    metadata |= {key: json.loads(metadata[key]) for key in ("config", "tokenizer", "progress")}
+    return metadata, entries, content[8 + length :]
+
+
+def checkpoint(change: Callable[[dict[str, Any], dict[str, Any]], object] = lambda *_: None) -> bytes:
+    """Return the small checkpoint with changed metadata and entries, and digests that match."""
+    metadata, entries, tensors = copy.deepcopy(_parts())
+    change(metadata, entries)
+    strings = {key: value if isinstance(value, str) else json.dumps(value) for key, value in metadata.items()}
+    strings |= {"digest_weights": BLANK, "digest_rest": digest([b""])}
+    header = _header(json.dumps({"__metadata__": strings, **entries}).encode())
+    return header.replace(BLANK.encode(), digest([header, tensors]).encode(), 1) + tensors
+
+
+def _header(text: bytes) -> bytes:
+    return struct.pack("<Q", len(text)) + text
+
+
+def _config(**sizes: Any) -> bytes:
+    return checkpoint(lambda metadata, _: metadata["config"]["model"].update(sizes))
+
+
+def _tokenizer(**stored: Any) -> bytes:
+    return checkpoint(lambda metadata, _: metadata.update(tokenizer=stored))
+
+
+def _entry(shape: list[Any]) -> bytes:
+    return checkpoint(lambda _, entries: entries["final_norm.weight"].update(shape=shape))
+
+
+def _sparse(size: int, start: bytes = b"") -> Callable[[Path], object]:
+    def make(path: Path) -> None:
+        path.write_bytes(start)
+        os.truncate(path, size)
+
+    return make
+
+
+def _zip(path: Path) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps([]))
+        archive.writestr("archive/data/0", bytes(500 * MB))
+
+
+def checkpoints() -> Iterator[Case]:
+    """Headers, tokenizers and sizes of a checkpoint."""
+    empty = {f"blocks.{i}.x": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(100_000)}
+    for name, content in {
+        "huge shape": _entry([2**62]),
+        "numbers of 5,000 digits": _entry(["N"]).replace(b'"N"', b"9" * 5000),
+        "a hundred thousand tensors": checkpoint(lambda _, entries: entries.update(empty)),
+        "header of deep JSON": _header(b"[" * 4_000_000),
+        "header of empty lists": _header(b'{"a":[' + b"[]," * 2_000_000 + b"[]]}"),
+        "header of small objects": _header(b'{"a":[' + b'{"a":0},' * 440_000 + b"0]}"),
+        "header of one string": _header(b'{"__metadata__":{"format":"' + b"x" * 60 * MB + b'"}}'),
+        "header longer than any file": struct.pack("<Q", 2**63) + checkpoint()[8:],
+        "2 GB of nothing": _sparse(2 * 10**9, struct.pack("<Q", 60 * MB)),
+        "zip bomb of 500 MB": _zip,
+        "model of 10 MB": checkpoint(lambda metadata, _: metadata["config"].update(model="x" * 10 * MB)),
+        "vocabulary of 10 million characters": _tokenizer(kind="char", characters="x" * 10 * MB),
+        "a million characters": _tokenizer(kind="char", characters="".join(map(chr, range(0xE000, 0x10FFFF)))),
+        "tokens of 10 MB": _tokenizer(kind="bpe", pattern="", tokens="QQ== " * 2 * MB),
+        "pattern of 50 MB": _tokenizer(kind="bpe", pattern="a|" * 25 * MB, tokens=""),
+        "a billion blocks": _config(num_blocks=10**9),
+        "many blocks": _config(num_blocks=1024),
+        "width of a million": _config(d_model=2**20),
+        "context of a billion": _config(context_length=2**30),
+    }.items():
+        yield f"checkpoint: {name}", "a.safetensors", content, INFO
+    sample = ["sample", "--run", "FILE", "--prompt", "a"]
+    yield "checkpoint: a billion blocks, sample", "a.safetensors", _config(num_blocks=10**9), sample
+
+
+def directories() -> Iterator[Case]:
+    """Model directories of transformers."""
+    letters = {letter: i for i, letter in enumerate(byte_letters())}
+    step = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+    steps = {"pre_tokenizer": step, "decoder": step}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    end = {"content": "<|endoftext|>", "special": True, **flags}
+    wte = safetensors.numpy.save({"wte.weight": np.zeros((257, 4), np.float32)})
+
+    def directory(
+        longer: Iterable[str] = (),
+        merges: Sequence[Any] = (),
+        weights: bytes = wte,
+        index: dict[str, str] | None = None,
+        **sizes: int,
+    ) -> Callable[[Path], object]:
+        vocabulary = letters | {token: 256 + i for i, token in enumerate(longer)}
+        model = {"type": "BPE", "vocab": vocabulary, "merges": merges}
+        tokenizer = {"model": model, "added_tokens": [{"id": len(vocabulary), **end}], **steps}
+        config = {"model_type": "gpt2", "n_positions": 4, "n_embd": 4, "n_layer": 1, "n_head": 1} | sizes
+
+        def make(path: Path) -> None:
+            path.mkdir()
+            (path / "config.json").write_text(json.dumps(config))
+            (path / "tokenizer.json").write_text(json.dumps(tokenizer))
+            if index is None:
+                (path / "model.safetensors").write_bytes(weights)
+            else:
+                (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+
+        return make
+
+    many = [f"{chr(97 + i % 26)}{i}" for i in range(200_000)]
+    lengths = range(2, 6_000)
+    for name, make in {
+        "one tensor": directory(),
+        "a billion blocks": directory(n_layer=10**9),
+        "width of a million": directory(n_embd=2**20),
+        "merges of long tokens": directory(
+            {"a" * n: 300 + n for n in lengths}, [["a" * (n - 1), "a"] for n in lengths]
+        ),
+        "two hundred thousand tokens": directory(many),
+        "a hundred thousand merges of nothing": directory(merges=[["a", "b"]] * 100_000),
+        "ten thousand files": directory(index={f"a{i}": f"{i}.safetensors" for i in range(10_000)}),
+        "a header of 4 MB": directory(weights=_header(b'{"a":"' + b"x" * 4_190_000 + b'"}')),
+        "a header of small objects": directory(weights=_header(b'{"a":[' + b'{"a":0},' * 440_000 + b"0]}")),
+    }.items():
+        yield f"directory: {name}", "hf", make, ["import", "FILE", "--out", "out"]
 
 
 def configs() -> Iterator[Case]:
-    """Y1 to Y13: configs, sweeps and command lines."""
+    """Configs, command lines, and files and records of sweeps."""
     aliases = "a: &a [x]\n" + "".join(f"{chr(98 + i)}: &{chr(98 + i)} [{f'*{chr(97 + i)},' * 9}]\n" for i in range(9))
-    texts: dict[str, str | bytes] = {
-        "Y1 tags": "a: !!python/object/apply:os.system ['touch canary']\n",
-        "Y2 aliases": aliases,
-        "Y2 merges": "a: &a {x: 1}\nb:\n  <<: *a\n",
-        "Y2 braces": "a:" + " {a:" * 200_000,
-        "Y2 brackets": "a: " + "[" * 900_000,
-        "Y2 dashes": "- " * 450_000,
-        "Y2 indented": "a:\n" + "".join(f"{' ' * i}a:\n" for i in range(1, 1400)),
-        "Y3 no text": os.urandom(900_000),
-        "Y3 UTF-16": "model:\n  d_model: 4\n".encode("utf-16"),
-        "Y3 Latin-1": "# é\n".encode("latin-1") * 200_000,
-        "Y3 NUL": "model:\n  d_model: 4\0\n",
-        "Y4 duplicate keys": "model:\n" + "  d_model: 4\n" * 70_000,
-        "Y4 a date that is none": "train:\n  seed: 2024-13-45\n",
-        "Y4 900,000 digits": "train:\n  seed: " + "9" * 900_000,
-        "Y5 60,000 unknown keys": "".join(f"k{i}:\n  a: 1\n" for i in range(60_000)),
-        "Y5 60,000 unknown keys of a section": "model:\n" + "".join(f"  d_modle{i}: 1\n" for i in range(50_000)),
-        "Y5 an unknown key of 900,000 letters": f"model:\n  {'x' * 900_000}: 1\n",
-        "Y6 a list for a number": f"model:\n  d_model: [{'1, ' * 300_000}1]\n",
-        "Y7 too large": "model:\n  d_model: 99999999999999999999\n",
-        "Y8 heads that do not divide": "model:\n  d_model: 1000003\n  num_heads: 12\n",
+    texts: dict[str, Content] = {
+        "aliases": aliases.encode(),
+        "braces": b"a:" + b" {a:" * 200_000,
+        "brackets": b"a: " + b"[" * 900_000,
+        "dashes": b"- " * 450_000,
+        "indented": b"a:\n" + b"".join(b" " * i + b"a:\n" for i in range(1, 1400)),
+        "no text": os.urandom(900_000),
+        "Latin-1": "# é\n".encode("latin-1") * 200_000,
+        "duplicate keys": b"model:\n" + b"  d_model: 4\n" * 70_000,
+        "900,000 digits": b"train:\n  seed: " + b"9" * 900_000,
+        "60,000 unknown sections": "".join(f"k{i}:\n  a: 1\n" for i in range(60_000)).encode(),
+        "50,000 unknown keys": b"model:\n" + "".join(f"  d_modle{i}: 1\n" for i in range(50_000)).encode(),
+        "a key of 900,000 letters": b"model:\n  " + b"x" * 900_000 + b": 1\n",
+        "a list for a number": b"model:\n  d_model: [" + b"1, " * 300_000 + b"1]\n",
+        "1 GB": _sparse(10**9, b"model:\n"),
     }
     for name, text in texts.items():
-        yield name, "a.yaml", text if isinstance(text, bytes) else text.encode(), CHECK
-    yield "Y3 1 GB", "a.yaml", sparse(10**9, b"model:\n"), CHECK
-    yield "Y13 an argument of 100,000 letters", "a", b"", ["config", "show", "tiny", "--set", "x" * 100_000]
-    digits = ["--set", "model.num_heads=" + "9" * 100_000]
-    yield "Y13 fifteen long arguments", "a", b"", ["config", "show", "tiny", *digits * 15]
-    sweeps = {
-        "a thousand and one": f"grid: {{train.seed: [{','.join(map(str, range(1001)))}]}}",
-        "a billion": "grid:\n" + "".join(f"  {key}: [{','.join(map(str, range(1, 999)))}]\n" for key in
-                                          ("train.seed", "train.max_steps", "train.warmup_steps")),
-        "a base of its own": "base: a.sweep\ngrid: {train.seed: [1]}",
+        yield f"config: {name}", "a.yaml", text, CHECK
+    show, digits = ["config", "show", "tiny"], ["--set", "model.num_heads=" + "9" * 100_000]
+    yield "an argument of 100,000 letters", "a", b"", [*show, "--set", "x" * 100_000]
+    yield "fifteen long arguments", "a", b"", [*show, *digits * 15]
+    three = ("train.seed", "train.max_steps", "train.warmup_steps")
+    thousand = ",".join(map(str, range(1001)))
+    for name, text in {
+        "a thousand and one": f"grid: {{train.seed: [{thousand}]}}",
+        "a billion": "grid:\n" + "".join(f"  {key}: [{thousand[2:-5]}]\n" for key in three),
         "50,000 unknown keys": "grid:\n" + "".join(f"  train.x{i}: [1]\n" for i in range(50_000)),
-        "40,000 unknown sections": "".join(f"k{i}: 1\n" for i in range(80_000)),
-    }  # fmt: skip
-    for name, text in sweeps.items():
-        start = "" if text.startswith("base") else "base: smoke\n"
-        yield f"sweep: {name}", "a.sweep", (start + text).encode(), ["sweep", "FILE", "--dry-run"]
+        "80,000 unknown sections": "".join(f"k{i}: 1\n" for i in range(80_000)),
+    }.items():
+        yield f"sweep: {name}", "a.sweep", f"base: smoke\n{text}".encode(), ["sweep", "FILE", "--dry-run"]
+    for name, record in {"11 MB": b'{"base": "' + b"x" * 11 * MB + b'"}', "deep": b"[" * 9 * MB}.items():
+        yield f"sweep: a record, {name}", "s/sweep.json", record, ["sweep", "good.sweep", "--out", "s"]
 
 
 def texts() -> Iterator[Case]:
-    """T1 to T13: texts; P1 to P11: prompts."""
+    """Texts, prompts, and metrics of runs."""
     bomb = gzip.compress(b"a" * 10 * MB, 9) * 40
     far = zstandard.ZstdCompressionParameters(window_log=31)
     window = zstandard.ZstdCompressor(compression_params=far).compressobj()
     prepare = ["data", "prepare", "FILE", "--config", "smoke", "--set", "tokenizer.kind=char"]
-    files: dict[str, tuple[str, bytes | Callable[[Path], object], list[str]]] = {
-        "T1 nothing": ("a.txt", b"", STATS),
-        "T1 too short": ("a.txt", b"abc", ["train", "--config", "smoke", "--data", "FILE", "--out", "out"]),
-        "T2 UTF-16": ("a.txt", ("ab" * MB).encode("utf-16"), STATS),
-        "T2 Latin-1 after 50 MB": ("a.txt", b"a" * 50 * MB + b"\xe9", STATS),
-        "T2 surrogates": ("a.txt", b"\xed\xa0\x80" * MB, STATS),
-        "T3 a line of 300 MB of JSON": ("a.jsonl", sparse(300 * MB), STATS),
-        "T3 deep JSON": ("a.jsonl", b'{"text": ' + b"[" * 20 * MB, STATS),
-        "T4 a pipe": ("a.txt", os.mkfifo, STATS),
-        "T4 an endless device": ("a.txt", lambda path: path.symlink_to("/dev/zero"), STATS),
-        "T4 a circle": ("a.txt", lambda path: path.symlink_to("a.txt"), STATS),
-        "T4 nested directories": ("a", _nested, STATS),
+    prompt, number = ["sample", *GOOD, "--prompt-file", "FILE"], ["sample", *GOOD, "--prompt", "a", "--max-new-tokens"]
+    files: dict[str, tuple[str, Content, list[str]]] = {
+        "UTF-16": ("a.txt", ("ab" * MB).encode("utf-16"), STATS),
+        "Latin-1 after 50 MB": ("a.txt", b"a" * 50 * MB + b"\xe9", STATS),
+        "surrogates": ("a.txt", b"\xed\xa0\x80" * MB, STATS),
+        "a line of 300 MB of JSON": ("a.jsonl", _sparse(300 * MB), STATS),
+        "deep JSON": ("a.jsonl", b'{"text": ' + b"[" * 20 * MB, STATS),
+        "a pipe": ("a.txt", os.mkfifo, STATS),
+        "an endless device": ("a.txt", lambda path: path.symlink_to("/dev/zero"), STATS),
+        "nested directories": ("a", _nested, STATS),
         "a bomb of gzip": ("a.txt.gz", bomb, STATS),
         "a bomb of gzip, prepare": ("a.txt.gz", bomb, prepare),
         "a bomb of gzip, JSON": ("a.jsonl.gz", gzip.compress(b'{"text": "' + b"a" * 100 * MB, 9), STATS),
         "a bomb of Zstandard": ("a.txt.zst", zstandard.ZstdCompressor(1).compress(bytes(400 * MB)), STATS),
         "a window of 2 GB": ("a.txt.zst", window.compress(b"ab" * 1000) + window.flush(), STATS),
-        "a table that is none": ("a.parquet", b"PAR1" + bytes(10 * MB) + struct.pack("<I", 9 * MB) + b"PAR1", STATS),
+        "no table": ("a.parquet", b"PAR1" + bytes(10 * MB) + struct.pack("<I", 9 * MB) + b"PAR1", STATS),
         "a bomb of a table": ("a.parquet", _table, STATS),
-        "P1 too long": ("p.txt", b"ab" * 50, ["attn-dump", *GOOD[1:], "--prompt-file", "FILE"]),
-        "P2 unknown characters": ("p.txt", b"x" * 9 * MB, [*GOOD, "--prompt-file", "FILE"]),
-        "P4 11 MB": ("p.txt", b"a" * 11 * MB, [*GOOD, "--prompt-file", "FILE"]),
-        "P4 no text": ("p.txt", b"\xff" * 9 * MB, [*GOOD, "--prompt-file", "FILE"]),
-        "P4 an endless device": ("p.txt", lambda path: path.symlink_to("/dev/zero"), [*GOOD, "--prompt-file", "FILE"]),
-        "P5 temperature": ("a", b"", [*GOOD, "--prompt", "a", "--temperature", "nan"]),
-        "P5 top-k": ("a", b"", [*GOOD, "--prompt", "a", "--top-k", "-1"]),
-        "P5 num-samples": ("a", b"", [*GOOD, "--prompt", "a", "--num-samples", "9" * 30]),
-        "P5 max-new-tokens": ("a", b"", [*GOOD, "--prompt", "a", "--max-new-tokens", "9" * 5000]),
+        "prompt: unknown characters": ("p.txt", b"x" * 9 * MB, prompt),
+        "prompt: 11 MB": ("p.txt", b"a" * 11 * MB, prompt),
+        "prompt: no text": ("p.txt", b"\xff" * 9 * MB, prompt),
+        "prompt: an endless device": ("p.txt", lambda path: path.symlink_to("/dev/zero"), prompt),
+        "a number of 5,000 digits": ("a", b"", [*number, "9" * 5000]),
+        "metrics of 2 GB of nothing": ("run", _run_with(_sparse(2 * 10**9)), ["report", "FILE", "--json"]),
+        "metrics of deep JSON": ("run", _run_with(lambda path: path.write_bytes(b"[" * 5 * MB)), ["report", "FILE"]),
     }
     for name, (file, content, words) in files.items():
-        yield name, file, content, words
+        yield f"text: {name}", file, content, words
 
 
 def _nested(path: Path) -> None:
@@ -110,38 +252,21 @@ def _table(path: Path) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    table = pyarrow.table({"text": ["a" * MB] * 400})
     memory = io.BytesIO()
-    pyarrow.parquet.write_table(table, memory, compression="zstd")
+    pyarrow.parquet.write_table(pyarrow.table({"text": ["a" * MB] * 400}), memory, compression="zstd")
     path.write_bytes(memory.getvalue())
 
 
-def runs() -> Iterator[Case]:
-    """Files of a run directory."""
+def _run_with(metrics: Callable[[Path], object]) -> Callable[[Path], object]:
+    def make(path: Path) -> None:
+        (path / "checkpoints").mkdir(parents=True)
+        (path / "config.yaml").write_text(write_config(read_config("smoke")))
+        metrics(path / "metrics.jsonl")
 
-    def run(name: str, content: bytes | Callable[[Path], object]) -> Callable[[Path], object]:
-        def make(path: Path) -> None:
-            (path / "checkpoints").mkdir(parents=True)
-            (path / "checkpoints" / "best.safetensors").write_bytes(checkpoint())
-            place = path / name
-            place.write_bytes(content) if isinstance(content, bytes) else content(place)
-
-        return make
-
-    for name, make in {
-        "metrics of 2 GB of nothing": run("metrics.jsonl", sparse(2 * 10**9)),
-        "metrics of deep JSON": run("metrics.jsonl", b"[" * 5 * MB),
-    }.items():
-        yield f"run: {name}, report", "run", make, ["report", "FILE", "--json"]
-    record = b'{"base": "' + b"x" * 11 * MB + b'"}'
-    yield "sweep: a record of 11 MB", "s/sweep.json", record, ["sweep", "good.sweep", "--out", "s"]
-    yield "sweep: a deep record", "s/sweep.json", b"[" * 9 * MB, ["sweep", "good.sweep", "--out", "s"]
+    return make
 
 
 def cases() -> Iterator[Case]:
-    """All."""
-    yield from checkpoints()
-    yield from directories()
-    yield from configs()
-    yield from texts()
-    yield from runs()
+    """Yield every case."""
+    for kind in (checkpoints, directories, configs, texts):
+        yield from kind()

@@ -1,9 +1,9 @@
 """How long `gpt` takes, and how much memory, until it refuses files and flags that were made to be costly.
 
-Each runs as a command of its own. Beside its exit code stand the seconds and the processor seconds beyond a clean
+Each case is a command in a process. Beside its exit code stand the seconds and the processor seconds beyond a clean
 command with the same imports (`gpt config check` without torch, `gpt sample` with it), its peak memory beyond that of
 the clean one, and the size of the input. What takes a second of processor time is tried twice more, and the least
-counts. Beside other programs, look at the processor seconds.
+counts. On a busy machine, look at the processor seconds. Part of `make bench`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.hostile import cases
-from benchmarks.hostile_models import Case, checkpoint
+from benchmarks.hostile import Case, cases, checkpoint
 
 ALLOWED = 2.0  # seconds
-# the peak is asked of Linux: that of wait4 would begin with this process's own
+# Linux knows the peak of the process alone: wait4 would begin with the peak of the process that starts it
 _RUN = """
 import sys
 from gpt_cli.__main__ import run
@@ -37,7 +36,7 @@ sys.exit(code)
 
 @dataclass(frozen=True)
 class Cost:
-    """How a command ended and what it took: seconds, bytes."""
+    """How a command ended and what it took: seconds, bytes; `torch` says whether it imported torch."""
 
     code: int
     torch: bool
@@ -60,7 +59,7 @@ class Row:
 
 
 def run(folder: Path, words: Sequence[str]) -> tuple[Cost, str]:
-    """What a command of `gpt` costs in that folder, and what it says on stderr."""
+    """Return what a command of `gpt` costs in that folder, and what it says on stderr."""
     noted = folder.parent / "noted"
     noted.write_text("0 0")
     command = [sys.executable, "-c", _RUN, str(noted), *words]
@@ -80,14 +79,14 @@ def run(folder: Path, words: Sequence[str]) -> tuple[Cost, str]:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, or of the files of a directory."""
+    """Return the bytes of a file, or of the files of a directory."""
     if path.is_symlink() or not path.exists():
         return 0
     return sum(file.stat().st_size for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file())
 
 
 def measured(folder: Path, case: Case, clean: dict[bool, Cost]) -> Row:
-    """What a case costs beyond the clean command with the same imports."""
+    """Return what a case costs beyond the clean command with the same imports."""
     name, file, content, words = case
     path = folder / file
     path.parent.mkdir(exist_ok=True)
@@ -140,7 +139,7 @@ def main() -> None:
 
 
 def clean_commands(folder: Path) -> dict[bool, Cost]:
-    """What a command costs that nothing is wrong with: without torch, and with it."""
+    """Return the cost of a command that nothing is wrong with, without and with torch."""
     prepare(folder)
     sample = ["sample", "--run", "good.safetensors", "--prompt", "ab", "--max-new-tokens", "1"]
     runs = [[run(folder, words)[0] for _ in range(3)] for words in (["config", "check", "smoke"], sample)]
@@ -148,7 +147,7 @@ def clean_commands(folder: Path) -> dict[bool, Cost]:
 
 
 def prepare(folder: Path) -> None:
-    """A folder with what is intact."""
+    """Make a folder with an intact checkpoint and sweep."""
     folder.mkdir()
     (folder / "good.safetensors").write_bytes(checkpoint())
     (folder / "good.sweep").write_text("base: smoke\ngrid:\n  train.learning_rate: [0.1, 0.2]\n")

@@ -1,91 +1,185 @@
+"""Each benchmark runs at a small scale and prints the figures that it promises."""
+
+from __future__ import annotations
+
 import json
 import os
+import shlex
 import sys
-import time
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from support.helpers import CORPUS_TEXT
 
-from benchmarks import corpus, heads, low_rank, refusals, saving, shakespeare, whole_texts
-from gpt_cli.text.tokenizers import ByteTokenizer, CharTokenizer
+from benchmarks import auto, cuda, heads, hostile, learning, refusals, shakespeare, texts
+from gpt_cli.config.load import validate
+
+Bench = Callable[[str], list[str]]
 
 
-def test_the_benchmark_of_saving_gives_its_share(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["saving", "--config", "smoke", "--rounds", "1"])
-    saving.main()
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert found["share"] == pytest.approx(
-        (found["checkpoint"] + found["best"]) / (10 * found["step"] + found["checkpoint"] + found["best"])
-    )
-    assert 1 < found["bytes_per_tensor_byte"] < 1.2
-    assert list(here.iterdir()) == []
+@pytest.fixture
+def bench(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Bench:
+    """Run a benchmark in a folder with `a.txt` and return the lines that it prints."""
+    (here / "a.txt").write_text(CORPUS_TEXT)
 
+    def run(command: str) -> list[str]:
+        words = shlex.split(command)
+        monkeypatch.setattr(sys, "argv", words)
+        import_module(f"benchmarks.{words[0]}").main()
+        return capsys.readouterr().out.splitlines()
 
-@pytest.mark.long
-def test_the_benchmark_of_learning_times_the_whole_command(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path("a.txt").write_text(CORPUS_TEXT)
-    options = ["--config", "smoke", "--data", "a.txt", "--seeds", "1", "--steps", "2"]
-    monkeypatch.setattr(sys, "argv", ["shakespeare", *options])
-    started = time.perf_counter()
-    shakespeare.main()
-    passed = time.perf_counter() - started
-    lines = capsys.readouterr().out.splitlines()
-    found = json.loads(lines[-1])
-    assert lines[-2] == f"ratio {found['plain_seconds'] / found['seconds']:.1f}"
-    assert 0 < found["seconds"] < passed
-    monkeypatch.setattr(sys, "argv", ["shakespeare", "--data", "nothing.txt"])
-    with pytest.raises(SystemExit, match=r"nothing\.txt"):
-        shakespeare.main()
+    return run
 
 
 @pytest.mark.long
-def test_the_benchmark_of_parts_gives_memory_and_ratios(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(low_rank, "variants", lambda _: {"all weights": {}, "rank 8": {"rank": 8}})
-    tiny = [word for size in ("d_model=16", "num_heads=2", "num_blocks=2") for word in ("--set", f"model.{size}")]
-    monkeypatch.setattr(sys, "argv", ["low_rank", "--config", "smoke", *tiny, "--rounds", "1", "--json"])
-    low_rank.main()
-    whole, part = json.loads(capsys.readouterr().out.splitlines()[-1])["variants"]
-    assert part["ratio"] == pytest.approx(part["seconds"] / whole["seconds"])
-    assert part["trained"] < whole["trained"]
-    assert min(part["peak"], whole["peak"]) > 0
+def test_attention(bench: Bench) -> None:
+    assert json.loads(bench("attention --config smoke --rounds 1")[-1])
 
 
-def test_the_benchmark_of_heads_gives_ratios_to_an_evaluation(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_auto_goes_on_where_it_was_stopped(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: list[int] = []
+
+    def train(config: Any, source: str, steps: int) -> dict[str, Any]:
+        if len(trained) == 2:
+            raise KeyboardInterrupt
+        trained.append(steps)
+        return {"bits_per_byte": 2.0 + len(trained), "steps": steps, "last_above_best": 0.0}
+
+    monkeypatch.setattr(auto, "trained", train)
+    monkeypatch.setattr(auto, "times_reference", lambda *_: 0.5)
+    command = "auto --data a.txt --seconds 3 --random 1"
+    with pytest.raises(KeyboardInterrupt):
+        bench(command)
+    assert trained[1] == 100  # 3 s are 50 steps of `tiny`, and a step takes half the time of one of `tiny`
+    monkeypatch.setattr(auto, "trained", lambda *_: {"bits_per_byte": 1.5, "steps": 1})
+    assert bench(command)[-1] == "| a | 3 | 3.000 | 1.500 of 1 | 4.000 | 1.500 | 0.0% |"
+
+
+def test_auto_trains_so_many_steps(bench: Bench) -> None:
+    sizes = {"d_model": 16, "num_heads": 2, "num_blocks": 1, "context_length": 16}
+    config = validate({"model": sizes, "tokenizer": {"kind": "char"}}, "x")
+    result = auto.trained(config, "a.txt", 4)
+    assert result["steps"] == 4
+    assert 0 < result["bits_per_byte"] < 10
+    assert 0 < auto.times_reference(config, 50, rounds=2) < 1
+
+
+@pytest.mark.long
+def test_corpus(bench: Bench) -> None:
+    cache = os.environ["XDG_CACHE_HOME"]
+    sizes = "--megabytes 0.1 --large 2.5 --files 3"  # the ids of 2.5 MB go to the cache, from which batches are read
+    rows = json.loads(bench(f"corpus {sizes} --rounds 1 --config smoke --data a.txt --json")[-1])["rows"]
+    ratios = {(row["work"], row["form"]): row["ratio"] for row in rows}
+    figures = {(row["work"], row["form"]): row["figure"] for row in rows}
+    before = "whole text in memory"
+    assert ratios["one pass", "gpt"] == pytest.approx(figures["one pass", "gpt"] / figures["one pass", before])
+    assert figures["peak memory", "imports alone"] < figures["peak memory", "gpt, 2.5 MB"]
+    assert (os.listdir(), os.environ["XDG_CACHE_HOME"]) == (["a.txt"], cache)
+
+
+# roof is measured, memory fails, training goes on for too long; each call leaves a line
+ANSWERING = """
+import sys, time
+part = sys.argv[sys.argv.index("--part") + 1]
+print(part, file=open("calls", "a"))
+print("something else")
+print('{"what": "of %s", "value": 1234.56, "unit": "m"}' % part, flush=True)
+if part == "memory":
+    sys.exit("RuntimeError: too small")
+time.sleep(60 * (part == "training"))
+"""
+
+
+def test_cuda_reports_what_fails_and_tries_it_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "COMMAND", (sys.executable, "-S", "-c", ANSWERING))
+    for _ in range(2):
+        lines = bench("cuda --device cpu --data a.txt --budget 5 --only roof --only memory --only training")
+        assert "memory failed: RuntimeError: too small" in lines
+        assert lines[-1] == "failed: memory, training; the same command tries them again"
+    assert Path("calls").read_text().split() == ["roof", "memory", "training", "memory", "training"]
+    parts = json.loads(Path("bench-cuda.json").read_text())["parts"]
+    assert parts["roof"]["figures"] == [{"what": "of roof", "value": 1234.56, "unit": "m"}]
+
+
+@pytest.mark.long
+def test_cuda_on_a_cpu(bench: Bench) -> None:
+    lines = bench("cuda --device cpu --data a.txt")
+    assert lines[-1] == "all parts are done"
+    equal = [line.split("  ")[0] for line in lines if line.endswith("equal bits")]
+    assert equal == ["the same again", "without a graph", "by two processes"]
+
+
+def test_heads(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heads, "VOCAB_SIZE", 50)
-    monkeypatch.setattr(sys, "argv", ["heads", "--config", "smoke", "--tokens", "128", "--cpu-time", "--all"])
-    heads.main()
-    rows = json.loads(capsys.readouterr().out.splitlines()[-1])["rows"]
-    forms = [row["form"].partition(",")[0] for row in rows]
-    own = ["report", "--passages 3", "--circuits"]
-    assert forms == [*own, "--ablate layer", "--ablate zero", "--ablate mean"]  # auto is float32 here
+    rows = json.loads(bench("heads --config smoke --tokens 128 --cpu-time --all")[-1])["rows"]
+    assert len(rows) == 6
     for row in rows:
         assert row["ratio"] == pytest.approx(row["seconds"] / row["evaluation"])
 
 
-def test_the_benchmark_of_refusals_compares_with_a_clean_command(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_learning_gives_fewer_steps_to_a_try_that_costs_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: list[tuple[int, int]] = []
+
+    def train(config: Any, source: str, steps: int) -> dict[str, Any]:
+        trained.append((config.train.seed, steps))
+        return {"bits_per_byte": 2.0, "steps": steps}
+
+    monkeypatch.setattr(learning, "trained", train)
+    monkeypatch.setattr(learning, "times_reference", lambda *_: 0.5)
+    monkeypatch.setattr(learning, "cost_ratio", lambda *_, **__: 1.25)
+    command = "learning --data a.txt --config smoke --seconds 3 --seeds 2 --try model.qk_norm=true"
+    for _ in range(2):  # the second call has nothing left to train
+        assert "+0.00% ± 0.00%" in bench(command)[-1]
+    assert trained == [(0, 100), (1, 100), (0, 80), (1, 80)]
+    with pytest.raises(SystemExit, match=r"model\.qk"):
+        bench("learning --data a.txt --try model.qk=1")
+
+
+def test_llama_cpp(bench: Bench) -> None:
+    pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
+    assert json.loads(bench("llama_cpp --config smoke --rounds 1 --tokens 3 --json")[-1])
+
+
+def test_patching(bench: Bench) -> None:
+    means = json.loads(bench("patching --config smoke --pairs 1 --tokens 4 --cpu-time")[-1])
+    assert min(means[name] for name in ("heads", "all parts", "estimates of all parts")) > 0
+
+
+@pytest.mark.long
+def test_processes(bench: Bench) -> None:
+    lines = bench("processes --config smoke --rounds 1")
+    works = ["gpt train", "gpt train", "DistributedDataParallel", "exchange", "all_reduce"]
+    assert [line.split("  ")[0] for line in lines[3:8]] == works
+    with pytest.raises(SystemExit, match="4 processes cannot share a batch of 6 sequences evenly"):
+        bench("processes --processes 4 --config smoke --set train.batch_size=6")
+
+
+def test_products(bench: Bench) -> None:
+    products = json.loads(bench("products --config smoke --rounds 1 --json")[-1])["products"]
+    assert all(each["ratio"] == 1 for each in products if each["form"] == "F.linear")
+    for dtype in ("float32", "bfloat16"):  # one form is chosen for each product, for one row and for many
+        assert sum(each["share_chosen"] for each in products if each["dtype"] == dtype) == pytest.approx(2)
+
+
+def test_refusals(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     clean = refusals.Cost(0, False, 0.0, 0.0, 0)
     monkeypatch.setattr(refusals, "clean_commands", lambda _: {False: clean, True: clean})
-    monkeypatch.setattr(sys, "argv", ["refusals", "--only", "Y3 1 GB", "--json"])
-    refusals.main()
-    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    monkeypatch.setattr(refusals, "cases", hostile.configs)
+    (row,) = json.loads(bench("refusals --only '1 GB' --json")[-1])["rows"]
     assert (row["code"], row["size"]) == (2, 10**9 + len("configchecka.yaml"))
-    assert row["said"] == 'error: "a.yaml": a config has at most 1,000,000 bytes, but this file has 1,000,000,000'
-    assert row["seconds"] > 0
     assert 0 < row["memory"] < 200e6  # of all that is imported
-    assert list(here.iterdir()) == []
+    assert os.listdir() == ["a.txt"]
+
+
+@pytest.mark.long
+def test_shakespeare(bench: Bench) -> None:
+    lines = bench("shakespeare --config smoke --data a.txt --seeds 1 --steps 2")
+    figures = json.loads(lines[-1])
+    assert lines[-2] == f"ratio {figures['plain_seconds'] / figures['seconds']:.1f}"
 
 
 def test_the_plain_trainer_learns() -> None:
@@ -95,46 +189,7 @@ def test_the_plain_trainer_learns() -> None:
     assert losses[-1] < losses[0] - 0.5
 
 
-@pytest.mark.long
-def test_the_benchmark_of_large_texts_compares_with_the_whole_text_in_memory(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path("a.txt").write_text(CORPUS_TEXT)
-    # the ids of 2.5 MB go to the cache, from which batches are read
-    sizes = ["--megabytes", "0.1", "--large", "2.5", "--files", "3", "--rounds", "1"]
-    monkeypatch.setattr(sys, "argv", ["corpus", *sizes, "--config", "smoke", "--data", "a.txt", "--json"])
-    cache = os.environ["XDG_CACHE_HOME"]
-    corpus.main()
-    rows = json.loads(capsys.readouterr().out)["rows"]
-    figures = {(row["work"], row["form"]): row["figure"] for row in rows}
-    ratios = {(row["work"], row["form"]): row["ratio"] for row in rows}
-    before = "whole text in memory"
-    for work in ("one pass", "tokenizing, byte"):  # faster is more MB/s
-        form = "gpt" if work == "one pass" else "gpt, 1 core"
-        assert ratios[work, form] == pytest.approx(figures[work, form] / figures[work, before])
-    for work in ("first start, 0.1 MB", "next start, 3 files"):  # and fewer seconds
-        assert ratios[work, "gpt"] == pytest.approx(figures[work, before] / figures[work, "gpt"])
-    assert figures["peak memory", "imports alone"] < figures["peak memory", "gpt, 2.5 MB"]
-    for form in ("np.memmap", "gpt", "gpt, not announced", "ids in memory"):
-        share = 100 * figures["reading a batch", form] / figures["a step", "smoke"]
-        assert figures["share of a step", form] == pytest.approx(share)
-    assert [path.name for path in here.iterdir()] == ["a.txt"]
-    assert os.environ["XDG_CACHE_HOME"] == cache
-
-
-def test_the_text_of_a_benchmark_is_its_lines_in_new_orders(here: Path) -> None:
-    corpus.write_text(Path("text.txt"), ["one\n", "two\n", "\u4e09\n"], 31e-6)
-    content = Path("text.txt").read_bytes()
-    assert len(content) == 31
-    lines = content.decode().splitlines()
-    # 12 bytes a repetition; of the last character of the third one there is room for a part
-    assert [sorted(lines[0:3]), sorted(lines[3:6])] == [["one", "two", "\u4e09"]] * 2
-    assert lines[0:6] != lines[0:3] * 2
-
-
-def test_the_plain_path_joins_documents_by_end_of_text() -> None:
-    documents = ["ab", "c"]
-    np.testing.assert_array_equal(whole_texts.encode(documents, ByteTokenizer()), [97, 98, 256, 99])
-    np.testing.assert_array_equal(whole_texts.encode(documents, CharTokenizer("abc")), [0, 1, 3, 2])
-    learned = whole_texts.learn(["abab " * 100], 257 + 3)
-    np.testing.assert_array_equal(whole_texts.encode(["abab"], learned), learned.array("abab"))
+def test_texts() -> None:
+    assert texts.up_to(5, [b"abc", b"def", b"g"]) == b"abc"  # the first that is too large, and what follows, stay out
+    content = "\x1b[32m《月》\x1b[m\n明月\n%\n\x1b[32m《春》\x1b[m\n花\n%\n".encode()
+    assert texts.fortunes(content) == "《月》\n明月\n\n《春》\n花\n\n"

@@ -13,6 +13,7 @@ from support.helpers import small_config
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.errors import UsageError
 from gpt_cli.model import GPT
+from gpt_cli.model.positions import RotaryPositions
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import SamplingParameters
@@ -88,11 +89,21 @@ def test_a_stock_class_computes_what_our_model_computes(
     compare(stored, class_name, transformers, tmp_path / "hf", tolerance, 1e-10 if is_exact(words) else tolerance)
 
 
+class OurAngles(torch.nn.Module):
+    """Return our cosines and sines in the form of the rotary embedding of transformers."""
+
+    def __init__(self, size: int):
+        super().__init__()
+        self.rotary = RotaryPositions(128, size)
+
+    def forward(self, x: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        cosines, sines = self.rotary.at(position_ids)
+        return cosines.to(x.dtype), sines.to(x.dtype)
+
+
 @pytest.mark.parametrize("words", [ROPE, f"{ROPE} {RMS} activation=relu2"])
 def test_with_rope_nothing_but_the_angles_is_rounded_otherwise(words: str, transformers: Any, tmp_path: Path) -> None:
     """Its angles are a hundred times less exact than ours; of a trained model, logits are then 3e-5 apart."""
-    from benchmarks.exported import OurAngles
-
     stored = sharp_checkpoint(*settings_of(words))
     write_for_transformers(tmp_path / "hf", stored)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hf", dtype=torch.float32)
