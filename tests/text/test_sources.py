@@ -154,7 +154,11 @@ def test_the_log_to_which_gpt_itself_writes_is_no_part_of_the_text(here: Path) -
     (here / "a.txt").write_text("A")
     with open("train.log", "w") as log:
         done = subprocess.run(
-            [sys.executable, "-c", "from gpt_cli.text.sources import SourceWalk; print([f.name for f in SourceWalk(['.'])])"],
+            [
+                sys.executable,
+                "-c",
+                "from gpt_cli.text.sources import SourceWalk; print([f.name for f in SourceWalk(['.'])])",
+            ],
             stdout=log,
             check=True,
         )
