@@ -30,7 +30,8 @@ from gpt_cli.tools.interpret.request import AttentionRequest, TokensRequest
 from gpt_cli.tools.loggers.processes import Followers
 from gpt_cli.tools.reports.request import RemoveRequest, ReportRequest, RunsRequest
 from gpt_cli.tools.sweeps.request import SweepRequest
-from gpt_cli.training.request import Plan, TrainRequest
+from gpt_cli.training.plan import Plan
+from gpt_cli.training.request import TrainRequest
 
 if TYPE_CHECKING:
     from gpt_cli.evaluation.evaluate import Evaluation
@@ -260,6 +261,6 @@ def train(request: TrainRequest, plan: Plan, host: Host) -> Training:
 
     def reports() -> Generator[of_training.Report, None, None]:
         with keywords_named(TrainRequest, "gpt_cli.train"):
-            yield from train_whole(request, plan, host)
+            yield from train_whole(plan, host, progress=request.progress)
 
     return Training(reports())

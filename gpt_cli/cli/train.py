@@ -11,14 +11,14 @@ from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.cli.console import Console
 from gpt_cli.cli.torch_import import importing_torch
 from gpt_cli.common.host import ignored
-from gpt_cli.common.machine.cpu_contention import sharing
 from gpt_cli.common.machine.signals import dropped
 from gpt_cli.distributed.environment import LAUNCHER, Place, place_of, sweep_of
 from gpt_cli.distributed.failure_detector import Launcher
 from gpt_cli.distributed.launch import launch, require_fitting
 from gpt_cli.errors import UsageError
 from gpt_cli.tools.exchange.request import read_foreign
-from gpt_cli.training.request import Plan, TrainRequest
+from gpt_cli.training.plan import AutoRun, Plan
+from gpt_cli.training.request import TrainRequest
 
 
 def drive(request: TrainRequest, console: Console, *, json: bool, words: Sequence[str]) -> int:
@@ -54,23 +54,20 @@ def _drive(request: TrainRequest, console: Console, *, json: bool, words: Sequen
         return train_together(place, plan, console, json=json)
     found = replace(plan(place), of_sweep=sweep is not None)
     if request.dry_run:
-        with sharing():
-            with importing_torch():
-                from gpt_cli.cli.train_output import announce
-                from gpt_cli.training.dry_run import dry_run
-            several = place is not None or processes not in (None, 1)
-            result = dry_run(found, console.host(), several=several)
-            if result.prepared is not None:
-                announce(result.prepared, console)
+        with importing_torch():
+            from gpt_cli.cli.train_output import announce
+            from gpt_cli.training.dry_run import dry_run
+        result = dry_run(found, console.host(), several=place is not None or processes not in (None, 1))
+        if result.prepared is not None:
+            announce(result.prepared, console)
         console.show(result, json=json)
         return 0
     if processes is not None and processes > 1:
         return launch(words, processes, found.config, RunFiles(found.directory).intact)
-    with sharing() as shared:
-        # after the plan, so that a mistake in it is reported before torch is loaded
-        with importing_torch():
-            from gpt_cli.cli.train_worker import train_and_show
-        return train_and_show(found, shared, console, json=json)
+    # after the plan, so that a mistake in it is reported before torch is loaded
+    with importing_torch():
+        from gpt_cli.cli.train_worker import train_and_show
+    return train_and_show(found, console, json=json)
 
 
 def _require_processes(plan: Plan, place: Place | None, processes: int | None) -> None:
@@ -79,7 +76,7 @@ def _require_processes(plan: Plan, place: Place | None, processes: int | None) -
         sentence = f"{place.launcher} has started {place.size} processes already, so leave it out"
         raise UsageError("--processes", sentence)
     size = place.size if place is not None else processes or 1
-    if size == 1 or plan.to_choose:  # of several processes, a dry run alone may choose
+    if size == 1 or isinstance(plan, AutoRun):  # of several processes, a dry run alone may choose
         return
     where = "--processes" if place is None or place.launcher == "gpt" else f"the processes of {place.launcher}"
     require_fitting(size, plan.config, where)

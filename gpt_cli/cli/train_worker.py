@@ -10,13 +10,11 @@ from pathlib import Path
 
 import torch
 
-from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.cli.console import Console, Mute, hurried_stdout
 from gpt_cli.cli.signals import Signals, listening
 from gpt_cli.cli.train_output import announce, conclude, conclude_before, show_progress
 from gpt_cli.common.files import write_durably
-from gpt_cli.common.machine.cpu_contention import Sharing, sharing
 from gpt_cli.common.machine.devices import accelerator, num_accelerators
 from gpt_cli.distributed.collectives import ALONE, Ranks
 from gpt_cli.distributed.environment import Place
@@ -25,9 +23,10 @@ from gpt_cli.distributed.process_group import LostProcess, ProcessGroup
 from gpt_cli.distributed.rendezvous import Meeting
 from gpt_cli.errors import DivergedError, EnvironmentFailure, GptError, counted, exit_code_of
 from gpt_cli.tools.loggers.processes import Followers
-from gpt_cli.training.events import Finished, Prepared
-from gpt_cli.training.loop import start
-from gpt_cli.training.request import Plan
+from gpt_cli.training.events import Finished
+from gpt_cli.training.loop import train, training_environment
+from gpt_cli.training.plan import Plan
+from gpt_cli.training.setup import setup
 
 
 def train_together(place: Place, read: Callable[[Place], Plan], console: Console, *, json: bool) -> int:
@@ -49,7 +48,7 @@ def train_together(place: Place, read: Callable[[Place], Plan], console: Console
         if place.rank == 0 and not isinstance(error, LostProcess):  # of which the launcher knows
             raise failure or error from None
         return error.exit_code
-    with meeting, sharing() as shared:
+    with meeting:
         try:
             if failure is not None:
                 raise failure
@@ -57,7 +56,7 @@ def train_together(place: Place, read: Callable[[Place], Plan], console: Console
             _choose_gpu(plan, place)
             group = ProcessGroup(place.rank, place.size, meeting, place.local_size)
             return train_and_show(
-                plan, shared, console, json=json, ranks=group, may_speak=meeting.board.claim, part=meeting.part
+                plan, console, json=json, ranks=group, may_speak=meeting.board.claim, part=meeting.part
             )
         except LeftToAnother as left:
             return left.exit_code
@@ -86,7 +85,6 @@ def _choose_gpu(plan: Plan, place: Place) -> None:
 
 def train_and_show(
     plan: Plan,
-    shared: Sharing,
     console: Console,
     *,
     json: bool,
@@ -106,25 +104,19 @@ def train_and_show(
         signals = Signals(before_leaving=stack.close, advice=advice, may_speak=may_speak)
         # signals stay caught until everything is printed, because they may arrive again
         with listening(signals):
-            alone = sole_trainer(plan.directory, console.warn) if ranks.is_first else nullcontext(lambda: None)
-            require_held = stack.enter_context(alone)
-
-            def stop() -> int | None:
-                require_held()
-                return signals.stop()
-
-            host = replace(console.host(), stop=stop, save_asked=signals.save_asked, loggers=Followers)
-            reports = start(plan, shared, host, ranks)
-            prepared = next(reports)
-            if isinstance(prepared, Finished):
+            host = replace(console.host(), stop=signals.stop, save_asked=signals.save_asked, loggers=Followers)
+            host = stack.enter_context(training_environment(plan.directory, host, ranks))
+            found = setup(plan, host, ranks)
+            if isinstance(found, Finished):
                 stack.close()
-                conclude_before(prepared, console, as_json=json)
+                conclude_before(found, console, as_json=json)
                 return 0
-            assert isinstance(prepared, Prepared)
+            run, prepared = found
             announce(prepared, console, of_sweep=plan.of_sweep)
             signals.saving = True
+            run.open_directory()
             try:
-                finished = show_progress(reports, prepared, console)
+                finished = show_progress(train(run, host), prepared, console)
             except DivergedError:
                 stack.close()
                 if ranks.is_first:

@@ -48,7 +48,7 @@ class Host:
 
     A prompt that nobody names comes from `stdin`. `loaded` is the model of the request's run where the caller has it,
     as `gpt_cli.load` returns it. A training asks `stop` whether to end, and after each step `save_asked` whether to
-    save.
+    save; then `remark` may say that other programs keep the machine busy.
     """
 
     notice: Notify = ignored
@@ -60,6 +60,7 @@ class Host:
     loaded: Any = None
     stop: Stop = lambda: None
     save_asked: Callable[[], bool] = lambda: False
+    remark: Callable[[], None] = lambda: None
     # what a training begins with or beside it, and does not contain: models of other programs, and loggers
     read_foreign: Callable[[Path], Any] = _nothing_foreign
     loggers: Callable[..., AbstractContextManager[Any]] | None = None

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpt_cli.common.host import Host
+from gpt_cli.common.machine.cpu_contention import sharing
 from gpt_cli.common.machine.devices import threads_kept
 from gpt_cli.common.machine.memory import reuse_memory
 from gpt_cli.common.results import WIDTH, Result
@@ -14,8 +15,8 @@ from gpt_cli.config.load import write_config
 from gpt_cli.text.load import read_data
 from gpt_cli.training.auto_config.auto_config import chosen
 from gpt_cli.training.events import Finished, Prepared
-from gpt_cli.training.request import Plan
-from gpt_cli.training.setup import prepare
+from gpt_cli.training.plan import AutoRun, NewRun, Plan
+from gpt_cli.training.setup import setup
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,13 @@ def dry_run(plan: Plan, host: Host, *, several: bool = False) -> Chosen:
     one cannot tell what each would hold, so it only chooses the config.
     """
     reuse_memory()
-    with threads_kept():
-        if several and plan.to_choose:
+    with threads_kept(), sharing():
+        if several and isinstance(plan, AutoRun):
             choice = chosen(plan.config, read_data(plan.config.data, host), host)
             return Chosen(choice.config, choice.reasons)
-        found = None if several else prepare(replace(plan, overwrite=True), host)
-    if found is None:
-        return Chosen(plan.config)
+        if several:
+            return Chosen(plan.config)
+        found = setup(replace(plan, overwrite=True) if isinstance(plan, NewRun) else plan, host)
     if isinstance(found, Finished):
         host.notice(found.before or "")
         return Chosen(plan.config)

@@ -56,6 +56,7 @@ class Initial:
     header: Header | None = None  # of the checkpoint
     given: Given | None = None
     own_tokenizer: bool = False  # whether the training has a tokenizer of its own, and embeddings for it
+    names_text: bool = False  # whether its config alone names the text of the training
 
     @property
     def name(self) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.common.host import NOBODY, Host, both, drawn
-from gpt_cli.common.machine.cpu_contention import Sharing, sharing
+from gpt_cli.common.machine.cpu_contention import sharing
 from gpt_cli.common.machine.devices import threads_kept
 from gpt_cli.common.machine.memory import reuse_memory
 from gpt_cli.distributed.collectives import ALONE, Ranks
@@ -21,74 +22,54 @@ from gpt_cli.training.events import Finished, Report, Saved, drawing
 from gpt_cli.training.interrupts import StopAsked, Watch
 from gpt_cli.training.intervals import due, ended_by, is_finished
 from gpt_cli.training.memory_checks import fitting_device
-from gpt_cli.training.request import Plan, TrainRequest
+from gpt_cli.training.plan import Plan
 from gpt_cli.training.run import Run
-from gpt_cli.training.setup import prepare
+from gpt_cli.training.setup import setup
 from gpt_cli.training.step import Diverged, take_step
 from gpt_cli.training.validation import evaluate, evaluation_batch_size
 
 BAR_SECONDS = 2.0  # work that takes less shows no bar beside that of the steps
 
 
-def train_whole(request: TrainRequest, plan: Plan, host: Host) -> Generator[Report, None, None]:
+@contextlib.contextmanager
+def training_environment(directory: Path, host: Host, ranks: Ranks = ALONE) -> Iterator[Host]:
+    """Hold the lock of a run directory on the first rank, and watch the machine; yields the host of the training."""
+    lock = sole_trainer(directory, host.warn) if ranks.is_first else nullcontext(lambda: None)
+    with threads_kept(), sharing() as shared, lock as require_held:
+        reuse_memory()
+
+        def stop() -> int | None:
+            require_held()
+            return host.stop()
+
+        yield replace(host, stop=stop, remark=lambda: shared.remark(host.notice))
+
+
+def train_whole(plan: Plan, host: Host, *, progress: bool = False) -> Generator[Report, None, None]:
     """Train as Python asks; Finished comes when the run directory is free again."""
-    finished: Finished | None = None
-    bar = drawing() if request.progress else nullcontext(lambda _: None)
-    if request.progress:
+    bar = drawing() if progress else nullcontext(lambda _: None)
+    if progress:
         host = drawn(host, BAR_SECONDS)  # or every evaluation and save would have one beside that of the steps
-    with (
-        threads_kept(),
-        sharing() as shared,
-        sole_trainer(plan.directory, host.warn) as require_held,
-        closing(start(plan, shared, replace(host, stop=require_held))) as reports,
-        bar as draw,
-    ):
-        for report in reports:
-            draw(report)
-            if isinstance(report, Finished):
-                finished = report
-            else:
-                yield report
-    assert finished is not None, "a training ends with Finished"
-    yield finished
+    with training_environment(plan.directory, host) as inner, bar as draw:
+        found = setup(plan, inner)
+        if not isinstance(found, Finished):
+            run, prepared = found
+            draw(prepared)
+            yield prepared
+            run.open_directory()
+            with closing(train(run, inner)) as reports:
+                for report in reports:
+                    draw(report)
+                    if isinstance(report, Finished):
+                        found = report
+                    else:
+                        yield report
+    assert isinstance(found, Finished), "a training ends with Finished"
+    yield found
 
 
-def start(plan: Plan, shared: Sharing, host: Host, ranks: Ranks = ALONE) -> Generator[Report, None, None]:
-    """Prepare and train; the caller holds the lock of the run directory, which is written after the first report.
-
-    Of a run with nothing left to train, the only report is Finished. `host.notice` also receives a line as soon as
-    other programs keep the machine busy.
-    """
-    reuse_memory()
-    found = prepare(plan, host, ranks)
-    if isinstance(found, Finished):
-        yield found
-        return
-    run, prepared = found
-    loggers = prepared.config.train.log_to if ranks.is_first else []
-    # to this process the processes of a compiler and of loggers, and other ranks, are other programs
-    own = prepared.config.train.compile == "on" or ranks.size > 1 or bool(loggers)
-    remark = shared.remark if not own else lambda _: None
-    remark(host.notice)
-    yield prepared
-    run.open_directory()
-    if plan.initial is not None and run.saved is None:
-        run.save()  # so that a run that is stopped before its first checkpoint does not continue from random weights
-    if loggers:
-        host.notice(f"logging to {', '.join(loggers)} in {run.directory.logs}")
-    follow = host.loggers if loggers else None
-    with follow(loggers, run.directory, notice=host.notice, warn=host.warn) if follow else nullcontext() as followers:
-        for report in train(run, host):
-            remark(host.notice)
-            if followers is not None:
-                followers.remark()
-                if isinstance(report, Finished):
-                    followers.close()
-            yield report
-
-
-def train(run: Run, host: Host = NOBODY) -> Iterator[Report]:
-    """Train to max_steps, max_time, patience or a signal, from wherever the run is.
+def train(run: Run, host: Host = NOBODY) -> Generator[Report, None, None]:
+    """Train to max_steps, max_time, patience or a signal, from wherever the run is; its directory is open.
 
     Nothing runs until the reports are taken. The loop asks `host.stop` for the number of a signal that arrived,
     between micro-batches, batches of an evaluation and sampled tokens. After a signal it drops what is unfinished,
@@ -96,11 +77,56 @@ def train(run: Run, host: Host = NOBODY) -> Iterator[Report]:
     whether to save. `host.counting` opens a bar for what lasts beside the steps. Raises DivergedError before a
     non-finite loss or gradient reaches a checkpoint, EnvironmentFailure when a file cannot be written.
     """
-    watch = Watch(host.stop, run.ranks)
+    state, pace, watch = run.state, Pace(run.progress.step, run.progress.seconds), Watch(host.stop, run.ranks)
+    signal, closing_evaluation = None, None
+    with _followed(run, host) as remark, _failures_explained(run):
+        state.start_clock()
+        while signal is None and not is_finished(run.progress, run.config.train):
+            try:
+                watch()
+                if run.progress.observed:
+                    take_step(state, watch)
+                yield from observe(run, pace, watch, host)
+                state.progress = replace(run.progress, elapsed=state.elapsed())
+            except StopAsked as stopped:
+                signal = stopped.signal
+            asked = bool(run.ranks.agree(host.save_asked())[0])
+            wanted = asked or signal is not None or due(run.progress, run.config.train).save
+            if wanted and run.progress.step and run.progress != run.saved:
+                with host.working("saving"):
+                    path = run.save()
+                yield Saved(run.progress.step, path, asked)
+            remark()
+        if signal is None:
+            try:
+                closing_evaluation = _closing_evaluation(run, watch, host)
+            except StopAsked as stopped:  # all is saved: nothing but this figure is lost
+                signal = stopped.signal
+        finished = _finished(run, closing_evaluation, signal)
+        run.ranks.on_first(lambda: _record(run, finished))
+    yield finished
+
+
+@contextlib.contextmanager
+def _followed(run: Run, host: Host) -> Iterator[Callable[[], None]]:
+    """Start the loggers of a run; yields what looks after them, or at the machine, after each step."""
+    loggers = run.config.train.log_to if run.ranks.is_first else []
+    if not loggers or host.loggers is None:
+        # to this process the processes of a compiler and other ranks are other programs, as those of loggers are
+        yield host.remark if run.config.train.compile != "on" and run.ranks.size == 1 else lambda: None
+        return
+    host.notice(f"logging to {', '.join(loggers)} in {run.directory.logs}")
+    with host.loggers(loggers, run.directory, notice=host.notice, warn=host.warn) as followers:
+        yield followers.remark
+
+
+@contextlib.contextmanager
+def _failures_explained(run: Run) -> Iterator[None]:
+    """Say in the errors of a training which checkpoint is intact, and what to try."""
+    recorded = run.state.whole_step is not None and run.config.train.graph != "off"
     try:
-        recorded = run.state.whole_step is not None and run.config.train.graph != "off"
         with fitting_device(run.config, run.ranks.size, recorded=recorded):
-            signal = yield from _steps(run, watch, host)
+            yield
     except Diverged as diverged:
         settings = run.config.train
         hint = f"start anew with --overwrite and {lower_rates(run.config)}"
@@ -110,42 +136,6 @@ def train(run: Run, host: Host = NOBODY) -> Iterator[Report]:
     except EnvironmentFailure as error:
         add_what_is_intact(error, run)
         raise
-    closing = None
-    if signal is None:
-        try:
-            closing = _closing_evaluation(run, watch, host)
-        except StopAsked as asked_to_stop:  # all is saved: nothing but this figure is lost
-            signal = asked_to_stop.signal
-    finished = _finished(run, closing, signal)
-    try:
-        run.ranks.on_first(lambda: _record(run, finished))
-    except EnvironmentFailure as error:
-        add_what_is_intact(error, run)
-        raise
-    yield finished
-
-
-def _steps(run: Run, watch: Watch, host: Host) -> Iterator[Report]:
-    """Take steps, and save when that is due; returns the signal that ended it, or None."""
-    state, pace = run.state, Pace(run.progress.step, run.progress.seconds)
-    signal = None
-    state.start_clock()
-    while signal is None and not is_finished(run.progress, run.config.train):
-        try:
-            watch()
-            if run.progress.observed:
-                take_step(state, watch)
-            yield from observe(run, pace, watch, host)
-            state.progress = replace(run.progress, elapsed=state.elapsed())
-        except StopAsked as asked_to_stop:
-            signal = asked_to_stop.signal
-        asked = bool(run.ranks.agree(host.save_asked())[0])
-        wanted = asked or signal is not None or due(run.progress, run.config.train).save
-        if wanted and run.progress.step and run.progress != run.saved:
-            with host.working("saving"):
-                path = run.save()
-            yield Saved(run.progress.step, path, asked)
-    return signal
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -42,7 +42,8 @@ from gpt_cli.config.request import (
 from gpt_cli.config.strict_yaml import Document, parse, read_text
 from gpt_cli.distributed.environment import place_of
 from gpt_cli.errors import GptError, UsageError, counted, shown
-from gpt_cli.training.init_from import Initial, asks_for, filled, read_initial, require_fit, require_no_download
+from gpt_cli.training.init_from import asks_for, filled, read_initial, require_fit, require_no_download
+from gpt_cli.training.plan import AutoRun, FineTuning, NewRun, Plan, Resume
 
 # the settings that have a flag of their own
 _KEYS = {
@@ -58,22 +59,6 @@ _KEYS = {
 }
 AUTO = "auto"  # the name of the config that is chosen
 _Hears = Annotated[Callable[[str], object] | None, WithJsonSchema({"enum": ["a function"]})]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is to be trained: a config before anything is chosen for this machine, and the directory of its run."""
-
-    config: Config
-    directory: Path
-    resume: bool = False
-    overwrite: bool = False
-    initial: Initial | None = None  # what a new run begins with, instead of random weights
-    text_of_initial: bool = False  # whether only that names the text
-    by_own_config: bool = False  # whether the config is that of the run, which must then exist
-    shipped: Config | None = None  # the shipped config that it is made from
-    to_choose: bool = False  # whether the config has only what somebody set, and the rest is still to be chosen
-    of_sweep: bool = False  # whether a sweep tries settings with it, which may be far from the usual ones
 
 
 class TrainRequest(Request):
@@ -179,25 +164,27 @@ class TrainRequest(Request):
         if self.max_steps is not None:  # a config or the run may have a time
             has_time = self.max_time is not None or asks_for(self.settings, "train.max_time=")
             settings.append("train.stop_at=first" if has_time else "train.max_time=null")
+        run, by_run_config = RunFiles(directory), False
         if self.init_from is not None:
-            plan = self._with_initial(directory, settings, flags, host)
-        elif chooses and not (self.resume and RunFiles(directory).exists()):
+            start = self._with_initial(directory, settings, flags, host)
+        elif chooses and not (self.resume and run.exists()):
             self._require_one_process()
-            plan = Plan(self._asked_of_choice(flags), directory, to_choose=True)
+            start = AutoRun(config=self._asked_of_choice(flags), directory=directory)
         elif isinstance(config, Config):
             document = Document(config.model_dump(mode="json"))
-            plan = Plan(build_config(document, "config", settings, flags), directory)
+            start = NewRun(config=build_config(document, "config", settings, flags), directory=directory)
+        elif config is None or config == AUTO:
+            require_run(run)
+            by_run_config = True
+            start = NewRun(config=read_own_config(run.config, settings, flags), directory=directory)
         else:
-            own = RunFiles(directory)
-            if config is None or config == AUTO:
-                require_run(own)
-                plan = Plan(read_own_config(own.config, settings, flags), directory, by_own_config=True)
-            else:
-                plan = Plan(read_config(config, settings, flags), directory)
-        require_installed(plan.config.train.log_to)
-        plan = replace(plan, resume=self.resume, overwrite=self.overwrite, shipped=shipped)
-        _require_what_stays(plan)
-        return plan
+            start = NewRun(config=read_config(config, settings, flags), directory=directory)
+        require_installed(start.config.train.log_to)
+        start = replace(start, overwrite=self.overwrite, shipped=shipped)
+        _require_what_stays(start, continues=self.resume and bool(run.steps()))
+        if not self.resume:
+            return start
+        return Resume(config=start.config, directory=directory, start=start, by_run_config=by_run_config)
 
     def _asked_of_choice(self, flags: Mapping[str, tuple[str, Any]]) -> Config:
         """What is set of a config that gpt is to choose; raises UsageError for what leaves no choice."""
@@ -222,8 +209,8 @@ class TrainRequest(Request):
 
     def _with_initial(
         self, directory: Path, settings: list[str], flags: Mapping[str, tuple[str, Any]], host: Host
-    ) -> Plan:
-        """The plan of a run that begins with a model, whose sizes and tokenizer the config may leave out."""
+    ) -> NewRun:
+        """A run that begins with a model, whose sizes and tokenizer the config may leave out."""
         assert self.init_from is not None
         names_text = bool(self.data) or asks_for(settings, "data.source=", "data=")
         initial, config = None, self.config
@@ -238,12 +225,15 @@ class TrainRequest(Request):
         document, where = _document(config, source)
         asked = build_config(filled(document, source), where, settings, flags)
         if initial is not None:
-            initial = replace(initial, own_tokenizer=asks_for(settings, "tokenizer."))
+            initial = replace(
+                initial, own_tokenizer=asks_for(settings, "tokenizer."), names_text=config is None and not names_text
+            )
             require_fit(initial, asked, settings, config if isinstance(config, str) else None)
             section = document.content.get("tokenizer") if config is not None else None
             if not asks_for(settings, "tokenizer.kind=") and "kind" not in (section or {}):
                 require_no_download(initial, asked)
-        return Plan(asked, directory, initial=initial, text_of_initial=config is None and not names_text)
+            return FineTuning(config=asked, directory=directory, initial=initial)
+        return NewRun(config=asked, directory=directory)
 
 
 def require_run(run: RunFiles) -> None:
@@ -256,19 +246,18 @@ def require_run(run: RunFiles) -> None:
         raise UsageError("--resume", f"there is no run in {shown(run.path)} to continue", hint=hint)
 
 
-def _require_what_stays(plan: Plan) -> None:
+def _require_what_stays(start: NewRun, *, continues: bool) -> None:
     """Raise UsageError where a part of the model is to stay as it is that does not exist, or is random."""
-    settings, num_blocks = plan.config.train, plan.config.model.num_blocks
+    settings, num_blocks = start.config.train, start.config.model.num_blocks
     if settings.trains_all:
         return
     name = "freeze" if settings.rank is None else "rank"
-    continues = plan.resume and RunFiles(plan.directory).steps()
-    if plan.initial is None and not continues:
+    if not isinstance(start, FineTuning) and not continues:
         sentence = "a new model has no trained weights that could stay as they are; name one that has with --init-from"
         raise UsageError(
             f"train.{name}", sentence, hint="gpt train --init-from runs/tiny --data my.txt --out runs/mine"
         )
-    if plan.initial is not None and plan.initial.own_tokenizer:
+    if isinstance(start, FineTuning) and start.initial.own_tokenizer:
         sentence = f"the embeddings of a new tokenizer must train, and train.{name} leaves them as they are"
         raise UsageError(f"train.{name}", sentence, hint=f"--set train.{name}=null")
     most = num_blocks if settings.rank is None else num_blocks - 1

@@ -44,7 +44,11 @@ class Run:
         return self.state.ranks
 
     def open_directory(self) -> None:
-        """Make the directory ready: empty for a new run, without files of later steps for a continued one."""
+        """Make the directory ready: empty for a new run, without files of later steps for a continued one.
+
+        A run that begins with another model saves its weights at once: stopped before the first checkpoint, it would
+        else continue from random ones.
+        """
         after = None if self.saved is None else self.saved.observed_step
 
         def make_ready() -> None:
@@ -53,6 +57,8 @@ class Run:
             self.directory.open_for(self.config, after)
 
         self.ranks.on_first(make_ready)
+        if self.progress.began_from is not None and self.saved is None:
+            self.save()
 
     def windows(self, num_tokens: int) -> list[tuple[int, int]]:
         """Evenly spaced windows (start, end) of the validation text, of at most a number of tokens together.

@@ -301,14 +301,14 @@ def test_a_run_that_is_removed_while_it_starts_is_not_trained_from_its_first_ste
     mine: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`gpt runs rm` takes it between the reading of its config and the lock."""
-    from gpt_cli.cli import train_worker
+    from gpt_cli.training import loop
 
     def removed_first(*arguments: object, **options: object) -> object:
         shutil.rmtree(mine)
         return lock(*arguments, **options)  # type: ignore[arg-type]
 
-    lock = train_worker.sole_trainer
-    monkeypatch.setattr(train_worker, "sole_trainer", removed_first)
+    lock = loop.sole_trainer
+    monkeypatch.setattr(loop, "sole_trainer", removed_first)
     outcome = run(*RESUME, "--max-steps", "24")
     assert outcome.code == 2
     assert 'error: --resume: there is no run in "runs/mine" to continue' in outcome.err

@@ -178,7 +178,7 @@ def test_errors_come_before_anything_is_measured(
 
 
 def test_a_missing_device_is_named_before_the_text_is_read(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpt_cli.training.setup.read_data", refused)
+    monkeypatch.setattr("gpt_cli.training.start.read_data", refused)
     for words in ([], ["--dry-run"]):
         outcome = run("train", "--data", "corpus.txt", "--device", "nowhere", *words)
         assert (outcome.code, "nowhere is not available" in outcome.err) == (5, True), outcome.err

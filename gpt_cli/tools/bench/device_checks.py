@@ -129,7 +129,7 @@ class Side:
         out = Path(tempfile.mkdtemp(dir=self.folder)) / "run"
         config = [f"train.max_steps={STEPS}", *SIZES, *settings]
         request = TrainRequest(config="smoke", settings=config, out=out, device=self.device)
-        for _ in train_whole(request, request.find(NOBODY), NOBODY):
+        for _ in train_whole(request.find(NOBODY), NOBODY):
             pass
         return out
 

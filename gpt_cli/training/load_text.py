@@ -1,0 +1,111 @@
+"""The text of a training, from its sources to token ids."""
+
+from __future__ import annotations
+
+import re
+
+from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.checkpoints.run_list import find_runs
+from gpt_cli.checkpoints.training_text import located
+from gpt_cli.common.host import Host, Notify
+from gpt_cli.config import Config
+from gpt_cli.distributed.collectives import Ranks
+from gpt_cli.errors import DataError
+from gpt_cli.text.encode import EncodedText, encode_corpus
+from gpt_cli.text.load import SourceCorpus, read_data
+from gpt_cli.text.sources import STDIN, names_of
+from gpt_cli.text.tokenizers import Tokenizer
+from gpt_cli.training.advice.rates import name_of
+from gpt_cli.training.resume import is_missing, require_same_text, text_problem
+from gpt_cli.training.start import Start
+
+_FEWEST_NAMES, _LONGEST_NAME = 20, 40  # lines of a list, and characters of a line
+
+
+def load_text(
+    start: Start,
+    config: Config,
+    tokenizer: Tokenizer | None,
+    directory: RunDirectory,
+    host: Host,
+    ranks: Ranks,
+    *,
+    of_sweep: bool,
+) -> tuple[SourceCorpus, EncodedText]:
+    """Read the text and encode it, with the tokenizer where there is one already.
+
+    One rank of a machine does it for all. Raises CheckpointError when the ids are not those that a run was trained on.
+    """
+    config = _where_the_text_is(start, config, directory, host.notice)
+    with ranks.leaders_first():
+        corpus = start.corpus or _read(start, config, directory, host)
+        if not (of_sweep and len(find_runs(directory.path.parent)) > 1):  # the first run of a sweep has said it
+            _remark_on(corpus, config, host.notice, continued=start.checkpoint is not None)
+        return corpus, _encode(start, corpus, config, tokenizer, directory, host)
+
+
+def _where_the_text_is(start: Start, config: Config, directory: RunDirectory, notice: Notify) -> Config:
+    """The config to read the text by: of a run that continues with its own text, with paths that lead there.
+
+    No run keeps these paths, which name folders of this machine.
+    """
+    texts = [(one.data.source, one.data.validation_source) for one in (start.run_config, config) if one is not None]
+    if start.run_config is None or texts[0] != texts[1]:
+        return config
+    data = located(config.data, directory.path, notice)
+    return config.changed(data={"source": data.source, "validation_source": data.validation_source})
+
+
+def _read(start: Start, config: Config, directory: RunDirectory, host: Host) -> SourceCorpus:
+    """The text of a training; the hint of a DataError says what to do where a run's own text is not there."""
+    try:
+        return read_data(config.data, host)
+    except DataError as error:
+        if start.checkpoint is not None and (is_missing(error) or STDIN in names_of(config.data.source)):
+            raise text_problem(error, start.checkpoint, config, directory) from error
+        if start.initial is not None and start.initial.names_text and is_missing(error):
+            where = start.initial.where
+            error.hint = f"{where} was trained on it; name it where it is now, or another text, with --data NEW/PATH"
+        raise
+
+
+def _remark_on(corpus: SourceCorpus, config: Config, notice: Notify, *, continued: bool) -> None:
+    for line in corpus.notices():
+        notice(line)
+    if not continued and (line := corpus.line_ends()):
+        notice(line)
+    if corpus.num_documents == 1 and not continued and not corpus.how.conversations:  # it would be another text now
+        one = f"{name_of(config.data)} counts as one document"
+        if (given := config.data.separator) is not None:
+            notice(f"{one}; data.separator {given!r} occurs nowhere between two")
+        elif separator := _separator_in(next(corpus.blocks()).text):
+            several = "if it holds several (poems, letters, names), say what separates them"
+            notice(f"{one}; {several}: --set data.separator={separator!r}")
+
+
+def _separator_in(text: str) -> str | None:
+    """What may separate the documents of a text that begins so: blank lines, or the ends of lines like names."""
+    end = "\r\n" if "\r\n" in text else "\n" if "\n" in text else "\r"
+    if 2 * end in text.strip():
+        return 2 * end
+    lines = text.split(end)[:1000]
+    of_names = len(lines) >= _FEWEST_NAMES and all(len(line) <= _LONGEST_NAME for line in lines)
+    return end if of_names and not re.search(r"[][{}<>,;|=\t]", "".join(lines)) else None
+
+
+def _encode(
+    start: Start,
+    corpus: SourceCorpus,
+    config: Config,
+    tokenizer: Tokenizer | None,
+    directory: RunDirectory,
+    host: Host,
+) -> EncodedText:
+    if start.checkpoint is None:
+        return encode_corpus(corpus, config, tokenizer, host)
+    try:
+        text = encode_corpus(corpus, config, start.checkpoint.tokenizer, host)
+    except DataError as error:
+        raise text_problem(error, start.checkpoint, config, directory) from error
+    require_same_text(start.checkpoint, text.digest, config, directory)
+    return text
