@@ -40,8 +40,8 @@ from gpt_cli.config.load import read_config, validate, write_config
 from gpt_cli.errors import GptError
 from gpt_cli.text.load import SourceCorpus, read_corpus
 from gpt_cli.tools.bench.baselines import vocab_size_of
-from gpt_cli.training.auto_config.rules import Budget, choose
-from gpt_cli.training.auto_config.text_statistics import TextFigures, describe
+from gpt_cli.training.auto_config.rules import Budget, choose_settings
+from gpt_cli.training.auto_config.text_statistics import TextFigures, text_figures
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import take_step
 
@@ -91,10 +91,10 @@ def random_settings(draw: random.Random) -> dict[str, Any]:
 
 def candidates(corpus: SourceCorpus, seconds: float, step_seconds: float, number: int) -> dict[str, Config]:
     """The configs to compare on a text, by name."""
-    text = describe(corpus.blocks(), corpus.num_bytes, corpus.num_characters)
+    text = text_figures(corpus.blocks(), corpus.num_bytes, corpus.num_characters)
     draw = random.Random(f"{corpus.digest} {seconds}")
     found = {
-        "choice": choose(text, Budget(seconds, step_seconds=step_seconds), {}).config,
+        "choice": choose_settings(text, Budget(seconds, step_seconds=step_seconds), {}).config,
         "tiny": read_config("tiny"),
         "nanogpt": validate(NANOGPT, "nanogpt"),
     }
@@ -173,7 +173,7 @@ class Runs:
 
     def __post_init__(self) -> None:
         self.corpus = read_corpus(self.source)
-        self.text = describe(self.corpus.blocks(), self.corpus.num_bytes, self.corpus.num_characters)
+        self.text = text_figures(self.corpus.blocks(), self.corpus.num_bytes, self.corpus.num_characters)
 
     def result(self, name: str, config: Config, share: float = 1) -> dict[str, Any]:
         """The figures of a training for a share of the time."""

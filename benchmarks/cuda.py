@@ -22,7 +22,7 @@ import torch
 from benchmarks.cuda_parts import PARTS, Figure, Scale
 from benchmarks.laboratory import show
 from gpt_cli.common.files import write_durably
-from gpt_cli.common.machine.devices import choose_device, name_of
+from gpt_cli.common.machine.devices import choose_device, device_name
 from gpt_cli.common.units import duration
 from gpt_cli.common.version import __version__
 from gpt_cli.errors import GptError
@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def _all_parts(asked: argparse.Namespace, device: torch.device) -> int:
-    machine = {"gpt": __version__, "torch": torch.__version__, "device": name_of(device), "data": asked.data}
+    machine = {"gpt": __version__, "torch": torch.__version__, "device": device_name(device), "data": asked.data}
     found: dict[str, Any] = {}
     if asked.out.exists() and (before := json.loads(asked.out.read_text()))["machine"] == machine:
         found = before["parts"]

@@ -35,7 +35,7 @@ from gpt_cli.tools.bench.bench import time_in_turns
 from gpt_cli.training.divergence import diverged_error, lower_rates
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import Diverged, read_outcomes, take_step
-from gpt_cli.training.validation import cross_entropy, evaluate
+from gpt_cli.training.validation import cross_entropy, validation_score
 
 FORMS: tuple[str, ...] = get_args(ModelConfig.model_fields["attention"].annotation)
 NUM_LAYERS = len(FORMS) + 3  # multi_head is compared in four ways
@@ -217,7 +217,7 @@ def learn(config: Config, corpus: Corpus, count: Callable[[int], object]) -> tup
         read_outcomes(state)
     except Diverged as diverged:
         raise diverged_error(diverged, lower_rates(config)) from diverged
-    found = evaluate(
+    found = validation_score(
         state.model,
         text.tokenizer,
         text.validation_ids,

@@ -33,8 +33,8 @@ from gpt_cli.config.load import build_config, read_config
 from gpt_cli.config.strict_yaml import Document
 from gpt_cli.errors import GptError, UsageError
 from gpt_cli.text.load import read_corpus
-from gpt_cli.training.auto_config.rules import Budget, choose
-from gpt_cli.training.auto_config.text_statistics import TextFigures, describe
+from gpt_cli.training.auto_config.rules import Budget, choose_settings
+from gpt_cli.training.auto_config.text_statistics import TextFigures, text_figures
 
 BASE = "base"
 # settings that the benchmark gives every training
@@ -46,7 +46,7 @@ def base_of(text: TextFigures, arguments: argparse.Namespace) -> tuple[Config, i
     step_seconds = arguments.step_milliseconds / 1000
     if arguments.config is None:
         fixed = build_config(Document({}), "--set", arguments.set, to_choose=True).model_dump(exclude_unset=True)
-        choice = choose(text, Budget(arguments.seconds, step_seconds=step_seconds), fixed)
+        choice = choose_settings(text, Budget(arguments.seconds, step_seconds=step_seconds), fixed)
         return choice.config, choice.num_steps
     return read_config(arguments.config, arguments.set), None
 
@@ -108,7 +108,7 @@ def main() -> None:
     try:
         for source in arguments.data:
             corpus = read_corpus(source)
-            text = describe(corpus.blocks(), corpus.num_bytes, corpus.num_characters)
+            text = text_figures(corpus.blocks(), corpus.num_bytes, corpus.num_characters)
             base, steps = base_of(text, arguments)
             for name, config in tries(base, arguments.asked).items():
                 length = f"{arguments.seconds} {arguments.step_milliseconds}"

@@ -20,7 +20,7 @@ from gpt_cli.common.machine.cpu_contention import cores
 from gpt_cli.common.units import size
 from gpt_cli.config import Config
 from gpt_cli.distributed.environment import process_name
-from gpt_cli.distributed.launch import environment, own_python, require_fitting
+from gpt_cli.distributed.launch import own_python, process_environment, require_fitting
 from gpt_cli.errors import EnvironmentFailure, GptError, counted
 from gpt_cli.tools.bench.baselines import costs
 
@@ -108,7 +108,7 @@ def _team(config: Config, size: int) -> Iterator[_Team]:
     """So many processes with this config, joined on this machine alone; they end with the context or this process."""
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gpt-", ignore_cleanup_errors=True))
-        shared = environment(size, folder, config) if size > 1 else {**os.environ, "WORLD_SIZE": "1"}
+        shared = process_environment(size, folder, config) if size > 1 else {**os.environ, "WORLD_SIZE": "1"}
         team = _Team([_start({**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}, stack) for rank in range(size)])
         team.tell(config.model_dump_json())
         yield team

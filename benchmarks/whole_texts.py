@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpt_cli.text.documents import pieces
+from gpt_cli.text.documents import split_document
 from gpt_cli.text.split_patterns import WORD_PATTERN
 from gpt_cli.text.tokenizers import BytePairTokenizer, CharTokenizer, Tokenizer
 
@@ -36,7 +36,7 @@ def learn(documents: Sequence[str], vocab_size: int) -> Tokenizer:
     import rustbpe  # only learning needs it
 
     trainer = rustbpe.Tokenizer()  # type: ignore[attr-defined]
-    texts = (piece for document in documents for piece in pieces(document))
+    texts = (piece for document in documents for piece in split_document(document))
     trainer.train_from_iterator(texts, vocab_size=vocab_size - 1, pattern=WORD_PATTERN)
     ranked = sorted(trainer.get_mergeable_ranks(), key=lambda pair: pair[1])
     return BytePairTokenizer("bpe", WORD_PATTERN, [bytes(token) for token, _ in ranked])
@@ -49,7 +49,7 @@ def encode(documents: Sequence[str], tokenizer: Tokenizer) -> np.ndarray:
     for number, document in enumerate(documents):
         if number:
             found.append(np.array([tokenizer.end_of_text], np.uint16))
-        found += [np.array(to_ids(piece), np.uint16) for piece in pieces(document)]
+        found += [np.array(to_ids(piece), np.uint16) for piece in split_document(document)]
     return np.concatenate(found)
 
 

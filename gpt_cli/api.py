@@ -20,7 +20,7 @@ from gpt_cli.config.spelling import described, in_keywords, keywords_named, name
 from gpt_cli.errors import UsageError
 from gpt_cli.sampling.request import EvaluateRequest, SampleRequest
 from gpt_cli.tools.bench.request import BenchRequest, InfoRequest
-from gpt_cli.tools.exchange.request import ExportRequest, ImportRequest, read_foreign
+from gpt_cli.tools.exchange.request import ExportRequest, ImportRequest, read_model_directory
 from gpt_cli.tools.explain.request import ExplainRequest
 from gpt_cli.tools.interpret.compare.request import CompareRequest
 from gpt_cli.tools.interpret.heads.request import HeadsRequest
@@ -101,7 +101,7 @@ class Command(Generic[P, R]):
             asked = read_request(self.request, values, spelled_as_flag)
             hears = (getattr(asked, "notice", None) or ignored, getattr(asked, "warn", None) or _warned)
             notice, warn = (lambda line, hear=hear: hear(in_keywords(line, self.request)) for hear in hears)
-            host = Host(notice, warn, loaded=self._loaded, read_foreign=read_foreign, loggers=Followers)
+            host = Host(notice, warn, loaded=self._loaded, read_foreign=read_model_directory, loggers=Followers)
             result = self.answer(asked, drawn(host) if asked.progress else host)
         if isinstance(result, Result) and (failure := result.failure()):
             name_keywords(failure, self.request, self._path)

@@ -40,9 +40,9 @@ def stats() -> Stats: ...
 
 @command(PrepareRequest)
 def prepare(request: PrepareRequest, found: Any, host: Host) -> Preparation:
-    from gpt_cli.text.prepare import prepare
+    from gpt_cli.text.prepare import prepare_text
 
-    return prepare(found, host)
+    return prepare_text(found, host)
 
 
 @command(VerifyRequest)

@@ -26,7 +26,7 @@ ROLES = (
 )
 
 
-def name_of(row: Mapping[str, Any]) -> str:
+def head_label(row: Mapping[str, Any]) -> str:
     """A layer or head as a short name: L2, L2 H3."""
     return f"L{row['layer']}" + ("" if row["head"] is None else f" H{row['head']}")
 

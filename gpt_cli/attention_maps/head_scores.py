@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS, PATTERNS, HeadScores
 from gpt_cli.common.limits import HEADS_WINDOW
-from gpt_cli.common.machine.devices import exact, send
+from gpt_cli.common.machine.devices import float64_device, to_device
 from gpt_cli.common.rng import permutation, stream_key
 from gpt_cli.evaluation.nll import in_batches
 from gpt_cli.model import GPT
@@ -46,7 +46,7 @@ def pattern_sums(weights: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
     )  # [6, B, H, T - 1]
     every = float(ids.shape[0] * (T - 1))
     counts = torch.tensor([every] * 5 + [float(equal.any(-1).sum())], dtype=torch.float64)
-    return sums.to(exact(sums.device)).sum((1, 3), dtype=torch.float64).cpu(), counts
+    return sums.to(float64_device(sums.device)).sum((1, 3), dtype=torch.float64).cpu(), counts
 
 
 @torch.no_grad()
@@ -120,7 +120,7 @@ def window_batches(model: GPT, ids: Ids, windows: Sequence[tuple[int, int]]) -> 
     lengths = ends - starts
     for chosen in in_batches(lengths, sequences_at_once(model.config.num_heads, int(lengths.max()))):
         tokens = token_windows(ids, starts[chosen], int(lengths[chosen[0]]))
-        yield starts[chosen], send(torch.from_numpy(tokens.astype(np.int64)), model.token_embedding.weight.device)
+        yield starts[chosen], to_device(torch.from_numpy(tokens.astype(np.int64)), model.token_embedding.weight.device)
 
 
 def as_scores(
@@ -178,7 +178,7 @@ def induction_of(weights: Tensor) -> Tensor:
     """
     n = weights.shape[-1] // 2
     copied = weights[:, :, n:, 1 : n + 1].diagonal(0, 2, 3)
-    return copied.to(exact(copied.device)).mean((0, 2), dtype=torch.float64)
+    return copied.to(float64_device(copied.device)).mean((0, 2), dtype=torch.float64)
 
 
 @torch.no_grad()
@@ -202,7 +202,7 @@ def induction_scores(
         return np.full((len(layers), len(heads)), np.nan)
     sums = torch.zeros(len(layers), len(heads), dtype=torch.float64)
     device, at_once = model.token_embedding.weight.device, sequences_at_once(model.config.num_heads, ids.shape[1])
-    for batch in send(ids, device).split(at_once):
+    for batch in to_device(ids, device).split(at_once):
         for row, stages in enumerate(model.attention_stages(batch, layers, heads)):
             sums[row] += len(batch) * induction_of(stages.weights).cpu()
             count(_share(batch, row, len(layers)))

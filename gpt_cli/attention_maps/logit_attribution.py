@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gpt_cli.common.machine.devices import send
+from gpt_cli.common.machine.devices import to_device
 from gpt_cli.evaluation.nll import LOGITS_AT_ONCE
 from gpt_cli.model import GPT, Block
 from gpt_cli.model.attention import join_heads
@@ -35,7 +35,7 @@ def head_columns(block: Block) -> Tensor:
 
 def written(block: Block, outputs: Tensor, heads: Sequence[int]) -> Tensor:
     """What the given heads add to the residual stream: outputs of all heads [B, H, T, K] -> [heads, B, T, D]."""
-    chosen = send(torch.tensor(list(heads)), outputs.device)
+    chosen = to_device(torch.tensor(list(heads)), outputs.device)
     return torch.einsum("bhtk,hdk->hbtd", outputs[:, chosen], head_columns(block)[chosen])
 
 
@@ -109,9 +109,9 @@ def _outputs_and_scales(model: GPT, ids: Sequence[int], queries: Sequence[int]) 
     That scale is the product of those of all norms on the way to the output layer. Raises CheckpointError where it is
     not finite.
     """
-    batch = send(torch.tensor([list(ids)]), model.token_embedding.weight.device)
+    batch = to_device(torch.tensor([list(ids)]), model.token_embedding.weight.device)
     x, rotation = model.embed(batch)
-    chosen = send(torch.tensor(list(queries)), batch.device)
+    chosen = to_device(torch.tensor(list(queries)), batch.device)
     outputs, own_scales = [], []
     for block in model.blocks:
         of_heads = head_outputs(block, x, rotation)

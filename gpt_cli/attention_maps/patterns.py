@@ -11,7 +11,7 @@ import torch
 from gpt_cli.attention_maps.head_metrics import HeadScores, Row
 from gpt_cli.attention_maps.logit_attribution import Writes
 from gpt_cli.common.drawing.token_labels import Origin
-from gpt_cli.common.machine.devices import exact
+from gpt_cli.common.machine.devices import float64_device
 from gpt_cli.errors import UsageError, shown
 from gpt_cli.evaluation.nll import LOGITS_AT_ONCE
 from gpt_cli.model import GPT
@@ -100,7 +100,7 @@ def _chances(model: GPT, batch: torch.Tensor, num_generated: int) -> tuple[Chanc
         x = block(x, rotation)
     x = x[:, -max(num_generated + 1, LOGITS_AT_ONCE // model.vocab_size) :]
     logits = model.logits(x)[0, -num_generated - 1 : -1]
-    logits = logits.to(exact(logits.device)).double()
+    logits = logits.to(float64_device(logits.device)).double()
     chosen = logits.gather(1, batch[0, -num_generated:, None].to(logits.device))
     probabilities = (chosen - logits.logsumexp(dim=1, keepdim=True)).exp()[:, 0]
     ranks = 1 + (logits > chosen).sum(dim=1)

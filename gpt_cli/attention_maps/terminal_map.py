@@ -30,7 +30,7 @@ def maps_to_draw(dump: AttentionDump) -> dict[str, np.ndarray]:
     }
 
 
-def draw_map(tokens: tuple[str, ...], weights: np.ndarray, width: int, *, colour: bool) -> tuple[Text, int]:
+def draw_text_map(tokens: tuple[str, ...], weights: np.ndarray, width: int, *, colour: bool) -> tuple[Text, int]:
     """The map as text at most `width` cells wide, and how many of the last tokens it shows.
 
     Each row is a token, each column a token it may look at; the shade follows the square root of the weight. Where

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpt_cli.common.limits import LOG_BYTES, METRICS_LINE
-from gpt_cli.common.strict_json import figure, step_of, strict_json
+from gpt_cli.common.strict_json import figure, step_number, strict_json
 from gpt_cli.common.untrusted_files import open_regular, read_bytes, require_size
 from gpt_cli.errors import GptError, shown
 
@@ -68,7 +68,7 @@ def figures_of(line: str) -> dict[str, int | float]:
         found = strict_json(line)
     except (ValueError, RecursionError):
         return {}
-    if not isinstance(found, dict) or not step_of(found.get("step")):
+    if not isinstance(found, dict) or not step_number(found.get("step")):
         return {}
     return {name: value for name, value in found.items() if figure(value) is not None}
 
@@ -78,7 +78,7 @@ def step_in(line: str) -> int:
     return int(figures_of(line).get("step", 0))
 
 
-def written(sample: LoggedSample) -> str:
+def sample_record(sample: LoggedSample) -> str:
     """A sample as the file contains it."""
     text = _TO_ESCAPE.sub(r"\\", sample.text)
     return f"=== step {sample.step} ===\n{text}\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
-from gpt_cli.checkpoints.metrics_files import LoggedSample, read_log, step_in, without_later, written
+from gpt_cli.checkpoints.metrics_files import LoggedSample, read_log, sample_record, step_in, without_later
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.checkpoints.training_text import is_imported, valid_config
 from gpt_cli.common.file_signatures import is_checkpoint
@@ -124,7 +124,7 @@ class RunDirectory(RunFiles):
     def add_sample(self, step: int, text: str) -> None:
         """Add a sample, durably: half of one, unlike half a line of metrics, could not be recognised."""
         before = _log(self.samples) if self.samples.exists() else ""
-        write_durably(self.samples, [before.encode(), written(LoggedSample(step, text)).encode()])
+        write_durably(self.samples, [before.encode(), sample_record(LoggedSample(step, text)).encode()])
 
     def add_snapshot(self, step: int, content: bytes) -> None:
         """Keep a snapshot of attention, durably."""

@@ -16,7 +16,7 @@ from gpt_cli.checkpoints.metrics_files import last_metrics
 from gpt_cli.checkpoints.run_paths import SWEEP, RunFiles
 from gpt_cli.common.file_signatures import LOCK, holds_run, is_config, is_lock
 from gpt_cli.common.limits import OUTCOME_BYTES
-from gpt_cli.common.strict_json import figure, step_of, strict_json
+from gpt_cli.common.strict_json import figure, step_number, strict_json
 from gpt_cli.common.untrusted_files import read_bytes
 from gpt_cli.config import Config
 from gpt_cli.config.load import read_own_config
@@ -135,7 +135,7 @@ def _overview(run: RunFiles) -> Overview:
     best_loss = None if header is None else (best or header).progress.best_loss
     closing = figure(outcome.get("validation_loss"))
     bits = _bits_of(run, best_loss) if closing is None else figure(outcome.get("bits_per_byte"))
-    done = step_of(outcome.get("step"))
+    done = step_number(outcome.get("step"))
     if done is None:
         last = next(last_metrics(run.metrics, CheckpointError), {"step": 0})
         done = max(int(last["step"]), 0 if header is None else header.step)

@@ -166,7 +166,7 @@ def named_run(name: str | Path) -> Path:
     return below
 
 
-def name_of(run: Path) -> str:
+def short_run_name(run: Path) -> str:
     """The name by which `named_run` finds a run: below runs/ its path there, elsewhere its path."""
     with contextlib.suppress(ValueError):
         if (name := str(run.resolve().relative_to(RUNS.resolve()))) != ".":

@@ -24,7 +24,7 @@ from gpt_cli.config.load import read_own_config
 from gpt_cli.config.untrusted import of_a_stranger
 from gpt_cli.errors import CheckpointError, DataError, GptError, UsageError, shown
 from gpt_cli.text.datasets import ENTRIES
-from gpt_cli.text.sources import STDIN, names_of
+from gpt_cli.text.sources import STDIN, source_names
 
 NAME_ONE = "--data FILE"
 # a word, or as much of a text without spaces
@@ -189,4 +189,4 @@ def _leads_somewhere(name: str) -> bool:
 
 
 def _sources(data: DataConfig) -> list[str]:
-    return [*names_of(data.source), *names_of(data.validation_source)]
+    return [*source_names(data.source), *source_names(data.validation_source)]

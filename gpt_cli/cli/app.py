@@ -22,7 +22,7 @@ from gpt_cli.cli.usage_errors import (
     require_known_language,
     usage_error,
 )
-from gpt_cli.cli.wrapping import width_of, wrapped
+from gpt_cli.cli.wrapping import terminal_width, wrapped
 from gpt_cli.common.limits import ADDRESS_SPACE
 from gpt_cli.common.machine.memory import require_address_space
 from gpt_cli.common.version import __version__
@@ -104,7 +104,7 @@ def main(words: Sequence[str]) -> int:
             traceback.print_exc()
         failure = _as_gpt_error(error, words)
         name_flags_as_typed(failure, words)
-        print(wrapped("\n".join(failure.lines()), width_of(sys.stderr)), file=sys.stderr)
+        print(wrapped("\n".join(failure.lines()), terminal_width(sys.stderr)), file=sys.stderr)
         return failure.exit_code
 
 

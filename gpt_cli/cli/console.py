@@ -16,7 +16,7 @@ from typing import Any, TextIO
 from tqdm import tqdm
 
 from gpt_cli.cli.progress import Bar, Lines
-from gpt_cli.cli.wrapping import width_of, wrapped
+from gpt_cli.cli.wrapping import terminal_width, wrapped
 from gpt_cli.common.host import Host
 from gpt_cli.common.language import labelled, say
 from gpt_cli.common.machine.signals import PATIENCE, write_until
@@ -183,7 +183,8 @@ class Console:
         return Host(self.notice, self.warn, self.counting, importing, writing, sys.stdin)
 
     def _line(self, text: str) -> None:
-        tqdm.write(wrapped(inert(text), width_of(sys.stderr)), file=sys.stderr)  # keeps a progress bar in one piece
+        # keeps a progress bar in one piece
+        tqdm.write(wrapped(inert(text), terminal_width(sys.stderr)), file=sys.stderr)
 
 
 def for_stdout(text: str) -> str:

@@ -24,7 +24,7 @@ _PIECE = re.compile(
 )
 
 
-def width_of(stream: TextIO) -> int | None:
+def terminal_width(stream: TextIO) -> int | None:
     """How many columns the terminal behind a stream has; None where there is no terminal, or none that tells."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or None if stream.isatty() else None

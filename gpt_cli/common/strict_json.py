@@ -62,7 +62,7 @@ def figure(value: Any) -> float | None:
     return float(value) if is_number and abs(value) <= FIGURE else None
 
 
-def step_of(value: Any) -> int | None:
+def step_number(value: Any) -> int | None:
     """The number of a step; None for anything else."""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     return value if is_whole and 0 <= value <= STEPS else None

@@ -96,7 +96,7 @@ def _write_separator(value: str) -> str:
     return value
 
 
-def written(value: Any) -> str:
+def as_yaml(value: Any) -> str:
     """A value as `--set` and a config file have it."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 

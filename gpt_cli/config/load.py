@@ -16,10 +16,10 @@ from gpt_cli.common.file_signatures import is_config
 from gpt_cli.common.mistyped import full_width, half_width, nearest
 from gpt_cli.common.untrusted_files import require_reachable
 from gpt_cli.config import config_errors
-from gpt_cli.config.field_types import written
+from gpt_cli.config.field_types import as_yaml
 from gpt_cli.config.schema import Config
 from gpt_cli.config.settings_reference import shipped_configs
-from gpt_cli.config.strict_yaml import Document, KeyPath, parse, read_text
+from gpt_cli.config.strict_yaml import Document, KeyPath, parse, read_config_text
 from gpt_cli.errors import GptError, UsageError, collecting, shown, together, visible
 
 _LENGTHS = ("train", "max_steps"), ("train", "max_time")
@@ -65,7 +65,7 @@ def read_config(name: str, settings: Sequence[str] = (), flags: Mapping[str, tup
     """
     path = find_config(name)
     try:
-        return build_config(parse(read_text(path), str(path)), str(path), settings, flags)
+        return build_config(parse(read_config_text(path), str(path)), str(path), settings, flags)
     except GptError as error:
         if path.suffix.lower() not in (".yaml", ".yml"):
             error.hint = (
@@ -82,7 +82,8 @@ def read_own_config(
     if not path.exists():
         raise UsageError(shown(path), "this file of the run is missing", hint=hint)
     try:
-        if "stop_at: " not in read_text(path):  # of an earlier version, in which a time always replaced the steps
+        # of an earlier version, in which a time always replaced the steps
+        if "stop_at: " not in read_config_text(path):
             settings = ["train.stop_at=null", *settings]
         config = read_config(str(path), settings, flags)
     except GptError as error:
@@ -165,13 +166,13 @@ def write_config(config: Config) -> str:
     return str(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
 
 
-def differences(old: Config, new: Config) -> Iterator[tuple[str, str, str]]:
+def config_differences(old: Config, new: Config) -> Iterator[tuple[str, str, str]]:
     """The keys in which two configs differ: (section.key, old, new), the values as a config file writes them."""
     before, after = old.model_dump(), new.model_dump()
     for section, keys in before.items():
         for key, value in keys.items():
             if value != after[section][key]:
-                yield f"{section}.{key}", written(value), written(after[section][key])
+                yield f"{section}.{key}", as_yaml(value), as_yaml(after[section][key])
 
 
 def _meant(setting: str) -> str | None:
@@ -218,7 +219,7 @@ def likeness(config: Config, name: str, shipped: Mapping[str, Config]) -> Likene
     What a run has chosen in place of `auto` does not count.
     """
     found = (
-        Likeness(other, {key: new for key, old, new in differences(settings, config) if old != "auto"})
+        Likeness(other, {key: new for key, old, new in config_differences(settings, config) if old != "auto"})
         for other, settings in shipped.items()
         if other == name or name not in shipped
     )
@@ -226,9 +227,9 @@ def likeness(config: Config, name: str, shipped: Mapping[str, Config]) -> Likene
     return min(found, key=lambda one: (len(one.settings), len(one.shipped)))
 
 
-def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def dotted_keys(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Mappings within mappings as one, its keys joined by dots."""
     found = dict[str, Any]()
     for key, value in content.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+        found |= dotted_keys(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return found

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 
 from gpt_cli.common.host import Host
 from gpt_cli.common.mistyped import full_width
-from gpt_cli.config.field_types import DEVICE_PATTERN, Few, Misfit, Section, Switch, UnreadableError, Whole, written
+from gpt_cli.config.field_types import DEVICE_PATTERN, Few, Misfit, Section, Switch, UnreadableError, Whole, as_yaml
 from gpt_cli.config.settings_reference import allowed_values, is_none_of
 from gpt_cli.config.suggest import Flags, accepts, value_meant
 from gpt_cli.errors import UsageError, shown, together, visible
@@ -136,7 +136,7 @@ def _refusals(
                 hint = "call the function once for each of them"
         found.append(UsageError(spelled(name), sentence, hint=hint))
     for name in (name for name in first if name not in kind.model_fields):
-        hint = _arguments(kind).hint(spelled(name), written(given[name]))
+        hint = _arguments(kind).hint(spelled(name), as_yaml(given[name]))
         known = [*(field for field, _, _ in flags_of(kind)), *kind.of_python]
         hint = hint or f"the arguments are {', '.join(known)}"
         found.append(UsageError(name, "there is no such argument", hint=hint))
@@ -185,7 +185,7 @@ def read_texts(value: Any) -> Any:
 def _read_settings(value: Any) -> Any:
     """Texts as --set takes them; Python may give a mapping of settings to values."""
     return (
-        [f"{key}={written(each)}" for key, each in value.items()] if isinstance(value, Mapping) else read_texts(value)
+        [f"{key}={as_yaml(each)}" for key, each in value.items()] if isinstance(value, Mapping) else read_texts(value)
     )
 
 

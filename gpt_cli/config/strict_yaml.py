@@ -34,7 +34,7 @@ class Document:
     lines: dict[KeyPath, int] = field(default_factory=dict)
 
 
-def read_text(path: Path) -> str:
+def read_config_text(path: Path) -> str:
     """The text of a small UTF-8 file; raises UsageError for a file that is missing, too large or not UTF-8."""
     content = read_bytes(path, UsageError, most=("a config", CONFIG_BYTES))
     try:

@@ -68,7 +68,9 @@ def launch(words: Sequence[str], num_processes: int, config: Config, intact: Int
         workers = Workers(num_processes, Path(folder), intact)
         with hearing(workers.hear):
             try:
-                workers.start([*own_python(), "-m", "gpt_cli", *words], environment(num_processes, folder, config))
+                workers.start(
+                    [*own_python(), "-m", "gpt_cli", *words], process_environment(num_processes, folder, config)
+                )
                 return workers.wait()
             finally:
                 workers.kill()
@@ -82,7 +84,7 @@ def own_python() -> list[str]:
     return [sys.executable, *([] if sys.path[0] in ("", working_folder()) else ["-P"])]
 
 
-def environment(num_processes: int, folder: str, config: Config) -> dict[str, str]:
+def process_environment(num_processes: int, folder: str, config: Config) -> dict[str, str]:
     """What all processes find in their environment; only the ranks differ. They meet in a private folder."""
     variables = {
         **os.environ,

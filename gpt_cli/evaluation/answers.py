@@ -12,7 +12,7 @@ import torch
 
 from gpt_cli.checkpoints.load import Loaded
 from gpt_cli.common.host import Host
-from gpt_cli.common.machine.devices import autocast, send
+from gpt_cli.common.machine.devices import autocast, to_device
 from gpt_cli.common.units import with_error
 from gpt_cli.errors import DataError, counted, visible
 from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, Observations, Score, byte_lengths, in_batches, score_of
@@ -56,12 +56,12 @@ def answer_costs(
         length = int(lengths[batch[0]])
         places = examples.bounds[batch][:, None] + np.arange(length + 1)
         ids, learned = examples.ids[places].astype(np.int64), examples.learned[places][:, 1:]
-        on_device = send(torch.from_numpy(ids), device)
+        on_device = to_device(torch.from_numpy(ids), device)
         with torch.inference_mode(), autocast(device, dtype):
             x, rotation = model.embed(on_device[:, :-1])
             for block in model.blocks:
                 x = block(x, rotation)
-            chosen = send(torch.from_numpy(learned), device)
+            chosen = to_device(torch.from_numpy(learned), device)
             x, targets = x[chosen], on_device[:, 1:][chosen]
             nats, likeliest = _of_tokens(model, x, targets, where)
         rows = np.nonzero(learned)[0]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpt_cli.common.machine.devices import autocast, send
+from gpt_cli.common.machine.devices import autocast, to_device
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.sampling.windows import WEIGHTS_AT_ONCE, window_length
@@ -59,12 +59,12 @@ def surprisals(
         length = min(C, num_targets - first * stride)
         whole = 1 + (num_targets - first * stride - length) // stride
         starts = np.arange(first, min(first + batch_size, first + whole)) * stride
-        batch = send(torch.from_numpy(windows(ids, starts, length + 1).astype(np.int64)), device)
+        batch = to_device(torch.from_numpy(windows(ids, starts, length + 1).astype(np.int64)), device)
         with torch.inference_mode(), autocast(device, dtype):
             x, rotation = model.embed(batch[:, :-1])
             for block in model.blocks:
                 x = block(x, rotation)
-            nats = costs(model, x, batch[:, 1:])
+            nats = token_nll(model, x, batch[:, 1:])
         rows = nats.cpu().double().numpy()
         new = [row[0 if start == 0 else C - stride :] for start, row in zip(starts, rows, strict=True)]
         for row in new:
@@ -73,7 +73,7 @@ def surprisals(
         first += len(starts)
 
 
-def costs(model: GPT, x: Tensor, targets: Tensor) -> Tensor:
+def token_nll(model: GPT, x: Tensor, targets: Tensor) -> Tensor:
     """-log of the chance of each target, in nats, from the residual stream after all blocks: [B, T, D] -> [B, T].
 
     At most LOGITS_AT_ONCE logits are in memory at a time, or those of one position of each sequence.

@@ -23,7 +23,7 @@ from gpt_cli.text.encode import both_examples, digest_of, encode
 from gpt_cli.text.file_formats import Reading
 from gpt_cli.text.load import SourceCorpus, read_corpus, read_split, reading_of, split_of
 from gpt_cli.text.sft_examples import ConversationCorpus
-from gpt_cli.text.sources import SourceFile, SourceWalk, names_of
+from gpt_cli.text.sources import SourceFile, SourceWalk, source_names
 
 BYTES_PER_TOKEN = 4  # of a stretch of text on which tokenizers are compared; few have more on average
 
@@ -76,7 +76,7 @@ def is_own_text(name: str, own: OwnText, loaded: Loaded, host: Host) -> bool:
     """Whether a text gives the ids that the run was trained and evaluated on; the user is warned where it does not."""
     data = own.data
     if not (same := _gives_same_ids(own.training, own.validation, loaded, host)):
-        sources = [*names_of(data.source), *names_of(data.validation_source)]
+        sources = [*source_names(data.source), *source_names(data.validation_source)]
         host.warn(f"{name}: {joined(sources)} has changed since this run was trained on it")
     return same
 
@@ -126,10 +126,10 @@ def _share_of_files(name: str, given: SourceCorpus, loaded: Loaded) -> float:
     measured = {_identity(found): found for found in SourceWalk(given.sources, given.skip_bad)}
     # a stranger's model names any paths: those of other names than the measured ones are never looked for
     parts = {part for found in measured.values() for part in Path(os.path.abspath(found.name)).parts}
-    if not any(fnmatch.filter(parts, Path(source).name or "*") for source in names_of(loaded.config.data.source)):
+    if not any(fnmatch.filter(parts, Path(source).name or "*") for source in source_names(loaded.config.data.source)):
         return 0.0
     data, written = located(loaded.config.data, named_run(name), ignored), loaded.path.stat().st_mtime
-    sizes = {_identity(found): (_size(found), found) for found in SourceWalk(names_of(data.source), data.skip_bad)}
+    sizes = {_identity(found): (_size(found), found) for found in SourceWalk(source_names(data.source), data.skip_bad)}
     left = sum(size for size, _ in sizes.values())
     left *= 1.0 if data.validation_source else 1 - data.validation_fraction  # of the training part, which comes first
     learned = dict[object, float]()

@@ -84,7 +84,7 @@ class ToDraw(NamedTuple):
         if torch.compiler.is_compiling():
             lanes = _lanes(key, start, count, device)
         else:
-            lanes = random_words(key, start, count, device).view(torch.int16)
+            lanes = random_words_on_device(key, start, count, device).view(torch.int16)
         lanes = lanes.view(shape[0], 2 * words)[:, :per_sequence]
         return (lanes >= round(self.rate * _LANES) - _LANES // 2).view(*shape)
 
@@ -100,7 +100,7 @@ def key_halves(keys: Tensor) -> Tensor:
     return keys.view(torch.int32).view(*keys.shape, 2)
 
 
-def random_words(key: int | Tensor, start: int | Tensor, count: int, device: torch.device) -> Tensor:
+def random_words_on_device(key: int | Tensor, start: int | Tensor, count: int, device: torch.device) -> Tensor:
     """The words of `gpt_cli.common.rng.random_words`, computed by torch: the same bits as int32 [count].
 
     The key may be two halves on the device, the lower one first: int32 [2].

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from gpt_cli.common.machine.devices import send
+from gpt_cli.common.machine.devices import to_device
 from gpt_cli.config import ModelConfig
 from gpt_cli.model import GPT
 from gpt_cli.model.attention import side_by_side
@@ -119,9 +119,9 @@ class Decoder:
         for number in full:
             self.tokens[number] = self.tokens[number][-half:]
             self.starts[number] = self.end - half
-        logits[send(torch.tensor(full), self.device)] = self._run(half, full)
+        logits[to_device(torch.tensor(full), self.device)] = self._run(half, full)
         if others := [number for number in range(len(ids)) if number not in full]:
-            logits[send(torch.tensor(others), self.device)] = self._run(1, others)
+            logits[to_device(torch.tensor(others), self.device)] = self._run(1, others)
         return logits
 
     def _embed(self, T: int, rows: list[int]) -> Tensor:
@@ -129,23 +129,23 @@ class Decoder:
         num_before = 0 if self.ngrams is None else self.config.ngram_embedding or 0
         padding = [len(self.token_embedding) - 1] * (num_before + T)
         ids = torch.tensor([(padding + self.tokens[row][-len(padding) :])[-len(padding) :] for row in rows])
-        ids = send(ids, self.device)
+        ids = to_device(ids, self.device)
         x = self.token_embedding[ids[:, num_before:]].to(self._plain.dtype)
         return x if self.ngrams is None else self.ngrams(x, ids, num_before)
 
     def _run(self, T: int, rows: list[int]) -> Tensor:
         """Compute the last T tokens of some rows in the last T slots; returns the logits [R, V] after the last."""
         R, D = len(rows), self.config.d_model
-        of_rows = slice(None) if len(self.tokens) == R else send(torch.tensor(rows), self.device)
+        of_rows = slice(None) if len(self.tokens) == R else to_device(torch.tensor(rows), self.device)
         # where tokens are is known here, with padding at 0; their angles need float64, which some devices lack
         starts = [self.starts[row] for row in rows]
         positions = (torch.arange(self.end - T, self.end) - torch.tensor(starts)[:, None]).clamp(min=0)  # [R, T]
         x = self._embed(T, rows).view(R * T, D)
         if self.positions is not None:
-            x = x + self.positions[send(positions, self.device)].view(R * T, D)
+            x = x + self.positions[to_device(positions, self.device)].view(R * T, D)
         rotation = None
         if self.rotary is not None:
-            rotation = send(self.rotary.at(positions)[:, :, None].to(x.dtype), self.device)  # [2, R, 1, T, K]
+            rotation = to_device(self.rotary.at(positions)[:, :, None].to(x.dtype), self.device)  # [2, R, 1, T, K]
         step = DecodeStep(of_rows, starts, self.end - T, self.end, rotation)
         if self._compiled is not None and T == R == 1:
             return self._compiled(x, step)

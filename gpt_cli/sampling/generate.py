@@ -10,7 +10,7 @@ import torch
 from gpt_cli.common.rng import stream_key
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.sampling.decoder import Decoder
-from gpt_cli.sampling.next_token import SamplingParameters, choose, probabilities
+from gpt_cli.sampling.next_token import SamplingParameters, draw_token, probabilities
 
 _DRAWN_AHEAD = 256  # steps
 
@@ -57,7 +57,8 @@ def generate(
             uniforms = torch.stack([torch.rand(_DRAWN_AHEAD, generator=g, dtype=torch.float64) for g in generators])
         logits = logits.cpu()
         require_finite(logits, "logits", where)
-        picked = choose(probabilities(logits, parameters, seen), uniforms[:, step % _DRAWN_AHEAD].repeat(len(prompts)))
+        uniform = uniforms[:, step % _DRAWN_AHEAD].repeat(len(prompts))
+        picked = draw_token(probabilities(logits, parameters, seen), uniform)
         log_probabilities = logits.double().log_softmax(dim=-1).gather(-1, picked[:, None])[:, 0].tolist()
         chosen = picked.tolist()
         seen[torch.arange(len(rows)), picked] = True

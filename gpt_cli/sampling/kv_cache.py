@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gpt_cli.common.machine.devices import send
+from gpt_cli.common.machine.devices import to_device
 from gpt_cli.config.model import unknown_form
 from gpt_cli.model import GroupedQueryAttention, LatentAttention, MultiHeadAttention
 from gpt_cli.model.attention import SelfAttention, attend
@@ -49,7 +49,7 @@ class DecodeStep:
             return None
         seen = torch.arange(first, end, device=like.device)
         query = torch.arange(start, end, device=like.device)[:, None]
-        starts = send(torch.tensor(self.starts), like.device)[:, None, None]
+        starts = to_device(torch.tensor(self.starts), like.device)[:, None, None]
         oldest = torch.maximum(starts, query - reach + 1)  # [R, T, 1]
         hidden = (seen > query) | ((seen < oldest) & (seen != query))
         return like.new_zeros(hidden.shape).masked_fill(hidden, -torch.inf)[:, None]

@@ -55,7 +55,7 @@ def probabilities(logits: Tensor, parameters: SamplingParameters, seen: Tensor |
     return chances / chances.sum(dim=-1, keepdim=True)
 
 
-def choose(chances: Tensor, uniform: Tensor) -> Tensor:
+def draw_token(chances: Tensor, uniform: Tensor) -> Tensor:
     """The token at which the running sum of chances passes a uniform number: [B, V], [B] -> ids [B]."""
     # the last sum may be a hair under 1, so the numbers are scaled to it
     running = chances.cumsum(dim=-1)

@@ -29,7 +29,7 @@ def cached(name: str, *key: object) -> Path:
     return cache_directory(name) / hashlib.sha256(repr((_VERSION, *key)).encode()).hexdigest()
 
 
-def read_json(path: Path) -> Any:
+def read_cached_json(path: Path) -> Any:
     """The content of a file; None for a missing or damaged one."""
     try:
         return json.loads(read_bytes(path, DataError))
@@ -47,7 +47,7 @@ def write_json(path: Path, content: Any) -> None:
 def find_survey(looked: SourceWalk, how: Hashable) -> Survey | None:
     """The survey of these files, if it is stored and none of them has changed since; else None."""
     with contextlib.suppress(EnvironmentFailure, TypeError, KeyError):
-        if _is_worth_it(looked) and (stored := read_json(_survey_path(looked, how))):
+        if _is_worth_it(looked) and (stored := read_cached_json(_survey_path(looked, how))):
             survey = Survey(**{**stored["survey"], "bad": tuple(stored["survey"]["bad"])})
             if stored["sha256"] == _digest(survey) and survey.fingerprint == looked.fingerprint():
                 return survey

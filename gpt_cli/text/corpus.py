@@ -127,7 +127,7 @@ class Texts(SurveyedCorpus):
         return in_blocks(self._documents)
 
 
-def is_held(num_characters: int, num_documents: int) -> bool:
+def fits_in_memory(num_characters: int, num_documents: int) -> bool:
     """Whether the documents of a text stay in memory once they have been read."""
     return num_characters + _BLOCK_CHARACTERS * num_documents < CACHE_FROM
 
@@ -184,7 +184,7 @@ class Tally:
             self._num_bytes += len(content)
             if self.kept is not None:
                 self.kept.append(block)
-                if not is_held(self._num_characters, self._num_documents):
+                if not fits_in_memory(self._num_characters, self._num_documents):
                     self.kept = None
             # the search for two bytes alone takes longer than all the rest
             is_windows = is_windows or (b"\r" in content and (b"\r\n" in content or b"\n" not in content))

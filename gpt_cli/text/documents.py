@@ -168,7 +168,7 @@ def part_of(blocks: Iterable[TextBlock], start: int, end: int) -> Iterator[TextB
             begun = True
 
 
-def pieces(text: str) -> Iterator[str]:
+def split_document(text: str) -> Iterator[str]:
     """A document in pieces of at most MAX_PIECE characters, cut after a newline where there is one."""
     return (piece.text for piece in in_pieces([TextBlock(True, text)]))
 

@@ -20,7 +20,7 @@ from gpt_cli.common.host import Host, Notify, ignored
 from gpt_cli.common.machine.cpu_contention import cores
 from gpt_cli.config import Config
 from gpt_cli.errors import DataError, EnvironmentFailure, counted, shown
-from gpt_cli.text.cache import cached, read_json, write_json
+from gpt_cli.text.cache import cached, read_cached_json, write_json
 from gpt_cli.text.chat_templates import template_for
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.documents import TextBlock, in_groups, in_pieces
@@ -185,7 +185,7 @@ def _write(
 ) -> None:
     """Write the ids of a text; continues where a killed program stopped, if no file has changed since then."""
     origin = directory / "origin.json"
-    if read_json(origin) != [corpus.fingerprint]:
+    if read_cached_json(origin) != [corpus.fingerprint]:
         _clear(directory)
         write_durably(origin, [json.dumps([corpus.fingerprint]).encode()])
     writer = TokenWriter(directory, _dtype(tokenizer))
@@ -278,7 +278,7 @@ def digest_of(ids: Ids | Examples, validation_ids: Ids | Examples) -> str:
         return data_digest(ids, validation_ids)
     other = validation_ids.directory.name if isinstance(validation_ids, TokensOnDisk) else data_digest(validation_ids)
     path = ids.directory / f"digest-{other}.json"
-    if isinstance(stored := read_json(path), str):
+    if isinstance(stored := read_cached_json(path), str):
         return stored
     digest = data_digest(ids, validation_ids)
     write_json(path, digest)

@@ -21,7 +21,7 @@ from gpt_cli.common.strict_json import plainly, strict_json
 from gpt_cli.errors import CheckpointError, DataError, together, visible
 from gpt_cli.text.documents import MAX_PIECE
 from gpt_cli.text.hf_decoder import decoder, leaves_out_space
-from gpt_cli.text.hf_tokenizer_rules import covers_text, names_of, problems, require_merges, steps
+from gpt_cli.text.hf_tokenizer_rules import covers_text, problems, require_merges, steps, token_names
 from gpt_cli.text.tokenizer import Tokenizer, utf8
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class HuggingFaceTokenizer(Tokenizer):
             wrong = [CheckpointError("tokenizer", sentence) for sentence in problems(content)]
             if wrong:
                 raise together(wrong)
-            names = names_of(content)
+            names = token_names(content)
             require_merges(content["model"])
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise CheckpointError("tokenizer", f"this is not a tokenizer: {plainly(error)}") from None
@@ -113,7 +113,7 @@ class HuggingFaceTokenizer(Tokenizer):
     def template(self) -> tuple[list[int], list[int]]:
         """The ids that transformers puts before and after every text."""
         ids = {name: number for number, name in self.names.items()}
-        additions = [(f"add_{end}_token", name_of(self.settings.get(f"{end}_token"))) for end in ("bos", "eos")]
+        additions = [(f"add_{end}_token", token_text(self.settings.get(f"{end}_token"))) for end in ("bos", "eos")]
         if any(isinstance(self.settings.get(key), bool) for key, _ in additions):
             sides = [[ids[name]] if self.settings.get(key) is True and name in ids else [] for key, name in additions]
             return sides[0], sides[1]
@@ -264,17 +264,17 @@ def _of_settings(settings: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], 
     """The tokens that a tokenizer_config.json names, and whether its flags count more than those of tokenizer.json."""
     others = [settings.get(key) for key in ("additional_special_tokens", "extra_special_tokens")]
     lists = [token for one in others if isinstance(one, list) for token in one]
-    special = list(filter(None, map(name_of, [*map(settings.get, _NAMED), *lists])))
+    special = list(filter(None, map(token_text, [*map(settings.get, _NAMED), *lists])))
     listed = settings.get("added_tokens_decoder")
     for token in listed.values() if isinstance(listed, dict) else ():
-        if isinstance(token, dict) and (name := name_of(token)):
+        if isinstance(token, dict) and (name := token_text(token)):
             flags = {key: token[key] for key in (*_FLAGS, "special") if isinstance(token.get(key), bool)}
             yield {"content": name, **flags, "special": flags.get("special", False) or name in special}, True
     for name in special:
         yield {"content": name, "special": True}, False
 
 
-def name_of(token: Any) -> str | None:
+def token_text(token: Any) -> str | None:
     """The text of a token in tokenizer_config.json, which may be an object with flags."""
     name = token.get("content") if isinstance(token, dict) else token
     return name if isinstance(name, str) and name else None

@@ -222,7 +222,7 @@ def _grows(step: Mapping[str, Any]) -> bool:
     return isinstance(pattern, dict) and isinstance(content, str) and len(content) > len(pattern.get("String", ""))
 
 
-def names_of(content: Mapping[str, Any]) -> dict[int, str]:
+def token_names(content: Mapping[str, Any]) -> dict[int, str]:
     """The token of each id, added ones included; raises ValueError where an id is no small number or has two tokens."""
     vocabulary, added = content["model"]["vocab"], content.get("added_tokens") or []
     if not isinstance(vocabulary, dict) or not isinstance(added, list):

@@ -21,12 +21,12 @@ from gpt_cli.config import DataConfig
 from gpt_cli.errors import DataError, GptError, counted, shown, together, visible
 from gpt_cli.text import datasets
 from gpt_cli.text.cache import find_survey, remember
-from gpt_cli.text.corpus import Corpus, Survey, SurveyedCorpus, Tally, Watch, is_held
+from gpt_cli.text.corpus import Corpus, Survey, SurveyedCorpus, Tally, Watch, fits_in_memory
 from gpt_cli.text.documents import TextBlock, decoded, in_blocks, split_at
 from gpt_cli.text.file_formats import BLOCK, Reading, holds_conversations, is_left_out, is_plain, read_file
 from gpt_cli.text.missing_source import NAME_A_SOURCE, require_there
 from gpt_cli.text.sft_examples import ConversationCorpus, split_conversations
-from gpt_cli.text.sources import STDIN, SourceFile, SourceWalk, names_of
+from gpt_cli.text.sources import STDIN, SourceFile, SourceWalk, source_names
 
 NOBODY = Host()  # a caller who wants to see nothing
 MOST_ERRORS = 20
@@ -45,7 +45,7 @@ class SourceCorpus(SurveyedCorpus):
         self.sources, self.separator, self.how, self.skip_bad = sources, separator, how, skip_bad
 
     def blocks(self) -> Iterator[TextBlock]:
-        if self._kept is None and is_held(self.num_characters, self.num_documents):
+        if self._kept is None and fits_in_memory(self.num_characters, self.num_documents):
             self._kept = [*self._blocks_again()]  # an earlier program made the survey
         yield from self._blocks_again() if self._kept is None else self._kept
 
@@ -223,7 +223,7 @@ def read_corpus(
     that pass in UTF-8, those of bad files too. Raises DataError for a source that is missing, damaged, contains no text
     or is not UTF-8, and EnvironmentFailure for one that the user may not read.
     """
-    corpus = SourceCorpus(names_of(sources), separator, how or Reading(), skip_bad)
+    corpus = SourceCorpus(source_names(sources), separator, how or Reading(), skip_bad)
     corpus.take(corpus.survey_all(host, watch, fresh))
     return corpus
 
@@ -245,7 +245,7 @@ def reading_of(sources: str | Sequence[str], config: DataConfig) -> Reading:
     """How a config reads some SOURCEs: as questions and answers where the first file begins with one."""
     how = Reading(config.text_field, config.max_expansion)
     with contextlib.suppress(GptError):  # reading itself finds the words
-        files = SourceWalk(names_of(sources), config.skip_bad)
+        files = SourceWalk(source_names(sources), config.skip_bad)
         first = next((file for file in files if file.named or not is_left_out(Path(file.name), how)), None)
         return replace(how, conversations=first is not None and _is_of_conversations(first, how))
     return how

@@ -20,7 +20,7 @@ from gpt_cli.text.corpus import CACHE_FROM, Corpus
 from gpt_cli.text.encode import TOKENIZING, EncodedText, encode_parts
 from gpt_cli.text.load import SourceCorpus, read_data, split_of
 from gpt_cli.text.sft_examples import ConversationCorpus
-from gpt_cli.text.sources import STDIN, names_of
+from gpt_cli.text.sources import STDIN, source_names
 from gpt_cli.text.token_files import TokensOnDisk, open_tokens, read_index
 
 _SMALL = "a text this short is tokenized at every start"
@@ -59,7 +59,7 @@ class Preparation(Result):
         )
 
 
-def prepare(config: Config, host: Host) -> Preparation:
+def prepare_text(config: Config, host: Host) -> Preparation:
     """Do with a text what `gpt train` does before it loads a model; raises DataError for a bad text."""
     began, num_encoded = time.monotonic(), 0
 
@@ -79,7 +79,7 @@ def prepare(config: Config, host: Host) -> Preparation:
         host.notice(line)
     training, validation = split_of(corpus, config.data, host)
     text = encode_parts(training, validation, config, host=replace(host, counting=counting), load=False)
-    if any(STDIN in names_of(named) for named in (config.data.source, config.data.validation_source)):
+    if any(STDIN in source_names(named) for named in (config.data.source, config.data.validation_source)):
         host.notice("gpt keeps the tokens of stdin, not its text: give gpt train the same text again")
     facts = _facts(corpus, training, validation, text, config.data.template)
     seconds = time.monotonic() - began
@@ -152,7 +152,7 @@ def verify(config: Config, host: Host) -> Verification:
         corpus = read_data(each, host, fresh=True)
         for line in corpus.notices():
             host.notice(line)
-        name = ", ".join(names_of(each.source))
+        name = ", ".join(source_names(each.source))
         state = "intact" if corpus.is_known else "readable"
         rows.append({"what": "text", "where": name, "state": state, "bytes": corpus.num_bytes})
         for directory, index in _prepared_from(corpus.digest):

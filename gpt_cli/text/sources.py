@@ -22,7 +22,7 @@ from gpt_cli.text import datasets
 STDIN = "-"
 
 
-def names_of(sources: str | Sequence[str] | None) -> Sequence[str]:
+def source_names(sources: str | Sequence[str] | None) -> Sequence[str]:
     """The SOURCEs of a setting, which has one, several or none."""
     return [sources] if isinstance(sources, str) else sources or []
 

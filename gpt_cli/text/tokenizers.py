@@ -15,7 +15,7 @@ import numpy as np
 
 from gpt_cli.common.untrusted_files import unix_line_ends
 from gpt_cli.errors import CheckpointError, DataError, shown
-from gpt_cli.text.documents import pieces
+from gpt_cli.text.documents import split_document
 from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer
 from gpt_cli.text.split_patterns import PATTERNS
 from gpt_cli.text.tokenizer import END_OF_TEXT, Tokenizer, utf8
@@ -112,7 +112,7 @@ class BytePairTokenizer(Tokenizer):
 
     def array(self, text: str) -> np.ndarray:
         utf8(text)
-        encoded = [self.encoding.encode_to_numpy(piece, disallowed_special=()) for piece in pieces(text)]
+        encoded = [self.encoding.encode_to_numpy(piece, disallowed_special=()) for piece in split_document(text)]
         return encoded[0] if len(encoded) == 1 else np.concatenate([np.empty(0, np.uint32), *encoded])
 
     def to_dict(self) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from gpt_cli.common.host import Host
 from gpt_cli.common.rng import random_words, stream_key
 from gpt_cli.config import TokenizerConfig
 from gpt_cli.errors import CheckpointError, EnvironmentFailure, UsageError, shown
-from gpt_cli.text.cache import cached, read_json, write_json
+from gpt_cli.text.cache import cached, read_cached_json, write_json
 from gpt_cli.text.corpus import Corpus
-from gpt_cli.text.documents import TextBlock, in_pieces, pieces
+from gpt_cli.text.documents import TextBlock, in_pieces, split_document
 from gpt_cli.text.load import NOBODY
 from gpt_cli.text.split_patterns import BY_NAME, PATTERNS, WORD_PATTERN
 from gpt_cli.text.tokenizers import (
@@ -46,7 +46,7 @@ def learn_tokenizer(config: TokenizerConfig, training: Corpus, validation: Corpu
         # earlier versions, which knew one pattern, did not name it
         pattern = [config.pattern] if config.kind == "bpe" and BY_NAME[config.pattern] != WORD_PATTERN else []
         path = cached("tokenizers", config.kind, config.vocab_size, *pattern, training.digest, validation.digest)
-    if path and (stored := read_json(path)) is not None:
+    if path and (stored := read_cached_json(path)) is not None:
         with contextlib.suppress(CheckpointError, KeyError, TypeError):
             tokenizer = tokenizer_from_dict(stored["tokenizer"])
             if tokenizer.digest == stored["sha256"]:
@@ -87,11 +87,11 @@ def make_tokenizer(
     if config.kind == "tiktoken":
         return _published(config.name)
     texts = (piece.text for piece in in_pieces(_counted(training.blocks(), count)))
-    learned = sample(texts, SAMPLE_BYTES / max(1, training.num_bytes))
+    learned = sample_texts(texts, SAMPLE_BYTES / max(1, training.num_bytes))
     return train_byte_pairs(learned, config.vocab_size, BY_NAME[config.pattern])
 
 
-def sample(texts: Iterable[str], share: float) -> Iterator[str]:
+def sample_texts(texts: Iterable[str], share: float) -> Iterator[str]:
     """About this share of some texts, each chosen by its number alone; all for a share of 1 or more."""
     if share >= 1:
         yield from texts
@@ -113,7 +113,7 @@ def train_byte_pairs(texts: Iterable[str], vocab_size: int, pattern: str = WORD_
     import rustbpe  # only learning byte pairs needs it
 
     trainer = rustbpe.Tokenizer()  # type: ignore[attr-defined]
-    parts = (piece for text in texts for piece in pieces(text))
+    parts = (piece for text in texts for piece in split_document(text))
     trainer.train_from_iterator(parts, vocab_size=vocab_size - 1, buffer_size=_BUFFERED, pattern=pattern)
     ranked = sorted(trainer.get_mergeable_ranks(), key=lambda pair: pair[1])
     return BytePairTokenizer("bpe", pattern, [bytes(token) for token, _ in ranked])

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpt_cli.common.machine.devices import send
+from gpt_cli.common.machine.devices import to_device
 from gpt_cli.common.rng import permutation, permuted, stream_key
 from gpt_cli.config import Config
 from gpt_cli.text.sft_examples import Examples, pack
@@ -85,7 +85,7 @@ class Batches:
     def send(self, numbers: np.ndarray) -> Tensor:
         """The numbers on the device of the batches; nobody waits for them."""
         device = self.ids.device if isinstance(self.ids, Tensor) else torch.device(self.device)
-        return send(torch.from_numpy(numbers), device)
+        return to_device(torch.from_numpy(numbers), device)
 
     def windows(self, numbers: Tensor) -> Sequences:
         """Inputs and targets of sequences, int64 [B, T] each, from their numbers on the device."""
@@ -135,7 +135,7 @@ class PackedBatches:
 
     def send(self, numbers: np.ndarray) -> Tensor:
         """The numbers on the device; nobody waits for them."""
-        return send(torch.from_numpy(numbers), self.device)
+        return to_device(torch.from_numpy(numbers), self.device)
 
     def windows(self, numbers: Tensor) -> Sequences:
         """The sequences from their numbers on the device."""

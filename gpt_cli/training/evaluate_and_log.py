@@ -30,7 +30,7 @@ from gpt_cli.training.intervals import due, snapshot_due
 from gpt_cli.training.run import Run
 from gpt_cli.training.sample_prompts import sample_prompt
 from gpt_cli.training.step import Diverged, read_outcomes
-from gpt_cli.training.validation import evaluate
+from gpt_cli.training.validation import validation_score
 
 SAMPLE_NEW_TOKENS = 64
 
@@ -130,7 +130,7 @@ def _evaluate(run: Run, watch: Watch, host: Host) -> Score:
     settings, windows = run.config.train, run.windows(run.config.train.eval_tokens)
     with host.counting("evaluating", sum(end - start for start, end in windows), "tokens") as count:
         count(0)
-        found = evaluate(
+        found = validation_score(
             run.state.model,
             run.tokenizer,
             run.validation_ids,

@@ -18,7 +18,7 @@ from gpt_cli.checkpoints.select import find_header
 from gpt_cli.checkpoints.training_text import no_text, own_config, trusted_config
 from gpt_cli.common.host import Host, Notify
 from gpt_cli.config import Config
-from gpt_cli.config.load import differences
+from gpt_cli.config.load import config_differences
 from gpt_cli.config.strict_yaml import Document
 from gpt_cli.errors import CheckpointError, UsageError, advised, shown
 
@@ -141,7 +141,7 @@ def require_no_download(initial: Initial, asked: Config) -> None:
 def _misfits(initial: Initial, asked: Config) -> Iterator[tuple[str, str]]:
     """The settings with which the weights do not fit, each with a sentence."""
     there = initial.config.model
-    for key, old, new in differences(initial.config, asked):
+    for key, old, new in config_differences(initial.config, asked):
         section, _, _ = key.partition(".")
         if section == "model" and key not in _FREE:
             yield key, f"{key} is {old} in {initial.where} and {new} here, and its weights fit {old} alone"

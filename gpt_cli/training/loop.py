@@ -26,7 +26,7 @@ from gpt_cli.training.plan import Plan
 from gpt_cli.training.run import Run
 from gpt_cli.training.setup import setup
 from gpt_cli.training.step import Diverged, take_step
-from gpt_cli.training.validation import evaluate, evaluation_batch_size
+from gpt_cli.training.validation import evaluation_batch_size, validation_score
 
 BAR_SECONDS = 2.0  # work that takes less shows no bar beside that of the steps
 
@@ -154,7 +154,7 @@ def _closing_evaluation(run: Run, watch: Watch, host: Host) -> _Closing:
     by_window, num_tokens = Observations(), sum(end - start for start, end in run.closing_windows)
     with host.counting("closing evaluation", num_tokens, "tokens") as count:
         count(0)
-        score = evaluate(
+        score = validation_score(
             model,
             run.tokenizer,
             run.validation_ids,

@@ -39,7 +39,7 @@ from gpt_cli.config.request import (
     Threads,
     flag_of,
 )
-from gpt_cli.config.strict_yaml import Document, parse, read_text
+from gpt_cli.config.strict_yaml import Document, parse, read_config_text
 from gpt_cli.distributed.environment import place_of
 from gpt_cli.errors import GptError, UsageError, counted, shown
 from gpt_cli.training.init_from import asks_for, filled, read_initial, require_fit, require_no_download
@@ -273,4 +273,4 @@ def _document(config: str | Config | None, source: Config) -> tuple[Document, st
     if isinstance(config, Config):
         return Document(config.model_dump(mode="json", exclude_unset=True)), "config"
     path = find_config(config)
-    return parse(read_text(path), str(path)), str(path)
+    return parse(read_config_text(path), str(path)), str(path)

@@ -14,13 +14,13 @@ from gpt_cli.checkpoints.header import Progress
 from gpt_cli.checkpoints.run_list import read_outcome
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.common.machine.devices import processor
-from gpt_cli.common.strict_json import figure, step_of
+from gpt_cli.common.strict_json import figure, step_number
 from gpt_cli.common.units import twice_as_long
 from gpt_cli.config import Config
-from gpt_cli.config.load import differences
+from gpt_cli.config.load import config_differences
 from gpt_cli.errors import CheckpointError, DataError, GptError, UsageError, advised, shown, visible
 from gpt_cli.text.missing_source import NAME_A_SOURCE
-from gpt_cli.text.sources import STDIN, names_of
+from gpt_cli.text.sources import STDIN, source_names
 from gpt_cli.training.events import Finished
 from gpt_cli.training.intervals import ended_by, is_finished
 
@@ -95,7 +95,7 @@ def config_to_resume(stored: Config, asked: Config, run: Config | None, files: R
 
 def _fixed_changes(one: Config, other: Config) -> list[tuple[str, str, str]]:
     """The settings in which two configs are of different runs: key, value, and the other value."""
-    return [change for change in differences(one, other) if change[0] not in FREE_KEYS]
+    return [change for change in config_differences(one, other) if change[0] not in FREE_KEYS]
 
 
 def _quoted(written: str) -> str:
@@ -109,7 +109,7 @@ def _quoted(written: str) -> str:
 
 def _begin_anew(files: RunFiles, config: Config) -> str:
     """What begins a new run with the weights of this one."""
-    sources = names_of(config.data.source)
+    sources = source_names(config.data.source)
     data = [f"--data {shlex.quote(source)}" for source in sources] if len(sources) <= _MOST_SOURCES else ["--data ..."]
     own, other = shlex.quote(str(files.path)), shlex.quote(f"{files.path}-2")
     return " ".join(["gpt train --init-from", own, *data, "--out", other])
@@ -158,7 +158,7 @@ def require_same_text(continued: Checkpoint, data_digest: str, config: Config, f
 def text_problem(error: DataError, continued: Checkpoint, config: Config, files: RunFiles) -> GptError:
     """What a text that cannot be read or encoded means for a run that continues."""
     if is_missing(error):
-        error.hint = f"if it was moved or renamed: {files.resume_command} {flag_of(error, config)}"
+        error.hint = f"if it was moved or renamed: {files.resume_command} {text_flag(error, config)}"
         return error
     return _other_text(continued, config, files, f": {error}")  # such as a character that the vocabulary lacks
 
@@ -168,14 +168,14 @@ def is_missing(error: DataError) -> bool:
     return error.hint is not None and error.hint.endswith(NAME_A_SOURCE)
 
 
-def flag_of(error: DataError, config: Config) -> str:
+def text_flag(error: DataError, config: Config) -> str:
     """The flag that names a missing text anew."""
-    of_validation = any(error.where == shown(name) for name in names_of(config.data.validation_source))
+    of_validation = any(error.where == shown(name) for name in source_names(config.data.validation_source))
     return "--set data.validation_source=NEW/PATH" if of_validation else "--data NEW/PATH"
 
 
 def _other_text(continued: Checkpoint, config: Config, files: RunFiles, why: str = "") -> CheckpointError:
-    sources = ", ".join([*names_of(config.data.source), *names_of(config.data.validation_source)])
+    sources = ", ".join([*source_names(config.data.source), *source_names(config.data.validation_source)])
     then, now = continued.config.data, config.data
     if (then.source, then.validation_source) == (now.source, now.validation_source):
         sentence = f"{shown(sources)} has changed since this run began"
@@ -183,7 +183,7 @@ def _other_text(continued: Checkpoint, config: Config, files: RunFiles, why: str
         sentence = f"{shown(sources)} is not the text that this run began with"
     begin = _begin_anew(files, config)
     hint = f"put the old text back, name another copy of it with --data, or begin a new run with these weights: {begin}"
-    if STDIN in names_of(now.source):
+    if STDIN in source_names(now.source):
         hint = f"pipe the same text again: cat my.txt | {files.resume_command}"
     return CheckpointError("--resume", sentence + why, hint=hint)
 
@@ -214,8 +214,8 @@ def _is_whole(outcome: Mapping[str, Any]) -> bool:
     """Whether an outcome has all figures of a training that has ended by itself."""
     return (
         outcome.get("stopped_by") in ("steps", "time", "patience")
-        and step_of(outcome.get("step")) is not None
-        and step_of(outcome.get("best_step")) is not None
+        and step_number(outcome.get("step")) is not None
+        and step_number(outcome.get("best_step")) is not None
         and all(figure(outcome.get(key)) is not None for key in _NUMBERS)
         and all(key in outcome and (outcome[key] is None or figure(outcome[key]) is not None) for key in _MAY_BE_NULL)
         and all(outcome.get(key) is None or figure(outcome[key]) is not None for key in _LATER)

@@ -74,7 +74,7 @@ def _is_within_character(part: bytes) -> bool:
     return b"\x80" <= part[:1] < b"\xc0"
 
 
-def first_prompt(tokenizer: Tokenizer, validation_ids: Ids | Examples) -> str:
+def prompt_of_validation(tokenizer: Tokenizer, validation_ids: Ids | Examples) -> str:
     """A prompt that the tokenizer takes, of the kind of the validation text: a word of it unless it is English."""
     if isinstance(validation_ids, Examples):
         return tokenizer.decode(validation_ids.question(0))

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gpt_cli.common.machine.devices import autocast, exact, send, tokens_at_once
+from gpt_cli.common.machine.devices import autocast, float64_device, to_device, tokens_at_once
 from gpt_cli.distributed.collectives import ALONE, Ranks
 from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, Observations, Score, byte_lengths, in_batches, score_of
 from gpt_cli.model import GPT
@@ -35,7 +35,7 @@ def evaluation_batch_size(context_length: int, vocab_size: int, device: torch.de
     return max(1, min(tokens_at_once(device, 2**12), LOGITS_AT_ONCE // vocab_size) // context_length)
 
 
-def evaluate(
+def validation_score(
     model: GPT,
     tokenizer: Tokenizer,
     text: Ids | Examples,
@@ -65,8 +65,8 @@ def evaluate(
         num_targets = learned_before[ends + 1] - learned_before[starts + 1]
     batches = in_batches(lengths, batch_size)
     # on the device that computes them: to read each would make a GPU wait
-    of_batches = torch.zeros(len(batches), dtype=torch.float64, device=exact(device))
-    of_windows = torch.zeros(len(windows), dtype=torch.float64, device=exact(device))
+    of_batches = torch.zeros(len(batches), dtype=torch.float64, device=float64_device(device))
+    of_windows = torch.zeros(len(windows), dtype=torch.float64, device=float64_device(device))
     num_bytes = 0
     was_training = model.training
     model.eval()
@@ -77,7 +77,7 @@ def evaluate(
             counts = ranks.rank < len(together)
             chosen = together[ranks.rank if counts else 0]
             tokens = token_windows(ids, starts[chosen], int(lengths[chosen[0]]) + 1)
-            batch = send(torch.from_numpy(tokens.astype(np.int32)), device).long()
+            batch = to_device(torch.from_numpy(tokens.astype(np.int32)), device).long()
             wanted = (tokens if goals is None else token_windows(goals, starts[chosen], tokens.shape[1]))[:, 1:]
             # not inference_mode, whose tensors `fully_shard` would keep for the next step
             with torch.no_grad(), autocast(device, dtype):
@@ -85,12 +85,13 @@ def evaluate(
                 log_chances = _in_full(model(batch[:, :-1])).flatten(0, 1).log_softmax(dim=1)
                 targets = batch[:, 1:].flatten()
                 if goals is not None:
-                    targets = send(torch.from_numpy(wanted), device).flatten()
+                    targets = to_device(torch.from_numpy(wanted), device).flatten()
                 if counts:
                     of_batches[first + ranks.rank] = F.nll_loss(log_chances, targets, reduction="sum")
                     if by_window:
                         nats = F.nll_loss(log_chances, targets, reduction="none").view(len(batch), -1)
-                        of_windows[send(torch.from_numpy(chosen), of_windows.device)] = nats.to(of_windows).sum(dim=1)
+                        rows = to_device(torch.from_numpy(chosen), of_windows.device)
+                        of_windows[rows] = nats.to(of_windows).sum(dim=1)
                     num_bytes += int(byte_counts[wanted[wanted != IGNORED]].sum())
             count(sum(int(lengths[chosen].sum()) for chosen in together))
     finally:

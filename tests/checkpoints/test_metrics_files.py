@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpt_cli.checkpoints.metrics_files import LoggedSample, samples_of, without_later, written
+from gpt_cli.checkpoints.metrics_files import LoggedSample, sample_record, samples_of, without_later
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.tools.loggers.tail import News
@@ -24,16 +24,16 @@ SAMPLES = tuple(LoggedSample(50 * number, text) for number, text in enumerate(LI
 
 
 def test_each_text_is_read_as_it_was_written() -> None:
-    content = "".join(map(written, SAMPLES))
+    content = "".join(map(sample_record, SAMPLES))
     assert samples_of(content) == SAMPLES
     assert content.startswith("=== step 50 ===\n\\=== step 999 ===\nab\n")
 
 
 @pytest.mark.parametrize("step", [0, 49, 50, 149, 250, 10**6])
 def test_a_run_that_continues_keeps_exactly_the_samples_up_to_its_step(step: int) -> None:
-    content = "".join(map(written, SAMPLES))
+    content = "".join(map(sample_record, SAMPLES))
     kept = [sample for sample in SAMPLES if sample.step <= step]
-    assert without_later(content, step) == "".join(map(written, kept))
+    assert without_later(content, step) == "".join(map(sample_record, kept))
 
 
 def test_what_earlier_versions_wrote_is_read_as_before() -> None:

@@ -22,7 +22,7 @@ from gpt_cli.sampling.fast import matmul
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.tools.bench import bench
-from gpt_cli.training.validation import evaluate
+from gpt_cli.training.validation import validation_score
 
 TEXT = "def read(path):\n    return open(path).read()\n" * 12
 # in whole passes of the model an accelerator computes attention in a kernel of its own, whose sums have another order
@@ -221,7 +221,7 @@ def test_the_host_waits_once_for_a_token_and_once_for_an_evaluation(smoke_run: P
     assert waits(generate(decoder, [[1, 2, 3], [4]], parameters, max_new_tokens=40, num_samples=2)) == 40
     assert waits(surprisals(model, ids, stride=32, batch_size=2)) == 5
     losses = Observations()
-    score = lambda: evaluate(  # noqa: E731
+    score = lambda: validation_score(  # noqa: E731
         model, loaded.tokenizer, ids, windows, batch_size=2, dtype="float32", by_window=losses
     )
     assert waits(score() for _ in range(3)) == 3

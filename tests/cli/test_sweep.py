@@ -27,7 +27,7 @@ from gpt_cli.common.language import chinese
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.tools.sweeps import processes, request
 from gpt_cli.tools.sweeps import sweep as work
-from gpt_cli.tools.sweeps.sweep import shares
+from gpt_cli.tools.sweeps.sweep import share_machine
 from gpt_cli.tools.sweeps.sweep_file import read_sweep
 from gpt_cli.training.auto_config import step_time
 from gpt_cli.training.auto_config.model_sizes import cost_of
@@ -198,7 +198,7 @@ def test_the_words_of_a_point_are_those_of_gpt_train(folder: Path) -> None:
     Path("s.yaml").write_text("base: c.yaml\nsettings: {data.source: [a, b]}\ngrid: {train.sample_every: [null]}\n")
     found = read_sweep(Path("s.yaml"))
     point = request.Point(Path("runs/s/000"), found.points[0], {})
-    words = processes.command(found, point, "5s", ["--quiet"])
+    words = processes.training_command(found, point, "5s", ["--quiet"])
     settings = ["--set", 'data.source=["a", "b"]', "--set", "train.sample_every=null"]
     assert words[words.index("-m") :] == [
         "-m",
@@ -308,12 +308,12 @@ def test_jobs_run_at_once(folder: Path, run: RunCommand, monkeypatch: pytest.Mon
 def test_jobs_share_cores_or_have_a_gpu_each() -> None:
     on_cpu = [small_config()]
     on_any = [small_config("train.device=auto")]
-    assert shares(2, on_cpu, 5, 0, {}) == [{"OMP_NUM_THREADS": "2"}] * 2
-    assert shares(2, on_cpu, 4, 8, {"OMP_NUM_THREADS": "1"}) == [{"OMP_NUM_THREADS": "1"}] * 2
-    assert shares(2, on_cpu, 4, 0, {"OMP_NUM_THREADS": ""}) == [{"OMP_NUM_THREADS": "2"}] * 2
-    assert [share["CUDA_VISIBLE_DEVICES"] for share in shares(2, on_any, 4, 2, {})] == ["0", "1"]
+    assert share_machine(2, on_cpu, 5, 0, {}) == [{"OMP_NUM_THREADS": "2"}] * 2
+    assert share_machine(2, on_cpu, 4, 8, {"OMP_NUM_THREADS": "1"}) == [{"OMP_NUM_THREADS": "1"}] * 2
+    assert share_machine(2, on_cpu, 4, 0, {"OMP_NUM_THREADS": ""}) == [{"OMP_NUM_THREADS": "2"}] * 2
+    assert [share["CUDA_VISIBLE_DEVICES"] for share in share_machine(2, on_any, 4, 2, {})] == ["0", "1"]
     asked = {"CUDA_VISIBLE_DEVICES": "5,7"}
-    assert [share["CUDA_VISIBLE_DEVICES"] for share in shares(2, on_any, 4, 2, asked)] == ["5", "7"]
+    assert [share["CUDA_VISIBLE_DEVICES"] for share in share_machine(2, on_any, 4, 2, asked)] == ["5", "7"]
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_more_jobs_than_the_machine_allows_are_refused(
     jobs: int, settings: list[str], gpus: int, sentence: str, hint: str | None
 ) -> None:
     with pytest.raises(EnvironmentFailure) as raised:
-        shares(jobs, [small_config(*settings)], 2, gpus, {})
+        share_machine(jobs, [small_config(*settings)], 2, gpus, {})
     assert raised.value.where == "--jobs"
     assert raised.value.sentence.startswith(sentence)
     assert raised.value.hint == hint

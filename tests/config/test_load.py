@@ -9,7 +9,7 @@ import pytest
 from gpt_cli.config import Config
 from gpt_cli.config.load import (
     build_config,
-    differences,
+    config_differences,
     likeness,
     read_config,
     read_own_config,
@@ -258,7 +258,7 @@ def test_a_separator_is_read_with_its_escapes(setting: str) -> None:
     assert config.data.separator == "\n\n"
     assert r"  separator: \n\n" in write_config(config).splitlines()
     assert read(write_config(config)) == config
-    assert list(differences(Config(), config)) == [("data.separator", "null", r"\n\n")]
+    assert list(config_differences(Config(), config)) == [("data.separator", "null", r"\n\n")]
     assert read('data: {separator: "\\n\\n"}').data.separator == "\n\n"
     assert read("data: {separator: '---'}", "data.separator=null").data.separator is None
 
@@ -364,7 +364,8 @@ def test_latent_attention_has_no_biases_of_queries_keys_and_values() -> None:
 def test_the_configs_of_the_forms_differ_in_their_form_alone() -> None:
     plain = read_config("multi-head")
     keys = {
-        name: {key for key, *_ in differences(plain, read_config(name))} for name in ("grouped-query", "latent", "tiny")
+        name: {key for key, *_ in config_differences(plain, read_config(name))}
+        for name in ("grouped-query", "latent", "tiny")
     }
     assert keys == {
         "grouped-query": {"model.attention", "model.num_key_value_heads"},
@@ -394,7 +395,7 @@ def test_unused_tokenizer_keys_are_known() -> None:
 
 
 def test_differences_are_listed_by_key() -> None:
-    assert list(differences(Config(), read("train: {seed: 0}"))) == [("train.seed", "1337", "0")]
+    assert list(config_differences(Config(), read("train: {seed: 0}"))) == [("train.seed", "1337", "0")]
 
 
 def test_configs_do_not_change() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpt_cli.config.strict_yaml import parse, read_text
+from gpt_cli.config.strict_yaml import parse, read_config_text
 from gpt_cli.errors import UsageError
 
 
@@ -84,13 +84,13 @@ def test_files_that_are_no_config_are_refused(tmp_path: Path, content: bytes, me
     path = tmp_path / "c.yaml"
     path.write_bytes(content)
     with pytest.raises(UsageError, match=message):
-        read_text(path)
+        read_config_text(path)
 
 
 def test_a_byte_order_mark_and_windows_line_ends_are_fine(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_bytes(b"\xef\xbb\xbfmodel:\r\n  d_model: 64\r\n")
-    assert parse(read_text(path), "f").content == {"model": {"d_model": "64"}}
+    assert parse(read_config_text(path), "f").content == {"model": {"d_model": "64"}}
 
 
 @pytest.mark.parametrize(

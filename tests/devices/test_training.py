@@ -18,7 +18,7 @@ from support.runs import start
 from gpt_cli.text.token_files import validation_windows
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import read_outcomes, take_step
-from gpt_cli.training.validation import evaluate
+from gpt_cli.training.validation import validation_score
 
 IDS = np.frombuffer(CORPUS_TEXT.encode(), np.uint8)
 DROPOUT = "model.dropout=0.2"
@@ -177,7 +177,7 @@ def test_an_evaluation_waits_once_and_gives_the_loss_of_the_cpu(accelerator: Acc
         windows = validation_windows(len(run.validation_ids), run.config.model.context_length)
         accelerator.copies.syncs.clear()
         how = {"batch_size": 4, "dtype": "float32"}
-        score = evaluate(run.state.model, run.tokenizer, run.validation_ids, windows, **how)
+        score = validation_score(run.state.model, run.tokenizer, run.validation_ids, windows, **how)
         losses.append(score.loss)
     assert len(accelerator.syncs) == 1
     assert losses[1] == pytest.approx(losses[0], rel=1e-6)

@@ -27,7 +27,7 @@ from gpt_cli.text import token_file_writer
 from gpt_cli.text.token_file_writer import TokenWriter
 from gpt_cli.text.token_files import validation_windows
 from gpt_cli.text.tokenizers import CharTokenizer
-from gpt_cli.training.validation import evaluate
+from gpt_cli.training.validation import validation_score
 
 C = 8
 TOKENIZER = CharTokenizer("ab今\n")
@@ -77,7 +77,7 @@ def test_a_window_has_no_more_attention_than_memory_should_hold() -> None:
 
 def test_a_stride_of_the_window_is_the_evaluation_of_training() -> None:
     windows = validation_windows(len(IDS), C)
-    trained = evaluate(MODEL, TOKENIZER, IDS, windows, batch_size=4, dtype="float32")
+    trained = validation_score(MODEL, TOKENIZER, IDS, windows, batch_size=4, dtype="float32")
     found = score(surprisals(MODEL, IDS, stride=C), IDS, LENGTHS)
     assert (found.num_tokens, found.loss) == (trained.num_tokens, pytest.approx(trained.loss, abs=1e-10))
     assert found.bits_per_byte == pytest.approx(trained.bits_per_byte, abs=1e-10)
@@ -120,7 +120,7 @@ def test_ids_on_disk_give_the_numbers_of_those_in_memory(tmp_path: Path, monkeyp
     )
     windows = validation_windows(len(IDS), C)
     in_memory, from_disk = (
-        evaluate(MODEL, TOKENIZER, ids, windows, batch_size=2, dtype="float32") for ids in (IDS, on_disk)
+        validation_score(MODEL, TOKENIZER, ids, windows, batch_size=2, dtype="float32") for ids in (IDS, on_disk)
     )
     assert in_memory == from_disk
 

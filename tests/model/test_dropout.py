@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from gpt_cli.common import rng
-from gpt_cli.model.dropout import DropMasks, Dropout, drop_keys, random_words
+from gpt_cli.model.dropout import DropMasks, Dropout, drop_keys, random_words_on_device
 
 CPU = torch.device("cpu")
 
@@ -14,7 +14,7 @@ CPU = torch.device("cpu")
 def test_torch_and_numpy_draw_the_same_words(start: int) -> None:
     key = rng.stream_key(3, "x")
     expected = rng.random_words(key, start, 7).view(np.int32)
-    assert random_words(key, start, 7, CPU).tolist() == expected.tolist()
+    assert random_words_on_device(key, start, 7, CPU).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.5, 0.9])

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpt_cli.sampling.next_token import SamplingParameters, choose, probabilities
+from gpt_cli.sampling.next_token import SamplingParameters, draw_token, probabilities
 
 LOGITS = torch.tensor([0.5, 0.25, 0.125, 0.125]).log()[None]
 
@@ -71,7 +71,7 @@ def test_all_parameters_leave_a_token_to_choose(logits, temperature, top_k, top_
     found = probabilities(torch.tensor([logits]), SamplingParameters(temperature, top_k, top_p, min_p, penalty), seen)
     assert found.sum().item() == pytest.approx(1)
     assert found.min() >= 0
-    chosen = choose(found, torch.tensor([0.999], dtype=torch.float64))
+    chosen = draw_token(found, torch.tensor([0.999], dtype=torch.float64))
     assert found[0, chosen] > 0
 
 
@@ -96,17 +96,17 @@ def test_nan_has_no_chance() -> None:
 def test_a_token_is_chosen_where_the_running_sum_passes_the_number() -> None:
     given = torch.tensor([[0.5, 0.25, 0.25, 0.0]], dtype=torch.float64).expand(6, 4)
     uniform = torch.tensor([0.0, 0.49, 0.5, 0.74, 0.75, 0.999999], dtype=torch.float64)
-    assert choose(given, uniform).tolist() == [0, 0, 1, 1, 2, 2]
+    assert draw_token(given, uniform).tolist() == [0, 0, 1, 1, 2, 2]
 
 
 def test_a_token_without_a_chance_is_never_chosen() -> None:
     given = torch.tensor([[0.0, 1.0, 0.0]], dtype=torch.float64)
     for number in (0.0, 0.5, 1 - 2**-53):
-        assert choose(given, torch.tensor([number], dtype=torch.float64)).tolist() == [1]
+        assert draw_token(given, torch.tensor([number], dtype=torch.float64)).tolist() == [1]
 
 
 def test_drawing_many_times_follows_the_chances() -> None:
     uniform = torch.rand(20_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    drawn = choose(probabilities(LOGITS, SamplingParameters(1.0)).expand(20_000, 4), uniform).bincount(minlength=4)
+    drawn = draw_token(probabilities(LOGITS, SamplingParameters(1.0)).expand(20_000, 4), uniform).bincount(minlength=4)
     for count, chance in zip(drawn.tolist(), [0.5, 0.25, 0.125, 0.125], strict=True):
         assert abs(count / 20_000 - chance) < 5 * (chance * (1 - chance) / 20_000) ** 0.5

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from gpt_cli.checkpoints.run_list import Overview
-from gpt_cli.tools.reports.curves import filled
+from gpt_cli.tools.reports.curves import fill_gaps
 from gpt_cli.tools.reports.run_record import FIGURES, RunRecord
 
 
@@ -16,7 +16,7 @@ def record(name: str = "one", losses: tuple[float, ...] = (4.0, 3.0, 2.0), state
     steps = np.arange(1.0, len(losses) + 1)
     loss = np.array(losses)
     known = {"step": steps, "tokens": 100 * steps, "seconds": 60 * steps, "loss": loss, "validation_loss": loss + 1}
-    mean = filled(steps, loss, np.full(len(losses), np.nan))
+    mean = fill_gaps(steps, loss, np.full(len(losses), np.nan))
     other = {
         "validation_tokens": np.full(len(losses), np.nan),
         "bits_per_byte": loss / 2,

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.texts import Twin, cut
-from support.texts import pieces as twin_pieces
+from support.texts import split_document as twin_pieces
 
 from gpt_cli.errors import DataError
 from gpt_cli.text import documents as module
-from gpt_cli.text.documents import TextBlock, decode_utf8, in_groups, in_pieces, part_of, pieces, split_at
+from gpt_cli.text.documents import TextBlock, decode_utf8, in_groups, in_pieces, part_of, split_at, split_document
 from gpt_cli.text.load import read_corpus
 
 SEPARATORS = ["\n\n", "\n", "aab", "aa", "\r\n", "\n \n", "今🙂", "a\n\na"]
@@ -74,7 +74,7 @@ def test_pieces_and_groups_are_the_same_however_blocks_are_cut(
         found = list(in_pieces(cut(documents, sizes)))
         whole = [piece for document in documents if document for piece in twin_pieces(document, max_piece)]
         assert [piece.text for piece in found] == whole
-        assert [piece for document in documents for piece in pieces(document)] == whole
+        assert [piece for document in documents for piece in split_document(document)] == whole
         assert joined(found) == [document for document in documents if document]
         groups = list(in_groups(found))
     assert [piece for each in groups for piece in each] == found

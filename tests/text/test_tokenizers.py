@@ -17,7 +17,7 @@ from gpt_cli.config import TokenizerConfig
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError
 from gpt_cli.text import train_tokenizer as module
 from gpt_cli.text.corpus import Texts
-from gpt_cli.text.documents import pieces
+from gpt_cli.text.documents import split_document
 from gpt_cli.text.split_patterns import PATTERNS, WORD_PATTERN
 from gpt_cli.text.tokenizers import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer, tokenizer_from_dict
 from gpt_cli.text.train_tokenizer import make_tokenizer, train_byte_pairs
@@ -100,8 +100,8 @@ def test_pathological_text_is_encoded_in_reasonable_time() -> None:
 
 def test_pieces_are_cut_after_a_line_where_there_is_one() -> None:
     text = "x" * 20_000 + "\n" + "y" * 20_000 + "z" * 50_000
-    assert [len(piece) for piece in pieces(text)] == [20_001, 32_768, 32_768, 4_464]
-    assert "".join(pieces(text)) == text
+    assert [len(piece) for piece in split_document(text)] == [20_001, 32_768, 32_768, 4_464]
+    assert "".join(split_document(text)) == text
 
 
 def test_unknown_characters_are_named_with_their_position() -> None:

@@ -25,7 +25,7 @@ from gpt_cli.training.loop import train
 from gpt_cli.training.run import Run
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import compute_gradient, send
-from gpt_cli.training.validation import evaluate
+from gpt_cli.training.validation import validation_score
 
 FORMS = {
     "learned": (),
@@ -115,7 +115,9 @@ def test_an_evaluation_counts_answers_by_example(sums: Config) -> None:
     _, validation = examples_of(sums)
     model, by_window = sharp_model(257), Observations()
     windows = validation.windows()
-    score = evaluate(model, ByteTokenizer(), validation, windows, batch_size=3, dtype="float32", by_window=by_window)
+    score = validation_score(
+        model, ByteTokenizer(), validation, windows, batch_size=3, dtype="float32", by_window=by_window
+    )
     nats = [alone(model, validation, number) for number in range(len(windows))]
     assert score.num_tokens == sum(map(len, nats)) == by_window.amounts.sum()
     assert score.loss == pytest.approx(torch.cat(nats).mean().item(), abs=1e-9)

@@ -29,7 +29,7 @@ from gpt_cli.training.events import Evaluated, Finished, Report, Sampled, Saved,
 from gpt_cli.training.loop import train
 from gpt_cli.training.run import Run
 from gpt_cli.training.step import compute_gradient, send, time_step
-from gpt_cli.training.validation import evaluate
+from gpt_cli.training.validation import validation_score
 
 pytestmark = pytest.mark.slow
 
@@ -200,7 +200,7 @@ def test_the_closing_loss_is_that_of_the_best_weights_on_the_whole_validation_te
 
     def loss(model: GPT) -> float:
         windows = validation_windows(len(ids), run.config.model.context_length)
-        return evaluate(model, run.tokenizer, ids, windows, batch_size=4096 // 16, dtype="float32").loss
+        return validation_score(model, run.tokenizer, ids, windows, batch_size=4096 // 16, dtype="float32").loss
 
     best = read_checkpoint(run.directory.best)
     assert best.progress.step < 60
@@ -383,7 +383,7 @@ def test_by_the_clock_evaluations_count_and_one_that_uses_up_the_time_is_the_las
 
     def slow(*args: Any, **options: Any) -> Any:
         clock.now += 30
-        return evaluate(*args, **options)
+        return validation_score(*args, **options)
 
     monkeypatch.setattr("gpt_cli.training.evaluate_and_log.evaluate", slow)
     settings = ["train.max_time=100", "train.warmup_steps=0", "train.log_every=1", "train.learning_rate=1.0"]
@@ -439,7 +439,7 @@ def test_the_closing_evaluation_depends_on_no_batch_size_and_may_be_bounded(tmp_
     windows = validation_windows(len(run.validation_ids), 16, 64)
     assert len(windows) == 4
     best = read_checkpoint(run.directory.best).build_model()
-    found = evaluate(best, run.tokenizer, run.validation_ids, windows, batch_size=4, dtype="float32")
+    found = validation_score(best, run.tokenizer, run.validation_ids, windows, batch_size=4, dtype="float32")
     assert finished.summary["validation_loss"] == pytest.approx(found.loss, rel=1e-6)
     assert finished.summary["validation_tokens"] == 64
     assert 0 < finished.summary["validation_loss_error"] < 1

@@ -13,7 +13,7 @@ from gpt_cli.errors import DataError
 from gpt_cli.text.tokenizers import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer
 from gpt_cli.training.events import Sampled
 from gpt_cli.training.loop import train
-from gpt_cli.training.sample_prompts import first_prompt, sample_prompt
+from gpt_cli.training.sample_prompts import prompt_of_validation, sample_prompt
 
 WORDS = BytePairTokenizer("bpe", r"", [*(bytes([b]) for b in range(256)), b"ter", b" thy", b" ken", b".\n", b"King"])
 
@@ -57,7 +57,7 @@ def test_a_prompt_begins_with_a_line_or_a_word(text: str, found: str, why: str) 
     ],
 )
 def test_the_prompt_to_try_a_model_with_is_of_the_kind_of_its_text(text: str, found: str, why: str) -> None:
-    assert first_prompt(ByteTokenizer(), ids(text, ByteTokenizer())) == found, why
+    assert prompt_of_validation(ByteTokenizer(), ids(text, ByteTokenizer())) == found, why
 
 
 def test_a_prompt_of_byte_pairs_begins_and_ends_with_words() -> None:

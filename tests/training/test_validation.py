@@ -11,7 +11,7 @@ from gpt_cli.evaluation.nll import Observations, standard_error
 from gpt_cli.model import GPT
 from gpt_cli.text.token_files import validation_windows
 from gpt_cli.text.tokenizers import ByteTokenizer, CharTokenizer
-from gpt_cli.training.validation import cross_entropy, evaluate
+from gpt_cli.training.validation import cross_entropy, validation_score
 
 SIZES = ModelConfig(context_length=8, d_model=16, num_heads=2, num_blocks=1, dropout=0.5)
 
@@ -25,7 +25,7 @@ def guessing(vocab_size: int) -> GPT:
 
 
 def test_guessing_costs_the_logarithm_of_the_vocabulary() -> None:
-    found = evaluate(
+    found = validation_score(
         guessing(257),
         ByteTokenizer(),
         np.arange(20),
@@ -42,7 +42,7 @@ def test_bits_are_counted_per_byte_of_the_predicted_text() -> None:
     """Four symbols of 3, 3, 1 bytes and end-of-text, which has none."""
     tokenizer = CharTokenizer("今天a")
     ids = np.array([0, 1, 2, 3, 1])  # predicted: 天 a end-of-text 天
-    found = evaluate(guessing(4), tokenizer, ids, validation_windows(5, 8), batch_size=2, dtype="float32")
+    found = validation_score(guessing(4), tokenizer, ids, validation_windows(5, 8), batch_size=2, dtype="float32")
     assert found.bits_per_byte == pytest.approx(4 * 2 / 7)
 
 
@@ -55,14 +55,14 @@ def test_the_loss_is_the_mean_over_all_windows_however_they_are_batched() -> Non
         for a, b in windows
     )
     for batch_size in (1, 3, 100):
-        found = evaluate(model, ByteTokenizer(), ids, windows, batch_size=batch_size, dtype="float32")
+        found = validation_score(model, ByteTokenizer(), ids, windows, batch_size=batch_size, dtype="float32")
         assert found.loss == pytest.approx(nats / 59, rel=1e-5)
 
 
 def test_evaluation_leaves_mode_and_random_state_alone() -> None:
     model = guessing(257).train()
     state = torch.get_rng_state()
-    evaluate(model, ByteTokenizer(), np.arange(20), [(0, 8)], batch_size=2, dtype="float32")
+    validation_score(model, ByteTokenizer(), np.arange(20), [(0, 8)], batch_size=2, dtype="float32")
     assert model.training
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -73,7 +73,7 @@ def test_an_evaluation_that_is_stopped_leaves_the_mode_alone() -> None:
 
     model = guessing(257).train()
     with pytest.raises(KeyboardInterrupt):
-        evaluate(model, ByteTokenizer(), np.arange(20), [(0, 8)], batch_size=2, dtype="float32", count=stop)
+        validation_score(model, ByteTokenizer(), np.arange(20), [(0, 8)], batch_size=2, dtype="float32", count=stop)
     assert model.training
 
 
@@ -88,7 +88,7 @@ def test_the_loss_is_the_cross_entropy_to_the_bit_with_and_without_its_error(dty
         with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
             nats += cross_entropy(model(batch[:, :-1]), batch[:, 1:], "sum").item()
     for by_window in (None, Observations()):
-        found = evaluate(model, ByteTokenizer(), ids, windows, batch_size=5, dtype=dtype, by_window=by_window)
+        found = validation_score(model, ByteTokenizer(), ids, windows, batch_size=5, dtype=dtype, by_window=by_window)
         assert found.loss == nats / 59
 
 
@@ -103,7 +103,7 @@ def test_the_error_is_that_of_the_windows_however_they_are_batched() -> None:
     expected = standard_error(np.array(sums), np.array([end - start for start, end in windows]))
     for batch_size in (1, 3, 100):
         losses = Observations()
-        evaluate(model, ByteTokenizer(), ids, windows, batch_size=batch_size, dtype="float32", by_window=losses)
+        validation_score(model, ByteTokenizer(), ids, windows, batch_size=batch_size, dtype="float32", by_window=losses)
         assert losses.standard_error() == pytest.approx(expected, rel=1e-4)
 
 

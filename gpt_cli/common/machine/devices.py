@@ -54,7 +54,7 @@ def synchronize(device: torch.device) -> None:
         torch.accelerator.synchronize(device)
 
 
-def send(numbers: torch.Tensor, device: torch.device) -> torch.Tensor:
+def to_device(numbers: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Numbers of the host on a device; where it reads pinned memory, nobody waits for them, which keeps a GPU busy."""
     if supports(device, "pinned"):
         return numbers.pin_memory().to(device, non_blocking=True)
@@ -104,7 +104,7 @@ def new_graph(device: torch.device) -> tuple[Graph, contextlib.AbstractContextMa
     return graph, graph
 
 
-def name_of(device: torch.device) -> str:
+def device_name(device: torch.device) -> str:
     """The name of a processor or a GPU, as its maker calls it where torch knows that."""
     if device.type == "cpu":
         return processor()
@@ -161,7 +161,7 @@ _TRIALS: dict[Ability, Callable[[torch.device], bool]] = {
 }
 
 
-def exact(device: torch.device) -> torch.device:
+def float64_device(device: torch.device) -> torch.device:
     """Where numbers of a device are added up in float64: there, or on the CPU where it has none, as mps."""
     return device if supports(device, "float64") else CPU
 

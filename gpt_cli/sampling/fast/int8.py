@@ -17,7 +17,7 @@ def to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
     A scale is the largest entry of its row / 127, rounded to bfloat16. The error of an entry is at most half a scale,
     apart from that rounding.
     """
-    parts = [_part_to_int8(widened(rows)) for rows in weight.split(_ROWS)]
+    parts = [_part_to_int8(float32_weight(rows)) for rows in weight.split(_ROWS)]
     return torch.cat([numbers for numbers, _ in parts]), torch.cat([scales for _, scales in parts])
 
 
@@ -27,7 +27,7 @@ def _part_to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
     return rounded.to(torch.int8), scales
 
 
-def widened(weight: Tensor) -> Tensor:
+def float32_weight(weight: Tensor) -> Tensor:
     """A weight of 16 bits in float32, which has each of its numbers; others as they are."""
     return weight if weight.dtype.itemsize > 2 else weight.float()
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gpt_cli.common.machine.devices import cpu_multiplies_bfloat16, processor_vendor
 from gpt_cli.sampling.fast.c_library import Weight
-from gpt_cli.sampling.fast.int8 import to_int8, widened
+from gpt_cli.sampling.fast.int8 import float32_weight, to_int8
 
 Product = Callable[[Tensor], Tensor]
 Form = Literal["linear", "one row", "packed", "int8", "packed int8"]
@@ -80,7 +80,7 @@ def one_row(weight: Tensor, bias: Tensor | None) -> Product:
     return product
 
 
-def packed(weight: Tensor, bias: Tensor | None) -> Product:
+def packed_product(weight: Tensor, bias: Tensor | None) -> Product:
     """The product of oneDNN, which comes with torch for x86 processors, with a weight in the order that it reads."""
     reordered = torch.ops.mkldnn._reorder_linear_weight(weight)
     return lambda x: torch.ops.mkldnn._linear_pointwise(x, reordered, bias, "none", [], "")
@@ -109,14 +109,14 @@ def int8(weight: Tensor, bias: Tensor | None) -> Product:
 def packed_int8(weight: Tensor, bias: Tensor | None) -> Product:
     """As `int8`, with the whole numbers in bfloat16, which has each of them, and in the order that oneDNN reads."""
     numbers, scales = to_int8(weight)
-    product = packed(numbers.to(torch.bfloat16), None)
+    product = packed_product(numbers.to(torch.bfloat16), None)
     if bias is None:
         return lambda x: product(x) * scales
     return lambda x: torch.addcmul(bias, product(x), scales)
 
 
 FORMS: Mapping[Form, Callable[[Tensor, Tensor | None], Product]] = MappingProxyType(
-    {"linear": linear, "one row": one_row, "packed": packed, "int8": int8, "packed int8": packed_int8}
+    {"linear": linear, "one row": one_row, "packed": packed_product, "int8": int8, "packed int8": packed_int8}
 )
 
 
@@ -169,7 +169,7 @@ class Products:
         return lambda x: torch.bmm(x, matrices)
 
     def _rounded(self, weight: Tensor) -> Tensor:
-        weight = widened(weight)
+        weight = float32_weight(weight)
         if not self.int8:
             return weight
         numbers, scales = to_int8(weight)

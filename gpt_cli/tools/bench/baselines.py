@@ -23,7 +23,7 @@ from gpt_cli.model import GPT
 from gpt_cli.model.costs import CostEstimate, estimate
 from gpt_cli.sampling.decoder import Decoder, cache_bytes
 from gpt_cli.sampling.generate import generate
-from gpt_cli.sampling.next_token import SamplingParameters, choose, probabilities
+from gpt_cli.sampling.next_token import SamplingParameters, draw_token, probabilities
 from gpt_cli.training.cuda_graphs import record_step
 from gpt_cli.training.data_parallel import Replicated
 from gpt_cli.training.optimizer import Optimizer
@@ -187,7 +187,7 @@ def _without_cache(model: GPT, num_tokens: int) -> None:
     for _ in range(num_tokens):
         logits = model.next_logits(ids[:, -model.config.context_length :])
         uniform = torch.rand(1, generator=generator, dtype=torch.float64)
-        chosen = choose(probabilities(logits.cpu(), SamplingParameters()), uniform)
+        chosen = draw_token(probabilities(logits.cpu(), SamplingParameters()), uniform)
         ids = torch.cat([ids, chosen[:, None].to(ids.device)], dim=1)
 
 

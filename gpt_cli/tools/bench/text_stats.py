@@ -19,7 +19,7 @@ from gpt_cli.text.load import SourceCorpus, read_data, split_of
 from gpt_cli.text.request import StatsRequest
 from gpt_cli.text.sft_examples import ConversationCorpus
 from gpt_cli.text.tokenizers import code_points
-from gpt_cli.text.train_tokenizer import make_tokenizer, sample
+from gpt_cli.text.train_tokenizer import make_tokenizer, sample_texts
 
 # a vocabulary learned from this much gives the number of tokens of ten times as much to 1 % (note 0059)
 ESTIMATE_BYTES = 4_000_000
@@ -145,7 +145,7 @@ def _estimate(corpus: SourceCorpus, characters: Characters, config: Config, host
     num_documents = (corpus.num_documents - 1) * training.num_characters / corpus.num_characters
     with host.working("estimating tokens"):
         pieces = (piece.text for piece in in_pieces(training.blocks()))
-        texts = list(sample(pieces, ESTIMATE_BYTES / max(1, num_bytes)))
+        texts = list(sample_texts(pieces, ESTIMATE_BYTES / max(1, num_bytes)))
         learning = Texts(texts) if config.tokenizer.kind == "bpe" else training
         tokenizer = make_tokenizer(config.tokenizer, learning, validation)
         sampled = sum(len(text.encode()) for text in texts)

@@ -25,7 +25,7 @@ from gpt_cli.config import ModelConfig
 from gpt_cli.config.model import unknown_form
 from gpt_cli.errors import GptError, UsageError, together
 from gpt_cli.tools.exchange.export_tensors import Fit
-from gpt_cli.tools.exchange.families import nearest
+from gpt_cli.tools.exchange.families import nearest_family
 from gpt_cli.tools.exchange.families.family import Family
 
 _HINT = (
@@ -35,7 +35,7 @@ _HINT = (
 
 def fit(model: ModelConfig, vocab_size: int) -> Fit:
     """The stock class for a model of ours; raises UsageError that names every setting which none of them has."""
-    family = nearest(model)
+    family = nearest_family(model)
     if wrong := list(_misfits(model, family)):
         raise together(wrong)
     config = family.common_keys(model, vocab_size) | family.config(model)

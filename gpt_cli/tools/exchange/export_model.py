@@ -27,7 +27,7 @@ from gpt_cli.errors import visible
 from gpt_cli.sampling.prompts import encode_prompt
 from gpt_cli.tools.exchange.export_hf import fit
 from gpt_cli.tools.exchange.export_tensors import Fit
-from gpt_cli.tools.exchange.export_tokenizer import as_file, chat_template, padding_id, tokenizer_files
+from gpt_cli.tools.exchange.export_tokenizer import chat_template, json_bytes, padding_id, tokenizer_files
 from gpt_cli.tools.exchange.gguf.export_gguf import write_gguf
 from gpt_cli.tools.exchange.model_card import model_card, shareable
 from gpt_cli.tools.exchange.model_card_figures import computed, dtype_of, own_keys
@@ -167,8 +167,8 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str | None
     )
     contents = (
         [card.encode("utf-8")],
-        [as_file({**found.config, **ends, **padding, "dtype": number_type, "gpt_cli": own_keys(config, tokenizer)})],
-        [as_file({**ends, "pad_token_id": pad})],
+        [json_bytes({**found.config, **ends, **padding, "dtype": number_type, "gpt_cli": own_keys(config, tokenizer)})],
+        [json_bytes({**ends, "pad_token_id": pad})],
         # several libraries look for this key; one tensor at a time is in memory beside the model
         chain(
             [header_bytes({n: recipe.shape for n, recipe in found.tensors.items()}, {"format": "pt"}, dtype=types)],

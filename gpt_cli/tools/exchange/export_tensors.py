@@ -48,7 +48,9 @@ class Fit:
         return sum(math.prod(recipe.shape) for recipe in self.tensors.values())
 
 
-def projections(model: ModelConfig, block: int, factor: float, *, per_head: bool = False) -> list[tuple[Part, ...]]:
+def projection_recipes(
+    model: ModelConfig, block: int, factor: float, *, per_head: bool = False
+) -> list[tuple[Part, ...]]:
     """The parts of Wq times a factor, of Wk and of Wv, one head below another.
 
     `per_head` repeats Wk and Wv of a group for each of its heads.

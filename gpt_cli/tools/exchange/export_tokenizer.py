@@ -12,7 +12,7 @@ from gpt_cli.common.limits import TOKENIZER_WORK
 from gpt_cli.config import Config
 from gpt_cli.errors import GptError
 from gpt_cli.text.chat_templates import template_for
-from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer, name_of
+from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer, token_text
 from gpt_cli.text.split_patterns import as_oniguruma
 from gpt_cli.text.tokenizer import END_OF_TEXT, byte_letters, utf8
 from gpt_cli.text.tokenizers import BytePairTokenizer, CharTokenizer, Tokenizer, tokenizer_from_dict
@@ -28,7 +28,7 @@ def padding_id(tokenizer: Tokenizer) -> int:
     """
     end = tokenizer.end_of_text
     if isinstance(tokenizer, HuggingFaceTokenizer):
-        return tokenizer.added.get(name_of(tokenizer.settings.get("pad_token")) or "", {"id": end})["id"]
+        return tokenizer.added.get(token_text(tokenizer.settings.get("pad_token")) or "", {"id": end})["id"]
     spare = [number for number, token in enumerate(tokenizer.token_bytes) if b"\xff" in token]
     return spare[0] if len(spare) == 1 and PADDING.encode() not in tokenizer.token_bytes else end
 
@@ -134,13 +134,13 @@ def tokenizer_files(
                 "split_special_tokens": False,
                 **settings,
             }
-        return tokenizer.written.encode("utf-8"), as_file({**settings, **chat})
+        return tokenizer.written.encode("utf-8"), json_bytes({**settings, **chat})
     pad = END_OF_TEXT if padding_id(tokenizer) == tokenizer.end_of_text else PADDING
     settings = {**usual, "pad_token": pad, "padding_side": padding_side, **chat}
-    return as_file(tokenizer_json(tokenizer)), as_file(settings)
+    return json_bytes(tokenizer_json(tokenizer)), json_bytes(settings)
 
 
-def as_file(content: Mapping[str, Any]) -> bytes:
+def json_bytes(content: Mapping[str, Any]) -> bytes:
     """The bytes of a file of JSON."""
     return json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False).encode("utf-8") + b"\n"
 

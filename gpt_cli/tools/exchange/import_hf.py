@@ -26,7 +26,7 @@ from gpt_cli.tools.exchange.gguf.import_gguf import GGUF, read_gguf
 from gpt_cli.tools.exchange.gguf.reader import is_gguf
 from gpt_cli.tools.exchange.gguf.tokenizer import tokenizer_from
 from gpt_cli.tools.exchange.hf_directory import Directory, HFTensor, read_directory
-from gpt_cli.tools.exchange.import_tensors import Rows, Weights, misfits, places_of
+from gpt_cli.tools.exchange.import_tensors import Rows, Weights, places_of, tensor_mismatches
 from gpt_cli.tools.exchange.import_tokenizer import read_tokenizer
 
 LONGEST = 8192  # tokens of a context that nobody asked for; more take more memory than most have
@@ -85,7 +85,7 @@ def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
         if zeros:
             names = ", ".join(dict.fromkeys(re.sub(r"^blocks\.\d+\.", "", name) for name in zeros))
             notices.append(f"it has none of {names}: they are zeros here, which training may change")
-        if wrong := list(islice(misfits(recipes, directory), _MOST_NAMED)):
+        if wrong := list(islice(tensor_mismatches(recipes, directory), _MOST_NAMED)):
             raise together(wrong)
         places = places_of(recipes, directory)
         assert places is not None
@@ -226,7 +226,11 @@ def _places_of_export(
     except GptError:
         return None
     as_written = family.settings(ConfigFields(found.config, "", ""))
-    if as_written != settings or found.class_name != family.class_name or any(misfits(found.tensors, directory)):
+    if (
+        as_written != settings
+        or found.class_name != family.class_name
+        or any(tensor_mismatches(found.tensors, directory))
+    ):
         return None
     return places_of(found.tensors, directory)
 

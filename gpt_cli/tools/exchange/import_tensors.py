@@ -109,7 +109,7 @@ def places_of(recipes: Mapping[str, Recipe], directory: Directory) -> dict[str, 
     return {name: copies[0] for name, copies in found.items()}
 
 
-def misfits(recipes: Mapping[str, Recipe], directory: Directory) -> Iterator[GptError]:
+def tensor_mismatches(recipes: Mapping[str, Recipe], directory: Directory) -> Iterator[GptError]:
     """The tensors that are missing, too many, of another shape or of another type of number."""
 
     def wrong(names: Sequence[str], verb: str) -> Iterator[GptError]:

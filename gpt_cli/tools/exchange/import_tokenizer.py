@@ -11,8 +11,8 @@ from gpt_cli.common.limits import FOREIGN_CONFIG_BYTES, TOKENIZER_BYTES
 from gpt_cli.common.strict_json import plainly, strict_json
 from gpt_cli.common.untrusted_files import read_bytes
 from gpt_cli.errors import CheckpointError, GptError, shown
-from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer, name_of
-from gpt_cli.text.hf_tokenizer_rules import names_of, steps
+from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer, token_text
+from gpt_cli.text.hf_tokenizer_rules import steps, token_names
 from gpt_cli.text.tokenizer import END_OF_TEXT, byte_letters
 from gpt_cli.text.tokenizers import Tokenizer
 from gpt_cli.tools.exchange.export_tokenizer import PADDING, pipeline, rebuilt, tokenizer_json
@@ -44,7 +44,7 @@ def read_tokenizer(directory: Path, end_of_text: int | list[int] | None, own: Ma
     try:
         content = strict_json(written)
         ours = _ours(content, own or {})
-        names = {} if ours else names_of(content)
+        names = {} if ours else token_names(content)
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise CheckpointError(where, f"this is not a tokenizer: {plainly(error)}") from error
     if ours:
@@ -109,7 +109,7 @@ def _end_of_text(
         if type(number) is int and number in names:
             return number
     ids = {name: number for number, name in names.items()}
-    for name in (name_of(settings.get("eos_token")), END_OF_TEXT):
+    for name in (token_text(settings.get("eos_token")), END_OF_TEXT):
         if name in ids:
             return ids[name]
     hint = "name one of its tokens as eos_token_id in config.json"

@@ -63,7 +63,7 @@ def layout(shapes: Mapping[str, Sequence[int]], kind: Kind) -> Layout:
     return Layout(kind, tensors, end)
 
 
-def page_bytes(found: Layout, tokenizer: Mapping[str, Any]) -> int:
+def model_page_bytes(found: Layout, tokenizer: Mapping[str, Any]) -> int:
     """About the size of the page with this layout and this content of a tokenizer."""
     described = len(json.dumps([tokenizer, found.tensors]))
     return len(build_page(MODEL, {})) + described + math.ceil(found.num_bytes * 4 / 3)
@@ -77,7 +77,7 @@ def chosen_layout(
     Raises EnvironmentFailure for a page that no browser opens, with what would fit.
     """
     halves, bytes_ = layout(shapes, "float16"), layout(shapes, "int8")
-    sizes = {found.kind: page_bytes(found, tokenizer) for found in (halves, bytes_)}
+    sizes = {found.kind: model_page_bytes(found, tokenizer) for found in (halves, bytes_)}
     kind = wanted or ("float16" if sizes["float16"] <= _LARGEST_FLOAT16 else "int8")
     if sizes[kind] > LARGEST:
         fits = kind == "float16" and sizes["int8"] <= LARGEST

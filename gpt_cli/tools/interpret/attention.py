@@ -17,7 +17,7 @@ from gpt_cli.attention_maps.head_scores import as_scores, induction_scores, num_
 from gpt_cli.attention_maps.logit_attribution import head_writes
 from gpt_cli.attention_maps.memory import require_room_for_dump
 from gpt_cli.attention_maps.patterns import AttentionDump, Origin, dump_attention
-from gpt_cli.attention_maps.terminal_map import colour_scale, draw_map, maps_to_draw
+from gpt_cli.attention_maps.terminal_map import colour_scale, draw_text_map, maps_to_draw
 from gpt_cli.checkpoints.load import Loaded, load_for
 from gpt_cli.checkpoints.run_paths import run_name
 from gpt_cli.common.drawing.token_labels import label_of
@@ -95,7 +95,7 @@ class Attention(AttentionDump, Result):
         num_shown = len(self.tokens)
         with terminal.capture() as capture:
             for title, weights in maps_to_draw(self).items():
-                drawn, num_shown = draw_map(self.tokens, weights, width, colour=colour)
+                drawn, num_shown = draw_text_map(self.tokens, weights, width, colour=colour)
                 drawn.right_crop()
                 terminal.print(title)
                 terminal.print(drawn)

@@ -26,7 +26,7 @@ _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
 _FROM = 77  # the step from which a loss weighs 1 / MOST_LOSSES
 
 
-def filled(steps: np.ndarray, losses: np.ndarray, known: np.ndarray) -> np.ndarray:
+def fill_gaps(steps: np.ndarray, losses: np.ndarray, known: np.ndarray) -> np.ndarray:
     """The smoothed losses of lines of metrics; one that a line lacks (NaN) is estimated. All [lines] float64.
 
     Earlier versions logged the loss alone: there, each step since the line before counts as if it had had this loss.

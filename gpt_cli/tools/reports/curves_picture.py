@@ -40,7 +40,7 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-def draw_report(
+def draw_curves(
     records: Sequence[RunRecord], axis: str, kind: str, notice: Callable[[str], object] = lambda _: None
 ) -> bytes:
     """A picture of all quantities of runs by an axis, the loss on top, then the loss by setting.

@@ -101,9 +101,9 @@ class RunReport(Result):
         """
         if not any(len(record.metrics["step"]) for record in self.runs):
             return None
-        from gpt_cli.tools.reports.curves_picture import draw_report
+        from gpt_cli.tools.reports.curves_picture import draw_curves
 
-        return draw_report(self.runs, self.axis, kind, notice)
+        return draw_curves(self.runs, self.axis, kind, notice)
 
     def _drawn(self, style: Style) -> str:
         curves = draw_curves(self.runs, self.axis, style)

@@ -16,13 +16,13 @@ from gpt_cli.checkpoints.header import Header, read_header
 from gpt_cli.checkpoints.metrics_files import LoggedSample, metrics_of, read_log, samples_of
 from gpt_cli.checkpoints.run_list import Overview, overview
 from gpt_cli.checkpoints.run_list import RunLoss as Compared
-from gpt_cli.checkpoints.run_paths import RunFiles, name_of
+from gpt_cli.checkpoints.run_paths import RunFiles, short_run_name
 from gpt_cli.common.limits import FIGURE
 from gpt_cli.common.results import Figures
 from gpt_cli.config import Config
-from gpt_cli.config.load import Likeness, flat, likeness, read_shipped
+from gpt_cli.config.load import Likeness, dotted_keys, likeness, read_shipped
 from gpt_cli.errors import CheckpointError, GptError, counted, shown
-from gpt_cli.tools.reports.curves import filled
+from gpt_cli.tools.reports.curves import fill_gaps
 
 # the numbers of a line of metrics; further ones are left out
 FIGURES = (
@@ -73,7 +73,7 @@ class RunRecord(Figures):
     @property
     def config(self) -> Mapping[str, Any]:
         """The resolved settings: section.key -> value; empty where the config cannot be read."""
-        return {} if self.overview.config is None else flat(self.overview.config.model_dump(mode="json"))
+        return {} if self.overview.config is None else dotted_keys(self.overview.config.model_dump(mode="json"))
 
     @property
     def result(self) -> Compared | None:
@@ -177,7 +177,7 @@ def _read(path: Path, shipped: Mapping[str, Config]) -> RunRecord:
         differs = differs._replace(settings={key: one for key, one in differs.settings.items() if key != "data.source"})
     return RunRecord(
         overview=found,
-        name=name_of(path),
+        name=short_run_name(path),
         metrics=metrics,
         samples=samples_of(read_log(run.samples, CheckpointError)) if run.samples.exists() else (),
         environment={} if header is None else _environment(header),
@@ -206,7 +206,7 @@ def _metrics(run: RunFiles, notes: list[str]) -> tuple[dict[str, np.ndarray], fl
     if num_bad:
         notes.append(f"{shown(run.metrics)}: the report leaves out {counted(num_bad, 'line')}, damaged or out of order")
     metrics = {name: np.array(column) for name, column in columns.items()}
-    metrics["smoothed_loss"] = filled(metrics["step"], metrics["loss"], metrics["smoothed_loss"])
+    metrics["smoothed_loss"] = fill_gaps(metrics["step"], metrics["loss"], metrics["smoothed_loss"])
     return metrics, changed_at
 
 

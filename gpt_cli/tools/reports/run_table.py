@@ -14,7 +14,7 @@ from typing import Any
 
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_list import Overview, have_one_tokenizer, overview
-from gpt_cli.checkpoints.run_paths import SWEEP, SWEEP_PAGE, RunFiles, name_of
+from gpt_cli.checkpoints.run_paths import SWEEP, SWEEP_PAGE, RunFiles, short_run_name
 from gpt_cli.common.file_signatures import is_ours
 from gpt_cli.common.files import remove as remove_file
 from gpt_cli.common.files import remove_directory, remove_if_empty
@@ -59,7 +59,7 @@ class ListedRun(Figures):
         if alike is not None and run.state == "imported":  # nothing says how it was trained
             of_model = {key: new for key, new in alike.settings.items() if _of_model(key)}
             alike = Likeness(alike.shipped, of_model)
-        return cls(run, name_of(run.path), alike, time.time())
+        return cls(run, short_run_name(run.path), alike, time.time())
 
     def as_dict(self) -> dict[str, Any]:
         """All that is known of it, with every setting that differs, whole."""

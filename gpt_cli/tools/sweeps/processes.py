@@ -63,7 +63,7 @@ def train_points(
                 if done := number - 1 - len(jobs.running):  # so long as those took, the others will
                     left = f", about {duration((time.monotonic() - began) / done * (len(points) - done))} left"
                 host.notice(f"run {number} of {len(points)}{left}, {visible(point.path)}: {point}")
-                jobs.start(point, command(sweep, point, max_time, ["--quiet"] if flags is None else flags))
+                jobs.start(point, training_command(sweep, point, max_time, ["--quiet"] if flags is None else flags))
             while jobs.running:
                 _report(jobs.take_ended(), host, count)
         finally:
@@ -71,7 +71,7 @@ def train_points(
     return jobs
 
 
-def command(sweep: Sweep, point: Point, max_time: str | None, flags: Sequence[str]) -> list[str]:
+def training_command(sweep: Sweep, point: Point, max_time: str | None, flags: Sequence[str]) -> list[str]:
     """The words of the `gpt train` that begins or continues a point."""
     words = ["--config", str(sweep.base), "--out", str(point.path)]
     for key, value in sweep.changed(point.texts).items():
@@ -83,7 +83,7 @@ def command(sweep: Sweep, point: Point, max_time: str | None, flags: Sequence[st
 
 def _report(ended: Sequence[_Job], host: Host, count: Callable[[int], object]) -> None:
     for job in ended:
-        found, loss = look(job.point.path), ""
+        found, loss = point_state(job.point.path), ""
         if (result := found.result) is not None:
             loss = f", validation loss {result if result.closed else f'{result.loss:.4f} (best so far)'}"
         host.notice(f"{visible(job.point.path)}: {found.state}{loss}")
@@ -92,7 +92,7 @@ def _report(ended: Sequence[_Job], host: Host, count: Callable[[int], object]) -
         count(1)
 
 
-def look(run: Path) -> Overview:
+def point_state(run: Path) -> Overview:
     """What a point is; one that was never begun is empty."""
     return overview(run) if is_run(run) else Overview(run, "empty")
 

@@ -35,7 +35,7 @@ from gpt_cli.tools.reports.compare_runs import Mean, means, repeated, rows_of_me
 from gpt_cli.tools.reports.report import RunReport
 from gpt_cli.tools.reports.run_record import read_records
 from gpt_cli.tools.reports.run_table import ListedRun, TableOfRuns, listed, remarks_on, runs_rows, runs_table, sorted_by
-from gpt_cli.tools.sweeps.processes import Hearing, look, train_points
+from gpt_cli.tools.sweeps.processes import Hearing, point_state, train_points
 from gpt_cli.tools.sweeps.request import Point, SweepRequest, ToSweep, require_same
 
 _ENDED = ("finished", "diverged")
@@ -128,7 +128,7 @@ def sweep(
     """
     plan, directory, points = found
     if request.dry_run:
-        states = [look(point.path).state if point.path.exists() else "new" for point in points]
+        states = [point_state(point.path).state if point.path.exists() else "new" for point in points]
         todo = [config for state, config in zip(states, plan.configs, strict=True) if state not in _ENDED]
         return Planned(tuple(points), tuple(states), _expected(todo, request.jobs, host))
     environments = _shares(request.jobs, plan.configs, host)
@@ -168,7 +168,7 @@ def _expected(configs: Sequence[Config], jobs: int, host: Host) -> float:
 def _compared(found: ToSweep, failed: tuple[tuple[Point, int], ...], signal: int | None) -> Swept:
     """All points as they are now, the best first."""
     by_path = {point.path: point for point in found.points}
-    runs = sorted_by([look(path) for path in by_path], "loss")
+    runs = sorted_by([point_state(path) for path in by_path], "loss")
     points, by_token = tuple(by_path[run.path] for run in runs), have_one_tokenizer(runs)
     both = zip(points, runs, strict=True)
     over_seeds = means([(point.settings, run.result) for point, run in both], by_token=by_token)
@@ -205,7 +205,7 @@ def _shares(jobs: int, configs: Sequence[Config], host: Host) -> list[dict[str, 
             from gpt_cli.common.machine.devices import accelerator, num_accelerators
         hides = _HIDES.get(there.type) if (there := accelerator()) else None
         gpus = num_accelerators() if hides else 1 if there else 0
-    found = shares(jobs, configs, cores(), gpus, os.environ, hides)
+    found = share_machine(jobs, configs, cores(), gpus, os.environ, hides)
     number = found[0]["OMP_NUM_THREADS"]  # all have as many; the user may have set one for each level of teams
     threads = counted(int(number), "thread") if number.isdecimal() else f"OMP_NUM_THREADS={number}"
     if any(config.train.threads for config in configs):
@@ -215,7 +215,7 @@ def _shares(jobs: int, configs: Sequence[Config], host: Host) -> list[dict[str, 
     return found
 
 
-def shares(
+def share_machine(
     jobs: int,
     configs: Sequence[Config],
     num_cores: int,

@@ -16,10 +16,10 @@ from pydantic import ValidationError
 from gpt_cli.common.limits import CONFIG_PROBLEMS, SWEEP_POINTS
 from gpt_cli.common.mistyped import nearest
 from gpt_cli.config.config_errors import line_of, no_setting, wrong_values
-from gpt_cli.config.load import find_config, flat, validate
+from gpt_cli.config.load import dotted_keys, find_config, validate
 from gpt_cli.config.schema import SEED, Config
 from gpt_cli.config.settings_reference import known_keys, shipped_configs
-from gpt_cli.config.strict_yaml import KeyPath, parse, read_text
+from gpt_cli.config.strict_yaml import KeyPath, parse, read_config_text
 from gpt_cli.errors import GptError, UsageError, collecting, counted, shown, together
 
 KEYS = ("base", "settings", "grid", "random", "num_runs", "seed", "repeats")
@@ -74,7 +74,7 @@ def read_sweep(path: Path, max_time: str | None = None) -> Sweep:
             for number in range(repeats)
         ]
         configs = file.configs(points)
-    record = {**flat(file.content), **flat(file.below.content, "base."), "max_time": max_time}
+    record = {**dotted_keys(file.content), **dotted_keys(file.below.content, "base."), "max_time": max_time}
     return Sweep(path, base, file.sound["settings"], tuple(points), configs, record, repeats)
 
 
@@ -87,7 +87,7 @@ class _File:
 
     def __init__(self, path: Path, max_time: str | None):
         self.path, self.where, self.max_time = path, str(path), max_time
-        self.document = parse(read_text(path), self.where)
+        self.document = parse(read_config_text(path), self.where)
         self.content = self.document.content
         self.sound: dict[str, dict[str, Any]] = {section: {} for section in _SECTIONS}
         self.base, self.below = path, self.document  # until `read_base`
@@ -153,7 +153,7 @@ class _File:
             raise UsageError(f"{self.where}: base", "it must be the name of a shipped config or of a config file")
         beside = self.path.parent / Path(name).expanduser()
         self.base = beside if beside.is_file() else shipped_configs().get(name) or find_config(str(beside))
-        self.below = parse(read_text(self.base), str(self.base))
+        self.below = parse(read_config_text(self.base), str(self.base))
         return self.base
 
     def points(self) -> list[Settings]:

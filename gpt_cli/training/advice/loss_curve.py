@@ -17,7 +17,7 @@ from gpt_cli.checkpoints.metrics_files import metrics_of
 from gpt_cli.common.units import twice_as_long
 from gpt_cli.config import Config
 from gpt_cli.errors import CheckpointError, GptError, visible
-from gpt_cli.training.advice.rates import HARMLESS_EPOCHS, MORE_TEXT, Advice, name_of, one_digit, rate_of
+from gpt_cli.training.advice.rates import HARMLESS_EPOCHS, MORE_TEXT, Advice, one_digit, rate_of, text_name
 from gpt_cli.training.events import Prepared
 from gpt_cli.training.lr_schedule import warmup_steps
 
@@ -168,7 +168,7 @@ def other_kind(evaluations: Sequence[CurvePoint], start: Prepared, guessing: flo
     data, flags = start.config.data, "--set data.validation_source=FILE, a text like the rest"
     differs = "data.validation_source differs from the training text"
     if data.validation_source is None:
-        differs = f"the end of {name_of(data)}, which is held out, differs from the rest"
+        differs = f"the end of {text_name(data)}, which is held out, differs from the rest"
         flags += ", or mix the parts of the text"
     if start.began_from is not None:
         differs += f", or {visible(start.began_from)} had learned the training text before"

@@ -80,7 +80,7 @@ def fitting_context(context_length: int, mean: float) -> int:
     return min(context_length, enough) if context_length > _DOCUMENTS_AT_ONCE * mean else context_length
 
 
-def name_of(data: DataConfig) -> str:
+def text_name(data: DataConfig) -> str:
     """What to call the text of a training: its one source, or "the text"."""
     return visible(data.source) if isinstance(data.source, str) and data.source != STDIN else "the text"
 

@@ -10,9 +10,9 @@ from gpt_cli.errors import DataError, counted
 from gpt_cli.model.costs import estimate
 from gpt_cli.text.load import SourceCorpus
 from gpt_cli.text.sft_examples import ConversationCorpus
-from gpt_cli.training.auto_config.rules import DEFAULT_SECONDS, Budget, Choice, choose
+from gpt_cli.training.auto_config.rules import DEFAULT_SECONDS, Budget, Choice, choose_settings
 from gpt_cli.training.auto_config.step_time import reference_seconds
-from gpt_cli.training.auto_config.text_statistics import TextFigures, describe, describe_examples
+from gpt_cli.training.auto_config.text_statistics import TextFigures, describe_examples, text_figures
 
 _SHARE_OF_MEMORY = 0.5  # for the weights, their moments and the activations of a chosen model
 FEWEST_CHARACTERS = 200  # of which byte pairs, too, fill a window of the shortest context
@@ -49,16 +49,16 @@ def _figures(corpus: SourceCorpus, config: Config) -> TextFigures:
     """What the rules know of a text; questions and answers are read as they are learned, each as a whole."""
     number = corpus.num_documents
     if not corpus.how.conversations:
-        return describe(corpus.blocks(), corpus.num_bytes, corpus.num_characters, number)
+        return text_figures(corpus.blocks(), corpus.num_bytes, corpus.num_characters, number)
     return describe_examples(ConversationCorpus(corpus, 0, number, config.data.template).blocks(), number)
 
 
 def fitting(text: TextFigures, budget: Budget, config: Config, free: int | None) -> Choice:
     """The choice whose training takes at most half of `free` bytes of memory, or the smallest that there is."""
     fixed = config.model_dump(exclude_unset=True)
-    choice, most = choose(text, budget, fixed), 1e8
+    choice, most = choose_settings(text, budget, fixed), 1e8
     while free is not None and needed(choice.config, choice.vocab_size) > _SHARE_OF_MEMORY * free and most > 1e5:
-        choice, most = choose(text, budget, fixed, most_parameters=most), most / 2
+        choice, most = choose_settings(text, budget, fixed, most_parameters=most), most / 2
     return choice
 
 

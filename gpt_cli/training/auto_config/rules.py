@@ -79,7 +79,9 @@ class Choice:
     seconds: float | None  # that the training may take, where no number of steps was given
 
 
-def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_parameters: float = math.inf) -> Choice:
+def choose_settings(
+    text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_parameters: float = math.inf
+) -> Choice:
     """The settings for a text and a budget; those in `fixed` (section -> key -> value) stay, and the rest follows them.
 
     `most_parameters` bounds the weights of blocks and of the output layer, for a machine with little memory. Raises

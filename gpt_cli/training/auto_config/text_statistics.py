@@ -42,7 +42,9 @@ class TextFigures:
         return float(np.interp(math.log(vocab_size), np.log(sizes), lengths))
 
 
-def describe(blocks: Iterable[TextBlock], num_bytes: int, num_characters: int, num_documents: int = 1) -> TextFigures:
+def text_figures(
+    blocks: Iterable[TextBlock], num_bytes: int, num_characters: int, num_documents: int = 1
+) -> TextFigures:
     """The figures of a text of that size; of `blocks`, the first million characters are read."""
     texts, left = list[str](), SAMPLE_CHARACTERS
     for block in blocks:
@@ -69,7 +71,7 @@ def describe_examples(blocks: Iterable[TextBlock], num_examples: int) -> TextFig
         lengths[-1] += len(block.text.encode())
         num_characters += len(block.text)
     times = num_examples / max(1, len(lengths))
-    found = describe(sample, round(times * sum(lengths)), round(times * num_characters), num_examples)
+    found = text_figures(sample, round(times * sum(lengths)), round(times * num_characters), num_examples)
     return replace(found, longest_example=sorted(lengths)[len(lengths) * 19 // 20] if lengths else 0)
 
 

@@ -12,8 +12,8 @@ from gpt_cli.common.machine.devices import (
     free_memory,
     new_graph,
     num_accelerators,
-    send,
     supports,
+    to_device,
 )
 from gpt_cli.errors import EnvironmentFailure
 
@@ -73,7 +73,7 @@ def test_memory_that_is_not_pinned_may_change_once_it_was_sent(
     """mps reads such memory later, whoever has it then."""
     monkeypatch.setattr(module, "supports", lambda *_: False)
     numbers = torch.ones(4)
-    sent = send(numbers, torch.device("sim"))
+    sent = to_device(numbers, torch.device("sim"))
     numbers.zero_()
     accelerator.copies.arrive()
     assert on_cpu(sent).tolist() == [1, 1, 1, 1]

@@ -18,7 +18,7 @@ from gpt_cli.errors import UsageError
 from gpt_cli.sampling.fast.int8 import to_int8
 from gpt_cli.text.tokenizers import ByteTokenizer, CharTokenizer
 from gpt_cli.tools.exchange.model_page import first_prompt, model_page, stored, write_model_page
-from gpt_cli.tools.exchange.page_weights import Kind, layout, page_bytes
+from gpt_cli.tools.exchange.page_weights import Kind, layout, model_page_bytes
 from gpt_cli.tools.pages.html_page import hash_of_source
 
 
@@ -67,7 +67,7 @@ def test_the_size_of_a_page_is_known_before(tmp_path: Path) -> None:
         page = model_page(checkpoint, kind, "x")
         write_model_page(tmp_path / "model.html", page)
         shapes = {name: weight.shape for name, weight in checkpoint.weights.items()}
-        expected = page_bytes(layout(shapes, kind), page.content["tokenizer"])
+        expected = model_page_bytes(layout(shapes, kind), page.content["tokenizer"])
         assert (tmp_path / "model.html").stat().st_size == pytest.approx(expected, rel=0.02)
 
 

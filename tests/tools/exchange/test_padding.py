@@ -15,7 +15,7 @@ from support.tokenizers import TOKENIZERS
 
 from gpt_cli.text.tokenizers import CharTokenizer
 from gpt_cli.tools.exchange.export_model import write_for_transformers
-from gpt_cli.tools.exchange.export_tokenizer import as_file, padding_id, tokenizer_json
+from gpt_cli.tools.exchange.export_tokenizer import json_bytes, padding_id, tokenizer_json
 from gpt_cli.tools.exchange.import_tokenizer import read_tokenizer
 
 _ROPE = "model.positions=rope"
@@ -90,7 +90,7 @@ def test_texts_have_our_ids_and_what_is_saved_again_or_was_written_earlier_is_ou
     tokenizer.save_pretrained(tmp_path / "again")
     own = {"kind": ours.kind, **({"pattern": ours.pattern} if kind == "bpe" else {})}  # type: ignore[attr-defined]
     (tmp_path / "earlier").mkdir()
-    (tmp_path / "earlier" / "tokenizer.json").write_bytes(as_file(tokenizer_json(ours, padded=False)))
+    (tmp_path / "earlier" / "tokenizer.json").write_bytes(json_bytes(tokenizer_json(ours, padded=False)))
     for folder in ("hf", "again", "earlier"):
         assert read_tokenizer(tmp_path / folder, None, own).digest == ours.digest
     if kind != "char":  # which nobody else has

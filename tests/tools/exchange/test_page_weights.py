@@ -4,7 +4,7 @@ import pytest
 
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import EnvironmentFailure
-from gpt_cli.tools.exchange.page_weights import chosen_layout, layout, page_bytes, page_context
+from gpt_cli.tools.exchange.page_weights import chosen_layout, layout, model_page_bytes, page_context
 
 SHAPES = {"a.weight": (3, 5), "optimizer.a.weight.exp_avg": (3, 5), "b": (3,), "c.weight": (2, 2)}
 
@@ -39,7 +39,7 @@ def test_float16_is_chosen_while_the_page_is_small() -> None:
     assert kinds == {1: "float16", 11: "float16", 12: "int8", 40: "int8"}
     found, num_bytes = chosen_layout(matrix(40), {}, "float16")
     assert found.kind == "float16"
-    assert num_bytes == page_bytes(found, {}) == pytest.approx(40e6 * 8 / 3, rel=0.01)
+    assert num_bytes == model_page_bytes(found, {}) == pytest.approx(40e6 * 8 / 3, rel=0.01)
 
 
 @pytest.mark.parametrize(

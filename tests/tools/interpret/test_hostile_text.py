@@ -15,7 +15,7 @@ from support.pages import dump_of, random_weights
 
 from gpt_cli.attention_maps.file_formats import FORMATS
 from gpt_cli.attention_maps.patterns import AttentionDump
-from gpt_cli.attention_maps.terminal_map import draw_map
+from gpt_cli.attention_maps.terminal_map import draw_text_map
 from gpt_cli.tools.interpret.attention_files import write_dump
 
 CONTROLS = ["\x1b[2J", "\x1b]0;title\x07", "\x9b31m", "\r", "\u202eoverride", "\u2066isolate", "\x00", "\x7f", "\u2028"]
@@ -66,5 +66,5 @@ def test_a_file_holds_every_token_as_text(ending: str, hostile: AttentionDump, t
 @pytest.mark.parametrize("colour", [False, True])
 def test_a_drawing_holds_nothing_that_a_terminal_obeys(hostile: AttentionDump, colour: bool) -> None:
     for width in (40, 400):
-        drawing, _ = draw_map(hostile.tokens, hostile.weights[0, 0], width, colour=colour)
+        drawing, _ = draw_text_map(hostile.tokens, hostile.weights[0, 0], width, colour=colour)
         assert all(c.isprintable() or c == "\n" for c in drawing.plain)

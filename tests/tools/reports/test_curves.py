@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpt_cli.checkpoints.metrics_files import smoothed
-from gpt_cli.tools.reports.curves import Scale, axis_end, filled, scale_of, short
+from gpt_cli.tools.reports.curves import Scale, axis_end, fill_gaps, scale_of, short
 
 
 def of_all(losses: list[float]) -> list[float]:
@@ -29,14 +29,14 @@ def test_lines_of_earlier_versions_count_as_the_steps_since_the_line_before(ever
     steps = np.arange(every, 301, every, dtype=float)
     losses = 3 + np.sin(steps)
     expected = np.array(of_all(np.repeat(losses, every).tolist()))[every - 1 :: every]
-    assert filled(steps, losses, np.full(len(steps), math.nan)) == pytest.approx(expected)
+    assert fill_gaps(steps, losses, np.full(len(steps), math.nan)) == pytest.approx(expected)
 
 
 def test_what_is_logged_is_kept() -> None:
     steps, losses = np.array([1.0, 2.0, 10.0]), np.array([5.0, 4.0, math.nan])
-    assert filled(steps, losses, np.array([7.0, math.nan, math.nan]))[:2].tolist() == [7.0, 4 + (7 - 4) * 0.2]
-    assert math.isnan(filled(steps, losses, np.full(3, math.nan))[2])
-    assert filled(np.empty(0), np.empty(0), np.empty(0)).tolist() == []
+    assert fill_gaps(steps, losses, np.array([7.0, math.nan, math.nan]))[:2].tolist() == [7.0, 4 + (7 - 4) * 0.2]
+    assert math.isnan(fill_gaps(steps, losses, np.full(3, math.nan))[2])
+    assert fill_gaps(np.empty(0), np.empty(0), np.empty(0)).tolist() == []
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from gpt_cli.config.load import read_config
 from gpt_cli.tools import pages
 from gpt_cli.tools.reports import curves_picture as picture
 from gpt_cli.tools.reports.compare_runs import MOST_DRAWN, groups_of
-from gpt_cli.tools.reports.curves_picture import draw_losses, draw_report
+from gpt_cli.tools.reports.curves_picture import draw_curves, draw_losses
 from gpt_cli.tools.reports.run_record import RunRecord
 
 pytestmark = pytest.mark.slow
@@ -42,10 +42,10 @@ def count(png: bytes, colour: str) -> int:
 @pytest.mark.parametrize("axis", ["step", "tokens", "seconds"])
 def test_every_run_has_its_colour_and_every_axis_its_name(axis: str) -> None:
     runs = [record("one"), record("two", (9.0, 8.0, 7.0))]
-    png = draw_report(runs, axis, "png")
+    png = draw_curves(runs, axis, "png")
     assert all(count(png, colour) > 300 for colour in COLOURS[:2])
     assert count(png, COLOURS[2]) == 0
-    svg = draw_report(runs, axis, "svg").decode()
+    svg = draw_curves(runs, axis, "svg").decode()
     ElementTree.fromstring(svg)
     label = {"step": "step", "tokens": "tokens", "seconds": "training time (min)"}[axis]
     assert svg.count(f"<!-- {label} -->") == 5
@@ -60,14 +60,14 @@ def test_every_run_has_its_colour_and_every_axis_its_name(axis: str) -> None:
 def test_ticks_are_whole_steps_and_round_minutes(axis: str, labels: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     figures: list[Figure] = []
     monkeypatch.setattr(picture, "as_file", lambda figure, _: figures.append(figure) or b"")
-    draw_report([record()], axis, "png")
+    draw_curves([record()], axis, "png")
     for axes in figures[0].axes:
         assert [axes.xaxis.get_major_formatter()(tick) for tick in axes.get_xticks()] == labels
 
 
 def test_the_same_runs_give_the_same_bytes() -> None:
     for kind in ("png", "svg"):
-        assert draw_report([record()], "step", kind) == draw_report([record()], "step", kind)
+        assert draw_curves([record()], "step", kind) == draw_curves([record()], "step", kind)
     assert draw_losses(record()) == draw_losses(record())
 
 
@@ -78,11 +78,11 @@ def test_losses_are_drawn_as_on_the_page(monkeypatch: pytest.MonkeyPatch) -> Non
     of_the_page = "thick: smoothed; thin: each line of metrics; dots: validation text"
     assert f'lossLegend: "{of_the_page}"' in (Path(pages.__file__).parent / "report" / "words.js").read_text()
     for runs in ([record("one")], [record("one"), record("two")]):
-        draw_report(runs, "step", "png")
+        draw_curves(runs, "step", "png")
         axes = figures[-1].axes[0]
         assert axes.get_title() == f"{of_the_page}, a star at its lowest"
         part = [replace(one, metrics={**one.metrics, "validation_tokens": np.full(3, 1024.0)}) for one in runs]
-        draw_report(part, "step", "png")
+        draw_curves(part, "step", "png")
         assert figures[-1].axes[0].get_title() == f"{of_the_page} (of 1,024 tokens), a star at its lowest"
         assert figures[-1].axes[1].get_ylabel() == "validation, bits per byte\n(of 1,024 tokens)"
         for number in range(len(runs)):
@@ -104,7 +104,7 @@ def test_losses_of_different_tokenizers_are_not_drawn_together() -> None:
         replace(one, overview=replace(one.overview, best_loss=2.0, tokenizer=one.name))
         for one in (record("one"), record("two"))
     ]
-    svg = draw_report(runs, "step", "svg").decode()
+    svg = draw_curves(runs, "step", "svg").decode()
     assert "<!-- loss (nats/token) -->" not in svg
     assert svg.count("<!-- validation, bits per byte -->") == 1
 
@@ -119,11 +119,11 @@ def test_as_many_settings_as_can_be_told_apart_have_a_colour_the_others_are_grey
     strokes = [tuple(picture._stroke(group).values()) for group in groups]
     assert len(set(strokes)) == MOST_DRAWN + 1
     assert strokes[:8] == [("#777777", ":")] * 8
-    svg = draw_report(runs, "step", "svg").decode()
+    svg = draw_curves(runs, "step", "svg").decode()
     assert "<!-- run-8 -->" in svg
     assert "<!-- run-7 -->" not in svg
     assert "<!-- 8 more, with higher losses -->" in svg
-    few, many = (pixels(draw_report(some, "step", "png")).shape[0] for some in (runs[:2], runs))
+    few, many = (pixels(draw_curves(some, "step", "png")).shape[0] for some in (runs[:2], runs))
     assert many > few, "room for the names"
 
 
@@ -144,7 +144,7 @@ def test_repeats_are_one_line_in_a_band_and_the_loss_stands_by_the_setting(monke
     """Seeds 1 and 3 end with 6.1 and 6.3 in training: mean 6.2, standard error 0.1; validation is 1 higher."""
     figures: list[Figure] = []
     monkeypatch.setattr(picture, "as_file", lambda figure, _: figures.append(figure) or b"")
-    draw_report(sweep_of((1e-4, 1e-3, 1e-2), (1, 3)), "step", "png")
+    draw_curves(sweep_of((1e-4, 1e-3, 1e-2), (1, 3)), "step", "png")
     losses, by_rate = figures[0].axes[:2]
     assert [text.get_text() for text in figures[0].legends[0].get_texts()] == [
         "learning_rate=0.0001", "learning_rate=0.001", "learning_rate=0.01",
@@ -165,14 +165,14 @@ def test_repeats_are_one_line_in_a_band_and_the_loss_stands_by_the_setting(monke
 def test_a_setting_that_is_no_number_has_a_tick_for_each_value(monkeypatch: pytest.MonkeyPatch) -> None:
     figures: list[Figure] = []
     monkeypatch.setattr(picture, "as_file", lambda figure, _: figures.append(figure) or b"")
-    draw_report(sweep_of((None, 8, 16), (1,), "micro_batch_size"), "step", "png")
+    draw_curves(sweep_of((None, 8, 16), (1,), "micro_batch_size"), "step", "png")
     ticks = figures[0].axes[1].get_xticklabels()
     assert [text.get_text() for text in ticks] == ["null", "8", "16"]
 
 
 @pytest.mark.parametrize("losses", [(), (5.0,), (6.0, 1e30)])
 def test_runs_with_hardly_any_lines_and_those_that_explode_are_drawn(losses: tuple[float, ...]) -> None:
-    svg = draw_report([record("a", losses, "diverged")], "step", "svg").decode()
+    svg = draw_curves([record("a", losses, "diverged")], "step", "svg").decode()
     assert ("<!-- nothing logged -->" in svg) == (not losses)
     assert "<!-- a (diverged) -->" in svg
     assert draw_losses(record("a", losses))
@@ -182,14 +182,14 @@ def test_a_name_of_any_characters_is_drawn_as_it_is(monkeypatch: pytest.MonkeyPa
     lines: list[str] = []
     monkeypatch.setattr(picture, "find_fonts", lambda characters: (["DejaVu Sans"], {"今"} & characters))
     for runs in ([record("今 $a_b")], [record("今 $a_b"), record("b\n")]):
-        svg = draw_report(runs, "step", "svg", lines.append).decode()
+        svg = draw_curves(runs, "step", "svg", lines.append).decode()
         assert "<!-- □ $a_b -->" in svg
     assert r"<!-- b\n -->" in svg
     assert lines == ["no installed font has the characters 今 (Debian: apt install fonts-noto-cjk)"] * 2
 
 
 def test_no_tick_of_the_steps_is_half_a_step() -> None:
-    svg = draw_report([record("short", (9.0, 8.0))], "step", "svg").decode()
+    svg = draw_curves([record("short", (9.0, 8.0))], "step", "svg").decode()
     ticks = [int(text) for text in re.findall(r"<!-- ([\d,]+) -->", svg.partition("<!-- step -->")[0])]
     assert len(ticks) > 1
     assert {later - earlier for earlier, later in itertools.pairwise(ticks)} == {ticks[1] - ticks[0]}
@@ -202,7 +202,7 @@ def test_every_word_of_the_picture_has_chinese(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("GPT_LANGUAGE", "zh")
     said: set[str] = set()
     for runs, axis in (([record("今")], "step"), ([record("天", ())], "step"), ([record("今")] * 2, "seconds")):
-        draw_report(runs, axis, "png")
+        draw_curves(runs, axis, "png")
         texts = {text.get_text() for text in figures[-1].findobj(Text)}
         english = {text for text in texts if re.search("[a-z]{3}", text) and not re.search("[\u4e00-\u9fff]", text)}
         assert english == set(), "each has Chinese"
@@ -214,7 +214,7 @@ def test_without_a_chinese_font_it_stays_english_and_it_is_said(monkeypatch: pyt
     monkeypatch.setattr(fonts.font_manager, "findSystemFonts", list)
     monkeypatch.setenv("GPT_LANGUAGE", "zh")
     lines: list[str] = []
-    svg = draw_report([record("one")], "step", "svg", lines.append).decode()
+    svg = draw_curves([record("one")], "step", "svg", lines.append).decode()
     assert "<!-- learning rate -->" in svg
     assert lines == [
         "no installed font has Chinese characters, so the picture is in English (Debian: apt install fonts-noto-cjk)"

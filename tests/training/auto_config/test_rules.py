@@ -12,7 +12,7 @@ import pytest
 from gpt_cli.config.load import validate
 from gpt_cli.errors import UsageError
 from gpt_cli.training.auto_config.model_sizes import SIZES
-from gpt_cli.training.auto_config.rules import Budget, Choice, choose
+from gpt_cli.training.auto_config.rules import Budget, Choice, choose_settings
 from gpt_cli.training.auto_config.text_statistics import TextFigures
 
 MINUTE = 0.06  # seconds of a reference step on two cores, so that a minute has a thousand
@@ -27,7 +27,7 @@ def chinese(num_bytes: int) -> TextFigures:
 
 
 def chosen(text: TextFigures, seconds: float = 60.0, step: float = MINUTE, **fixed: dict[str, Any]) -> Choice:
-    return choose(text, Budget(seconds, step_seconds=step), fixed)
+    return choose_settings(text, Budget(seconds, step_seconds=step), fixed)
 
 
 def test_a_text_of_long_tokens_is_read_more_often() -> None:
@@ -148,7 +148,7 @@ def test_ngrams_are_for_short_trainings_that_hardly_read_a_text_twice() -> None:
     assert chosen(english(460_000)).config.model.ngram_embedding is None
     assert chosen(english(300_000_000)).config.model.ngram_embedding == 2
     assert chosen(english(300_000_000), 180.0).config.model.ngram_embedding is None
-    given = choose(english(300_000_000), Budget(steps=2000), {"train": {"max_steps": 2000}})
+    given = choose_settings(english(300_000_000), Budget(steps=2000), {"train": {"max_steps": 2000}})
     assert given.config.model.ngram_embedding is None
     assert "dropout 0 and n-grams of up to 2 tokens" in chosen(english(10_000_000)).reasons[3]
 
@@ -173,14 +173,18 @@ def test_without_ngrams_blocks_are_as_in_qwen3_and_their_steps_take_longer() -> 
 
 
 def test_steps_that_are_given_stay_and_need_no_clock() -> None:
-    choice = choose(english(1_000_000), Budget(steps=700, step_seconds=float("nan")), {"train": {"max_steps": 700}})
+    choice = choose_settings(
+        english(1_000_000), Budget(steps=700, step_seconds=float("nan")), {"train": {"max_steps": 700}}
+    )
     assert (choice.config.train.max_steps, choice.config.train.max_time, choice.num_steps) == (700, None, 700)
-    by_heart = choose(english(5_000), Budget(steps=10_000), {"train": {"max_steps": 10_000}})
+    by_heart = choose_settings(english(5_000), Budget(steps=10_000), {"train": {"max_steps": 10_000}})
     assert (by_heart.config.train.max_steps, by_heart.config.train.patience) == (10_000, 3)
     assert by_heart.reasons[4] == (
         "length    10,000 steps, or fewer: 3 evaluations in a row without a better loss end it"
     )
-    assert choose(english(5_000), Budget(steps=1), {"train": {"max_steps": 1}}).reasons[4] == "length    1 step"
+    assert (
+        choose_settings(english(5_000), Budget(steps=1), {"train": {"max_steps": 1}}).reasons[4] == "length    1 step"
+    )
 
 
 def test_what_somebody_set_stays_and_the_rest_follows() -> None:
@@ -295,8 +299,10 @@ def test_reasons_name_the_figures_of_the_config() -> None:
 
 def test_less_memory_gives_a_smaller_model() -> None:
     text, budget = english(10**9), Budget(6000, step_seconds=MINUTE)
-    whole, bounded = (choose(text, budget, {}, most_parameters=most).config.model for most in (math.inf, 3e6))
+    whole, bounded = (choose_settings(text, budget, {}, most_parameters=most).config.model for most in (math.inf, 3e6))
     assert bounded.d_model < whole.d_model
-    assert choose(text, budget, {}, most_parameters=3e6).reasons[2].endswith(", as large as there is memory for")
-    given = choose(text, budget, {"model": {"d_model": 4000}}, most_parameters=3e6)
+    assert (
+        choose_settings(text, budget, {}, most_parameters=3e6).reasons[2].endswith(", as large as there is memory for")
+    )
+    given = choose_settings(text, budget, {"model": {"d_model": 4000}}, most_parameters=3e6)
     assert "memory" not in given.reasons[2]  # somebody else chose that width

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gpt_cli.config import ModelConfig
-from gpt_cli.tools.exchange.export_tensors import Recipe, biases, projected, projections, unscaled
+from gpt_cli.tools.exchange.export_tensors import Recipe, biases, projected, projection_recipes, unscaled
 from gpt_cli.tools.exchange.families.config_fields import ConfigFields, brief
 from gpt_cli.tools.exchange.families.family import Family, pattern
 
@@ -55,7 +55,7 @@ class GPT2(Family):
 
     def attention(self, theirs: str, block: int, model: ModelConfig) -> dict[str, Recipe]:
         D, at = model.d_model, f"{theirs}.attn"
-        parts = tuple(chain(*projections(model, block, unscaled(model), per_head=True)))
+        parts = tuple(chain(*projection_recipes(model, block, unscaled(model), per_head=True)))
         output = f"blocks.{block}.attention.projection_layer"
         return {
             f"{at}.c_attn.weight": Recipe((D, 3 * D), parts, transposed=True),
@@ -105,7 +105,7 @@ class GPTNeo(GPT2):
     def attention(self, theirs: str, block: int, model: ModelConfig) -> dict[str, Recipe]:
         D, at = model.d_model, f"{theirs}.attn.attention"
         found = dict[str, Recipe]()
-        for name, parts in zip("qkv", projections(model, block, _undivided(model), per_head=True), strict=True):
+        for name, parts in zip("qkv", projection_recipes(model, block, _undivided(model), per_head=True), strict=True):
             found |= projected(f"{at}.{name}_proj", parts, D, model, biased=False)
         output = f"blocks.{block}.attention.projection_layer"
         return found | self.linear(f"{at}.out_proj", output, D, D, model, biased=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpt_cli.config import ModelConfig
-from gpt_cli.tools.exchange.export_tensors import Part, Recipe, copy, projected, projections, unscaled
+from gpt_cli.tools.exchange.export_tensors import Part, Recipe, copy, projected, projection_recipes, unscaled
 from gpt_cli.tools.exchange.families.config_fields import ConfigFields, brief
 from gpt_cli.tools.exchange.families.family import ACTIVATIONS, USUAL_NAMES, Family, pattern
 from gpt_cli.tools.exchange.families.rope import read_rope, rope_keys
@@ -89,7 +89,7 @@ class Llama(Family):
         ours, at = f"blocks.{block}.attention", f"{theirs}.self_attn"
         # what undoes the scale of scores belongs to the last that changes the length of queries
         factor, tensors = unscaled(model), dict[str, Recipe]()
-        parts = projections(model, block, 1.0 if model.qk_norm else factor)
+        parts = projection_recipes(model, block, 1.0 if model.qk_norm else factor)
         for name, heads, of_name in zip("qkv", (H, G, G), parts, strict=True):
             tensors |= projected(f"{at}.{name}_proj", of_name, heads * K, model, biased=of_qkv)
         tensors |= self.linear(f"{at}.o_proj", f"{ours}.projection_layer", H * K, D, model, biased=of_output)

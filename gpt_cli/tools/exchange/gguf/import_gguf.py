@@ -23,7 +23,7 @@ from gpt_cli.tools.exchange.gguf.architectures import (
     arranged,
     rope_factors,
 )
-from gpt_cli.tools.exchange.gguf.reader import read_header
+from gpt_cli.tools.exchange.gguf.reader import read_gguf_header
 from gpt_cli.tools.exchange.hf_directory import Directory, HFTensor, read_numbers
 
 _AS_IT_IS = "import the directory of transformers from which the file was made"
@@ -71,7 +71,7 @@ def read_gguf(path: Path) -> GGUF:
 
     Raises CheckpointError for a file that is damaged, and for a model that ours cannot have.
     """
-    keys, stored = read_header(path)
+    keys, stored = read_gguf_header(path)
     where = shown(path)
     name = keys.get("general.architecture")
     if not isinstance(name, str) or name not in ARCHITECTURES:

@@ -42,7 +42,7 @@ def is_gguf(path: Path) -> bool:
     return False
 
 
-def read_header(path: Path) -> tuple[dict[str, Any], dict[str, HFTensor]]:
+def read_gguf_header(path: Path) -> tuple[dict[str, Any], dict[str, HFTensor]]:
     """The metadata and the tensors of a file, by name; each tensor lies within the file, and no two share a byte.
 
     Raises CheckpointError for a file that is damaged, one of several, or has tensors in another type.

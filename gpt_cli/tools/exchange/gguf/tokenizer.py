@@ -15,7 +15,7 @@ from gpt_cli.common.limits import TOKENIZER_BYTES
 from gpt_cli.common.strict_json import plainly
 from gpt_cli.errors import CheckpointError, UsageError, shown
 from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer
-from gpt_cli.text.hf_tokenizer_rules import TEKKEN_PATTERN, names_of, steps
+from gpt_cli.text.hf_tokenizer_rules import TEKKEN_PATTERN, steps, token_names
 from gpt_cli.text.split_patterns import (
     CL100K_PATTERN,
     GPT2_PATTERN,
@@ -235,7 +235,7 @@ def tokenizer_from(keys: Mapping[str, Any], where: str, own: Mapping[str, Any]) 
             raise ValueError("it is too large")
         template = keys.get(CHAT_TEMPLATE)
         settings = {"chat_template": template} if isinstance(template, str) else {}
-        return checked(written, settings, end, names_of(content), where)
+        return checked(written, settings, end, token_names(content), where)
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(where, f"this is not a tokenizer: {plainly(error)}") from None
 

@@ -13,7 +13,7 @@ from gpt_cli.common.drawing.token_labels import Origin
 from gpt_cli.common.host import Notify, ignored
 from gpt_cli.common.language import language, say
 from gpt_cli.common.units import with_error
-from gpt_cli.text.sources import names_of
+from gpt_cli.text.sources import source_names
 from gpt_cli.tools.interpret.compare.request import OF_BLOCKS
 
 _HEIGHT, _PANEL = 3.0, 2.3  # inches
@@ -23,7 +23,7 @@ def draw_comparison(report: dict[str, Any], notice: Notify = ignored, *, kind: s
     """What `gpt compare --json` prints; `notice` receives a line when no installed font has a character."""
     first, second = report["runs"]
     of_first = say(f"{first['run']}, step {first['step']:,}", fonts_for(language(), ignored)[1])
-    origin = Origin(f"{of_first}; {second['run']}", second["step"], ", ".join(names_of(report["text"])))
+    origin = Origin(f"{of_first}; {second['run']}", second["step"], ", ".join(source_names(report["text"])))
     of_blocks = [row for row in report["weights"] if row["layer"] is not None]
     maps = [name for name in ("attention_change", "write_change") if any(r[name] is not None for r in report["heads"])]
     num_panels = 2 + len(maps) + bool(of_blocks)

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gpt_cli.attention_maps.head_metrics import Row, name_of
+from gpt_cli.attention_maps.head_metrics import Row, head_label
 from gpt_cli.common.drawing.token_labels import quoted
 from gpt_cli.common.results import WIDTH
 from gpt_cli.common.tables import Rows
 from gpt_cli.common.units import with_error
 from gpt_cli.errors import visible
-from gpt_cli.text.sources import names_of
+from gpt_cli.text.sources import source_names
 from gpt_cli.tools.interpret.compare.request import OF_BLOCKS
 from gpt_cli.tools.interpret.lens.report import cell_of
 from gpt_cli.tools.interpret.reports import Report
@@ -57,7 +57,7 @@ class Comparison(Report):
             apart = with_error(self.divergence["mean"], self.divergence["error"])
             found.append(f"divergence of the second from the first: {apart} nats/token")
         if self.heads:
-            rows = ((name_of(row), *_changes(row)) for row in self.heads[:MAX_HEADS])
+            rows = ((head_label(row), *_changes(row)) for row in self.heads[:MAX_HEADS])
             found.append([("head", "attention", "writes"), *rows])
         if self.weights:
             found += self._weights()
@@ -82,7 +82,7 @@ class Comparison(Report):
 
     def legend(self) -> Iterator[str]:
         """What was read, and what the columns mean, in lines."""
-        yield f"both models read {visible(', '.join(names_of(self.text)))}; ±: standard error"
+        yield f"both models read {visible(', '.join(source_names(self.text)))}; ±: standard error"
         if self.heads:
             yield "attention: total variation distance of its rows (0 to 1); writes, weights: ||b - a|| / ||a||"
             if len(self.heads) > MAX_HEADS:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from gpt_cli.attention_maps.logit_attribution import head_outputs, written
-from gpt_cli.common.machine.devices import autocast, exact, send, tokens_at_once
-from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, costs, in_batches, standard_error
+from gpt_cli.common.machine.devices import autocast, float64_device, to_device, tokens_at_once
+from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, in_batches, standard_error, token_nll
 from gpt_cli.model import GPT, Block
 from gpt_cli.model.attention import join_heads
 from gpt_cli.model.gpt import require_finite
@@ -132,7 +132,7 @@ def _batches(
     """Windows of equal length together: their numbers [B], and their ids with the last target [B, T + 1]."""
     for numbers in in_batches(lengths, batch_size):
         tokens = token_windows(ids, starts[numbers], int(lengths[numbers[0]]) + 1)
-        yield numbers, send(torch.from_numpy(tokens.astype(np.int64)), device)
+        yield numbers, to_device(torch.from_numpy(tokens.astype(np.int64)), device)
 
 
 def _without_heads(
@@ -179,15 +179,15 @@ def _nats(model: GPT, x: Tensor, rotation: Tensor | None, layer: int, targets: T
     x = x.flatten(0, 1)
     for block in model.blocks[layer:]:
         x = block(x, rotation)
-    nats = costs(model, x, targets.expand(n, B, T).flatten(0, 1))
-    return nats.view(n, B, T).to(exact(x.device)).sum(-1, dtype=torch.float64)
+    nats = token_nll(model, x, targets.expand(n, B, T).flatten(0, 1))
+    return nats.view(n, B, T).to(float64_device(x.device)).sum(-1, dtype=torch.float64)
 
 
 def _mean_outputs(model: GPT, batches: Iterable[Tensor]) -> Tensor:
     """The mean of what each head of each layer gives over all inputs of the windows [B, T + 1]: [L, H, K]."""
     sizes, like = model.config, model.token_embedding.weight
     shape = sizes.num_blocks, sizes.num_heads, sizes.value_size
-    sums = torch.zeros(shape, dtype=torch.float64, device=exact(like.device))
+    sums = torch.zeros(shape, dtype=torch.float64, device=float64_device(like.device))
     num_tokens = 0
     for tokens in batches:
         x, rotation = model.embed(tokens[:, :-1])

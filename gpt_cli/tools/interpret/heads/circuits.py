@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.attention_maps.logit_attribution import Norm, centred, head_columns, through
-from gpt_cli.common.machine.devices import exact
+from gpt_cli.common.machine.devices import float64_device
 from gpt_cli.config.model import unknown_form
 from gpt_cli.model import GPT, Block, GroupedQueryAttention, LatentAttention, MultiHeadAttention
 from gpt_cli.model.attention import SelfAttention
@@ -64,7 +64,7 @@ def factors_of(block: Block, heads: Sequence[int]) -> Factors:
     if attention.query_norm is not None and attention.key_norm is not None:
         queries = queries * attention.query_norm.weight[:, None]
         keys = keys * attention.key_norm.weight[:, None]
-    device = exact(queries.device)
+    device = float64_device(queries.device)
     queries, keys, values, outputs = (
         part.to(device).double() for part in (queries, keys, values, head_columns(block)[list(heads)])
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpt_cli.attention_maps.head_metrics import SHARES, HeadScores, Row, name_of
+from gpt_cli.attention_maps.head_metrics import SHARES, HeadScores, Row, head_label
 from gpt_cli.attention_maps.selection import parse_selection
 from gpt_cli.attention_maps.snapshots import Losses, Snapshot
 from gpt_cli.common.drawing.token_labels import label_of
@@ -126,7 +126,7 @@ def _by_column(steps: Sequence[Step]) -> list[tuple[str, ...]]:
     rows = [("step", "loss", *(_HEADINGS.get(name, name) for name in SHARES))]
     for at in steps:
         best = [(name, strongest(at["heads"], name)) for name in SHARES]
-        cells = ["-" if row is None else f"{name_of(row)} {row[name]:.2f}" for name, row in best]
+        cells = ["-" if row is None else f"{head_label(row)} {row[name]:.2f}" for name, row in best]
         rows.append((str(at["step"]), f"{at['loss']:.3f}", *cells))
     return rows
 
@@ -134,9 +134,9 @@ def _by_column(steps: Sequence[Step]) -> list[tuple[str, ...]]:
 def _by_head(steps: Sequence[Step], column: str) -> list[tuple[str, ...]]:
     """A row for each step: its loss, and the scores in one column of the heads that end with the highest."""
     last = sort_rows(steps[-1]["heads"], column)[:MAX_HEADS]
-    rows = [("step", "loss", *map(name_of, last))]
+    rows = [("step", "loss", *map(head_label, last))]
     for at in steps:
-        scores = {name_of(row): row[column] for row in at["heads"]}
-        found = [scores[name_of(row)] for row in last]
+        scores = {head_label(row): row[column] for row in at["heads"]}
+        found = [scores[head_label(row)] for row in last]
         rows.append((str(at["step"]), f"{at['loss']:.3f}", *("-" if x is None else f"{x:.2f}" for x in found)))
     return rows

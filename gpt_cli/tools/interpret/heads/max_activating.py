@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gpt_cli.attention_maps.head_metrics import Row
 from gpt_cli.attention_maps.logit_attribution import head_columns
-from gpt_cli.common.machine.devices import send
+from gpt_cli.common.machine.devices import to_device
 from gpt_cli.model import GPT
 from gpt_cli.model.attention import Stages
 from gpt_cli.model.gpt import require_finite
@@ -92,7 +92,7 @@ class Passages:
                     free[window, head, max(0, peak - BEFORE - AFTER) : peak + BEFORE + AFTER + 1] = -1
         if not chosen:
             return
-        places = send(torch.tensor(chosen).T.contiguous(), stages.weights.device)
+        places = to_device(torch.tensor(chosen).T.contiguous(), stages.weights.device)
         weights = stages.weights[tuple(places)].cpu().numpy()  # [peaks, T]
         for (window, head, peak), looks in zip(chosen, weights, strict=True):
             begin, start, end = int(starts[window]), max(0, peak - BEFORE), min(norms.shape[-1], peak + AFTER + 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gpt_cli.attention_maps.head_metrics import Row, name_of
+from gpt_cli.attention_maps.head_metrics import Row, head_label
 from gpt_cli.attention_maps.head_scores import window_batches
 from gpt_cli.checkpoints.load import load
 from gpt_cli.checkpoints.run_paths import RunFiles
@@ -47,7 +47,7 @@ class PassageHistory(Report):
         """At most 20 steps of the 6 heads whose sizes at their passages end largest beside their mean; the passages."""
         ratios = [ratio(row) for row in self.steps[-1]["heads"]]
         order = sorted(range(len(ratios)), key=lambda place: -(ratios[place] or 0.0))[:MAX_HEADS]
-        rows = [("step", *(name_of(self.heads[place]) for place in order))]
+        rows = [("step", *(head_label(self.heads[place]) for place in order))]
         for at in evenly(self.steps, MAX_ROWS):
             found = [ratio(at["heads"][place]) for place in order]
             rows.append((str(at["step"]), *("-" if number is None else f"{number:.2f}" for number in found)))

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from gpt_cli.attention_maps.head_metrics import COLUMNS, LOSS_CHANGE, SHARES, Row, name_of
+from gpt_cli.attention_maps.head_metrics import COLUMNS, LOSS_CHANGE, SHARES, Row, head_label
 from gpt_cli.attention_maps.snapshots import Losses
 from gpt_cli.common.drawing.canvas import Axes, Figure
 from gpt_cli.common.drawing.panels import CELLS, FOOT, HeatMap, draw_lines, draw_map, draw_panels, label_steps
 from gpt_cli.common.drawing.token_labels import COLOURS, Origin
 from gpt_cli.common.host import Notify, ignored
 from gpt_cli.common.language import say
-from gpt_cli.text.sources import names_of
+from gpt_cli.text.sources import source_names
 
 _MAX_COLUMNS = 4  # maps beside each other
 _FEW = 64  # cells of a map that are large
@@ -41,7 +41,7 @@ def draw_report(report: dict[str, Any], notice: Notify = ignored, *, kind: str =
     cell = 0.42 if len(rows) <= _FEW else 0.2
     width = num_columns * (max(1.2, cell * len(heads)) + 1.1)
     height = num_rows * (max(1.0, cell * len(layers)) + 0.8) + FOOT + 0.1
-    origin = Origin(report["checkpoint"], report["step"], ", ".join(names_of(report["text"])))
+    origin = Origin(report["checkpoint"], report["step"], ", ".join(source_names(report["text"])))
 
     def draw_all(figure: Figure, missing: set[str], spoken: str) -> None:
         maps = figure.subplots(num_rows, num_columns, squeeze=False).flat
@@ -125,7 +125,7 @@ def _lines(steps: Sequence[Mapping[str, Any]], column: str) -> dict[str, np.ndar
     found: dict[str, list[float]] = {}
     for at in steps:
         for row in at["heads"]:
-            found.setdefault(name_of(row), []).append(np.nan if row[column] is None else row[column])
+            found.setdefault(head_label(row), []).append(np.nan if row[column] is None else row[column])
     return {name: np.array(line) for name, line in found.items()}
 
 

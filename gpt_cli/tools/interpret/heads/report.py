@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 
-from gpt_cli.attention_maps.head_metrics import COLUMNS, LEAST_TOKENS, LOSS_CHANGE, HeadScores, Row, name_of, role_of
+from gpt_cli.attention_maps.head_metrics import COLUMNS, LEAST_TOKENS, LOSS_CHANGE, HeadScores, Row, head_label, role_of
 from gpt_cli.checkpoints.run_paths import run_name
 from gpt_cli.common.drawing.token_labels import quoted
 from gpt_cli.common.results import WIDTH
 from gpt_cli.common.tables import Rows, table
 from gpt_cli.errors import counted
-from gpt_cli.text.sources import names_of
+from gpt_cli.text.sources import source_names
 from gpt_cli.tools.interpret.heads.report_tables import (
     BRACKETS,
     of_directions,
@@ -79,7 +79,7 @@ class HeadReport(Report):
             parts.append([("layer", "loss change"), *rows])
         if self.query is not None:
             title = f"raised most at token {self.query['position']}, {quoted(self.query['token'])}"
-            parts.append([("head", title), *((name_of(row), _raised(row, width)) for row in self.heads)])
+            parts.append([("head", title), *((head_label(row), _raised(row, width)) for row in self.heads)])
         if self.has_passages:
             parts.append(of_passages(self.heads, width, marks))
         if self.circuits is not None:
@@ -93,7 +93,7 @@ class HeadReport(Report):
 
     def legend(self) -> Iterator[str]:
         """What was read, and what the headings mean, in lines."""
-        source = "the prompt" if self.of_prompt else ", ".join(names_of(self.text))
+        source = "the prompt" if self.of_prompt else ", ".join(source_names(self.text))
         yield f"{run_name(Path(self.checkpoint))}, step {self.step:,}: {counted(self.tokens, 'token')} of {source}"
         yield "entr: entropy (nats), dist: mean distance (tokens). Shares of the attention:"
         yield "first: the first token, prev: the token before, self: the token itself,"
@@ -178,7 +178,7 @@ def _of_heads(rows: list[Row]) -> Rows:
     widths = [max(map(len, column)) for column in columns]
     aligned = [[cell.rjust(width) for cell in column] for column, width in zip(columns, widths, strict=True)]
     labels = ["label", *((row["label"] or "").removesuffix(" token") for row in rows)]
-    return [*zip(["head", *map(name_of, rows)], *aligned, labels, strict=True)]
+    return [*zip(["head", *map(head_label, rows)], *aligned, labels, strict=True)]
 
 
 def _numbers(row: Row) -> list[str]:
@@ -202,7 +202,7 @@ def _raised(row: Row, width: int) -> str:
     text = ""
     for entry in row["raises"]:
         more = f"{quoted(entry['token'])} {entry['logit']:+.2f}"
-        if text and cell_len(text) + 2 + cell_len(more) > width - cell_len(name_of(row)) - 3:
+        if text and cell_len(text) + 2 + cell_len(more) > width - cell_len(head_label(row)) - 3:
             break
         text += ("  " if text else "") + more
     return text

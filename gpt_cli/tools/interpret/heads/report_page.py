@@ -7,7 +7,7 @@ from typing import Any
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS, LOSS_CHANGE, ROLES, Row
 from gpt_cli.common.drawing.token_labels import label_of
-from gpt_cli.text.sources import names_of
+from gpt_cli.text.sources import source_names
 from gpt_cli.tools.interpret.heads.report_tables import shown_peak
 from gpt_cli.tools.interpret.reports import evenly
 from gpt_cli.tools.pages.html_page import build_page
@@ -30,7 +30,7 @@ def heads_page(report: Mapping[str, Any]) -> bytes:
     chosen = evenly(steps, max(2, _MOST_PASSAGES // max(1, sum(len(row.get("passages", ())) for row in rows))))
     partners = _partners(circuits["composition"]) if circuits else {}
     content = {
-        "text": label_of(", ".join(names_of(report["text"])), _MAX_TEXT),
+        "text": label_of(", ".join(source_names(report["text"])), _MAX_TEXT),
         **{name: report[name] for name in ("tokens", "checkpoint")},
         "steps": [at["step"] for at in chosen],
         "all_steps": len(steps),

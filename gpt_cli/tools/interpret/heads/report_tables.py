@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 
-from gpt_cli.attention_maps.head_metrics import Row, name_of
+from gpt_cli.attention_maps.head_metrics import Row, head_label
 from gpt_cli.common.drawing.token_labels import label_of, quoted
 from gpt_cli.common.tables import Rows, cut
 
@@ -21,7 +21,7 @@ def of_passages(heads: Iterable[Row], width: int, marks: tuple[str, str]) -> Row
     """A line for each passage of each head, with its peak between the marks and cut to the width."""
     rows = [("head", "mean", "size", "where it writes most")]
     for row in heads:
-        name, mean = name_of(row), f"{row['mean_size'] or 0:.2f}"
+        name, mean = head_label(row), f"{row['mean_size'] or 0:.2f}"
         for passage in row["passages"]:
             rows.append((name, mean, f"{passage['value']:.2f}", marked(passage, width - 22, marks)))
             name = mean = ""
@@ -72,7 +72,7 @@ def of_directions(heads: Sequence[Row], width: int) -> list[Rows]:
         for row in heads:
             strongest = row[name][0]
             one, other = (_some(strongest[key], room) for key in (first, second))
-            rows.append((name_of(row), f"{strongest['singular_value']:.3g}", one, other))
+            rows.append((head_label(row), f"{strongest['singular_value']:.3g}", one, other))
         tables.append(rows)
     return tables
 

@@ -12,7 +12,7 @@ from gpt_cli.common.drawing.panels import BANDS, BARS, HeatMap, draw_curve, draw
 from gpt_cli.common.drawing.token_labels import Origin, label_of
 from gpt_cli.common.host import Notify, ignored
 from gpt_cli.common.language import say
-from gpt_cli.text.sources import names_of
+from gpt_cli.text.sources import source_names
 from gpt_cli.tools.interpret.lens.request import MEASURES
 
 MOST_TOKENS = 24  # of a map; the last ones of a longer prompt
@@ -27,7 +27,7 @@ def draw_lens(report: dict[str, Any], notice: Notify = ignored, *, kind: str = "
     installed font has a character.
     """
     positions = report.get("positions", [])[-MOST_TOKENS:]
-    origin = Origin(report["checkpoint"], report["step"], ", ".join(names_of(report["text"])))
+    origin = Origin(report["checkpoint"], report["step"], ", ".join(source_names(report["text"])))
     if not positions:
         return draw_panels(origin, (7.0, 2.8), partial(_draw_curves, report), notice, kind, errors=BARS)
     shown = _map_of(report, positions)
@@ -86,7 +86,7 @@ def draw_lens_history(history: dict[str, Any], notice: Notify = ignored, *, kind
     `notice` receives a line when no installed font has a character.
     """
     steps, rows = [at["step"] for at in history["steps"]], history["steps"][-1]["layers"]
-    origin = Origin(history["run"], steps[-1], ", ".join(names_of(history["text"])))
+    origin = Origin(history["run"], steps[-1], ", ".join(source_names(history["text"])))
 
     def draw_all(figure: Figure, _: set[str], spoken: str) -> None:
         panels = figure.subplots(1, len(MEASURES))

@@ -13,7 +13,7 @@ from gpt_cli.common.drawing.token_labels import quoted
 from gpt_cli.common.results import WIDTH
 from gpt_cli.common.tables import Rows, table
 from gpt_cli.errors import counted, visible
-from gpt_cli.text.sources import names_of
+from gpt_cli.text.sources import source_names
 from gpt_cli.tools.interpret.lens.page import lens_page
 from gpt_cli.tools.interpret.lens.request import GAINS, MEASURES
 from gpt_cli.tools.interpret.reports import MAX_ROWS, Report, evenly, spaced, steps_shown
@@ -72,14 +72,14 @@ class LensReport(Report):
 
     def legend(self) -> Iterator[str]:
         """What was read, and what the columns mean, in lines."""
-        source = "the prompt" if self.positions is not None else ", ".join(names_of(self.text))
+        source = "the prompt" if self.positions is not None else ", ".join(source_names(self.text))
         yield f"{run_name(Path(self.checkpoint))}, step {self.step:,}: {counted(self.tokens, 'token')} of {source}"
         if self.positions is not None:
             yield "in each row: a token of the prompt, and the likeliest next one after each layer"
         if self.tuned is None:
             yield "loss, rank (from 1) and probability of the true next token; divergence from the last layer (nats)"
         else:
-            trained_on = visible(", ".join(names_of(self.tuned["text"])))
+            trained_on = visible(", ".join(source_names(self.tuned["text"])))
             yield f"tuned: behind maps that were trained on {trained_on} in {counted(self.tuned['steps'], 'step')}"
             yield "loss of the true next token, divergence from the last layer (nats); gain: how much the maps lower it"
         if self.positions is None:
@@ -140,7 +140,7 @@ class LensHistory(Report):
 
     def legend(self) -> Iterator[str]:
         """What the tables are about, in lines."""
-        source = "the prompt" if self.of_prompt else ", ".join(names_of(self.text))
+        source = "the prompt" if self.of_prompt else ", ".join(source_names(self.text))
         yield f"{self.run}, by step: {counted(self.tokens, 'token')} of {source}"
         yield "loss of the true next token after each layer, and divergence from the last layer of the same step (nats)"
         if not self.of_prompt:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.optim.adam import adam
 
 from gpt_cli.common.limits import HEADS_WINDOW
-from gpt_cli.common.machine.devices import send
+from gpt_cli.common.machine.devices import to_device
 from gpt_cli.common.rng import permutation, random_words, stream_key
 from gpt_cli.evaluation.nll import LOGITS_AT_ONCE
 from gpt_cli.model import GPT
@@ -93,8 +93,8 @@ def _streams(model: GPT, ids: Ids, key: int) -> list[Tensor]:
     most = min(POSITIONS, max(1, LOGITS_AT_ONCE // (4 * model.vocab_size)))  # of predictions and what they take
     chosen = np.sort(permutation(key, num_windows * C)[:most])
     device = model.output_weight.device
-    batch = send(torch.from_numpy(windows(ids, starts, C).astype(np.int64)), device)
-    places = send(torch.from_numpy(chosen), device)
+    batch = to_device(torch.from_numpy(windows(ids, starts, C).astype(np.int64)), device)
+    places = to_device(torch.from_numpy(chosen), device)
     return [stream.flatten(0, 1)[places] for stream in model.residual_streams(batch)]
 
 

@@ -29,7 +29,7 @@ from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, GptEr
 from gpt_cli.evaluation.texts import given_text, joined, own_text
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encode import encode
-from gpt_cli.text.sources import names_of
+from gpt_cli.text.sources import source_names
 from gpt_cli.tools.interpret.lens.tuned_lens import Maps, num_steps, train_maps
 from gpt_cli.tools.interpret.request import ReadingRequest, ToInspect
 from gpt_cli.tools.interpret.text_windows import DATA_TO_TRAIN
@@ -132,7 +132,7 @@ def read_maps(path: Path, identity: str, loaded: Loaded, device: torch.device | 
         stored = strict_json(parse_header(content).metadata[_FORMAT])
         about, digest = stored["about"], stored["digest"]
         text, of_data, steps = about["text"], bool(about["of_data"]), int(about["steps"])
-        if digest != _digest(about, arrays) or {*map(type, names_of(text))} != {str}:
+        if digest != _digest(about, arrays) or {*map(type, source_names(text))} != {str}:
             raise damaged
         if about["model"] != identity:
             return None

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from gpt_cli.common.machine.devices import exact as exact_on
+from gpt_cli.common.machine.devices import float64_device as exact_on
 from gpt_cli.evaluation.nll import LOGITS_AT_ONCE
 from gpt_cli.model import GPT, Block
 from gpt_cli.tools.interpret.interventions import Recorded, finish, head_change, mix, record

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gpt_cli.attention_maps.head_metrics import Row, name_of
+from gpt_cli.attention_maps.head_metrics import Row, head_label
 from gpt_cli.common.drawing.canvas import Axes, Figure
 from gpt_cli.common.drawing.panels import (
     BANDS,
@@ -89,13 +89,13 @@ def _panels(report: dict[str, Any], figure: str, most: float) -> Iterator[HeatMa
         of_part = [row for row in report["rows"] if row["part"] == part]
         placed = [row for row in of_part if row["position"] in names]
         together = [row for row in of_part if row["position"] is None]
-        row_of = (lambda row: row["input"]) if part == "path" else name_of
+        row_of = (lambda row: row["input"]) if part == "path" else head_label
         if part == "head":
             heads = list(dict.fromkeys(f"H{row['head']}" for row in together))
             yield panel("head", together, lambda row: f"L{row['layer']}", lambda row: f"H{row['head']}", heads)
             placed.sort(key=lambda row: -abs(row[figure]))
-            best = [*dict.fromkeys(map(name_of, placed))][:_HEADS]
-            placed = [row for name in best for row in placed if name_of(row) == name]
+            best = [*dict.fromkeys(map(head_label, placed))][:_HEADS]
+            placed = [row for name in best for row in placed if head_label(row) == name]
         if placed:
             title = "heads" if part == "head" else part
             yield panel(title, placed, row_of, lambda row: names[row["position"]], list(names.values()))
@@ -140,7 +140,7 @@ def _draw_part(axes: Axes, steps: Sequence[int], rows: Sequence[Sequence[Row]]) 
     )
     last = np.nan_to_num(shares[-1])
     best = sorted(range(len(last)), key=lambda place: -abs(last[place]))[:_NAMED]
-    names = list(map(name_of, rows[-1]))
+    names = list(map(head_label, rows[-1]))
     lines, bands = (dict(zip(names, numbers.T, strict=True)) for numbers in (shares, errors))
     draw_lines(axes, steps, lines, {names[place]: {"color": COLOURS[n]} for n, place in enumerate(best)}, bands)
     axes.set_ylim(min(_LIMITS[0], *last), max(_LIMITS[1], *last))

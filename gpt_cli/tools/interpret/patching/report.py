@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gpt_cli.attention_maps.head_metrics import Row, name_of
+from gpt_cli.attention_maps.head_metrics import Row, head_label
 from gpt_cli.checkpoints.run_paths import run_name
 from gpt_cli.common.drawing.token_labels import label_of, quoted
 from gpt_cli.common.results import WIDTH
@@ -129,7 +129,7 @@ class PatchReport(Patched):
         for row in rows:
             exact = [] if row["recovered"] is None else [share_of(row["recovered"], row["recovered_error"])]
             estimate = [share_of(row[name]) for name in estimates]
-            found.append((row["part"], name_of(row), self.label(row["position"]), *exact, *estimate))
+            found.append((row["part"], head_label(row), self.label(row["position"]), *exact, *estimate))
         return found
 
     def _of_edge(self) -> Rows:
@@ -181,7 +181,7 @@ class PatchHistory(Patched):
         for at in evenly(self.steps, MAX_ROWS):
             best = (strongest(at["rows"], part) for part in kinds)
             cells = (
-                "-" if row is None else f"{name_of(row)} {share_of(row['recovered'], row['recovered_error'])}"
+                "-" if row is None else f"{head_label(row)} {share_of(row['recovered'], row['recovered_error'])}"
                 for row in best
             )
             found.append((str(at["step"]), f"{at['clean_metric']:.3f}", f"{at['corrupt_metric']:.3f}", *cells))

@@ -16,7 +16,7 @@ from gpt_cli.text.split_patterns import GPT2_PATTERN
 from gpt_cli.text.tokenizers import BytePairTokenizer
 from gpt_cli.tools.exchange.export_tokenizer import tokenizer_files
 from gpt_cli.tools.exchange.gguf.export_gguf import write_gguf
-from gpt_cli.tools.exchange.gguf.reader import read_header
+from gpt_cli.tools.exchange.gguf.reader import read_gguf_header
 from gpt_cli.tools.exchange.gguf.tokenizer import tokenizer_from
 from gpt_cli.tools.exchange.import_tokenizer import read_tokenizer
 
@@ -31,7 +31,7 @@ def test_the_template_of_others_comes_back_and_goes_on(tmp_path: Path) -> None:
         "tokenizer.kind=kept", "model.positions=rope", tokenizer=read_tokenizer(source, None, None)
     )
     write_gguf(tmp_path / "m.gguf", stored, "m", None)
-    keys = read_header(tmp_path / "m.gguf")[0]
+    keys = read_gguf_header(tmp_path / "m.gguf")[0]
     assert keys["tokenizer.chat_template"] == CHATML
     again = tokenizer_from(keys, "m.gguf", {})
     assert template_for(None, again) == template_for(None, stored.tokenizer)
@@ -51,4 +51,4 @@ def test_llama_cpp_renders_our_ids(tmp_path: Path) -> None:
         found = served.ids(prompt, parse_special=True)
     assert found == template_for(None, tokenizer).encode(TURNS, tokenizer).ids
     write_gguf(tmp_path / "m.gguf", sharp_checkpoint(tokenizer=tokenizer), "m", None)
-    assert "tokenizer.chat_template" not in read_header(tmp_path / "m.gguf")[0]
+    assert "tokenizer.chat_template" not in read_gguf_header(tmp_path / "m.gguf")[0]

@@ -27,7 +27,7 @@ from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.tools.exchange.gguf.architectures import architecture_of, arranged
 from gpt_cli.tools.exchange.gguf.export_gguf import write_gguf
-from gpt_cli.tools.exchange.gguf.reader import read_header
+from gpt_cli.tools.exchange.gguf.reader import read_gguf_header
 from gpt_cli.tools.exchange.import_hf import read_foreign
 from gpt_cli.tools.exchange.import_model import write_run
 
@@ -177,7 +177,7 @@ def test_a_file_has_the_numbers_that_were_asked_for(
 ) -> None:
     exact = sharp_checkpoint(*_WIDE, tokenizer=LEARNED).weights
     found = checkpoints[kind].weights
-    _, tensors = read_header(folder / f"{kind}.gguf")
+    _, tensors = read_gguf_header(folder / f"{kind}.gguf")
     types = {name: tensor.dtype for name, tensor in tensors.items()}
     assert types["blk.0.attn_q.weight"] == types["token_embd.weight"] == kind.upper()
     assert types["blk.0.attn_norm.weight"] == "F32"
@@ -194,7 +194,7 @@ def test_a_file_has_the_numbers_that_were_asked_for(
 
 def test_rows_of_other_widths_are_float16(folder: Path, checkpoints: dict[str, Checkpoint], tmp_path: Path) -> None:
     write_gguf(tmp_path / "m.gguf", checkpoints["llama"], "m", "q8_0")
-    _, tensors = read_header(tmp_path / "m.gguf")
+    _, tensors = read_gguf_header(tmp_path / "m.gguf")
     assert {tensors[f"blk.1.{name}.weight"].dtype for name in ("attn_q", "ffn_up")} == {"F16"}, "48 wide"
     assert tensors["blk.1.ffn_down.weight"].dtype == "Q8_0", "192 wide"
 
@@ -279,7 +279,7 @@ def test_a_changed_header_gives_a_model_or_a_sentence(tally: Callable[[str, int]
         path = tmp_path / "whole.gguf"
         write_gguf(path, sharp_checkpoint(*CASES[name][1]), name, None)  # of bytes, so that most of it is no vocabulary
         content = path.read_bytes()
-        _, tensors = read_header(path)
+        _, tensors = read_gguf_header(path)
         end = min(stored.start for stored in tensors.values())
         for case in range(count := scaled(2000)):
             mutant = bytearray(content)
@@ -319,7 +319,7 @@ def test_a_run_becomes_a_file_and_the_file_a_run(run: RunCommand, tmp_path: Path
     assert "\nPARAMETER num_ctx 80\n" in modelfile
     assert "\nPARAMETER temperature 0.8\n" in modelfile, "as gpt sample draws by default"
     assert modelfile.startswith("# written by gpt export: ollama create my-model -f Modelfile\n")
-    keys, _ = read_header(out)
+    keys, _ = read_gguf_header(out)
     assert keys["general.architecture"] == "qwen2"
     assert keys["qwen2.context_length"] == 80
     assert keys["tokenizer.ggml.eos_token_id"] == LEARNED.end_of_text

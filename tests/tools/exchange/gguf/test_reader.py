@@ -19,7 +19,7 @@ from support.llama_cpp import needs_llama_cpp
 from gpt_cli.common.safetensors_numbers import widened
 from gpt_cli.errors import CheckpointError
 from gpt_cli.tools.exchange.gguf import reader
-from gpt_cli.tools.exchange.gguf.reader import is_gguf, read_header
+from gpt_cli.tools.exchange.gguf.reader import is_gguf, read_gguf_header
 from gpt_cli.tools.exchange.hf_directory import HFTensor, read_numbers
 
 _CODES = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "B", 10: "Q", 11: "q", 12: "d"}
@@ -103,7 +103,7 @@ def test_metadata_of_each_type_is_read_as_it_was_written(path: Path, version: in
     extremes = {0: 255, 1: -128, 2: 65535, 3: -32768, 4: 2**32 - 1, 5: -(2**31), 10: 2**64 - 1, 11: -(2**63), 12: 0.1}
     keys = [(f"one.{kind}", value(kind, number)) for kind, number in extremes.items()]
     keys += [(f"list.{kind}", listed(kind, [number, 1])) for kind, number in extremes.items()]
-    metadata, tensors = read_header(saved(path, built(keys, version=version)))
+    metadata, tensors = read_gguf_header(saved(path, built(keys, version=version)))
     expected = {f"one.{kind}": number for kind, number in extremes.items()}
     assert metadata == expected | {f"list.{kind}": [number, 1] for kind, number in extremes.items()}
     assert tensors == {}
@@ -111,7 +111,7 @@ def test_metadata_of_each_type_is_read_as_it_was_written(path: Path, version: in
 
 
 def test_a_small_file_has_texts_bools_and_the_shortest_decimals(path: Path) -> None:
-    metadata, _ = read_header(saved(path, small()))
+    metadata, _ = read_gguf_header(saved(path, small()))
     assert metadata == {
         "general.architecture": "llama",
         "llama.block_count": 2,
@@ -127,7 +127,7 @@ def test_a_small_file_has_texts_bools_and_the_shortest_decimals(path: Path) -> N
 
 
 def test_tensors_are_read_whole_and_by_rows(path: Path) -> None:
-    _, tensors = read_header(saved(path, small()))
+    _, tensors = read_gguf_header(saved(path, small()))
     assert {name: (one.dtype, one.shape) for name, one in tensors.items()} == {
         "w": ("F32", (2, 4)),
         "b": ("BF16", (3,)),
@@ -145,7 +145,7 @@ def test_tensors_are_read_whole_and_by_rows(path: Path) -> None:
 
 def test_rows_of_a_vector_in_q8_0_may_begin_within_a_block(path: Path) -> None:
     content = built([], [tensor("v", (96,), "Q8_0")], blocks([1, 2, 4], np.arange(96)))
-    stored = read_header(saved(path, content))[1]["v"]
+    stored = read_gguf_header(saved(path, content))[1]["v"]
     whole = read_numbers(stored, "v")
     for first, last in ((0, 96), (5, 7), (30, 34), (31, 96), (64, 64), (40, 40)):
         assert np.array_equal(read_numbers(stored, "v", first, last), whole[first:last])
@@ -154,7 +154,7 @@ def test_rows_of_a_vector_in_q8_0_may_begin_within_a_block(path: Path) -> None:
 def test_an_alignment_of_the_file_moves_the_tensors(path: Path) -> None:
     key = ("general.alignment", value(4, 8))
     content = built([key], [tensor("a", (2,)), tensor("b", (1,), start=8)], struct.pack("<3f", 1, 2, 3), alignment=8)
-    _, tensors = read_header(saved(path, content))
+    _, tensors = read_gguf_header(saved(path, content))
     assert [read_numbers(tensors[name], name).tolist() for name in "ab"] == [[1, 2], [3]]
 
 
@@ -175,7 +175,7 @@ def test_a_file_of_the_package_gguf_is_read_as_it_reads_it(path: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    metadata, tensors = read_header(path)
+    metadata, tensors = read_gguf_header(path)
     assert metadata == {
         "general.architecture": "gpt2",
         "gpt2.context_length": 512,
@@ -275,7 +275,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
 @pytest.mark.parametrize(("content", "sentence"), REFUSED.values(), ids=REFUSED.keys())
 def test_a_damaged_file_is_refused_by_a_sentence(path: Path, content: bytes, sentence: str) -> None:
     with pytest.raises(CheckpointError) as caught:
-        read_header(saved(path, content))
+        read_gguf_header(saved(path, content))
     assert sentence in caught.value.sentence
     assert caught.value.where == f'"{path}"'
 
@@ -283,12 +283,12 @@ def test_a_damaged_file_is_refused_by_a_sentence(path: Path, content: bytes, sen
 def test_a_file_of_other_types_names_the_first_and_hints_at_the_ones_that_gpt_reads(path: Path) -> None:
     content = built([], [tensor("a", (1,)), tensor("b", (256,), "Q4_K", 32), tensor("c", (1,), 2, 64)], bytes(512))
     with pytest.raises(CheckpointError, match='"b" is Q4_K') as caught:
-        read_header(saved(path, content))
+        read_gguf_header(saved(path, content))
     assert caught.value.hint == "take the F16, BF16 or Q8_0 file of the model"
 
 
 def test_a_file_that_says_it_is_the_only_part_is_read(path: Path) -> None:
-    assert read_header(saved(path, built([("split.count", value(2, 1))])))[0] == {"split.count": 1}
+    assert read_gguf_header(saved(path, built([("split.count", value(2, 1))])))[0] == {"split.count": 1}
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_a_header_beyond_a_limit_is_refused(
 ) -> None:
     monkeypatch.setattr(reader, limit, number)
     with pytest.raises(CheckpointError) as caught:
-        read_header(saved(path, small()))
+        read_gguf_header(saved(path, small()))
     assert caught.value.sentence == sentence
 
 
@@ -317,7 +317,7 @@ def test_a_list_that_claims_to_be_endless_costs_neither_memory_nor_time(path: Pa
     before = time.perf_counter()
     try:
         with pytest.raises(CheckpointError, match=r"ends inside its header|takes more than 268,435,456 bytes"):
-            read_header(path)
+            read_gguf_header(path)
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
         tracemalloc.stop()
@@ -336,14 +336,14 @@ def test_a_list_that_claims_to_be_endless_costs_neither_memory_nor_time(path: Pa
     ],
 )
 def test_numbers_that_are_not_finite_are_refused(path: Path, kind: str, shape: tuple[int, ...], data: bytes) -> None:
-    stored = read_header(saved(path, built([], [tensor("t", shape, kind)], data)))[1]["t"]
+    stored = read_gguf_header(saved(path, built([], [tensor("t", shape, kind)], data)))[1]["t"]
     with pytest.raises(CheckpointError, match='"t" contains numbers that are not finite'):
         read_numbers(stored, "t")
 
 
 @pytest.mark.parametrize("name", ["w", "b", "q"])
 def test_a_file_that_became_shorter_is_refused(path: Path, name: str) -> None:
-    _, tensors = read_header(saved(path, small()))
+    _, tensors = read_gguf_header(saved(path, small()))
     os.truncate(path, tensors[name].start + 3)
     with pytest.raises(CheckpointError, match="this file changed while gpt read it"):
         read_numbers(tensors[name], name)
@@ -352,7 +352,7 @@ def test_a_file_that_became_shorter_is_refused(path: Path, name: str) -> None:
 def outcome(path: Path) -> str | dict[str, HFTensor]:
     """What comes of reading a whole file: the tensors, or a sentence."""
     try:
-        _, tensors = read_header(path)
+        _, tensors = read_gguf_header(path)
         for name, stored in tensors.items():
             assert read_numbers(stored, name).shape == stored.shape
     except CheckpointError as error:
@@ -387,7 +387,7 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> N
     (tmp_path / "folder.gguf").mkdir()
     for name, sentence in (("fifo", "not a regular file"), ("folder", "not a regular file"), ("none", "no such file")):
         with pytest.raises(CheckpointError, match=sentence):
-            read_header(tmp_path / f"{name}.gguf")
+            read_gguf_header(tmp_path / f"{name}.gguf")
         assert not is_gguf(tmp_path / f"{name}.gguf")
 
 

@@ -14,7 +14,7 @@ from gpt_cli import load
 from gpt_cli.common.rng import stream_key
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import continuations
-from gpt_cli.sampling.next_token import SamplingParameters, choose, probabilities
+from gpt_cli.sampling.next_token import SamplingParameters, draw_token, probabilities
 
 SAMPLING = ["model/engine/sampling.js"]
 STREAMS = ["model/engine/streams.js"]
@@ -100,7 +100,7 @@ def test_tokens_are_those_that_ours_chooses(run_script: RunScript) -> None:
         "({ logits, parameters, uniforms }) => logits.map((row, at) => choose(probabilities(Float32Array.from(row), parameters), uniforms[at]))",
         {"logits": logits.tolist(), "parameters": named(*parameters), "uniforms": uniforms.tolist()},
     )
-    assert found == choose(probabilities(logits, SamplingParameters(*parameters)), uniforms).tolist()
+    assert found == draw_token(probabilities(logits, SamplingParameters(*parameters)), uniforms).tolist()
     assert len(set(found)) > 50
 
 
