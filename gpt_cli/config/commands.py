@@ -12,7 +12,8 @@ from pydantic import Field
 from gpt_cli.common.host import Host
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.common.tables import Rows
-from gpt_cli.config.load import find_config, read_config, shipped_config, write_config, written
+from gpt_cli.config.field_types import as_yaml
+from gpt_cli.config.load import find_config, read_config, shipped_config, write_config
 from gpt_cli.config.request import EMPTY, Flag, NamedPath, Request, Settings
 from gpt_cli.config.schema import Config
 from gpt_cli.config.settings_reference import settings_table
@@ -87,7 +88,7 @@ class Shown(Result):
     def parts(self) -> list[Rows]:
         """A row for each setting."""
         sections = self.as_dict().items()
-        rows = [(f"{name}.{key}", written(value)) for name, section in sections for key, value in section.items()]
+        rows = [(f"{name}.{key}", as_yaml(value)) for name, section in sections for key, value in section.items()]
         return [[("setting", "value"), *rows]]
 
     def as_text(self, width: int = WIDTH) -> str:

@@ -221,7 +221,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, code: Callable[[request.Point], st
     def command(_: object, point: request.Point, *__: object, **___: object) -> list[str]:
         return [sys.executable, "-S", "-c", code(point)]
 
-    monkeypatch.setattr(processes, "command", command)
+    monkeypatch.setattr(processes, "training_command", command)
 
 
 def test_a_point_that_fails_does_not_end_the_sweep(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.texts import Twin, cut
-from support.texts import split_document as twin_pieces
+from support.texts import pieces as twin_pieces
 
 from gpt_cli.errors import DataError
 from gpt_cli.text import documents as module

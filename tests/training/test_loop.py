@@ -385,7 +385,7 @@ def test_by_the_clock_evaluations_count_and_one_that_uses_up_the_time_is_the_las
         clock.now += 30
         return validation_score(*args, **options)
 
-    monkeypatch.setattr("gpt_cli.training.evaluate_and_log.evaluate", slow)
+    monkeypatch.setattr("gpt_cli.training.evaluate_and_log.validation_score", slow)
     settings = ["train.max_time=100", "train.warmup_steps=0", "train.log_every=1", "train.learning_rate=1.0"]
     watched = ["inspect.prompt=4 squared", "inspect.every=50"]
     run = start(tmp_path, small_config(*settings, "train.sample_every=50", *watched))

@@ -103,7 +103,6 @@ class ImportRequest(Request):
         """
         from gpt_cli.tools.exchange.gguf.reader import is_gguf
         from gpt_cli.tools.exchange.hf_directory import require_model
-        from gpt_cli.tools.exchange.import_hf import read_model_directory
         from gpt_cli.tools.exchange.revisions import by_step, read_steps, shared_name
 
         first, *_ = self.directory

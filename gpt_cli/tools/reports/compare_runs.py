@@ -13,7 +13,7 @@ import numpy as np
 from gpt_cli.checkpoints.run_list import RunLoss, have_one_tokenizer
 from gpt_cli.common.tables import Rows
 from gpt_cli.common.units import with_error
-from gpt_cli.config.load import written
+from gpt_cli.config.field_types import as_yaml
 from gpt_cli.config.schema import SEED
 from gpt_cli.errors import visible
 from gpt_cli.tools.reports.run_record import RunRecord
@@ -63,7 +63,7 @@ def means(runs: Sequence[tuple[Mapping[str, Any], RunLoss | None]], *, by_token:
     """
     groups, equal = dict[Any, list[int]](), Counter[Any]()
     for place, (settings, _) in enumerate(runs):
-        key = tuple((name, written(value)) for name, value in settings.items() if name != SEED)
+        key = tuple((name, as_yaml(value)) for name, value in settings.items() if name != SEED)
         whole = key, settings.get(SEED)
         groups.setdefault((key, equal[whole]), []).append(place)
         equal[whole] += 1
@@ -135,7 +135,7 @@ def swept(groups: Sequence[RunGroup]) -> list[str]:
 
 def settings_in_words(settings: Mapping[str, Any]) -> str:
     """Settings as a legend has them: learning_rate=0.001 dropout=0.1."""
-    return " ".join(f"{key.partition('.')[2]}={visible(written(value), _LONGEST)}" for key, value in settings.items())
+    return " ".join(f"{key.partition('.')[2]}={visible(as_yaml(value), _LONGEST)}" for key, value in settings.items())
 
 
 def mean_curve(group: RunGroup, quantity: str, axis: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -184,5 +184,5 @@ def rows(contents: Sequence[Mapping[str, Any]]) -> list[Row]:
     """A row for each name that one of the contents has, in their order."""
     names = dict.fromkeys(name for content in contents for name in content)
     return [
-        Row(name, tuple(written(content[name]) if name in content else None for content in contents)) for name in names
+        Row(name, tuple(as_yaml(content[name]) if name in content else None for content in contents)) for name in names
     ]

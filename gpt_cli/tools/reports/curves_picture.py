@@ -19,7 +19,7 @@ from gpt_cli.common.drawing.canvas import (
 from gpt_cli.common.drawing.fonts import find_fonts, remark_on_missing, translate
 from gpt_cli.common.drawing.token_labels import COLOURS
 from gpt_cli.common.language import say
-from gpt_cli.config.load import written
+from gpt_cli.config.field_types import as_yaml
 from gpt_cli.errors import visible
 from gpt_cli.tools.reports.compare_runs import MOST_DRAWN, RunGroup, by_token, groups_of, mean_curve, of_tokens, swept
 from gpt_cli.tools.reports.curves import TITLES, is_steep, scale_of, short, thinned, unit_of
@@ -136,13 +136,13 @@ def _draw_line(axes: Axes, group: RunGroup, axis: str, quantity: str, **style: A
 
 def _draw_setting(axes: Axes, groups: Sequence[RunGroup], name: str, missing: set[str]) -> None:
     """The closing loss of each run by a setting, means with their standard errors, and lines where it alone differs."""
-    values = {written(group.mean.settings[name]): group.mean.settings[name] for group in groups}
+    values = {as_yaml(group.mean.settings[name]): group.mean.settings[name] for group in groups}
     numeric = all(type(value) in (int, float) for value in values.values())
     places = {text: float(values[text]) if numeric else place for place, text in enumerate(values)}
-    found = [(places[written(group.mean.settings[name])], group) for group in groups if group.mean.num_runs]
+    found = [(places[as_yaml(group.mean.settings[name])], group) for group in groups if group.mean.num_runs]
     lines = dict[str, list[tuple[float, float]]]()
     for place, group in sorted(found, key=lambda one: one[0]):
-        others = written({key: value for key, value in group.mean.settings.items() if key != name})
+        others = as_yaml({key: value for key, value in group.mean.settings.items() if key != name})
         lines.setdefault(others, []).append((place, group.mean.mean or 0.0))
     for line in lines.values():
         axes.plot(*zip(*line, strict=True), color=_GREY, linewidth=0.8, zorder=1)

@@ -19,7 +19,7 @@ from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.common.host import Host, uncounted
 from gpt_cli.common.machine.signals import STOPS, held_back
 from gpt_cli.common.units import duration
-from gpt_cli.config.load import written
+from gpt_cli.config.field_types import as_yaml
 from gpt_cli.distributed.environment import LAUNCHER
 from gpt_cli.distributed.failure_detector import LEAVE_WITHIN
 from gpt_cli.distributed.launch import POLL_EVERY, own_python
@@ -75,7 +75,7 @@ def training_command(sweep: Sweep, point: Point, max_time: str | None, flags: Se
     """The words of the `gpt train` that begins or continues a point."""
     words = ["--config", str(sweep.base), "--out", str(point.path)]
     for key, value in sweep.changed(point.texts).items():
-        words += ["--set", f"{key}={written(value)}"]
+        words += ["--set", f"{key}={as_yaml(value)}"]
     words += [] if max_time is None else ["--max-time", max_time]
     words += ["--resume"] if RunFiles(point.path).exists() else []
     return [*own_python(), "-m", "gpt_cli", "train", *words, *flags]

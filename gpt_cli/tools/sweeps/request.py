@@ -18,12 +18,11 @@ from gpt_cli.common.files import require_no_file
 from gpt_cli.common.host import Host
 from gpt_cli.common.limits import SWEEP_RECORD_BYTES
 from gpt_cli.common.untrusted_files import read_bytes
-from gpt_cli.config.field_types import Few, Switch
-from gpt_cli.config.load import written
+from gpt_cli.config.field_types import Few, Switch, as_yaml
 from gpt_cli.config.request import NONE, Digits, Flag, MaybePath, PathText, Request
 from gpt_cli.distributed.environment import place_of
 from gpt_cli.errors import CheckpointError, UsageError, advised, shown, visible
-from gpt_cli.tools.sweeps.sweep_file import Sweep, flat, read_sweep
+from gpt_cli.tools.sweeps.sweep_file import Sweep, dotted_keys, read_sweep
 
 _MOST = ("the record of a sweep", SWEEP_RECORD_BYTES)
 _NAME_LENGTH = 60
@@ -37,7 +36,7 @@ class Point(NamedTuple):
     settings: Mapping[str, Any]
 
     def __str__(self) -> str:
-        return " ".join(f"{key}={visible(written(value))}" for key, value in self.texts.items())
+        return " ".join(f"{key}={visible(as_yaml(value))}" for key, value in self.texts.items())
 
 
 class ToSweep(NamedTuple):
@@ -83,7 +82,7 @@ class SweepRequest(Request):
         require_installed(sorted({name for config in found.configs for name in config.train.log_to}))
         directory = RUNS / self.file.stem if self.out is None else self.out
         require_same(directory, found)
-        contents = [flat(config.model_dump(mode="json")) for config in found.configs]
+        contents = [dotted_keys(config.model_dump(mode="json")) for config in found.configs]
         points = [
             Point(directory / _name(number, texts), texts, {key: content[key] for key in texts})
             for number, (texts, content) in enumerate(zip(found.points, contents, strict=True))
@@ -119,11 +118,11 @@ def require_same(directory: Path, found: Sweep) -> None:
 
 
 def _or_nothing(record: Mapping[str, Any], key: str) -> str:
-    return "not set" if record.get(key) is None else visible(written(record[key]))
+    return "not set" if record.get(key) is None else visible(as_yaml(record[key]))
 
 
 def _name(number: int, settings: Mapping[str, Any]) -> str:
     """The directory of a point: 003-learning_rate-0.001."""
-    words = [f"{key.partition('.')[2]}-{written(value)}" for key, value in settings.items()]
+    words = [f"{key.partition('.')[2]}-{as_yaml(value)}" for key, value in settings.items()]
     short = re.sub(r"[^\w.+-]+", "-", "-".join(words))[:_NAME_LENGTH]
     return f"{number:03}-{short.strip('-')}"
