@@ -16,7 +16,7 @@ from gpt_cli.distributed.environment import LAUNCHER, Place, place_of, sweep_of
 from gpt_cli.distributed.failure_detector import Launcher
 from gpt_cli.distributed.launch import launch, require_fitting
 from gpt_cli.errors import UsageError
-from gpt_cli.tools.exchange.request import read_foreign
+from gpt_cli.tools.exchange.request import read_model_directory
 from gpt_cli.training.plan import AutoRun, Plan
 from gpt_cli.training.request import TrainRequest
 
@@ -36,7 +36,7 @@ def _drive(request: TrainRequest, console: Console, *, json: bool, words: Sequen
             asked = request.model_copy(update={"resume": True, "overwrite": False})
         # the first process speaks for all
         speaks = place.rank == 0 if place is not None else processes in (None, 1)
-        host = replace(console.host(), read_foreign=read_foreign)
+        host = replace(console.host(), read_foreign=read_model_directory)
         found = asked.find(host if speaks else replace(host, notice=ignored))
         _require_processes(found, place, processes)
         return found

@@ -13,9 +13,9 @@ from gpt_cli.distributed.collectives import Ranks
 from gpt_cli.errors import DataError
 from gpt_cli.text.encode import EncodedText, encode_corpus
 from gpt_cli.text.load import SourceCorpus, read_data
-from gpt_cli.text.sources import STDIN, names_of
+from gpt_cli.text.sources import STDIN, source_names
 from gpt_cli.text.tokenizers import Tokenizer
-from gpt_cli.training.advice.rates import name_of
+from gpt_cli.training.advice.rates import text_name
 from gpt_cli.training.resume import is_missing, require_same_text, text_problem
 from gpt_cli.training.start import Start
 
@@ -61,7 +61,7 @@ def _read(start: Start, config: Config, directory: RunDirectory, host: Host) -> 
     try:
         return read_data(config.data, host)
     except DataError as error:
-        if start.checkpoint is not None and (is_missing(error) or STDIN in names_of(config.data.source)):
+        if start.checkpoint is not None and (is_missing(error) or STDIN in source_names(config.data.source)):
             raise text_problem(error, start.checkpoint, config, directory) from error
         if start.initial is not None and start.initial.names_text and is_missing(error):
             where = start.initial.where
@@ -75,7 +75,7 @@ def _remark_on(corpus: SourceCorpus, config: Config, notice: Notify, *, continue
     if not continued and (line := corpus.line_ends()):
         notice(line)
     if corpus.num_documents == 1 and not continued and not corpus.how.conversations:  # it would be another text now
-        one = f"{name_of(config.data)} counts as one document"
+        one = f"{text_name(config.data)} counts as one document"
         if (given := config.data.separator) is not None:
             notice(f"{one}; data.separator {given!r} occurs nowhere between two")
         elif separator := _separator_in(next(corpus.blocks()).text):

@@ -27,7 +27,7 @@ from gpt_cli.training.memory_checks import fitting_device, must_shard, require_m
 from gpt_cli.training.plan import Plan
 from gpt_cli.training.resume import environment_changes
 from gpt_cli.training.run import Run
-from gpt_cli.training.sample_prompts import first_prompt, sample_prompt
+from gpt_cli.training.sample_prompts import prompt_of_validation, sample_prompt
 from gpt_cli.training.start import Start, start_of
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step_time import time_steps
@@ -165,6 +165,6 @@ def _prepared(run: Run, corpus: SourceCorpus, step_seconds: float) -> Prepared:
         epochs_left=steps * settings.batch_size / state.batches.windows_per_epoch,
         seconds_left=(steps * step_seconds if settings.counts_steps else seconds or 0.0) + closing_seconds,
         closing_seconds=closing_seconds,
-        prompt=first_prompt(run.tokenizer, run.validation_ids),
+        prompt=prompt_of_validation(run.tokenizer, run.validation_ids),
         began_from=run.progress.began_from,
     )

@@ -17,7 +17,7 @@ from gpt_cli.config import Config
 from gpt_cli.errors import CheckpointError, UsageError, shown, visible
 from gpt_cli.text.load import SourceCorpus, read_data
 from gpt_cli.text.missing_source import require_there
-from gpt_cli.text.sources import names_of
+from gpt_cli.text.sources import source_names
 from gpt_cli.training.auto_config.auto_config import chosen
 from gpt_cli.training.auto_config.rules import Choice
 from gpt_cli.training.events import Finished
@@ -83,12 +83,12 @@ def _new(plan: NewRun, host: Host) -> Start:
 
 def _other_run(directory: RunDirectory, config: Config) -> UsageError:
     """The error for a directory that has a run already, which a new one would replace."""
-    for name in [*names_of(config.data.source), *names_of(config.data.validation_source)]:
+    for name in [*source_names(config.data.source), *source_names(config.data.validation_source)]:
         require_there(name)  # a mistyped text is the first mistake to mend
     sentence = "there is a run already; continue it with --resume or replace it with --overwrite"
     run_config, source = valid_config(directory), config.data.source
     other = run_config is not None and "source" in config.data.model_fields_set and run_config.data.source != source
-    hint = f"--out {_free_directory(directory.path, names_of(source)[0])} trains another run beside it"
+    hint = f"--out {_free_directory(directory.path, source_names(source)[0])} trains another run beside it"
     return UsageError(shown(directory.path), sentence, hint=hint if other else directory.resume_command)
 
 
