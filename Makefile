@@ -113,5 +113,8 @@ settings: .venv/installed  ## write the tables of docs/settings.md and of its Ch
 		sed -i '/^<!-- `make settings`/q' $${page#*:} && echo >> $${page#*:} && \
 		GPT_LANGUAGE=$${page%%:*} $(GPT) config settings >> $${page#*:} || exit 1; done
 
-.PHONY: help demo test test-quick test-long notebooks screenshots check smoke bench bench-cuda data settings format zh
+flags: .venv/installed  ## write the tables of docs/flags.md and of its Chinese twin from the program
+	.venv/bin/python docs/flags.py
+
+.PHONY: help demo test test-quick test-long notebooks screenshots check smoke bench bench-cuda data settings flags format zh
 .DEFAULT_GOAL := help

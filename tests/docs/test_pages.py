@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -114,6 +115,13 @@ def test_the_table_of_settings_is_that_of_the_program(
     monkeypatch.setenv("GPT_LANGUAGE", language)
     _, _, table = (DOCS / page).read_text().partition("<!-- `make settings` writes what follows -->\n\n")
     assert table == f"{settings_table()}\n", "make settings"
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_tables_of_flags_are_those_of_the_program(language: str) -> None:
+    flags = runpy.run_path(str(DOCS / "flags.py"))
+    _, _, written = flags["PAGES"][language].read_text("utf-8").partition(flags["MARKER"])
+    assert written == f"\n{flags['tables'](language)}", "make flags"
 
 
 def test_the_config_of_the_chinese_page_is_valid(here: Path, run: RunCommand) -> None:
