@@ -42,9 +42,11 @@ class Logger(Protocol):
         ...
 
 
-def open_logger(name: str, place: Destination, config: dict[str, Any]) -> Logger:
+def open_logger(name: str, destination: Destination, config: dict[str, Any]) -> Logger:
     """The logger of that name, for a run with this config; raises whatever the package raises."""
-    return {"tensorboard": TensorBoard, "wandb": Wandb, "trackio": Trackio, "swanlab": SwanLab}[name](place, config)
+    return {"tensorboard": TensorBoard, "wandb": Wandb, "trackio": Trackio, "swanlab": SwanLab}[name](
+        destination, config
+    )
 
 
 def _prefer(variables: Mapping[str, object]) -> None:
@@ -56,16 +58,16 @@ def _prefer(variables: Mapping[str, object]) -> None:
 class TensorBoard:
     """Event files, without torch: scalars, samples as text, and the config as text and as hyperparameters."""
 
-    def __init__(self, place: Destination, config: dict[str, Any]):
+    def __init__(self, destination: Destination, config: dict[str, Any]):
         of = importlib.import_module
         self._summary = of("tensorboard.compat.proto.summary_pb2").Summary
         self._text = of("tensorboard.plugins.text.summary_v2").text_pb
         self._event = of("tensorboard.compat.proto.event_pb2").Event
         writer = of("tensorboard.summary.writer.event_file_writer").EventFileWriter
-        self._writer = writer(str(place.folder), flush_secs=1)
+        self._writer = writer(str(destination.folder), flush_secs=1)
         settings = {f"{section}.{key}": v for section, keys in config.items() for key, v in keys.items()}
         plain = {key: v if isinstance(v, bool | int | float | str) else str(v) for key, v in settings.items()}
-        self._add(0, of("tensorboard.plugins.hparams.summary_v2").hparams_pb(plain, trial_id=place.id))
+        self._add(0, of("tensorboard.plugins.hparams.summary_v2").hparams_pb(plain, trial_id=destination.id))
         self._add(0, self._text("config", _as_block(yaml.safe_dump(config, sort_keys=False, allow_unicode=True))))
 
     def log(self, step: int, figures: Mapping[str, float], sample: str | None) -> None:
@@ -84,13 +86,13 @@ class TensorBoard:
 class Wandb:
     """Weights & Biases; `wandb sync` sends what it kept."""
 
-    def __init__(self, place: Destination, config: dict[str, Any]):
+    def __init__(self, destination: Destination, config: dict[str, Any]):
         _prefer(
             {
                 "WANDB_MODE": "offline",
-                "WANDB_DIR": place.folder,
+                "WANDB_DIR": destination.folder,
                 "WANDB_PROJECT": PROJECT,
-                "WANDB_NAME": place.name,
+                "WANDB_NAME": destination.name,
                 "WANDB_ERROR_REPORTING": "false",
                 "WANDB_CONSOLE": "off",
                 "WANDB_SILENT": "true",
@@ -100,13 +102,13 @@ class Wandb:
         )
         if os.environ["WANDB_MODE"] == "offline":  # else its own places have the user's settings
             kinds = ("CACHE", "CONFIG", "DATA", "ARTIFACT")
-            _prefer({f"WANDB_{kind}_DIR": place.folder / kind.lower() for kind in kinds})
+            _prefer({f"WANDB_{kind}_DIR": destination.folder / kind.lower() for kind in kinds})
         self._package = importlib.import_module("wandb")
         quiet = self._package.Settings(
             x_disable_meta=True, x_disable_stats=True, x_disable_machine_info=True, x_save_requirements=False
         )
         resume = "allow" if os.environ["WANDB_MODE"] != "offline" else None  # offline it is not needed, and warned of
-        self._run = self._package.init(id=place.id, resume=resume, config=config, settings=quiet)
+        self._run = self._package.init(id=destination.id, resume=resume, config=config, settings=quiet)
 
     def log(self, step: int, figures: Mapping[str, float], sample: str | None) -> None:
         text = {} if sample is None else {"sample": self._package.Html(f"<pre>{html.escape(sample)}</pre>")}
@@ -120,16 +122,16 @@ class Wandb:
 class Trackio:
     """Trackio, a table of SQLite; `trackio show` draws it."""
 
-    def __init__(self, place: Destination, config: dict[str, Any]):
-        _prefer({"TRACKIO_DIR": place.folder, "HF_HUB_DISABLE_TELEMETRY": 1, "GRADIO_ANALYTICS_ENABLED": False})
+    def __init__(self, destination: Destination, config: dict[str, Any]):
+        _prefer({"TRACKIO_DIR": destination.folder, "HF_HUB_DISABLE_TELEMETRY": 1, "GRADIO_ANALYTICS_ENABLED": False})
         if not {"TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL"} & set(os.environ):
             _prefer({"HF_HUB_OFFLINE": 1})  # it asks the hub for the user's name
         self._package = importlib.import_module("trackio")
         self._package.init(
             project=PROJECT,
-            name=f"{place.name}-{place.id}",  # a run is continued by its name
+            name=f"{destination.name}-{destination.id}",  # a run is continued by its name
             config=config,
-            resume="allow" if place.continued else "never",
+            resume="allow" if destination.continued else "never",
             embed=False,
             auto_log_gpu=False,
             auto_log_cpu=False,
@@ -146,24 +148,24 @@ class Trackio:
 class SwanLab:
     """SwanLab; `swanlab sync` sends what it kept."""
 
-    def __init__(self, place: Destination, config: dict[str, Any]):
+    def __init__(self, destination: Destination, config: dict[str, Any]):
         _prefer(
             {
                 "SWANLAB_MODE": "offline",
-                "SWANLAB_LOG_DIR": place.folder,
+                "SWANLAB_LOG_DIR": destination.folder,
                 "SWANLAB_PROJ_NAME": PROJECT,
-                "SWANLAB_EXP_NAME": place.name,
+                "SWANLAB_EXP_NAME": destination.name,
             }
         )
         mode = os.environ["SWANLAB_MODE"]
         if mode == "offline":
-            _prefer({"SWANLAB_ROOT": place.folder / "root"})
+            _prefer({"SWANLAB_ROOT": destination.folder / "root"})
         self._package = importlib.import_module("swanlab")
         kinds = ("hardware", "runtime", "requirements", "conda", "git", "swanlab", "monitor")
         quiet = self._package.Settings(
             interactive=False, probe=dict.fromkeys(kinds, False), terminal={"proxy_type": "none"}
         )
-        self._package.init(mode=mode, id=place.id, resume="allow", config=config, settings=quiet)
+        self._package.init(mode=mode, id=destination.id, resume="allow", config=config, settings=quiet)
 
     def log(self, step: int, figures: Mapping[str, float], sample: str | None) -> None:
         text = {} if sample is None else {"sample": self._package.Text(sample)}

@@ -58,14 +58,14 @@ class Followers:
 
     def close(self) -> None:
         """Let all take what is left and finish; those that do not in time are ended, with a warning."""
-        began, told = time.monotonic(), False
+        began, noticed = time.monotonic(), False
         for process in self._running.values():
             assert process.stdin is not None
             process.stdin.close()
         while (late := self._at_work()) and (waited := time.monotonic() - began) < FINISH_SECONDS:
-            if waited > PATIENCE and not told:
+            if waited > PATIENCE and not noticed:
                 self._notice(f"waiting for {', '.join(late)} to finish, {FINISH_SECONDS:g} s at most")
-                told = True
+                noticed = True
             time.sleep(_POLL_EVERY)
         for name, process in list(self._running.items()):
             if process.poll() is None:

@@ -31,7 +31,7 @@ NICENESS = 10  # the training comes first where cores are scarce
 def main() -> None:
     """Follow a run for a logger: its name, the run directory, and the seconds that a call may take."""
     name, path, seconds = sys.argv[1:]
-    ended, told = os.dup(0), os.dup(1)
+    ended, failures = os.dup(0), os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):  # packages ask, and print
         os.dup2(nowhere, stream)
@@ -42,7 +42,7 @@ def main() -> None:
         follow(name, RunFiles(Path(path)), float(seconds), lambda: bool(select.select([ended], [], [], LOOK_EVERY)[0]))
     except Exception as error:
         lines = str(error).strip().splitlines() or ["it gave no reason"]
-        os.write(told, f"{type(error).__name__}: {lines[0]}\n".encode())
+        os.write(failures, f"{type(error).__name__}: {lines[0]}\n".encode())
         sys.exit(1)
 
 
@@ -104,7 +104,7 @@ class SentLog:
 def _values_of(line: bytes) -> dict[str, Any]:
     """What a line of JSON contains; nothing where it is damaged."""
     try:
-        found = json.loads(line)
+        values = json.loads(line)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return values if isinstance(values, dict) else {}

@@ -56,7 +56,7 @@ def build_page(parts: PageParts, content: Mapping[str, object], data: str = "") 
         "language": "zh-CN" if language() == "zh" else "en",
         "policy": "; ".join(rules),
         "header": _part(f"{parts.folder}/header.html"),
-        "main": re.sub(r"\{\{(.+?)\}\}", lambda place: _part(place[1]), _part(f"{parts.folder}/main.html")),
+        "main": re.sub(r"\{\{(.+?)\}\}", lambda match: _part(match[1]), _part(f"{parts.folder}/main.html")),
         "style": style,
         "script": script,
         "data": f'<script type="text/plain" id="data">{data}</script>\n' if data else "",

@@ -16,7 +16,7 @@ def attention_of_runs(runs: Mapping[str, Path], prompt: str, warn: Callable[[str
 
     Raises DataError for a text that a model cannot take, CheckpointError where no run has a checkpoint.
     """
-    found: dict[str, AttentionDump] = {}
+    dumps: dict[str, AttentionDump] = {}
     missing: list[CheckpointError] = []
     for name, path in runs.items():
         try:
@@ -33,9 +33,9 @@ def attention_of_runs(runs: Mapping[str, Path], prompt: str, warn: Callable[[str
             raise DataError("--prompt", sentence)
         origin = Origin(str(loaded.path), loaded.step, prompt)
         layers, heads = range(sizes.num_blocks), range(sizes.num_heads)
-        found[name] = dump_attention(loaded.model, loaded.tokenizer, ids, layers=layers, heads=heads, origin=origin)
-    if missing and not found:
+        dumps[name] = dump_attention(loaded.model, loaded.tokenizer, ids, layers=layers, heads=heads, origin=origin)
+    if missing and not dumps:
         raise missing[0]
     for error in missing:
         warn(f"{error}; the report goes without its attention")
-    return found
+    return dumps

@@ -62,21 +62,21 @@ def means(runs: Sequence[tuple[Mapping[str, Any], RunLoss | None]], *, by_token:
     Runs with the same seed too are no repeats: each is a mean of its own.
     """
     groups, equal = dict[Any, list[int]](), Counter[Any]()
-    for place, (settings, _) in enumerate(runs):
+    for index, (settings, _) in enumerate(runs):
         key = tuple((name, as_yaml(value)) for name, value in settings.items() if name != SEED)
         whole = key, settings.get(SEED)
-        groups.setdefault((key, equal[whole]), []).append(place)
+        groups.setdefault((key, equal[whole]), []).append(index)
         equal[whole] += 1
-    found = [_mean([runs[place] for place in places], tuple(places), by_token) for places in groups.values()]
-    return sorted(found, key=lambda one: math.inf if one.mean is None else one.mean)
+    averages = [_mean([runs[index] for index in indices], tuple(indices), by_token) for indices in groups.values()]
+    return sorted(averages, key=lambda one: math.inf if one.mean is None else one.mean)
 
 
 def _mean(runs: Sequence[tuple[Mapping[str, Any], RunLoss | None]], places: tuple[int, ...], by_token: bool) -> Mean:
     closed = {}
-    for place, (settings, compared) in zip(places, runs, strict=True):
+    for index, (settings, compared) in zip(places, runs, strict=True):
         loss = compared and (compared.loss if by_token else compared.bits_per_byte)
         if compared is not None and compared.closed and loss is not None:
-            closed[place] = settings.get(SEED), loss
+            closed[index] = settings.get(SEED), loss
     seeds, losses = zip(*closed.values(), strict=True) if closed else ((), ())
     return Mean(
         settings={name: value for name, value in runs[0][0].items() if name != SEED},
@@ -108,15 +108,15 @@ class RunGroup(NamedTuple):
 def groups_of(records: Sequence[RunRecord]) -> list[RunGroup]:
     """The groups of runs, in their order; a label has the settings that differ, where these are few, else a name."""
     by_loss = means_of_records(records)
-    found = sorted(by_loss, key=lambda mean: mean.places)
-    labels = [settings_in_words(mean.settings) for mean in found]
-    if len(found[0].settings) > _FEW or len(set(labels)) < len(found) or len(found) == 1:
-        ends = [dict.fromkeys((records[mean.places[0]].name, records[mean.places[-1]].name)) for mean in found]
+    averages = sorted(by_loss, key=lambda mean: mean.places)
+    labels = [settings_in_words(mean.settings) for mean in averages]
+    if len(averages[0].settings) > _FEW or len(set(labels)) < len(averages) or len(averages) == 1:
+        ends = [dict.fromkeys((records[mean.places[0]].name, records[mean.places[-1]].name)) for mean in averages]
         labels = [" … ".join(names) for names in ends]
-    ranks = {mean.places: rank for rank, mean in enumerate(by_loss if len(found) > MOST_DRAWN else found)}
+    ranks = {mean.places: rank for rank, mean in enumerate(by_loss if len(averages) > MOST_DRAWN else averages)}
     return [
         RunGroup(label, [records[place] for place in mean.places], mean, ranks[mean.places])
-        for label, mean in zip(labels, found, strict=True)
+        for label, mean in zip(labels, averages, strict=True)
     ]
 
 

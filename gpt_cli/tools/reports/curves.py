@@ -26,18 +26,18 @@ _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
 _FROM = 77  # the step from which a loss weighs 1 / MOST_LOSSES
 
 
-def fill_gaps(steps: np.ndarray, losses: np.ndarray, known: np.ndarray) -> np.ndarray:
+def fill_gaps(steps: np.ndarray, losses: np.ndarray, measured: np.ndarray) -> np.ndarray:
     """The smoothed losses of lines of metrics; one that a line lacks (NaN) is estimated. All [lines] float64.
 
     Earlier versions logged the loss alone: there, each step since the line before counts as if it had had this loss.
     """
-    found, mean, before = known.copy(), math.nan, 0
-    for place, (step, loss) in enumerate(zip(steps.tolist(), losses.tolist(), strict=True)):
-        if math.isnan(found[place]) and not math.isnan(loss):
-            found[place] = loss if math.isnan(mean) else loss + (mean - loss) * _share_left(before, int(step))
-        if not math.isnan(found[place]):
-            mean, before = found[place], int(step)
-    return found
+    filled, mean, before = measured.copy(), math.nan, 0
+    for index, (step, loss) in enumerate(zip(steps.tolist(), losses.tolist(), strict=True)):
+        if math.isnan(filled[index]) and not math.isnan(loss):
+            filled[index] = loss if math.isnan(mean) else loss + (mean - loss) * _share_left(before, int(step))
+        if not math.isnan(filled[index]):
+            mean, before = filled[index], int(step)
+    return filled
 
 
 def _share_left(before: int, step: int) -> float:
@@ -54,11 +54,11 @@ def thinned(y: np.ndarray, most: int) -> np.ndarray:
     if len(y) <= most:
         return np.arange(len(y))
     ends = np.linspace(0, len(y), (most - 2) // 2 + 1).astype(int)
-    found = {0, len(y) - 1}
+    indices = {0, len(y) - 1}
     for begin, end in pairwise(ends):
         stretch = y[begin:end]
-        found |= {int(begin + stretch.argmin()), int(begin + stretch.argmax())}
-    return np.array(sorted(found))
+        indices |= {int(begin + stretch.argmin()), int(begin + stretch.argmax())}
+    return np.array(sorted(indices))
 
 
 class Scale(NamedTuple):
@@ -71,8 +71,8 @@ class Scale(NamedTuple):
     def height(self, values: np.ndarray) -> np.ndarray:
         """Heights from 0 to 1."""
         low, high = (math.log(end) if self.log else end for end in self[:2])
-        found = np.log(values) if self.log else values
-        return np.clip((found - low) / (high - low), 0.0, 1.0)
+        scaled = np.log(values) if self.log else values
+        return np.clip((scaled - low) / (high - low), 0.0, 1.0)
 
     def value(self, height: float) -> float:
         """The value at a height from 0 to 1."""

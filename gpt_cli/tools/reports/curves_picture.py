@@ -60,11 +60,11 @@ def draw_curves(
         else:
             _draw(figure.add_subplot(large), groups, axis, "bits_per_byte")
         row = rows.pop(0).subgridspec(1, len(names)) if names else large.subgridspec(1, 1)
-        for place, name in enumerate(names):
-            _draw_setting(figure.add_subplot(row[0, place]), groups, name, missing)
+        for cell, name in enumerate(names):
+            _draw_setting(figure.add_subplot(row[0, cell]), groups, name, missing)
         small = [quantity for quantity in _SMALL if by_token(records) or quantity != "bits_per_byte"]
-        for quantity, place in zip(small, [each for row in rows for each in row.subgridspec(1, 2)], strict=False):
-            _draw(figure.add_subplot(place), groups, axis, quantity)
+        for quantity, cell in zip(small, [each for row in rows for each in row.subgridspec(1, 2)], strict=False):
+            _draw(figure.add_subplot(cell), groups, axis, quantity)
         _name_groups(figure, groups, fonts, missing, notice)
         return as_file(figure, kind)
 
@@ -127,41 +127,43 @@ def _draw_line(axes: Axes, group: RunGroup, axis: str, quantity: str, **style: A
     x, y, error = mean_curve(group, quantity, axis)
     if not len(x):
         return
-    kept = thinned(y, _MOST_POINTS)
+    points = thinned(y, _MOST_POINTS)
     stroke = _stroke(group)
-    axes.plot(x[kept], y[kept], **stroke, **style)
+    axes.plot(x[points], y[points], **stroke, **style)
     if error.any() and group.rank < MOST_DRAWN:
-        axes.fill_between(x[kept], (y - error)[kept], (y + error)[kept], color=stroke["color"], alpha=0.15, linewidth=0)
+        axes.fill_between(
+            x[points], (y - error)[points], (y + error)[points], color=stroke["color"], alpha=0.15, linewidth=0
+        )
 
 
 def _draw_setting(axes: Axes, groups: Sequence[RunGroup], name: str, missing: set[str]) -> None:
     """The closing loss of each run by a setting, means with their standard errors, and lines where it alone differs."""
     values = {as_yaml(group.mean.settings[name]): group.mean.settings[name] for group in groups}
     numeric = all(type(value) in (int, float) for value in values.values())
-    places = {text: float(values[text]) if numeric else place for place, text in enumerate(values)}
-    found = [(places[as_yaml(group.mean.settings[name])], group) for group in groups if group.mean.num_runs]
+    ticks = {text: float(values[text]) if numeric else tick for tick, text in enumerate(values)}
+    points = [(ticks[as_yaml(group.mean.settings[name])], group) for group in groups if group.mean.num_runs]
     lines = dict[str, list[tuple[float, float]]]()
-    for place, group in sorted(found, key=lambda one: one[0]):
+    for tick, group in sorted(points, key=lambda one: one[0]):
         others = as_yaml({key: value for key, value in group.mean.settings.items() if key != name})
-        lines.setdefault(others, []).append((place, group.mean.mean or 0.0))
+        lines.setdefault(others, []).append((tick, group.mean.mean or 0.0))
     for line in lines.values():
         axes.plot(*zip(*line, strict=True), color=_GREY, linewidth=0.8, zorder=1)
-    for place, group in found:
+    for tick, group in points:
         axes.errorbar(
-            place, group.mean.mean or 0.0, group.mean.error, color=_stroke(group)["color"], marker="o", capsize=3
+            tick, group.mean.mean or 0.0, group.mean.error, color=_stroke(group)["color"], marker="o", capsize=3
         )
         if group.mean.num_runs > 1:
-            axes.plot([place] * group.mean.num_runs, group.mean.losses, ".", color=_stroke(group)["color"], alpha=0.5)
-    losses = [loss for _, group in found for loss in group.mean.losses]
+            axes.plot([tick] * group.mean.num_runs, group.mean.losses, ".", color=_stroke(group)["color"], alpha=0.5)
+    losses = [loss for _, group in points for loss in group.mean.losses]
     if losses and is_steep(min(losses), max(losses)):
         axes.set_yscale("log")
-    low, high = min(places.values()), max(places.values())
+    low, high = min(ticks.values()), max(ticks.values())
     if numeric and low > 0 and ("rate" in name or high >= 10 * low):
         axes.set_xscale("log")
-    if len(places) <= _MOST_TICKS // len(groups[0].mean.settings) or not numeric:
+    if len(ticks) <= _MOST_TICKS // len(groups[0].mean.settings) or not numeric:
         texts = [_drawable(visible(text, _TICK), missing) for text in values]
         axes.minorticks_off()
-        axes.set_xticks([*places.values()], texts, rotation=0 if len(places) <= _MOST_TICKS else 90, parse_math=False)
+        axes.set_xticks([*ticks.values()], texts, rotation=0 if len(ticks) <= _MOST_TICKS else 90, parse_math=False)
     axes.margins(0.08)
     axes.set_xlabel(name)
     comparable = by_token([record for group in groups for record in group.records])
@@ -179,7 +181,7 @@ def _finish(axes: Axes, records: Sequence[RunRecord], axis: str, quantity: str, 
     elif scale.low == 0:
         axes.set_ylim(0, 1.05 * scale.high)
     if quantity == "tokens_per_second":
-        axes.yaxis.set_major_formatter(lambda place, _: _count(place))
+        axes.yaxis.set_major_formatter(lambda value, _: _count(value))
     if not end:
         axes.text(0.5, 0.5, "nothing logged", ha="center", va="center", transform=axes.transAxes, color=_GREY)
         axes.set_xticks([])
@@ -191,7 +193,7 @@ def _finish(axes: Axes, records: Sequence[RunRecord], axis: str, quantity: str, 
     # round numbers of that unit, which are whole ones of steps and tokens
     ticks = MaxNLocator(6, integer=axis != "seconds").tick_values(0, end / factor)
     axes.set_xticks([factor * tick for tick in ticks if factor * tick <= end])
-    axes.xaxis.set_major_formatter(lambda place, _: f"{place / factor:g}" if axis == "seconds" else _count(place))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value / factor:g}" if axis == "seconds" else _count(value))
 
 
 def _count(number: float) -> str:

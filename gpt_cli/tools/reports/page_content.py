@@ -59,7 +59,7 @@ def report_content(records: Sequence[RunRecord], *, axis: str, dumps: Mapping[st
     assert axis in AXES
     every_setting, means, marks = settings(records), means_of_records(records), _marks(groups_of(records))
     return {
-        "runs": [_run_content(record, len(records)) | marks[place] for place, record in enumerate(records)],
+        "runs": [_run_content(record, len(records)) | marks[index] for index, record in enumerate(records)],
         "quantities": QUANTITIES,
         "axes": AXES,
         "axis": axis,
@@ -77,17 +77,17 @@ def report_content(records: Sequence[RunRecord], *, axis: str, dumps: Mapping[st
 
 def _marks(groups: Sequence[RunGroup]) -> dict[int, dict[str, Any]]:
     """For the place of each run the number of its group, which shares a colour, and its mark: a, or a1 of several."""
-    found = dict[int, dict[str, Any]]()
+    marks = dict[int, dict[str, Any]]()
     for number, group in enumerate(groups):
-        for nth, place in enumerate(group.mean.places, 1):
-            found[place] = {"group": number, "mark": letter_of(number) + (str(nth) if len(group.records) > 1 else "")}
-    return found
+        for nth, index in enumerate(group.mean.places, 1):
+            marks[index] = {"group": number, "mark": letter_of(number) + (str(nth) if len(group.records) > 1 else "")}
+    return marks
 
 
 def _run_content(record: RunRecord, num_runs: int) -> dict[str, object]:
     most = max(_FEWEST_SAMPLES, _MOST_SAMPLES // num_runs)
-    places = np.unique(np.linspace(0, len(record.samples) - 1, most).astype(int)) if record.samples else ()
-    samples, shared = [record.samples[place] for place in places], _shared_beginning(record)
+    indices = np.unique(np.linspace(0, len(record.samples) - 1, most).astype(int)) if record.samples else ()
+    samples, shared = [record.samples[index] for index in indices], _shared_beginning(record)
     compared = record.result
     return {
         "name": visible(record.name),
@@ -121,14 +121,14 @@ def curves_content(record: RunRecord, most: int) -> dict[str, str]:
     return content
 
 
-def _rows_content(found: Sequence[Row]) -> list[dict[str, Any]]:
+def _rows_content(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return [
         {
             "name": visible(row.name),
             "values": [value and visible(value) for value in row.values],
             "differs": row.differs,
         }
-        for row in found
+        for row in rows
     ]
 
 
@@ -161,7 +161,7 @@ def _attention_content(records: Sequence[RunRecord], dumps: Mapping[str, Attenti
     """For each run that has snapshots or a dump its weights, None where they are too large or damaged."""
     content = []
     most_bytes = _MOST_ATTENTION // len(records)
-    for place, record in enumerate(records):
+    for index, record in enumerate(records):
         run, weights, problem = RunFiles(record.path), None, ""
         command = f"gpt attn-dump --run {_typed(record)} --over-training --out film.html"
         if (dump := dumps.get(record.name)) is not None:
@@ -175,7 +175,7 @@ def _attention_content(records: Sequence[RunRecord], dumps: Mapping[str, Attenti
                 problem = visible(error)
         else:
             continue
-        content.append({"run": place, "weights": weights, "problem": problem, "command": command})
+        content.append({"run": index, "weights": weights, "problem": problem, "command": command})
     return content
 
 

@@ -50,10 +50,10 @@ class RunReport(Result):
 
     def as_dict(self) -> dict[str, Any]:
         """What `gpt report --json` prints: figures of each run, and a value of each run for settings that differ."""
-        found: dict[str, Any] = {"runs": [record.as_dict() for record in self.runs], "settings": self.settings}
+        content: dict[str, Any] = {"runs": [record.as_dict() for record in self.runs], "settings": self.settings}
         if repeated(means := self.means):
-            found["means"] = [mean.as_dict() | {"unit": self.unit} for mean in means]
-        return found
+            content["means"] = [mean.as_dict() | {"unit": self.unit} for mean in means]
+        return content
 
     @property
     def settings(self) -> dict[str, list[Any]]:
@@ -91,8 +91,8 @@ class RunReport(Result):
 
     def on_the_page(self) -> Sequence[RunRecord]:
         """The runs that the page shows, in their order."""
-        order = [place for mean in self.means for place in mean.places][:MOST_ON_A_PAGE]
-        return [self.runs[place] for place in sorted(order)]
+        order = [index for mean in self.means for index in mean.places][:MOST_ON_A_PAGE]
+        return [self.runs[index] for index in sorted(order)]
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
         """The curves, and the loss by setting; None where nothing was logged, as of an imported run.
@@ -151,19 +151,19 @@ def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> RunRepo
         with host.working("computing attention"):
             runs = {record.name: record.path for record in records}
             attention = attention_of_runs(runs, request.prompt, host.warn)
-    found = RunReport(records, request.axis, attention, request.out and str(request.out))
+    run_report = RunReport(records, request.axis, attention, request.out and str(request.out))
     if (out := request.out) is not None:
         with host.working(f"writing {visible(out)}"):
             ending = out.suffix.lower()
-            picture = found.as_picture(ending[1:], host.notice) if ending in PICTURES else None
+            picture = run_report.as_picture(ending[1:], host.notice) if ending in PICTURES else None
             if ending in PICTURES and picture is None:
                 sentence = "nothing was logged, as of an imported run, so there are no curves to draw"
                 raise UsageError("--out", sentence, hint="--out report.html has what there is")
-            write_durably(out, [picture or found.as_page().encode()])
-        shown = len(records) if picture else len(found.on_the_page())
+            write_durably(out, [picture or run_report.as_page().encode()])
+        shown = len(records) if picture else len(run_report.on_the_page())
         which = "" if shown == len(records) else f"the best {shown} of "
         host.notice(f"wrote {visible(out)}: {which}{counted(len(records), 'run')}")
-    return found
+    return run_report
 
 
 def _terminal(width: int) -> Console:

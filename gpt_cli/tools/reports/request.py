@@ -77,15 +77,15 @@ class RemoveRequest(Request):
 
     def find(self, host: Host) -> list[RunFiles]:
         """The runs of these names, each once; raises every error that keeps one from being removed."""
-        found: dict[Path, RunFiles] = {}
+        runs: dict[Path, RunFiles] = {}
         wrong: list[GptError] = []
         for path in _paths(self.names):
             with collecting(wrong):
                 _require_removable(path)
-                found.setdefault(path.resolve(), RunFiles(path))
+                runs.setdefault(path.resolve(), RunFiles(path))
         if wrong:
             raise together(wrong)
-        return list(found.values())
+        return list(runs.values())
 
 
 def _paths(names: Sequence[str]) -> list[Path]:
@@ -162,17 +162,17 @@ def no_page() -> UsageError:
 
 def _chosen(names: Sequence[str]) -> list[Path]:
     """The runs of these names; raises every error that one has, also UsageError for a run that is named twice."""
-    found: dict[Path, Path] = {}
+    paths_by_target: dict[Path, Path] = {}
     wrong: list[GptError] = []
     for named in _paths(names):
         with collecting(wrong):
             for path in _runs_of(named):
-                if path.resolve() in found:
+                if path.resolve() in paths_by_target:
                     raise UsageError("RUN", f"{shown(path)} is named twice")
-                found[path.resolve()] = path
+                paths_by_target[path.resolve()] = path
     if wrong:
         raise together(wrong)
-    return list(found.values())
+    return list(paths_by_target.values())
 
 
 def _runs_of(path: Path) -> list[Path]:

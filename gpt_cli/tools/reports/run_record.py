@@ -81,9 +81,9 @@ class RunRecord(Figures):
         losses = self.metrics["validation_loss"]
         if self.overview.result is not None or not np.isfinite(losses).any():
             return self.overview.result
-        place = int(np.nanargmin(losses))
-        bits = float(self.metrics["bits_per_byte"][place])
-        return Compared(float(losses[place]), None, bits if math.isfinite(bits) else None, closed=False)
+        best = int(np.nanargmin(losses))
+        bits = float(self.metrics["bits_per_byte"][best])
+        return Compared(float(losses[best]), None, bits if math.isfinite(bits) else None, closed=False)
 
     def curve(self, quantity: str, axis: str = "step") -> tuple[np.ndarray, np.ndarray]:
         """The points of one of QUANTITIES against one of AXES: x and y, both float64, the numbers of metrics.jsonl.
@@ -121,8 +121,8 @@ class RunRecord(Figures):
 
     def _last(self, quantity: str) -> float | None:
         """The last finite figure of that name."""
-        found = self.curve(quantity)[1]
-        return float(found[-1]) if len(found) else None
+        values = self.curve(quantity)[1]
+        return float(values[-1]) if len(values) else None
 
     def as_dict(self) -> dict[str, Any]:
         """What `gpt report --json` prints of it."""
@@ -143,8 +143,8 @@ class RunRecord(Figures):
 
     def key_figures(self) -> dict[str, Any]:
         """The run, how far it is, and its losses."""
-        known = self.as_dict()
-        return {name: known[name] for name in ("name", "state", "steps", "loss", "validation_loss")}
+        figures = self.as_dict()
+        return {name: figures[name] for name in ("name", "state", "steps", "loss", "validation_loss")}
 
 
 def _number(*candidates: Any) -> float | int | None:
@@ -168,15 +168,15 @@ def read_records(paths: Sequence[Path]) -> list[RunRecord]:
 
 
 def _read(path: Path, shipped: Mapping[str, Config]) -> RunRecord:
-    run, found = RunFiles(path), overview(path)
-    notes = [] if found.problem is None else [found.problem]
+    run, summary = RunFiles(path), overview(path)
+    notes = [] if summary.problem is None else [summary.problem]
     metrics, last_line_at = _metrics(run, notes)
     header = _header(run, notes)
-    differs = None if found.config is None else likeness(found.config, path.name, shipped)
-    if differs is not None and found.state == "imported":  # it has no text, so it has none that differs
+    differs = None if summary.config is None else likeness(summary.config, path.name, shipped)
+    if differs is not None and summary.state == "imported":  # it has no text, so it has none that differs
         differs = differs._replace(settings={key: one for key, one in differs.settings.items() if key != "data.source"})
     return RunRecord(
-        overview=found,
+        overview=summary,
         name=short_run_name(path),
         metrics=metrics,
         samples=samples_of(read_log(run.samples, CheckpointError)) if run.samples.exists() else (),
@@ -193,8 +193,8 @@ def _metrics(run: RunFiles, notes: list[str]) -> tuple[dict[str, np.ndarray], fl
     columns = {name: array("d") for name in FIGURES}
     num_bad, newest = 0, dict.fromkeys(AXES, 0.0)
     changed_at = run.metrics.stat().st_mtime if run.metrics.exists() else None
-    for found in metrics_of(run.metrics, CheckpointError):
-        figures = {name: _curved(found.get(name, math.nan)) for name in FIGURES}
+    for line in metrics_of(run.metrics, CheckpointError):
+        figures = {name: _curved(line.get(name, math.nan)) for name in FIGURES}
         if not newest["step"] < figures["step"]:
             num_bad += 1
             continue
@@ -235,11 +235,11 @@ def _environment(header: Header) -> dict[str, str]:
 
 def _corpus(header: Header) -> dict[str, str | int]:
     """What the checkpoint says about its text: tokens, digest, and the vocabulary that it was read with."""
-    found: dict[str, str | int] = {}
+    facts: dict[str, str | int] = {}
     with suppress(CheckpointError):
         progress = asdict(header.progress)
-        kept = ("num_training_tokens", "data_digest", "began_from")
-        found = {key: progress[key] for key in kept if progress[key] is not None}
+        keys = ("num_training_tokens", "data_digest", "began_from")
+        facts = {key: progress[key] for key in keys if progress[key] is not None}
     if vocabulary := header.shapes.get("token_embedding.weight"):
-        found["vocab_size"] = vocabulary[0]
-    return found
+        facts["vocab_size"] = vocabulary[0]
+    return facts

@@ -89,8 +89,8 @@ class ListedRun(Figures):
 
     def key_figures(self) -> dict[str, Any]:
         """The run, how far it is, and its loss."""
-        known = self.as_dict()
-        return {name: known[name] for name in ("name", "state", "steps", "validation_loss")}
+        figures = self.as_dict()
+        return {name: figures[name] for name in ("name", "state", "steps", "validation_loss")}
 
     def figures(self) -> tuple[str, ...]:
         """A cell for each of FIGURES."""
@@ -115,8 +115,8 @@ class ListedRun(Figures):
             return visible(self.overview.problem)
         if self.alike is None:
             return ""
-        found = sorted(self.alike.settings.items(), key=lambda setting: setting[0] not in _FIRST)
-        words = [f"{key.partition('.')[2]}={visible(value)}" for key, value in found]
+        settings = sorted(self.alike.settings.items(), key=lambda setting: setting[0] not in _FIRST)
+        words = [f"{key.partition('.')[2]}={visible(value)}" for key, value in settings]
         if len(words) > _MOST_SETTINGS:  # as of every run whose settings gpt chose
             words[_MOST_SETTINGS - 1 :] = [f"and {len(words) - _MOST_SETTINGS + 1} more"]
         return f"{self.alike.shipped}: {' '.join(words)}" if words else self.alike.shipped
@@ -210,9 +210,9 @@ class Runs(TableOfRuns):
         return [runs_rows(self.runs, "differs from the shipped config", cells), *self.remarks] if cells else []
 
 
-def list_runs(request: RunsRequest, found: tuple[Path, list[Path]], host: Host) -> Runs:
+def list_runs(request: RunsRequest, target: tuple[Path, list[Path]], host: Host) -> Runs:
     """A row for each run."""
-    where, paths = found
+    where, paths = target
     runs = [overview(path) for path in paths]
     chosen = listed(sorted_by([run for run in runs if request.state in (None, run.state)], request.sort))
     if chosen:

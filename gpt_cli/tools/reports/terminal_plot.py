@@ -132,8 +132,8 @@ class _Panel:
     def __init__(self, groups: Sequence[RunGroup], axis: str, style: Style, quantity: str, width: int, height: int):
         self.style, self.quantity, self.axis, self.height, self.total = style, quantity, axis, height, width
         quantities = [quantity, "validation_loss"] if quantity == "smoothed_loss" and len(groups) == 1 else [quantity]
-        found = [_Line.of(group, name, axis, joined=name == quantity) for name in quantities for group in groups]
-        self.curves = [line for line in found if len(line.x)]
+        lines = [_Line.of(group, name, axis, joined=name == quantity) for name in quantities for group in groups]
+        self.curves = [line for line in lines if len(line.x)]
         self.many = len(groups) > 1
         self.of_tokens = of_tokens([record for group in groups for record in group.records])
         self.has_marks = any(not line.joined for line in self.curves)
@@ -188,21 +188,21 @@ class _Panel:
         owners = np.full((self.height, width), -1)
         for line in self.curves:
             columns, heights = self._dots(line, width * per_column, self.height * per_row)
-            rows, places = heights // per_row, columns // per_column
-            owners[rows, places] = line.group
+            rows, cells = heights // per_row, columns // per_column
+            owners[rows, cells] = line.group
             if braille and line.joined and len(line.x) > 1:  # one dot alone would hardly be visible
-                np.bitwise_or.at(dots, (rows, places), _DOTS[heights % per_row, columns % per_column])
+                np.bitwise_or.at(dots, (rows, cells), _DOTS[heights % per_row, columns % per_column])
             elif line.joined and not braille:
-                signs[rows, places] = letter_of(line.group) if self.many else "*"
+                signs[rows, cells] = letter_of(line.group) if self.many else "*"
             else:
-                signs[rows, places] = _MARK if self.style.braille else "o"
+                signs[rows, cells] = _MARK if self.style.braille else "o"
         return [self._row(*of_row) for of_row in zip(dots, signs, owners, strict=True)]
 
     def _dots(self, line: _Line, width: int, height: int) -> tuple[np.ndarray, np.ndarray]:
         """The columns and rows of the dots of a curve."""
         if line.joined:
-            kept = thinned(line.y, 2 * width)
-            x, y = line.x[kept], line.y[kept]
+            shown = thinned(line.y, 2 * width)
+            x, y = line.x[shown], line.y[shown]
         else:
             x, y = line.x, line.y
         columns = np.round(x / (self.end or 1.0) * (width - 1)).astype(int)
@@ -213,11 +213,11 @@ class _Panel:
         counts = np.maximum(abs(np.diff(columns)), abs(np.diff(rows))) + 1
         shares = [np.linspace(0, 1, count) for count in counts.tolist()]
         ends = zip(columns, columns[1:], rows, rows[1:], shares, strict=False)
-        found = [
+        strokes = [
             (left + (right - left) * share, upper + (lower - upper) * share)
             for left, right, upper, lower, share in ends
         ]
-        across, down = (np.round(np.concatenate(parts)).astype(int) for parts in zip(*found, strict=True))
+        across, down = (np.round(np.concatenate(parts)).astype(int) for parts in zip(*strokes, strict=True))
         return across, down
 
     def _row(self, dots: np.ndarray, signs: np.ndarray, owners: np.ndarray) -> Text:
@@ -226,10 +226,10 @@ class _Panel:
             chr(_BRAILLE + dot) if dot and sign == " " else sign
             for dot, sign in zip(dots.tolist(), signs.tolist(), strict=True)
         ]
-        line, place = Text(no_wrap=True), 0
+        line, column = Text(no_wrap=True), 0
         for owner, cells in groupby(owners.tolist()):
             count = len(list(cells))
-            line.append("".join(characters[place : place + count]), style=_colour(owner, self.style))
-            place += count
+            line.append("".join(characters[column : column + count]), style=_colour(owner, self.style))
+            column += count
         line.rstrip()
         return line

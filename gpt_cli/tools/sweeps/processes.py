@@ -83,10 +83,10 @@ def training_command(sweep: Sweep, point: Point, max_time: str | None, flags: Se
 
 def _report(ended: Sequence[_Job], host: Host, count: Callable[[int], object]) -> None:
     for job in ended:
-        found, loss = point_state(job.point.path), ""
-        if (result := found.result) is not None:
+        state, loss = point_state(job.point.path), ""
+        if (result := state.result) is not None:
             loss = f", validation loss {result if result.closed else f'{result.loss:.4f} (best so far)'}"
-        host.notice(f"{visible(job.point.path)}: {found.state}{loss}")
+        host.notice(f"{visible(job.point.path)}: {state.state}{loss}")
         for line in job.last_words():
             host.warn(f"{visible(job.point.path)}: {line}")
         count(1)

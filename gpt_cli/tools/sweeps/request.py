@@ -72,25 +72,25 @@ class SweepRequest(Request):
 
     def find(self, host: Host) -> ToSweep:
         """The points; raises UsageError for a wrong file, or where a directory holds another sweep."""
-        if (place := place_of(os.environ)) is not None:
-            raise UsageError("gpt sweep", f"it starts its own processes, so start it without {place.launcher}")
-        found = read_sweep(self.file, self.max_time)
-        sources = [config.data.source for config in found.configs]
+        if (launched := place_of(os.environ)) is not None:
+            raise UsageError("gpt sweep", f"it starts its own processes, so start it without {launched.launcher}")
+        plan = read_sweep(self.file, self.max_time)
+        sources = [config.data.source for config in plan.configs]
         if any("-" in ([source] if isinstance(source, str) else source) for source in sources):
             sentence = "many runs cannot read stdin, so save the text to a file and name that"
             raise UsageError(f"{self.file}: data.source", sentence)
-        require_installed(sorted({name for config in found.configs for name in config.train.log_to}))
+        require_installed(sorted({name for config in plan.configs for name in config.train.log_to}))
         directory = RUNS / self.file.stem if self.out is None else self.out
-        require_same(directory, found)
-        contents = [dotted_keys(config.model_dump(mode="json")) for config in found.configs]
+        require_same(directory, plan)
+        contents = [dotted_keys(config.model_dump(mode="json")) for config in plan.configs]
         points = [
             Point(directory / _name(number, texts), texts, {key: content[key] for key in texts})
-            for number, (texts, content) in enumerate(zip(found.points, contents, strict=True))
+            for number, (texts, content) in enumerate(zip(plan.points, contents, strict=True))
         ]
-        return ToSweep(found, directory, points)
+        return ToSweep(plan, directory, points)
 
 
-def require_same(directory: Path, found: Sweep) -> None:
+def require_same(directory: Path, plan: Sweep) -> None:
     """Raise UsageError where a directory holds another sweep, or what no sweep wrote."""
     record = directory / SWEEP
     if not record.exists():
@@ -104,14 +104,14 @@ def require_same(directory: Path, found: Sweep) -> None:
         assert isinstance(before, dict)
     except (ValueError, RecursionError, AssertionError):
         raise CheckpointError(shown(record), "this is no record of a sweep", hint="name another --out") from None
-    keys = dict.fromkeys([*before, *found.record])
+    keys = dict.fromkeys([*before, *plan.record])
     changed = [
         UsageError(
-            shown(found.path),
-            f"{key} was {_or_nothing(before, key)} in this sweep and is {_or_nothing(found.record, key)} now",
+            shown(plan.path),
+            f"{key} was {_or_nothing(before, key)} in this sweep and is {_or_nothing(plan.record, key)} now",
         )
         for key in keys
-        if before.get(key) != found.record.get(key)
+        if before.get(key) != plan.record.get(key)
     ]
     if changed:
         raise advised(changed, f"undo the change, or begin another sweep: --out {shlex.quote(f'{directory}-2')}")

@@ -115,7 +115,7 @@ class Swept(TableOfRuns):
 
 def sweep(
     request: SweepRequest,
-    found: ToSweep,
+    target: ToSweep,
     host: Host,
     hearing: Hearing = nullcontext,
     flags: Sequence[str] | None = None,
@@ -126,7 +126,7 @@ def sweep(
     While they train, `hearing` gives a function signals, which passes them on. `flags` are those of trainings that may
     write to stderr; None: they may not.
     """
-    plan, directory, points = found
+    plan, directory, points = target
     if request.dry_run:
         states = [point_state(point.path).state if point.path.exists() else "new" for point in points]
         todo = [config for state, config in zip(states, plan.configs, strict=True) if state not in _ENDED]
@@ -143,7 +143,7 @@ def sweep(
             host.notice(f"{done} of {runs} had already ended" if todo else f"all {runs} had already ended")
         _expected([config for _, config in left], request.jobs, host)
         ended = train_points(plan, todo, request.max_time, environments, host, hearing, flags)
-        result = _compared(found, tuple(ended.failed), ended.received)
+        result = _compared(target, tuple(ended.failed), ended.received)
         show(result)
         _write_page(result, host)
     return result
@@ -165,16 +165,16 @@ def _expected(configs: Sequence[Config], jobs: int, host: Host) -> float:
     return total
 
 
-def _compared(found: ToSweep, failed: tuple[tuple[Point, int], ...], signal: int | None) -> Swept:
+def _compared(target: ToSweep, failed: tuple[tuple[Point, int], ...], signal: int | None) -> Swept:
     """All points as they are now, the best first."""
-    by_path = {point.path: point for point in found.points}
+    by_path = {point.path: point for point in target.points}
     runs = sorted_by([point_state(path) for path in by_path], "loss")
     points, by_token = tuple(by_path[run.path] for run in runs), have_one_tokenizer(runs)
     both = zip(points, runs, strict=True)
     over_seeds = means([(point.settings, run.result) for point, run in both], by_token=by_token)
     unit = "nats/token" if by_token else "bits/byte"
     rows = listed(runs)
-    return Swept(found.directory, points, rows, tuple(over_seeds), unit, failed, signal, tuple(remarks_on(rows)))
+    return Swept(target.directory, points, rows, tuple(over_seeds), unit, failed, signal, tuple(remarks_on(rows)))
 
 
 def _write_page(result: Swept, host: Host) -> None:
@@ -205,14 +205,14 @@ def _shares(jobs: int, configs: Sequence[Config], host: Host) -> list[dict[str, 
             from gpt_cli.common.machine.devices import accelerator, num_accelerators
         hides = _HIDES.get(there.type) if (there := accelerator()) else None
         gpus = num_accelerators() if hides else 1 if there else 0
-    found = share_machine(jobs, configs, cores(), gpus, os.environ, hides)
-    number = found[0]["OMP_NUM_THREADS"]  # all have as many; the user may have set one for each level of teams
+    by_job = share_machine(jobs, configs, cores(), gpus, os.environ, hides)
+    number = by_job[0]["OMP_NUM_THREADS"]  # all have as many; the user may have set one for each level of teams
     threads = counted(int(number), "thread") if number.isdecimal() else f"OMP_NUM_THREADS={number}"
     if any(config.train.threads for config in configs):
         threads = "as many threads as train.threads says"
     each = f"{threads} and a GPU" if gpus else threads
     host.notice(f"{jobs} runs at once, each with {each}")
-    return found
+    return by_job
 
 
 def share_machine(
@@ -241,10 +241,10 @@ def share_machine(
         sentence = f"{jobs} runs at once need {need} each, and this program may use {counted(num_cores, 'core')}"
         raise EnvironmentFailure("--jobs", sentence, hint=f"--jobs {max(1, num_cores // most)}")
     visible_gpus = environ[hides].split(",") if hides and environ.get(hides) else None
-    found = []
+    by_job = []
     for number in range(jobs):
         share = {"OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS") or str(num_cores // jobs)}
         if on_gpus and hides:
             share[hides] = visible_gpus[number] if visible_gpus else str(number)
-        found.append(share)
-    return found
+        by_job.append(share)
+    return by_job

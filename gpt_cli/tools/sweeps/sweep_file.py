@@ -92,9 +92,9 @@ class _File:
         self.sound: dict[str, dict[str, Any]] = {section: {} for section in _SECTIONS}
         self.base, self.below = path, self.document  # until `read_base`
 
-    def at(self, *place: str) -> str:
+    def at(self, *key_path: str) -> str:
         """Where a key is: the file and its line."""
-        line = self.document.lines.get(place)
+        line = self.document.lines.get(key_path)
         return self.where if line is None else f"{self.where}:{line}"
 
     def wrong_keys(self) -> Iterator[GptError]:
@@ -123,17 +123,17 @@ class _File:
 
     def wrong_settings(self) -> Iterator[GptError]:
         """What is wrong with the names of settings and the form of their values; `sound` receives the others."""
-        known, seen = known_keys(), dict[str, str]()
+        keys, seen = known_keys(), dict[str, str]()
         for section in filter(self.content.__contains__, _SECTIONS):
             settings = self.content[section] or {}
             may_be_empty = section == "settings" or {"grid", "random"} <= self.content.keys()
             if not isinstance(settings, dict) or not (settings or may_be_empty):
-                written = "value" if section == "settings" else "list"
-                yield UsageError(self.at(section), f"{section} must have lines `section.key: {written}`")
+                form = "value" if section == "settings" else "list"
+                yield UsageError(self.at(section), f"{section} must have lines `section.key: {form}`")
                 continue
             for key, value in settings.items():
                 at = self.at(section, key)
-                if key not in known:
+                if key not in keys:
                     yield no_setting(tuple(key.split(".")), at)
                 elif key in seen:
                     yield UsageError(at, f"{key} is already set by {seen[key]}")
@@ -179,16 +179,16 @@ class _File:
                 draws[key] = _drawing(key, value, f"{self.at('random', key)}: {key}")
         if wrong:
             raise together(wrong)
-        generator, found, in_vain = random.Random(seed), list[Settings](), 0
-        while len(found) < count and draws:
+        generator, points, in_vain = random.Random(seed), list[Settings](), 0
+        while len(points) < count and draws:
             point = {key: draw(generator.random()) for key, draw in draws.items()}
-            if point not in found:
-                found.append(point)
+            if point not in points:
+                points.append(point)
                 in_vain = 0
             elif (in_vain := in_vain + 1) == _DRAWS:
-                sentence = f"num_runs is {count}, but there are only {counted(len(found), 'different point')}"
+                sentence = f"num_runs is {count}, but there are only {counted(len(points), 'different point')}"
                 raise UsageError(self.at("num_runs"), sentence)
-        return found
+        return points
 
     def repeats(self, num_points: int) -> int:
         """How often each point is trained, with one seed after the other; raises UsageError."""
