@@ -57,7 +57,7 @@ def check_format(ending: str, stages: Sequence[str], file_dtype: str = "float32"
 
 
 def num_written(num_heads: int, num_tokens: int) -> int:
-    """How many tokens a page shows that a head raises at a position, and as many that it lowers; 0 for long texts."""
+    """Number of tokens that a page lists as raised, and as lowered, by a head at a position; 0 for long texts."""
     return min(_TOP, _MOST_WRITTEN // (2 * num_heads * num_tokens))
 
 
@@ -86,7 +86,7 @@ def map_inches(num_tokens: int, num_maps: int) -> float:
 
 
 def columns_of(num_layers: int, num_heads: int) -> int:
-    """How many maps a row of a picture has: the heads of a layer, or of a strip of layers few, so that it fits a page.
+    """Number of maps in a row of a picture: the heads of a layer, or of a strip of layers few, so that it fits a page.
 
     Each row of a strip has about as many.
     """
@@ -94,7 +94,7 @@ def columns_of(num_layers: int, num_heads: int) -> int:
 
 
 def most_dots(num_layers: int, num_heads: int, inches: float) -> int:
-    """How many dots the edge of a map has room for."""
+    """Largest number of dots along the edge of a map."""
     num_maps, num_columns = num_layers * num_heads, columns_of(num_layers, num_heads)
     dots = min(DOTS_PER_INCH * inches, MOST_DOTS / max(num_columns, -(-num_maps // num_columns)))
     return max(1, int(dots if num_maps == 1 else dots * GAP / (GAP + 1)))

@@ -133,7 +133,7 @@ def as_scores(
 
 
 def sequences_at_once(num_heads: int, num_tokens: int) -> int:
-    """How many sequences of num_tokens have WEIGHTS_AT_ONCE together; at least one."""
+    """Number of sequences of num_tokens whose attention weights fit in WEIGHTS_AT_ONCE; at least one."""
     return max(1, WEIGHTS_AT_ONCE // max(1, num_heads * num_tokens**2))
 
 
@@ -167,7 +167,7 @@ def repeated_tokens(vocab_size: int, num_tokens: int, end_of_text: int, count: i
 
 
 def _share(ids: Tensor, row: int, num_rows: int) -> int:
-    """How many of the tokens to count after a layer, so that a bar moves where one batch takes minutes."""
+    """Number of tokens to count after a layer, so that the bar moves within a batch of minutes."""
     return ids.numel() * (row + 1) // num_rows - ids.numel() * row // num_rows
 
 

@@ -43,7 +43,7 @@ def written(block: Block, outputs: Tensor, heads: Sequence[int]) -> Tensor:
 class Writes:
     """The tokens that each head raises and lowers most at each position, strongest first: [layers, heads, T, top].
 
-    The numbers are logits above the mean over the vocabulary, because a shift of all logits changes no chance.
+    The numbers are logits above the mean over the vocabulary, because a shift of all logits changes no probability.
     """
 
     raised: np.ndarray  # ids
@@ -53,7 +53,7 @@ class Writes:
 
 
 def centred(norm: Norm, x: Tensor) -> Tensor:
-    """What a norm does before it divides: LayerNorm subtracts the mean of each vector, RMSNorm does nothing."""
+    """Centre vectors as a norm does before it divides: LayerNorm subtracts the mean, RMSNorm nothing."""
     return x - x.mean(-1, keepdim=True) if isinstance(norm, nn.LayerNorm) else x
 
 

@@ -43,6 +43,6 @@ def out_of_range(flag: str, value: object, count: int) -> str:
 
 
 def count_numbers(stages: Sequence[str], num_tokens: int, sizes: ModelConfig) -> int:
-    """How many numbers the stages of one head contain."""
+    """Number of values in the stages of one head."""
     widths = {"weights": num_tokens, "scores": num_tokens, "queries": sizes.query_size, "keys": sizes.query_size}
     return sum(num_tokens * widths.get(stage, sizes.value_size) for stage in stages)

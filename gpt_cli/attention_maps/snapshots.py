@@ -37,7 +37,7 @@ Losses = Mapping[str, Sequence[tuple[int, float]]]  # (step, loss), (step, valid
 
 @dataclass(frozen=True)
 class _About:
-    """What a file says beside its arrays."""
+    """Metadata of a snapshot file."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -67,14 +67,14 @@ class Snapshot(_About):
 
 @dataclass(frozen=True)
 class Steps:
-    """What heads did on one prompt at steps of a run; `read` yields every n-th of these, counted from the last."""
+    """Attention of one prompt at steps of a run; `read` yields every n-th step, counted from the last."""
 
     run: str
     newest: Snapshot
-    number: int  # of all steps, those of another prompt included
+    number: int  # of all steps, with another prompt too
     read: Callable[[int], Iterator[Snapshot]]
     losses: Losses
-    computed: bool = False  # from checkpoints; the loss of a step is then that of the prompt
+    computed: bool = False  # from checkpoints; the loss of a step is then the loss of the prompt
 
 
 def snapshot_bytes(snapshot: Snapshot) -> bytes:
@@ -117,7 +117,7 @@ def read_snapshot(path: Path) -> Snapshot:
 
 
 def _fit(about: _About, arrays: Mapping[str, np.ndarray]) -> bool:
-    """Whether the arrays are those of a snapshot of these tokens."""
+    """Whether the arrays are a snapshot of these tokens."""
     T = len(about.tokens)
     if {*arrays} != {"weights", *COLUMNS} or len(about.token_ids) != T:
         return False
@@ -139,7 +139,7 @@ def newest_snapshot(run: RunFiles) -> Snapshot:
 
 
 def read_snapshots(run: RunFiles, every: int = 1) -> Iterator[Snapshot]:
-    """Yields the snapshots of a run by step, but for those of a prompt that the run has left; one is read at a time.
+    """Read the snapshots of a run one by one, in step order, without those of an earlier prompt.
 
     Of all files only every `every`-th one, counted from the last. Raises CheckpointError as `newest_snapshot` does.
     """

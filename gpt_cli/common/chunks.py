@@ -12,7 +12,7 @@ _LARGE = 2**16  # characters
 
 
 def gathered(pieces: Iterable[str]) -> Iterator[str]:
-    """The same text in pieces that are worth a call of the system."""
+    """Join small pieces of a text into pieces that are worth a system call."""
     joined, length = list[str](), 0
     for piece in pieces:
         joined.append(piece)

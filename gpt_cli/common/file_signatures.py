@@ -16,7 +16,7 @@ FORMAT = "gpt-cli checkpoint"
 LOCK, HOLDER = ".lock", "process "  # the lock of a training, and what it begins with
 _HEADER = '{"__metadata__":{"'
 _CHECKPOINT = f'{_HEADER}format":"{FORMAT}"'
-# how the files of a run and of a sweep begin; those of tensors after the 8 bytes of a length
+# how the files of a run and of a sweep begin; tensor files after the 8 bytes of a length
 _BEGINNINGS = {
     ".safetensors": (_CHECKPOINT, f"{_HEADER}gpt-cli attention snapshot ", f"{_HEADER}gpt-cli tuned lens "),
     "config.yaml": ("model:\n  context_length: ",),

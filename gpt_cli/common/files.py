@@ -221,7 +221,7 @@ def write_failure(path: Path, error: OSError, folder: Path | None = None) -> Env
 
 
 def _refused(path: Path, error: OSError) -> str:
-    """What the system refused; where permission is missing, also who owns the place and who asks."""
+    """Describe what the system refused; for a missing permission, also the owner and the user who asks."""
     if error.errno not in (errno.EACCES, errno.EPERM):
         return reason(error)
     parent = next((p for p in (path, *path.parents) if os.path.exists(p)), None)

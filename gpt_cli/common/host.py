@@ -90,7 +90,7 @@ def tqdm_of_here() -> Any:
 
 
 def drawn(host: Host, delay: float = 0.0) -> Host:
-    """The same, with bars of tqdm that suit a notebook or a terminal, each of work that takes longer than a delay."""
+    """Draw tqdm bars in a notebook or a terminal, for work that takes longer than a delay."""
 
     @contextlib.contextmanager
     def counting(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:

@@ -22,7 +22,7 @@ Made = TypeVar("Made", str, bytes)
 
 
 class Screen(NamedTuple):
-    """Where a command shows its result: stdout as a terminal or a pipe, and stderr for the lines about it."""
+    """Target of a command's result: stdout as a terminal or a pipe, and stderr for the lines about it."""
 
     width: int  # columns
     is_terminal: bool
@@ -33,7 +33,7 @@ class Screen(NamedTuple):
 
 
 class Result:
-    """What a command answers; subclasses are dataclasses of figures, which are shown by `parts` or `as_text`."""
+    """Result of a command; subclasses are dataclasses of figures, which `parts` or `as_text` show."""
 
     def __init_subclass__(cls) -> None:
         cls.__repr__ = Result.__repr__  # dataclasses keep one that a class has
@@ -52,19 +52,19 @@ class Result:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def __dir__(self) -> list[str]:
-        """What completion offers."""
+        """Names that completion offers."""
         return [*super().__dir__(), *self.as_dict()]
 
     def key_figures(self) -> Mapping[str, Any]:
-        """What the class is about: its fields, but for those that are no figures."""
+        """The fields of the result that are figures."""
         return {each.name: getattr(self, each.name) for each in fields(self) if each.repr}  # pyright: ignore[reportArgumentType]
 
     def as_dict(self) -> dict[str, Any]:
-        """What `--json` prints."""
+        """The object that `--json` prints."""
         return asdict(self)  # pyright: ignore[reportArgumentType] - every subclass is a dataclass
 
     def as_json(self) -> Iterable[str]:
-        """The same as JSON, in pieces that memory can hold."""
+        """The object as JSON, in pieces that memory can hold."""
         yield inert_json(json.dumps(self.as_dict(), ensure_ascii=False, allow_nan=False))
 
     def parts(self) -> Sequence[Rows | str]:
@@ -72,7 +72,7 @@ class Result:
         return ()
 
     def as_text(self, width: int = WIDTH) -> str:
-        """What a terminal of `width` columns shows."""
+        """The text for a terminal of `width` columns."""
         return "\n".join(
             part if isinstance(part, str) else table(part if any(part[0]) else part[1:]) for part in self.parts()
         )
@@ -81,11 +81,11 @@ class Result:
         return self.as_text()
 
     def failure(self) -> GptError | None:
-        """What the command line raises once it has shown this: the damage that was found, where it looked for some."""
+        """The error that the command line raises after it showed the result: the damage that the command looked for."""
         return None
 
     def as_coloured_text(self, width: int = WIDTH) -> str:
-        """What a terminal shows that has colours, where they tell something."""
+        """The text with colours, where colours carry information."""
         return self.as_text(width)
 
     def show(self, screen: Screen) -> None:
@@ -106,7 +106,7 @@ class Result:
         return None
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str | bytes]:
-        """What Jupyter shows: the richest of these that it can.
+        """The forms of which Jupyter shows the richest.
 
         A page of more than 8 MB is left out, and so is what memory cannot hold: a plainer form is shown instead.
         """

@@ -20,7 +20,7 @@ def stream_key(seed: int, *names: str | int) -> int:
     """A 64-bit key for the stream `names` under `seed`: well mixed, the same on every machine.
 
     torch.Generator, which draws samples and initial weights, takes only its lowest 32 bits: that two of N such streams
-    are the same has a chance of about N^2 / 2^33.
+    are the same has a probability of about N^2 / 2^33.
     """
     text = repr((seed, *names)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")

@@ -26,7 +26,7 @@ class TensorEntry(NamedTuple):
 
 
 class ParsedHeader(NamedTuple):
-    """What a header says, of which only the form is checked."""
+    """Content of a header, of which only the form is checked."""
 
     metadata: Any  # a mapping from str to str in a file that is no forgery
     tensors: dict[str, TensorEntry]
@@ -79,7 +79,7 @@ def header_bytes(
 ) -> bytes:
     """The header of a file of tensors in the order given; `num_bytes` long, or up to a multiple of 8.
 
-    `dtype` is the type of all numbers, or names that of each tensor.
+    `dtype` is the type of all numbers, or names the type of each tensor.
     Raises ValueError where it is longer than `num_bytes`.
     """
     header: dict[str, Any] = {"__metadata__": dict(metadata)}

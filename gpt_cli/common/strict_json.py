@@ -46,7 +46,7 @@ def strict_json(text: str) -> Any:
 
 
 def plainly(error: Exception) -> str:
-    """What is wrong with a file of JSON, without the words in which Python tells it; a ValueError has its own."""
+    """Describe what is wrong with a JSON file, without Python's own words; a ValueError keeps its sentence."""
     if isinstance(error, KeyError):
         return f"it has no key {shown(error.args[0])}"
     if isinstance(error, UnicodeError):

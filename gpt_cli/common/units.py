@@ -37,7 +37,7 @@ def quantity(number: int) -> str:
 
 
 def age(seconds: float) -> str:
-    """How long ago something was, in its largest unit: 42 s, 3 min, 5 h, 12 d."""
+    """Format an age in its largest unit: 42 s, 3 min, 5 h, 12 d."""
     for unit, factor in (("d", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= factor:
             return f"{seconds // factor:.0f} {unit}"

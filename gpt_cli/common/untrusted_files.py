@@ -55,7 +55,7 @@ def open_regular(path: Path, kind: type[GptError], *, hint: str | None = None) -
 def require_size(
     path: Path, file: BinaryIO, kind: type[GptError], *, most: tuple[str, int] | None, hint: str | None = None
 ) -> os.stat_result:
-    """What the system knows of an open file; raises `kind` where it has more than `most` bytes, see `read_bytes`."""
+    """Stat an open file; raises `kind` if it has more than `most` bytes, see `read_bytes`."""
     status = os.fstat(file.fileno())
     if most and status.st_size > most[1]:
         sentence = f"{most[0]} has at most {most[1]:,} bytes, but this file has {status.st_size:,}"
@@ -112,7 +112,7 @@ def is_numbers(sample: bytes) -> bool:
 
 
 def encoding_hint(sample: bytes, name: str) -> str:
-    """How to make UTF-8 of text that is not: the likely encodings, which only a reader can tell apart for certain.
+    """Hint at how to make UTF-8 of other text: the likely encodings, which only a reader can tell apart for certain.
 
     The command converts the file `name`. Where there is no such file, as with a pipe, it says OLD and NEW.
     """

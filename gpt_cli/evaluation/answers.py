@@ -29,7 +29,7 @@ _AT_ONCE = 2**12  # tokens
 
 @dataclass(frozen=True)
 class AnswerCosts:
-    """What the learned tokens of each example cost [E], and whether each of them is the likeliest [E].
+    """Negative log-likelihood of each example's learned tokens [E], and whether all are the likeliest [E].
 
     Where it is, greedy sampling gives exactly these answers.
     """
@@ -72,7 +72,7 @@ def answer_costs(
 
 
 def _of_tokens(model: GPT, x: torch.Tensor, targets: torch.Tensor, where: str) -> tuple[np.ndarray, np.ndarray]:
-    """-log of the chance of each target, and whether it is the likeliest: [N, D], [N] -> [N], [N]."""
+    """Negative log-likelihood of each target, and whether it is the likeliest: [N, D], [N] -> [N], [N]."""
     at_once, nats, likeliest = max(1, LOGITS_AT_ONCE // model.vocab_size), [np.empty(0)], [np.empty(0, bool)]
     for some, wanted in zip(x.split(at_once), targets.split(at_once), strict=True):
         logits = model.logits(some)

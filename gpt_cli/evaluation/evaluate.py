@@ -60,7 +60,7 @@ NGRAM = 8  # tokens
 
 @dataclass(frozen=True)
 class Evaluation(Result):
-    """The losses of runs on one text (`data`), or of each on its own; of one run perhaps those of each token."""
+    """The losses of runs on one text (`data`), or of each on its own; of one run perhaps the loss of each token."""
 
     data: list[str] | None
     without: list[str]  # heads that were switched off
@@ -68,7 +68,7 @@ class Evaluation(Result):
     per_token: Surprisals | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """What `gpt eval --json` prints."""
+        """The object that `gpt eval --json` prints."""
         off = {"without": self.without} if self.without else {}
         each = {"per_token": self.per_token.as_list()} if self.per_token else {}
         return {"data": self.data, **off, "runs": [{**found, **each} for found in self.runs]}
@@ -78,7 +78,7 @@ class Evaluation(Result):
         return "\n".join([*([self.per_token.as_table()] if self.per_token else []), super().as_text(width)])
 
     def as_coloured_text(self, width: int = WIDTH) -> str:
-        """The same; tokens are colours of the text."""
+        """The text with its tokens as colours."""
         return "\n".join([*([self.per_token.as_coloured_text()] if self.per_token else []), super().as_text(width)])
 
     def as_page(self) -> str | None:
@@ -86,7 +86,7 @@ class Evaluation(Result):
         return self.per_token.as_page(table(_summary(self.runs))) if self.per_token else None
 
     def key_figures(self) -> dict[str, Any]:
-        """Which runs, and their losses."""
+        """The runs and their losses."""
         return {name: [found[key] for found in self.runs] for name, key in (("runs", "run"), ("losses", "loss"))}
 
     def parts(self) -> list[Rows | str]:
@@ -235,7 +235,7 @@ def _stretches_to_pair(asked: ToEvaluate, ids: Ids, byte_lengths: np.ndarray) ->
 def _difference(
     first: dict[str, Any], found: dict[str, Any], of_first: Observations, of_found: Observations, one_tokenizer: bool
 ) -> dict[str, Any]:
-    """How much more a run costs than the first one on the same text, and how exactly that is known."""
+    """Difference of a run's loss from the first run's on the same text, with its standard error."""
     key, unit, nats = ("loss", "nats/token", 1.0) if one_tokenizer else ("bits_per_byte", "bits/byte", log(2))
     error = of_found.error_of_difference(of_first)
     return {
@@ -247,7 +247,7 @@ def _difference(
 
 
 def _require_room(loaded: Loaded, num_ids: int, stride: int, dtype: str, request: EvaluateRequest) -> int:
-    """How many windows at once memory can hold; before the model runs, refuses what it cannot hold at all."""
+    """Number of windows that memory holds at once; raises before the model runs if it holds none."""
     free, model = available_memory(), loaded.model
     if request.quantize:
         hint = "leave out --quantize"
@@ -281,7 +281,7 @@ def _require_room_for_samples(loaded: Loaded, request: EvaluateRequest, free: in
 
 
 def _memorised(loaded: Loaded, training: Corpus, request: EvaluateRequest) -> dict[str, Any]:
-    """What samples share with the text that the run learned from."""
+    """Overlap of samples with the text that the run learned from."""
     tokenizer = loaded.tokenizer
     samples = continuations(
         Decoder(loaded.model),

@@ -41,7 +41,7 @@ def surprisals(
     batch_size: int | None = None,
     count: Callable[[int], object] = lambda _: None,
 ) -> Iterator[np.ndarray]:
-    """-log of the chance of each token but the first, in nats, in order: ids [N] -> float64 arrays, together [N - 1].
+    """Negative log-likelihood of each token but the first, in nats: ids [N] -> float64 arrays, together [N - 1].
 
     Windows of `window_length` C advance by `stride` (1 to C); each scores the tokens that the one before did not, so
     that a token is predicted from at least C - stride tokens before it, where there are that many. A stride of C is the
@@ -74,7 +74,7 @@ def surprisals(
 
 
 def token_nll(model: GPT, x: Tensor, targets: Tensor) -> Tensor:
-    """-log of the chance of each target, in nats, from the residual stream after all blocks: [B, T, D] -> [B, T].
+    """Negative log-likelihood of each target, in nats, from the residual stream after all blocks: [B, T, D] -> [B, T].
 
     At most LOGITS_AT_ONCE logits are in memory at a time, or those of one position of each sequence.
     """
@@ -88,12 +88,12 @@ def token_nll(model: GPT, x: Tensor, targets: Tensor) -> Tensor:
 
 
 def count_windows(model: GPT, num_ids: int, stride: int) -> int:
-    """How many windows `surprisals` has on a number of ids."""
+    """Number of windows of `surprisals` over a number of ids."""
     return 1 + max(0, -(-(num_ids - 1 - window_length(model.config)) // stride))
 
 
 def windows_at_once(model: GPT, num_windows: int, dtype: str = "float32", free: int | None = None) -> int:
-    """How many of the windows of `window_length` a batch has: at most 16, fewer of long ones, at least one.
+    """Number of windows of `window_length` in a batch: at most 16, fewer of long ones, at least one.
 
     Where `free` bytes cannot hold as many, it is the first half, quarter, ... of them that they can hold, or one.
     """
@@ -133,7 +133,7 @@ def byte_lengths(tokenizer: Tokenizer) -> np.ndarray:
 
 
 def byte_lengths_on(text: Corpus, ids: Ids, tokenizer: Tokenizer) -> np.ndarray:
-    """The same for the ids of a text, [V]; those of a kept tokenizer in proportion, so that they add up to the text.
+    """Bytes of each token [V]; those of a Hugging Face tokenizer in proportion, so that they add up to the text.
 
     One may write small letters or no accents, and stand [UNK] for words.
     """
@@ -156,13 +156,13 @@ def score_of(nats: float, num_tokens: int, num_bytes: int) -> Score:
 
 @dataclass(eq=False)
 class Observations:
-    """What parts of a text cost in nats, and the tokens or bytes of each that were predicted: [N] each."""
+    """Negative log-likelihoods of parts of a text, and the predicted tokens or bytes of each: [N] each."""
 
     nats: np.ndarray = field(default_factory=lambda: np.empty(0))
     amounts: np.ndarray = field(default_factory=lambda: np.empty(0))
 
     def standard_error(self) -> float | None:
-        """That of the nats for each token or byte; None for fewer than two parts."""
+        """Standard error of the nats for each token or byte; None for fewer than two parts."""
         return standard_error(self.nats, self.amounts)
 
     def error_of_difference(self, other: Observations) -> float | None:
@@ -203,7 +203,7 @@ class Stretches(Observations):
 
 
 def in_stretches(parts: Iterable[np.ndarray], ids: Ids, stretches: Sequence[Stretches]) -> Iterator[np.ndarray]:
-    """The same surprisals of ids, arrays that are together [N - 1], added to all stretches on their way."""
+    """Pass on the surprisals of ids, together [N - 1], and add each to all stretches."""
     end = 1
     for nats in parts:
         for one in stretches:

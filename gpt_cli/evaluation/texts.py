@@ -153,5 +153,5 @@ def _size(found: SourceFile) -> int:
 
 
 def joined(source: str | list[str]) -> str:
-    """One source as it is, several with commas between them."""
+    """Join the names of sources with commas."""
     return source if isinstance(source, str) else ", ".join(source)

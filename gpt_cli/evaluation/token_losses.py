@@ -25,7 +25,7 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; }
 
 @dataclass(frozen=True)
 class Surprisals:
-    """How surprising each token of a text was: ids [N], nats [N - 1], because the first one is not predicted."""
+    """Surprisal of each token of a text: ids [N], nats [N - 1], because nothing predicts the first token."""
 
     tokenizer: Tokenizer
     ids: list[int]
@@ -50,7 +50,7 @@ class Surprisals:
         return f"{text}\n\nnats per token: {' '.join(_on_ground(f' {name} ', low) for name, low in _grades())}"
 
     def as_page(self, summary: str) -> str:
-        """The same as a page that runs no script and requests nothing, with lines about the whole text."""
+        """Render a page that runs no script and requests nothing, with lines about the whole text."""
         text = "".join(_marked(piece, nats, f"{nats:.3f}") for piece, nats in self._pieces())
         legend = " ".join(_marked(f" {name} ", low) for name, low in _grades())
         return (

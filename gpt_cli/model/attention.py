@@ -14,8 +14,8 @@ from gpt_cli.model.dropout import Dropout, drop_out
 from gpt_cli.model.norms import HeadNorm
 from gpt_cli.model.positions import rotate
 
-# kinds of devices whose kernel for attention is not used; others save memory by theirs. That of a CPU is slower than
-# `attend` at these lengths, and that of mps lets queries see later tokens in bfloat16 (pytorch #195910)
+# kinds of devices whose kernel for attention is not used; others save memory by theirs. The CPU kernel is slower
+# than `attend` at these lengths, and the mps kernel lets queries see later tokens in bfloat16 (pytorch #195910)
 WITHOUT_KERNEL = ("cpu", "mps")
 
 
@@ -56,7 +56,7 @@ def attention_weights(scores: Tensor, mask: Tensor, scale: float, bias: Tensor |
 
 
 class Stages(NamedTuple):
-    """Everything that happens in a head: queries, keys, values and output [B, T, K], scores and weights [B, T, T]."""
+    """Intermediate values of a head: queries, keys, values and output [B, T, K], scores and weights [B, T, T]."""
 
     queries: Tensor
     keys: Tensor
@@ -74,7 +74,7 @@ def causal_stages(
     bias: Tensor | float = 0.0,
     window: int | None = None,
 ) -> Stages:
-    """One causal head, step by step, from its queries, keys and values [B, T, K]; `bias` [T, T] joins its scores."""
+    """Compute one causal head from its queries, keys and values [B, T, K]; `bias` [T, T] joins the scores."""
     scores = attention_scores(queries, keys)
     weights = attention_weights(scores, causal_mask(queries.shape[-2], queries.device, window), scale, bias)
     return Stages(queries, keys, values, scores, weights, weights @ values)
@@ -108,7 +108,7 @@ class Attention(nn.Module):
         return causal_stages(*self.project(x, rotation), self.scale)
 
     def weights(self, x: Tensor, rotation: Tensor | None = None) -> Tensor:
-        """Where each token looks: [B, T, D] -> [B, T, T]; row t sums to 1 over tokens 0..t and is 0 after."""
+        """Attention weights: [B, T, D] -> [B, T, T]; row t sums to 1 over tokens 0..t and is 0 after."""
         return self.stages(x, rotation).weights
 
     def forward(self, x: Tensor, rotation: Tensor | None = None, keep: Tensor | None = None) -> Tensor:
@@ -119,7 +119,7 @@ class Attention(nn.Module):
 
 
 def side_by_side(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
-    """The weights of several layers as those of one: [sum of outs, in], [sum of outs]; gradients reach each layer.
+    """Concatenate weights and biases of layers: [sum of outs, in], [sum of outs]; gradients reach each layer.
 
     The second is None where the layers have no biases.
     """
@@ -171,7 +171,7 @@ def attend(
 
 
 class SelfAttention(nn.Module, ABC):
-    """What all forms of causal attention with H heads share: [B, T, D] -> [B, T, D].
+    """Base class of all forms of causal attention with H heads: [B, T, D] -> [B, T, D].
 
     A form declares its parameters and computes queries, keys and values in two ways: for one head (`project_head`) and
     for all heads at once (`project`). With `fused`, all heads run in a few large products; without it, each head runs
@@ -213,7 +213,7 @@ class SelfAttention(nn.Module, ABC):
         return (queries, keys) if rotation is None else (rotate(queries, rotation), rotate(keys, rotation))
 
     def distance_bias(self, num_queries: int, num_keys: int, heads: Sequence[int], like: Tensor) -> Tensor | None:
-        """What the form adds to the scaled scores of the given heads, [heads, T, S]; None adds nothing.
+        """Bias that the form adds to the scaled scores of the given heads, [heads, T, S]; None adds nothing.
 
         It depends on how far a query is from a key: the T queries are the last of the S tokens, in a cache too.
         """

@@ -60,13 +60,13 @@ class Block(nn.Module):
         self.parallel = config.parallel_branches
 
     def attention_input(self, x: Tensor) -> Tensor:
-        """What the heads of this block read, made from the residual stream: [B, T, D] -> [B, T, D]."""
+        """Input of the heads of this block, made from the residual stream: [B, T, D] -> [B, T, D]."""
         return self.norm_1(x) if self.pre_norm else x
 
     def forward(
         self, x: Tensor, rotation: Tensor | None = None, keep: Keep | None = None, apart: Tensor | None = None
     ) -> Tensor:
-        """In training, `keep` says what dropout keeps; None lets torch draw. `apart` is that of the attention."""
+        """In training, `keep` says what dropout keeps; None lets torch draw. `apart` goes to the attention."""
         weights = keep.weights if keep else None
         return self.after_attention(x, self.attention(self.attention_input(x), rotation, weights, apart), keep)
 

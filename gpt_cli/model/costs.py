@@ -41,7 +41,7 @@ class CostEstimate:
 
 @dataclass(frozen=True)
 class RankCosts:
-    """What one of several processes that train together needs."""
+    """Memory of one of several processes that train together."""
 
     bytes_held: int  # of the device
     bytes_sent_per_step: int  # to the others; as many come from them
@@ -61,7 +61,7 @@ def estimate(
     """The costs of training with `num_lanes` micro-batches of `micro_batch_size` sequences a step, and of sampling.
 
     A product of [m, k] and [k, n] counts as 2mkn operations, the backward pass as twice the forward pass. Training
-    holds weights, gradients and two moments (those of AdamW) in float32, the gradients of micro-batches that wait to
+    holds weights, gradients and two moments (of AdamW) in float32, the gradients of micro-batches that wait to
     be added, and the activations that the backward pass needs; where only `num_trained` numbers change, these alone
     have gradients and moments. Sampling holds the weights and a cache of
     context_length tokens.
@@ -185,9 +185,9 @@ def _laid_out(config: ModelConfig, vocab_size: int) -> GPT:
 def _kept_bytes(
     config: ModelConfig, parameters: int, vocab_size: int, num_sequences: int, size: int, in_heap: bool
 ) -> int:
-    """What the forward pass keeps for the backward pass, and takes meanwhile.
+    """Bytes that the forward pass keeps for the backward pass, and takes meanwhile.
 
-    `size` is that of an entry of a product's result, in bytes; `in_heap` means main memory, not that of a GPU.
+    `size` is the bytes of an entry of a product's result; `in_heap` means main memory, not GPU memory.
     """
     casts = size * parameters if size < 4 else 0  # of the weights
     width, length = config.d_model, config.context_length

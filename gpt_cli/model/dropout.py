@@ -54,7 +54,7 @@ class DropMasks:
         return replace(self, first_sequence=first)
 
     def to_draw(self) -> ToDraw:
-        """What decides the masks of the block."""
+        """The key that decides the masks of the block."""
         if self.keys is None:
             keys = [stream_key(self.seed, "dropout", self.step, self.block, site) for site in _SITES]
         else:

@@ -22,7 +22,7 @@ from gpt_cli.model.positions import RopeScaling, RotaryPositions, SinusoidalPosi
 
 
 class GPT(nn.Module):
-    """A decoder-only transformer: ids [B, T] -> logits [B, T, V], for each position those of the next token.
+    """A decoder-only transformer: ids [B, T] -> logits [B, T, V], at each position the logits of the next token.
 
     Radford et al. 2019 in shape. `generator` draws the initial weights; None uses torch's own.
     """
@@ -60,7 +60,7 @@ class GPT(nn.Module):
 
     @property
     def output_weight(self) -> Tensor:
-        """The matrix of the output layer [V, D]; with tie_embeddings, that of the token embedding."""
+        """The matrix of the output layer [V, D]; with tie_embeddings, the matrix of the token embedding."""
         return (self.token_embedding if self.output_layer is None else self.output_layer).weight
 
     def forward(self, ids: Tensor, masks: DropMasks | None = None, positions: Tensor | None = None) -> Tensor:
@@ -127,7 +127,7 @@ class GPT(nn.Module):
     def attention_weights(
         self, ids: Tensor, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
     ) -> Tensor:
-        """Where each token looks: ids [B, T] -> [L, B, H, T, T], for the given layers in model order and the heads."""
+        """Attention weights: ids [B, T] -> [L, B, H, T, T], for the given layers in model order and the heads."""
         return torch.stack([stages.weights for stages in self.attention_stages(ids, layers, heads)])
 
     def take_weights(self, weights: Mapping[str, Tensor]) -> GPT:

@@ -17,7 +17,7 @@ def make_norm(config: ModelConfig) -> nn.LayerNorm | nn.RMSNorm:
 class HeadNorm(nn.RMSNorm):
     """RMSNorm of the queries or keys of each head: [..., K] -> [..., K], computed in the dtype of its weight.
 
-    Henry et al. 2020 normalise both so that scores stay bounded; this form is that of Qwen3 (Yang et al. 2025).
+    Henry et al. 2020 normalise both so that scores stay bounded; this is the form of Qwen3 (Yang et al. 2025).
     """
 
     def forward(self, x: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ class SinusoidalPositions(nn.Module):
 class RopeScaling(NamedTuple):
     """Llama 3's way to longer texts: pairs that turn few times in a text of the original length turn more slowly.
 
-    Those of fewer than `low` turns are slower by `factor`, those of more than `high` as they were, others between.
+    Frequencies with fewer than `low` turns become slower by `factor`, with more than `high` stay, others lie between.
     """
 
     factor: float

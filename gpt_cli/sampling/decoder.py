@@ -34,7 +34,7 @@ def cache_bytes(config: ModelConfig, num_tokens: int, size: int) -> int:
 
 
 class Decoder:
-    """Continues a batch of sequences token by token, with copies of a model's weights; those of 16 bits are its own.
+    """Continues a batch of sequences token by token, with copies of a model's weights; it does not copy 16-bit weights.
 
     Products with weights are in `dtype`. All else stays in the dtype of the model's norms: the residual stream, norms,
     attention over the cache, and the up-projections of latent attention. Prompts of different length share a batch:

@@ -37,7 +37,7 @@ def generate(
 ) -> Iterator[list[Draw | None]]:
     """Continue prompts of 1 to context_length ids: each step yields a draw for each row, None for rows that have ended.
 
-    Rows are the samples of the first prompt, then those of the second, and so on. A row ends at end_of_text, which it
+    Rows are the samples of the first prompt, then of the second, and so on. A row ends at end_of_text, which it
     does not yield, or before a step for which `done(row number)` is true. Sample i of a prompt draws from stream i of
     the seed, whatever else is in the batch; `stream_key` says how often two are the same.
     Raises CheckpointError, at `where`, if logits are not finite.

@@ -29,7 +29,7 @@ class DecodeStep:
     """The last T tokens of R rows, in slots `start` to `end`, counted from the first token of the longest prompt.
 
     `starts` are the slots where the windows of the rows start; padding is before them. Several
-    tokens see no earlier slots. `rotation` [2, R, 1, T, size] is that of rotary positions.
+    tokens see no earlier slots. `rotation` [2, R, 1, T, size] are the rotary positions.
     """
 
     rows: slice | Tensor
@@ -141,7 +141,7 @@ class Cache(ABC):
         return mixed.view(R, H, T, -1)
 
     def _bias(self, step: DecodeStep, first: int, start: int, end: int, like: Tensor) -> Tensor | None:
-        """What is added to the scores of queries in slots `start` to `end`: [R * G or 1, H // G * T, end - first].
+        """Bias added to the scores of queries in slots `start` to `end`: [R * G or 1, H // G * T, end - first].
 
         None adds nothing. Heads of a group are one below another; 1 stands for all groups.
         """
@@ -170,7 +170,7 @@ class KeyValueCache(Cache):
         self.num_groups = len(attention.groups) if grouped else attention.num_heads
         self.head_size = attention.projection_layer.in_features // attention.num_heads
         self.queries_keys_values = products.of(*attention.projection_weights(range(attention.num_heads)))
-        self.norms: Tensor | None = None  # the weights of those of queries and keys [H + G, 1, K]
+        self.norms: Tensor | None = None  # the weights of the norms of queries and keys [H + G, 1, K]
         if attention.query_norm is not None and attention.key_norm is not None:
             of_queries, of_keys = (norm.weight.detach() for norm in (attention.query_norm, attention.key_norm))
             K, self.epsilon = self.head_size, attention.query_norm.eps
@@ -257,7 +257,7 @@ CACHES: Mapping[type[SelfAttention], Callable[[Any, Products, int], Cache]] = {
 
 def make_cache(attention: SelfAttention, products: Products, context_length: int) -> Cache:
     """The cache for the form of attention that a layer has, whose tokens see at most context_length tokens."""
-    # not that of a form from which this one is derived, which may keep something else
+    # not the cache of a form from which this one is derived, which may keep something else
     if type(attention) not in CACHES:
         raise unknown_form("sampling", type(attention).__name__)
     return CACHES[type(attention)](attention, products, context_length)

@@ -10,23 +10,23 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class SamplingParameters:
-    """How to choose; None, top_k 0, top_p 1 and repetition_penalty 1 change nothing."""
+    """Parameters of sampling; None, top_k 0, top_p 1 and repetition_penalty 1 change nothing."""
 
     temperature: float = 0.8  # below 1 sharper; 0 is greedy
     top_k: int | None = None  # the number of likeliest tokens that stay
-    top_p: float | None = None  # the likeliest tokens stay until their chances add up to it
-    min_p: float | None = None  # tokens stay whose chance is at least this share of the highest chance
+    top_p: float | None = None  # the likeliest tokens stay until their probabilities add up to it
+    min_p: float | None = None  # tokens stay whose probability is at least this share of the highest
     repetition_penalty: float = 1.0  # above 1 makes tokens that already occurred less likely
 
 
 def probabilities(logits: Tensor, parameters: SamplingParameters, seen: Tensor | None = None) -> Tensor:
-    """The chance of each token: logits [B, V], tokens seen before as bool [B, V] -> float64 [B, V]; rows sum to 1.
+    """The probability of each token: logits [B, V], tokens seen before as bool [B, V] -> float64 [B, V]; rows sum to 1.
 
     The steps, each applied to the result of the one before: the penalty (divides positive logits of seen tokens,
     multiplies negative ones; Keskar et al. 2019, section 4.1), the temperature, top_k (of equals the first stay), top_p
     (Holtzman et al. 2020, section 3.1), min_p (Nguyen et al. 2024, section 3). At least one token stays. A temperature
-    of 0, or one so small that the division overflows, gives the likeliest token chance 1. NaN gives a token no chance;
-    if all logits of a row are NaN, its tokens have equal chances.
+    of 0, or one so small that the division overflows, gives the likeliest token probability 1. NaN gives a token
+    probability 0; if all logits of a row are NaN, its tokens are equally likely.
     """
     # finite, so that no infinity is subtracted from itself below
     logits = logits.double().nan_to_num(nan=-1e300, posinf=1e300, neginf=-1e300)
@@ -38,10 +38,10 @@ def probabilities(logits: Tensor, parameters: SamplingParameters, seen: Tensor |
     if parameters.temperature == 0:
         return torch.zeros_like(logits).scatter(-1, best, 1.0)
     # relative to the best, so that no temperature makes infinity minus infinity
-    chances = ((logits - logits.gather(-1, best)) / parameters.temperature).softmax(dim=-1)
+    p = ((logits - logits.gather(-1, best)) / parameters.temperature).softmax(dim=-1)
     if parameters.top_k or parameters.top_p is not None:
-        order = chances.argsort(dim=-1, descending=True, stable=True)
-        ordered = chances.gather(-1, order)
+        order = p.argsort(dim=-1, descending=True, stable=True)
+        ordered = p.gather(-1, order)
         if parameters.top_k:
             ordered[:, parameters.top_k :] = 0
             ordered = ordered / ordered.sum(dim=-1, keepdim=True)
@@ -49,14 +49,14 @@ def probabilities(logits: Tensor, parameters: SamplingParameters, seen: Tensor |
             before = ordered.cumsum(dim=-1) - ordered
             before[:, 0] = -1  # the first one stays
             ordered = ordered.masked_fill(before >= parameters.top_p, 0)
-        chances = torch.zeros_like(chances).scatter(-1, order, ordered)
+        p = torch.zeros_like(p).scatter(-1, order, ordered)
     if parameters.min_p is not None:
-        chances = chances.masked_fill(chances < parameters.min_p * chances.amax(dim=-1, keepdim=True), 0)
-    return chances / chances.sum(dim=-1, keepdim=True)
+        p = p.masked_fill(p < parameters.min_p * p.amax(dim=-1, keepdim=True), 0)
+    return p / p.sum(dim=-1, keepdim=True)
 
 
-def draw_token(chances: Tensor, uniform: Tensor) -> Tensor:
-    """The token at which the running sum of chances passes a uniform number: [B, V], [B] -> ids [B]."""
+def draw_token(p: Tensor, uniform: Tensor) -> Tensor:
+    """Draw from a distribution by its cumulative sum: probabilities [B, V], uniform numbers [B] -> ids [B]."""
     # the last sum may be a hair under 1, so the numbers are scaled to it
-    running = chances.cumsum(dim=-1)
+    running = p.cumsum(dim=-1)
     return torch.searchsorted(running, uniform[:, None] * running[:, -1:], right=True)[:, 0]

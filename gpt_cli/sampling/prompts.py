@@ -60,7 +60,7 @@ def read_prompts(prompt: str | None, prompt_file: Path | None, header: Header, s
 
 
 def prompt_source(prompt: str | None, prompt_file: Path | None) -> str:
-    """What an error about the text of a prompt names: the flag that it came with, or stdin."""
+    """The source that an error about a prompt names: its flag, or stdin."""
     if prompt_file is not None:
         return "--prompt-file"
     return "stdin" if prompt is None or prompt == "-" else "--prompt"

@@ -151,7 +151,7 @@ class SampleRequest(Request):
     threads: Threads = None
 
     def misfits(self) -> Iterator[Misfit]:
-        """What greedy sampling has no use for, and two kinds of prompts."""
+        """Refuse flags without effect on greedy sampling, and two kinds of prompts."""
         if self.greedy and self.temperature and "temperature" in self.model_fields_set:
             yield Misfit(("temperature",), "{temperature} and {greedy} cannot be combined; leave one of them out")
         for other in ("prompt", "prompt_file"):
@@ -230,7 +230,7 @@ class EvaluateRequest(Request):
     threads: Threads = None
 
     def misfits(self) -> Iterator[Misfit]:
-        """One run per token, and nothing about samples where there are none."""
+        """Refuse several runs with --per-token, and flags of samples without samples."""
         yield from self.apart("per_token", "max_tokens")
         of_samples = [name for name in ("num_samples", "max_new_tokens", "seed") if name in self.model_fields_set]
         if self.per_token and len(self.run) > 1:

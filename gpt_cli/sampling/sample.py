@@ -59,7 +59,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Samples(Result):
-    """Continuations of prompts: those of the first one, then those of the second.
+    """Continuations of prompts: of the first one, then of the second.
 
     The seed repeats them, also where none was given; greedy sampling has none.
     """
@@ -72,12 +72,12 @@ class Samples(Result):
     without: list[str]  # heads that were switched off
 
     def as_dict(self) -> dict[str, Any]:
-        """What `gpt sample --json` prints."""
+        """The object that `gpt sample --json` prints."""
         head, tail = self._around()
         return {**head, "samples": [*map(self._as_dict, self.samples)], **tail}
 
     def as_json(self) -> Iterator[str]:
-        """The same, a sample at a time."""
+        """The object as JSON, a sample at a time."""
         head, tail = (inert_json(dumps(part, ensure_ascii=False)) for part in self._around())
         yield f'{head[:-1]}, "samples": ['
         for number, sample in enumerate(self.samples):
@@ -90,7 +90,7 @@ class Samples(Result):
         return "\n---\n".join(sample.text for sample in self.samples)
 
     def _around(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What stands before the samples, and what after them; each sample names its prompt where there are several."""
+        """The JSON before and after the samples; each sample names its prompt where there are several."""
         off = {"without": self.without} if self.without else {}
         prompt = {"prompt": self.prompts[0]} if len(self.prompts) == 1 else {}
         return {"checkpoint": self.checkpoint, "step": self.step, "seed": self.seed}, {**off, **prompt}
@@ -145,7 +145,7 @@ class Sampler:
     def accept(self, prompts: Sequence[str], source: str, seed: int | None = None) -> list[Prompt]:
         """The ids of prompts, after notices about them and about a seed that the user does not know yet.
 
-        Those of an empty prompt start a document. Raises DataError about `source` for a character the model lacks.
+        The ids of an empty prompt start a document. Raises DataError about `source` for a character the model lacks.
         """
         loaded, notice, length = self.loaded, self._host.notice, self._decoder.config.context_length
         tokenizer = loaded.tokenizer

@@ -25,7 +25,7 @@ _VERSION = 1
 
 
 def cached(name: str, *key: object) -> Path:
-    """Where the cache keeps something. Raises EnvironmentFailure for a user without a home directory."""
+    """Path of a cache entry. Raises EnvironmentFailure for a user without a home directory."""
     return cache_directory(name) / hashlib.sha256(repr((_VERSION, *key)).encode()).hexdigest()
 
 

@@ -26,7 +26,7 @@ _DEFAULT_SYSTEM = re.compile(r"<\|im_start\|>system(?:\\n|\n)([^<{}'\"+]+)<\|im_
 
 
 class Encoded(NamedTuple):
-    """The ids of a conversation, and which of them are learned: those of answers, each with the token that ends it."""
+    """The ids of a conversation, and which of them are learned: answers, each with the token that ends it."""
 
     ids: list[int]
     learned: list[bool]
@@ -87,7 +87,7 @@ class Template:
         return "".join(self.before[_NUMBERS[t.role]] + t.content + self.after[_NUMBERS[t.role]] for t in turns)
 
     def jinja(self, tokenizer: Tokenizer) -> str:
-        """The same for transformers and llama.cpp, as they keep it beside a tokenizer."""
+        """The template in Jinja, as transformers and llama.cpp keep it beside a tokenizer."""
         begin = "bos_token" if self.begin is None else _quoted(self.begin)
         begins = f"{{{{ {begin} }}}}" if tokenizer.starts_with or self.begin else ""
         if self.default_system is not None:

@@ -14,7 +14,7 @@ MESSAGES = '{"messages": [{"role": "user", "content": "..."}, {"role": "assistan
 
 
 class Turn(NamedTuple):
-    """What one side says."""
+    """A message of one side."""
 
     role: str  # one of ROLES
     content: str
@@ -31,7 +31,7 @@ class Conversation(NamedTuple):
         return json.dumps([self.turns, self.choices], ensure_ascii=False)
 
     def answered_by(self, answer: str) -> Conversation:
-        """The same with another last answer."""
+        """The conversation with another last answer."""
         return self._replace(turns=(*self.turns[:-1], Turn("assistant", answer)))
 
 
@@ -87,7 +87,7 @@ def conversation(record: Mapping[str, Any], where: str, *, answered: bool = True
 
 
 def conversations_of_file(text: str, where: str) -> list[Conversation]:
-    """What is to be answered: JSON messages of one conversation, or a conversation on each line, with or without a key.
+    """Read what is to be answered: JSON messages of one conversation, or a conversation a line, with or without a key.
 
     Raises DataError for anything else.
     """

@@ -28,7 +28,7 @@ TIMEOUT = 15  # seconds without an answer
 
 @dataclass(frozen=True)
 class Dataset:
-    """One corpus of the catalogue; one without a `url` needs no network."""
+    """A corpus of the catalogue; without a `url` it needs no network."""
 
     name: str
     description: str
@@ -41,7 +41,7 @@ class Dataset:
 
     @property
     def cached(self) -> Path:
-        """Where the download is kept: the name contains the digest, so that it can never be another text."""
+        """Path of the download: the name contains the digest, so that it can never be another text."""
         return cache_directory("corpora") / f"{self.name}-{(self.sha256 or '')[:16]}"
 
     @property

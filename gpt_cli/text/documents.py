@@ -64,7 +64,7 @@ def decode_utf8(content: bytes, where: str) -> str:
 
 
 def decoded(blocks: Iterable[bytes], where: str, hint: str | None = None) -> Iterator[TextBlock]:
-    """One document from UTF-8, with or without a byte order mark; the first block has 8,192 bytes, or is the last.
+    """Decode one document from UTF-8 with or without a byte order mark; the first block has 8,192 bytes, or is the last.
 
     Raises DataError that names the format of a file that is not text, with its own hint or `hint`, or its encoding, or
     the first byte that is not UTF-8 and its line.
@@ -119,9 +119,9 @@ def _known_format(content: bytes) -> tuple[str, str] | None:
 
 
 def split_at(separator: str, blocks: Iterable[TextBlock]) -> Iterator[TextBlock]:
-    """The parts of documents between separators, as documents; those of white space alone are left out.
+    """The parts of documents between separators, as documents; parts of white space alone are left out.
 
-    A newline of the separator matches that of Windows too.
+    A newline of the separator matches \\r\\n too.
     """
     pattern = re.compile(re.escape(separator).replace("\\\n", "\r?\n"))
     # a separator may begin in one block and end in the next
@@ -174,7 +174,7 @@ def split_document(text: str) -> Iterator[str]:
 
 
 def at_line(text: str, at: int) -> int | None:
-    """Where a piece of a text that begins at a place ends: after its last newline, or MAX_PIECE; None for the rest."""
+    """End of the piece of a text that begins at `at`: after its last newline, or MAX_PIECE; None for the rest."""
     if len(text) - at <= MAX_PIECE:
         return None
     newline = text.rfind("\n", at, at + MAX_PIECE)

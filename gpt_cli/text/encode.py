@@ -73,7 +73,7 @@ def encode_parts(
     *,
     load: bool = True,
 ) -> EncodedText:
-    """Encode a training and a validation text, as `encode_corpus` does; `load` is that of `encode`."""
+    """Encode a training and a validation text, as `encode_corpus` does; see `encode` for `load`."""
     tokenizer = tokenizer or learn_tokenizer(config.tokenizer, training, validation, host)
     notice = functools.cache(host.notice)  # a line that concerns both parts is said once
     if isinstance(training, ConversationCorpus) and isinstance(validation, ConversationCorpus):

@@ -33,7 +33,7 @@ _is_plain = re.compile(r"[\w.-]{1,64}").fullmatch
 
 @dataclass(frozen=True)
 class Reading:
-    """What decides how a file becomes documents."""
+    """Options by which a file becomes documents."""
 
     text_field: str = "text"
     max_expansion: int = 200
@@ -263,7 +263,7 @@ def _rows_of_table(path: Path, file: BinaryIO, how: Reading) -> Iterator[TextBlo
 
 
 def _rows_at_once(file: BinaryIO, column: Any) -> int:
-    """How many rows of a column are read at once: few where they, or what a dictionary repeats, are long."""
+    """Number of rows of a column to read at once: few if they, or the entries of a dictionary, are long."""
     longest = column.total_uncompressed_size // max(1, column.num_values)
     if column.has_dictionary_page:
         # parquet.thrift, PageHeader: type 2 (a dictionary), then the page's size as a zigzag varint
@@ -287,7 +287,7 @@ def _optional_library(name: str, extra: str, path: Path) -> Any:
 
 
 class _Growth:
-    """How much packed data has grown; raises DataError where no text would have become so large."""
+    """Bytes that packed data has grown to; raises DataError where no text would become so large."""
 
     def __init__(self, path: Path, file: BinaryIO, how: Reading):
         self._path, self._how, self._num_bytes = path, how, 0

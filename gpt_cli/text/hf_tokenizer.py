@@ -62,7 +62,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def content(self) -> Mapping[str, Any]:
-        """What tokenizer.json says; raises CheckpointError for what gpt does not do, all of it at once."""
+        """Content of tokenizer.json; raises CheckpointError that names everything that gpt does not do."""
         try:
             content = strict_json(self.written)
             wrong = [CheckpointError("tokenizer", sentence) for sentence in problems(content)]
@@ -105,7 +105,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def starts_with(self) -> list[int]:
-        """The ids that a template puts before every text, such as that of the beginning."""
+        """The ids that a template puts before every text, such as the token of the beginning."""
         before, _ = self.template
         return before
 
@@ -179,7 +179,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def _cuts(self) -> tuple[re.Pattern[str] | None, bool]:
-        """Where a text may be cut so that its parts have the ids of the whole; whether a later part loses its space."""
+        """Pattern of cuts after which parts have the ids of the whole, and whether a later part loses its space."""
         first, cutting = steps(self.content, "normalizer"), steps(self.content, "pre_tokenizer")
         replaced = {step["pattern"]["String"]: step["content"] for step in first if step["type"] == "Replace"}
         begins = [step["prepend"] for step in first if step["type"] == "Prepend"]
@@ -261,7 +261,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
 
 def _of_settings(settings: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], bool]]:
-    """The tokens that a tokenizer_config.json names, and whether its flags count more than those of tokenizer.json."""
+    """The tokens that a tokenizer_config.json names, and whether its flags overrule tokenizer.json."""
     others = [settings.get(key) for key in ("additional_special_tokens", "extra_special_tokens")]
     lists = [token for one in others if isinstance(one, list) for token in one]
     special = list(filter(None, map(token_text, [*map(settings.get, _NAMED), *lists])))

@@ -131,7 +131,7 @@ _MODEL_KEYS: dict[str, Mapping[str, Check]] = {
 
 
 def steps(content: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
-    """What a part of the pipeline does, one step after another; raises ValueError for too many, or one in another."""
+    """Steps of a part of the pipeline, in order; raises ValueError for too many, or nested ones."""
     listed = list(_steps(content.get(part), _LISTS[part], 0))
     if len(listed) > TOKENIZER_STEPS:
         raise ValueError(f"its {part} has more than {TOKENIZER_STEPS} steps")
@@ -153,7 +153,7 @@ def _steps(step: Any, key: str, level: int) -> Iterator[Mapping[str, Any]]:
 
 
 def problems(content: Mapping[str, Any]) -> list[str]:
-    """What gpt does not do of what a tokenizer.json asks for: a sentence each; none for one that gpt can use.
+    """Sentences about what a tokenizer.json asks for and gpt does not do; none if gpt can use it.
 
     Raises ValueError, KeyError or TypeError for what is no tokenizer at all.
     """

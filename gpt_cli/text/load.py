@@ -220,7 +220,7 @@ def read_corpus(
     """The documents of one or more SOURCEs, each file once; `separator` splits them into shorter ones.
 
     With `fresh` everything is read, and compared with what an earlier program has noted. `watch` receives each block of
-    that pass in UTF-8, those of bad files too. Raises DataError for a source that is missing, damaged, contains no text
+    that pass in UTF-8, of bad files too. Raises DataError for a source that is missing, damaged, contains no text
     or is not UTF-8, and EnvironmentFailure for one that the user may not read.
     """
     corpus = SourceCorpus(source_names(sources), separator, how or Reading(), skip_bad)
@@ -242,7 +242,7 @@ def read_data(
 
 
 def reading_of(sources: str | Sequence[str], config: DataConfig) -> Reading:
-    """How a config reads some SOURCEs: as questions and answers where the first file begins with one."""
+    """Options by which a config reads SOURCEs: as questions and answers if the first file begins with one."""
     how = Reading(config.text_field, config.max_expansion)
     with contextlib.suppress(GptError):  # reading itself finds the words
         files = SourceWalk(source_names(sources), config.skip_bad)

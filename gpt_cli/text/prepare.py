@@ -29,13 +29,13 @@ _ANSWERS = "questions and answers are tokenized at every start"
 
 @dataclass(frozen=True)
 class Preparation(Result):
-    """What was made of a text: `figures` by name, those that --json prints."""
+    """A prepared text: `figures` by name, as --json prints them."""
 
     figures: dict[str, Any]
     why_none: str = field(default=_SMALL, repr=False)  # of it is on disk
 
     def as_dict(self) -> dict[str, Any]:
-        """What `gpt data prepare --json` prints."""
+        """The object that `gpt data prepare --json` prints."""
         return self.figures
 
     def as_text(self, width: int = WIDTH) -> str:
@@ -129,7 +129,7 @@ class Verification(Result):
     damaged: list[DataError] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """What `gpt data verify --json` prints."""
+        """The object that `gpt data verify --json` prints."""
         return {"verified": self.verified}
 
     def as_text(self, width: int = WIDTH) -> str:

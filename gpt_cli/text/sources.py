@@ -76,7 +76,7 @@ class SourceWalk:
             self._signatures.update(repr([*self.closed]).encode("utf-8", "surrogateescape"))
 
     def finished(self) -> SourceWalk:
-        """The same, once the pass is over; it opens nothing."""
+        """Make the pass and return the walk; it opens no file."""
         for _ in self:
             pass
         return self
@@ -97,7 +97,7 @@ class SourceWalk:
         self._signatures.update(repr(signature).encode("utf-8", "surrogateescape") + b"\n")
 
     def _found(self, source: str) -> Iterator[tuple[SourceFile, str]]:
-        """What one SOURCE names, each with what makes it the same as another name of it."""
+        """Yield the files of one SOURCE, each with its real path, which is the same under every name."""
         if source == STDIN or source in datasets.ENTRIES:
             yield SourceFile(source, True, None), source
             return
@@ -153,7 +153,7 @@ class SourceWalk:
                 yield from self._below(path, real_start + name)
 
     def _matches(self, pattern: str, walked: set[tuple[str, int]], readable: str = "") -> Iterator[str]:
-        """What a glob names. Its ** follows no links to directories, because they may lead in circles without end.
+        """Yield the paths that match a glob. Its ** follows no links to directories, because they may lead in circles.
 
         `walked` are directories with the number of parts that the pattern had left there: each such pair is walked
         once. The pattern begins with `readable`, a directory above which nothing is closed.

@@ -39,7 +39,7 @@ PATTERNS = (
     OLD_CL100K_PATTERN,
     QWEN2_PATTERN,
 )
-# those of the setting tokenizer.pattern
+# the values of the setting tokenizer.pattern
 BY_NAME = {"simple": WORD_PATTERN, "gpt2": GPT2_PATTERN, "llama3": OLD_CL100K_PATTERN, "qwen2": QWEN2_PATTERN}
 
 

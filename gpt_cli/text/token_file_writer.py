@@ -131,13 +131,13 @@ def _part_header(part: Part, dtype: np.dtype) -> bytes:
 
 
 def _whole_part(path: Path, dtype: np.dtype) -> Part | None:
-    """What a file contains, if it is a part with ids of this type that match their digest; else None."""
+    """Metadata of a file that is a part with ids of this type that match their digest; else None."""
     try:
         with open(path, "rb", buffering=0) as file:
             header = file.read(HEADER_BYTES)
             about, arrays = parse_header(header)
             part = Part(arrays["ids"].shape[0], int(about["groups"]), about["sha256"])
-            # the digest is that of what follows the header, to the end of the file
+            # the digest covers what follows the header, to the end of the file
             whole = (
                 header == _part_header(part, dtype) and hashlib.file_digest(file, "sha256").hexdigest() == part.sha256
             )

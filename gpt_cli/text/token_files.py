@@ -1,4 +1,4 @@
-"""Token ids, in memory or on disk: their windows, chunks and digest, and the files that hold those of large texts.
+"""Token ids, in memory or on disk: their windows, chunks and digest, and the files that hold the ids of large texts.
 
 These are `part-00000.safetensors`, ... and, written last, `index.json`; token_file_writer.py writes them.
 """
@@ -34,7 +34,7 @@ _HINT = "gpt data verify SOURCE finds damaged files; a part that you remove is w
 
 @dataclass(frozen=True)
 class Part:
-    """What one file contains; the digest is over the bytes of its ids."""
+    """Content of one file; the digest covers the bytes of its ids."""
 
     tokens: int
     groups: int
@@ -132,7 +132,7 @@ class TokensOnDisk:
                 left, offset = left[num_read:], offset + num_read
 
     def _places(self, start: int, length: int) -> Iterator[tuple[int, int, int]]:
-        """Where ids are: number of a part, the byte of it where they begin, how many they are."""
+        """Positions of ids: number of the part, first byte in it, number of ids."""
         end = start + length
         assert 0 <= start <= end <= len(self), "these ids are outside of the text"
         number = bisect_right(self._starts, start) - 1
@@ -165,7 +165,7 @@ def open_tokens(directory: Path) -> TokensOnDisk | None:
 
 
 def read_index(directory: Path) -> dict[str, Any] | None:
-    """What a TokenWriter noted when it finished: `about` and `parts`; None where there is no such note, whole."""
+    """Index that a TokenWriter wrote when it finished: `about` and `parts`; None if it is missing or damaged."""
     try:
         index = json.loads(read_bytes(directory / INDEX, DataError))
         content = index["content"]

@@ -18,7 +18,7 @@ END_OF_TEXT = "<|endoftext|>"
 
 
 class Tokenizer(ABC):
-    """What every kind has in common: ids 0..vocab_size-1, of which the last is end_of_text, but for kept ones."""
+    """Base of all tokenizers: ids 0..vocab_size-1; the last is end_of_text, but for those of Hugging Face."""
 
     kind: str
     token_bytes: list[bytes]  # of every id; of ours without end_of_text
@@ -57,7 +57,7 @@ class Tokenizer(ABC):
         return self.array(text)
 
     def cut(self, text: str, at: int) -> int | None:
-        """Where the part of a text that begins at a place ends; None for the rest of it, while that may be its last."""
+        """End of the part of a text that begins at `at`; None for the rest, while that may be its last part."""
         return at_line(text, at)
 
     @abstractmethod
@@ -82,7 +82,7 @@ class Tokenizer(ABC):
         return content
 
     def token_text(self, token_id: int) -> str:
-        """One token for a reader: its text, or its bytes as <0xE4> where they are not a character."""
+        """Show one token: its text, or its bytes as <0xE4> where they are not a character."""
         if token_id == self.end_of_text:
             return END_OF_TEXT
         content = self.token_bytes[token_id]

@@ -1,4 +1,4 @@
-"""Endings of file names: those of pictures, and the error for one that a report lacks. Needs no numpy."""
+"""Endings of picture files, and the error for one that a report lacks. Needs no numpy."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def _preference(path: Path) -> tuple[bool, bool, bool, str]:
 
 
 def _known_to_matplotlib(path: Path) -> str:
-    """Let matplotlib draw with a font, and return its name: of a collection, that of the simplified face."""
+    """Let matplotlib draw with a font, and return its name: of a collection, the simplified face."""
     with without_warnings():
         font_manager.fontManager.addfont(path)
     names = [face.name for face in font_manager.fontManager.ttflist if face.fname == str(path)]

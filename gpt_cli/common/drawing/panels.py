@@ -33,7 +33,7 @@ _FOOTER_LETTER = 0.05  # inches: about the width of one letter of the foot
 
 
 def label_steps(axes: Axes, spoken: str) -> None:
-    """Call the horizontal axis that of steps, and mark whole ones alone."""
+    """Label the horizontal axis "step", with ticks at whole steps alone."""
     axes.set_xlabel(say("step", spoken))
     axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
 

@@ -20,7 +20,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
 @dataclass(frozen=True)
 class Origin:
-    """What a picture or a dump comes from: the checkpoint's path and step, and the text that was read."""
+    """Origin of a picture or a dump: the checkpoint's path and step, and the text that the model read."""
 
     checkpoint: str
     step: int

@@ -100,7 +100,7 @@ class Catalogue:
             self._ranked.setdefault(edge, []).append((rank, entry))
 
     def find(self, text: str) -> str | None:
-        """How the language says a text; None where the catalogue lacks it."""
+        """Translate a text; None if the catalogue lacks it."""
         if len(text) > _LONGEST:
             return None
         if text in self.pairs and "{" not in text:
@@ -124,7 +124,7 @@ class Catalogue:
         return None, {}
 
     def say(self, text: str) -> str:
-        """How the language says a text; one that the catalogue lacks stays what it is."""
+        """Translate a text; a text that the catalogue lacks stays as it is."""
         said = self.find(text)
         return text if said is None else said
 

@@ -38,7 +38,7 @@ class Usage:
 
 
 def cores() -> int:
-    """How many cores this program may use."""
+    """Number of cores that this program may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -58,7 +58,7 @@ def read_usage() -> Usage | None:
 
 
 def used_by_others(before: Usage, after: Usage) -> float:
-    """How many cores other programs used between two moments."""
+    """Number of cores that other programs used between two moments."""
     by_others = (after.everyone - before.everyone) - (after.own - before.own)
     return max(0.0, by_others / (after.at - before.at))
 
@@ -120,7 +120,7 @@ class Sharing:
 
 
 def _torch_threads() -> int | None:
-    """How many threads torch computes with; None before its import."""
+    """Number of threads of torch; None before its import."""
     count = getattr(sys.modules.get("torch"), "get_num_threads", None)
     return None if count is None else count()
 

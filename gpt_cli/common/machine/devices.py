@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 
 
 def accelerator() -> torch.device | None:
-    """What torch reports as the accelerator of this machine, such as cuda, mps or xpu; None without one."""
+    """The accelerator of this machine that torch reports, such as cuda, mps or xpu; None without one."""
     return torch.accelerator.current_accelerator(check_available=True)
 
 
@@ -162,12 +162,12 @@ _TRIALS: dict[Ability, Callable[[torch.device], bool]] = {
 
 
 def float64_device(device: torch.device) -> torch.device:
-    """Where numbers of a device are added up in float64: there, or on the CPU where it has none, as mps."""
+    """Device that adds up a device's numbers in float64: itself, or the CPU for devices without float64, as mps."""
     return device if supports(device, "float64") else CPU
 
 
 def tokens_at_once(device: torch.device, on_cpu: int) -> int:
-    """How many tokens a device computes best at once: `on_cpu` is what caches hold, a GPU wants many more."""
+    """Number of tokens that a device computes best at once: `on_cpu` fits in caches, a GPU wants many more."""
     return on_cpu if device.type == "cpu" else 2**15
 
 
@@ -225,7 +225,7 @@ def processor_vendor() -> str:
 
 
 def processor_abilities() -> str:
-    """What this machine's processor can do, as the system reports it: code made for one may not run on another."""
+    """Abilities of the processor, as the system reports them: code made for one may not run on another."""
     return " ".join([processor(), _of_processor("flags") or _of_processor("Features") or ""])
 
 

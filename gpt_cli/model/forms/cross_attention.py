@@ -69,7 +69,7 @@ class CrossAttention(nn.Module):
         return join_heads(mixed)
 
     def weights(self, query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Where each query looks, without dropout: [B, H, T, S]; a row sums to 1, or to 0 if all keys are hidden."""
+        """Attention weights without dropout: [B, H, T, S]; a row sums to 1, or to 0 if all keys are hidden."""
         _, weights = self._attend(query, key, key, mask)
         return weights if mask is None else weights.masked_fill(_sees_nothing(mask), 0)
 
@@ -89,7 +89,7 @@ class CrossAttention(nn.Module):
         return mixed if mask is None else mixed.masked_fill(_sees_nothing(mask), 0), weights
 
     def _project(self, name: str, x: Tensor) -> Tensor:
-        """One matrix of every head in one product: [B, S, D] -> [B * H, S, K]."""
+        """Multiply by one matrix of every head in one product: [B, S, D] -> [B * H, S, K]."""
         projected = F.linear(x, *side_by_side([getattr(head, name) for head in self.heads]))
         return projected.unflatten(2, (len(self.heads), -1)).transpose(1, 2).flatten(0, 1)
 

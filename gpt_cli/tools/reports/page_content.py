@@ -48,7 +48,7 @@ def report_page(
 ) -> bytes:
     """The page as HTML in UTF-8, which begins with curves by `axis`, one of AXES.
 
-    Attention is that of the snapshots of each run, or where it has none of its dump in `dumps`, by its name.
+    Attention comes from the snapshots of each run, or, without any, from its dump in `dumps`, by its name.
     """
     return build_page(REPORT, report_content(records, axis=axis, dumps=dumps or {}))
 

@@ -41,7 +41,7 @@ MOST_ON_A_PAGE = 32  # as many as its tables hold beside each other
 
 @dataclass(frozen=True)
 class RunReport(Result):
-    """What runs have left; `runs[0].metrics["loss"]` is a curve, [lines] float64, beside that of `"step"`."""
+    """What runs have left; `runs[0].metrics["loss"]` is a curve, [lines] float64, beside `"step"`."""
 
     runs: tuple[RunRecord, ...]
     axis: str = "step"
@@ -68,11 +68,11 @@ class RunReport(Result):
 
     @property
     def unit(self) -> str:
-        """That of the means."""
+        """Unit of the mean losses."""
         return "nats/token" if by_token(self.runs) else "bits/byte"
 
     def as_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
-        """The curves, of many settings those of the best; then the settings that differ, or the mean of each."""
+        """The curves, of many settings the best ones; then the settings that differ, or the mean of each."""
         return self._drawn(Style.of(width, encoding, colour=False))
 
     def as_coloured_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
@@ -86,7 +86,7 @@ class RunReport(Result):
             screen.result(show(screen.width, getattr(sys.stdout, "encoding", None) or "ascii"))
 
     def as_page(self) -> str:
-        """Curves, samples, settings and attention, of many runs those of the best MOST_ON_A_PAGE."""
+        """Curves, samples, settings and attention, of many runs the best MOST_ON_A_PAGE."""
         return report_page(self.on_the_page(), axis=self.axis, dumps=self.attention).decode()
 
     def on_the_page(self) -> Sequence[RunRecord]:

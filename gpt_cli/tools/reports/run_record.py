@@ -44,7 +44,7 @@ QUANTITIES = tuple(name for name in FIGURES[3:] if name != "validation_tokens") 
 
 @dataclass(frozen=True)
 class RunRecord(Figures):
-    """All that a report says of one run. Figures and texts are those of its files, and nobody has verified them."""
+    """All that a report says of one run. Figures and texts come from its files, and nobody has verified them."""
 
     overview: Overview
     name: str  # as `gpt runs` prints it
@@ -97,7 +97,7 @@ class RunRecord(Figures):
     def final_figures(self) -> dict[str, float | int | None]:
         """What is known, None for the rest. Losses are in nats per token.
 
-        `loss` is that of the last line, `best_validation_loss` the lowest of the evaluations while training, and
+        `loss` is the figure of the last line, `best_validation_loss` the lowest of the evaluations while training, and
         `validation_loss` with `bits_per_byte` of the closing evaluation, or of the last one where there was none.
         `validation_loss_error` is the standard error of a closing loss. `tokens_per_second` is that of the whole
         training, and of one that has not ended the median of its lines.

@@ -38,7 +38,7 @@ class Style:
 
     @classmethod
     def of(cls, width: int, encoding: str, *, colour: bool) -> Style:
-        """That of a terminal so wide, with such an encoding."""
+        """Style for a terminal of a width and an encoding."""
         try:
             f"{chr(_BRAILLE)}{_MARK}─".encode(encoding)
         except (UnicodeEncodeError, LookupError):

@@ -45,7 +45,7 @@ def train_points(
 ) -> Jobs:
     """Train points in order, as many at once as there are environments; each continues where it was stopped.
 
-    `flags` are those of each training, which writes to the stderr of this process; with None it is quiet, and `host` is
+    `flags` go to each training, which writes to the stderr of this process; with None it is quiet, and `host` is
     warned of what one said that failed. After a signal, which the trainings receive too, no further one begins. Raises
     EnvironmentFailure for a point that another process trains.
     """

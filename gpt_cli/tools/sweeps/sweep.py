@@ -123,7 +123,7 @@ def sweep(
 ) -> Planned | Swept:
     """Train the points that have not ended, and compare all; `show` has the result before the page is written.
 
-    While they train, `hearing` gives a function signals, which passes them on. `flags` are those of trainings that may
+    While they train, `hearing` gives a function signals, which passes them on. `flags` go to trainings that may
     write to stderr; None: they may not.
     """
     plan, directory, points = target

@@ -134,7 +134,7 @@ class Curve:
 
 
 def of_lines(lines: Sequence[Line], config: Config, guessing: float) -> Iterator[Advice]:
-    """What the last lines of metrics show; `guessing` is the loss of equal chances for all tokens, in nats."""
+    """What the last lines of metrics show; `guessing` is the loss of equally likely tokens, in nats."""
     last, rate = lines[-1], rate_of(config)
     if len(lines) > 1 and min(line.loss for line in lines[-2:]) > _EXPLODED * guessing:
         sentence = f"the loss has risen to {last.loss:.4g}, where guessing has {guessing:.2f}: the steps are too large"
