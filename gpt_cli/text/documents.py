@@ -64,7 +64,7 @@ def decode_utf8(content: bytes, where: str) -> str:
 
 
 def decoded(blocks: Iterable[bytes], where: str, hint: str | None = None) -> Iterator[TextBlock]:
-    """Decode one document from UTF-8 with or without a byte order mark; the first block has 8,192 bytes, or is the last.
+    """Decode one document from UTF-8 with or without a byte order mark; the first block has 8,192 bytes or is the last.
 
     Raises DataError that names the format of a file that is not text, with its own hint or `hint`, or its encoding, or
     the first byte that is not UTF-8 and its line.
