@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from gpt_cli.attention_maps.head_scores import score_heads, score_windows
+from gpt_cli.attention_maps.head_scores import score_heads
 from gpt_cli.common.machine.devices import choose_dtype
 from gpt_cli.common.machine.memory import reuse_memory
 from gpt_cli.config.load import read_config
@@ -27,7 +27,6 @@ from gpt_cli.tools.interpret.heads.circuits import composition, directions
 from gpt_cli.tools.interpret.heads.max_activating import Passages
 
 VOCAB_SIZE = 4096
-WINDOWS_AT_ONCE = 16  # as many as an evaluation takes
 
 
 def main() -> None:
@@ -48,13 +47,11 @@ def main() -> None:
         return [*surprisals(model, ids, stride=sizes.context_length)]
 
     def report() -> object:
-        whole = torch.from_numpy(ids[: arguments.tokens // sizes.context_length * sizes.context_length])
-        batches = whole.view(-1, sizes.context_length).split(WINDOWS_AT_ONCE)
-        return score_heads(model, batches, end_of_text=VOCAB_SIZE - 1)
+        return score_heads(model, ids, windows, end_of_text=VOCAB_SIZE - 1)
 
     def with_passages() -> object:
         found = Passages(model, range(sizes.num_blocks), range(sizes.num_heads), 3)
-        return score_windows(model, ids, windows, end_of_text=VOCAB_SIZE - 1, watch=found.add)
+        return score_heads(model, ids, windows, end_of_text=VOCAB_SIZE - 1, watch=found.add)
 
     def circuits() -> object:
         layers, heads = range(sizes.num_blocks), range(sizes.num_heads)

@@ -18,8 +18,7 @@ import torch
 from gpt_cli.common.machine.memory import reuse_memory
 from gpt_cli.config.load import read_config
 from gpt_cli.model import GPT
-from gpt_cli.tools.interpret.interventions import record
-from gpt_cli.tools.interpret.patching.activation_patching import Task, Unit, estimated, exact, units
+from gpt_cli.tools.interpret.patching.activation_patching import Task, Unit, estimated, exact, record, units
 from gpt_cli.tools.interpret.patching.request import PARTS
 
 VOCAB_SIZE = 4096

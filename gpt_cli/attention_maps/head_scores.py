@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -52,39 +52,6 @@ def pattern_sums(weights: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def score_heads(
     model: GPT,
-    batches: Iterable[Tensor],
-    *,
-    end_of_text: int,
-    layers: Sequence[int] | None = None,
-    heads: Sequence[int] | None = None,
-    watch: Callable[[int, Stages], object] = lambda *_: None,
-    count: Callable[[int], object] = lambda _: None,
-) -> HeadScores:
-    """The scores of the given heads (None: of all) over batches of ids [B, T]; induction has a text of its own.
-
-    `watch` receives for each batch the number of each given layer, counted from 0, and its stages.
-    `count` receives the number of tokens done since its last call: those of the batches, then `repeated_length` of each
-    of `num_repeats` sequences.
-    """
-    layers = range(len(model.blocks)) if layers is None else layers
-    heads = range(model.config.num_heads) if heads is None else heads
-    sums = torch.zeros(len(layers), len(PATTERNS), len(heads), dtype=torch.float64)
-    counts = torch.zeros(len(PATTERNS), dtype=torch.float64)
-    count(0)  # the work begins, whose first layer may take a while
-    for ids in batches:
-        of_batch = torch.zeros_like(counts)
-        for row, stages in enumerate(model.attention_stages(ids, layers, heads)):
-            batch_sums, of_batch = pattern_sums(stages.weights, ids)
-            sums[row] += batch_sums
-            watch(row, stages)
-            count(_share(ids, row, len(layers)))
-        counts += of_batch
-    induction = induction_scores(model, end_of_text=end_of_text, layers=layers, heads=heads, count=count)
-    return as_scores(sums, counts, induction, layers, heads)
-
-
-def score_windows(
-    model: GPT,
     ids: Ids,
     windows: Sequence[tuple[int, int]],
     *,
@@ -94,33 +61,41 @@ def score_windows(
     watch: Callable[[int, Stages, np.ndarray], object] = lambda *_: None,
     count: Callable[[int], object] = lambda _: None,
 ) -> HeadScores:
-    """The scores of the given heads (None: of all) over the ids from start to end of windows (start, end).
+    """The scores of the given heads (None: of all) on windows (start, end) of ids; induction has a text of its own.
 
-    A batch has as many windows as `sequences_at_once` says. `count` hears what `score_heads` says, and `watch` also
-    where the windows of the batch begin.
+    `watch` receives for each batch of `window_batches` the number of each given layer, counted from 0, its stages, and
+    where the windows begin. `count` receives the number of tokens done since its last call: those of the windows, then
+    `repeated_length` of each of `num_repeats` sequences.
     """
-    starts = np.arange(0)
+    layers = range(len(model.blocks)) if layers is None else layers
+    heads = range(model.config.num_heads) if heads is None else heads
+    sums = torch.zeros(len(layers), len(PATTERNS), len(heads), dtype=torch.float64)
+    counts = torch.zeros(len(PATTERNS), dtype=torch.float64)
+    count(0)  # the work begins, whose first layer may take a while
+    for starts, _, batch in window_batches(model, ids, windows):
+        of_batch = torch.zeros_like(counts)
+        for row, stages in enumerate(model.attention_stages(batch, layers, heads)):
+            found, of_batch = pattern_sums(stages.weights, batch)
+            sums[row] += found
+            watch(row, stages, starts)
+            count(_share(batch, row, len(layers)))
+        counts += of_batch
+    induction = induction_scores(model, end_of_text=end_of_text, layers=layers, heads=heads, count=count)
+    return as_scores(sums, counts, induction, layers, heads)
 
-    def batches() -> Iterator[Tensor]:
-        nonlocal starts
-        for begin, batch in window_batches(model, ids, windows):
-            starts = begin
-            yield batch
 
-    def watching(row: int, stages: Stages) -> None:
-        watch(row, stages, starts)
+def window_batches(
+    model: GPT, ids: Ids, windows: Sequence[tuple[int, int]], batch_size: int | None = None, num_targets: int = 0
+) -> Iterator[tuple[np.ndarray, np.ndarray, Tensor]]:
+    """Yields windows of equal length together: their starts [B], their numbers [B] and their ids [B, T + num_targets].
 
-    named = {"layers": layers, "heads": heads, "watch": watching, "count": count}
-    return score_heads(model, batches(), end_of_text=end_of_text, **named)
-
-
-def window_batches(model: GPT, ids: Ids, windows: Sequence[tuple[int, int]]) -> Iterator[tuple[np.ndarray, Tensor]]:
-    """Windows, as many at once as `sequences_at_once` says: where they begin [B], and their ids [B, T]."""
+    As many at once as `sequences_at_once` says where there is no `batch_size`.
+    """
     starts, ends = np.array(windows).T
     lengths = ends - starts
-    for chosen in in_batches(lengths, sequences_at_once(model.config.num_heads, int(lengths.max()))):
-        tokens = token_windows(ids, starts[chosen], int(lengths[chosen[0]]))
-        yield starts[chosen], to_device(torch.from_numpy(tokens.astype(np.int64)), model.token_embedding.weight.device)
+    for numbers in in_batches(lengths, batch_size or sequences_at_once(model.config.num_heads, int(lengths.max()))):
+        tokens = token_windows(ids, starts[numbers], int(lengths[numbers[0]]) + num_targets).astype(np.int64)
+        yield starts[numbers], numbers, to_device(torch.from_numpy(tokens), model.token_embedding.weight.device)
 
 
 def as_scores(

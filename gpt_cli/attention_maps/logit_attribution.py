@@ -14,18 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gpt_cli.attention_maps.activations import walk
 from gpt_cli.common.machine.devices import to_device
 from gpt_cli.evaluation.nll import LOGITS_AT_ONCE
 from gpt_cli.model import GPT, Block
-from gpt_cli.model.attention import join_heads
 from gpt_cli.model.gpt import require_finite
 
 Norm = nn.LayerNorm | nn.RMSNorm
-
-
-def head_outputs(block: Block, x: Tensor, rotation: Tensor | None) -> Tensor:
-    """The outputs of all heads of a block, before its projection layer: [B, T, D] -> [B, H, T, K]."""
-    return block.attention.stages(block.attention_input(x), rotation, range(block.attention.num_heads)).heads
 
 
 def head_columns(block: Block) -> Tensor:
@@ -113,15 +108,13 @@ def _outputs_and_scales(model: GPT, ids: Sequence[int], queries: Sequence[int]) 
     x, rotation = model.embed(batch)
     chosen = to_device(torch.tensor(list(queries)), batch.device)
     outputs, own_scales = [], []
-    for block in model.blocks:
-        of_heads = head_outputs(block, x, rotation)
-        outputs.append(of_heads[0, :, chosen])
-        attended = block.attention.projection_layer(join_heads(of_heads))
-        x, before = block.after_attention(x, attended), x
+    for made in walk(model, x, rotation):
+        block, x = made.block, made.resid_post
+        outputs.append(made.heads[0, :, chosen])
         if block.pre_norm:
             own_scales.append(torch.ones_like(x[0, chosen, :1]))
         else:
-            summed = (before + attended)[0, chosen]
+            summed = (made.resid_pre + made.attn_out)[0, chosen]
             middle = block.norm_1(summed)
             own_scales.append(scale(block.norm_1, summed) * scale(block.norm_2, middle + block.feed_forward(middle)))
     scales = [scale(model.final_norm, x[0, chosen])]

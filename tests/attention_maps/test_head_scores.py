@@ -20,7 +20,6 @@ from gpt_cli.attention_maps.head_scores import (
     repeated_length,
     repeated_tokens,
     score_heads,
-    score_windows,
 )
 from gpt_cli.common.limits import HEADS_WINDOW
 from gpt_cli.model.costs import estimate
@@ -139,24 +138,27 @@ def test_windows_are_read_from_start_to_end_in_batches_that_change_nothing(monke
     model = sharp_model(7)  # of context_length 16
     chosen = [(0, 16), (32, 48), (96, 99)]
     counts: list[int] = []
-    found = score_windows(model, IDS, chosen, end_of_text=6, count=counts.append)
-    batches = [torch.from_numpy(IDS[start:end].astype(np.int64))[None] for start, end in chosen]
-    expected = score_heads(model, batches, end_of_text=6)
-    for name in COLUMNS:
-        np.testing.assert_allclose(found.columns[name], expected.columns[name], rtol=1e-12)
+    found = score_heads(model, IDS, chosen, end_of_text=6, count=counts.append)
+    sums, totals = torch.zeros(6, 2, 2), torch.zeros(6)
+    for start, end in chosen:
+        batch = torch.from_numpy(IDS[start:end].astype(np.int64))[None]
+        parts = [pattern_sums(weights.detach(), batch) for weights in model.attention_weights(batch)]
+        sums, totals = sums + torch.stack([part for part, _ in parts], 1), totals + parts[0][1]
+    for name, means in zip(PATTERNS, sums / totals[:, None, None], strict=True):
+        np.testing.assert_allclose(found.columns[name], means, rtol=1e-12)
     # the work begins; half of a batch with each of two layers; then repeated tokens: 6 that are not end-of-text, twice
     assert counts == [0, 16, 16, 1, 2, 48, 48]
     monkeypatch.setattr(head_scores, "WEIGHTS_AT_ONCE", 1)
-    one_by_one = score_windows(model, IDS, chosen, end_of_text=6, count=counts.append)
+    one_by_one = score_heads(model, IDS, chosen, end_of_text=6, count=counts.append)
     for name in COLUMNS:
-        np.testing.assert_allclose(one_by_one.columns[name], expected.columns[name], rtol=1e-12)
+        np.testing.assert_allclose(one_by_one.columns[name], found.columns[name], rtol=1e-12)
     assert counts[7:] == [0, 8, 8, 8, 8, 1, 2, *[6] * 16]
 
 
 def test_only_the_chosen_heads_are_scored() -> None:
     model = sharp_model(7)
-    whole = score_windows(model, IDS, [(0, 16)], end_of_text=6)
-    found = score_windows(model, IDS, [(0, 16)], end_of_text=6, layers=(1,), heads=(1,))
+    whole = score_heads(model, IDS, [(0, 16)], end_of_text=6)
+    found = score_heads(model, IDS, [(0, 16)], end_of_text=6, layers=(1,), heads=(1,))
     assert (found.layers, found.heads) == ((1,), (1,))
     for name in COLUMNS:
         np.testing.assert_allclose(found.columns[name], whole.columns[name][1:, 1:], rtol=1e-12)

@@ -358,7 +358,8 @@ def test_a_page_has_the_scores_of_its_heads_and_what_they_write(
     content = content_of((tmp_path / "a.html").read_bytes())
     loaded = gpt_cli.load(smoke_run)
     ids = loaded.tokenizer.encode("The value of")
-    scores = score_heads(loaded.model, [torch.tensor([ids])], end_of_text=loaded.tokenizer.end_of_text, layers=[1])
+    windows, end_of_text = [(0, len(ids))], loaded.tokenizer.end_of_text
+    scores = score_heads(loaded.model, np.array(ids), windows, end_of_text=end_of_text, layers=[1])
     numbers = unpacked(content["scores"]["numbers"], "<f4").reshape(2, len(COLUMNS))
     np.testing.assert_allclose(numbers, [list(scores.of(0, head).values()) for head in range(2)], rtol=1e-5)
     assert content["writes"]["top"] == 5

@@ -13,7 +13,8 @@ import torch
 from support.helpers import RunCommand, overflow
 
 import gpt_cli
-from gpt_cli.attention_maps.logit_attribution import head_outputs, written
+from gpt_cli.attention_maps.activations import walk
+from gpt_cli.attention_maps.logit_attribution import written
 from gpt_cli.checkpoints.run_paths import RunFiles
 
 pytestmark = pytest.mark.slow
@@ -29,11 +30,8 @@ def size_at(path: Path, ids: list[int], layer: int, head: int, place: int) -> fl
     """The norm of what a head writes at a token of a prompt."""
     model = gpt_cli.load(path).model
     with torch.no_grad():
-        x, rotation = model.embed(torch.tensor([ids]))
-        for block in model.blocks[:layer]:
-            x = block(x, rotation)
-        block = model.blocks[layer]
-        return float(written(block, head_outputs(block, x, rotation), [head])[0, 0, place].norm())
+        made = list(walk(model, *model.embed(torch.tensor([ids]))))[layer]
+        return float(written(made.block, made.heads, [head])[0, 0, place].norm())
 
 
 def test_a_head_has_its_passages_whose_tokens_are_those_of_the_text(

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from gpt_cli.attention_maps.logit_attribution import Norm, centred, head_outputs, scale, written
+from gpt_cli.attention_maps.activations import walk
+from gpt_cli.attention_maps.logit_attribution import Norm, centred, scale, written
 from gpt_cli.model import GPT
-from gpt_cli.model.attention import join_heads
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ def attribute(model: GPT, ids: Sequence[int], query: int) -> Attribution:
     batch = torch.tensor([list(ids)[: query + 1]], device=model.token_embedding.weight.device)
     x, rotation = model.embed(batch)  # later tokens change nothing
     stream = _Stream(["embedding"], x[:, -1])
-    for layer, block in enumerate(model.blocks):
-        outputs, projection = head_outputs(block, x, rotation), block.attention.projection_layer
+    for layer, made in enumerate(walk(model, x, rotation)):
+        block, outputs, projection = made.block, made.heads, made.block.attention.projection_layer
         heads, before = range(block.attention.num_heads), stream.sum()
         stream.add([f"L{layer} H{head}" for head in heads], written(block, outputs[:, :, -1:], heads)[:, 0, 0])
         if projection.bias is not None:
@@ -42,7 +42,6 @@ def attribute(model: GPT, ids: Sequence[int], query: int) -> Attribution:
         stream.add([f"L{layer} feed-forward"], block.feed_forward(branch)[None])
         if not block.pre_norm:
             stream.normalise(block.norm_2, f"L{layer} norm 2 bias")
-        x = block.after_attention(x, projection(join_heads(outputs)))
     stream.normalise(model.final_norm, "final norm bias")
     return Attribution(tuple(stream.names), stream.terms @ model.output_weight.T)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gpt_cli.attention_maps.head_scores import score_windows
+from gpt_cli.attention_maps.head_scores import score_heads
 from gpt_cli.attention_maps.memory import require_room_for_dump
 from gpt_cli.attention_maps.snapshots import Snapshot, Steps
 from gpt_cli.checkpoints.load import load
@@ -61,6 +61,6 @@ def _snapshot(path: Path, prompt: str, source: str, device: torch.device, host: 
         token_ids=tuple(ids),
         tokens=tuple(loaded.tokenizer.token_text(token) for token in ids),
         weights=weights.cpu().numpy(),
-        scores=score_windows(model, np.array(ids), [(0, len(ids))], end_of_text=loaded.tokenizer.end_of_text),
+        scores=score_heads(model, np.array(ids), [(0, len(ids))], end_of_text=loaded.tokenizer.end_of_text),
         lens=lens_of_ids(model, loaded.tokenizer, ids, layers, where),
     )

@@ -21,7 +21,8 @@ DUMP = dump_attention(MODEL, TOKENIZER, IDS, layers=(1, 3), heads=(0, 2))
 
 
 def test_a_dump_gets_the_scores_of_its_heads_on_its_tokens() -> None:
-    expected = score_heads(MODEL, [torch.tensor([IDS])], end_of_text=TOKENIZER.end_of_text, layers=(1, 3), heads=(0, 2))
+    how = {"end_of_text": TOKENIZER.end_of_text, "layers": (1, 3), "heads": (0, 2)}
+    expected = score_heads(MODEL, np.array(IDS), [(0, len(IDS))], **how)
     scores = with_heads(DUMP, MODEL, TOKENIZER).scores
     assert scores is not None
     for column in COLUMNS:

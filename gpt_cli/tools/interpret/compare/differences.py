@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from gpt_cli.attention_maps.activations import walk
 from gpt_cli.attention_maps.head_metrics import Row
 from gpt_cli.attention_maps.logit_attribution import written
 from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, standard_error
-from gpt_cli.model import GPT, Block
-from gpt_cli.model.attention import Stages, join_heads
+from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.tools.interpret.lens.tuned_lens import divergence
 
@@ -43,16 +43,16 @@ def measure(models: Sequence[GPT], ids: Tensor, following: Tensor, wheres: Seque
     heads = have_same_heads(first, second)
     writes = heads and first.config.d_model == second.config.d_model
     streams, attention, of_heads = list[Tensor](), list[Tensor](), list[Tensor]()
-    passes = [_layers(model, ids) for model in models]
     if heads:
-        for (one, a, x), (other, b, y) in zip(*passes, strict=True):
+        for both in zip(*(walk(model, *model.embed(ids[None])) for model in models), strict=True):
+            a, b = both
             attention.append((a.weights - b.weights).abs().sum(dim=(0, 2, 3)) / 2)
             if writes:
-                before, after = (written(*each, range(len(each[1][0]))) for each in ((one, a.heads), (other, b.heads)))
+                before, after = (written(each.block, each.heads, range(first.config.num_heads)) for each in both)
                 of_heads.append(torch.stack([part.square().sum(dim=(1, 2, 3)) for part in (after - before, before)]))
-            streams = [x, y]
+            streams = [a.resid_post, b.resid_post]
     else:
-        streams = [[x for *_, x in each][-1] for each in passes]
+        streams = [[*model.residual_streams(ids[None])][-1] for model in models]
     at_once, N = max(1, LOGITS_AT_ONCE // first.vocab_size), len(following)
     parts = list[tuple[Tensor, Tensor]]()
     for start in range(0, N, at_once):
@@ -76,15 +76,6 @@ def measure(models: Sequence[GPT], ids: Tensor, following: Tensor, wheres: Seque
 def have_same_heads(first: GPT, second: GPT) -> bool:
     """Whether two models have as many blocks, with as many heads."""
     return all(getattr(first.config, key) == getattr(second.config, key) for key in ("num_blocks", "num_heads"))
-
-
-def _layers(model: GPT, ids: Tensor) -> Iterator[tuple[Block, Stages, Tensor]]:
-    """Each block, the stages of its heads, and the residual stream after it: ids [T] -> [1, T, D]."""
-    x, rotation = model.embed(ids[None])
-    for block in model.blocks:
-        stages = block.attention.stages(block.attention_input(x), rotation, range(block.attention.num_heads))
-        x = block.after_attention(x, block.attention.projection_layer(join_heads(stages.heads)))
-        yield block, stages, x
 
 
 def head_changes(windows: Sequence[Window]) -> list[Row]:

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpt_cli.attention_maps.logit_attribution import head_outputs, written
-from gpt_cli.common.machine.devices import autocast, float64_device, to_device, tokens_at_once
-from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, in_batches, standard_error, token_nll
-from gpt_cli.model import GPT, Block
-from gpt_cli.model.attention import join_heads
+from gpt_cli.attention_maps.activations import Activations, walk
+from gpt_cli.attention_maps.head_scores import window_batches
+from gpt_cli.attention_maps.logit_attribution import written
+from gpt_cli.common.machine.devices import autocast, float64_device, tokens_at_once
+from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, standard_error, token_nll
+from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.token_files import Ids
-from gpt_cli.text.token_files import windows as token_windows
 
 WAYS = ("zero", "mean", "layer")
 
@@ -60,21 +60,16 @@ def ablate(
     layers = range(model.config.num_blocks) if layers is None else layers
     heads = range(model.config.num_heads) if heads is None else heads
     device = model.token_embedding.weight.device
-    starts, ends = np.array(windows).T
-    lengths, num_variants = ends - starts, 1 if how == "layer" else len(heads)
+    lengths, num_variants = np.array([end - start for start, end in windows]), 1 if how == "layer" else len(heads)
     at_once = _sequences_at_once(model, int(lengths.max()))
     nats = np.zeros((num_models(how, layers, heads), len(windows)))  # the last row is the whole model's
     with autocast(device, dtype):
         means = None
         if how == "mean":
-            means = _mean_outputs(model, (tokens for _, tokens in _batches(ids, starts, lengths, at_once, device)))
-        for numbers, tokens in _batches(ids, starts, lengths, max(1, at_once // num_variants), device):
-            if how == "layer":
-                found = _without_layers(model, tokens, layers)
-            else:
-                found = _without_heads(model, tokens, layers, heads, means, max(1, at_once // len(tokens)))
-            parts = []
-            for part in found:
+            means = _mean_outputs(model, (tokens for *_, tokens in window_batches(model, ids, windows, at_once, 1)))
+        for _, numbers, tokens in window_batches(model, ids, windows, max(1, at_once // num_variants), 1):
+            parts, lost = [], None if how == "layer" else heads
+            for part in _without(model, tokens, layers, lost, means, max(1, at_once // len(tokens))):
                 parts.append(part.cpu().numpy())
                 count(len(part) * int(lengths[numbers].sum()))
             nats[:, numbers] = np.concatenate(parts)
@@ -103,12 +98,10 @@ def seconds_to_ablate(
     dtype: str,
 ) -> float:
     """About how long `ablate` takes, from the time of some windows in the whole model and in its output layer alone."""
-    starts, ends = np.array(windows).T
-    lengths, device, L = ends - starts, model.token_embedding.weight.device, len(model.blocks)
-    at_once = _sequences_at_once(model, int(lengths.max()))
-    _, tokens = next(_batches(ids, starts, lengths, at_once, device))
+    lengths, L = [end - start for start, end in windows], len(model.blocks)
+    *_, tokens = next(window_batches(model, ids, windows, _sequences_at_once(model, max(lengths)), 1))
     seconds = []
-    with autocast(device, dtype):
+    with autocast(tokens.device, dtype):
         x, rotation = model.embed(tokens[:, :-1])
         for first in (L, L, 0):  # the first time is longer
             began = time.perf_counter()
@@ -117,7 +110,7 @@ def seconds_to_ablate(
     _, of_output, of_all = seconds
     blocks = sum((L - layer) / L for layer in layers) * (num_models(how, layers, heads) - 1) / len(layers)
     once = blocks * (of_all - of_output) + num_models(how, layers, heads) * of_output
-    return once * float(lengths.sum()) / tokens[:, 1:].numel()
+    return once * sum(lengths) / tokens[:, 1:].numel()
 
 
 def _sequences_at_once(model: GPT, length: int) -> int:
@@ -126,51 +119,30 @@ def _sequences_at_once(model: GPT, length: int) -> int:
     return max(1, num_tokens // length)
 
 
-def _batches(
-    ids: Ids, starts: np.ndarray, lengths: np.ndarray, batch_size: int, device: torch.device
-) -> Iterator[tuple[np.ndarray, Tensor]]:
-    """Windows of equal length together: their numbers [B], and their ids with the last target [B, T + 1]."""
-    for numbers in in_batches(lengths, batch_size):
-        tokens = token_windows(ids, starts[numbers], int(lengths[numbers[0]]) + 1)
-        yield numbers, to_device(torch.from_numpy(tokens.astype(np.int64)), device)
-
-
-def _without_heads(
-    model: GPT, tokens: Tensor, layers: Sequence[int], heads: Sequence[int], means: Tensor | None, at_once: int
+def _without(
+    model: GPT, tokens: Tensor, layers: Sequence[int], heads: Sequence[int] | None, means: Tensor | None, at_once: int
 ) -> Iterator[Tensor]:
-    """Yields what the windows [B, T + 1] cost without each head, then what they cost the whole model, as [n, B]."""
+    """Yields what windows [B, T + 1] cost without each head (None: each layer), then as they are: float64 [n, B]."""
     targets = tokens[:, 1:]
     x, rotation = model.embed(tokens[:, :-1])
-    for layer, block in enumerate(model.blocks):
-        outputs = head_outputs(block, x, rotation)
-        attended = block.attention.projection_layer(join_heads(outputs))
-        if layer in layers:
-            missing = outputs if means is None else outputs - means[layer][:, None]
+    for layer, made in enumerate(walk(model, x, rotation)):
+        if layer in layers and heads is None:
+            yield _nats(model, made.resid_pre[None], rotation, layer + 1, targets)
+        elif layer in layers and heads:
+            outputs = made.heads if means is None else made.heads - means[layer][:, None]
             for first in range(0, len(heads), at_once):
-                some = heads[first : first + at_once]
-                variants = _lacking(block, x, attended, written(block, missing, some))
+                variants = _lacking(made, written(made.block, outputs, heads[first : first + at_once]))
                 yield _nats(model, variants, rotation, layer + 1, targets)
-        x = block.after_attention(x, attended)
+        x = made.resid_post
     yield _nats(model, x[None], rotation, len(model.blocks), targets)
 
 
-def _lacking(block: Block, x: Tensor, attended: Tensor, missing: Tensor) -> Tensor:
-    """What a block gives without what is `missing` of its attention: [B, T, D], [n, B, T, D] -> [n, B, T, D]."""
-    if block.parallel:  # nothing in it reads what its heads write
-        return block.after_attention(x, attended) - missing
-    # taken from x, which stays in float32, and not from what attention adds to it
-    return block.after_attention(x - missing, attended)
-
-
-def _without_layers(model: GPT, tokens: Tensor, layers: Sequence[int]) -> Iterator[Tensor]:
-    """Yields what the windows [B, T + 1] cost without each layer, then what they cost the whole model, as [1, B]."""
-    targets = tokens[:, 1:]
-    x, rotation = model.embed(tokens[:, :-1])
-    for layer, block in enumerate(model.blocks):
-        if layer in layers:
-            yield _nats(model, x[None], rotation, layer + 1, targets)
-        x = block(x, rotation)
-    yield _nats(model, x[None], rotation, len(model.blocks), targets)
+def _lacking(made: Activations, missing: Tensor) -> Tensor:
+    """The residual stream after a block without what is `missing` of its attention: [n, B, T, D] -> [n, B, T, D]."""
+    if made.block.parallel:  # nothing in it reads what its heads write
+        return made.resid_post - missing
+    # taken from the stream, which stays in float32, and not from what attention adds to it
+    return made.block.after_attention(made.resid_pre - missing, made.attn_out)
 
 
 def _nats(model: GPT, x: Tensor, rotation: Tensor | None, layer: int, targets: Tensor) -> Tensor:
@@ -190,10 +162,7 @@ def _mean_outputs(model: GPT, batches: Iterable[Tensor]) -> Tensor:
     sums = torch.zeros(shape, dtype=torch.float64, device=float64_device(like.device))
     num_tokens = 0
     for tokens in batches:
-        x, rotation = model.embed(tokens[:, :-1])
-        for layer, block in enumerate(model.blocks):
-            outputs = head_outputs(block, x, rotation)
-            sums[layer] += outputs.to(sums.device).sum((0, 2), dtype=torch.float64)
-            x = block.after_attention(x, block.attention.projection_layer(join_heads(outputs)))
+        for layer, made in enumerate(walk(model, *model.embed(tokens[:, :-1]))):
+            sums[layer] += made.heads.to(sums.device).sum((0, 2), dtype=torch.float64)
         num_tokens += tokens[:, 1:].numel()
     return (sums / num_tokens).to(like)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.attention_maps.head_metrics import Row
-from gpt_cli.attention_maps.head_scores import BYTES_PER_WEIGHT, num_repeats, repeated_length, score_windows
+from gpt_cli.attention_maps.head_scores import BYTES_PER_WEIGHT, num_repeats, repeated_length, score_heads
 from gpt_cli.attention_maps.logit_attribution import head_writes
 from gpt_cli.checkpoints.load import Loaded, load_for
 from gpt_cli.common.host import Host
@@ -61,9 +61,7 @@ def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> HeadReport:
     watch = passages.add if passages else (lambda *_: None)
     with host.counting("scoring heads", text.num_tokens + num_repeats(loaded.model) * repeated, "tokens") as count:
         end = tokenizer.end_of_text
-        scores = score_windows(
-            loaded.model, text.ids, text.windows, end_of_text=end, watch=watch, count=count, **chosen
-        )
+        scores = score_heads(loaded.model, text.ids, text.windows, end_of_text=end, watch=watch, count=count, **chosen)
     if longest > 1:  # otherwise no head has anything to choose
         require_finite(torch.from_numpy(scores.columns["entropy"]), "attention weights", shown(loaded.path))
     rows, found = head_rows(scores, text.num_tokens), dict[str, Any]()

@@ -105,7 +105,7 @@ def passage_history(request: HeadsRequest, asked: ToInspect, host: Host) -> Pass
         for at in each_checkpoint((paths[-1], *paths[:-1]), loaded, device, host):
             model = at.model
             own = Passages(model, layers, heads, request.passages, shown(at.path), last)
-            for starts, batch in window_batches(model, text.ids, text.windows):
+            for starts, _, batch in window_batches(model, text.ids, text.windows):
                 for row, stages in enumerate(model.attention_stages(batch, layers, heads)):
                     own.add(row, stages, starts)
                 count(batch.numel())

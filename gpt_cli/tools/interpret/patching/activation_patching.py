@@ -1,21 +1,29 @@
-"""What patches change: the metric of a corrupt prompt with activations of a clean one, exactly and as an estimate."""
+"""What patches change: the metric of a corrupt prompt with activations of a clean one, exactly and as an estimate.
+
+A change of the residual stream reaches only later positions and higher blocks. So the keys and values of earlier
+positions are those of the corrupt run, and of the last block one position is enough to predict the next token.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from gpt_cli.common.machine.devices import float64_device as exact_on
+from gpt_cli.attention_maps.activations import Activations, walk
+from gpt_cli.attention_maps.logit_attribution import head_columns
+from gpt_cli.common.machine.devices import float64_device, tokens_at_once
 from gpt_cli.evaluation.nll import LOGITS_AT_ONCE
 from gpt_cli.model import GPT, Block
-from gpt_cli.tools.interpret.interventions import Recorded, finish, head_change, mix, record
 from gpt_cli.tools.interpret.patching.request import FEED_FORWARD, LOGITS, Edge
 
 Unit = tuple[str, int | None]  # a part of a layer, and of heads which
 INPUTS = ("all", "queries", "keys", "values")  # what a head reads an edge by
+
+
+Recorded = Sequence[Activations]  # of the blocks of a run of one prompt: [1, T, D]
 
 
 class Task(NamedTuple):
@@ -28,12 +36,20 @@ class Task(NamedTuple):
     against: int | None
 
 
+def record(model: GPT, ids: Tensor) -> Recorded:
+    """Run a model on ids [T] and keep what its blocks make; with gradients where torch records them."""
+    x, rotation = model.embed(ids[None])
+    if torch.is_grad_enabled():
+        x = x.detach().requires_grad_()
+    return list(walk(model, x, rotation))
+
+
 def metric(model: GPT, x: Tensor, task: Task) -> Tensor:
     """The logit of the answer minus that of the other, or its log probability: streams [N, D] -> float64 [N]."""
     if task.against is not None:
         # in float64, where the order of a sum does not show: a whole clean stream gives the clean metric
         seen, weights = (
-            each.to(exact_on(x.device)).double()
+            each.to(float64_device(x.device)).double()
             for each in (model.final_norm(x), model.output_weight[[task.answer, task.against]])
         )
         return (seen * (weights[0] - weights[1])).sum(-1)
@@ -63,9 +79,9 @@ def exact(
     before the first difference, and all but the last one in the last layer, change nothing. `count` hears of places.
     """
     T, top, first = len(task.clean), len(model.blocks) - 1, task.first
-    base = metric(model, corrupt.left[-1][-1:], task)
+    base = metric(model, corrupt[-1].resid_post[:, -1], task)
     # a block after its attention treats each position by itself, so all positions are patched at once
-    new = {layer: _patched(model.blocks[layer], clean, corrupt, layer, chosen, first) for layer in layers}
+    new = {layer: _patched(clean[layer], corrupt[layer], chosen, first) for layer in layers}
     found = base.new_zeros(len(layers), len(chosen), len(places))
     for column, place in enumerate(places):
         count(1)
@@ -77,7 +93,7 @@ def exact(
             start, changed = place, dict[int, Tensor]()
             for layer, of_layer in new.items():
                 if layer < top or place == T - 1:
-                    changed[layer] = corrupt.left[layer][place:].repeat(len(chosen), 1, 1)
+                    changed[layer] = corrupt[layer].resid_post[:, place:].repeat(len(chosen), 1, 1)
                     changed[layer][:, 0] = of_layer[:, place - first]
         if changed:
             differences = metric(model, finish(model, corrupt, start, changed), task) - base
@@ -85,24 +101,58 @@ def exact(
     return found
 
 
-def _patched(
-    block: Block, clean: Recorded, corrupt: Recorded, layer: int, chosen: Sequence[Unit], first: int
-) -> Tensor:
+def _patched(clean: Activations, corrupt: Activations, chosen: Sequence[Unit], first: int) -> Tensor:
     """The stream after a block at the positions from `first` on, each with its own patch: [units, T - first, D]."""
+    block, found = corrupt.block, list[Tensor]()
     entered, attended, own, left, fed = (
-        found[layer][first:] for found in (corrupt.entered, corrupt.attended, clean.attended, clean.left, clean.fed)
+        site[:, first:]
+        for site in (corrupt.resid_pre, corrupt.attn_out, clean.attn_out, clean.resid_post, clean.mlp_out)
     )
-    change = (clean.heads[layer] - corrupt.heads[layer])[:, first:]
-    found = []
+    change = (clean.heads - corrupt.heads)[:, :, first:]
     for part, head in chosen:
         if part == "residual":
             found.append(left)
         elif part == "feed_forward":
             found.append(block.after_feed_forward(block.feed_forward_input(entered, attended)[0], fed))
         else:
-            new = own if head is None else attended + head_change(block, head, change[head])
+            new = own if head is None else attended + head_change(block, head, change[:, head])
             found.append(block.after_attention(entered, new))
-    return torch.stack(found)
+    return torch.cat(found)
+
+
+def head_change(block: Block, head: int, change: Tensor) -> Tensor:
+    """What a change of the output of a head adds to the output of its attention: [..., K] -> [..., D]."""
+    return change @ head_columns(block)[head].T
+
+
+def finish(model: GPT, recorded: Recorded, start: int, changed: Mapping[int, Tensor]) -> Tensor:
+    """The last position after all blocks, of runs that change: [N, D], layer after layer of `changed`.
+
+    `changed` has for a layer n ways in which the stream after its block differs from the recorded one: [n, T - start,
+    D], from position `start` on. All of them go through a block together, at most `tokens_at_once` tokens at a time.
+    """
+    first, last = min(changed), len(model.blocks) - 1
+    running = changed[first]
+    at_once = max(1, tokens_at_once(running.device, 2**11) // running.shape[1])
+    for layer in range(first + 1, last + 1):
+        parts = [_later(recorded[layer], some, only_last=layer == last) for some in running.split(at_once)]
+        if layer in changed:
+            parts.append(changed[layer][:, -1:] if layer == last else changed[layer])
+        running = torch.cat(parts)
+    return running[:, -1]
+
+
+def _later(recorded: Activations, x: Tensor, *, only_last: bool) -> Tensor:
+    """The stream after a block at the last t tokens [n, t, D], or at the last one alone [n, 1, D]."""
+    n, start = len(x), recorded.keys.shape[2] - x.shape[1]
+    made = Activations(recorded.block, x, None if recorded.rotation is None else recorded.rotation[:, start:])
+    made.keys, made.values = (
+        torch.cat((before[:, :, :start].expand(n, -1, -1, -1), own), dim=2)
+        for before, own in ((recorded.keys, made.keys), (recorded.values, made.values))
+    )
+    if only_last:
+        made.queries, made.resid_pre = made.queries[:, :, -1:], x[:, -1:]
+    return made.resid_post
 
 
 def estimated(
@@ -116,10 +166,10 @@ def estimated(
         corrupt = record(model, task.corrupt)
         kinds = _by_part(corrupt)
         wanted = [tensor for kind in kinds.values() for tensor in kind]
-        gradients = iter(torch.autograd.grad(metric(model, corrupt.left[-1][-1:], task).sum(), wanted))
+        gradients = iter(torch.autograd.grad(metric(model, corrupt[-1].resid_post[:, -1], task).sum(), wanted))
     products = {
         part: [
-            ((new - own.detach()) * next(gradients)).double().sum(-1)
+            ((new - own.detach()) * next(gradients)).double().sum(-1)[0]
             for new, own in zip(news, kinds[part], strict=True)
         ]
         for part, news in _by_part(clean).items()
@@ -133,9 +183,10 @@ def estimated(
     return torch.stack(at, dim=-1)
 
 
-def _by_part(found: Recorded) -> dict[str, list[Tensor]]:
+def _by_part(recorded: Recorded) -> dict[str, list[Tensor]]:
     """What each part of a block made, by layer."""
-    return {"residual": found.left, "attention": found.attended, "feed_forward": found.fed, "head": found.heads}
+    sites = {"residual": "resid_post", "attention": "attn_out", "feed_forward": "mlp_out", "head": "heads"}
+    return {part: [getattr(made, site) for made in recorded] for part, site in sites.items()}
 
 
 @torch.no_grad()
@@ -147,49 +198,46 @@ def along(
     What the receiver reads has the sender's clean output; all that lies between keeps the outputs of the corrupt run.
     A head reads by all of INPUTS, or by one alone. Goldowsky-Dill et al. 2023.
     """
-    base = metric(model, corrupt.left[-1][-1:], task)
-    block = model.blocks[edge.layer]
-    change = (clean.heads[edge.layer] - corrupt.heads[edge.layer])[edge.head].expand(len(places), -1, -1).clone()
+    base = metric(model, corrupt[-1].resid_post[:, -1], task)
+    sender, between = corrupt[edge.layer], corrupt[edge.layer : edge.to_layer]
+    change = (clean[edge.layer].heads - sender.heads)[:, edge.head].repeat(len(places), 1, 1)
     for row, place in enumerate(places):
         if place is not None:
             change[row, :place] = change[row, place + 1 :] = 0
-    attended = corrupt.attended[edge.layer] + head_change(block, edge.head, change)
-    x = corrupt.entered[edge.layer].expand_as(attended)
-    for layer in range(edge.layer, edge.to_layer):
-        x, _ = model.blocks[layer].feed_forward_input(x, attended)
-        x = model.blocks[layer].after_feed_forward(x, corrupt.fed[layer])
-        if layer + 1 < len(model.blocks):
-            attended = corrupt.attended[layer + 1]
+    attended = sender.attn_out + head_change(sender.block, edge.head, change)
+    x = sender.resid_pre.expand_as(attended)
+    for usual, made in zip(between, walk(model, x, sender.rotation, edge.layer), strict=False):
+        made.attn_out, made.mlp_out = attended if usual is sender else usual.attn_out, usual.mlp_out
+        x = made.resid_post
     if edge.to == LOGITS:
         return (metric(model, x[:, -1], task) - base)[None]
-    block, entered = model.blocks[edge.to_layer], corrupt.entered[edge.to_layer]
+    receiver = corrupt[edge.to_layer]
     if edge.to == FEED_FORWARD:
-        _, seen = block.feed_forward_input(x, attended)
-        stream, _ = block.feed_forward_input(entered, corrupt.attended[edge.to_layer])
-        changed = block.after_feed_forward(stream, block.feed_forward(seen))
+        reading, changed = (
+            Activations(receiver.block, stream, receiver.rotation) for stream in (x, receiver.resid_pre)
+        )
+        reading.attn_out = receiver.attn_out if between else attended
+        changed.attn_out, changed.mlp_out = receiver.attn_out, reading.mlp_out
         inputs = 1
     else:
-        changed = _read_by_head(block, int(edge.to), x, corrupt, edge.to_layer)
+        changed = _read_by_head(receiver, int(edge.to), x)
         inputs = len(INPUTS)
-    last = finish(model, corrupt, 0, {edge.to_layer: changed})
+    last = finish(model, corrupt, 0, {edge.to_layer: changed.resid_post})
     return (metric(model, last, task) - base).view(inputs, len(places))
 
 
-def _read_by_head(block: Block, head: int, x: Tensor, corrupt: Recorded, layer: int) -> Tensor:
-    """The streams after a block of which one head reads x [n, T, D], by all INPUTS and by each: [4 n, T, D]."""
-    attention, rotation, entered = block.attention, corrupt.rotation, corrupt.entered[layer]
-    own = attention.project(block.attention_input(x), rotation, [head])
-    usual = attention.project(block.attention_input(entered[None]), rotation, [head])
+def _read_by_head(usual: Activations, head: int, x: Tensor) -> Activations:
+    """A block of which one head reads x [n, T, D], by all INPUTS and then by each: 4 n runs."""
+    block, rotation = usual.block, usual.rotation
+    new, old = (Activations(block, stream, rotation, [head]) for stream in (x, usual.resid_pre))
     found = []
     for read in INPUTS:
-        mixed = mix(
-            attention,
-            *(
-                new if read in ("all", name) else old.expand_as(new)
-                for name, new, old in zip(INPUTS[1:], own, usual, strict=True)
-            ),
-            heads=range(head, head + 1),
-        )
-        found.append(mixed[:, 0] - corrupt.heads[layer][head])
-    attended = corrupt.attended[layer] + head_change(block, head, torch.cat(found))
-    return block.after_attention(entered.expand_as(attended), attended)
+        mixed = Activations(block, x, rotation, [head])
+        for name in INPUTS[1:]:
+            own = getattr(new, name)
+            setattr(mixed, name, own if read in ("all", name) else getattr(old, name).expand_as(own))
+        found.append(mixed.heads[:, 0] - usual.heads[:, head])
+    attended = usual.attn_out + head_change(block, head, torch.cat(found))
+    changed = Activations(block, usual.resid_pre.expand_as(attended), rotation)
+    changed.attn_out = attended
+    return changed

@@ -17,7 +17,6 @@ from gpt_cli.common.machine.memory import available_memory, require_room
 from gpt_cli.errors import DataError, UsageError, counted, shown
 from gpt_cli.evaluation.nll import standard_error
 from gpt_cli.model.gpt import require_finite
-from gpt_cli.tools.interpret.interventions import record
 from gpt_cli.tools.interpret.patching.activation_patching import (
     INPUTS,
     Task,
@@ -26,6 +25,7 @@ from gpt_cli.tools.interpret.patching.activation_patching import (
     estimated,
     exact,
     metric,
+    record,
     units,
 )
 from gpt_cli.tools.interpret.patching.prompt_pairs import read_tasks
@@ -117,7 +117,7 @@ def measure(
     for task in tasks:
         with torch.no_grad():
             clean, corrupt = record(model, task.clean), record(model, task.corrupt)
-            both = torch.cat([clean.left[-1][-1:], corrupt.left[-1][-1:]])
+            both = torch.cat([run[-1].resid_post[:, -1] for run in (clean, corrupt)])
             metrics.append(metric(model, both, task).tolist())
         if asked.edge is not None:
             changes.append(along(model, clean, corrupt, task, asked.edge, places).cpu().numpy())

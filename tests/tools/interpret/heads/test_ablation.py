@@ -11,7 +11,8 @@ import torch
 from support.heads import FORMS
 from support.helpers import sharp_model
 
-from gpt_cli.attention_maps.logit_attribution import head_columns, head_outputs
+from gpt_cli.attention_maps.activations import walk
+from gpt_cli.attention_maps.logit_attribution import head_columns
 from gpt_cli.errors import CheckpointError
 from gpt_cli.evaluation.nll import standard_error
 from gpt_cli.model import GPT
@@ -46,10 +47,8 @@ def with_mean(model: GPT, layer: int, head: int) -> GPT:
     found, outputs = without(model, layer, head), []
     block = model.blocks[layer]
     for start, end in WINDOWS:
-        x, rotation = model.embed(torch.tensor(IDS[None, start:end]))
-        for before in model.blocks[:layer]:
-            x = before(x, rotation)
-        outputs.append(head_outputs(block, x, rotation)[0, head])
+        made = list(walk(model, *model.embed(torch.tensor(IDS[None, start:end]))))[layer]
+        outputs.append(made.heads[0, head])
     mean = head_columns(block)[head] @ torch.cat(outputs).mean(0)
     projection = found.blocks[layer].attention.projection_layer
     bias = torch.zeros_like(mean) if projection.bias is None else projection.bias

@@ -11,8 +11,9 @@ from support.heads import FORMS
 from support.helpers import sharp_model
 
 from gpt_cli.attention_maps import head_scores
-from gpt_cli.attention_maps.head_scores import score_windows
-from gpt_cli.attention_maps.logit_attribution import head_outputs, written
+from gpt_cli.attention_maps.activations import walk
+from gpt_cli.attention_maps.head_scores import score_heads
+from gpt_cli.attention_maps.logit_attribution import written
 from gpt_cli.errors import CheckpointError
 from gpt_cli.model import GPT
 from gpt_cli.text.tokenizers import ByteTokenizer
@@ -26,7 +27,7 @@ WINDOWS = [(0, T), (T, 2 * T), (2 * T, 3 * T), (3 * T, 3 * T + 5)]
 def passages_of(model: GPT, most: int, windows: list[tuple[int, int]] = WINDOWS) -> Passages:
     layers, heads = range(len(model.blocks)), range(model.config.num_heads)
     found = Passages(model, layers, heads, most)
-    score_windows(model, IDS, windows, end_of_text=256, watch=found.add)
+    score_heads(model, IDS, windows, end_of_text=256, watch=found.add)
     return found
 
 
@@ -35,11 +36,8 @@ def plain_sizes(model: GPT, layer: int, head: int) -> dict[int, float]:
     """The norm of what a head writes at each token but the first of a window, from [D] numbers each."""
     sizes = {}
     for start, end in WINDOWS:
-        x, rotation = model.embed(torch.from_numpy(IDS[None, start:end]))
-        for block in model.blocks[:layer]:
-            x = block(x, rotation)
-        block = model.blocks[layer]
-        (rows,) = written(block, head_outputs(block, x, rotation), [head])[0]
+        made = list(walk(model, *model.embed(torch.from_numpy(IDS[None, start:end]))))[layer]
+        (rows,) = written(made.block, made.heads, [head])[0]
         sizes |= {start + place: float(rows[place].norm()) for place in range(1, end - start)}
     return sizes
 
@@ -91,7 +89,7 @@ def test_equal_peaks_come_in_the_order_of_the_text(monkeypatch: pytest.MonkeyPat
     for at_once in (1, 2**20):
         monkeypatch.setattr(head_scores, "WEIGHTS_AT_ONCE", at_once)
         found = Passages(model, [0], [0, 1], 2)
-        score_windows(model, again, windows, end_of_text=256, layers=[0], watch=found.add)
+        score_heads(model, again, windows, end_of_text=256, layers=[0], watch=found.add)
         for of_head in found.found[0]:
             first, second = of_head
             assert (first.peak // T, second.peak) == (0, first.peak + T)
@@ -140,7 +138,7 @@ def test_a_passage_that_begins_or_ends_within_a_character_shows_no_half_of_it() 
     text = np.array([*("今天天气" * 8).encode()])
     model = sharp_model(V, "model.context_length=64")
     found = Passages(model, [0], [0, 1], 2)
-    score_windows(model, text, [(0, 64), (64, 95)], end_of_text=256, layers=[0], watch=found.add)
+    score_heads(model, text, [(0, 64), (64, 95)], end_of_text=256, layers=[0], watch=found.add)
     for of_head in found.rows(text, ByteTokenizer()):
         for row in of_head["passages"]:
             assert "\ufffd" not in "".join(row["tokens"])

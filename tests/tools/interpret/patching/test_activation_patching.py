@@ -15,8 +15,16 @@ from torch import Tensor
 
 from gpt_cli.model import GPT
 from gpt_cli.model.attention import causal_stages
-from gpt_cli.tools.interpret.interventions import Recorded, record
-from gpt_cli.tools.interpret.patching.activation_patching import Task, along, estimated, exact, units
+from gpt_cli.tools.interpret.patching import activation_patching
+from gpt_cli.tools.interpret.patching.activation_patching import (
+    Recorded,
+    Task,
+    along,
+    estimated,
+    exact,
+    record,
+    units,
+)
 from gpt_cli.tools.interpret.patching.request import PARTS, Edge
 
 V = 11
@@ -65,7 +73,7 @@ def test_patches_in_small_parts_are_the_same(monkeypatch: pytest.MonkeyPatch) ->
     model, task = sharp_model(V, "model.num_blocks=3"), Task(CLEAN, CORRUPT, 2, 6, 8)
     arguments = (*recorded(model, task), task, [0, 1, 2], units(PARTS, [0, 1]), PLACES)
     whole = exact(model, *arguments)
-    monkeypatch.setattr("gpt_cli.tools.interpret.interventions.tokens_at_once", lambda *_: 7)
+    monkeypatch.setattr(activation_patching, "tokens_at_once", lambda *_: 7)
     np.testing.assert_allclose(exact(model, *arguments).numpy(), whole.numpy(), atol=1e-12)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from playwright.sync_api import Page
 from support.engine import answers, random_ids, rounded
 from support.exchange import sharp_checkpoint
@@ -33,7 +32,7 @@ IDS = LEARNED.encode(TEXT)
 
 
 def scores_on(model: GPT, ids: list[int], end_of_text: int) -> HeadScores:
-    return score_heads(model, [torch.tensor([ids])], end_of_text=end_of_text)
+    return score_heads(model, np.array(ids), [(0, len(ids))], end_of_text=end_of_text)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -1,0 +1,94 @@
+"""A pass through the blocks of a model, site by site, where any activation can be read or replaced.
+
+The model has no hooks: a pass is made of its own functions on its own parameters. Sites inside attention are called as
+its stages, those of the residual stream as in TransformerLens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from gpt_cli.model import GPT, Block
+from gpt_cli.model.attention import causal_mask, join_heads
+
+
+class Activations:
+    """What a block makes of n runs of T tokens, where nothing is dropped: a site is computed when it is first read.
+
+    Setting a site, `made.heads = ...`, touches the runs: what follows is made of that. `chosen` are the heads to
+    compute (None: all). Where queries and stream are cut to the last t of the T tokens, what follows is of these.
+    """
+
+    def __init__(self, block: Block, resid_pre: Tensor, rotation: Tensor | None, chosen: Sequence[int] | None = None):
+        self.block, self.rotation, self._chosen = block, rotation, chosen
+        self.resid_pre = resid_pre  # the residual stream [n, T, D]
+
+    @cached_property
+    def _projections(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.block.attention.project(self.block.attention_input(self.resid_pre), self.rotation, self._chosen)
+
+    @cached_property
+    def queries(self) -> Tensor:  # [n, H, T, K], as are keys and values
+        return self._projections[0]
+
+    @cached_property
+    def keys(self) -> Tensor:
+        return self._projections[1]
+
+    @cached_property
+    def values(self) -> Tensor:
+        return self._projections[2]
+
+    @cached_property
+    def weights(self) -> Tensor:  # [n, H, t, T]
+        return self._weights()
+
+    def _weights(self) -> Tensor:
+        """As `attend` computes them."""
+        attention, queries, keys = self.block.attention, self.queries.flatten(0, 1), self.keys.flatten(0, 1)
+        (n, H, t, _), T = self.queries.shape, keys.shape[1]
+        hidden = causal_mask(T, queries.device, attention.window)[T - t :]
+        bias = queries.new_zeros(t, T).masked_fill(hidden, -torch.inf)
+        added = attention.distance_bias(t, T, range(H) if self._chosen is None else self._chosen, self.queries)
+        if added is not None:
+            bias = (bias + added).repeat(n, 1, 1)
+        scores = torch.baddbmm(bias, queries, keys.transpose(1, 2), alpha=attention.scale)
+        return scores.softmax(dim=-1).unflatten(0, (n, H))
+
+    @cached_property
+    def heads(self) -> Tensor:  # [n, H, t, K], what the projection layer reads
+        # weights grow with the square of T, so they are kept only where they were read or set
+        weights = self.weights if "weights" in vars(self) else self._weights()
+        return torch.bmm(weights.flatten(0, 1), self.values.flatten(0, 1)).unflatten(0, weights.shape[:2])
+
+    @cached_property
+    def attn_out(self) -> Tensor:  # [n, t, D], as is what follows
+        return self.block.attention.projection_layer(join_heads(self.heads))
+
+    @cached_property
+    def _middle(self) -> tuple[Tensor, Tensor]:
+        return self.block.feed_forward_input(self.resid_pre, self.attn_out)
+
+    @cached_property
+    def mlp_out(self) -> Tensor:
+        return self.block.feed_forward(self._middle[1])
+
+    @cached_property
+    def resid_post(self) -> Tensor:
+        return self.block.after_feed_forward(self._middle[0], self.mlp_out)
+
+
+def walk(model: GPT, x: Tensor, rotation: Tensor | None, first: int = 0) -> Iterator[Activations]:
+    """Yield the activations of each block from the layer `first` on, whose input is x [n, T, D].
+
+    The next block reads `resid_post` as it is when the caller comes back. `model.embed` gives x and rotation of ids.
+    """
+    assert not model.training
+    for block in model.blocks[first:]:
+        made = Activations(block, x, rotation)
+        yield made
+        x = made.resid_post
