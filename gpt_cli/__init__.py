@@ -71,9 +71,8 @@ def load(path: str | Path | None = None, checkpoint: str | int = "best") -> Trai
         hint = 'gpt_cli.load("runs/tiny") loads the run of that name'
         raise UsageError("path", f"{visible(repr(path), 200)} is not text", hint=hint)
     from gpt_cli.checkpoints.load import load as load_run
-    from gpt_cli.config.spelling import keywords_named
-    from gpt_cli.tools.bench.request import InfoRequest
+    from gpt_cli.errors import keywords_named
     from gpt_cli.trained import Trained
 
-    with keywords_named(InfoRequest, "gpt_cli.load"):  # it has the same keywords
+    with keywords_named():
         return Trained(**vars(load_run(path, str(checkpoint))))

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 from gpt_cli.common.host import Host, drawn, ignored
 from gpt_cli.common.machine.cpu_contention import sharing
 from gpt_cli.common.results import Result
+from gpt_cli.common.spelling import as_keywords, described
 from gpt_cli.config.request import LoadedRun, Request, flags_of, read_request
-from gpt_cli.config.spelling import described, in_keywords, keywords_named, name_keywords, spelled_as_flag
-from gpt_cli.errors import UsageError
+from gpt_cli.errors import UsageError, keywords_named, name_keywords
 from gpt_cli.sampling.request import EvaluateRequest, SampleRequest
 from gpt_cli.tools.bench.request import BenchRequest, InfoRequest
 from gpt_cli.tools.exchange.request import ExportRequest, ImportRequest, read_model_directory
@@ -79,8 +79,8 @@ class Command(Generic[P, R]):
         returned = function.__annotations__["return"]
         self.__signature__ = inspect.Signature([*_keywords(fields)], return_annotation=returned)
         about, what = inspect.getdoc(function), (inspect.getdoc(request) or "").replace("\n\n", "\f").replace("\n", " ")
-        paragraphs = [textwrap.fill(part, 100) for text in what.split("\f") if (part := described(text, request))]
-        meanings = [_meaning(name, field, request) for name, field in fields.items()]
+        paragraphs = [textwrap.fill(part, 100) for text in what.split("\f") if (part := described(text))]
+        meanings = [_meaning(name, field) for name, field in fields.items()]
         self.__doc__ = "\n\n".join(filter(None, [*paragraphs, about, "\n".join(meanings)]))
 
     def __get__(self, loaded: Any, owner: type) -> Command[P, R]:
@@ -97,14 +97,14 @@ class Command(Generic[P, R]):
             of_run: Any = self.__get__(values.pop(self._place), LoadedRun)
             return of_run(**values)
         values = {name: value for name, value in {**values, **self._chosen}.items() if value is not None}
-        with keywords_named(self.request, self._path):
-            asked = read_request(self.request, values, spelled_as_flag)
+        with keywords_named():
+            asked = read_request(self.request, values)
             hears = (getattr(asked, "notice", None) or ignored, getattr(asked, "warn", None) or _warned)
-            notice, warn = (lambda line, hear=hear: hear(in_keywords(line, self.request)) for hear in hears)
+            notice, warn = (lambda line, hear=hear: hear(as_keywords(line)) for hear in hears)
             host = Host(notice, warn, loaded=self._loaded, read_foreign=read_model_directory, loggers=Followers)
             result = self.answer(asked, drawn(host) if asked.progress else host)
         if isinstance(result, Result) and (failure := result.failure()):
-            name_keywords(failure, self.request, self._path)
+            name_keywords(failure)
         return result
 
     def __repr__(self) -> str:
@@ -144,8 +144,8 @@ def done(work: str, request: Request, found: Any, host: Host, *, torch: bool = F
         return function(request, found, host)
 
 
-def _meaning(name: str, field: Any, request: type[Request]) -> str:
-    said = described(field.description, request) or "For the command line; a function has no use for it."
+def _meaning(name: str, field: Any) -> str:
+    said = described(field.description) or "For the command line; a function has no use for it."
     return textwrap.fill(f"{name}: {said}", 100, initial_indent=4 * " ", subsequent_indent=8 * " ")
 
 
@@ -249,7 +249,7 @@ def train(request: TrainRequest, plan: Plan, host: Host) -> Training:
     """
     if request.processes not in (None, 1):
         sentence = "from Python one process trains; only the command line starts several"
-        raise UsageError("--processes", sentence, hint=f"gpt train --processes {request.processes}")
+        raise UsageError("‹processes›", sentence, hint=f"gpt train --processes {request.processes}")
 
     if request.dry_run:
         with host.importing():
@@ -260,7 +260,7 @@ def train(request: TrainRequest, plan: Plan, host: Host) -> Training:
         from gpt_cli.training.loop import train_whole
 
     def reports() -> Generator[of_training.Report, None, None]:
-        with keywords_named(TrainRequest, "gpt_cli.train"):
+        with keywords_named():
             yield from train_whole(plan, host, progress=request.progress)
 
     return Training(reports())

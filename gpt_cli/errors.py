@@ -6,9 +6,10 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from gpt_cli.common.language import labelled, language, say
+from gpt_cli.common.spelling import as_flags, as_keywords
 
 EXIT_CODE_BUG = 1
 EXIT_CODE_STDOUT_CLOSED = 141
@@ -54,31 +55,31 @@ class GptError(Exception):
         self.others: list[GptError] = []
 
     def __str__(self) -> str:
-        return f"{'' if self.opens_with_its_place(self.sentence) else f'{self.where}: '}{self.sentence}"
+        return self._said(as_keywords, str, "{}: ".format)
 
-    def lines(self) -> list[str]:
-        """The text for stderr in the language of the user: an `error:` line a problem, then the hints, each once."""
+    def lines(self, spell: Callable[[str], str] = as_flags) -> list[str]:
+        """The text for stderr in the language of the user: an `error:` line a problem, then the hints, each once.
+
+        `spell` writes the fields that it names.
+        """
         problems = [self, *self.others]
         hints: dict[str, list[str]] = {}
         for problem in problems:
             if problem.hint:
-                hints.setdefault(problem.hint, []).append(problem.about or problem.where)
-        errors = [f"error: {problem._said()}" for problem in problems]
+                hints.setdefault(problem.hint, []).append(spell(problem.about or problem.where))
+        errors = [f"error: {problem._said(spell, say, labelled)}" for problem in problems]
         comma, colon = ("、", "：") if language() == "zh" else (", ", ": ")
         lines = errors + [
             # one that all problems share speaks for itself
-            f"hint: {comma.join(map(say, about)) + colon if len(about) < len(problems) else ''}{say(hint)}"
+            f"hint: {comma.join(map(say, about)) + colon if len(about) < len(problems) else ''}{say(spell(hint))}"
             for hint, about in hints.items()
         ]
         return [inert(line).replace("\n", "\\n") for line in lines]  # commands in hints contain names as they are
 
-    def _said(self) -> str:
-        said = say(self.sentence)
-        return said if self.opens_with_its_place(said) else f"{labelled(self.where)}{said}"
-
-    def opens_with_its_place(self, sentence: str) -> bool:
-        """Whether the sentence begins with `where`, which is then not printed twice."""
-        return sentence.startswith(f"{self.where} ")
+    def _said(self, spell: Callable[[str], str], say: Callable[[str], str], labelled: Callable[[str], str]) -> str:
+        """The sentence behind its place, unless it begins with that."""
+        where, sentence = spell(self.where), say(spell(self.sentence))
+        return sentence if sentence.startswith(f"{where} ") else f"{labelled(where)}{sentence}"
 
 
 class UsageError(GptError):
@@ -171,6 +172,26 @@ def collecting(wrong: list[GptError]) -> Iterator[None]:
     except GptError as error:
         wrong += (error, *error.others)
         error.others = []
+
+
+@contextlib.contextmanager
+def keywords_named() -> Iterator[None]:
+    """Errors name the keywords of a function."""
+    try:
+        yield
+    except GptError as error:
+        name_keywords(error)
+        raise
+
+
+def name_keywords(error: GptError) -> None:
+    """Write an error, and those that it carries, in keywords; a traceback shows them all, and their hints."""
+    for each in (problems := [error, *error.others]):
+        each.where, each.sentence = as_keywords(each.where), as_keywords(each.sentence)
+        each.hint = each.hint and as_keywords(each.hint)
+        each.args = (each.where, each.sentence)  # which repr shows
+    hints = dict.fromkeys(f"hint: {each.hint}" for each in problems if each.hint)
+    error.__notes__ = [*map(str, problems[1:]), *hints]
 
 
 def counted(number: int, noun: str) -> str:

@@ -22,6 +22,7 @@ from support.helpers import RunCommand
 import gpt_cli
 from gpt_cli.cli.app import build
 from gpt_cli.cli.command_table import COMMANDS, TABLE, function_of
+from gpt_cli.common.spelling import as_flags
 from gpt_cli.config.request import flag_of, flags_of
 from gpt_cli.config.suggest import FUNCTIONS
 from gpt_cli.errors import CheckpointError, UsageError
@@ -114,7 +115,7 @@ def test_every_flag_is_a_field_of_the_request_and_a_keyword_of_the_function(name
     first = [name for name, field, _ in flags_of(function.request) if field.kw_only is False]
     assert first == [*fields][:1], "it may lack its name"
     assert [*fields, *function.request.of_python] == list(inspect.signature(function).parameters)
-    assert TABLE[name].sentence.rstrip(".") in (inspect.getdoc(function.request) or "")
+    assert TABLE[name].sentence.rstrip(".") in as_flags(inspect.getdoc(function.request) or "")
     described = " ".join((function.__doc__ or "").split())
     for name in inspect.signature(function).parameters:
         assert function.request.model_fields[name].description, f"{name} needs a description, which is its help"

@@ -51,9 +51,9 @@ def check_format(ending: str, stages: Sequence[str], file_dtype: str = "float32"
     """Raises UsageError when a format cannot hold the stages or the type of number."""
     if ending not in _WITH_STAGES and set(stages) != {"weights"}:
         wrong = f"a {ending} file holds weights only; use {', '.join(_WITH_STAGES[:-1])} or {_WITH_STAGES[-1]}"
-        raise UsageError("--stage", wrong)
+        raise UsageError("‹stage›", wrong)
     if file_dtype != "float32" and ending not in _WITH_HALVES:
-        raise UsageError("--file-dtype", f"a {ending} file has no {file_dtype}; use {' or '.join(_WITH_HALVES)}")
+        raise UsageError("‹file_dtype›", f"a {ending} file has no {file_dtype}; use {' or '.join(_WITH_HALVES)}")
 
 
 def num_written(num_heads: int, num_tokens: int) -> int:

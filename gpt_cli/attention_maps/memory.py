@@ -54,7 +54,7 @@ def require_room_for_dump(
             fixed + per_head * count,
             free,
             what=what,
-            hint=f"--layers {layers[0]} --heads {heads[0]}" if fits else shorter,
+            hint=f"‹layers={layers[0]}› ‹heads={heads[0]}›" if fits else shorter,
         )
 
 

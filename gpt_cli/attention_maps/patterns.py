@@ -81,7 +81,7 @@ def dump_attention(
             array = tensor.cpu().numpy()
             if file_dtype == "float16" and np.abs(array).max() > np.finfo(np.float16).max:
                 wrong = f"float16 cannot hold {stage} of {np.abs(array).max():g}"
-                raise UsageError("--file-dtype", wrong, hint="--file-dtype float32")
+                raise UsageError("‹file_dtype›", wrong, hint="‹file_dtype=float32›")
             if row == 0:
                 arrays[stage] = np.empty((len(layers), *array.shape), file_dtype)
             arrays[stage][row] = array

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -16,30 +15,30 @@ Stage = Literal["weights", "scores", "queries", "keys", "values", "heads"]
 STAGES: tuple[str, ...] = get_args(Stage)
 
 
-def parse_selection(text: str | None, count: int, flag: str) -> tuple[int, ...]:
-    """The numbers that `0,3-5` means, sorted; None means all of 0..count-1. Raises UsageError."""
-    if text is None:
+def parse_selection(text: str | None, count: int, field: str) -> tuple[int, ...]:
+    """The numbers that `0,3-5` means, sorted; None and `all` mean all of 0..count-1. Raises UsageError."""
+    if text in (None, "all"):
         return tuple(range(count))
+    where = f"‹{field}›"
     if wrong_mark := full_width(text):
-        raise UsageError(flag, wrong_mark, hint=f"{flag} {shlex.quote(half_width(text))}")
+        raise UsageError(where, wrong_mark, hint=f"‹{field}={half_width(text)}›")
     chosen: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()) or len(part) > 20:
-            raise UsageError(flag, f"{shown(part)} is neither a number nor a range", hint=f"{flag} 0,3-5")
+            raise UsageError(where, f"{shown(part)} is neither a number nor a range", hint=f"‹{field}=0,3-5›")
         low, high = int(first), int(last or first)
         if low > high:
-            raise UsageError(flag, f"the range {shown(part)} runs backwards", hint=f"{flag} {high}-{low}")
+            raise UsageError(where, f"the range {shown(part)} runs backwards", hint=f"‹{field}={high}-{low}›")
         if high >= count:
-            raise UsageError(flag, out_of_range(flag, part, count))
+            raise UsageError(where, out_of_range(field, part, count))
         chosen.update(range(low, high + 1))
     return tuple(sorted(chosen))
 
 
-def out_of_range(flag: str, value: object, count: int) -> str:
-    """The sentence for a layer or head that a model does not have: `flag` names which, `count` how many there are."""
-    noun = flag.strip("-").removesuffix("s")
-    return f"this model has {noun}s 0 to {count - 1}, so {shown(value)} is out of range"
+def out_of_range(field: str, value: object, count: int) -> str:
+    """The sentence for a layer or head that a model does not have: `field` names which, `count` how many there are."""
+    return f"this model has {field.removesuffix('s')}s 0 to {count - 1}, so {shown(value)} is out of range"
 
 
 def count_numbers(stages: Sequence[str], num_tokens: int, sizes: ModelConfig) -> int:

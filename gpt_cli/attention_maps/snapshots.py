@@ -132,8 +132,8 @@ def newest_snapshot(run: RunFiles) -> Snapshot:
         sentence = "this run has kept no snapshots of its attention while it trained"
         hint = f"gpt train --out {shlex.quote(str(run.path))} --resume --watch 'one two one two'"
         if run.steps():
-            words = shlex.quote(visible(readable_prompt(find_header(run.path))))
-            hint = f"--prompt {words} computes it from {counted(len(run.steps()), 'checkpoint')}"
+            words = visible(readable_prompt(find_header(run.path)))
+            hint = f"‹prompt={words}› computes it from {counted(len(run.steps()), 'checkpoint')}"
         raise CheckpointError(shown(run.path), sentence, hint=hint)
     return read_snapshot(paths[-1])
 

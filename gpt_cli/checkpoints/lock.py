@@ -98,7 +98,7 @@ def _try_to_lock(path: Path, warn: Callable[[str], object], what: str) -> int | 
         holder = os.read(descriptor, 300).decode("utf-8", "replace").strip() or "another process"
         os.close(descriptor)
         sentence = f"{visible(holder)} is training this {what}, and a {what} has one trainer"
-        hint = "wait for it, stop it, or name another directory with --out"
+        hint = "wait for it, stop it, or name another directory with ‹out›"
         raise EnvironmentFailure(shown(path.parent), sentence, hint=hint) from None
     except OSError as error:
         if error.errno not in NO_LOCKS:
@@ -139,13 +139,13 @@ def require_foreign(path: Path, *, replaces: bool = False) -> None:
         target = path.resolve()
         if target.is_file() and is_checkpoint(target) and not replaces:
             raise UsageError(
-                "--out", f"{shown(path)} is a checkpoint, which gpt never overwrites", hint="name another file"
+                "‹out›", f"{shown(path)} is a checkpoint, which gpt never overwrites", hint="name another file"
             )
         for directory in (target.parent, target.parent.parent):
             run = RunFiles(directory)
             own = (run.metrics, run.samples, run.outcome, run.loss_picture, run.config, run.best, directory / LOCK)
             if run.exists() and (target in own or run.is_step_file(target)):
                 wrong = f"{shown(path)} is a file of the run {shown(directory)}, which only gpt train writes"
-                raise UsageError("--out", wrong, hint="name another file")
+                raise UsageError("‹out›", wrong, hint="name another file")
     require_place(path)
     require_writable(path.parent, path)

@@ -61,9 +61,9 @@ class RunDirectory(RunFiles):
         needed = num_checkpoints * checkpoint + 2 * best + snapshots
         if needed > free:
             sentence = f"the run needs up to {needed / 1e6:,.0f} MB of disk, and {free / 1e6:,.0f} MB are free"
-            hint = "free some space, name another directory with --out, or try --set train.keep_checkpoints=1"
+            hint = "free some space, name another directory with ‹out›, or try ‹train.keep_checkpoints=1›"
             if not (best and num_checkpoints):  # nothing is trained
-                hint = "free some space, or name another directory with --out"
+                hint = "free some space, or name another directory with ‹out›"
             raise EnvironmentFailure(shown(self.path), sentence, hint=hint)
 
     def newest(self, warn: Callable[[str], object]) -> Checkpoint | None:
@@ -92,7 +92,7 @@ class RunDirectory(RunFiles):
                 sentence = (
                     f"the run was trained to step {lost}, but its checkpoints, due from step {every} on, are gone"
                 )
-                hint = "put one back, or replace the run with --overwrite"
+                hint = "put one back, or replace the run with ‹overwrite=True›"
                 raise CheckpointError(shown(self.path), sentence, hint=hint)
         return None
 

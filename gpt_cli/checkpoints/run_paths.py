@@ -149,7 +149,7 @@ class RunFiles:
 
 def foreign_file(run: Path, name: str | Path) -> UsageError:
     """The error for a file of someone else that a training would replace."""
-    wrong = f"it contains {visible(name)}, which no run wrote; move it elsewhere, or name another directory with --out"
+    wrong = f"it contains {visible(name)}, which no run wrote; move it elsewhere, or name another directory with ‹out›"
     return UsageError(shown(run), wrong)
 
 

@@ -76,7 +76,7 @@ def find_checkpoints(path: str | Path | None, checkpoint: str | None = None) -> 
     what a name means. Raises CheckpointError where there is none, UsageError for a `checkpoint` of another form.
     """
     if checkpoint not in (None, "best", "last") and not (checkpoint.isdecimal() and len(checkpoint) <= 12):
-        raise UsageError("--checkpoint", f"{shown(checkpoint)} is not allowed; use best, last or the number of a step")
+        raise UsageError("‹checkpoint›", f"{shown(checkpoint)} is not allowed; use best, last or the number of a step")
     run = newest_run() if path is None else named_run(path)
     if os.path.isfile(run):  # false, not an error, for a name that is too long
         return [run]
@@ -103,7 +103,7 @@ def newest_run() -> Path:
     candidates = [RunFiles(path) for path in RUNS.iterdir()] if RUNS.is_dir() else []
     runs = [run for run in candidates if run.best.exists() or run.steps()]
     if not runs:
-        hint = "gpt train --data my.txt trains one; --run names one that is elsewhere"
+        hint = "gpt train --data my.txt trains one, or name one that is elsewhere"
         raise CheckpointError("runs/", "there is no trained model in this folder", hint=hint)
     return max(runs, key=lambda run: run.checkpoints.stat().st_mtime_ns).path
 

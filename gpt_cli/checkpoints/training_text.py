@@ -26,7 +26,7 @@ from gpt_cli.errors import CheckpointError, DataError, GptError, UsageError, sho
 from gpt_cli.text.datasets import ENTRIES
 from gpt_cli.text.sources import STDIN, source_names
 
-NAME_ONE = "--data FILE"
+NAME_ONE = "‹data=FILE›"
 # a word, or as much of a text without spaces
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]{1,4}|[^\W\u3040-\u30ff\u3400-\u9fff]{1,16}")
 _SUM = re.compile(r"\d{1,16}[^\w\s]?")  # of a text without letters, such as 38+

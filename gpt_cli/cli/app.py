@@ -6,6 +6,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -18,8 +19,8 @@ from gpt_cli.cli.help import Below, CommandGroup, Debug, HelpContext, ListsByDef
 from gpt_cli.cli.usage_errors import (
     ClickUsageError,
     NoArgsIsHelpError,
-    name_flags_as_typed,
     require_known_language,
+    spelled,
     usage_error,
 )
 from gpt_cli.cli.wrapping import terminal_width, wrapped
@@ -91,7 +92,7 @@ def show_help(
 def main(words: Sequence[str]) -> int:
     """Run the command that the words name; returns its exit code."""
     prepare_streams()
-    state: dict[str, Any] = {"debug": False, "words": list(words)}
+    state: dict[str, Any] = {"debug": False, "words": list(words), "request": None}
     try:
         code = _invoke(words, state)
         sys.stdout.flush()
@@ -103,8 +104,10 @@ def main(words: Sequence[str]) -> int:
         if state["debug"]:
             traceback.print_exc()
         failure = _as_gpt_error(error, words)
-        name_flags_as_typed(failure, words)
-        print(wrapped("\n".join(failure.lines()), terminal_width(sys.stderr)), file=sys.stderr)
+        command = getattr(getattr(error, "ctx", None), "command", None)
+        request = getattr(getattr(command, "callback", None), "request", state["request"])
+        spell = partial(spelled, command=named(words), request=request, words=words)
+        print(wrapped("\n".join(failure.lines(spell)), terminal_width(sys.stderr)), file=sys.stderr)
         return failure.exit_code
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -18,6 +18,7 @@ from gpt_cli.cli.help import Debug
 from gpt_cli.cli.signals import removing_unfinished
 from gpt_cli.cli.torch_import import importing_torch
 from gpt_cli.common.results import Result
+from gpt_cli.common.spelling import as_flags
 from gpt_cli.config.request import Flag, flag_of, flags_of, read_request
 from gpt_cli.errors import UsageError
 
@@ -32,18 +33,20 @@ def callback(name: str, function: Command[..., Any]) -> Callable[..., int | None
     fields, row = flags_of(function.request), TABLE[name]
 
     def call(*, context: typer.Context, quiet: bool, debug: bool, json: bool = False, **given: Any) -> int | None:
+        root = context.find_root().obj
         if context.invoked_subcommand is not None:  # of a group that is a command by itself
             return None
-        console, request = Console(quiet), _asked(function, given)
+        root.update(request=function.request)  # whose fields errors name
+        values = {name: value for name, value in given.items() if value is not None and value != []}
+        console, request = Console(quiet), read_request(function.request, values)
         if json:
             for field, _, flag in fields:
                 if not flag.beside_json and given[field] not in (None, []):
-                    typed = flag_of(field, flag)
-                    raise UsageError(typed, f"{typed} and --json cannot be combined; leave one of them out")
+                    sentence = f"‹{field}› and ‹json› cannot be combined; leave one of them out"
+                    raise UsageError(f"‹{field}›", sentence)
         request.require_shown(json=json)
         if row.drive:
-            words = context.find_root().obj["words"]
-            return import_module(f"gpt_cli.cli.{row.drive}").drive(request, console, json=json, words=words)
+            return import_module(f"gpt_cli.cli.{row.drive}").drive(request, console, json=json, words=root["words"])
         host = console.host(importing=importing_torch, writing=removing_unfinished)
         result: Result = function.answer(request, host)
         console.show(result, json=json)
@@ -57,18 +60,8 @@ def callback(name: str, function: Command[..., Any]) -> Callable[..., int | None
     parameters += [_switch("quiet", Annotated[bool, _QUIET]), _switch("debug", Debug)]
     vars(call).update(request=function.request, __signature__=inspect.Signature(parameters))
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    call.__doc__ = inspect.getdoc(function.request)
+    call.__doc__ = as_flags(inspect.getdoc(function.request) or "")
     return call
-
-
-def _asked(function: Command[..., Any], given: Mapping[str, Any]) -> Any:
-    """The request that these flags make; raises UsageError that names them as they are typed."""
-    spelled = {
-        name: f"--no-{name}" if given[name] is False else flag_of(name, flag)
-        for name, _, flag in flags_of(function.request)
-    }
-    values = {name: value for name, value in given.items() if value is not None and value != []}
-    return read_request(function.request, values, spelled.__getitem__)
 
 
 def _parameter(name: str, field: Any, flag: Flag) -> inspect.Parameter:
@@ -76,7 +69,7 @@ def _parameter(name: str, field: Any, flag: Flag) -> inspect.Parameter:
     kind, many = _kind(field.annotation)
     words = get_args(kind) if get_origin(kind) is Literal else ()
     complete = completion.words(*words) if words else getattr(completion, flag.offers, None)
-    details: dict[str, Any] = {"help": field.description, "show_default": False}
+    details: dict[str, Any] = {"help": as_flags(field.description), "show_default": False}
     if kind is bool:
         typed: Any = bool | None
         names = [f"{flag_of(name, flag)}/--no-{name}" if field.default else flag_of(name, flag)]

@@ -21,6 +21,7 @@ from gpt_cli.common.host import Host
 from gpt_cli.common.language import labelled, say
 from gpt_cli.common.machine.signals import PATIENCE, write_until
 from gpt_cli.common.results import Result, Screen
+from gpt_cli.common.spelling import as_flags
 from gpt_cli.errors import inert
 
 
@@ -122,19 +123,19 @@ class Console:
     def notice(self, text: str) -> None:
         """A line on stderr that a user may want to know."""
         if not self.quiet:
-            self._line(say(text))
+            self._line(say(as_flags(text)))
 
     def tell(self, text: str) -> None:
         """A line on stderr that a user must know, quiet or not, although nothing is wrong."""
-        self._line(say(text))
+        self._line(say(as_flags(text)))
 
     def warn(self, text: str) -> None:
         """A line on stderr that a user must know, quiet or not."""
-        self._line(f"warning: {say(text)}")
+        self._line(f"warning: {say(as_flags(text))}")
 
     def hint(self, text: str) -> None:
         """A line on stderr after a warning: what to do about it."""
-        self._line(f"hint: {say(text)}")
+        self._line(f"hint: {say(as_flags(text))}")
 
     def result(self, text: str) -> None:
         """A line of the result."""

@@ -16,12 +16,13 @@ from typer._click.exceptions import UsageError as ClickUsageError
 from gpt_cli.checkpoints.run_paths import RunFiles, named_run
 from gpt_cli.common.language import LANGUAGES, VARIABLE, code_of
 from gpt_cli.common.mistyped import DASHES, full_width, half_width, nearest
+from gpt_cli.common.spelling import as_flags
 from gpt_cli.errors import GptError, UsageError, shown, together
 
 if TYPE_CHECKING:
-    from gpt_cli.config.suggest import Flags
+    from gpt_cli.config.suggest import Arguments
 
-__all__ = ["ClickUsageError", "NoArgsIsHelpError", "name_flags_as_typed", "require_known_language", "usage_error"]
+__all__ = ["ClickUsageError", "NoArgsIsHelpError", "require_known_language", "spelled", "usage_error"]
 
 _TEXTS = (".txt", ".md", ".jsonl", ".csv", ".gz", ".zst", ".parquet")
 _CHECKPOINT = ".safetensors"
@@ -63,19 +64,16 @@ def require_known_language() -> None:
         raise UsageError(VARIABLE, f"{shown(asked)} is not allowed; use {', '.join(LANGUAGES)}")
 
 
-def name_flags_as_typed(error: GptError, words: Sequence[str]) -> None:
-    """Let an error and those it carries name a flag with - or _ as the user typed it."""
-    for problem in (error, *error.others):
-        typed = _typed(problem.where, words)
-        if problem.opens_with_its_place(problem.sentence):
-            problem.sentence = typed + problem.sentence.removeprefix(problem.where)
-        problem.where = typed
+def spelled(text: str, command: str, request: Any, words: Sequence[str]) -> str:
+    """A text that names fields of a request as flags of the command, with - or _ as the user typed them."""
+    names = {}
+    if request is not None:
+        from gpt_cli.config.request import flag_of, flags_of
 
-
-def _typed(flag: str, words: Sequence[str]) -> str:
-    """`--top_k` for `--top-k` where the user typed that."""
-    typed = (word.partition("=")[0] for word in words if word.startswith("-"))
-    return next((word for word in typed if word.replace("_", "-") == flag), flag)
+        typed = {flag.replace("_", "-"): flag for flag in (word.partition("=")[0] for word in words)}
+        flags = {name: flag_of(name, flag) for name, _, flag in flags_of(request)}
+        names = {name: typed.get(flag, flag) for name, flag in flags.items()}
+    return as_flags(text, names, command)
 
 
 class _Line:
@@ -85,13 +83,14 @@ class _Line:
         self.words, self._name, self._context = list(words), command, context
         self._first = len(command.split()) - 1  # gpt itself is no word of the line
         self._parameters = context.command.params if context is not None else []
+        self._request = getattr(context and context.command.callback, "request", None)
         self._flags: Mapping[str, Any] = {flag: one for one in self._parameters for flag in one.opts if flag[:1] == "-"}
 
     def unknown_flags(self) -> GptError:
         """The error for flags that the command lacks, and for values that it refuses beside them."""
         from gpt_cli.config.request import refused
 
-        found, known, place, commands = list[GptError](), list[str](), self._first, self._command()
+        found, known, place, arguments = list[GptError](), list[str](), self._first, self._arguments()
         while place < len(self.words):
             word, flag = self.words[place], self.words[place].partition("=")[0]
             has_value = "=" not in word and self._value_after(place) is not None
@@ -102,34 +101,30 @@ class _Line:
                 known += self.words[place : place + taken]
                 place += taken - 1
             else:
-                found.append(self._unknown_flag(place, commands))
+                found.append(self._unknown_flag(place, arguments))
                 place += has_value
             place += 1
         with contextlib.suppress(ClickUsageError):
             given, _, _ = self._context.command.make_parser(self._context).parse_args(known)
-            flags = {one.name: one.opts[0] for one in self._flags.values()}
-            found += refused(commands.request, given, lambda name: flags.get(name, name)) if commands.request else []
+            found += refused(self._request, given) if self._request else []
         return together(found)
 
-    def _unknown_flag(self, place: int, command: Flags) -> UsageError:
+    def _unknown_flag(self, place: int, arguments: Arguments) -> UsageError:
         flag, _, value = self.words[place].partition("=")
         if wrong_mark := full_width(flag):
             meant = f"did you mean {half_width(flag).replace(':', '=', 1)}?"
             return UsageError(self._name, wrong_mark, hint=meant)
-        hint = command.hint(flag, value or self._value_after(place)) or f"{self._name} --help lists the flags"
+        hint = arguments.hint(flag, value or self._value_after(place)) or f"{self._name} --help lists the flags"
         return UsageError(self._name, f"there is no flag {shown(flag)}", hint=hint, about=flag)
 
-    def _command(self) -> Flags:
+    def _arguments(self) -> Arguments:
         """What the command can be given."""
-        from gpt_cli.config.suggest import Flags
+        from gpt_cli.config.suggest import Arguments
 
-        flags = {flag: (one.name, "" if one.is_flag else one.metavar or "VALUE") for flag, one in self._flags.items()}
-        places = [one.metavar for one in self._parameters if one.opts[0][:1] != "-"]
-        run = "--run {}"
-        if {"RUN", "PATH"} & {*places}:
-            flags["--run"], run = ("", "RUN"), f"{self._name} {{}}"
-        request = getattr(self._context.command.callback, "request", None)
-        return Flags(flags, request, run)
+        fields = {one.name: "" if one.is_flag else one.metavar or "VALUE" for one in self._flags.values()}
+        places = [one for one in self._parameters if one.metavar in ("RUN", "PATH") and one.opts[0][:1] != "-"]
+        run = places[0].name if places and "run" not in fields else "run"
+        return Arguments(fields | ({run: "RUN"} if places else {}), self._request, run)
 
     def value_of(self, flag: str) -> str | None:
         """What was given to a flag, last."""

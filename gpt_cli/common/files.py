@@ -57,9 +57,9 @@ def require_place(path: Path) -> None:
 def require_no_file(directory: Path) -> None:
     """Raises UsageError where the directory that --out names is a file, or a link that leads nowhere."""
     if directory.is_symlink() and not os.path.exists(directory):
-        raise UsageError(shown(directory), "this is a link that leads nowhere, but --out names a directory")
+        raise UsageError(shown(directory), "this is a link that leads nowhere, but ‹out› names a directory")
     if directory.exists() and not directory.is_dir():
-        raise UsageError(shown(directory), "this is a file, but --out names a directory")
+        raise UsageError(shown(directory), "this is a file, but ‹out› names a directory")
 
 
 def write_directory(directory: Path, files: Mapping[str, Iterable[Buffer]]) -> None:

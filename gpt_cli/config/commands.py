@@ -11,6 +11,7 @@ from pydantic import Field
 
 from gpt_cli.common.host import Host
 from gpt_cli.common.results import WIDTH, Result
+from gpt_cli.common.spelling import as_flags
 from gpt_cli.common.tables import Rows
 from gpt_cli.config.field_types import as_yaml
 from gpt_cli.config.load import find_config, read_config, shipped_config, write_config
@@ -63,7 +64,10 @@ class CheckedConfig(Result):
 
     def as_dict(self) -> dict[str, Any]:
         """What `gpt config check --json` prints."""
-        found = [{"where": e.where, "sentence": e.sentence, "hint": e.hint} for e in self.mistakes]
+        found = [
+            {"where": as_flags(e.where), "sentence": as_flags(e.sentence), "hint": e.hint and as_flags(e.hint)}
+            for e in self.mistakes
+        ]
         return {"file": self.file, "valid": self.valid, "errors": found}
 
     def as_text(self, width: int = WIDTH) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -66,7 +67,7 @@ def misfits(
             if not any((name, key) in wrong for key in misfit.keys):
                 set_by = [(sources[name, key], key) for key in misfit.keys if (name, key) in sources]
                 # where a flag set one of the values, the flag made the others wrong
-                set_by.sort(key=lambda found: not found[0].startswith("--"))
+                set_by.sort(key=lambda found: not found[0].startswith("‹"))
                 source, key = [*set_by, (sources.get((name,)) or where, misfit.keys[0])][0]
                 yield UsageError(f"{source}: {name}.{key}", misfit.sentence, hint=misfit.hint)
 
@@ -91,6 +92,16 @@ def no_setting(place: KeyPath, source: str, value: Any = None) -> GptError:
     return UsageError(source, sentence, hint=hint, about=about)
 
 
+def refusal(
+    value: Any, details: Mapping[str, Any], allowed: list[str], fits: Callable[[str], bool]
+) -> tuple[str, str | None, str | None]:
+    """What is wrong with a value that pydantic refuses, the value that was probably meant, and another hint."""
+    sentence = str(details.get("ctx", {}).get("error", "")) or is_none_of(allowed)
+    typed = value if isinstance(value, list | tuple) else [value]
+    hint = next(filter(None, [*map(_comma, typed), *map(full_width, typed)]), None)
+    return sentence, None if hint else value_meant(value, fits), hint
+
+
 def _wrong_value(place: KeyPath, details: Any, content: Any, source: str) -> GptError:
     key = ".".join(place)
     if details["type"] == "extra_forbidden" and len(place) == 2 and place[0] in Config.model_fields:
@@ -101,23 +112,21 @@ def _wrong_value(place: KeyPath, details: Any, content: Any, source: str) -> Gpt
     if len(place) == 1:
         wrong = f"{key} is a section, so its settings belong below it"
         return UsageError(source, wrong, hint=full_width(content[key]), about=key)
-    is_flag = source.startswith("--") and source != "--set"
+    is_flag = source.startswith("‹") and source != "‹settings›"
     where = source if is_flag else f"{source}: {key}"
-    as_written = content[place[0]][place[1]]
-    if advice := str(details.get("ctx", {}).get("error", "")):
-        return UsageError(where, f"{_shown(as_written)} {advice}")
     if details["type"] == "string_unicode":
         hint = "rename the file, or name its directory" if place[0] == "data" else None
         sentence = f"{_shown(details['input'])} has a byte that is not UTF-8, and a config is UTF-8"
         return UsageError(where, sentence, hint=hint)
-    written = "an empty value" if as_written in (None, "") else _shown(as_written)
+    value = content[place[0]][place[1]]
     # a flag cannot be given null
     allowed = [word for word in allowed_values(key, known_keys()[key]) if not (is_flag and word == "null")]
-    typed = as_written if isinstance(as_written, list) else [as_written]
-    hint = next(filter(None, [*map(_comma, typed), *map(full_width, typed)]), None)
-    if not hint and (meant := value_meant(as_written, lambda value: takes(key, value))):
+    sentence, meant, hint = refusal(value, details, allowed, partial(takes, key))
+    if meant is not None:
         hint = f"did you mean {meant}?"
-    return UsageError(where, f"{written} {is_none_of(allowed)}", hint=hint, about=key)
+    return UsageError(
+        where, f"{'an empty value' if value in (None, '') else _shown(value)} {sentence}", hint=hint, about=key
+    )
 
 
 def _comma(value: Any) -> str | None:

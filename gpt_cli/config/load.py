@@ -59,7 +59,7 @@ def near_config(name: str, also: Sequence[str] = ()) -> str | None:
 
 
 def read_config(name: str, settings: Sequence[str] = (), flags: Mapping[str, tuple[str, Any]] | None = None) -> Config:
-    """The config of a file with `--set` texts, then flags (dotted key -> flag as typed, value), written over it.
+    """The config of a file with `--set` texts, then flags (dotted key -> field of the request, value), written over it.
 
     Raises UsageError that names every unknown key, wrong type and value out of range.
     """
@@ -114,19 +114,19 @@ def build_config(
             # a full-width mark in the value may be meant
             if wrong_mark := full_width(setting if not equals else key):
                 right = half_width(setting)
-                meant = _meant(right) or f"--set {shlex.quote(right)}"
-                raise UsageError("--set", wrong_mark, hint=meant, about=visible(setting))
+                meant = _meant(right) or f"‹settings={right}›"
+                raise UsageError("‹settings›", wrong_mark, hint=meant, about=visible(setting))
             if not equals or not key or key != key.rstrip():
                 sentence = f"{shown(setting)} is not written section.key=value"
-                raise UsageError("--set", sentence, hint=_meant(setting), about=visible(setting))
-            _write(content, tuple(key.split(".")), _read_value(value), "--set", sources)
-    for key, (flag, value) in (flags or {}).items():
+                raise UsageError("‹settings›", sentence, hint=_meant(setting), about=visible(setting))
+            _write(content, tuple(key.split(".")), _read_value(value), "‹settings›", sources)
+    for key, (field, value) in (flags or {}).items():
         if value is not None:
-            if sources.get(tuple(key.split("."))) == "--set":
-                sentence = f"--set {key} and {flag} cannot be combined; leave one of them out"
-                wrong.append(UsageError(flag, sentence))
-            _write(content, tuple(key.split(".")), value, flag, sources)
-    both = both or all(sources.get(place, "").startswith("--") for place in _LENGTHS)
+            if sources.get(tuple(key.split("."))) == "‹settings›":
+                sentence = f"‹{key}› and ‹{field}› cannot be combined; leave one of them out"
+                wrong.append(UsageError(f"‹{field}›", sentence))
+            _write(content, tuple(key.split(".")), value, f"‹{field}›", sources)
+    both = both or all(sources.get(place, "").startswith("‹") for place in _LENGTHS)
     train = content.get("train")
     if both and isinstance(train, dict) and train["max_time"] is not None:
         train.setdefault("stop_at", "first")
@@ -180,14 +180,14 @@ def _meant(setting: str) -> str | None:
     found = re.fullmatch(r"([\w.]+)(\s*=[\s=]*|\s*:\s*|\s+)(\S.*?)[\s,]*", setting)
     if found is None:
         return None
-    right = f"--set {shlex.quote(f'{found[1]}={found[3]}')}"
+    right = f"‹settings={found[1]}={found[3]}›"
     return f"write no spaces around the equals sign: {right}" if "=" in found[2].strip() != found[2] else right
 
 
 def _read_value(text: str) -> Any:
     """The value of `--set`: YAML flow text such as [a, b] or null, else the text as it is."""
     if text.startswith("[") or text in ("", "~", "null"):
-        return parse(f"value: {text}", "--set").content["value"]
+        return parse(f"value: {text}", "‹settings›").content["value"]
     return text
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BeforeValidator, Field, ValidationError
 
 from gpt_cli.common.host import Host
-from gpt_cli.common.mistyped import full_width
+from gpt_cli.config.config_errors import refusal
 from gpt_cli.config.field_types import DEVICE_PATTERN, Few, Misfit, Section, Switch, UnreadableError, Whole, as_yaml
-from gpt_cli.config.settings_reference import allowed_values, is_none_of
-from gpt_cli.config.suggest import Flags, accepts, value_meant
+from gpt_cli.config.settings_reference import allowed_values
+from gpt_cli.config.suggest import Arguments, accepts
 from gpt_cli.errors import UsageError, shown, together, visible
 
 Asked = TypeVar("Asked", bound="Request")
@@ -62,15 +63,23 @@ class Request(Section):
 
     has_json: ClassVar[bool] = True  # whether the command has --json
     of_python: ClassVar[tuple[str, ...]] = ("progress",)  # the fields that are no flags
+    exclusive: ClassVar[tuple[tuple[str, ...], ...]] = ()  # of each the first, with which none of the others fits
 
     progress: Annotated[Switch, Field(description="Draw bars.")] = False  # the command line does unless --quiet
 
-    def apart(self, name: str, *others: str, value: str = "") -> Iterator[Misfit]:
-        """A misfit where one of the others is given too; `value` is added to the name of the first."""
-        given = [each for each in others if each in self.model_fields_set and getattr(self, each) is not False]
-        if name in self.model_fields_set and given:
-            beside = f"{{{name}}} {value}".rstrip()
-            yield Misfit((given[0],), f"{{{given[0]}}} and {beside} cannot be combined; leave one of them out")
+    def misfits(self) -> Iterator[Misfit]:
+        """Fields that cannot be combined; subclasses add more that does not fit together."""
+        for first, *others in self.exclusive:
+            yield from self.apart(first, *others)
+
+    def apart(self, first: str, *others: str, value: str | None = None) -> Iterator[Misfit]:
+        """A misfit where one of the others is given beside the first, whose `value` the sentence may name."""
+        if given := [name for name in others if self._has(name)] if self._has(first) else []:
+            beside = first if value is None else f"{first}={value}"
+            yield Misfit((given[0],), f"‹{given[0]}› and ‹{beside}› cannot be combined; leave one of them out")
+
+    def _has(self, name: str) -> bool:
+        return name in self.model_fields_set and getattr(self, name) is not False
 
     def require_shown(self, *, json: bool) -> None:
         """Raise UsageError for what Python may be asked, but no terminal can show."""
@@ -79,81 +88,63 @@ class Request(Section):
         """What the request names on this disk; raises what rules it out before torch is imported."""
 
 
-def read_request(kind: type[Asked], given: Mapping[str, Any], spelled: Callable[[str], str] = str) -> Asked:
-    """The request that these values make; `spelled` writes a field as the user did, such as `--top-k`.
+def read_request(kind: type[Asked], values: Mapping[str, Any]) -> Asked:
+    """The request that these values make.
 
     Raises UsageError with a sentence for each value that is wrong, or for values that do not fit together.
     """
     try:
-        request = kind.model_validate(given)
+        request = kind.model_validate(values)
     except ValidationError as error:
-        raise together(_refusals(kind, error, given, spelled)) from None
-    names = {name: spelled(name) for name, _, _ in flags_of(kind)}
-    if found := list(request.misfits()):
-        hints = (misfit.hint and misfit.hint.format_map(names) for misfit in found)
+        raise together(_refusals(kind, error, values)) from None
+    if misfits := list(request.misfits()):
+        fields = (f"{one.keys[0]}=False" if values.get(one.keys[0]) is False else one.keys[0] for one in misfits)
         raise together(
-            [
-                UsageError(names[misfit.keys[0]], misfit.sentence.format_map(names), hint=hint)
-                for misfit, hint in zip(found, hints, strict=True)
-            ]
+            [UsageError(f"‹{field}›", one.sentence, hint=one.hint) for field, one in zip(fields, misfits, strict=True)]
         )
     return request
 
 
-def refused(kind: type[Request], given: Mapping[str, Any], spelled: Callable[[str], str]) -> list[UsageError]:
+def refused(kind: type[Request], given: Mapping[str, Any]) -> list[UsageError]:
     """A sentence for each value that is wrong by itself, of fields that have one."""
     values = {name: value for name, value in given.items() if name in kind.model_fields and value not in (None, [])}
     try:
         kind.model_validate(values)
     except ValidationError as error:
-        return [each for each in _refusals(kind, error, values, spelled) if each.sentence != _MISSING]
+        return [each for each in _refusals(kind, error, values) if each.sentence != _MISSING]
     return []
 
 
-def _refusals(
-    kind: type[Request], error: ValidationError, given: Mapping[str, Any], spelled: Callable[[str], str]
-) -> list[UsageError]:
+def _refusals(kind: type[Request], error: ValidationError, values: Mapping[str, Any]) -> list[UsageError]:
     """A sentence for each field that pydantic refuses; of several for one field, one is enough."""
     schemas = kind.model_json_schema()["properties"]
     first = {str(details["loc"][0]): details for details in reversed(error.errors())}
     found = []
     for name in filter(first.__contains__, kind.model_fields):
         details = first[name]
-        value = details["input"] if len(details["loc"]) > 1 else given.get(name)  # one of several, or as it was given
+        if details["type"] == "missing":
+            found.append(UsageError(f"‹{name}›", _MISSING))
+            continue
+        value = details["input"] if len(details["loc"]) > 1 else values[name]  # one of several, or as it was given
         # Python may give another type than text: 5, which is not "5"
         said = shown(value) if isinstance(value, str | os.PathLike) else visible(repr(value), 200)
-        meant = value_meant(value, lambda each, name=name: accepts(kind, name, each))
-        hint = full_width(value) or (meant and f"did you mean {spelled(name)} {meant}?")
-        if details["type"] == "missing":
-            sentence = _MISSING
-        elif advice := str(details.get("ctx", {}).get("error", "")):
-            sentence = f"{said} {advice}"
-        else:
-            schema = schemas[name].get("items", schemas[name])  # of a list, that of each
-            allowed = [word for word in allowed_values(name, schema) if word != "null"]
-            sentence = f"{said} {is_none_of(allowed)}"
-            if isinstance(value, list | tuple) and hint is None:
-                hint = "call the function once for each of them"
-        found.append(UsageError(spelled(name), sentence, hint=hint))
+        allowed = allowed_values(name, schemas[name].get("items", schemas[name]))  # of a list, those of each
+        sentence, meant, hint = refusal(
+            value, details, [word for word in allowed if word != "null"], partial(accepts, kind, name)
+        )
+        if meant is not None:
+            hint = f"did you mean ‹{name}={meant}›?"
+        elif hint is None and isinstance(value, list | tuple):
+            hint = "call the function once for each of them"
+        found.append(UsageError(f"‹{name}›", f"{said} {sentence}", hint=hint))
     for name in (name for name in first if name not in kind.model_fields):
-        hint = _arguments(kind).hint(spelled(name), as_yaml(given[name]))
         known = [*(field for field, _, _ in flags_of(kind)), *kind.of_python]
+        run = next((field for field in ("run", "path") if field in kind.model_fields), "")
+        placeholders = {field: "" if kind.model_fields[field].annotation is bool else "VALUE" for field in known}
+        hint = Arguments(placeholders, kind, run).hint(name, as_yaml(values[name]))
         hint = hint or f"the arguments are {', '.join(known)}"
         found.append(UsageError(name, "there is no such argument", hint=hint))
     return found
-
-
-def _arguments(kind: type[Request]) -> Flags:
-    """What a function of Python can be given, as flags of the same names."""
-    flags, run = dict[str, tuple[str, str]](), "--run {}"
-    known = {name: flag for name, _, flag in flags_of(kind)}
-    for name, field in kind.model_fields.items():
-        flag = known.get(name, Flag())
-        typed = flag_of(name, Flag() if flag.position else flag)
-        flags[typed] = (name, "" if field.annotation is bool else "VALUE")
-        if flag.position and flag.metavar in ("PATH", "RUN"):
-            flags["--run"], run = flags[typed], f"{typed} {{}}"
-    return Flags(flags, kind, run)
 
 
 def _read_path(value: Any) -> Any:

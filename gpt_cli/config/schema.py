@@ -81,7 +81,7 @@ class DataConfig(Section):
         """More names than a config can contain, which every run writes, and a template without a place for prompts."""
         if self.template is not None and self.template not in NAMED_TEMPLATES and self.template.count(PROMPT) != 1:
             wrong = f"it contains {PROMPT} once, or is {' or '.join(NAMED_TEMPLATES)}"
-            yield Misfit(("template",), wrong, f"--set data.template='{PROMPT}\\n'")
+            yield Misfit(("template",), wrong, f"‹data.template={PROMPT}\\n›")
         keys = ("source", "validation_source")
         values = [getattr(self, key) for key in keys]
         if all("-" in ([value] if isinstance(value, str) else value or ()) for value in values):
@@ -247,13 +247,11 @@ class TrainConfig(Section):
     def misfits(self) -> Iterator[Misfit]:
         """Settings that are valid by themselves but do not fit together."""
         if self.rank is not None and self.optimizer != "adamw":
-            yield Misfit(
-                ("rank", "optimizer"), "low-rank changes need the optimizer adamw", "--set train.optimizer=adamw"
-            )
+            yield Misfit(("rank", "optimizer"), "low-rank changes need the optimizer adamw", "‹train.optimizer=adamw›")
         if not self.trains_all and self.parallel == "shard":
             keys = ("parallel", "freeze" if self.rank is None else "rank")
             wrong = f"with train.{keys[1]}, each process holds all weights"
-            yield Misfit(keys, wrong, "--set train.parallel=replicate")
+            yield Misfit(keys, wrong, "‹train.parallel=replicate›")
         if self.micro_batch_size and self.batch_size % self.micro_batch_size:
             wrong = f"micro_batch_size {self.micro_batch_size} does not divide batch_size {self.batch_size}"
             yield Misfit(("micro_batch_size", "batch_size"), f"{wrong}, as {divisors(self.batch_size)} would")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -20,7 +20,6 @@ from gpt_cli.config.schema import PUBLISHED, Config
 from gpt_cli.config.settings_reference import key_names, shipped_configs
 
 _FALSE = ("false", "no", "off", "0", "none", "null")
-_IMPORT = "gpt import {}"
 # the functions of gpt_cli that have another name than their commands
 FUNCTIONS = {
     "attn-dump": "attention",
@@ -65,11 +64,40 @@ def _as_duration(value: str) -> str:
     return value
 
 
+class Meaning(NamedTuple):
+    """What a name elsewhere means here: fields and settings with their values, where {} is the user's, or a text."""
+
+    fields: tuple[tuple[str, str], ...] = ()
+    text: str = ""  # a command or a sentence
+
+    @classmethod
+    def of(cls, text: str) -> Meaning:
+        """The meaning that a table or a name writes: max_steps, device=cuda, gpt import {} or a sentence."""
+        words = [re.fullmatch(r"([a-z_]+(?:\.\w+)?)(?:=(\S+))?", word) for word in text.split(" ")]
+        pairs = tuple((word[1], word[2] or "{}") for word in words if word)
+        return cls(pairs) if len(pairs) == len(words) and (len(pairs) == 1 or "." in pairs[0][0]) else cls((), text)
+
+    @property
+    def is_setting(self) -> bool:
+        """Whether it is what a config may contain."""
+        return bool(self.fields) and "." in self.fields[0][0]
+
+    @property
+    def is_import(self) -> bool:
+        """Whether a model of another program is to be imported."""
+        return self.text == "gpt import {}"
+
+
 def setting_meant(place: Sequence[str], value: object = None) -> str | None:
     """The section.key that a wrong one means, with `=value` where that changes too, or a sentence."""
     *section, last = ".".join(map(half_width, place)).split(".")
-    if found := [ours for ours in _translations(".".join([*section[-1:], last])) if ours[:2] != "--"]:
-        return found[0]
+    for meaning in _meanings(".".join([*section[-1:], last])):
+        if meaning.text:
+            return meaning.text
+        if meaning.is_setting:
+            return " ".join(key if value == "{}" else f"{key}={value}" for key, value in meaning.fields)
+    if not section and (ours := _ours("sections", last)):
+        return ours[0]
     siblings = [key for key in key_names() if section and key.startswith(f"{section[0]}.")]
     known = [siblings, [] if section else Config.model_fields, key_names()]
     for names in ({key.rpartition(".")[2]: key for key in keys} for keys in known):
@@ -98,67 +126,76 @@ def function_meant(name: str, functions: Iterable[str]) -> str | None:
 
 
 @dataclass(frozen=True)
-class Flags:
+class Arguments:
     """What a command, or a function of Python, can be given."""
 
-    flags: Mapping[str, tuple[str, str]]  # of each its field, and what stands for its value in help; "" for a switch
+    fields: Mapping[str, str]  # of each its placeholder in help; "" of a switch
     request: Any = None  # the Request that reads the values
-    run: str = "--run {}"  # how a run is given
+    run: str = "run"  # the field that names a run
 
     def hint(self, typed: str, value: str | None = None) -> str | None:
-        """The hint for a flag that does not exist, and for what it was given."""
-        name = typed.lstrip("-").replace("_", "-")
-        lines = [f"--{name} {{}}"] if f"--{name}" in self.flags else self._lines(typed)
+        """The hint for a name that does not exist, and for what it was given."""
+        name = half_width(typed).lower().lstrip("-").replace("-", "_")
+        name = self.run if name == "run" else name
+        meanings = [Meaning(((name, "{}"),))] if name in self.fields else self._meanings(typed)
         if is_false := value is not None and value.lower() in _FALSE:
-            lines, value = (opposite, None) if (opposite := self._lines(f"no-{name}")) else (lines, value)
-        lines = lines or self._like(name, value)
-        values = ((line, self._value(line, value)) for line in lines)
-        line, meant = next((found for found in values if found[1] is not None), (lines[0] if lines else None, None))
-        if line is None or _is_sentence(line):
-            return line
-        if is_false and value and "{}" not in line:
+            meanings, value = (opposite, None) if (opposite := self._meanings(f"no-{name}")) else (meanings, value)
+        meanings = meanings or self._like(name, value)
+        taken = ((meaning, self._value(meaning, value)) for meaning in meanings)
+        meaning, meant = next((one for one in taken if one[1] is not None), (meanings[0] if meanings else None, None))
+        if meaning is None or _is_sentence(meaning.text):
+            return meaning and meaning.text
+        if is_false and value and not self._takes_value(meaning):
             return "leave it out"
-        return f"did you mean {self._written(line, meant)}?"
+        return f"did you mean {self._written(meaning, meant)}?"
 
-    def _lines(self, typed: str) -> list[str]:
-        """What a name means, of what the command has."""
-        lines = [
-            f"--set {ours}{'' if '=' in ours else '={}'}" if re.match(r"[a-z]+\.\w+(=|$)", ours) else ours
-            for ours in _translations(typed)
-        ]
-        return [line for line in lines if line.split()[0] in {*self.flags, "gpt"} or _is_sentence(line)]
+    def _meanings(self, typed: str) -> list[Meaning]:
+        """What a name means, of what can be given."""
+        return [meaning for meaning in _meanings(typed) if meaning.text or self._field(meaning) in self.fields]
 
-    def _like(self, name: str, value: str | None) -> list[str]:
-        keys = key_names() if "--set" in self.flags else []
-        lines = {key.rpartition(".")[2].replace("_", "-"): f"--set {key}={{}}" for key in keys}
-        lines |= {flag[2:]: f"{flag} {{}}" for flag in self.flags if flag.startswith("--")}
-        near = nearest(name, lines, lambda each: self._value(lines[each], value) is not None)
-        return [lines[near]] if near else []
+    def _field(self, meaning: Meaning) -> str:
+        name = meaning.fields[0][0]
+        return "settings" if meaning.is_setting else self.run if name == "run" else name
 
-    def _value(self, line: str, value: str | None) -> str | None:
-        """The value as one of our lines takes it, "" where there is none; None where the line cannot take it."""
+    def _like(self, name: str, value: str | None) -> list[Meaning]:
+        keys = key_names() if "settings" in self.fields else []
+        names = {key.rpartition(".")[2]: key for key in keys} | {field: field for field in self.fields}
+        meanings = {each: Meaning(((ours, "{}"),)) for each, ours in names.items()}
+        near = nearest(name, meanings, lambda each: self._value(meanings[each], value) is not None)
+        return [meanings[near]] if near else []
+
+    def _takes_value(self, meaning: Meaning) -> bool:
+        return meaning.is_import or (bool(self.fields[self._field(meaning)]) and "{}" in meaning.fields[-1][1])
+
+    def _value(self, meaning: Meaning, value: str | None) -> str | None:
+        """The value as a meaning takes it, "" where there is none; None where it cannot take it."""
         if value is None:
-            return None if line == _IMPORT else ""
-        return value_meant(value, partial(self._fits, line))
+            return None if meaning.is_import else ""
+        return value_meant(value, partial(self._fits, meaning))
 
-    def _fits(self, line: str, value: str) -> bool:
+    def _fits(self, meaning: Meaning, value: str) -> bool:
         is_config = value in shipped_configs() or value.endswith((".yaml", ".yml")) or os.path.isfile(value)
-        if line == _IMPORT:
+        if meaning.is_import:
             return not (is_config or value.startswith("runs/") or any(map(os.path.exists, (value, f"runs/{value}"))))
-        field, _ = self.flags.get(line.split()[0], ("", ""))
-        if "={}" in line:
-            return takes(line.removesuffix("={}").split()[-1], value)
-        if "{}" not in line or self.request is None or field not in self.request.model_fields:
+        if meaning.text or not self._takes_value(meaning):
             return True
-        return accepts(self.request, field, value) and (line != "--config {}" or is_config)
+        if meaning.is_setting:
+            return takes(meaning.fields[-1][0], value)
+        field = self._field(meaning)
+        if self.request is None or field not in self.request.model_fields:
+            return True
+        return accepts(self.request, field, value) and (field != "config" or is_config)
 
-    def _written(self, line: str, value: str | None) -> str:
-        flag = line.split()[0]
-        _, metavar = self.flags.get(flag, ("", "VALUE"))
-        if not metavar:
-            return flag
-        instead = shlex.quote(value) if value else "VALUE" if flag == "--set" else metavar
-        return (self.run if line == "--run {}" else line).replace("{}", instead).replace(" runs/runs/", " runs/")
+    def _written(self, meaning: Meaning, value: str | None) -> str:
+        if meaning.text:
+            return meaning.text.replace("{}", shlex.quote(value or "PATH"))
+        if not (placeholder := "VALUE" if meaning.is_setting else self.fields[self._field(meaning)]):
+            return f"‹{self._field(meaning)}=True›"
+        pairs = [
+            (self._field(meaning) if "." not in name else name, each.replace("{}", value or placeholder))
+            for name, each in meaning.fields
+        ]
+        return " ".join(f"‹{name}={each.replace('runs/runs/', 'runs/')}›" for name, each in pairs)
 
 
 @lru_cache(maxsize=1)
@@ -171,17 +208,17 @@ def _ours(kind: str, name: str) -> list[str]:
     return [ours for row, theirs in rows if name in theirs.split() for ours in row.split(" | ")]
 
 
-def _translations(typed: str) -> list[str]:
+def _meanings(typed: str) -> list[Meaning]:
     """What a name means that is not mistyped: ours by the name elsewhere, or a setting without its section."""
     plain = half_width(typed).lower().lstrip("-").replace("_", "-")
     last = {key.rpartition(".")[2].replace("_", "-"): key for key in key_names()}
     names = [f"-{plain}" if re.fullmatch(r"-\w", typed) else plain, plain, plain.rpartition(".")[2]]
     found = ([*_ours("names", name), *filter(None, [last.get(name)])] for name in names)
-    return next(filter(None, found), [])
+    return [Meaning.of(ours) for ours in next(filter(None, found), [])]
 
 
 def _is_sentence(ours: str) -> bool:
-    return " " in ours and not ours.startswith(("--", "gpt "))
+    return " " in ours and not ours.startswith("gpt ")
 
 
 def _may_be(names: Mapping[str, str], value: object, name: str) -> bool:

@@ -27,7 +27,7 @@ GRACE = 10.0  # for the others, once a process has failed
 AFTER_TERM = 3.0
 
 
-def require_fitting(num_processes: int, config: Config, where: str = "--processes", *, fixed: bool = False) -> None:
+def require_fitting(num_processes: int, config: Config, where: str = "‹processes›", *, fixed: bool = False) -> None:
     """Raise UsageError unless a number of processes shares the micro-batches of a step evenly, in halves of halves.
 
     The hint is a setting, unless the config is `fixed`: that of a run.
@@ -50,7 +50,7 @@ def require_fitting(num_processes: int, config: Config, where: str = "--processe
         where,
         f"{num_processes} processes cannot share a batch of {counted(settings.batch_size, 'sequence')} evenly, "
         f"{settings.sequences_at_once} at once; {numbers} can",
-        hint=f"--set train.micro_batch_size={smaller[0]}" if smaller and not fixed else None,
+        hint=f"‹train.micro_batch_size={smaller[0]}›" if smaller and not fixed else None,
     )
 
 
@@ -177,7 +177,7 @@ class Workers:
             sentence = f"it was removed, and the processes meet there; {clause}"
             raise EnvironmentFailure(shown(self.board.folder), sentence, hint="TMPDIR=~ names another place for it")
         if not killed:
-            raise EnvironmentFailure("--processes", f"the processes lost contact with each other; {clause}", hint=hint)
+            raise EnvironmentFailure("‹processes›", f"the processes lost contact with each other; {clause}", hint=hint)
         number = signal.Signals(-failed[killed[0]])
         why = ", as the system does where memory runs out" if number == signal.SIGKILL else ""
         where = process_name(killed[0], self.size)

@@ -201,7 +201,7 @@ def differences(records: Sequence[Mapping[str, str]], where: Sequence[str]) -> l
 def _difference(name: str, key: str, first: str, other: str) -> GptError:
     if key == "run directory":
         sentence = "it does not see the run directory of process 0, but all processes must share it"
-        return EnvironmentFailure(name, sentence, hint="name a directory on a shared filesystem with --out")
+        return EnvironmentFailure(name, sentence, hint="name a directory on a shared filesystem with ‹out›")
     if key == "code":
         sentence = "its source code of gpt differs from that of process 0"
         return UsageError(name, sentence, hint="install the same version of gpt for all processes")
@@ -209,7 +209,7 @@ def _difference(name: str, key: str, first: str, other: str) -> GptError:
         sentence = (
             f"it computes with {counted(int(other), 'thread')}, but process 0 with {first}, and sums depend on that"
         )
-        return UsageError(name, sentence, hint="--threads 1, or the same OMP_NUM_THREADS for all")
+        return UsageError(name, sentence, hint="‹threads=1›, or the same OMP_NUM_THREADS for all")
     if max(len(first), len(other)) > _LONGEST_SHOWN:
         return UsageError(name, f"its {key} differs from that of process 0")
     return UsageError(name, f"its {key} is {shown(other)}, but that of process 0 is {shown(first)}")
@@ -222,7 +222,7 @@ def shared_gpus(abouts: Sequence[Mapping[str, str]], where: Sequence[str]) -> li
         owner = owners.setdefault((about["host"], about["gpu"]), rank)
         if about["gpu"] and owner != rank:
             name = f"{process_name(rank, len(abouts))} ({where[rank]})"
-            hint = "start as many processes as there are GPUs, or add --device cpu"
+            hint = "start as many processes as there are GPUs, or add ‹device=cpu›"
             return [EnvironmentFailure(name, f"it has the same GPU as process {owner}", hint=hint)]
     return []
 

@@ -105,7 +105,7 @@ def measure_answers(
     conversations = [*corpus.conversations()]
     examples = gather(conversations, tokenizer, template, length)
     if not examples.lengths.size:
-        raise DataError("--data", f"this model sees {length} tokens, and no example fits")
+        raise DataError("‹data›", f"this model sees {length} tokens, and no example fits")
     where = str(loaded.path)
     with host.counting("evaluating", int(examples.lengths.sum()), "tokens") as count:
         costs = answer_costs(model, examples, dtype=dtype, count=count, where=where)

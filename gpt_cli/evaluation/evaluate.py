@@ -154,7 +154,7 @@ def evaluate(request: EvaluateRequest, asked: ToEvaluate, host: Host) -> Evaluat
                     error.where = f"{visible(name)}: {visible(source)}"
                 raise
         if len(ids) < 2:
-            place = "--data" if request.data else name
+            place = "‹data›" if request.data else name
             raise DataError(place, "the text is one token long, so there is nothing to predict")
         number_type = choose_dtype(request.dtype, where, sizes.d_model, host.notice)
         lengths = byte_lengths_on(measured, ids, tokenizer)
@@ -188,7 +188,7 @@ def evaluate(request: EvaluateRequest, asked: ToEvaluate, host: Host) -> Evaluat
         _compare(results, texts, paired, asked)
     remark_on_shares(((one["run"], one.get("training_share", 0.0)) for one in results), host)
     if len(set(texts)) > 1:
-        host.warn("these runs are measured on different texts; --data SOURCE measures all on one")
+        host.warn("these runs are measured on different texts; ‹data=SOURCE› measures all on one")
     return Evaluation(list(request.data) or None, head_names(asked.without), results, per_token)
 
 
@@ -207,10 +207,10 @@ def _spaced(ids: Ids, asked: ToEvaluate, request: EvaluateRequest) -> tuple[Sequ
 def _require_text(request: EvaluateRequest) -> None:
     """Refuse what only a text has, and not questions with answers."""
     for flag, asked in {
-        "--per-token": request.per_token,
-        "--memorised": request.memorised,
-        "--stride": request.stride,
-        "--max-tokens": request.max_tokens,
+        "‹per_token›": request.per_token,
+        "‹memorised›": request.memorised,
+        "‹stride›": request.stride,
+        "‹max_tokens›": request.max_tokens,
     }.items():
         if asked:
             raise UsageError(flag, "it measures a text, and these are questions and answers; leave it out")
@@ -250,7 +250,7 @@ def _require_room(loaded: Loaded, num_ids: int, stride: int, dtype: str, request
     """Number of windows that memory holds at once; raises before the model runs if it holds none."""
     free, model = available_memory(), loaded.model
     if request.quantize:
-        hint = "leave out --quantize"
+        hint = "leave out ‹quantize›"
         require_room("eval", "the weights to be rounded", rounding_bytes(model), free, hint=hint)
     length = min(window_length(model.config), num_ids - 1)
     halves = dtype != "bfloat16" and scoring_bytes(model, 1, length, "bfloat16") <= (free or 0)
@@ -259,7 +259,7 @@ def _require_room(loaded: Loaded, num_ids: int, stride: int, dtype: str, request
         f"the activations of one window of {counted(length, 'token')}",
         scoring_bytes(model, 1, length, dtype),
         free,
-        hint="--dtype bfloat16" if halves else "use a shorter text",
+        hint="‹dtype=bfloat16›" if halves else "use a shorter text",
     )
     if request.memorised:
         _require_room_for_samples(loaded, request, free)
@@ -276,7 +276,7 @@ def _require_room_for_samples(loaded: Loaded, request: EvaluateRequest, free: in
         f"{counted(request.num_samples, 'sample')} of {counted(request.max_new_tokens, 'token')}",
         weights + request.num_samples * each,
         free,
-        hint=f"--num-samples {fitting}" if fitting else "--max-new-tokens 1",
+        hint=f"‹num_samples={fitting}›" if fitting else "‹max_new_tokens=1›",
     )
 
 

@@ -45,7 +45,7 @@ def given_text(sources: Sequence[str], text: DataConfig, host: Host, *, answers:
     except GptError as error:
         for problem in (error, *error.others):
             ways = re.split("(?=; )", problem.hint or "")
-            kept = "".join(way for way in ways if "--set " not in way)
+            kept = "".join(way for way in ways if "‹data." not in way)
             problem.hint = re.sub("^; (or )?", "", kept) or None
         raise
 
@@ -68,7 +68,7 @@ def own_text(name: str, data: DataConfig, host: Host) -> OwnText:
     try:
         return OwnText(data, *read_split(located(data, named_run(name), host.notice), host))
     except DataError as error:
-        hint = f"{name} was trained on it; name it where it is now, or another text, with --data SOURCE"
+        hint = f"{name} was trained on it; name it where it is now, or another text, with ‹data=SOURCE›"
         raise DataError(error.where, error.sentence, hint=hint) from error
 
 
@@ -119,7 +119,7 @@ def remark_on_shares(shares: Iterable[tuple[str, float]], host: Host) -> None:
             of_part += [] if visible(name) in of_part else [visible(name)]
     for part, learned in names.items():
         sentence = f"{joined(learned)} learned from {part} of this text, so the loss is too low"
-        host.notice(f"{sentence}; without --data, validation text is measured")
+        host.notice(f"{sentence}; without ‹data›, validation text is measured")
 
 
 def _share_of_files(name: str, given: SourceCorpus, loaded: Loaded) -> float:

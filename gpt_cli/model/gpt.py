@@ -228,5 +228,5 @@ def require_finite(numbers: Tensor, what: str, where: str = "checkpoint") -> Non
         raise CheckpointError(
             where,
             f"its weights give {what} that are not finite, so it cannot be used",
-            hint="choose another one with --checkpoint, or train again with a smaller learning rate",
+            hint="choose another one with ‹checkpoint›, or train again with a smaller learning rate",
         )

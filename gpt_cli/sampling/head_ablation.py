@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -20,16 +19,16 @@ def parse_heads(text: str, sizes: ModelConfig, model: str = "this model") -> tup
     Raises UsageError, which calls the model of these sizes `model`.
     """
     if wrong_mark := full_width(text):
-        raise UsageError("--without", wrong_mark, hint=f"--without {shlex.quote(half_width(text))}")
+        raise UsageError("‹without›", wrong_mark, hint=f"‹without={half_width(text)}›")
     chosen: set[tuple[int, int]] = set()
     for part in text.split(","):
         layer, _, head = part.strip().partition(".")
         if not (layer.isdecimal() and head.isdecimal()) or len(part) > 20:
             wrong = f"{shown(part)} is no head; name the heads, as in 2.3 or 2.3,4.0"
-            raise UsageError("--without", wrong, hint="--without 0.1,1.0")
+            raise UsageError("‹without›", wrong, hint="‹without=0.1,1.0›")
         if int(layer) >= sizes.num_blocks or int(head) >= sizes.num_heads:
             has = f"{model} has layers 0 to {sizes.num_blocks - 1} with heads 0 to {sizes.num_heads - 1}"
-            raise UsageError("--without", f"{has}, so {shown(part)} is out of range")
+            raise UsageError("‹without›", f"{has}, so {shown(part)} is out of range")
         chosen.add((int(layer), int(head)))
     return tuple(sorted(chosen))
 

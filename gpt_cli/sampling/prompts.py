@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -27,8 +26,6 @@ def read_prompt(
     One line break at the end of a file or of stdin is not part of the prompt. Raises DataError where nothing else is
     there, unless it `may_be_empty`: a script whose pipe brought nothing should hear of it.
     """
-    if prompt is not None and file is not None:
-        raise UsageError("--prompt-file", "--prompt-file and --prompt cannot be combined; leave one of them out")
     if file is not None:
         content, where = read_bytes(file, DataError, most=("a prompt", PROMPT_BYTES)), str(file)
         return _decoded(content, where, header, may_be_empty=may_be_empty)
@@ -37,11 +34,10 @@ def read_prompt(
             return prompt.encode("utf-8", "surrogateescape").decode()
         return prompt
     if stdin is None or (prompt is None and stdin.isatty()):
-        raise UsageError(
-            "--prompt",
-            "there is no prompt; use --prompt TEXT, --prompt-file FILE or a pipe",
-            hint=f"--prompt {shlex.quote(_offered(header))}",
-        )
+        sentence = "there is no prompt; use ‹prompt=TEXT› or ‹prompt_file=FILE›"
+        if stdin is not None:
+            sentence = "there is no prompt; use ‹prompt=TEXT›, ‹prompt_file=FILE› or a pipe"
+        raise UsageError("‹prompt›", sentence, hint=f"‹prompt={_offered(header)}›")
     content = stdin.buffer.read(PROMPT_BYTES + 1)
     if len(content) > PROMPT_BYTES:
         raise DataError("stdin", f"a prompt has at most {PROMPT_BYTES:,} bytes, and this one has more")
@@ -62,8 +58,8 @@ def read_prompts(prompt: str | None, prompt_file: Path | None, header: Header, s
 def prompt_source(prompt: str | None, prompt_file: Path | None) -> str:
     """The source that an error about a prompt names: its flag, or stdin."""
     if prompt_file is not None:
-        return "--prompt-file"
-    return "stdin" if prompt is None or prompt == "-" else "--prompt"
+        return "‹prompt_file›"
+    return "stdin" if prompt is None or prompt == "-" else "‹prompt›"
 
 
 def encode_text(tokenizer: Tokenizer, text: str, source: str) -> list[int]:
@@ -89,7 +85,7 @@ def encode_prompt(
     room = context_length - num_generated
     if room < 1:
         raise UsageError(
-            "--generate",
+            "‹generate›",
             f"this model sees {context_length} tokens, so there is no room for a prompt before {num_generated} new "
             f"tokens; use at most {context_length - 1}",
         )
@@ -98,7 +94,7 @@ def encode_prompt(
         raise DataError(
             "prompt",
             f"it has {counted(len(ids), 'token')}{of}, but this model sees {context_length}",
-            hint=None if truncate is None else "--truncate keeps the last ones",
+            hint=None if truncate is None else "‹truncate=True› keeps the last ones",
         )
     return ids[-room:]
 
@@ -113,5 +109,5 @@ def _decoded(content: bytes, where: str, header: Header | None, *, may_be_empty:
 
     text = decode_utf8(content, where).removesuffix("\n").removesuffix("\r")
     if not text and not may_be_empty:
-        raise DataError(where, "the prompt is empty", hint=f"--prompt {shlex.quote(_offered(header))}")
+        raise DataError(where, "the prompt is empty", hint=f"‹prompt={_offered(header)}›")
     return text

@@ -121,7 +121,7 @@ class SampleRequest(Request):
     temperature: Number = Field(
         default=0.8,
         ge=0,
-        description="Below 1 is more careful, above 1 more daring, 0 the same as --greedy. Default: 0.8.",
+        description="Below 1 is more careful, above 1 more daring, 0 the same as ‹greedy›. Default: 0.8.",
     )
     top_k: Annotated[int, Field(ge=0), Whole] | None = Field(
         default=None, description="Choose among the N likeliest tokens only; 0 means all."
@@ -142,7 +142,7 @@ class SampleRequest(Request):
     )
     greedy: Switch = Field(default=False, description="Always take the likeliest token.")
     stream: Switch = Field(
-        default=True, description="Print a single sample token by token as the model writes it. Default: --stream."
+        default=True, description="Print a single sample token by token as the model writes it. Default: ‹stream›."
     )
     without: Without = ()
     device: Device = None
@@ -150,12 +150,13 @@ class SampleRequest(Request):
     quantize: Quantize = None
     threads: Threads = None
 
+    exclusive = (("messages", "prompt", "prompt_file"), ("prompt", "prompt_file"))
+
     def misfits(self) -> Iterator[Misfit]:
         """Refuse flags without effect on greedy sampling, and two kinds of prompts."""
+        yield from super().misfits()
         if self.greedy and self.temperature and "temperature" in self.model_fields_set:
-            yield Misfit(("temperature",), "{temperature} and {greedy} cannot be combined; leave one of them out")
-        for other in ("prompt", "prompt_file"):
-            yield from self.apart("messages", other)
+            yield Misfit(("temperature",), "‹temperature› and ‹greedy› cannot be combined; leave one of them out")
 
     def find(self, host: Host) -> ToSample:
         """Prompts, model and seed; raises DataError for prompts that cannot be read, and as `find_model`."""
@@ -188,7 +189,7 @@ class SampleRequest(Request):
 class EvaluateRequest(Request):
     """Measure how well trained models predict a text: nats per token, perplexity, bits per byte.
 
-    Without --data, each run is measured on its own validation text, and gpt eval warns where that text is not the
+    Without ‹data›, each run is measured on its own validation text, and gpt eval warns where that text is not the
     one that the run was trained with.
     """
 
@@ -219,25 +220,27 @@ class EvaluateRequest(Request):
         default=False, description="Also sample, and measure how much the model copies its training text."
     )
     num_samples: Annotated[int, Field(ge=1, le=10_000), Whole] = Field(
-        default=10, description="Samples of --memorised. Default: 10."
+        default=10, description="Samples of ‹memorised›. Default: 10."
     )
-    max_new_tokens: NewTokens = Field(default=200, description="Tokens in each sample of --memorised. Default: 200.")
-    seed: Seed = Field(default=0, description=f"Seed of --memorised, from 0 to {MAX_SEED}. Default: 0.")
+    max_new_tokens: NewTokens = Field(default=200, description="Tokens in each sample of ‹memorised›. Default: 200.")
+    seed: Seed = Field(default=0, description=f"Seed of ‹memorised›, from 0 to {MAX_SEED}. Default: 0.")
     without: Without = ()
     device: Device = None
     dtype: Dtype = "float32"
     quantize: Quantize = None
     threads: Threads = None
 
+    exclusive = (("per_token", "max_tokens"),)
+
     def misfits(self) -> Iterator[Misfit]:
         """Refuse several runs with --per-token, and flags of samples without samples."""
-        yield from self.apart("per_token", "max_tokens")
+        yield from super().misfits()
         of_samples = [name for name in ("num_samples", "max_new_tokens", "seed") if name in self.model_fields_set]
         if self.per_token and len(self.run) > 1:
-            yield Misfit(("per_token",), f"it shows one run, and {{run}} names {len(self.run)}; name one")
+            yield Misfit(("per_token",), f"it shows one run, and ‹run› names {len(self.run)}; name one")
         elif of_samples and not self.memorised:
-            wrong = "it changes the samples of {memorised}, so it needs {memorised}"
-            yield Misfit((of_samples[0],), wrong, "{memorised}")
+            wrong = "it changes the samples of ‹memorised›, so it needs ‹memorised›"
+            yield Misfit((of_samples[0],), wrong, "‹memorised=True›")
 
     def find(self, host: Host) -> ToEvaluate:
         """The runs; raises UsageError, DataError or CheckpointError for what their headers rule out."""
@@ -247,12 +250,12 @@ class EvaluateRequest(Request):
         for header in headers:
             length = window_length(header.config.model)
             if self.stride and self.stride > length:
-                raise UsageError("--stride", f"{header.path} sees {length} tokens; use 1 to {length}")
+                raise UsageError("‹stride›", f"{header.path} sees {length} tokens; use 1 to {length}")
             if self.without:
                 off = parse_heads(",".join(self.without), header.config.model, str(header.path))
         advice = NAME_ONE
         if self.memorised:
-            advice = "leave out --memorised, which reads the text that the model was trained on"
+            advice = "leave out ‹memorised›, which reads the text that the model was trained on"
             advice += "" if self.data else f", and name a text with {NAME_ONE}"
         trusts = bool(self.data) and not self.memorised
         configs = [trusted_config(header) if trusts else own_config(header, advice) for header in headers]

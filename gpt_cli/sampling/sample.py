@@ -125,7 +125,7 @@ class Sampler:
         where = choose_device(request.device or "auto")
         if request.quantize and where.type != "cpu":
             wrong = f"{request.quantize} works on processors only, not on {where}"
-            raise UsageError("--quantize", wrong, hint="--device cpu")
+            raise UsageError("‹quantize›", wrong, hint="‹device=cpu›")
         self._host = host
         self.loaded = load_for(host, model.run, request.checkpoint, as_stored=True)
         if model.without:
@@ -151,7 +151,7 @@ class Sampler:
         tokenizer = loaded.tokenizer
         encoded = [array("i", tokenizer.begin(encode_text(tokenizer, text, source))) for text in prompts]
         if seed is not None:
-            notice(f"{loaded.path}, step {loaded.step:,}, --seed {seed}")
+            notice(f"{loaded.path}, step {loaded.step:,}, ‹seed={seed}›")
         if tokenizer.kind not in ("byte", "char") and any(re.search(r"\S +\Z", text) for text in prompts):
             notice(
                 "the prompt ends with a space, which this model learned as the beginning of the next word; "
@@ -179,7 +179,7 @@ class Sampler:
     def tell(self, seed: int | None) -> None:
         """Notices of the model with a seed that the user does not know yet, and that it has learned no answers."""
         if seed is not None:
-            self._host.notice(f"{self.loaded.path}, step {self.loaded.step:,}, --seed {seed}")
+            self._host.notice(f"{self.loaded.path}, step {self.loaded.step:,}, ‹seed={seed}›")
         if self.loaded.config.data.loss is None and self._template.end is None:
             self._host.notice("this model has learned no answers, so it continues the question like any other text")
 
@@ -269,10 +269,10 @@ class Sampler:
         if self._decoder.device.type == "cpu" and free is not None and of_row * num_rows > free:
             fits = free // of_row // num_prompts
             raise EnvironmentFailure(
-                "--num-samples",
+                "‹num_samples›",
                 f"{num_rows:,} sequences of {num_tokens:,} tokens take about {size(of_row * num_rows)} of memory, "
                 f"but only {size(free)} are free",
-                hint=f"--num-samples {fits}" if fits else "give fewer prompts at once",
+                hint=f"‹num_samples={fits}›" if fits else "give fewer prompts at once",
             )
 
 
@@ -305,8 +305,8 @@ def _require_memory_for_all(num_samples: int, num_tokens: int) -> None:
     if free is not None and needed > free:
         fits = free // (_TOKEN_BYTES * num_samples)
         raise EnvironmentFailure(
-            "--max-new-tokens",
+            "‹max_new_tokens›",
             f"{num_samples:,} samples of {num_tokens:,} tokens take about {size(needed)} of memory, "
             f"but only {size(free)} are free",
-            hint=f"--max-new-tokens {fits}" if fits else "give fewer prompts at once",
+            hint=f"‹max_new_tokens={fits}›" if fits else "give fewer prompts at once",
         )

@@ -141,7 +141,7 @@ def template_for(setting: str | None, tokenizer: Tokenizer, notice: Notify = ign
     if not _has(tokenizer, _MARKS[setting]):
         lacks = " and ".join(_MARKS[setting])
         sentence = f"{setting} needs a tokenizer with the tokens {lacks}, and this one lacks them"
-        raise UsageError("data.template", sentence, hint="--set data.template=null")
+        raise UsageError("data.template", sentence, hint="‹data.template=null›")
     if setting == "llama3":
         heads = tuple(f"<|start_header_id|>{role}<|end_header_id|>\n\n" for role in _NUMBERS)
         begin = "<|begin_of_text|>" if _has(tokenizer, ("<|begin_of_text|>",)) else ""

@@ -82,7 +82,7 @@ def encode_parts(
             if part.num_left_out:
                 notice(
                     f"left out: {counted(part.num_left_out, 'example')} of the {name} part, longer than context_length "
-                    f"{config.model.context_length}; all fit with --set model.context_length={part.longest - 1}"
+                    f"{config.model.context_length}; all fit with ‹model.context_length={part.longest - 1}›"
                 )
         return EncodedText(tokenizer, *examples, digest_of(*examples))
     with host.counting(TOKENIZING, training.num_bytes + validation.num_bytes, "B") as count:
@@ -155,13 +155,13 @@ def check_length(ids: Ids, validation_ids: Ids, context_length: int, num_charact
         if num_characters >= least:
             amount += f" of {counted(num_characters, 'character')}"
         sentence = f"its training part has {amount}, but context_length {context_length} needs at least {least:,}"
-        hint = "--set tokenizer.kind=char, or name more text" if num_characters >= least else "name more text"
-        hint += ", or lower --set model.context_length" if len(ids) > 2 else ""
+        hint = "‹tokenizer.kind=char›, or name more text" if num_characters >= least else "name more text"
+        hint += ", or lower ‹model.context_length›" if len(ids) > 2 else ""
         raise DataError("corpus", sentence, hint=hint)
     if len(validation_ids) < 2:
         amount = counted(len(validation_ids), "token")
         sentence = f"its validation part has {amount}, but an evaluation needs at least 2"
-        raise DataError("corpus", sentence, hint="raise --set data.validation_fraction, or name more text")
+        raise DataError("corpus", sentence, hint="raise ‹data.validation_fraction›, or name more text")
 
 
 def _stored(directory: Path, load: bool, *, verified: bool = False) -> Ids | None:

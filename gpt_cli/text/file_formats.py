@@ -213,7 +213,7 @@ def _text_field(line: str, field: str, where: str) -> str:
     if not isinstance(text := fields.get(field), str):
         texts = [key for key, value in fields.items() if isinstance(value, str) and _is_plain(key)]
         sentence = f"this line has no field {shown(field)} that contains text, as {example} has"
-        hint = f"--set data.text_field={texts[-1]}" if texts else None
+        hint = f"‹data.text_field={texts[-1]}›" if texts else None
         if is_conversation(record, field):
             hint = "questions with answers are read without other text; name their file alone"
         raise DataError(where, sentence, hint=hint)
@@ -236,7 +236,7 @@ def _rows_of_table(path: Path, file: BinaryIO, how: Reading) -> Iterator[TextBlo
             sentence = f"the table has no column {shown(how.text_field)}; it has {', '.join(map(shown, names[:20]))}"
             columns = [each.name for each in table.schema_arrow if str(each.type) in ("string", "large_string")]
             texts = [*filter(_is_plain, columns)]
-            raise DataError(shown(path), sentence, hint=f"--set data.text_field={texts[0]}" if texts else None)
+            raise DataError(shown(path), sentence, hint=f"‹data.text_field={texts[0]}›" if texts else None)
         paths = [table.schema.column(number).path for number in range(len(table.schema))]
         for group in range(table.num_row_groups):
             rows = 1
@@ -304,5 +304,5 @@ class _Growth:
             raise DataError(
                 shown(self._path),
                 f"it expands to more than {ratio} times its size, which text does not",
-                hint=f"if it is text after all: --set data.max_expansion={10 * ratio}",
+                hint=f"if it is text after all: ‹data.max_expansion={10 * ratio}›",
             )

@@ -31,7 +31,7 @@ from gpt_cli.text.sources import STDIN, SourceFile, SourceWalk, source_names
 NOBODY = Host()  # a caller who wants to see nothing
 MOST_ERRORS = 20
 _MOVE_HINT = "then move the old file out of the directory"
-_SKIP_HINT = "--set data.skip_bad=true leaves such files out"
+_SKIP_HINT = "‹data.skip_bad=true› leaves such files out"
 
 
 class SourceCorpus(SurveyedCorpus):
@@ -235,7 +235,7 @@ def read_data(
     how, skip_bad = reading_of(config.source, config), config.skip_bad
     if config.loss == "answers" and not how.conversations:
         sentence = "answers needs lines of .jsonl with questions and answers, and the first source has none"
-        raise DataError("data.loss", sentence, hint="--set data.loss=all")
+        raise DataError("data.loss", sentence, hint="‹data.loss=all›")
     if config.separator is not None and how.conversations:
         host.notice("data.separator is not used by questions and answers")
     return read_corpus(config.source, config.separator, how, skip_bad=skip_bad, fresh=fresh, host=host, watch=watch)

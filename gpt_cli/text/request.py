@@ -29,7 +29,7 @@ from gpt_cli.text.datasets import Dataset
 
 
 class ListRequest(Request):
-    """List the corpora that --data knows by name."""
+    """List the corpora that ‹data› knows by name."""
 
 
 class FetchRequest(Request):
@@ -50,7 +50,7 @@ class FetchRequest(Request):
 
 
 class StatsRequest(Request):
-    """Count the documents, characters, bytes and lines of a text; with --config, estimate its tokens."""
+    """Count the documents, characters, bytes and lines of a text; with ‹config›, estimate its tokens."""
 
     source: Sources = Field(kw_only=False)
     config: MaybeConfigFile = NONE
@@ -76,7 +76,7 @@ class PrepareRequest(Request):
     def find(self, host: Host) -> Config:
         """The config; raises UsageError for a wrong or missing one, EnvironmentFailure where nothing can be kept."""
         if self.config is None:
-            sentence = "--config is missing; it says how the text becomes tokens, and what part of it validates"
+            sentence = "‹config› is missing; it says how the text becomes tokens, and what part of it validates"
             raise UsageError("gpt data prepare", sentence, hint="gpt data prepare my.txt --config tiny")
         config = _config_for(self.source, self.config, self.settings)
         for line in config.unused(shipped_config(self.config)):
@@ -88,7 +88,7 @@ class PrepareRequest(Request):
 class VerifyRequest(Request):
     """Read every byte of a text and of the tokens made from it, and compare them with their digests.
 
-    With --config, the text is read as that config reads it: data.separator, data.text_field and so on.
+    With ‹config›, the text is read as that config reads it: data.separator, data.text_field and so on.
     """
 
     source: Sources = Field(kw_only=False)
@@ -104,5 +104,5 @@ def _config_for(sources: Sequence[str], config: str | None, settings: Sequence[s
     """A config file, or the defaults, with settings over it and the SOURCEs of the command where it names any."""
     flags = {"data.source": ("SOURCE", sources[0] if len(sources) == 1 else [*sources] or None)}
     if config is None:
-        return build_config(Document({}, {}), "--set", settings, flags)
+        return build_config(Document({}, {}), "‹settings›", settings, flags)
     return read_config(config, settings, flags)

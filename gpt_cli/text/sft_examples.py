@@ -61,7 +61,7 @@ def split_conversations(corpus: SurveyedCorpus, config: DataConfig) -> tuple[Con
     number = corpus.num_documents
     if number < 2:
         sentence = "it has one question with its answer; one trains and another validates, so it needs at least 2"
-        raise DataError("corpus", sentence, hint="add lines with --data, or name --set data.validation_source")
+        raise DataError("corpus", sentence, hint="add lines with ‹data›, or name ‹data.validation_source›")
     at = number - min(number - 1, max(1, round(number * config.validation_fraction)))
     template = config.template
     return ConversationCorpus(corpus, 0, at, template), ConversationCorpus(corpus, at, number, template)
@@ -188,7 +188,7 @@ def encode_examples(
         sentence = (
             f"no example fits into context_length {context_length}, of {counted(examples.num_left_out, 'example')}"
         )
-        raise DataError("corpus", sentence, hint=f"the longest needs --set model.context_length={examples.longest - 1}")
+        raise DataError("corpus", sentence, hint=f"the longest needs ‹model.context_length={examples.longest - 1}›")
     corpus.require_unchanged()
     return examples
 

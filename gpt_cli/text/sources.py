@@ -197,7 +197,7 @@ class SourceWalk:
         if closed and self.skip_closed and not named:
             self.closed[os.path.normpath(folder)] = None
             return
-        hint = "make it readable; --set data.skip_bad=true leaves such directories out" if closed else None
+        hint = "make it readable; ‹data.skip_bad=true› leaves such directories out" if closed else None
         if named:
             hint = "make it readable, or name the files to read"
         raise EnvironmentFailure(f"reading {shown(error.filename or folder)}", reason(error), hint=hint) from error

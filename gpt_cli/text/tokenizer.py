@@ -100,7 +100,7 @@ def utf8(text: str) -> bytes:
         wrong = ord(text[error.start])
         if 0xDC80 <= wrong <= 0xDCFF:  # as Python keeps bytes of a command line that are not UTF-8
             sentence = f"byte 0x{wrong - 0xDC00:02x} at position {error.start:,} is not UTF-8"
-            hint = "the terminal may send another encoding, such as GBK; set it to UTF-8"
+            hint = "what came may be in another encoding, such as GBK; send UTF-8"
             raise DataError("text", sentence, hint=hint) from None
         half = f"U+{wrong:04X} at position {error.start:,}"
         raise DataError("text", f"{half} is half a character; text consists of whole Unicode characters") from None

@@ -73,9 +73,9 @@ class CharTokenizer(Tokenizer):
         if len(unknown) > len(first):
             of = "all of one kind" if kinds == 1 else f"of {kinds:,} kinds"
             sentence += f"; of {len(text):,} characters read at once, it lacks {len(unknown):,}, {of}"
-        hint = "leave these characters out, or train with --set tokenizer.kind=bpe, which reads every character"
+        hint = "leave these characters out, or train with ‹tokenizer.kind=bpe›, which reads every character"
         if len(text) >= 20 and len(unknown) > _FEW * len(text):
-            hint = "it reads texts like the one it was trained on; one trained with --set tokenizer.kind=bpe reads all"
+            hint = "it reads texts like the one it was trained on; one trained with ‹tokenizer.kind=bpe› reads all"
         if first.keys() == {"\r"} and "\r\n" in text:
             hint = f"\\r belongs to Windows line ends; this takes it out: {unix_line_ends('OLD')}"
         return DataError("text", sentence, hint=hint)

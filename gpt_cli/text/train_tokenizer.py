@@ -153,7 +153,7 @@ def _published(name: str) -> BytePairTokenizer:
             else "if you have it, name its folder in TIKTOKEN_CACHE_DIR"
         )
         sentence = f"the vocabulary {name} cannot be downloaded ({cause}); {cache}"
-        hint = "use --set tokenizer.kind=bpe, which needs no network, or fill that folder on a machine with network"
+        hint = "use ‹tokenizer.kind=bpe›, which needs no network, or fill that folder on a machine with network"
         raise EnvironmentFailure("tokenizer.name", sentence, hint=hint)
     vocabulary = result["vocabulary"]
     if vocabulary["pat_str"] not in PATTERNS:

@@ -26,7 +26,7 @@ def watched_ids(config: Config, tokenizer: Tokenizer) -> list[int]:
 
     Raises DataError for a character that the vocabulary lacks, fewer than two tokens, or more than the model sees.
     """
-    where, prompt, room = "inspect.prompt (--watch)", config.inspect.prompt, config.model.context_length
+    where, prompt, room = "inspect.prompt (‹watch›)", config.inspect.prompt, config.model.context_length
     if prompt is None:
         return []
     try:
@@ -37,7 +37,7 @@ def watched_ids(config: Config, tokenizer: Tokenizer) -> list[int]:
     if len(ids) < 2:
         raise DataError(where, "it is a single token, which has no other to look at; watch a text of two or more")
     if len(ids) > room:
-        hint = f"watch a shorter text, or begin a new run with --set model.context_length={len(ids)}"
+        hint = f"watch a shorter text, or begin a new run with ‹model.context_length={len(ids)}›"
         raise DataError(where, f"it has {counted(len(ids), 'token')}, but this model sees {room}", hint=hint)
     return ids
 

@@ -28,7 +28,7 @@ def lower_rates(config: Config) -> str:
     """The flags of lower learning rates, which may keep a training from diverging: the usual ones, or thirds."""
     rate, flags = rate_of(config), list[str]()
     if rate.key != "learning_rate":  # AdamW moves what Muon does not
-        flags.append(f"--set train.learning_rate={one_digit(config.train.learning_rate / 3):g}")
+        flags.append(f"‹train.learning_rate={one_digit(config.train.learning_rate / 3):g}›")
     return " ".join([*flags, rate.lower])
 
 

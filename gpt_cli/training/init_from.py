@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from gpt_cli.model import GPT
     from gpt_cli.text.tokenizers import Tokenizer
 
-FLAG = "--init-from"
+FLAG = "‹init_from›"
 # settings of the model that its weights do not depend on
 _FREE = frozenset({"model.dropout", "model.context_length"})
 # the parameters that belong to a vocabulary
 _OF_TOKENS = ("token_embedding.", "output_layer.", "ngram_embedding.")
 _POSITIONS = "position_embedding.weight"
-_HINT = "leave these settings out, so that they are as there, or train without --init-from"
+_HINT = "leave these settings out, so that they are as there, or train without ‹init_from›"
 
 
 class Given(NamedTuple):
@@ -123,9 +123,9 @@ def require_fit(initial: Initial, asked: Config, settings: Sequence[str] = (), c
     hint = _HINT
     from_file = [key for key, _ in misfits if not asks_for(settings, f"{key}=")]
     if config is not None and from_file:
-        of_file = f"--config {config} asks for this; without it, gpt train takes all settings of {initial.where}"
+        of_file = f"‹config={config}› asks for this; without it, gpt train takes all settings of {initial.where}"
         kind = f"tokenizer.kind={asked.tokenizer.kind}"
-        hint = of_file if "tokenizer.kind" not in from_file else f"{of_file}; or --set {kind} for new embeddings"
+        hint = of_file if "tokenizer.kind" not in from_file else f"{of_file}; or ‹{kind}› for new embeddings"
     raise advised([CheckpointError(FLAG, sentence) for _, sentence in misfits], hint)
 
 
@@ -135,7 +135,7 @@ def require_no_download(initial: Initial, asked: Config) -> None:
         sentence = (
             f"{initial.where} has tiktoken, whose vocabulary may need a download, so gpt uses it where you ask for it"
         )
-        raise UsageError("tokenizer.kind", sentence, hint="--set tokenizer.kind=tiktoken")
+        raise UsageError("tokenizer.kind", sentence, hint="‹tokenizer.kind=tiktoken›")
 
 
 def _misfits(initial: Initial, asked: Config) -> Iterator[tuple[str, str]]:
@@ -146,9 +146,7 @@ def _misfits(initial: Initial, asked: Config) -> Iterator[tuple[str, str]]:
         if section == "model" and key not in _FREE:
             yield key, f"{key} is {old} in {initial.where} and {new} here, and its weights fit {old} alone"
         elif section == "tokenizer" and not initial.own_tokenizer:
-            sentence = (
-                f"{key} is {old} in {initial.where} and {new} here; only --set {key}={new} asks for new embeddings"
-            )
+            sentence = f"{key} is {old} in {initial.where} and {new} here; only ‹{key}={new}› asks for new embeddings"
             yield key, sentence
     if there.positions == "learned" and asked.model.context_length > there.context_length:
         sentence = (

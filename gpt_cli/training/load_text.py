@@ -65,7 +65,7 @@ def _read(start: Start, config: Config, directory: RunDirectory, host: Host) -> 
             raise text_problem(error, start.checkpoint, config, directory) from error
         if start.initial is not None and start.initial.names_text and is_missing(error):
             where = start.initial.where
-            error.hint = f"{where} was trained on it; name it where it is now, or another text, with --data NEW/PATH"
+            error.hint = f"{where} was trained on it; name it where it is now, or another text, with ‹data=NEW/PATH›"
         raise
 
 
@@ -80,7 +80,7 @@ def _remark_on(corpus: SourceCorpus, config: Config, notice: Notify, *, continue
             notice(f"{one}; data.separator {given!r} occurs nowhere between two")
         elif separator := _separator_in(next(corpus.blocks()).text):
             several = "if it holds several (poems, letters, names), say what separates them"
-            notice(f"{one}; {several}: --set data.separator={separator!r}")
+            notice(f"{one}; {several}: ‹data.separator={repr(separator)[1:-1]}›")
 
 
 def _separator_in(text: str) -> str | None:

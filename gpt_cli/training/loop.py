@@ -129,8 +129,8 @@ def _failures_explained(run: Run) -> Iterator[None]:
             yield
     except Diverged as diverged:
         settings = run.config.train
-        hint = f"start anew with --overwrite and {lower_rates(run.config)}"
-        hint += ", or with --dtype float32" if settings.dtype == "bfloat16" else ""
+        hint = f"start anew with ‹overwrite=True› and {lower_rates(run.config)}"
+        hint += ", or with ‹dtype=float32›" if settings.dtype == "bfloat16" else ""
         _record_divergence(run, diverged)
         raise diverged_error(diverged, hint, what_is_intact(run)) from diverged
     except EnvironmentFailure as error:

@@ -71,7 +71,7 @@ def must_shard(config: Config, vocab_size: int, free: int | None, ranks: Ranks) 
         raise UsageError(
             "train.parallel",
             f"processes share the weights only where the micro-batches of a step are a power of two, not {lanes}",
-            hint=f"--set train.micro_batch_size={nearest}" if nearest else "--set train.parallel=replicate",
+            hint=f"‹train.micro_batch_size={nearest}›" if nearest else "‹train.parallel=replicate›",
         )
     return True
 
@@ -102,8 +102,8 @@ def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE, *, ma
         hint = "lower model.d_model, model.num_blocks or model.context_length"
     for width in (config.model.d_model, *(narrower(config.model) if may_change else ())):
         if fitting := [n for n in shared if needs(n, width) <= free]:
-            flags = [] if width == config.model.d_model else [f"--set model.d_model={width}"]
-            flags += [] if fitting[-1] == at_once else [f"--set train.micro_batch_size={fitting[-1]}"]
+            flags = [] if width == config.model.d_model else [f"‹model.d_model={width}›"]
+            flags += [] if fitting[-1] == at_once else [f"‹train.micro_batch_size={fitting[-1]}›"]
             hint = " ".join(flags)
             break
     raise EnvironmentFailure(
@@ -129,10 +129,10 @@ def fitting_device(config: Config, num_ranks: int = 1, *, recorded: bool = False
         settings = config.train
         at_once, unit = settings.sequences_at_once, settings.batch_size // num_ranks
         smaller = next((n for n in range(at_once // 2, 0, -1) if unit % n == 0), None)
-        hint = f"--set train.micro_batch_size={smaller}" if smaller else "choose a smaller model"
-        hint = f"--set train.graph=off, or {hint}" if recorded else hint
+        hint = f"‹train.micro_batch_size={smaller}›" if smaller else "choose a smaller model"
+        hint = f"‹train.graph=off›, or {hint}" if recorded else hint
         sentence = f"{settings.device} has too little memory for this model and {counted(at_once, 'sequence')} at once"
-        raise EnvironmentFailure(settings.device, sentence, hint=f"{hint}; or --device cpu") from error
+        raise EnvironmentFailure(settings.device, sentence, hint=f"{hint}; or ‹device=cpu›") from error
 
 
 def _costs(config: Config, vocab_size: int, num_sequences: int, ranks: Ranks) -> dict[str, RankCosts]:

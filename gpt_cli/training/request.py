@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -18,7 +18,7 @@ from gpt_cli.common.extras import require_installed
 from gpt_cli.common.files import require_no_file
 from gpt_cli.common.host import Host
 from gpt_cli.config import Config
-from gpt_cli.config.field_types import Count, Duration, Few, Misfit, Switch
+from gpt_cli.config.field_types import Count, Duration, Few, Switch
 from gpt_cli.config.load import build_config, find_config, read_config, read_own_config, shipped_config
 from gpt_cli.config.request import (
     CONFIG,
@@ -37,7 +37,6 @@ from gpt_cli.config.request import (
     Settings,
     Text,
     Threads,
-    flag_of,
 )
 from gpt_cli.config.strict_yaml import Document, parse, read_config_text
 from gpt_cli.distributed.environment import place_of
@@ -64,7 +63,7 @@ _Hears = Annotated[Callable[[str], object] | None, WithJsonSchema({"enum": ["a f
 class TrainRequest(Request):
     """Train a model on text and save it, with its tokenizer, in a run directory.
 
-    Ctrl-C saves the last step and ends; --resume continues from there, to the same result. Ctrl-C again, a second
+    Ctrl-C saves the last step and ends; ‹resume› continues from there, to the same result. Ctrl-C again, a second
     later, ends at once.
     """
 
@@ -107,7 +106,7 @@ class TrainRequest(Request):
     max_time: Annotated[Given[Duration | None, float | str | None], Flag("TIME")] = Field(
         default=NONE,
         description="Train for a time such as 90s, 5m or 1h30m; the learning rate follows the clock. "
-        "With --max-steps, whichever comes first ends the run.",
+        "With ‹max_steps›, whichever comes first ends the run.",
     )
     watch: Text | None = Field(
         default=None,
@@ -119,8 +118,8 @@ class TrainRequest(Request):
         description="Share each step among N processes of this machine, such as one for each GPU, to the same "
         "result. Under torchrun or srun leave it out.",
     )
-    resume: Switch = Field(default=False, description="Continue from the newest intact checkpoint in --out.")
-    overwrite: Switch = Field(default=False, description="Replace the run in --out.")
+    resume: Switch = Field(default=False, description="Continue from the newest intact checkpoint in ‹out›.")
+    overwrite: Switch = Field(default=False, description="Replace the run in ‹out›.")
     init_from: Annotated[MaybeNamedPath, Flag("PATH", offers="runs")] = Field(
         default=NONE,
         description="Begin with the weights, the sizes and the tokenizer of a run, a checkpoint or a directory of "
@@ -133,10 +132,7 @@ class TrainRequest(Request):
         "nothing.",
     )
 
-    def misfits(self) -> Iterator[Misfit]:
-        """A run that is to go on and to be replaced."""
-        if self.resume and self.overwrite:
-            yield Misfit(("overwrite",), "{overwrite} and {resume} cannot be combined; leave one of them out")
+    exclusive = (("resume", "overwrite"),)
 
     def find(self, host: Host) -> Plan:
         """The plan, of a config that is complete; of --init-from all but the weights is read.
@@ -147,16 +143,16 @@ class TrainRequest(Request):
         config, out, settings = self.config, self.out, list(self.settings)
         values: dict[str, Any] = {key: getattr(self, name) for name, key in _KEYS.items()}
         values["data.source"] = (self.data[0] if len(self.data) == 1 else list(self.data)) if self.data else None
-        flags = {key: (flag_of(name, Flag()), values[key]) for name, key in _KEYS.items()}
+        flags = {key: (name, values[key]) for name, key in _KEYS.items()}
         if config is None and self.init_from and not out:
-            sentence = "--init-from without --config needs the run directory, --out"
+            sentence = "‹init_from› without ‹config› needs the run directory, ‹out›"
             hint = "gpt train --init-from runs/tiny --data my.txt --out runs/mine"
             raise UsageError("gpt train", sentence, hint=hint)
         if config == AUTO and self.init_from:
-            sentence = "--config auto chooses sizes, and the model of --init-from has its own; leave --config out"
+            sentence = "‹config=auto› chooses sizes, and the model of ‹init_from› has its own; leave ‹config› out"
             raise UsageError("gpt train", sentence)
         if isinstance(config, Config) and out is None:
-            raise UsageError("--out", "a Config has no file name, so name the run directory with out")
+            raise UsageError("‹out›", "a Config has no file name, so name the run directory with out")
         chooses = config in (None, AUTO) and not self.init_from and not (config is None and self.resume)
         shipped = shipped_config(config, (AUTO,)) if isinstance(config, str) and config != AUTO else None
         directory = out or Path("runs") / (AUTO if config is None else Path(str(config)).stem)
@@ -192,10 +188,10 @@ class TrainRequest(Request):
         given = asked.train.model_fields_set
         if "max_steps" not in given and "max_time" in given and asked.train.max_time is None:
             sentence = "gpt chooses settings for a time or a number of steps; name one of them"
-            raise UsageError("--set: train.max_time", sentence, hint="--max-steps 1000")
+            raise UsageError("‹settings›: train.max_time", sentence, hint="‹max_steps=1000›")
         if asked.tokenizer.kind == "kept":
-            sentence = "kept is the tokenizer of an imported model, for a training with --init-from"
-            raise UsageError("--set: tokenizer.kind", sentence, hint="use bpe, byte, char or tiktoken")
+            sentence = "kept is the tokenizer of an imported model, for a training with ‹init_from›"
+            raise UsageError("‹settings›: tokenizer.kind", sentence, hint="use bpe, byte, char or tiktoken")
         return asked
 
     def _require_one_process(self) -> None:
@@ -205,7 +201,7 @@ class TrainRequest(Request):
         if several and not self.dry_run:  # of which one process writes the config
             sentence = "one process chooses the settings; let it write them to a file, and train that with several"
             hint = "add --dry-run > my.yaml to this command, then train with --config my.yaml"
-            raise UsageError("--config auto", sentence, hint=hint)
+            raise UsageError("‹config=auto›", sentence, hint=hint)
 
     def _with_initial(
         self, directory: Path, settings: list[str], flags: Mapping[str, tuple[str, Any]], host: Host
@@ -243,7 +239,7 @@ def require_run(run: RunFiles) -> None:
         with contextlib.suppress(GptError):
             other = other or (newest_run() if run.path == RUNS / AUTO else None)
         hint = RunFiles(other).resume_command if other and not is_imported(RunFiles(other)) else run_hint(trained=True)
-        raise UsageError("--resume", f"there is no run in {shown(run.path)} to continue", hint=hint)
+        raise UsageError("‹resume›", f"there is no run in {shown(run.path)} to continue", hint=hint)
 
 
 def _require_what_stays(start: NewRun, *, continues: bool) -> None:
@@ -253,17 +249,17 @@ def _require_what_stays(start: NewRun, *, continues: bool) -> None:
         return
     name = "freeze" if settings.rank is None else "rank"
     if not isinstance(start, FineTuning) and not continues:
-        sentence = "a new model has no trained weights that could stay as they are; name one that has with --init-from"
+        sentence = "a new model has no trained weights that could stay as they are; name one that has with ‹init_from›"
         raise UsageError(
             f"train.{name}", sentence, hint="gpt train --init-from runs/tiny --data my.txt --out runs/mine"
         )
     if isinstance(start, FineTuning) and start.initial.own_tokenizer:
         sentence = f"the embeddings of a new tokenizer must train, and train.{name} leaves them as they are"
-        raise UsageError(f"train.{name}", sentence, hint=f"--set train.{name}=null")
+        raise UsageError(f"train.{name}", sentence, hint=f"‹train.{name}=null›")
     most = num_blocks if settings.rank is None else num_blocks - 1
     if settings.freeze is not None and settings.freeze > most:
         sentence = f"none of {counted(num_blocks, 'block')} would be left to train; use at most {most}"
-        raise UsageError("train.freeze", sentence, hint=f"--set train.freeze={most}")
+        raise UsageError("train.freeze", sentence, hint=f"‹train.freeze={most}›")
 
 
 def _document(config: str | Config | None, source: Config) -> tuple[Document, str]:

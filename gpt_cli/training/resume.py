@@ -82,13 +82,11 @@ def config_to_resume(stored: Config, asked: Config, run: Config | None, files: R
         f"{key} was {_quoted(old)} in this run and is {_quoted(new)} now, and it may not change"
         for key, old, new in changes
     )
-    if fixed := [CheckpointError("--resume", sentence) for sentence in sentences]:
-        hint = "leave out what changes these settings (--config, --set, --seed, ...), or start anew with another --out"
+    if fixed := [CheckpointError("‹resume›", sentence) for sentence in sentences]:
+        other = "start anew with another ‹out›"
         if not any(key.startswith(("model.", "tokenizer.")) for key, _, _ in changes):
-            hint = (
-                "leave out what changes these settings (--config, --set, --seed, ...), or begin a new run with these "
-                f"weights: {_begin_anew(files, run or stored)} ..."
-            )
+            other = f"begin a new run with these weights: {_begin_anew(files, run or stored)} ..."
+        hint = f"leave out what changes these settings (‹config›, ‹settings›, ‹seed›, ...), or {other}"
         raise advised(fixed, hint)
     return asked
 
@@ -182,10 +180,10 @@ def _other_text(continued: Checkpoint, config: Config, files: RunFiles, why: str
     else:
         sentence = f"{shown(sources)} is not the text that this run began with"
     begin = _begin_anew(files, config)
-    hint = f"put the old text back, name another copy of it with --data, or begin a new run with these weights: {begin}"
+    hint = f"put the old text back, name another copy of it with ‹data›, or begin a new run with these weights: {begin}"
     if STDIN in source_names(now.source):
         hint = f"pipe the same text again: cat my.txt | {files.resume_command}"
-    return CheckpointError("--resume", sentence + why, hint=hint)
+    return CheckpointError("‹resume›", sentence + why, hint=hint)
 
 
 def ended_before(run: RunFiles, progress: Progress, asked: Config, own: Config | None) -> Finished | None:
@@ -237,27 +235,27 @@ def _require_no_less(run: RunFiles, progress: Progress, asked: Config, own: Conf
         # the run's own length may still lie ahead
         ahead = own is not None and own.train.counts_steps and own.train.max_steps > progress.step
         longer = "" if ahead else f" --max-steps {2 * progress.step}"
-        raise UsageError("--max-steps", sentence, hint=f"{run.resume_command}{longer}")
+        raise UsageError("‹max_steps›", sentence, hint=f"{run.resume_command}{longer}")
     if asked.train.max_time is not None and asked.train.max_time < progress.elapsed:
         spent = round(progress.elapsed)
         sentence = f"{shown(run.path)} has trained for {spent:,} s already, more than {asked.train.max_time:g} s"
         ahead = own is not None and own.train.max_time is not None and own.train.max_time > progress.elapsed
         longer = "" if ahead else f" --max-time {twice_as_long(progress.elapsed)}"
-        raise UsageError("--max-time", sentence, hint=f"{run.resume_command}{longer}")
+        raise UsageError("‹max_time›", sentence, hint=f"{run.resume_command}{longer}")
 
 
 def _sentence(run: RunFiles, progress: Progress, asked: Config) -> str:
     """That nothing is left to train, and what goes on."""
     settings, name = asked.train, visible(run.path)
     is_out = settings.patience is not None and progress.evaluations_without_best >= settings.patience
-    also = " --set train.patience=null" if is_out else ""
+    also = " ‹train.patience=null›" if is_out else ""
     match ended_by(progress, settings):
         case "steps":
-            return f"{name} already has its {progress.step:,} steps; --max-steps {2 * progress.step}{also} goes on"
+            return f"{name} already has its {progress.step:,} steps; ‹max_steps={2 * progress.step}›{also} goes on"
         case "time":
             assert settings.max_time is not None
             longer = twice_as_long(settings.max_time)
-            return f"{name} already has its {settings.max_time:g} s; --max-time {longer}{also} goes on"
+            return f"{name} already has its {settings.max_time:g} s; ‹max_time={longer}›{also} goes on"
         case _:
             why = f"has ended at step {progress.step:,} for lack of a better validation loss"
-            return f"{name} {why}; --set train.patience=null goes on"
+            return f"{name} {why}; ‹train.patience=null› goes on"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -85,19 +84,19 @@ def _other_run(directory: RunDirectory, config: Config) -> UsageError:
     """The error for a directory that has a run already, which a new one would replace."""
     for name in [*source_names(config.data.source), *source_names(config.data.validation_source)]:
         require_there(name)  # a mistyped text is the first mistake to mend
-    sentence = "there is a run already; continue it with --resume or replace it with --overwrite"
+    sentence = "there is a run already; continue it with ‹resume=True› or replace it with ‹overwrite=True›"
     run_config, source = valid_config(directory), config.data.source
     other = run_config is not None and "source" in config.data.model_fields_set and run_config.data.source != source
-    hint = f"--out {_free_directory(directory.path, source_names(source)[0])} trains another run beside it"
+    hint = f"‹out={_free_directory(directory.path, source_names(source)[0])}› trains another run beside it"
     return UsageError(shown(directory.path), sentence, hint=hint if other else directory.resume_command)
 
 
 def _free_directory(beside: Path, source: str) -> str:
-    """A directory beside a run that does not exist yet, named after a text, quoted for a shell."""
+    """A directory beside a run that does not exist yet, named after a text."""
     name = Path(source).stem.strip("*?-") or "run"
     names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
     free = next(path for each in names if not os.path.exists(path := beside.parent / each))  # of a long name false
-    return shlex.quote(visible(free))
+    return visible(free)
 
 
 def _knowing_its_best(directory: RunDirectory, continued: Checkpoint, warn: Notify) -> Checkpoint:

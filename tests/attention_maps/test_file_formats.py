@@ -51,7 +51,7 @@ def test_a_name_with_another_ending_is_refused_with_those_that_work(name: str) -
 def test_half_precision_is_refused_where_a_file_has_none(ending: str) -> None:
     with pytest.raises(UsageError) as raised:
         check_format(ending, ("weights",), "float16")
-    assert str(raised.value) == f"--file-dtype: a {ending} file has no float16; use .npz or .safetensors"
+    assert str(raised.value) == f"file_dtype: a {ending} file has no float16; use .npz or .safetensors"
     for holding in (".npz", ".safetensors"):
         check_format(holding, ("weights", "scores"), "float16")
 
@@ -60,7 +60,7 @@ def test_half_precision_is_refused_where_a_file_has_none(ending: str) -> None:
 def test_other_stages_are_refused_where_a_file_holds_weights_only(ending: str) -> None:
     with pytest.raises(UsageError) as raised:
         check_format(ending, ("weights", "scores"))
-    assert str(raised.value) == f"--stage: a {ending} file holds weights only; use .npz, .safetensors or .json"
+    assert str(raised.value) == f"stage: a {ending} file holds weights only; use .npz, .safetensors or .json"
 
 
 @pytest.mark.parametrize(

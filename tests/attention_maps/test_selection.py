@@ -11,7 +11,7 @@ from gpt_cli.errors import UsageError
     [(None, (0, 1, 2, 3)), ("0", (0,)), ("3,0-1", (0, 1, 3)), ("1-1, 2", (1, 2)), ("0,0", (0,))],
 )
 def test_selections_are_numbers_and_ranges(text: str | None, chosen: tuple[int, ...]) -> None:
-    assert parse_selection(text, 4, "--layers") == chosen
+    assert parse_selection(text, 4, "layers") == chosen
 
 
 @pytest.mark.parametrize(
@@ -28,5 +28,5 @@ def test_selections_are_numbers_and_ranges(text: str | None, chosen: tuple[int, 
 )
 def test_wrong_selections_are_reported_as_typed(text: str, error: str, hint: str | None) -> None:
     with pytest.raises(UsageError) as raised:
-        parse_selection(text, 4, "--layers")
+        parse_selection(text, 4, "layers")
     assert raised.value.lines() == [f"error: --layers: {error}", *([f"hint: {hint}"] if hint else [])]

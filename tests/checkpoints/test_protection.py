@@ -32,12 +32,12 @@ def test_the_names_of_a_runs_own_files_are_refused_through_links_too(copied: Pat
     for path in (copied / name, copied / "checkpoints" / ".." / name, Path("link") / name, Path("file")):
         with pytest.raises(UsageError) as raised:
             require_foreign(path)
-        assert (raised.value.where, raised.value.hint) == ("--out", "name another file")
+        assert (raised.value.where, raised.value.hint) == ("‹out›", "name another file")
 
 
 def test_a_checkpoint_is_refused_wherever_it_is_and_whatever_it_is_called(copied: Path, here: Path) -> None:
     os.link(copied / "checkpoints" / "best.safetensors", here / "a.npz")
-    with pytest.raises(UsageError, match=r'^--out: "a.npz" is a checkpoint, which gpt never overwrites$'):
+    with pytest.raises(UsageError, match=r'^out: "a.npz" is a checkpoint, which gpt never overwrites$'):
         require_foreign(Path("a.npz"))
 
 

@@ -11,10 +11,11 @@ from support.helpers import RunCommand
 
 from gpt_cli.cli.app import build
 from gpt_cli.common.language import chinese
+from gpt_cli.common.spelling import as_flags
 from gpt_cli.config.load import build_config
 from gpt_cli.config.request import refused
 from gpt_cli.config.strict_yaml import Document
-from gpt_cli.config.suggest import _elsewhere
+from gpt_cli.config.suggest import Meaning, _elsewhere
 
 # nanoGPT, litgpt, the Trainer of transformers, Lightning, axolotl, llama.cpp, mlx-lm: what is typed | what is meant
 ELSEWHERE_TYPED = r"""
@@ -113,7 +114,7 @@ def assert_parses(command: str, words: list[str]) -> None:
     found = build().commands[command]
     given, rest, _ = found.make_parser(found.make_context(command, [], resilient_parsing=True)).parse_args(words)
     assert rest == []
-    assert refused(found.callback.request, given, str) == []
+    assert refused(found.callback.request, given) == []
     build_config(Document({}), "", given.get("settings", ()), to_choose=True)
 
 
@@ -161,17 +162,18 @@ def test_a_command_of_another_program_leads_to_ours(typed: str, meant: str | Non
 
 def test_the_table_names_commands_and_settings_that_exist() -> None:
     flags = {flag for command in build().commands.values() for one in command.params for flag in one.opts}
+    fields = {one.name for command in build().commands.values() for one in command.params}
     names, commands = _elsewhere()["names"], _elsewhere()["commands"]
     for line in commands:
         words = line.split()[1:]
         assert words[0] in {*build().commands, "--version"}
         assert {word for word in words if word.startswith("--")} <= flags | {"--version"}
     for ours in (each for row in names for each in row.split(" | ")):
-        if ours.startswith("--"):
-            assert ours.split()[0] in flags | {"--version", "--yes"}, ours
-        elif re.fullmatch(r"\w+\.\w+(=\w+)?", ours):
-            build_config(Document({}), "", [ours] if "=" in ours else [], to_choose=True)
-        elif " " in ours and not ours.startswith("gpt "):
-            assert chinese().find(ours), ours
+        meaning = Meaning.of(ours)
+        assert meaning.fields or ours.startswith("gpt ") or chinese().find(as_flags(ours)), ours
+        for name, value in meaning.fields:
+            assert "." in name or name in {*fields, "version", "yes"}, ours
+            if "." in name:
+                build_config(Document({}), "", [] if value == "{}" else [f"{name}={value}"], to_choose=True)
     theirs = " ".join(names.values()).split()
     assert len(theirs) == len({*theirs}), "a name stands in one row"

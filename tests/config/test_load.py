@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 def read(text: str, *settings: str, **flags: object) -> Config:
     return build_config(
-        parse(text, "c.yaml"), "c.yaml", settings, {key.replace("__", "."): ("--flag", v) for key, v in flags.items()}
+        parse(text, "c.yaml"), "c.yaml", settings, {key.replace("__", "."): ("flag", v) for key, v in flags.items()}
     )
 
 
@@ -230,15 +230,15 @@ def test_wrong_settings_are_reported_as_typed(setting: str, line: str) -> None:
 
 def test_the_value_of_a_flag_is_reported_under_the_flag_that_was_typed() -> None:
     with pytest.raises(UsageError) as raised:
-        build_config(Document({}), "c.yaml", flags={"data.source": ("--data", "")})
+        build_config(Document({}), "c.yaml", flags={"data.source": ("data", "")})
     assert raised.value.lines() == ["error: --data: an empty value is neither a source of text nor a list of sources"]
 
 
 @pytest.mark.parametrize("value", ["a\udcff.txt", ["b.txt", "a\udcff.txt"]])
 def test_a_name_that_is_not_utf_8_is_refused_for_that_reason(value: object) -> None:
     with pytest.raises(UsageError) as raised:
-        build_config(Document({}), "c.yaml", flags={"data.source": ("--data", value)})
-    assert raised.value.where == "--data"
+        build_config(Document({}), "c.yaml", flags={"data.source": ("data", value)})
+    assert raised.value.where == "‹data›"
     assert raised.value.sentence.endswith(" has a byte that is not UTF-8, and a config is UTF-8")
     assert raised.value.hint == "rename the file, or name its directory"
 
@@ -284,7 +284,7 @@ def test_a_name_that_other_programs_use_leads_to_ours() -> None:
 
 
 def test_a_flag_and_its_setting_cannot_both_be_given() -> None:
-    flags = {"train.seed": ("--seed", 1), "train.max_steps": ("--max-steps", None)}
+    flags = {"train.seed": ("seed", 1), "train.max_steps": ("max_steps", None)}
     assert read_config("smoke", ["train.max_steps=5"], flags).train.max_steps == 5
     with pytest.raises(UsageError) as raised:
         read_config("smoke", ["train.seed=5"], flags)

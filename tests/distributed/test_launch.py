@@ -43,8 +43,8 @@ def test_a_number_that_does_not_fit_is_refused_with_what_does(
     config = small_config(f"train.batch_size={batch_size}", f"train.micro_batch_size={at_once}")
     with pytest.raises(UsageError) as raised:
         require_fitting(num_processes, config)
-    assert (raised.value.where, raised.value.sentence) == ("--processes", sentence)
-    assert raised.value.hint == (hint and f"--set train.micro_batch_size={hint}")
+    assert (raised.value.where, raised.value.sentence) == ("‹processes›", sentence)
+    assert raised.value.hint == (hint and f"‹train.micro_batch_size={hint}›")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import contextlib
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -21,6 +21,7 @@ from gpt_cli.cli.app import build
 from gpt_cli.cli.help import HelpContext, TranslatedHelp
 from gpt_cli.common.language import chinese, say
 from gpt_cli.common.language.catalogue import Catalogue
+from gpt_cli.common.spelling import as_flags
 from gpt_cli.config.settings_reference import allowed_values, is_none_of, known_keys
 from gpt_cli.errors import GptError
 
@@ -86,10 +87,10 @@ def listening() -> Iterator[None]:
     said: list[str] = []
     lines = GptError.lines
 
-    def noted_lines(error: GptError) -> list[str]:
+    def noted_lines(error: GptError, spell: Callable[[str], str] = as_flags) -> list[str]:
         for problem in (error, *error.others):
-            said.extend(text for text in (problem.sentence, problem.hint) if text)
-        return lines(error)
+            said.extend(spell(text) for text in (problem.sentence, problem.hint) if text)
+        return lines(error, spell)
 
     def noted(text: str) -> str:
         said.append(text)
@@ -114,8 +115,14 @@ def messages() -> Iterator[Message]:
             for call in _calls(scope):
                 for argument in _read_arguments(call):
                     for text, whole in _texts(argument, known).items():
-                        if not _is_value(text):
-                            yield Message(text, f"{path.relative_to(PACKAGE)}:{call.lineno}", frozenset(whole))
+                        if not _is_value(text := _in_flags(text)):
+                            where = f"{path.relative_to(PACKAGE)}:{call.lineno}"
+                            yield Message(text, where, frozenset(map(_in_flags, whole)))
+
+
+def _in_flags(text: str) -> str:
+    """A text of the source as the command line writes it."""
+    return as_flags(text.replace(_VALUE, "_VALUE_")).replace("_VALUE_", _VALUE)
 
 
 def places() -> Iterator[str]:

@@ -79,7 +79,7 @@ def test_the_last_examples_validate_and_none_is_cut(here: Path) -> None:
     assert isinstance(text.validation_ids, Examples)
     assert (text.ids.lengths.tolist(), text.validation_ids.lengths.tolist()) == ([17, 10], [11])
     left_out = "left out: 1 example of the training part, longer than context_length 17"
-    assert notices == [f"{left_out}; all fit with --set model.context_length=18"]
+    assert notices == [f"{left_out}; all fit with ‹model.context_length=18›"]
     with pytest.raises(DataError, match="no example fits into context_length 4, of 3 examples"):
         encode_corpus(read_data(config.data), config.changed(model={"context_length": 4}))
 

@@ -411,7 +411,7 @@ def test_a_converted_file_of_a_directory_is_moved_out_of_it(here: Path) -> None:
     old.write_bytes("春眠不觉晓，处处闻啼鸟。".encode("gbk"))
     with pytest.raises(DataError) as raised:
         read_corpus("d")
-    moved = "then move the old file out of the directory; or --set data.skip_bad=true leaves such files out"
+    moved = "then move the old file out of the directory; or ‹data.skip_bad=true› leaves such files out"
     assert (raised.value.hint or "").endswith(f"look at the new file before you use it; {moved}")
     with pytest.raises(DataError) as raised:
         read_corpus("d/old.txt")

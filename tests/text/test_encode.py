@@ -330,6 +330,6 @@ def test_an_error_about_too_little_text_has_both_numbers() -> None:
         check_length(np.arange(8), np.arange(2), 8)
     with pytest.raises(DataError, match="has 1 token of 4,500 characters, but") as caught:
         check_length(np.arange(1), np.arange(1), 8, 4500)
-    assert caught.value.hint == "--set tokenizer.kind=char, or name more text"
+    assert caught.value.hint == "‹tokenizer.kind=char›, or name more text"
     with pytest.raises(DataError, match="validation part has 1 token, but an evaluation needs at least 2"):
         check_length(np.arange(9), np.arange(1), 8)

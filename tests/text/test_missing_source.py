@@ -40,7 +40,7 @@ def test_several_texts_in_one_name_are_told_apart(here: Path) -> None:
     require_there("a.txt,b")  # a file
     with pytest.raises(DataError, match="each of its parts is one") as raised:
         require_there("a.txt,b c.txt")
-    assert raised.value.hint == "--data a.txt --data 'b c.txt'"
+    assert raised.value.hint == "‹data=a.txt› ‹data=b c.txt›"
 
 
 @pytest.mark.parametrize("name", ["the first line\nthe second", "今天天气很好。" * 40])

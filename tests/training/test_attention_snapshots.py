@@ -116,10 +116,10 @@ def test_a_text_that_cannot_be_watched_is_refused() -> None:
         return f"{raised.value} {raised.value.hint}"
 
     said = refused("x" * 17, ByteTokenizer())
-    assert said.startswith("inspect.prompt (--watch): it has 17 tokens, but this model sees 16 ")
-    assert said.endswith(" --set model.context_length=17")
-    assert refused("x", ByteTokenizer()).startswith("inspect.prompt (--watch): it is a single token")
-    assert refused("ab?", CharTokenizer(["a", "b"])).startswith("inspect.prompt (--watch): ")
+    assert said.startswith("inspect.prompt (watch): it has 17 tokens, but this model sees 16 ")
+    assert said.endswith(" ‹model.context_length=17›")
+    assert refused("x", ByteTokenizer()).startswith("inspect.prompt (watch): it is a single token")
+    assert refused("ab?", CharTokenizer(["a", "b"])).startswith("inspect.prompt (watch): ")
     assert watched_ids(small_config("inspect.prompt=ab"), ByteTokenizer()) == [97, 98]
     assert watched_ids(small_config(), ByteTokenizer()) == []
 

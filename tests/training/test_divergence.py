@@ -9,14 +9,14 @@ from gpt_cli.training.step import Diverged
 
 def test_lower_rates_are_flags_for_every_rate() -> None:
     assert lower_rates(small_config("train.optimizer=muon")) == (
-        "--set train.learning_rate=0.0003 --set train.muon_learning_rate=0.007"
+        "‹train.learning_rate=0.0003› ‹train.muon_learning_rate=0.007›"
     )
 
 
 @pytest.mark.parametrize(("rate", "lower"), [(100, 0.03), (0.1, 0.03), (0.03, 0.01), (1e-3, 0.0003)])
 def test_a_lower_rate_is_the_usual_one_or_a_third(rate: float, lower: float) -> None:
     """At a width of 16 the usual one is 0.03."""
-    assert lower_rates(small_config(f"train.learning_rate={rate}")) == f"--set train.learning_rate={lower:g}"
+    assert lower_rates(small_config(f"train.learning_rate={rate}")) == f"‹train.learning_rate={lower:g}›"
 
 
 def test_the_error_of_a_divergence_contains_its_figures() -> None:

@@ -84,7 +84,7 @@ def test_a_number_of_micro_batches_whose_tree_is_another_is_refused() -> None:
         "train.parallel: processes share the weights only where the micro-batches of a step are a power of two, not 12"
     )
     fitting = small_config("train.batch_size=12", "train.micro_batch_size=3", "train.parallel=shard")
-    assert refused.value.hint == "--set train.micro_batch_size=3"
+    assert refused.value.hint == "‹train.micro_batch_size=3›"
     assert must_shard(fitting, 257, None, Two())
 
 

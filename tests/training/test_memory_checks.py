@@ -39,14 +39,14 @@ def test_settings_that_do_nothing_are_told() -> None:
 
 @pytest.mark.parametrize(
     ("batch_size", "hint"),
-    [(8, "--set train.micro_batch_size=4"), (1, "choose a smaller model")],
+    [(8, "‹train.micro_batch_size=4›"), (1, "choose a smaller model")],
 )
 def test_where_a_graph_holds_memory_of_the_device_doing_without_is_an_advice(batch_size: int, hint: str) -> None:
     config = small_config(f"train.batch_size={batch_size}")
-    for recorded, before in ((False, ""), (True, "--set train.graph=off, or ")):
+    for recorded, before in ((False, ""), (True, "‹train.graph=off›, or ")):
         with pytest.raises(EnvironmentFailure) as raised, fitting_device(config, recorded=recorded):
             raise torch.OutOfMemoryError("CUDA out of memory.")
-        assert raised.value.hint == f"{before}{hint}; or --device cpu"
+        assert raised.value.hint == f"{before}{hint}; or ‹device=cpu›"
 
 
 def test_a_timed_step_decides_about_compiling_where_steps_end_a_training(monkeypatch: pytest.MonkeyPatch) -> None:

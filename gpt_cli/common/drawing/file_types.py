@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -24,8 +23,8 @@ def ending_of(out: Path, endings: Sequence[str], hints: Mapping[str, str | None]
         return ending
     hint = (hints or {}).get(ending)
     if hint is None and (out.name == "-" or ending == ".json"):
-        hint = "--json prints JSON to stdout"
+        hint = "‹json› has the figures"
     if hint is None:
         meant = _MEANT[ending] if _MEANT.get(ending) in endings else endings[0]
-        hint = f"--out {shlex.quote(visible(out.with_name((out.stem or 'report') + meant)))}"
-    raise UsageError("--out", f"{shown(out.name)} ends in none of {', '.join(endings)}", hint=hint)
+        hint = f"‹out={visible(out.with_name((out.stem or 'report') + meant))}›"
+    raise UsageError("‹out›", f"{shown(out.name)} ends in none of {', '.join(endings)}", hint=hint)

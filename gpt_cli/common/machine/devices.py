@@ -44,7 +44,7 @@ def choose_device(name: str) -> torch.device:
     if there is None or kind != there.type or int(number or 0) >= count:
         accelerators = counted(count, f"{there.type} device") if there else "no accelerator"
         wrong = f"{name} is not available, because torch {torch.__version__} finds {accelerators}"
-        raise EnvironmentFailure("device", wrong, hint=f"--device {there.type if there else 'cpu'}")
+        raise EnvironmentFailure("device", wrong, hint=f"‹device={there.type if there else 'cpu'}›")
     return torch.device(name)
 
 
@@ -205,7 +205,7 @@ def choose_compile(name: str, device: torch.device, *, long: bool) -> str:
     compiler = os.environ.get("CXX", "g++")
     if name == "on" and device.type == "cpu" and shutil.which(compiler) is None:
         wrong = f"compiling for a CPU needs a C++ compiler, and {compiler} is not on the path"
-        raise EnvironmentFailure("train.compile", wrong, hint="--compile off")
+        raise EnvironmentFailure("train.compile", wrong, hint="‹compile=off›")
     return name
 
 

@@ -64,7 +64,7 @@ def require_batch(config: Config, num_tokens: int) -> None:
         n for n in smaller if max(needed_bytes(config.changed(train={"batch_size": n}), num_tokens)) <= (free or 0)
     )
     size = next(fitting, None) if needed > (free or 0) else None
-    hint = "choose a smaller model" if size is None else f"--set train.batch_size={size}"
+    hint = "choose a smaller model" if size is None else f"‹train.batch_size={size}›"
     about = f"{counted(settings.batch_size, 'sequence')} of {counted(config.model.context_length, 'token')}"
     require_room("bench", about, needed, free, hint=hint)
 

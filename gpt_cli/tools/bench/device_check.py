@@ -119,7 +119,7 @@ class DeviceCheck(Result):
             f"{self.device} gives other numbers than the CPU in {counted(found['differs'], 'check')}": found["differs"],
             f"{self.device} fails in {counted(found['refused'], 'check')}": found["refused"],
         }
-        errors = [EnvironmentFailure("--check-device", sentence, hint=hint) for sentence, num in wrong.items() if num]
+        errors = [EnvironmentFailure("‹check_device›", sentence, hint=hint) for sentence, num in wrong.items() if num]
         return together(errors) if errors else None
 
 
@@ -131,10 +131,10 @@ def check_device(request: BenchRequest, host: Host) -> DeviceCheck:
     try:
         device = choose_device(request.check_device or "auto")
     except EnvironmentFailure as error:  # whose hint names another flag, and without an accelerator the CPU
-        hint = error.hint and error.hint.replace("--device", "--check-device")
+        hint = error.hint and error.hint.replace("‹device", "‹check_device")
         if accelerator() is None:
-            hint = "--check-device cuda, mps or xpu, on a machine that has one"
-        raise EnvironmentFailure("--check-device", error.sentence, hint=hint) from None
+            hint = "‹check_device› cuda, mps or xpu, on a machine that has one"
+        raise EnvironmentFailure("‹check_device›", error.sentence, hint=hint) from None
     with tempfile.TemporaryDirectory(prefix="gpt-check-") as folder:
         found = checks(Side("cpu", Path(folder)), Side(str(device), Path(folder)))
         with host.counting(f"checking {device}", sum(len(pairs) for _, _, pairs in found), "checks") as count:

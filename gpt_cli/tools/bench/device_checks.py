@@ -111,7 +111,7 @@ class Side:
         """
         if "train.dtype=bfloat16" in settings and not supports(torch.device(self.device), "bfloat16"):
             raise Skipped(f"{self.device} has no bfloat16 products")
-        config = read_config("smoke", [*SIZES, *settings], {"train.device": ("--device", self.device)})
+        config = read_config("smoke", [*SIZES, *settings], {"train.device": ("device", self.device)})
         state = endless_state(config.changed(train={"compile": "off"}))
         losses = compute_gradient(state, send(state, 0))
         return {"loss": _array(losses.sum())} | {

@@ -121,8 +121,8 @@ def _of_run(path: Path, chosen: Path, host: Host, num_ranks: int | None) -> Info
             count(1)
     if num_ranks is not None:
         if stored.progress.imported:
-            raise UsageError("--ranks", "this model was imported, and nothing says how gpt would train it")
-        require_fitting(num_ranks, stored.config, "--ranks", fixed=True)
+            raise UsageError("‹ranks›", "this model was imported, and nothing says how gpt would train it")
+        require_fitting(num_ranks, stored.config, "‹ranks›", fixed=True)
     facts: dict[str, Any] = {"checkpoint": str(chosen), "verified": True, "step": stored.progress.step}
     if path.is_dir():
         facts["checkpoints"] = states

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -13,7 +12,7 @@ from gpt_cli.checkpoints.select import find_checkpoint, near_run, newest_run, ru
 from gpt_cli.common.file_signatures import holds_run
 from gpt_cli.common.host import Host
 from gpt_cli.config import Config
-from gpt_cli.config.field_types import Few, Misfit, Whole
+from gpt_cli.config.field_types import Few, Whole
 from gpt_cli.config.load import near_config, read_config, shipped_configs
 from gpt_cli.config.request import (
     EMPTY,
@@ -62,16 +61,16 @@ class InfoRequest(Request):
         )
         if (target.is_dir() and not is_config) or names_a_run:
             if self.settings:
-                raise UsageError("--set", f"{path} is not a config, and a run keeps its settings")
+                raise UsageError("‹settings›", f"{path} is not a config, and a run keeps its settings")
             return target, find_checkpoint(target, self.checkpoint)
         if self.checkpoint is not None:
-            raise UsageError("--checkpoint", f"{path} is a config, and only runs have checkpoints")
+            raise UsageError("‹checkpoint›", f"{path} is a config, and only runs have checkpoints")
         if not is_config and not target.exists() and near_run(target):
             hint = run_hint(target) + (f" else the shipped config {close}" if (close := near_config(path)) else "")
             raise UsageError(shown(path), "there is no such config or run", hint=hint)
         config = read_config(path, self.settings)
         if self.ranks is not None:
-            require_fitting(self.ranks, config, "--ranks")
+            require_fitting(self.ranks, config, "‹ranks›")
         return target, config
 
 
@@ -96,11 +95,11 @@ class BenchRequest(Request):
         "what differs, ready to paste into an issue.",
     )
 
-    def misfits(self) -> Iterator[Misfit]:
-        """What only timings have."""
-        yield from self.apart("check_device", "config", "settings", "rounds", "tokens", "device")
+    exclusive = (
+        ("check_device", "config", "settings", "rounds", "tokens", "device"),  # of which only timings have the others
+    )
 
     def find(self, host: Host) -> Config:
         """The config; raises UsageError for a wrong one."""
-        flags = {"train.threads": ("--threads", self.threads), "train.device": ("--device", self.device)}
+        flags = {"train.threads": ("threads", self.threads), "train.device": ("device", self.device)}
         return read_config(self.config, self.settings, flags)

@@ -29,7 +29,7 @@ from gpt_cli.tools.exchange.families import nearest_family
 from gpt_cli.tools.exchange.families.family import Family
 
 _HINT = (
-    "--format safetensors --out model.safetensors exports it for use with gpt, --format html --out model.html as a page"
+    "‹format=safetensors› ‹out=model.safetensors› exports it for use with gpt, ‹format=html› ‹out=model.html› as a page"
 )
 
 
@@ -57,10 +57,10 @@ def _misfits(model: ModelConfig, family: Family) -> Iterator[GptError]:
     if model.ngram_embedding is not None:
         yield misfit(
             "ngram_embedding",
-            "no class of transformers has embeddings of n-grams; train with --set model.ngram_embedding=null to export",
+            "no class of transformers has embeddings of n-grams; train with ‹model.ngram_embedding=null› to export",
         )
     if model.attention not in ("multi_head", "grouped_query", "latent"):
-        yield unknown_form("transformers", model.attention, "--format safetensors exports every model for use with gpt")
+        yield unknown_form("transformers", model.attention, "‹format=safetensors› exports every model for use with gpt")
         return
     if model.attention == "latent" and model.positions == "rope":
         others = "multi_head and grouped_query export"

@@ -121,7 +121,7 @@ def export(request: ExportRequest, found: tuple[Header, str | None], host: Host)
 def _attention(stored: Checkpoint, prompt: str, out: Path, name: str, host: Host) -> AttentionDump:
     """The attention of all heads to the last tokens of a prompt; by its name alone, no page tells where a run lies."""
     model, tokenizer, sizes = stored.build_model(), stored.tokenizer, stored.config.model
-    ids = encode_prompt(tokenizer, prompt, sizes.context_length, source="--prompt", truncate=True)
+    ids = encode_prompt(tokenizer, prompt, sizes.context_length, source="‹prompt›", truncate=True)
     layers, heads = range(sizes.num_blocks), range(sizes.num_heads)
     require_room_for_dump("export", model, len(ids), layers=layers, heads=heads, ending=".html", out=out)
     origin = Origin(name, stored.progress.step, prompt)

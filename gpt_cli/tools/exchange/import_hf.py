@@ -142,10 +142,10 @@ def _context_length(settings: Mapping[str, Any], asked: int | None) -> int:
     if asked is None:
         return min(there, LONGEST) if turned else there
     if asked > there:
-        raise UsageError("--context-length", f"the model has a context of {there:,} tokens, fewer than {asked:,}")
+        raise UsageError("‹context_length›", f"the model has a context of {there:,} tokens, fewer than {asked:,}")
     if not turned and asked != there:
-        hint = "train with --init-from and --set model.context_length, which takes the first"
-        raise UsageError("--context-length", f"the model has learned its {there:,} positions", hint=hint)
+        hint = "train with ‹init_from› and ‹model.context_length›, which takes the first"
+        raise UsageError("‹context_length›", f"the model has learned its {there:,} positions", hint=hint)
     return asked
 
 

@@ -129,5 +129,5 @@ def _arrays(tensor: Mapping[str, Any], weight: Tensor) -> Iterator[tuple[int, np
         return
     if tensor["kind"] == "float16" and (largest := float(weight.abs().max())) > _LARGEST_HALF:
         wrong = f"{tensor['name']} has a weight of {largest:.3g}, and float16 ends at {_LARGEST_HALF:,.0f}"
-        raise UsageError("--quantize", wrong, hint="--quantize int8")
+        raise UsageError("‹quantize›", wrong, hint="‹quantize=int8›")
     yield tensor["at"], weight.numpy().astype("<f2" if tensor["kind"] == "float16" else "<f4")

@@ -79,7 +79,7 @@ def _kept_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
     elif any(token.get("normalized") for token in found) and any(step["type"] != "NFC" for step in first):
         wrong = "an added token in normalized text"
     if wrong:
-        hint = "--format safetensors and hf export every tokenizer"
+        hint = "‹format=safetensors› and hf export every tokenizer"
         raise CheckpointError("tokenizer", f"the page of a model has no tokenizers with {wrong}", hint=hint)
     ids = {name: number for number, name in names.items()}
     of_letter = {letter: bytes([byte]) for byte, letter in enumerate(byte_letters())}

@@ -36,7 +36,7 @@ class Layout:
 def require_known_form(model: ModelConfig) -> None:
     """Raises UsageError for a form of attention that the engine of a page does not compute."""
     if model.attention not in FORMS:
-        hint = "--format safetensors exports every model for use with gpt"
+        hint = "‹format=safetensors› exports every model for use with gpt"
         raise unknown_form("the page of a model", model.attention, hint)
 
 
@@ -82,12 +82,12 @@ def chosen_layout(
     if sizes[kind] > LARGEST:
         fits = kind == "float16" and sizes["int8"] <= LARGEST
         raise EnvironmentFailure(
-            "--format html",
+            "‹format=html›",
             f"the page would have {_megabytes(sizes[kind])} with weights in {kind}, and browsers open pages of at "
             f"most {_megabytes(LARGEST)}",
-            hint=f"--quantize int8, with which it has {_megabytes(sizes['int8'])}"
+            hint=f"‹quantize=int8›, with which it has {_megabytes(sizes['int8'])}"
             if fits
-            else "a page holds about 150 million parameters; --format safetensors and hf have no limit",
+            else "a page holds about 150 million parameters; ‹format=safetensors› and hf have no limit",
         )
     return (halves if kind == "float16" else bytes_), sizes[kind]
 

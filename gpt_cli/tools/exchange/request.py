@@ -60,7 +60,7 @@ PAGES = ("attention.html", "film.html", "index.html", "model.html")
 
 
 class ImportRequest(Request):
-    """Make a run of an open model, for all commands: sample, attn-dump, explain, train with --init-from.
+    """Make a run of an open model, for all commands: sample, attn-dump, explain, train with ‹init_from›.
 
     GPT-2, GPT-Neo, GPT-NeoX (Pythia), Llama, Mistral, Qwen2, Qwen3, Starcoder2, Arcee. It reads config.json,
     safetensors and the tokenizer, or one GGUF file; nothing is downloaded or unpickled.
@@ -82,7 +82,7 @@ class ImportRequest(Request):
         default=None,
         description="Tokens that the model sees at once, of a model with rope. Default: its own, at most 8,192.",
     )
-    overwrite: Switch = Field(default=False, description="Replace the run in --out.")
+    overwrite: Switch = Field(default=False, description="Replace the run in ‹out›.")
 
     def misfits(self) -> Iterator[Misfit]:
         """No directory, or several that nobody calls steps."""
@@ -91,8 +91,8 @@ class ImportRequest(Request):
         if len(self.directory) > 1 and not self.steps:
             yield Misfit(
                 ("directory",),
-                "several directories need {steps}, which makes a checkpoint of each",
-                "{steps}, or import one at a time",
+                "several directories need ‹steps›, which makes a checkpoint of each",
+                "‹steps=True›, or import one at a time",
             )
 
     def find(self, host: Host) -> tuple[Path, Foreign, dict[int, Weights]]:
@@ -108,7 +108,7 @@ class ImportRequest(Request):
         first, *_ = self.directory
         of_file = is_gguf(first)
         if self.steps and any(map(is_gguf, self.directory)):
-            raise UsageError("--steps", "these are directories of transformers, and this is a GGUF file")
+            raise UsageError("‹steps›", "these are directories of transformers, and this is a GGUF file")
         if len(self.directory) == 1 and self.out is None and not of_file:  # which gives the run its name
             require_model(first)
         steps = by_step(self.directory) if self.steps else {}
@@ -123,7 +123,7 @@ class ImportRequest(Request):
     def require_free(self, run: RunFiles) -> None:
         """Raises UsageError where the import would replace a run without being told to, or what no run wrote."""
         if run.exists() and not self.overwrite:
-            sentence = "there is a run already; replace it with --overwrite, or name another --out"
+            sentence = "there is a run already; replace it with ‹overwrite=True›, or name another ‹out›"
             raise UsageError(shown(run.path), sentence)
         run.require_own()
 
@@ -152,7 +152,7 @@ class ExportRequest(Request):
     title: str | None = Field(default=None, description="The title of the pages (html, handout).")
     prompt: str | None = Field(default=None, description="The text with which the pages open (html, handout).")
     overwrite: Switch = Field(
-        default=False, description="Replace the export in --out also where others have files there, which stay."
+        default=False, description="Replace the export in ‹out› also where others have files there, which stay."
     )
     run: WhichRun = NONE
     checkpoint: WhichCheckpoint = NONE
@@ -161,17 +161,17 @@ class ExportRequest(Request):
         """What only pages have."""
         kinds = _QUANTIZED.get(self.format, ())
         if self.quantize is not None and not kinds:
-            sentence = f"{{format}} {self.format} writes weights as they are; only gguf, html and handout have others"
+            sentence = f"‹format={self.format}› writes weights as they are; only gguf, html and handout have others"
             yield Misfit(("quantize",), sentence)
         elif self.quantize is not None and self.quantize not in kinds:
-            sentence = f"{{format}} {self.format} has weights in {', '.join(kinds)}"
-            yield Misfit(("quantize",), sentence, f"{{quantize}} {kinds[0]}")
+            sentence = f"‹format={self.format}› has weights in {', '.join(kinds)}"
+            yield Misfit(("quantize",), sentence, f"‹quantize={kinds[0]}›")
         if self.format in ("html", "handout"):
             return
         for key in ("title", "prompt"):
             if getattr(self, key) is not None:
-                sentence = f"{{format}} {self.format} writes no page; only html and handout do"
-                yield Misfit((key,), sentence, "{format} html")
+                sentence = f"‹format={self.format}› writes no page; only html and handout do"
+                yield Misfit((key,), sentence, "‹format=html›")
 
     def find(self, host: Host) -> tuple[Header, str | None]:
         """The checkpoint that is meant, and the text of its pages.
@@ -202,7 +202,7 @@ class ExportRequest(Request):
 
             if prompt is not None:
                 prompt = read_prompt(prompt, None, header, stdin=host.stdin)
-                encode_text(header.tokenizer, prompt, "--prompt")  # refuses
+                encode_text(header.tokenizer, prompt, "‹prompt›")  # refuses
             found, num_bytes = chosen_layout(
                 header.shapes, tokenizer_content(header.tokenizer), cast(Kind | None, self.quantize)
             )
@@ -226,22 +226,22 @@ def require_directory(out: Path, form: str, overwrite: bool = False) -> None:
         ours = _is_ours(replaced, form)
         if names and not (ours and (overwrite or foreign is None)):
             contains = f"contains {shown(foreign)}" if foreign else "has files that gpt export did not write"
-            hint = "--overwrite replaces the export in it and leaves the other files" if ours else None
+            hint = "‹overwrite=True› replaces the export in it and leaves the other files" if ours else None
             sentence = f"{shown(out)} {contains}; name a new directory, an empty one or an export"
-            raise UsageError("--out", sentence, hint=hint)
+            raise UsageError("‹out›", sentence, hint=hint)
     elif os.path.lexists(out):
-        raise UsageError("--out", f"{shown(out)} is not a directory, as --format {form} writes")
+        raise UsageError("‹out›", f"{shown(out)} is not a directory, as ‹format={form}› writes")
     elif out.suffix in (".safetensors", ".html", ".gguf"):
-        sentence = f"{shown(out)} is the name of a file, and --format {form} writes a directory"
-        raise UsageError("--out", sentence, hint=f"--format {out.suffix[1:]} writes one file")
+        sentence = f"{shown(out)} is the name of a file, and ‹format={form}› writes a directory"
+        raise UsageError("‹out›", sentence, hint=f"‹format={out.suffix[1:]}› writes one file")
 
 
 def require_file(out: Path, form: str) -> None:
     """Raises UsageError where `out` does not end in the name of its form, is a directory, or belongs to a run."""
     if out.suffix != f".{form}":
-        raise UsageError("--out", f"{shown(out.name)} does not end in .{form}, as --format {form} writes")
+        raise UsageError("‹out›", f"{shown(out.name)} does not end in .{form}, as ‹format={form}› writes")
     if out.is_dir():
-        raise UsageError("--out", f"{shown(out)} is a directory, and --format {form} writes a file")
+        raise UsageError("‹out›", f"{shown(out)} is a directory, and ‹format={form}› writes a file")
     replaces = False
     with contextlib.suppress(GptError):  # an export says nothing of the machine that trained it
         replaces = form == "safetensors" and not read_header(out).progress.environment
@@ -251,14 +251,14 @@ def require_file(out: Path, form: str) -> None:
     beside = out.with_name(MODELFILE)
     if os.path.lexists(beside) and not read_bytes(beside, UsageError, most=("a Modelfile", 2**20)).startswith(_OURS):
         sentence = "there is a Modelfile beside it that gpt export did not write"
-        raise UsageError("--out", sentence, hint="name a file in another directory")
+        raise UsageError("‹out›", sentence, hint="name a file in another directory")
 
 
 def require_gguf() -> None:
     """Raises EnvironmentFailure without the package of llama.cpp's authors that knows the form."""
     if find_spec("gguf") is None:
         sentence = "writing GGUF needs the library gguf, which is not installed"
-        raise EnvironmentFailure("--format gguf", sentence, hint="in the clone of gpt: pip install -e '.[gguf]'")
+        raise EnvironmentFailure("‹format=gguf›", sentence, hint="in the clone of gpt: pip install -e '.[gguf]'")
 
 
 def _is_ours(directory: Path, form: str) -> bool:

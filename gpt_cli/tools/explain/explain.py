@@ -122,7 +122,7 @@ def _require_room(num_tokens: int, queries: Sequence[int], *, each: int, besides
         f"{counted(1, 'head')} on {counted(num_tokens, 'token')}",
         besides + each * num_tokens * len(queries),
         available_memory(),
-        hint=f"--query {queries[-1]}" if len(queries) > 1 else "use a shorter prompt",
+        hint=f"‹query={queries[-1]}›" if len(queries) > 1 else "use a shorter prompt",
     )
 
 
@@ -133,7 +133,7 @@ def _queries(text: str | None, num_tokens: int) -> list[int]:
     place = num_tokens - 1 if text is None else int(text)
     if place >= num_tokens:
         tokens = f"the prompt has {counted(num_tokens, 'token')}"
-        raise UsageError("--query", f"{tokens}, so use a position from 0 to {num_tokens - 1} instead of {place}")
+        raise UsageError("‹query›", f"{tokens}, so use a position from 0 to {num_tokens - 1} instead of {place}")
     return [place]
 
 

@@ -22,10 +22,13 @@ from gpt_cli.tools.interpret.request import Truncate
 Index = Annotated[int, Field(ge=0), Whole] | None
 
 
+_OF_HEAD, _OF_MODEL = ("prompt", "prompt_file", "layer", "head", "query", "truncate"), ("run", "checkpoint")
+
+
 class ExplainRequest(Request):
     """Work through one head, step by step.
 
-    Every step has its formula, its shape and its numbers. With --example it works a published example, with --study
+    Every step has its formula, its shape and its numbers. With ‹example› it works a published example, with ‹study›
     a study of one idea; neither needs a prompt.
     """
 
@@ -46,7 +49,7 @@ class ExplainRequest(Request):
     )
     out: Annotated[MaybePath, Flag("FILE")] = Field(
         default=NONE,
-        description="A page (.html), a .md or .json file, or of a --study a picture (.png, .svg, .pdf). "
+        description="A page (.html), a .md or .json file, or of a ‹study› a picture (.png, .svg, .pdf). "
         "Default: text in the terminal.",
     )
     truncate: Truncate = False
@@ -57,12 +60,16 @@ class ExplainRequest(Request):
         default=None, description="en or zh. Default: the language of help and errors."
     )
 
+    exclusive = (
+        ("prompt", "prompt_file"),
+        ("out", "form"),
+        ("example", "study", *_OF_HEAD, *_OF_MODEL),
+    )
+
     def misfits(self) -> Iterator[Misfit]:
         """What a file, an example or a study has no use for."""
-        yield from self.apart("out", "form")
-        of_head, of_model = ("prompt", "prompt_file", "layer", "head", "query", "truncate"), ("run", "checkpoint")
-        yield from self.apart("example", "study", *of_head, *of_model)
-        useless = of_head if self.study == "scaling" else of_head + of_model
+        yield from super().misfits()
+        useless = _OF_HEAD if self.study == "scaling" else _OF_HEAD + _OF_MODEL
         if not self.example:
             yield from self.apart("study", *useless, value=str(self.study))
 
@@ -74,17 +81,17 @@ class ExplainRequest(Request):
         if self.out is not None:
             if ending_of(self.out, (".html", ".md", ".json", *PICTURES)) in PICTURES and self.study is None:
                 wrong = "only a study has a picture; use .html, .md or .json"
-                raise UsageError("--out", wrong, hint="--out head.html")
+                raise UsageError("‹out›", wrong, hint="‹out=head.html›")
             require_foreign(self.out)
         if self.example or self.study:
             return None
         query = self.query
         if query is not None and query != "all" and not (query.isdecimal() and len(query) <= 9):
-            raise UsageError("--query", f"use the position of a token, from 0, or all instead of {shown(query)}")
+            raise UsageError("‹query›", f"use the position of a token, from 0, or all instead of {shown(query)}")
         header = find_header(self.run, self.checkpoint, host)
         sizes = header.config.model
-        for flag, value, count in (("--layer", self.layer, sizes.num_blocks), ("--head", self.head, sizes.num_heads)):
+        for field, value, count in (("layer", self.layer, sizes.num_blocks), ("head", self.head, sizes.num_heads)):
             if (value or 0) >= count:
-                raise UsageError(flag, out_of_range(flag, value or 0, count))
+                raise UsageError(f"‹{field}›", out_of_range(field, value or 0, count))
         text = read_prompt(self.prompt, self.prompt_file, header, host.stdin)
         return text, prompt_source(self.prompt, self.prompt_file), header

@@ -108,7 +108,7 @@ class Attention(AttentionDump, Result):
         if self.out is None:
             drawing, num_shown = self.drawing(screen.width, coloured=screen.coloured)
             if num_shown < len(self.tokens):
-                screen.notice(f"the last {num_shown} of {len(self.tokens)} tokens fit here; --out FILE.png shows all")
+                screen.notice(f"the last {num_shown} of {len(self.tokens)} tokens fit here; ‹out=FILE.png› shows all")
             screen.result(drawing)
         elif self.out == str(STDOUT):
             screen.pieces(piece.decode() for piece in pieces(self, self.ending or ".json"))
@@ -192,7 +192,7 @@ def _dumped(request: AttentionRequest, asked: ToInspect, loaded: Loaded, host: H
         **chosen,
         ending=request.ending,
         out=None if request.out == STDOUT else request.out,
-        shorter="use a shorter prompt or a smaller --generate" if num_generated else "use a shorter prompt",
+        shorter="use a shorter prompt or a smaller ‹generate›" if num_generated else "use a shorter prompt",
     )
     added: list[int] = []
     with host.working("generating"):
@@ -241,7 +241,7 @@ def with_heads(
     dump = replace(dump, scores=as_scores(sums, counts, induction, **chosen), lens=lens)
     top = num_written(len(dump.layers) * len(dump.heads), len(dump.tokens))
     if top == 0:
-        notice("the page does not show what heads write, which is too much here; fewer --layers or --heads make room")
+        notice("the page does not show what heads write, which is too much here; fewer ‹layers› or ‹heads› make room")
         return dump
     writes = head_writes(model, dump.token_ids, top=top, count=count, **chosen)
     known = np.unique([writes.raised, writes.lowered]).tolist()

@@ -69,7 +69,9 @@ class TokensRequest(Request):
     """
 
     text: Annotated[str | None, Flag("TEXT", position=True)] = Field(
-        default=None, kw_only=False, description="The text; or use --prompt, --prompt-file or a pipe."
+        default=None,
+        kw_only=False,
+        description="The text; or use ‹prompt› or ‹prompt_file›. Default: what a pipe brings to stdin.",
     )
     prompt: Prompt = None
     prompt_file: PromptFile = NONE
@@ -80,10 +82,11 @@ class TokensRequest(Request):
         description="byte, or a published vocabulary such as gpt2 or cl100k_base, instead of that of a run.",
     )
 
-    def misfits(self) -> Iterator[Misfit]:
-        """A text that comes twice, or two tokenizers."""
-        yield from self.apart("text", "prompt", "prompt_file")
-        yield from self.apart("tokenizer", "run", "checkpoint")
+    exclusive = (
+        ("text", "prompt", "prompt_file"),
+        ("prompt", "prompt_file"),
+        ("tokenizer", "run", "checkpoint"),
+    )
 
 
 class ToInspect(NamedTuple):
@@ -99,7 +102,7 @@ class ToInspect(NamedTuple):
 
 def _chosen(header: Header, layers: str | None, heads: str | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
     sizes = header.config.model
-    return parse_selection(layers, sizes.num_blocks, "--layers"), parse_selection(heads, sizes.num_heads, "--heads")
+    return parse_selection(layers, sizes.num_blocks, "layers"), parse_selection(heads, sizes.num_heads, "heads")
 
 
 class AttentionRequest(Request):
@@ -116,7 +119,7 @@ class AttentionRequest(Request):
         "stdout. Default: a drawing in the terminal.",
     )
     format: Literal["json", "csv"] | None = Field(
-        default=None, description="What --out - writes: json or csv. Default: json."
+        default=None, description="What ‹out=-› writes: json or csv. Default: json."
     )
     run: WhichRun = NONE
     checkpoint: WhichCheckpoint = NONE
@@ -126,9 +129,9 @@ class AttentionRequest(Request):
         default=None, description="Let the model add N tokens, and show their attention too."
     )
     temperature: Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(read_number)] | None = Field(
-        default=None, description="For --generate; 0 always takes the likeliest token. Default: 0.8."
+        default=None, description="For ‹generate›; 0 always takes the likeliest token. Default: 0.8."
     )
-    seed: Seed | None = Field(default=None, description="For --generate. Default: 0.")
+    seed: Seed | None = Field(default=None, description="For ‹generate›. Default: 0.")
     stage: Annotated[Given[Several[Stage], Stage | Sequence[Stage]], Flag("STAGE")] = Field(
         default=EMPTY,
         description="Write more than the weights: scores (neither divided nor masked), queries, keys, values, heads. "
@@ -140,8 +143,8 @@ class AttentionRequest(Request):
     truncate: Truncate = False
     over_training: Switch = Field(
         default=False,
-        description="Write a film as a page, --out film.html: of the steps that gpt train --watch has kept, or with "
-        "--prompt of the checkpoints.",
+        description="Write a film as a page, ‹out=film.html›: of the steps that gpt train --watch has kept, or with "
+        "‹prompt› of the checkpoints.",
     )
     device: Device = None
 
@@ -155,31 +158,34 @@ class AttentionRequest(Request):
         """The format of `out`, such as `.png`; raises UsageError."""
         return None if self.out is None else f".{self.format or 'json'}" if self.out == STDOUT else format_of(self.out)
 
+    exclusive = (("prompt", "prompt_file"),)
+
     def misfits(self) -> Iterator[Misfit]:
         """What a film has no use for, and what only generated tokens or stdout have."""
+        yield from super().misfits()
         if self.over_training:
             of_step = ("format", "checkpoint", "generate", "temperature", "seed", "stage")
             kept = ("device",) if self.prompt is None and self.prompt_file is None else ()  # nothing is computed then
             yield from self.apart("over_training", *of_step, "file_dtype", "truncate", *kept)
             return
         if self.format and self.out != STDOUT:
-            yield Misfit(("format",), "only {out} - needs it; a file's ending names its format", "{out} -")
+            yield Misfit(("format",), "only ‹out=-› needs it; a file's ending names its format", "‹out=-›")
         if self.generate is None:
             for key in ("temperature", "seed"):
                 if getattr(self, key) is not None:
-                    wrong = "it changes what {generate} adds, so it needs {generate}"
-                    yield Misfit((key,), wrong, "{generate} 20")
+                    wrong = "it changes what ‹generate› adds, so it needs ‹generate›"
+                    yield Misfit((key,), wrong, "‹generate=20›")
 
     def require_shown(self, *, json: bool) -> None:
         """Raise UsageError for a film, for more than weights in a drawing, or for two results on stdout."""
         if self.out is None and self.over_training:
             sentence = "a film is a page, so it needs a name in .html"
-            raise UsageError("--over-training", sentence, hint="--out film.html")
+            raise UsageError("‹over_training›", sentence, hint="‹out=film.html›")
         if self.out is None and (self.stage or self.file_dtype != "float32"):
-            flag = "--stage" if self.stage else "--file-dtype"
-            raise UsageError(flag, "the drawing in the terminal shows weights only", hint="--out FILE.npz")
+            flag = "‹stage›" if self.stage else "‹file_dtype›"
+            raise UsageError(flag, "the drawing in the terminal shows weights only", hint="‹out=FILE.npz›")
         if json and self.out == STDOUT:
-            raise UsageError("--json", "--json and --out - cannot be combined; leave one of them out")
+            raise UsageError("‹json›", "‹json› and ‹out=-› cannot be combined; leave one of them out")
 
     def find(self, host: Host) -> ToInspect | Watched:
         """The prompt and the heads that are meant; for a film the run, with the prompt where there is one.
@@ -190,7 +196,7 @@ class AttentionRequest(Request):
             if self.out is not None:
                 if self.out.suffix.lower() != ".html":
                     wrong = "a film is a page, so it needs a name in .html"
-                    raise UsageError("--over-training", wrong, hint="--out film.html")
+                    raise UsageError("‹over_training›", wrong, hint="‹out=film.html›")
                 require_foreign(self.out)
             return find_watched(self.run, self.prompt, self.prompt_file, host)
         if ending := self.ending:
@@ -226,6 +232,11 @@ class ReadingRequest(Request):
     truncate: Truncate = False
     device: Device = None
     threads: Threads = None
+    exclusive = (
+        ("prompt", "prompt_file"),
+        ("prompt", "data", "max_tokens"),
+        ("prompt_file", "data", "max_tokens"),
+    )
 
     @property
     def prompted(self) -> bool:
@@ -239,15 +250,11 @@ class ReadingRequest(Request):
         flags = "".join(f" {flag} {shlex.quote(visible(value))}" for flag, value in given.items() if value is not None)
         return f"gpt attn-dump{flags} --over-training --out film.html"
 
-    def without_text(self) -> Iterator[Misfit]:
-        """What a prompt has no use for."""
-        return self.apart("prompt_file" if self.prompt_file else "prompt", "data", "max_tokens")
-
     def require_prompt(self, flag: str, host: Host) -> None:
         """Raises UsageError where there is none for a flag that needs it; a hint offers one that the model reads."""
         if not self.prompted:
-            hint = f"--prompt {shlex.quote(readable_prompt(find_header(self.run, self.checkpoint, host)))}"
-            raise UsageError(flag, f"{flag} needs --prompt or --prompt-file", hint=hint)
+            hint = f"‹prompt={readable_prompt(find_header(self.run, self.checkpoint, host))}›"
+            raise UsageError(flag, f"{flag} needs ‹prompt› or ‹prompt_file›", hint=hint)
 
     def reading(self, host: Host, heads: str | None = None) -> ToInspect:
         """What the model reads, and the layers and heads that are meant; raises UsageError for those it lacks."""

@@ -17,7 +17,7 @@ class Watched(NamedTuple):
 
     run: RunFiles
     prompt: str | None = None
-    source: str = "--prompt"  # the flag of the prompt, or stdin
+    source: str = "‹prompt›"  # the flag of the prompt, or stdin
 
 
 def find_watched(run: Path | None, prompt: str | None, file: Path | None, host: Host) -> Watched:

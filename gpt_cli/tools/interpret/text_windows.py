@@ -61,7 +61,7 @@ def read_text(request: ReadingRequest, asked: ToInspect, loaded: Loaded, host: H
     if rest:
         ids = ids[round(len(ids) * DATA_TO_TRAIN) :]
     if len(ids) < 3:
-        place = "--data" if request.data else name
+        place = "‹data›" if request.data else name
         raise DataError(place, f"the text has {counted(len(ids), 'token')}; use at least 3")
     windows = spaced_windows(len(ids), loaded.config.model.context_length, request.max_tokens, host)
     return Text(about, ids, windows, windows, *shares)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -97,7 +96,7 @@ def tokens(request: TokensRequest, found: None, host: Host) -> Tokens:
     prompt = request.prompt if request.text is None else request.text
     if request.text not in (None, "-") and os.path.isfile(request.text):
         named = shown(request.text)
-        host.notice(f"{named} is also a file; to cut its text: --prompt-file {shlex.quote(request.text)}")
+        host.notice(f"{named} is also a file; to cut its text: ‹prompt_file={request.text}›")
     whole = read_prompt(prompt, request.prompt_file, header, host.stdin)
     source = "TEXT" if request.text not in (None, "-") else prompt_source(request.prompt, request.prompt_file)
     ids = encode_text(cutter, whole, source)
@@ -115,5 +114,5 @@ def _named(name: str) -> Tokenizer:
     try:
         return named_tokenizer(name)
     except GptError as error:
-        error.where, error.hint = "--tokenizer", "--tokenizer byte, which needs no vocabulary"
+        error.where, error.hint = "‹tokenizer›", "‹tokenizer=byte›, which needs no vocabulary"
         raise

@@ -121,7 +121,7 @@ def tell_omissions(made: Film, notice: Notify) -> None:
         notice(
             f"the film has one of every {made.every} snapshots, since a page holds no more of "
             f"{counted(len(made.layers) * len(made.heads), 'head')} on {counted(len(made.tokens), 'token')}; fewer "
-            "--layers or --heads allow more"
+            "‹layers› or ‹heads› allow more"
         )
 
 
@@ -134,7 +134,7 @@ def read_frames(
     """
     newest = run.newest
     num_layers, num_heads = newest.weights.shape[:2]
-    places = parse_selection(layers, num_layers, "--layers"), parse_selection(heads, num_heads, "--heads")
+    places = parse_selection(layers, num_layers, "layers"), parse_selection(heads, num_heads, "heads")
     T = len(newest.tokens)
     num_cells = len(places[0]) * T if newest.lens else 0
     every = frames_apart(run.number, len(places[0]) * len(places[1]), T, most_bytes, num_cells)

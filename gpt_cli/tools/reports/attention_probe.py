@@ -25,12 +25,12 @@ def attention_of_runs(runs: Mapping[str, Path], prompt: str, warn: Callable[[str
             missing.append(error)
             continue
         sizes = loaded.config.model
-        ids = loaded.tokenizer.begin(encode_text(loaded.tokenizer, prompt, "--prompt"))
+        ids = loaded.tokenizer.begin(encode_text(loaded.tokenizer, prompt, "‹prompt›"))
         if len(ids) > sizes.context_length:
             sentence = (
                 f"it has {counted(len(ids), 'token')}, but the model of {shown(path)} sees {sizes.context_length}"
             )
-            raise DataError("--prompt", sentence)
+            raise DataError("‹prompt›", sentence)
         origin = Origin(str(loaded.path), loaded.step, prompt)
         layers, heads = range(sizes.num_blocks), range(sizes.num_heads)
         dumps[name] = dump_attention(loaded.model, loaded.tokenizer, ids, layers=layers, heads=heads, origin=origin)

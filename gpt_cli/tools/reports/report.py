@@ -158,7 +158,7 @@ def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> RunRepo
             picture = run_report.as_picture(ending[1:], host.notice) if ending in PICTURES else None
             if ending in PICTURES and picture is None:
                 sentence = "nothing was logged, as of an imported run, so there are no curves to draw"
-                raise UsageError("--out", sentence, hint="--out report.html has what there is")
+                raise UsageError("‹out›", sentence, hint="‹out=report.html› has what there is")
             write_durably(out, [picture or run_report.as_page().encode()])
         shown = len(records) if picture else len(run_report.on_the_page())
         which = "" if shown == len(records) else f"the best {shown} of "

@@ -157,7 +157,7 @@ class ReportRequest(Request):
 
 def no_page() -> UsageError:
     """The error for a prompt where no page is written."""
-    return UsageError("--prompt", "attention is on the page alone", hint="--out report.html")
+    return UsageError("‹prompt›", "attention is on the page alone", hint="‹out=report.html›")
 
 
 def _chosen(names: Sequence[str]) -> list[Path]:

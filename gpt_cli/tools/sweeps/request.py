@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -96,14 +95,14 @@ def require_same(directory: Path, plan: Sweep) -> None:
     if not record.exists():
         if directory.is_dir() and (others := sorted(p.name for p in directory.iterdir() if not p.name.startswith("."))):
             sentence = f"it contains {visible(others[0])}, which no sweep wrote; name an empty or a new directory"
-            raise UsageError(shown(directory), sentence, hint=f"--out {shlex.quote(f'{directory}-sweep')}")
+            raise UsageError(shown(directory), sentence, hint=f"‹out={directory}-sweep›")
         require_no_file(directory)
         return
     try:
         before = json.loads(read_bytes(record, CheckpointError, most=_MOST))
         assert isinstance(before, dict)
     except (ValueError, RecursionError, AssertionError):
-        raise CheckpointError(shown(record), "this is no record of a sweep", hint="name another --out") from None
+        raise CheckpointError(shown(record), "this is no record of a sweep", hint="name another ‹out›") from None
     keys = dict.fromkeys([*before, *plan.record])
     changed = [
         UsageError(
@@ -114,7 +113,7 @@ def require_same(directory: Path, plan: Sweep) -> None:
         if before.get(key) != plan.record.get(key)
     ]
     if changed:
-        raise advised(changed, f"undo the change, or begin another sweep: --out {shlex.quote(f'{directory}-2')}")
+        raise advised(changed, f"undo the change, or begin another sweep: ‹out={directory}-2›")
 
 
 def _or_nothing(record: Mapping[str, Any], key: str) -> str:

@@ -231,15 +231,15 @@ def share_machine(
     on_gpus = num_gpus > 0 and devices != {"cpu"}
     if numbered := sorted(device for device in devices if ":" in device):
         sentence = f"{jobs} runs at once would share the one GPU that train.device names, {numbered[0]}; use auto"
-        raise EnvironmentFailure("--jobs", sentence)
+        raise EnvironmentFailure("‹jobs›", sentence)
     if on_gpus and jobs > num_gpus:
         sentence = f"{jobs} runs at once need a GPU each, and torch finds {counted(num_gpus, 'GPU')}"
-        raise EnvironmentFailure("--jobs", sentence, hint=f"--jobs {num_gpus}")
+        raise EnvironmentFailure("‹jobs›", sentence, hint=f"‹jobs={num_gpus}›")
     most = max([config.train.threads or 1 for config in configs])
     if jobs * most > num_cores:
         need = "a core" if most == 1 else f"{most} cores"
         sentence = f"{jobs} runs at once need {need} each, and this program may use {counted(num_cores, 'core')}"
-        raise EnvironmentFailure("--jobs", sentence, hint=f"--jobs {max(1, num_cores // most)}")
+        raise EnvironmentFailure("‹jobs›", sentence, hint=f"‹jobs={max(1, num_cores // most)}›")
     visible_gpus = environ[hides].split(",") if hides and environ.get(hides) else None
     by_job = []
     for number in range(jobs):

@@ -138,7 +138,7 @@ class _File:
                 elif key in seen:
                     yield UsageError(at, f"{key} is already set by {seen[key]}")
                 elif key in ("train.max_time", "train.max_steps") and self.max_time is not None:
-                    yield UsageError(at, f"{key} and --max-time cannot be combined; leave one of them out")
+                    yield UsageError(at, f"{key} and ‹max_time› cannot be combined; leave one of them out")
                 elif sentence := _wrong_form(key, value, section):
                     yield UsageError(f"{at}: {key}", sentence)
                 else:
@@ -240,7 +240,7 @@ class _File:
         varied = "grid" if "grid" in self.content else "random"
         placed = [(key, value, self.at("settings", key)) for key, value in self.sound["settings"].items()]
         placed += [(key, value, self.at(varied, key)) for key, value in point.items()]
-        placed += [] if self.max_time is None else [("train.max_time", self.max_time, "--max-time")]
+        placed += [] if self.max_time is None else [("train.max_time", self.max_time, "‹max_time›")]
         for key, value, source in placed:
             section, _, name = key.partition(".")
             if isinstance(content.setdefault(section, {}), dict):  # else validation reports that it is no section

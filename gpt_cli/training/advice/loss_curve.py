@@ -152,7 +152,7 @@ def of_lines(lines: Sequence[Line], config: Config, guessing: float) -> Iterator
     if clip is not None and norm > _CLIPPED * clip and all(line.gradient_norm > clip for line in lines):
         sentence = f"every gradient is clipped: their norm is {norm:.2g}, and train.gradient_clip {clip:g}"
         yield Advice(
-            "clipped", sentence, rate.lower if rate.is_high else f"--set train.gradient_clip={one_digit(2 * norm):g}"
+            "clipped", sentence, rate.lower if rate.is_high else f"‹train.gradient_clip={one_digit(2 * norm):g}›"
         )
 
 
@@ -165,7 +165,7 @@ def other_kind(evaluations: Sequence[CurvePoint], start: Prepared, guessing: flo
     apart = last.validation_loss - last.training_loss > _OTHER_KIND * guessing
     if passes > most or not apart or last.training_loss > _STUCK * guessing:
         return
-    data, flags = start.config.data, "--set data.validation_source=FILE, a text like the rest"
+    data, flags = start.config.data, "‹data.validation_source=FILE›, a text like the rest"
     differs = "data.validation_source differs from the training text"
     if data.validation_source is None:
         differs = f"the end of {text_name(data)}, which is held out, differs from the rest"
@@ -189,7 +189,7 @@ def of_evaluations(evaluations: Sequence[CurvePoint], start: Prepared, guessing:
             f"the validation loss has turned: {best.validation_loss:.3f} at step {best.step:,}, {above:.3f} worse now, "
             "while the training loss falls; Ctrl-C keeps the best weights"
         )
-        flags = [] if config.train.patience else ["--set train.patience=3"]
+        flags = [] if config.train.patience else ["‹train.patience=3›"]
         yield Advice("turned", sentence, _either(*flags, *_against_memory(config)) or MORE_TEXT, degree=above)
     else:
         yield from _plateau(evaluations, start, guessing)
@@ -202,7 +202,7 @@ def _plateau(evaluations: Sequence[CurvePoint], start: Prepared, guessing: float
             f"the loss has not moved since step {evaluations[len(evaluations) // 2].step:,}: {last.validation_loss:.3f}"
         )
         is_new = start.began_from is None  # the weights of another fit one width alone
-        wider = f"--set model.d_model={2 * start.config.model.d_model}" if is_new else MORE_TEXT
+        wider = f"‹model.d_model={2 * start.config.model.d_model}›" if is_new else MORE_TEXT
         yield Advice("plateau", sentence, rate.other if rate.is_high or rate.is_low else wider)
 
 
@@ -235,13 +235,13 @@ def of_the_whole(
         sentence = (
             f"the validation loss was lowest at step {best.step:,} of {last.step:,}, and ended {above:.3f} higher"
         )
-        flags = [MORE_TEXT] if best.step < _LONG else [f"--max-steps {best.step}", *_against_memory(config)]
+        flags = [MORE_TEXT] if best.step < _LONG else [f"‹max_steps={best.step}›", *_against_memory(config)]
         yield Advice("overfitted", sentence, _either(*flags))
     if last is best and not start.ends_early and (share := falling(evaluations)) > _FALLING:
         sentence = f"the validation loss still fell by {share:.0%} in the last quarter, so it may fall further"
-        longer = f"--max-steps {2 * last.step}"
+        longer = f"‹max_steps={2 * last.step}›"
         if settings.max_time is not None and not (settings.counts_steps and stopped_by == "steps"):
-            longer = f"--max-time {twice_as_long(settings.max_time)}"
+            longer = f"‹max_time={twice_as_long(settings.max_time)}›"
         yield Advice("falling", sentence, f"{resume_command} {longer}")
     yield from _plateau(evaluations, start, guessing)
 
@@ -286,7 +286,7 @@ def _best(evaluations: Sequence[CurvePoint]) -> CurvePoint:
 def _against_memory(config: Config) -> list[str]:
     """A flag against learning a text by heart, where dropout is still low."""
     dropout = config.model.dropout
-    return [f"--set model.dropout={dropout + 0.1:g}"] if dropout <= 0.2 else []
+    return [f"‹model.dropout={dropout + 0.1:g}›"] if dropout <= 0.2 else []
 
 
 def _either(*flags: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpt_cli.common.spelling import as_flags
 from gpt_cli.config import Config, DataConfig
 from gpt_cli.errors import visible
 from gpt_cli.text.sources import STDIN
@@ -14,7 +15,7 @@ MUON_RATE = 0.02  # Jordan et al. 2024; steps of Muon are as large at any width
 HARMLESS_EPOCHS = 4.0  # a text read so often is almost as good as a new one: Muennighoff et al. 2023, section 5
 _DOCUMENTS_AT_ONCE = 4  # a window that contains this many is mostly about other documents
 _SMALLEST_CONTEXT = 16
-MORE_TEXT = "more text, another --data FILE beside the first"
+MORE_TEXT = "more text, another ‹data=FILE› beside the first"
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Advice:
     degree: float = 0.0
 
     def __str__(self) -> str:
-        return f"{self.sentence}; try {self.flags}"
+        return as_flags(f"{self.sentence}; try {self.flags}")
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Rate:
 
     def flag(self, value: float) -> str:
         """What to type for a rate."""
-        return f"--set train.{self.key}={value:g}"
+        return f"‹train.{self.key}={value:g}›"
 
 
 def rate_of(config: Config) -> Rate:

@@ -48,16 +48,16 @@ def _memorised(start: Prepared) -> Iterator[Advice]:
     sizes = {model.d_model: start.costs.parameters}
     sizes |= {width: _size(model.changed(d_model=width), start.vocab_size) for width in narrower(model)}
     width = next((width for width, size in sizes.items() if size <= _PARAMETERS_PER_TOKEN * tokens), min(sizes))
-    flags = [] if width == model.d_model else [f"--set model.d_model={width}"]
-    flags += [] if model.dropout else [f"--set model.dropout={_SOME_DROPOUT}"]
+    flags = [] if width == model.d_model else [f"‹model.d_model={width}›"]
+    flags += [] if model.dropout else [f"‹model.dropout={_SOME_DROPOUT}›"]
     share = _GOOD_PASSES / start.epochs_left * tokens / sizes[width]
     steps = int(one_digit(share * start.steps_left))
     if steps < _FEWEST_STEPS:
         flags = [MORE_TEXT]
     elif share < 1 and settings.max_time is None:
-        flags += [f"--max-steps {steps}"]
+        flags += [f"‹max_steps={steps}›"]
     elif share < 1 and settings.patience is None:
-        flags += ["--set train.patience=3"]
+        flags += ["‹train.patience=3›"]
     yield Advice("memorised", sentence, " ".join(flags) or MORE_TEXT)
 
 
@@ -91,10 +91,10 @@ def _vocabulary(start: Prepared) -> Iterator[Advice]:
         f"occurs {counted(round(start.num_training_tokens / start.vocab_size), 'time')} in the text"
     )
     if tokenizer.kind in ("bpe", "tiktoken") and fitting < start.vocab_size:
-        kind = "" if tokenizer.kind == "bpe" else "--set tokenizer.kind=bpe "
-        yield Advice("vocabulary", sentence, f"{kind}--set tokenizer.vocab_size={fitting}")
+        kind = "" if tokenizer.kind == "bpe" else "‹tokenizer.kind=bpe› "
+        yield Advice("vocabulary", sentence, f"{kind}‹tokenizer.vocab_size={fitting}›")
     elif not model.tie_embeddings:
-        yield Advice("vocabulary", sentence, "--set model.tie_embeddings=true, which halves that")
+        yield Advice("vocabulary", sentence, "‹model.tie_embeddings=true›, which halves that")
 
 
 def _context(start: Prepared) -> Iterator[Advice]:
@@ -105,9 +105,9 @@ def _context(start: Prepared) -> Iterator[Advice]:
     # questions and answers in a window do not see each other
     if start.config.data.loss is not None or enough == model.context_length:
         return
-    flags = f"--set model.context_length={enough}"
+    flags = f"‹model.context_length={enough}›"
     # as many tokens a step as before
-    flags += f" --set train.batch_size={settings.batch_size * (model.context_length // enough)}"
+    flags += f" ‹train.batch_size={settings.batch_size * (model.context_length // enough)}›"
     sentence = (
         f"the model reads {model.context_length:,} tokens at once, and a document has {mean:.0f} on average, "
         "so most of what it reads belongs to other documents"

@@ -29,7 +29,7 @@ def chosen(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
     if text.num_characters < FEWEST_CHARACTERS and not text.longest_example:
         found = counted(text.num_characters, "character")
         sentence = f"the text has {found}, and a training needs at least {FEWEST_CHARACTERS}"
-        raise DataError("corpus", sentence, hint="add text with --data; `gpt data list` prints some that can be had")
+        raise DataError("corpus", sentence, hint="add text with ‹data›; `gpt data list` prints some that can be had")
     settings, asked = config.train, config.train.model_fields_set
     known = (available_memory(), free_memory(choose_device(settings.device)))
     free = min((free for free in known if free is not None), default=None)

@@ -10,6 +10,7 @@ import pytest
 from support.messages import PACKAGE, help_texts, missing, nouns, places, refusals, skeleton
 
 from gpt_cli.common.language import chinese
+from gpt_cli.common.spelling import as_flags
 
 FILES = sorted((PACKAGE / "common/language/zh").glob("*.toml"))
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")
@@ -59,7 +60,7 @@ def test_nothing_in_the_catalogue_is_said_by_nobody() -> None:
     sources = [*PACKAGE.rglob("*.py"), PACKAGE / "config/elsewhere.toml", *Path(typer.__file__).parent.rglob("*.py")]
     # what help joins of several lines, and what a string continues on the next, is one text here
     said = " ".join(re.sub(r'"\s*\n\s*f?"', "", path.read_text("utf-8")) for path in sources)
-    said = re.sub(r"\s+", " ", said) + "\n".join([*help_texts(), *refusals()])
+    said = as_flags(re.sub(r"\s+", " ", said)) + "\n".join([*help_texts(), *refusals()])
     foreign = tomllib.loads((FILES[0].parent / "libraries.toml").read_text("utf-8"))
     stale = [
         text

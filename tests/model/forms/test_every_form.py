@@ -160,7 +160,7 @@ def test_every_place_computes_a_form_or_refuses_it_by_name(
             continue
         with pytest.raises(GptError) as refused:
             place(model_of(form))
-        assert refused.value.where.removeprefix("--set: ") == "model.attention"
+        assert refused.value.where.removeprefix("‹settings›: ") == "model.attention"
         assert refused.value.sentence == refusal
 
 

@@ -96,7 +96,7 @@ def test_an_operation_that_is_missing_is_refused_and_the_others_go_on(accelerato
     assert {row.verdict for row in refused} == {"refused"}
     assert refused[0].message == "The operator 'aten::gelu' is not currently implemented for the SIM device."
     assert verdicts(found)["the same seed twice"] == "refused"
-    assert str(found.failure()) == "--check-device: sim fails in 5 checks"
+    assert str(found.failure()) == "check_device: sim fails in 5 checks"
     assert f"    {refused[0].message}" in found.as_text().splitlines()
 
 

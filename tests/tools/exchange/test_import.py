@@ -63,7 +63,7 @@ def test_of_two_imports_at_once_the_second_finds_the_run_of_the_first(directory:
     )
     found = [request.find(NOBODY) for request in (first, second, third)]
     adopt(first, found[0], NOBODY)
-    with pytest.raises(UsageError, match="there is a run already; replace it with --overwrite"):
+    with pytest.raises(UsageError, match="there is a run already; replace it with overwrite=True"):
         adopt(second, found[1], NOBODY)
     adopt(third, found[2], NOBODY)
 

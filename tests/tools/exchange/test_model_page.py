@@ -99,7 +99,7 @@ def test_weights_beyond_float16_are_refused() -> None:
         UsageError, match=r"output_layer.weight has a weight of .*, and float16 ends at 65,504"
     ) as refused:
         model_page(huge, None, "x")
-    assert refused.value.hint == "--quantize int8"
+    assert refused.value.hint == "‹quantize=int8›"
     assert model_page(huge, "int8", "x").content["origin"]["kind"] == "int8"
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from support.prepared import prepared
 
+from gpt_cli.common.spelling import as_flags
 from gpt_cli.training.advice.loss_curve import Curve, Line, read_lines
 from gpt_cli.training.advice.rates import MORE_TEXT
 
@@ -96,7 +97,7 @@ def test_a_validation_loss_that_turns_is_told_and_again_when_it_is_much_worse() 
     assert "0.843 worse now" in again[1]  # less than four times as much says nothing
     # where all against it is set already
     ((_, line), *_) = told(rows(SHORT), "train.patience=20", "model.dropout=0.4", vocab_size=54)
-    assert line.endswith(f"Ctrl-C keeps the best weights; try {MORE_TEXT}")
+    assert line.endswith(f"Ctrl-C keeps the best weights; try {as_flags(MORE_TEXT)}")
 
 
 @pytest.mark.parametrize(
@@ -244,7 +245,7 @@ def test_losses_that_do_not_move_for_half_of_the_run(settings: list[str], flag: 
     ]
     # the weights of another model fit one width
     (line,) = told_at_the_end(table[:80], *settings, *short, began_from="runs/a")
-    assert line.endswith(f"try {flag.replace('--set model.d_model=256', MORE_TEXT)}")
+    assert line.endswith(f"try {flag.replace('--set model.d_model=256', as_flags(MORE_TEXT))}")
 
 
 # a text whose last tenth is of another kind

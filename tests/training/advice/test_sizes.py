@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from support.prepared import prepared
 
+from gpt_cli.common.spelling import as_flags
 from gpt_cli.config.load import read_config
 from gpt_cli.training.advice.sizes import before_training
 
@@ -16,7 +17,7 @@ def advice(name: str, *settings: str, vocab_size: int, tokens: int, documents: i
     start = prepared(name, *settings, vocab_size=vocab_size, tokens=tokens, documents=documents)
     found = before_training(start)
     for one in found:
-        typed = [word for word in one.flags.replace(",", "").split() if "=" in word]
+        typed = [word for word in as_flags(one.flags).replace(",", "").split() if "=" in word]
         read_config(name, [*settings, *typed])  # raises for a size that does not fit
     return [str(one) for one in found]
 

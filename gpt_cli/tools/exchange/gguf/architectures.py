@@ -19,7 +19,7 @@ from gpt_cli.tools.exchange.export_tensors import Fit, Recipe
 from gpt_cli.tools.exchange.families import FAMILIES
 from gpt_cli.tools.exchange.families.family import Family
 
-_HINT = "--format hf, or safetensors for use with gpt, exports other models"
+_HINT = "‹format=hf›, or safetensors for use with gpt, exports other models"
 # names there of the layers of attention, by those of transformers, and of the feed-forward part, by ours
 _OF_GPT2 = {"attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output"}
 _OF_GPT_NEOX = {"attention.query_key_value": "attn_qkv", "attention.dense": "attn_output"}

@@ -167,7 +167,7 @@ def _bytes(rows: Tensor, kind: str) -> bytes:
         numbers = quants.quantize(rows.float().numpy(), GGMLQuantizationType[kind])
     if kind == "F16" and not np.isfinite(numbers).all():
         sentence = "a weight is larger than float16 holds"
-        raise UsageError("--quantize", sentence, hint="--quantize bf16 holds it in the same space")
+        raise UsageError("‹quantize›", sentence, hint="‹quantize=bf16› holds it in the same space")
     return numbers.tobytes()
 
 

@@ -35,7 +35,7 @@ from gpt_cli.tools.exchange.import_tokenizer import checked
 _KEY = "tokenizer.ggml."
 CHAT_TEMPLATE = "tokenizer.chat_template"
 _NORMAL, _CONTROL, _OF_USERS, _UNUSED = 1, 3, 4, 5  # types of tokens
-_TRANSFORMERS = "--format hf exports it"
+_TRANSFORMERS = "‹format=hf› exports it"
 _IMPORT = "import the directory of transformers from which the file was made"
 _DIGIT = r"\p{N}"
 
@@ -74,7 +74,7 @@ _NEAREST = {
     WORD_PATTERN: (
         "gpt-2",
         "llama.cpp may cut numbers of more than three digits, and words that begin with an apostrophe, into other "
-        "tokens than gpt; a model trained with --set tokenizer.pattern=gpt2 has the same tokens there",
+        "tokens than gpt; a model trained with ‹tokenizer.pattern=gpt2› has the same tokens there",
     ),
     O200K_PATTERN: ("gpt-4o", _MARKS),
     TEKKEN_PATTERN: ("tekken", _MARKS),

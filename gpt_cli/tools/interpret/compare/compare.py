@@ -147,7 +147,7 @@ def _require_room(both: Both, num_tokens: int) -> None:
         f"{counted(num_heads, 'head')} on {counted(num_tokens, 'token')}",
         BYTES_PER_WEIGHT * num_heads * num_tokens**2 + logits,
         available_memory(),
-        hint="use fewer --max-tokens",
+        hint="use fewer ‹max_tokens›",
     )
 
 

@@ -100,7 +100,7 @@ def _without(
     if seconds > _LONG:
         num_heads = len(layers) * len(chosen["heads"])
         removed = counted(num_heads, "head") if how != "layer" else counted(len(layers), "layer")
-        less = "fewer --layers or --heads, or fewer tokens, take less"
+        less = "fewer ‹layers› or ‹heads›, or fewer tokens, take less"
         host.notice(f"removing {removed} takes about {duration(seconds)}; {less}")
     num_tokens = num_models(how, **chosen) * sum(end - start for start, end in text.targets)
     with host.counting("removing heads", num_tokens, "tokens") as count:
@@ -178,8 +178,8 @@ def _prompt(request: HeadsRequest, asked: ToInspect, loaded: Loaded) -> Text:
     if text.num_tokens < min(2, loaded.config.model.context_length):
         raise DataError("prompt", "it has 1 token, which can only look at itself; use at least 2")
     if text.num_tokens < 2 and request.ablate:
-        sentence = "this model reads 1 token at a time, so a prompt has none to predict; use --data"
-        raise UsageError("--ablate", sentence)
+        sentence = "this model reads 1 token at a time, so a prompt has none to predict; use ‹data›"
+        raise UsageError("‹ablate›", sentence)
     return text
 
 
@@ -187,7 +187,7 @@ def _position(query: int, num_tokens: int) -> int:
     """The position that --query names, from 0; raises UsageError where the prompt does not have it."""
     if not -num_tokens <= query < num_tokens:
         wrong = f"this prompt has tokens 0 to {num_tokens - 1}, so {query} is out of range"
-        raise UsageError("--query", wrong, hint="--query -1 is the last token")
+        raise UsageError("‹query›", wrong, hint="‹query=-1› is the last token")
     return query % num_tokens
 
 
@@ -204,5 +204,5 @@ def require_room_for_heads(num_tokens: int, heads: Sequence[int], *, may_choose:
         per_head * len(heads),
         free,
         what="memory",
-        hint=f"--heads {fewer}" if fewer else "use a shorter --prompt, or fewer --max-tokens",
+        hint=f"‹heads={fewer}›" if fewer else "use a shorter ‹prompt›, or fewer ‹max_tokens›",
     )

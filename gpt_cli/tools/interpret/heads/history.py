@@ -85,8 +85,8 @@ def head_history(request: HeadsRequest, watched: Watched, host: Host) -> HeadHis
     """
     with steps_of(watched, request.device, host) as found:
         num_layers, num_heads = found.newest.weights.shape[:2]
-        layers = parse_selection(request.layers, num_layers, "--layers")
-        heads = parse_selection(request.heads, num_heads, "--heads")
+        layers = parse_selection(request.layers, num_layers, "layers")
+        heads = parse_selection(request.heads, num_heads, "heads")
         history = history_of(found.run, found.read(1), found.losses, layers, heads, request.sort)
     history = replace(history, computed=found.computed)
     if others := found.number - len(history.steps):

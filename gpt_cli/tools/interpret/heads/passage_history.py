@@ -57,7 +57,7 @@ class PassageHistory(Report):
         """What the tables are about."""
         return [
             f"{self.run}, {counted(self.tokens, 'token')}: how much more a head writes at its passages than on average",
-            "the passages are those of the last checkpoint; --json and --out have all heads and steps",
+            "the passages are those of the last checkpoint; ‹json› and ‹out› have all heads and steps",
         ]
 
     def as_page(self) -> str:

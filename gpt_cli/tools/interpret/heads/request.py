@@ -47,12 +47,12 @@ class HeadsRequest(ReadingRequest):
     )
     over_training: Switch = Field(
         default=False,
-        description="The scores by step: of a run trained with --watch, or with --prompt of its checkpoints; with "
-        "--passages, the passages of each checkpoint.",
+        description="The scores by step: of a run trained with ‹watch›, or with ‹prompt› of its checkpoints; with "
+        "‹passages›, the passages of each checkpoint.",
     )
     sort: Annotated[Literal[Column, "loss_change"] | None, Flag("COLUMN")] = Field(
         default=None,
-        description=f"The highest first: {', '.join(COLUMNS)}; with --ablate, {LOSS_CHANGE}. "
+        description=f"The highest first: {', '.join(COLUMNS)}; with ‹ablate›, {LOSS_CHANGE}. "
         "Default: by layer and head.",
     )
     out: Annotated[MaybePath, Flag("FILE")] = Field(
@@ -62,25 +62,22 @@ class HeadsRequest(ReadingRequest):
     )
     dtype: Literal["auto", "float32", "bfloat16"] | None = Field(
         default=None,
-        description="For --ablate: auto, float32 or bfloat16. Default: auto. Scores are in float32.",
+        description="For ‹ablate›: auto, float32 or bfloat16. Default: auto. Scores are in float32.",
     )
 
     def misfits(self) -> Iterator[Misfit]:
         """What a history, a prompt or scores alone have no use for."""
+        yield from super().misfits()
         if self.over_training:
             others = ("checkpoint", "ablate", "query", "circuits", "truncate", "dtype", "threads")
             kept = () if self.passages or self.prompted else ("device",)  # of snapshots nothing is computed
             other = ("sort",) if self.passages else ("data", "max_tokens")
             yield from self.apart("over_training", *others, *kept, *other)
-            if self.passages:
-                yield from self.without_text()
-        else:
-            yield from self.without_text()
         if self.dtype and not self.ablate and not self.over_training:
-            yield Misfit(("dtype",), "it is for {ablate}; scores are always in float32", "{ablate} zero")
+            yield Misfit(("dtype",), "it is for ‹ablate›; scores are always in float32", "‹ablate=zero›")
         if self.sort == LOSS_CHANGE and self.ablate in (None, "layer"):
-            wrong = "only {ablate} zero and {ablate} mean tell the loss change of a head"
-            yield Misfit(("sort",), wrong, None if self.over_training else "{ablate} zero")
+            wrong = "only ‹ablate=zero› and ‹ablate=mean› tell the loss change of a head"
+            yield Misfit(("sort",), wrong, None if self.over_training else "‹ablate=zero›")
 
     def find(self, host: Host) -> ToInspect | Watched:
         """What the heads read, and which of them are meant; of a training the run, with the prompt if there is one.
@@ -89,14 +86,14 @@ class HeadsRequest(ReadingRequest):
         without a text of its own.
         """
         if self.query is not None:
-            self.require_prompt("--query", host)
+            self.require_prompt("‹query›", host)
         if self.truncate:
-            self.require_prompt("--truncate", host)
+            self.require_prompt("‹truncate›", host)
         if self.out is not None:
             require_report(self.out, self.film if self.over_training and not self.passages else None)
-            tokens = {"--query": self.query is not None, "--passages": self.passages, "--circuits": self.circuits}
+            tokens = {"‹query›": self.query is not None, "‹passages›": self.passages, "‹circuits›": self.circuits}
             if self.out.suffix.lower() in PICTURES and (flags := [flag for flag, asked in tokens.items() if asked]):
-                wrong, hint = "a picture shows no tokens; use .json, .csv or .html", "--out heads.html"
+                wrong, hint = "a picture shows no tokens; use .json, .csv or .html", "‹out=heads.html›"
                 raise UsageError(flags[0], wrong, hint=hint)
         if self.over_training and self.passages:
             run = RunFiles(find_header(self.run, None, host).path.parent.parent)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import Field
 
 from gpt_cli.common.host import Host
-from gpt_cli.config.field_types import Misfit, Switch
+from gpt_cli.config.field_types import Switch
 from gpt_cli.config.request import NONE, Flag, MaybePath
 from gpt_cli.errors import UsageError
 from gpt_cli.tools.interpret.request import ReadingRequest, ToInspect, require_report
@@ -37,22 +36,22 @@ class LensRequest(ReadingRequest):
         "tokens or the curves of a text. Default: a table in the terminal.",
     )
 
-    def misfits(self) -> Iterator[Misfit]:
-        """A prompt and a text, or what all checkpoints of a run have no use for."""
-        yield from self.without_text()
-        yield from self.apart("over_training", "checkpoint", "tuned")
+    exclusive = (
+        *ReadingRequest.exclusive,
+        ("over_training", "checkpoint", "tuned"),
+    )
 
     def find(self, host: Host) -> ToInspect:
         """What the model reads, and the layers; raises UsageError for those it lacks, for maps of a model without
         any, and for a file of another kind.
         """
         if self.truncate:
-            self.require_prompt("--truncate", host)
+            self.require_prompt("‹truncate›", host)
         if self.out is not None:
-            page = self.film if self.prompted else "--out lens.png"
+            page = self.film if self.prompted else "‹out=lens.png›"
             require_report(self.out, page if self.over_training else None)
         asked = (self.model_copy(update={"checkpoint": "last"}) if self.over_training else self).reading(host)
         if self.tuned and asked.header.config.model.num_blocks == 1:
             wrong = "this model has one block, whose stream the output layer reads, so there is no map to train"
-            raise UsageError("--tuned", wrong, hint="gpt lens without --tuned")
+            raise UsageError("‹tuned›", wrong, hint="gpt lens without --tuned")
         return asked

@@ -35,7 +35,7 @@ from gpt_cli.tools.interpret.request import ReadingRequest, ToInspect
 from gpt_cli.tools.interpret.text_windows import DATA_TO_TRAIN
 
 _FORMAT = "gpt-cli tuned lens 1"
-_ADVICE = "gpt lens --tuned --data FILE trains maps on that text, and --prompt uses them then"
+_ADVICE = "gpt lens --tuned --data FILE trains maps on that text, and ‹prompt› uses them then"
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,10 @@ def tuned_maps(request: ReadingRequest, asked: ToInspect, loaded: Loaded, host: 
         ids = encode(corpus, loaded.tokenizer, count, host.notice)
     end = round(len(ids) * DATA_TO_TRAIN) if of_data else len(ids)
     if end < 2:
-        raise DataError("--tuned", f"the text has {counted(len(ids), 'token')}, which are too few to train maps on")
+        raise DataError("‹tuned›", f"the text has {counted(len(ids), 'token')}, which are too few to train maps on")
     steps = num_steps(loaded.model)
     numbers = sum(part.numel() for part in vars(Maps.identity(loaded.model)).values())
-    require_room("lens", "the maps of all layers", 20 * numbers, available_memory(), hint="leave out --tuned")
+    require_room("lens", "the maps of all layers", 20 * numbers, available_memory(), hint="leave out ‹tuned›")
     host.notice(f"training the maps of {counted(len(loaded.model.blocks) - 1, 'layer')} on {visible(joined(about))}")
     with host.counting("training maps", steps, "steps") as count:
         seed, where = loaded.config.train.seed, shown(loaded.path)

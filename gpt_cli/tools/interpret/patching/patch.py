@@ -191,14 +191,14 @@ def to_patch(
     num_patches, longest = len(chosen) * len(asked.layers), max(lengths)
     about = f"{counted(num_patches, 'changed run')} of {counted(longest, 'token')}"
     num_bytes = 3 * 4 * num_patches * longest * loaded.config.model.d_model
-    require_room("patch", about, num_bytes, available_memory(), hint="fewer --layers, --parts or --heads take less")
+    require_room("patch", about, num_bytes, available_memory(), hint="fewer ‹layers›, ‹parts› or ‹heads› take less")
     if len(lengths) > 1:
         if request.chosen == ("residual",) and not asked.edge:
             wrong = (
                 "the pairs have different numbers of tokens, so all positions are patched together, where the residual "
                 "stream recovers everything"
             )
-            raise UsageError("--parts", wrong, hint="--parts attention,feed_forward,head")
+            raise UsageError("‹parts›", wrong, hint="‹parts=attention,feed_forward,head›")
         host.notice(
             f"the pairs have from {min(lengths)} to {max(lengths)} tokens, so their positions do not correspond; "
             "the shares are of all positions together"
@@ -209,7 +209,7 @@ def to_patch(
 
 def _require_gap(found: Found, asked: ToPatch, host: Host) -> None:
     """Refuse prompts on which the metric does not differ; tell where it hardly does over the pairs."""
-    gaps, place = found.gaps, asked.pairs[0].named("corrupt") if len(asked.pairs) == 1 else "--pairs"
+    gaps, place = found.gaps, asked.pairs[0].named("corrupt") if len(asked.pairs) == 1 else "‹pairs›"
     if abs(gaps.mean()) < LEAST:
         wrong = (
             f"the metric is {found.clean.mean():.4f} on clean and on corrupt prompts, so there is nothing to recover"

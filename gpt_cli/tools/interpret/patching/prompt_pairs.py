@@ -83,8 +83,8 @@ def _likeliest(loaded: Loaded, both: Tensor, pair: Pair) -> tuple[int, int]:
     if answer == against:
         said = shown(loaded.tokenizer.token_text(answer))
         wrong = f"the likeliest next token is {said} after both prompts, so there is nothing to compare by itself"
-        hint = "--answer TEXT --against TEXT" if pair.where is None else "name answer and against on each line"
-        raise DataError("--corrupt" if pair.where is None else pair.where, wrong, hint=hint)
+        hint = "‹answer=TEXT› ‹against=TEXT›" if pair.where is None else "name answer and against on each line"
+        raise DataError("‹corrupt›" if pair.where is None else pair.where, wrong, hint=hint)
     return answer, against
 
 
@@ -99,9 +99,9 @@ def _next_token(tokenizer: Tokenizer, pair: Pair, key: str, host: Host) -> int:
             hint = "most words begin with their space, as in ' Paris'"
             if tokenizer.kind == "char":
                 hint = "a token of this model is a single character"
-                hint += f", as in --{key} {shlex.quote(text[0])}" if pair.where is None else ""
+                hint += f", as in ‹{key}={text[0]}›" if pair.where is None else ""
             elif pair.where is None and _is_one_with_space(tokenizer, prompt, text):
-                hint = f"--{key} {shlex.quote(' ' + text)}, with the space before the word"
+                hint = f"‹{key}= {text}›, with the space before the word"
             raise DataError(source, wrong, hint=hint)
         found.add(token)
     if pair.where is None and text[:1].isalnum() and _is_one_with_space(tokenizer, pair.clean, text):

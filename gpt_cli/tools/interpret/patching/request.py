@@ -63,7 +63,7 @@ class Pair(NamedTuple):
 
     def named(self, key: str) -> str:
         """How the user knows one of the four."""
-        return f"--{key}" if self.where is None else f"{self.where}: {key}"
+        return f"‹{key}›" if self.where is None else f"{self.where}: {key}"
 
 
 class Edge(NamedTuple):
@@ -91,8 +91,8 @@ class PatchRequest(Request):
 
     The corrupt prompt runs with one activation of the clean prompt: the residual stream after a block, the output of
     its attention or feed-forward, or of one head, at one position or at all. The figure is the share of the metric
-    that this recovers: 0 as the corrupt run, 1 as the clean one. The metric is the logit of --answer minus that of
-    --against; with --answer alone its log probability; without both, the likeliest next tokens of the two prompts are
+    that this recovers: 0 as the corrupt run, 1 as the clean one. The metric is the logit of ‹answer› minus that of
+    ‹against›; with ‹answer› alone its log probability; without both, the likeliest next tokens of the two prompts are
     compared.
     """
 
@@ -103,10 +103,10 @@ class PatchRequest(Request):
         default=None, description="The same with a change that spoils the answer; it has as many tokens."
     )
     answer: Annotated[Text | None, Flag("TEXT")] = Field(
-        default=None, description="The token that follows --clean, with its space: ' Paris'."
+        default=None, description="The token that follows ‹clean›, with its space: ' Paris'."
     )
     against: Annotated[Text | None, Flag("TEXT")] = Field(
-        default=None, description="The token that follows --corrupt, whose logit is subtracted."
+        default=None, description="The token that follows ‹corrupt›, whose logit is subtracted."
     )
     pairs: Annotated[MaybePath, Flag("FILE")] = Field(
         default=NONE,
@@ -128,7 +128,7 @@ class PatchRequest(Request):
     estimate: Switch = Field(
         default=False, description="Also estimate each share by one backward pass (attribution patching)."
     )
-    exact: Switch = Field(default=True, description="With --estimate: --no-exact leaves out the exact shares.")
+    exact: Switch = Field(default=True, description="With ‹estimate›: ‹exact=False› leaves out the exact shares.")
     over_training: Switch = Field(default=False, description="The shares by step, from the checkpoints of the run.")
     run: WhichRun = NONE
     checkpoint: WhichCheckpoint = NONE
@@ -145,32 +145,38 @@ class PatchRequest(Request):
         """The parts that are asked for, in the order of PARTS."""
         return tuple(part for part in PARTS if part in self.parts or not self.parts)
 
+    exclusive = (
+        ("pairs", "clean", "corrupt", "answer", "against"),
+        ("path", "parts", "layers", "heads", "estimate", "over_training"),
+        ("over_training", "checkpoint", "estimate"),
+    )
+
     def misfits(self) -> Iterator[Misfit]:
         """Texts that miss another, and what pairs, one edge, exact shares or a training have no use for."""
-        yield from self.apart("pairs", "clean", "corrupt", "answer", "against")
-        yield from self.apart("path", "parts", "layers", "heads", "estimate", "over_training")
-        yield from self.apart("over_training", "checkpoint", "estimate")
+        yield from super().misfits()
         for one, other in (("clean", "corrupt"), ("corrupt", "clean"), ("against", "answer"), ("answer", "clean")):
             if getattr(self, one) is not None and getattr(self, other) is None and not self.pairs:
-                yield Misfit((one,), f"{{{one}}} needs {{{other}}}", f"{{{other}}} '...'")
+                yield Misfit((one,), f"‹{one}› needs ‹{other}›", f"‹{other}=...›")
         if not self.exact and not self.estimate:
-            yield Misfit(("exact",), "without exact shares there is nothing but {estimate}", "{estimate} --no-exact")
+            yield Misfit(
+                ("exact",), "without exact shares there is nothing but ‹estimate›", "‹estimate=True› ‹exact=False›"
+            )
 
     def find(self, host: Host) -> ToPatch:
         """The pairs and the chosen parts; raises UsageError for what the model lacks, DataError for a wrong file."""
         if self.pairs is None and self.clean is None:
-            hint = "--clean 'The value of' --corrupt 'The name of' --answer ' the'"
-            raise UsageError("gpt patch", "there is nothing to patch; use --clean and --corrupt, or --pairs", hint=hint)
+            hint = "‹clean=The value of› ‹corrupt=The name of› ‹answer= the›"
+            raise UsageError("gpt patch", "there is nothing to patch; use ‹clean› and ‹corrupt›, or ‹pairs›", hint=hint)
         if self.out is not None:
-            require_report(self.out, "--out patch.png" if self.path else None)
+            require_report(self.out, "‹out=patch.png›" if self.path else None)
         if self.pairs is not None:
             pairs = _read_pairs(self.pairs)
         else:
             pairs = [Pair(self.clean or "", self.corrupt or "", self.answer, self.against)]
         header = find_header(self.run, self.checkpoint, host)
         sizes = header.config.model
-        layers = parse_selection(self.layers, sizes.num_blocks, "--layers")
-        heads = parse_selection(self.heads, sizes.num_heads, "--heads")
+        layers = parse_selection(self.layers, sizes.num_blocks, "layers")
+        heads = parse_selection(self.heads, sizes.num_heads, "heads")
         edge = None if self.path is None else parse_edge(self.path, sizes)
         run = RunFiles(header.path.parent.parent)
         return ToPatch(pairs, layers, heads, edge, header, run)
@@ -190,16 +196,16 @@ def parse_edge(text: str, sizes: ModelConfig) -> Edge:
     receiver = (sizes.num_blocks, LOGITS) if second.strip() == LOGITS else place(second, FEED_FORWARD)
     if sender is None or receiver is None:
         sentence = f"{shown(text)} is no edge; name two heads, as in 0.1:1.0, or a head and 1.feed_forward or logits"
-        raise UsageError("--path", sentence, hint="--path 0.0:1.0")
+        raise UsageError("‹path›", sentence, hint="‹path=0.0:1.0›")
     for layer, head in (sender, receiver):
         lacks = layer >= sizes.num_blocks or (isinstance(head, int) and head >= sizes.num_heads)
         if lacks and head != LOGITS:
             has = f"this model has layers 0 to {sizes.num_blocks - 1} with heads 0 to {sizes.num_heads - 1}"
-            raise UsageError("--path", f"{has}, so {shown(f'{layer}.{head}')} is out of range")
+            raise UsageError("‹path›", f"{has}, so {shown(f'{layer}.{head}')} is out of range")
     same = receiver[1] == FEED_FORWARD and not sizes.parallel_branches
     if receiver[0] < sender[0] + (0 if same else 1):
         sentence = f"{shown(second)} does not read {shown(first)}, which is written later or at the same time"
-        raise UsageError("--path", sentence, hint="an edge leads from a head to a higher layer")
+        raise UsageError("‹path›", sentence, hint="an edge leads from a head to a higher layer")
     return Edge(sender[0], int(sender[1]), *receiver)
 
 

@@ -128,7 +128,7 @@ def test_the_name_of_the_cut_and_what_is_cut_otherwise() -> None:
     assert [of(R50K_PATTERN), of(CL100K_PATTERN)] == [("gpt-2", 0), ("llama-bpe", 0)]
     ours = metadata_of(LEARNED)
     assert ours.keys["tokenizer.ggml.pre"] == "gpt-2"
-    assert "--set tokenizer.pattern=gpt2" in ours.notices[0]
+    assert "‹tokenizer.pattern=gpt2›" in ours.notices[0]
 
 
 @pytest.mark.parametrize("name", [*_OURS, "simple"])
@@ -249,4 +249,4 @@ def test_what_is_no_tokenizer_of_ours_is_refused(what: str) -> None:
 def test_what_has_no_form_there_is_refused(name: str, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=sentence) as caught:
         metadata_of(read_tokenizer(save(name, tmp_path / name), None, None))
-    assert caught.value.hint == "--format hf exports it"
+    assert caught.value.hint == "‹format=hf› exports it"

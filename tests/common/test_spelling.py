@@ -15,15 +15,9 @@ import pytest
 
 import gpt_cli
 from gpt_cli.cli.command_table import COMMANDS, function_of
-from gpt_cli.common.language import chinese
-from gpt_cli.config.spelling import described, in_keywords
+from gpt_cli.common.spelling import as_flags, as_keywords, described
 from gpt_cli.config.suggest import FUNCTIONS
 from gpt_cli.errors import CheckpointError, GptError, UsageError
-from gpt_cli.sampling.request import EvaluateRequest, SampleRequest
-from gpt_cli.tools.bench.request import InfoRequest
-from gpt_cli.tools.explain.request import ExplainRequest
-from gpt_cli.tools.interpret.heads.request import HeadsRequest
-from gpt_cli.training.request import TrainRequest
 
 # what only a terminal has, whole commands, and what a person gave
 _COMMAND = re.compile(r"\"[^\"]*\"|\b(?:gpt|hf|pip) [^;,)]*")
@@ -35,62 +29,46 @@ def assert_of_python(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "keywords"),
+    ("marked", "flags", "keywords"),
     [
-        ("--max-new-tokens 5", "max_new_tokens=5"),
-        ("--greedy", "greedy=True"),
-        ("--no-stream", "stream=False"),
-        ("--set model.d_model=64 --set train.seed=3 --max-steps 20", None),
-        ("--prompt 'The value of'", 'prompt="The value of"'),
-        ("--prompt 3", 'prompt="3"'),
-        ("--device cpu", 'device="cpu"'),
-        ("--data a.txt --data 'b c.txt'", 'data=["a.txt", "b c.txt"]'),
+        ("‹max_new_tokens=5›", "--max-new-tokens 5", "max_new_tokens=5"),
+        ("‹greedy=True›", "--greedy", "greedy=True"),
+        ("‹stream=False›", "--no-stream", "stream=False"),
+        ("leave out ‹quantize›", "leave out --quantize", "leave out quantize"),
+        ("‹prompt=The value of›", "--prompt 'The value of'", 'prompt="The value of"'),
+        ("‹device=cpu›, or ‹out=FILE.npz›", "--device cpu, or --out FILE.npz", 'device="cpu", or out="FILE.npz"'),
+        ("‹data=a.txt› ‹data=b c.txt›", "--data a.txt --data 'b c.txt'", 'data=["a.txt", "b c.txt"]'),
+        ("lower ‹model.d_model›", "lower --set model.d_model", "lower model.d_model"),
         (
-            "name more text, or lower --set model.context_length",
-            "name more text, or lower model.context_length",
+            "‹model.d_model=64› ‹train.seed=3› ‹max_steps=20›",
+            "--set model.d_model=64 --set train.seed=3 --max-steps 20",
+            'settings=["model.d_model=64", "train.seed=3"], max_steps=20',
         ),
-        ("another --data FILE beside the first", "another data=FILE beside the first"),
-        ('"--greedy" is not a whole number', '"--greedy" is not a whole number'),
-        (
-            "gpt train --data my.txt trains one; --run names another",
-            "gpt train --data my.txt trains one; run= names another",
-        ),
-        ("hf download a/b --local-dir b; then gpt import b --out runs/b", None),
-        ("Names that `gpt runs` prints", "Names that gpt_cli.runs() prints"),
-        ("as gpt train --data names it", "as data of gpt_cli.train names it"),
-        ("name a file, or a name of `gpt data list`", "name a file, or a name of gpt_cli.data.list()"),
-        ("start anew with --overwrite and --dtype float32", 'start anew with overwrite=True and dtype="float32"'),
+        ("‹settings›: wrong", "--set: wrong", "settings: wrong"),
+        ("‹settings=a b›", "--set 'a b'", 'settings=["a b"]'),
+        ("another ‹data=FILE› beside the first", "another --data FILE beside the first", "another data=FILE beside the first"),
+        ("‹form=html›", "--format html", 'form="html"'),
+        ("‹json› has the figures", "--json has the figures", "as_dict() has the figures"),
+        ("gpt train --data my.txt trains one", "gpt train --data my.txt trains one", "gpt train --data my.txt trains one"),
+        ('"--greedy" is no number', '"--greedy" is no number', '"--greedy" is no number'),
     ],
-)
-def test_flags_become_keywords(typed: str, keywords: str | None) -> None:
-    expected = typed if keywords is None else keywords
-    if "--set model.d_model" in typed:
-        expected = 'settings=["model.d_model=64", "train.seed=3"], max_steps=20'
-    request = TrainRequest if {"--set", "--overwrite", "--data"} & {*typed.split()} else SampleRequest
-    assert in_keywords(typed, request) == expected
+)  # fmt: skip
+def test_each_door_writes_fields_in_its_way(marked: str, flags: str, keywords: str) -> None:
+    assert (as_flags(marked), as_keywords(marked)) == (flags, keywords)
 
 
-def test_a_flag_is_the_keyword_of_the_function_that_was_called() -> None:
-    assert in_keywords("--format html", ExplainRequest) == 'form="html"'
-    assert in_keywords("--format html", TrainRequest) == 'format="html"'
-    assert in_keywords("--run PATH", InfoRequest) == "path=PATH"
-    assert in_keywords("--run PATH", HeadsRequest) == "run=PATH"
+def test_an_argument_stands_behind_its_command() -> None:
+    names = {"path": "PATH", "top_k": "--top_k"}
+    assert as_flags("‹path›: wrong", names, "gpt info") == "PATH: wrong"
+    assert as_flags("‹path=runs/a› ‹top_k=5›", names, "gpt info") == "gpt info runs/a --top_k 5"
 
 
 def test_descriptions_lose_what_concerns_the_command_line() -> None:
     text = "stdout contains the continuations alone. An empty prompt starts a new document."
-    assert described(text, SampleRequest) == "An empty prompt starts a new document."
-    assert (
-        described("Samples of --memorised. Default: 10.", EvaluateRequest) == "Samples of memorised=True. Default: 10."
-    )
-    assert described("Print a single sample. Default: --stream.", SampleRequest) == ""
-
-
-def test_no_sentence_of_the_catalogue_keeps_a_flag() -> None:
-    """Whatever a message says about flags can be said in keywords."""
-    said = [in_keywords(re.sub(r"\{\w+(![a-z])?\}", "3", text), TrainRequest) for text in chinese().pairs]
-    left = [text for text in said if re.search("--[a-z]", _COMMAND.sub("", text))]
-    assert not left
+    assert described(text) == "An empty prompt starts a new document."
+    assert described("The prompt; - reads it from stdin.") == "The prompt."
+    assert described("Samples of ‹memorised›. Default: 10.") == "Samples of memorised. Default: 10."
+    assert described("On a terminal, one by one. Default: ‹stream›.") == ""
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -276,7 +254,7 @@ def test_a_traceback_shows_all_problems_and_hints(everywhere: Path) -> None:
 def test_a_run_that_cannot_be_loaded_names_the_keywords_of_load(here: Path) -> None:
     with pytest.raises(CheckpointError) as raised:
         gpt_cli.load()
-    assert raised.value.hint == "gpt train --data my.txt trains one; path= names one that is elsewhere"
+    assert raised.value.hint == "gpt train --data my.txt trains one, or name one that is elsewhere"
     with pytest.raises(UsageError, match=r"^checkpoint: "):
         gpt_cli.load("runs/tiny", checkpoint="newest")
 
