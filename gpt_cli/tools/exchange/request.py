@@ -279,8 +279,8 @@ def _is_ours(directory: Path, form: str) -> bool:
     return "gpt_cli" in config and "transformers_version" not in config and b"\n- gpt-cli\n" in card
 
 
-def read_model_directory(directory: Path) -> Foreign:
+def read_model_directory(directory: Path, context_length: int | None = None) -> Foreign:
     """Read a model directory of transformers, as `import_hf.read_foreign` does; torch is imported only here."""
     from gpt_cli.tools.exchange import import_hf
 
-    return import_hf.read_foreign(directory)
+    return import_hf.read_foreign(directory, context_length)
