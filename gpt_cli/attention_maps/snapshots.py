@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import safetensors.numpy
 from pydantic import ConfigDict, TypeAdapter
-from safetensors import SafetensorError
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS, HeadScores, Row
+from gpt_cli.checkpoints.array_file import ArrayFile
 from gpt_cli.checkpoints.metrics_files import metrics_of
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.checkpoints.select import find_header
 from gpt_cli.checkpoints.training_text import readable_prompt
 from gpt_cli.common.limits import SNAPSHOT_BYTES
-from gpt_cli.common.safetensors_header import MALFORMED, parse_header
-from gpt_cli.common.strict_json import strict_json
-from gpt_cli.common.untrusted_files import read_bytes
 from gpt_cli.errors import CheckpointError, DataError, counted, shown, visible
 
-_FORMAT = "gpt-cli attention snapshot 1"
-_MOST = ("an attention snapshot", SNAPSHOT_BYTES)
 _HINT = "gpt train --watch TEXT writes snapshots; a run goes on without one that you remove"
+_FILE = ArrayFile("gpt-cli attention snapshot 1", "an attention snapshot", _HINT)
 _LOSSES = ("loss", "validation_loss")
 
 Losses = Mapping[str, Sequence[tuple[int, float]]]  # (step, loss), (step, validation_loss)
@@ -46,14 +39,6 @@ class _About:
     prompt: str
     token_ids: tuple[int, ...]
     tokens: tuple[str, ...]
-
-    def digest(self, arrays: Mapping[str, np.ndarray]) -> str:
-        """The SHA-256 of all that a file contains, in hexadecimal."""
-        digest = hashlib.sha256(_canonical(asdict(self)).encode())
-        for name in sorted(arrays):
-            digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
-            digest.update(arrays[name].tobytes())
-        return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -84,31 +69,19 @@ def snapshot_bytes(snapshot: Snapshot) -> bytes:
     for each column of the scores; all else is JSON in its metadata.
     """
     triangles = snapshot.weights[..., *np.tril_indices(len(snapshot.tokens))].astype(np.float16)
-    columns = {name: snapshot.scores.columns[name] for name in COLUMNS}
-    # safetensors writes others in a wrong order
-    arrays = {name: np.ascontiguousarray(array) for name, array in {"weights": triangles, **columns}.items()}
-    about = _About(**{part.name: getattr(snapshot, part.name) for part in fields(_About)})
-    # one entry each, because safetensors writes several in any order
-    content = {"about": asdict(about), "digest": about.digest(arrays)}
-    return safetensors.numpy.save(arrays, {_FORMAT: _canonical(content)})
+    about = {part.name: getattr(snapshot, part.name) for part in fields(_About)}
+    return _FILE.to_bytes(about, {"weights": triangles} | {name: snapshot.scores.columns[name] for name in COLUMNS})
 
 
 def read_snapshot(path: Path) -> Snapshot:
     """The snapshot that a file contains; raises CheckpointError for one that is missing, damaged or foreign."""
-    content = read_bytes(path, CheckpointError, most=_MOST)
-    foreign = CheckpointError(shown(path), "this is not an attention snapshot of gpt, or it is damaged", hint=_HINT)
+    stored, arrays = _FILE.read(path, SNAPSHOT_BYTES)
     try:
-        arrays = safetensors.numpy.load(content)
-        stored = strict_json(parse_header(content).metadata[_FORMAT])
-        about = TypeAdapter(_About).validate_json(json.dumps(stored["about"]), strict=True)
-        digest = stored["digest"]
-    except (SafetensorError, *MALFORMED):
-        raise foreign from None
-    if digest != about.digest(arrays):
-        sentence = "the file is damaged: its content does not match its digest"
-        raise CheckpointError(shown(path), sentence, hint=_HINT)
+        about = TypeAdapter(_About).validate_json(json.dumps(stored), strict=True)
+    except ValueError:
+        raise _FILE.refusal(path) from None
     if not _fit(about, arrays):
-        raise foreign
+        raise _FILE.refusal(path)
     triangles, T = arrays.pop("weights"), len(about.tokens)
     weights = np.zeros((*triangles.shape[:2], T, T), np.float32)
     weights[..., *np.tril_indices(T)] = triangles
@@ -165,7 +138,3 @@ def losses_by_step(run: RunFiles) -> dict[str, list[tuple[int, float]]]:
             if name in figures:
                 losses[name].append((int(figures["step"]), float(figures[name])))
     return losses
-
-
-def _canonical(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.numpy
 import torch
-from safetensors import SafetensorError
 
+from gpt_cli.checkpoints.array_file import ArrayFile
 from gpt_cli.checkpoints.checkpoint import bytes_of
 from gpt_cli.checkpoints.load import Loaded
 from gpt_cli.checkpoints.lock import sole_trainer
@@ -21,10 +19,8 @@ from gpt_cli.checkpoints.training_text import own_config
 from gpt_cli.common.files import make_directory, write_durably
 from gpt_cli.common.host import Host
 from gpt_cli.common.machine.memory import available_memory, require_room
-from gpt_cli.common.safetensors_header import MALFORMED, parse_header
-from gpt_cli.common.strict_json import strict_json
+from gpt_cli.common.safetensors_header import MALFORMED
 from gpt_cli.common.units import size
-from gpt_cli.common.untrusted_files import read_bytes
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, GptError, counted, shown, visible
 from gpt_cli.evaluation.texts import given_text, joined, own_text
 from gpt_cli.text.corpus import Corpus
@@ -34,7 +30,7 @@ from gpt_cli.tools.interpret.lens.tuned_lens import Maps, num_steps, train_maps
 from gpt_cli.tools.interpret.request import ReadingRequest, ToInspect
 from gpt_cli.tools.interpret.text_windows import DATA_TO_TRAIN
 
-_FORMAT = "gpt-cli tuned lens 1"
+_FILE = ArrayFile("gpt-cli tuned lens 1", "a tuned lens")
 _ADVICE = "gpt lens --tuned --data FILE trains maps on that text, and ‹prompt› uses them then"
 
 
@@ -115,44 +111,29 @@ def identity_of(loaded: Loaded) -> str:
 
 def maps_bytes(tuned: Tuned, identity: str) -> bytes:
     """Maps as the content of a safetensors file: `weights`, `biases`, and all else as JSON in its metadata."""
-    arrays = {name: part.cpu().numpy() for name, part in vars(tuned.maps).items()}
     about = {"model": identity, "text": tuned.text, "of_data": tuned.of_data, "steps": tuned.steps}
-    content = {"about": about, "digest": _digest(about, arrays)}
-    return safetensors.numpy.save(arrays, {_FORMAT: json.dumps(content, ensure_ascii=False, sort_keys=True)})
+    return _FILE.to_bytes(about, {name: part.cpu().numpy() for name, part in vars(tuned.maps).items()})
 
 
 def read_maps(path: Path, identity: str, loaded: Loaded, device: torch.device | None = None) -> Tuned | None:
     """The maps of a file; None where they belong to other weights. Raises CheckpointError for a damaged file."""
     like = vars(Maps.identity(loaded.model))
-    room = 4 * sum(part.numel() for part in like.values()) + 2**20
-    damaged = CheckpointError(shown(path), "this is not a tuned lens of gpt, or it is damaged")
-    content = read_bytes(path, CheckpointError, most=("a tuned lens of this model", room))
+    about, arrays = _FILE.read(path, 4 * sum(part.numel() for part in like.values()) + 2**20)
     try:
-        arrays = safetensors.numpy.load(content)
-        stored = strict_json(parse_header(content).metadata[_FORMAT])
-        about, digest = stored["about"], stored["digest"]
         text, of_data, steps = about["text"], bool(about["of_data"]), int(about["steps"])
-        if digest != _digest(about, arrays) or {*map(type, source_names(text))} != {str}:
-            raise damaged
+        if {*map(type, source_names(text))} != {str}:
+            raise _FILE.refusal(path)
         if about["model"] != identity:
             return None
-        fit = {name: (part.dtype, part.shape) for name, part in arrays.items()} == {
-            name: (np.dtype(np.float32), tuple(part.shape)) for name, part in like.items()
-        }
-        if not fit or not all(np.isfinite(part).all() for part in arrays.values()):
-            raise damaged
-    except (SafetensorError, *MALFORMED):
-        raise damaged from None
+    except MALFORMED:
+        raise _FILE.refusal(path) from None
+    fit = {name: (part.dtype, part.shape) for name, part in arrays.items()} == {
+        name: (np.dtype(np.float32), tuple(part.shape)) for name, part in like.items()
+    }
+    if not fit or not all(np.isfinite(part).all() for part in arrays.values()):
+        raise _FILE.refusal(path)
     maps = Maps(*(torch.from_numpy(arrays[name]).to(device) for name in ("weights", "biases")))
     return Tuned(maps, text, of_data, steps, str(path))
-
-
-def _digest(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
-    found = hashlib.sha256(json.dumps(about, ensure_ascii=False, sort_keys=True).encode())
-    for name in sorted(arrays):
-        found.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
-        found.update(np.ascontiguousarray(arrays[name]).tobytes())
-    return found.hexdigest()
 
 
 def _keep(tuned: Tuned, run: RunFiles, path: Path, identity: str, host: Host) -> Tuned:

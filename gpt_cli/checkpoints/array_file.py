@@ -1,0 +1,71 @@
+"""Arrays beside the checkpoints of a run: a safetensors file with JSON about them and one digest. Needs no torch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from safetensors import SafetensorError
+
+from gpt_cli.common.safetensors_header import MALFORMED, parse_header
+from gpt_cli.common.strict_json import strict_json
+from gpt_cli.common.untrusted_files import read_bytes
+from gpt_cli.errors import CheckpointError, shown
+
+_SEPARATORS = (",", ":")
+_SPACED = (", ", ": ")  # in the digest of a tuned lens that version 0.2 wrote
+
+
+@dataclass(frozen=True)
+class ArrayFile:
+    """One kind of these files: the key of its metadata, and what messages call it."""
+
+    key: str
+    what: str
+    hint: str | None = None
+
+    def to_bytes(self, about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
+        """The content of a file, always the same for the same arrays."""
+        # safetensors writes others in a wrong order
+        arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        # one entry, because safetensors writes several in any order
+        content = {"about": about, "digest": _digest(about, arrays)}
+        return safetensors.numpy.save(arrays, {self.key: _canonical(content)})
+
+    def read(self, path: Path, most: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """What a file of at most `most` bytes says about its arrays, and these; raises CheckpointError."""
+        content = read_bytes(path, CheckpointError, most=(self.what, most))
+        try:
+            arrays = safetensors.numpy.load(content)
+            stored = strict_json(parse_header(content).metadata[self.key])
+            about, digest = stored["about"], stored["digest"]
+        except (SafetensorError, *MALFORMED):
+            raise self.refusal(path) from None
+        if digest not in (_digest(about, arrays, separators) for separators in (_SEPARATORS, _SPACED)):
+            raise self.refusal(path)
+        return about, arrays
+
+    def refusal(self, path: Path) -> CheckpointError:
+        """The error for a file that is none of this kind."""
+        return CheckpointError(shown(path), f"this is not {self.what} of gpt, or it is damaged", hint=self.hint)
+
+
+def _digest(
+    about: Mapping[str, Any], arrays: Mapping[str, np.ndarray], separators: tuple[str, str] = _SEPARATORS
+) -> str:
+    """The SHA-256 of all that a file contains, in hexadecimal."""
+    digest = hashlib.sha256(_canonical(about, separators).encode())
+    for name in sorted(arrays):
+        digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
+        digest.update(arrays[name].tobytes())
+    return digest.hexdigest()
+
+
+def _canonical(content: Mapping[str, Any], separators: tuple[str, str] = _SEPARATORS) -> str:
+    return json.dumps(content, ensure_ascii=False, sort_keys=True, separators=separators, allow_nan=False)
