@@ -183,7 +183,7 @@ class Runs:
             ratio = times_reference(config, vocabulary(config, self.text))
             steps = max(20, round(seconds / self.step_seconds / ratio))
             if name == "choice" and config.train.max_time is None:
-                steps = min(steps, config.train.max_steps)
+                steps = min(steps, config.train.max_steps or steps)
             found = {"text": Path(self.source).stem, "seconds": self.seconds, "name": name, "ratio": ratio}
             part = {} if share == 1 else {"share": share}
             found |= part | trained(config, self.source, steps)

@@ -211,7 +211,7 @@ def learn(config: Config, corpus: Corpus, count: Callable[[int], object]) -> tup
     state = TrainingState.at_the_start(config, text.ids, text.tokenizer.vocab_size)
     state.start_clock()
     try:
-        for _ in range(config.train.max_steps):
+        for _ in range(config.train.max_steps or 0):
             take_step(state)
             count(1)
         read_outcomes(state)
@@ -268,7 +268,7 @@ def main() -> None:
     models = compare_models(configs, corpus, device, rounds, arguments.tokens, counting)
     show(
         f"whole models of {models[0].parameters:,} parameters, {arguments.config}: "
-        f"{counted(settings.max_steps, 'step')} of training in {settings.dtype}, samples in float32",
+        f"{counted(settings.max_steps or 0, 'step')} of training in {settings.dtype}, samples in float32",
         ("form", "parameters", "feed-forward", "training", "memory", "sampling", "cache a token", "validation loss"),
         [_row(found) for found in models],
     )

@@ -35,6 +35,7 @@ from gpt_cli.common.strict_json import strict_json
 from gpt_cli.common.version import __version__
 from gpt_cli.config import Config
 from gpt_cli.config.load import validate
+from gpt_cli.config.retired import without_retired
 from gpt_cli.errors import CheckpointError, GptError, counted, shown, within
 from gpt_cli.model import GPT
 from gpt_cli.model.costs import parameters_by_part
@@ -156,7 +157,7 @@ def parse_checkpoint(read: Verified, expected: Header | None = None, *, as_store
     """
     where, metadata = read.header.where, read.header.metadata
     try:
-        config = validate(strict_json(metadata["config"]), where)
+        config = validate(without_retired(strict_json(metadata["config"]), whole=True), where)
         require_few_tensors(len(read.header.shapes), config.model)  # before each of them becomes one
         tokenizer = tokenizer_from_dict(strict_json(metadata["tokenizer"]))
         tensors = {name: _taken(read, name, as_stored=as_stored) for name in read.header.shapes}

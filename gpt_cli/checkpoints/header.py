@@ -22,6 +22,7 @@ from gpt_cli.common.version import __version__
 from gpt_cli.config import Config
 from gpt_cli.config.load import validate
 from gpt_cli.config.model import ModelConfig
+from gpt_cli.config.retired import without_retired
 from gpt_cli.errors import CheckpointError, GptError, shown, visible, within
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Header:
     def config(self) -> Config:
         """The settings that made the model; raises CheckpointError where they are not valid or do not fit."""
         try:
-            config = validate(strict_json(self.metadata["config"]), self.where)
+            config = validate(without_retired(strict_json(self.metadata["config"]), whole=True), self.where)
         except (ValueError, RecursionError, GptError) as error:
             raise CheckpointError(self.where, f"its config is not valid, {shown(within(error, self.where))}") from error
         # a stranger's config may name a million heads, which nothing should be made for

@@ -136,9 +136,9 @@ class _Way:
     def __init__(self, prepared: Prepared):
         self.start = prepared
         settings = prepared.config.train
-        by_steps = settings.counts_steps and prepared.steps_left == settings.max_steps - prepared.step
-        self.by_clock = not by_steps and settings.max_time is not None
-        self.length = max(1, round(settings.max_time)) if self.by_clock and settings.max_time else settings.max_steps
+        steps, seconds = settings.max_steps, settings.max_time
+        self.by_clock = steps is None or (seconds is not None and prepared.steps_left != steps - prepared.step)
+        self.length = max(1, round(seconds or 0)) if self.by_clock else steps or 0
         self.unit = "s" if self.by_clock else "steps"
         self.done = self.at(prepared.step, prepared.elapsed)
         self.best: tuple[int, float] | None = None  # its step, and the validation loss

@@ -18,9 +18,9 @@ SWEEP_RECORD_BYTES = 10_000_000
 
 # texts and prompts
 LINE_CHARACTERS = 2**28  # of a line of JSON, which must fit in memory
-# packed text may expand to this many bytes before data.max_expansion, 200 times its size, counts: prose expands 3 to 5
-# times, logs up to 100, nothing but gzip of a repeated line beyond 200
-EXPANSION_FROM = 2**26
+# times its size to which packed text may expand: prose expands 3 to 5 times, logs up to 100, a repeated line more
+EXPANSION = 200
+EXPANSION_FROM = 2**26  # bytes that packed text may have in any case
 DIRECTORY_LEVELS = 250  # of directories with texts
 ZSTD_WINDOW = 2**27  # bytes that a .zst file may look back
 DOWNLOAD_BYTES = 200_000_000  # of a corpus of the catalogue

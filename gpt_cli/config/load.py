@@ -17,12 +17,13 @@ from gpt_cli.common.mistyped import full_width, half_width, nearest
 from gpt_cli.common.untrusted_files import require_reachable
 from gpt_cli.config import config_errors
 from gpt_cli.config.field_types import as_yaml
+from gpt_cli.config.retired import without_retired
 from gpt_cli.config.schema import Config
 from gpt_cli.config.settings_reference import shipped_configs
 from gpt_cli.config.strict_yaml import Document, KeyPath, parse, read_config_text
 from gpt_cli.errors import GptError, UsageError, collecting, shown, together, visible
 
-_LENGTHS = ("train", "max_steps"), ("train", "max_time")
+_LENGTHS = ("max_steps", "max_time")
 
 
 def find_config(name: str, also: Sequence[str] = ()) -> Path:
@@ -58,14 +59,24 @@ def near_config(name: str, also: Sequence[str] = ()) -> str | None:
     return nearest(Path(name).stem, [*shipped_configs(), *also])
 
 
-def read_config(name: str, settings: Sequence[str] = (), flags: Mapping[str, tuple[str, Any]] | None = None) -> Config:
+def read_config(
+    name: str,
+    settings: Sequence[str] = (),
+    flags: Mapping[str, tuple[str, Any]] | None = None,
+    *,
+    whole: bool = False,
+) -> Config:
     """The config of a file with `--set` texts, then flags (dotted key -> field of the request, value), written over it.
+
+    `whole` says that gpt wrote the file, with each key.
 
     Raises UsageError that names every unknown key, wrong type and value out of range.
     """
     path = find_config(name)
     try:
-        return build_config(parse(read_config_text(path), str(path)), str(path), settings, flags)
+        document = parse(read_config_text(path), str(path))
+        document = Document(without_retired(document.content, whole=whole), document.lines)
+        return build_config(document, str(path), settings, flags)
     except GptError as error:
         if path.suffix.lower() not in (".yaml", ".yml"):
             error.hint = (
@@ -82,10 +93,7 @@ def read_own_config(
     if not path.exists():
         raise UsageError(shown(path), "this file of the run is missing", hint=hint)
     try:
-        # of an earlier version, in which a time always replaced the steps
-        if "stop_at: " not in read_config_text(path):
-            settings = ["train.stop_at=null", *settings]
-        config = read_config(str(path), settings, flags)
+        config = read_config(str(path), settings, flags, whole=True)
     except GptError as error:
         error.hint = error.hint or (hint if error.where.startswith(str(path)) and is_config(path) else None)
         raise
@@ -104,10 +112,12 @@ def build_config(
 ) -> Config:
     """The config of a parsed document with settings and flags written over it; `to_choose` as `validate` has it."""
     content = {section: {} if value is None else value for section, value in document.content.items()}
+    train = content.get("train")
+    lengths = [train[key] for key in _LENGTHS if key in train] if isinstance(train, dict) else []
+    # a file or a command that names both means both; a time in a command alone replaces the steps of a file
+    both = len([length for length in lengths if length is not None]) == 2
     sources: dict[KeyPath, str] = {place: f"{where}:{line}" for place, line in document.lines.items()}
     wrong: list[GptError] = []
-    # a file or a command that names both means both; a time in a command alone replaces the steps of a file
-    both = all(place in document.lines and content["train"][place[1]] is not None for place in _LENGTHS)
     for setting in settings:
         key, equals, value = setting.partition("=")
         with collecting(wrong):
@@ -126,10 +136,10 @@ def build_config(
                 sentence = f"‹{key}› and ‹{field}› cannot be combined; leave one of them out"
                 wrong.append(UsageError(f"‹{field}›", sentence))
             _write(content, tuple(key.split(".")), value, f"‹{field}›", sources)
-    both = both or all(sources.get(place, "").startswith("‹") for place in _LENGTHS)
+    both = both or all(sources.get(("train", key), "").startswith("‹") for key in _LENGTHS)
     train = content.get("train")
-    if both and isinstance(train, dict) and train["max_time"] is not None:
-        train.setdefault("stop_at", "first")
+    if not both and isinstance(train, dict) and train.get("max_time") is not None:
+        train["max_steps"] = None
     try:
         config = validate(content, where, sources, to_choose=to_choose)
     except GptError as error:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from gpt_cli.common.limits import SOURCE_BYTES, SOURCES
 from gpt_cli.config.field_types import (
@@ -52,9 +52,6 @@ class DataConfig(Section):
     )
     skip_bad: Switch = Field(
         default=False, description="whether files that are damaged or not UTF-8 are left out; else they are errors"
-    )
-    max_expansion: Count = Field(
-        default=200, description="times its size to which a packed file may expand before gpt refuses it"
     )
     validation_source: Source | Annotated[list[Source], Field(min_length=1)] | None = Field(
         default=None,
@@ -130,16 +127,13 @@ class TrainConfig(Section):
     micro_batch_size: Size | None = Field(
         default=None, description="sequences computed at once, to save memory, a divisor of batch_size; null means all"
     )
-    max_steps: Count = Field(default=2000, description="optimizer steps in a run")
+    max_steps: Count | None = Field(
+        default=2000, description="optimizer steps in a run; null means no limit, as where only max_time is set"
+    )
     max_time: Duration | None = Field(
         default=None,
-        description="time after which the run ends, in seconds or as 90s, 5m, 1h30m, 1d; "
-        "replaces max_steps, and the schedule follows the clock; null means no limit",
-    )
-    stop_at: Literal["first"] | None = Field(
-        default=None,
-        description="first: the run ends at max_steps or max_time, whichever comes first, and the schedule follows the "
-        "one that is nearer, as where a file or a command names both; null: max_time replaces max_steps",
+        description="time after which the run ends, in seconds or as 90s, 5m, 1h30m, 1d, if max_steps do not end it "
+        "first; the schedule follows the one that is nearer; null means no limit",
     )
     optimizer: Literal["adamw", "muon"] = Field(
         default="adamw", description="muon updates the matrices inside blocks and leaves everything else to AdamW"
@@ -219,10 +213,13 @@ class TrainConfig(Section):
         "they stay offline unless their own environment variables say otherwise",
     )
 
-    @property
-    def counts_steps(self) -> bool:
-        """Whether max_steps ends the run; by the clock, only where `stop_at` says so."""
-        return self.max_time is None or self.stop_at == "first"
+    @model_validator(mode="before")
+    @classmethod
+    def _a_time_alone(cls, values: Any) -> Any:
+        """Let a time that is set alone replace the default number of steps."""
+        if isinstance(values, dict) and values.get("max_time") is not None:
+            return {"max_steps": None, **values}
+        return values
 
     @property
     def sequences_at_once(self) -> int:
@@ -246,6 +243,8 @@ class TrainConfig(Section):
 
     def misfits(self) -> Iterator[Misfit]:
         """Settings that are valid by themselves but do not fit together."""
+        if self.max_steps is None and self.max_time is None:
+            yield Misfit(("max_steps", "max_time"), "a run ends by one of max_steps and max_time, so set one of them")
         if self.rank is not None and self.optimizer != "adamw":
             yield Misfit(("rank", "optimizer"), "low-rank changes need the optimizer adamw", "‹train.optimizer=adamw›")
         if not self.trains_all and self.parallel == "shard":

@@ -12,7 +12,6 @@ _LEARNING = {
         "micro_batch_size",
         "max_steps",
         "max_time",
-        "stop_at",
         "optimizer",
         "learning_rate",
         "muon_learning_rate",

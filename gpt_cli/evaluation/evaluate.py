@@ -105,7 +105,7 @@ def evaluate(request: EvaluateRequest, asked: ToEvaluate, host: Host) -> Evaluat
     results: list[dict[str, Any]] = []
     texts: list[str] = []
     paired: list[Observations | None] = []
-    given = dict[tuple[str, int, bool], SourceCorpus]()  # --data, as the runs read text
+    given = dict[tuple[str, bool], SourceCorpus]()  # --data, as the runs read text
     per_token: Surprisals | None = None
     if asked.without:
         host.notice(f"heads switched off: {', '.join(head_names(asked.without))}")
@@ -118,7 +118,7 @@ def evaluate(request: EvaluateRequest, asked: ToEvaluate, host: Host) -> Evaluat
         own = own_text(name, text, host) if not request.data or request.memorised else None
         same = own is None or is_own_text(name, own, loaded, host)
         if request.data:
-            how = (text.text_field, text.max_expansion, text.skip_bad)
+            how = (text.text_field, text.skip_bad)
             if how not in given:
                 given[how] = given_text(request.data, text, host, answers=True)
             found["training_share"] = training_share(name, given[how], loaded, host)

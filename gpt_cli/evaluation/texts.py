@@ -39,7 +39,7 @@ def given_text(sources: Sequence[str], text: DataConfig, host: Host, *, answers:
 
     Raises DataError or EnvironmentFailure, whose hints lack what only commands with `--set` can do.
     """
-    how = reading_of([*sources], text) if answers else Reading(text.text_field, text.max_expansion)
+    how = reading_of([*sources], text) if answers else Reading(text.text_field)
     try:
         return read_corpus([*sources], None, how, skip_bad=text.skip_bad, host=host)
     except GptError as error:

@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gpt_cli.common.limits import EXPANSION_FROM, LINE_CHARACTERS, ZSTD_WINDOW
+from gpt_cli.common.limits import EXPANSION, EXPANSION_FROM, LINE_CHARACTERS, ZSTD_WINDOW
 from gpt_cli.common.untrusted_files import open_regular, require_unchanged
 from gpt_cli.errors import DataError, EnvironmentFailure, GptError, reason, shown, visible
 from gpt_cli.text.conversations import conversation_of_line, is_conversation
@@ -36,7 +36,6 @@ class Reading:
     """Options by which a file becomes documents."""
 
     text_field: str = "text"
-    max_expansion: int = 200
     conversations: bool = False  # whether each line is a question with its answer
 
 
@@ -60,7 +59,7 @@ def read_file(
         wrong = how.conversations and not _has_lines(path)
         if path.suffix == ".parquet" and not wrong:
             return _watched(path, file, before, _rows_of_table(path, file, how), count)
-        content = _unpacked(path, file, how)
+        content = _unpacked(path, file)
         first = next(content, b"")
         if not named and is_binary(first):
             file.close()
@@ -85,7 +84,7 @@ def holds_conversations(path: Path, how: Reading) -> bool:
     with contextlib.suppress(GptError, OSError, ValueError, RecursionError):
         if _has_lines(path):
             with open_regular(path, DataError) as file:
-                blocks = decoded(_unpacked(path, file, how), visible(path))
+                blocks = decoded(_unpacked(path, file), visible(path))
                 _, first = next(_lines((block.text for block in blocks), path), ("", ""))
                 return is_conversation(json.loads(first), how.text_field)
     return False
@@ -96,7 +95,7 @@ def is_left_out(path: Path, how: Reading) -> bool:
     with contextlib.suppress(GptError, OSError):
         if path.suffix != ".parquet" and not _has_lines(path):
             with open_regular(path, DataError) as file:
-                return is_binary(next(_unpacked(path, file, how), b""))
+                return is_binary(next(_unpacked(path, file), b""))
     return False
 
 
@@ -130,14 +129,14 @@ def _watched(
         require_unchanged(path, file, before, DataError)
 
 
-def _unpacked(path: Path, file: BinaryIO, how: Reading) -> Iterator[bytes]:
+def _unpacked(path: Path, file: BinaryIO) -> Iterator[bytes]:
     """The content of a file in large blocks, decompressed where its name says so."""
     unpack = {".gz": _gzip, ".zst": _zstandard}.get(path.suffix)
     if unpack is None:
         # None comes of what would wait, such as /proc/kmsg
         yield from iter(lambda: file.read(BLOCK) or b"", b"")
         return
-    grown = _Growth(path, file, how)
+    grown = _Growth(path, file)
     for block in unpack(path, file):
         grown.add(len(block))
         yield block
@@ -228,7 +227,7 @@ def _rows_of_table(path: Path, file: BinaryIO, how: Reading) -> Iterator[TextBlo
     """A document for each row, read row group by row group."""
     arrow = _optional_library("pyarrow", "parquet", path)
     parquet = _optional_library("pyarrow.parquet", "parquet", path)
-    grown = _Growth(path, file, how)
+    grown = _Growth(path, file)
     try:
         table = parquet.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER, page_checksum_verification=True)
         names = table.schema_arrow.names
@@ -289,9 +288,9 @@ def _optional_library(name: str, extra: str, path: Path) -> Any:
 class _Growth:
     """Bytes that packed data has grown to; raises DataError where no text would become so large."""
 
-    def __init__(self, path: Path, file: BinaryIO, how: Reading):
-        self._path, self._how, self._num_bytes = path, how, 0
-        self._allowed = max(EXPANSION_FROM, how.max_expansion * os.fstat(file.fileno()).st_size)
+    def __init__(self, path: Path, file: BinaryIO):
+        self._path, self._num_bytes = path, 0
+        self._allowed = max(EXPANSION_FROM, EXPANSION * os.fstat(file.fileno()).st_size)
 
     def add(self, num_bytes: int) -> None:
         self.require(num_bytes)
@@ -300,9 +299,8 @@ class _Growth:
     def require(self, num_bytes: int) -> None:
         """Raise the error if a number of further bytes is too many."""
         if self._num_bytes + num_bytes > self._allowed:
-            ratio = self._how.max_expansion
             raise DataError(
                 shown(self._path),
-                f"it expands to more than {ratio} times its size, which text does not",
-                hint=f"if it is text after all: ‹data.max_expansion={10 * ratio}›",
+                f"it expands to more than {EXPANSION} times its size, which text does not",
+                hint="if it is text after all, unpack it, and name the file that comes out",
             )

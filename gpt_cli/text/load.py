@@ -243,7 +243,7 @@ def read_data(
 
 def reading_of(sources: str | Sequence[str], config: DataConfig) -> Reading:
     """Options by which a config reads SOURCEs: as questions and answers if the first file begins with one."""
-    how = Reading(config.text_field, config.max_expansion)
+    how = Reading(config.text_field)
     with contextlib.suppress(GptError):  # reading itself finds the words
         files = SourceWalk(source_names(sources), config.skip_bad)
         first = next((file for file in files if file.named or not is_left_out(Path(file.name), how)), None)

@@ -71,4 +71,4 @@ def _is_over(progress: Progress, settings: TrainConfig) -> bool:
 
 
 def _has_all_steps(progress: Progress, settings: TrainConfig) -> bool:
-    return settings.counts_steps and progress.step >= settings.max_steps
+    return settings.max_steps is not None and progress.step >= settings.max_steps

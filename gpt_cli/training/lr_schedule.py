@@ -14,7 +14,7 @@ def warmup_steps(config: TrainConfig) -> int:
 
     By the clock the number of steps is not known in advance.
     """
-    return min(config.warmup_steps, config.max_steps // 2) if config.counts_steps else config.warmup_steps
+    return config.warmup_steps if config.max_steps is None else min(config.warmup_steps, config.max_steps // 2)
 
 
 def rate_share(step: int, config: TrainConfig, elapsed: float = 0.0) -> float:
@@ -28,7 +28,7 @@ def rate_share(step: int, config: TrainConfig, elapsed: float = 0.0) -> float:
     rising = warmup_steps(config)
     risen, falling = (step + 1) / rising if rising else 1.0, 1.0  # the share of the run after its warm-up
     left = 1.0
-    if config.counts_steps:
+    if config.max_steps is not None:
         falling = 1 - rising / config.max_steps
         left = (config.max_steps - step) / (config.max_steps - rising)
     if config.max_time is not None:

@@ -37,7 +37,7 @@ def resolve(config: Config, notice: Notify, *sources: Config | None) -> Config:
         notice(line)
     asked, seconds = config.train.compile, config.train.max_time
     compiled = choose_compile(asked, device, long=seconds is None or seconds >= COMPILE_FROM_SECONDS)
-    undecided = asked == "auto" and compiled == "on" and config.train.counts_steps
+    undecided = asked == "auto" and compiled == "on" and config.train.max_steps is not None
     return config.changed(
         train={
             "device": str(device),
@@ -157,7 +157,7 @@ def require_space(run: Run) -> None:
     num_kept = len(run.directory.steps()) if run.progress.step else 0
     snapshots = 0
     at_once = settings.keep_checkpoints + 1  # the new one is written before the oldest is removed
-    if settings.counts_steps:
+    if settings.max_steps is not None:
         num_saves = -(-(settings.max_steps - run.progress.step) // settings.save_every)
         at_once = min(num_kept + num_saves, at_once)
         snapshots = snapshot_size(run) * ((settings.max_steps - run.progress.step) // run.config.inspect.every)

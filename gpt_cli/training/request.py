@@ -157,9 +157,8 @@ class TrainRequest(Request):
         shipped = shipped_config(config, (AUTO,)) if isinstance(config, str) and config != AUTO else None
         directory = out or Path("runs") / (AUTO if config is None else Path(str(config)).stem)
         require_no_file(directory)
-        if self.max_steps is not None:  # a config or the run may have a time
-            has_time = self.max_time is not None or asks_for(self.settings, "train.max_time=")
-            settings.append("train.stop_at=first" if has_time else "train.max_time=null")
+        if self.max_steps is not None and self.max_time is None and not asks_for(settings, "train.max_time="):
+            settings.append("train.max_time=null")  # a config or the run may have a time
         run, by_run_config = RunFiles(directory), False
         if self.init_from is not None:
             start = self._with_initial(directory, settings, flags, host)

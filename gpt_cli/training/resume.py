@@ -31,10 +31,8 @@ FREE_KEYS = frozenset(
         "data.validation_source",
         "data.validation_tokens",
         "data.skip_bad",
-        "data.max_expansion",
         "train.max_steps",
         "train.max_time",
-        "train.stop_at",
         "train.micro_batch_size",
         "train.device",
         "train.threads",
@@ -221,25 +219,22 @@ def _is_whole(outcome: Mapping[str, Any]) -> bool:
     )
 
 
-def _length(config: Config) -> tuple[float | None, int | None]:
-    """What ends a training: by the clock, its steps do not."""
-    return config.train.max_time, config.train.max_steps if config.train.counts_steps else None
-
-
 def _require_no_less(run: RunFiles, progress: Progress, asked: Config, own: Config | None) -> None:
     """Raise UsageError for a length that this command gives and that the run has passed."""
-    if own is not None and _length(own) == _length(asked):
+    steps, seconds = asked.train.max_steps, asked.train.max_time
+    own_steps, own_seconds = (None, None) if own is None else (own.train.max_steps, own.train.max_time)
+    if (steps, seconds) == (own_steps, own_seconds):
         return
-    if asked.train.counts_steps and asked.train.max_steps < progress.step:
-        sentence = f"{shown(run.path)} has trained {progress.step:,} steps already, more than {asked.train.max_steps:,}"
+    if steps is not None and steps < progress.step:
+        sentence = f"{shown(run.path)} has trained {progress.step:,} steps already, more than {steps:,}"
         # the run's own length may still lie ahead
-        ahead = own is not None and own.train.counts_steps and own.train.max_steps > progress.step
+        ahead = own_steps is not None and own_steps > progress.step
         longer = "" if ahead else f" --max-steps {2 * progress.step}"
         raise UsageError("‹max_steps›", sentence, hint=f"{run.resume_command}{longer}")
-    if asked.train.max_time is not None and asked.train.max_time < progress.elapsed:
+    if seconds is not None and seconds < progress.elapsed:
         spent = round(progress.elapsed)
-        sentence = f"{shown(run.path)} has trained for {spent:,} s already, more than {asked.train.max_time:g} s"
-        ahead = own is not None and own.train.max_time is not None and own.train.max_time > progress.elapsed
+        sentence = f"{shown(run.path)} has trained for {spent:,} s already, more than {seconds:g} s"
+        ahead = own_seconds is not None and own_seconds > progress.elapsed
         longer = "" if ahead else f" --max-time {twice_as_long(progress.elapsed)}"
         raise UsageError("‹max_time›", sentence, hint=f"{run.resume_command}{longer}")
 

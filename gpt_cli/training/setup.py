@@ -114,8 +114,10 @@ def _state(
 
 def _keep_to(seconds: float, step_seconds: float, state: TrainingState, notice: Notify) -> None:
     """Shorten a training whose chosen number of steps may take longer than was asked for, or let the clock end it."""
-    steps, needed = state.config.train.max_steps, state.config.train.max_steps * step_seconds * _WHOLE_STEP
-    if state.config.train.max_time is not None or needed <= seconds:
+    steps = state.config.train.max_steps
+    if state.config.train.max_time is not None or steps is None:
+        return
+    if (needed := steps * step_seconds * _WHOLE_STEP) <= seconds:
         return
     if steps * step_seconds <= seconds:
         fewer = max(1, int(seconds / (step_seconds * _WHOLE_STEP)))
@@ -128,7 +130,8 @@ def _keep_to(seconds: float, step_seconds: float, state: TrainingState, notice: 
             + duration(seconds)
             + ("" if given else f", or shorter: {PATIENCE} evaluations in a row without a better loss end it")
         )
-        state.config = state.config.changed(train={"max_time": seconds, **({} if given else {"patience": PATIENCE})})
+        patience = {} if given else {"patience": PATIENCE}
+        state.config = state.config.changed(train={"max_time": seconds, "max_steps": None, **patience})
 
 
 def _prepared(run: Run, corpus: SourceCorpus, step_seconds: float) -> Prepared:
@@ -138,7 +141,7 @@ def _prepared(run: Run, corpus: SourceCorpus, step_seconds: float) -> Prepared:
     # a forward pass is about a third of a step
     closing_seconds = step_seconds / 3 * num_closing / config.tokens_per_step
     seconds = settings.max_time and max(0.0, settings.max_time - run.progress.elapsed)
-    steps = settings.max_steps - run.progress.step if settings.counts_steps else sys.maxsize
+    steps = sys.maxsize if settings.max_steps is None else settings.max_steps - run.progress.step
     steps = max(0, steps if seconds is None else min(steps, round(seconds / step_seconds)))
     return Prepared(
         directory=run.directory.path,
@@ -163,7 +166,7 @@ def _prepared(run: Run, corpus: SourceCorpus, step_seconds: float) -> Prepared:
         vocab_size=vocab_size,
         steps_left=steps,
         epochs_left=steps * settings.batch_size / state.batches.windows_per_epoch,
-        seconds_left=(steps * step_seconds if settings.counts_steps else seconds or 0.0) + closing_seconds,
+        seconds_left=(seconds or 0.0 if settings.max_steps is None else steps * step_seconds) + closing_seconds,
         closing_seconds=closing_seconds,
         prompt=prompt_of_validation(run.tokenizer, run.validation_ids),
         began_from=run.progress.began_from,

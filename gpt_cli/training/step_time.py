@@ -39,6 +39,7 @@ def _seconds_if_soon_over(state: TrainingState, warn: Notify) -> float | None:
     """The seconds of a step of plain blocks, if they end the training before compiling pays; else None."""
 
     def is_over(within: float) -> bool:
+        assert state.config.train.max_steps is not None, "else it is no more undecided whether blocks are compiled"
         (of_all,) = state.ranks.of_first(state.config.train.max_steps * seconds)
         return of_all < within
 

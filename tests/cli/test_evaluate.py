@@ -358,7 +358,7 @@ def test_a_checkpoint_from_elsewhere_names_no_text(smoke_run: Path, here: Path, 
 
 @pytest.mark.parametrize("command", ["eval", "heads"])
 def test_a_checkpoint_from_elsewhere_moves_no_limit_of_a_text(command: str, run: RunCommand, here: Path) -> None:
-    asks = ["data.max_expansion=1000000", "data.skip_bad=true", "tokenizer.kind=byte"]
+    asks = ["data.skip_bad=true", "tokenizer.kind=byte"]
     save_checkpoint(Path("theirs.safetensors"), sharp_checkpoint(*asks))
     Path("texts").mkdir()
     Path("texts/good.txt").write_text("some text " * 99)

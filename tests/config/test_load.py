@@ -5,6 +5,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import yaml
 
 from gpt_cli.config import Config
 from gpt_cli.config.load import (
@@ -18,6 +19,7 @@ from gpt_cli.config.load import (
     validate,
     write_config,
 )
+from gpt_cli.config.retired import without_retired
 from gpt_cli.config.settings_reference import known_keys
 from gpt_cli.config.strict_yaml import Document, parse
 from gpt_cli.errors import UsageError
@@ -93,17 +95,17 @@ MISTAKES = {
         error: c.yaml:1: "model" is a section; a setting is one of its keys, such as model.context_length
         hint: `gpt config settings` lists every setting""",
     "train:\n  max_steps: many": """
-        error: c.yaml:2: train.max_steps: "many" is not a whole number from 1 to 2,147,483,647""",
+        error: c.yaml:2: train.max_steps: "many" is neither a whole number from 1 to 2,147,483,647 nor null""",
     "train:\n  max_steps: 1e3": """
         error: c.yaml:2: train.max_steps: 1e3 must be written as a whole number, 1000""",
     "train:\n  max_steps: true": """
-        error: c.yaml:2: train.max_steps: "true" is not a whole number from 1 to 2,147,483,647""",
+        error: c.yaml:2: train.max_steps: "true" is neither a whole number from 1 to 2,147,483,647 nor null""",
     "train:\n  max_steps: 0": """
-        error: c.yaml:2: train.max_steps: 0 is not a whole number from 1 to 2,147,483,647""",
+        error: c.yaml:2: train.max_steps: 0 is neither a whole number from 1 to 2,147,483,647 nor null""",
     "train:\n  max_steps: [1]": """
-        error: c.yaml:2: train.max_steps: ['1'] is not a whole number from 1 to 2,147,483,647""",
-    "train:\n  max_steps:": """
-        error: c.yaml:2: train.max_steps: an empty value is not a whole number from 1 to 2,147,483,647""",
+        error: c.yaml:2: train.max_steps: ['1'] is neither a whole number from 1 to 2,147,483,647 nor null""",
+    "train:\n  log_every:": """
+        error: c.yaml:2: train.log_every: an empty value is not a whole number from 1 to 2,147,483,647""",
     "train:\n  seed: -1": """
         error: c.yaml:2: train.seed: -1 is not a whole number from 0 to 9,223,372,036,854,775,807""",
     "model:\n  ngram_rows: 0": """
@@ -299,8 +301,6 @@ def test_a_flag_and_its_setting_cannot_both_be_given() -> None:
         ("train: {max_steps: 5, max_time: 1m}", (), True),
         ("train: {max_steps: 5, max_time: 1m}", ("train.max_time=2m",), True),
         ("train: {max_steps: 5, max_time: null}", ("train.max_time=2m",), False),
-        ("train: {max_steps: 5, max_time: 1m, stop_at: null}", (), False),
-        ("train: {max_steps: 5, max_time: null}", (), False),
         ("train: {max_steps: 5}", ("train.max_time=1m",), False),
         ("train: {max_time: 1m}", ("train.max_steps=5", "train.max_time=2m"), True),
         ("train: {max_time: 1m}", (), False),
@@ -309,15 +309,29 @@ def test_a_flag_and_its_setting_cannot_both_be_given() -> None:
 def test_who_names_steps_and_a_time_in_one_place_means_the_first_of_both(
     text: str, settings: tuple[str, ...], both: bool
 ) -> None:
-    assert (read(text, *settings).train.stop_at == "first") == both
+    train = read(text, *settings).train
+    assert train.max_time is not None
+    assert (train.max_steps is not None) == both
 
 
-def test_a_run_by_the_clock_of_an_earlier_version_stays_by_the_clock(tmp_path: Path) -> None:
-    config = write_config(Config().changed(train={"max_time": 60.0}))
-    (tmp_path / "config.yaml").write_text(config.replace("  stop_at: null\n", ""))
-    assert read_own_config(tmp_path / "config.yaml").train.stop_at is None
-    (tmp_path / "config.yaml").write_text(config.replace("stop_at: null", "stop_at: first"))
-    assert read_own_config(tmp_path / "config.yaml").train.stop_at == "first"
+def test_retired_keys_load_with_what_they_meant(tmp_path: Path) -> None:
+    """A time replaced the steps of earlier versions, unless stop_at said first; the others are forgotten."""
+    file = tmp_path / "config.yaml"
+    both = write_config(Config().changed(train={"max_time": 60.0}))
+    for stop_at, steps in (("", None), ("  stop_at: null\n", None), ("  stop_at: first\n", 2000)):
+        older = both.replace("  skip_bad:", "  max_expansion: 200\n  skip_bad:")
+        file.write_text(older.replace("  optimizer:", f"{stop_at}  optimizer:"))
+        assert read_own_config(file) == Config().changed(train={"max_time": 60.0, "max_steps": steps})
+        assert validate(without_retired(yaml.safe_load(file.read_text()), whole=True), "") == read_own_config(file)
+    file.write_text(both)
+    assert read_own_config(file).train.max_steps == 2000
+    file.write_text(re.sub("  freeze: .*\n", "", both))  # before there was a limit of packed text, too
+    assert read_own_config(file).train.max_steps is None
+
+
+def test_a_run_has_an_end() -> None:
+    with pytest.raises(UsageError, match="a run ends by one of max_steps and max_time"):
+        read("train: {max_steps: null}")
 
 
 def test_a_missing_config_names_the_shipped_ones() -> None:

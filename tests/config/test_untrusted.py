@@ -7,7 +7,7 @@ from gpt_cli.config.untrusted import of_a_stranger
 
 # what leads beyond the model: it is read, runs, connects, or is this machine's
 TAKEN = {
-    "data": {"source", "validation_source", "skip_bad", "max_expansion"},
+    "data": {"source", "validation_source", "skip_bad"},
     "train": {"device", "threads", "dtype", "compile", "graph", "parallel", "sample_prompt", "log_to"},
 }
 

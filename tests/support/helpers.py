@@ -79,13 +79,15 @@ _SMALL = """
 model.context_length=16 model.d_model=16 model.num_heads=2 model.num_blocks=2
 tokenizer.kind=byte
 train.batch_size=4 train.max_steps=8 train.warmup_steps=2 train.device=cpu train.dtype=float32
-train.stop_at=null train.log_every=2 train.eval_every=4 train.eval_tokens=64 train.save_every=4 train.sample_every=4
+train.log_every=2 train.eval_every=4 train.eval_tokens=64 train.save_every=4 train.sample_every=4
 """
 
 
 def small_config(*settings: str) -> Config:
     """A config that trains in a moment, with `section.key=value` settings over it."""
-    return build_config(Document({}), "test", [*_SMALL.split(), *settings])
+    by_clock = any("max_time=" in one for one in settings) and not any("max_steps=" in one for one in settings)
+    length = ["train.max_steps=null"] if by_clock else []
+    return build_config(Document({}), "test", [*_SMALL.split(), *length, *settings])
 
 
 CORPUS_TEXT = "".join(f"{i} squared is {i * i}, and doubled {2 * i}.\n" for i in range(200))

@@ -280,11 +280,10 @@ def test_a_bomb_is_refused_in_little_memory(here: Path, name: str) -> None:
     assert num_megabytes < 150
 
 
-def test_the_config_may_allow_what_looks_like_a_bomb(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_that_looks_like_a_bomb_may_be_unpacked(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "EXPANSION_FROM", 0)
     (here / "a.txt.gz").write_bytes(gzip.compress(b"a" * 100_000))
-    assert "hint: if it is text after all: --set data.max_expansion=2000" in refusal("a.txt.gz")
-    assert documents("a.txt.gz", Reading(max_expansion=2000)) == ["a" * 100_000]
+    assert "hint: if it is text after all, unpack it, and name the file that comes out" in refusal("a.txt.gz")
     (here / "plain.txt").write_bytes(b"a" * 100_000)
     assert documents("plain.txt") == ["a" * 100_000]
 

@@ -13,7 +13,7 @@ BY_STEP = TrainConfig(
     max_steps=100, log_every=2, eval_every=3, sample_every=5, save_every=7, patience=4, warmup_steps=0
 )
 # steps of 1 s each: after 30 of them another one would end too late
-BY_CLOCK = BY_STEP.changed(max_time=30.5)
+BY_CLOCK = BY_STEP.changed(max_time=30.5, max_steps=None)
 
 
 def at(step: int, **others: float) -> Progress:
@@ -67,7 +67,7 @@ def test_a_training_is_finished_when_its_last_step_is_observed() -> None:
 
 
 def test_where_both_lengths_hold_the_first_ends_the_run() -> None:
-    both = BY_CLOCK.changed(stop_at="first")
+    both = BY_CLOCK.changed(max_steps=100)
     assert [due(at(step, evaluated_step=step), both).last for step in (28, 29, 30)] == [False, False, True]
     by_steps = both.changed(max_time=1000.0)
     assert [due(at(step, evaluated_step=step), by_steps).last for step in (98, 99, 100)] == [False, False, True]

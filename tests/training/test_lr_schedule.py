@@ -6,7 +6,7 @@ from gpt_cli.config import TrainConfig
 from gpt_cli.training.lr_schedule import rate_share, warmup_steps
 
 BY_STEP = TrainConfig(warmup_steps=4, max_steps=14)
-BY_CLOCK = TrainConfig(warmup_steps=4, max_steps=14, max_time=100.0)
+BY_CLOCK = TrainConfig(warmup_steps=4, max_time=100.0)
 
 
 def test_the_rate_rises_and_then_falls_to_zero_in_straight_lines() -> None:
@@ -41,7 +41,7 @@ def test_by_the_clock_it_is_the_share_of_time_that_counts(schedule: str) -> None
 
 
 def test_where_both_lengths_hold_the_nearer_end_counts() -> None:
-    settings = TrainConfig(warmup_steps=0, max_steps=10, max_time=100.0, stop_at="first")
+    settings = TrainConfig(warmup_steps=0, max_steps=10, max_time=100.0)
     assert rate_share(5, settings, 20.0) == pytest.approx(0.5)  # half of the steps, a fifth of the time
     assert rate_share(2, settings, 80.0) == pytest.approx(0.2)
     assert rate_share(10, settings, 0.0) == rate_share(0, settings, 100.0) == 0
@@ -52,7 +52,7 @@ def test_where_both_lengths_hold_the_nearer_end_counts() -> None:
 @pytest.mark.parametrize("warmup", [0, 3, 100])
 def test_a_time_that_is_never_reached_changes_no_bit(schedule: str, warmup: int) -> None:
     steps = TrainConfig(schedule=schedule, warmup_steps=warmup, max_steps=40)  # type: ignore[arg-type]
-    both = steps.changed(max_time=1000.0, stop_at="first")
+    both = steps.changed(max_time=1000.0)
     for step in range(40):
         assert rate_share(step, both, 24.0 * step) == rate_share(step, steps)
     # and one that comes first is reached at the end of the fall, after a warm-up of at most half of it

@@ -72,7 +72,7 @@ class ListedRun(Figures):
             "state": run.state,
             "stopped_by": run.outcome.get("stopped_by"),
             "steps": run.steps,
-            "max_steps": train.max_steps if train is not None and train.counts_steps else None,
+            "max_steps": None if train is None else train.max_steps,
             "max_time": train and train.max_time,
             "best_validation_loss": run.best_loss,
             "validation_loss": run.validation_loss,
@@ -96,7 +96,7 @@ class ListedRun(Figures):
         """A cell for each of FIGURES."""
         run = self.overview
         settings = None if run.config is None or run.state == "imported" else run.config.train
-        of = f"/{settings.max_steps:,}" if settings is not None and settings.counts_steps else ""
+        of = "" if settings is None or settings.max_steps is None else f"/{settings.max_steps:,}"
         bits = run.result and run.result.bits_per_byte
         return (
             visible(self.name),

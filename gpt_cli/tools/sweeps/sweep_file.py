@@ -17,9 +17,10 @@ from gpt_cli.common.limits import CONFIG_PROBLEMS, SWEEP_POINTS
 from gpt_cli.common.mistyped import nearest
 from gpt_cli.config.config_errors import line_of, no_setting, wrong_values
 from gpt_cli.config.load import dotted_keys, find_config, validate
+from gpt_cli.config.retired import without_retired
 from gpt_cli.config.schema import SEED, Config
 from gpt_cli.config.settings_reference import known_keys, shipped_configs
-from gpt_cli.config.strict_yaml import KeyPath, parse, read_config_text
+from gpt_cli.config.strict_yaml import Document, KeyPath, parse, read_config_text
 from gpt_cli.errors import GptError, UsageError, collecting, counted, shown, together
 
 KEYS = ("base", "settings", "grid", "random", "num_runs", "seed", "repeats")
@@ -153,7 +154,8 @@ class _File:
             raise UsageError(f"{self.where}: base", "it must be the name of a shipped config or of a config file")
         beside = self.path.parent / Path(name).expanduser()
         self.base = beside if beside.is_file() else shipped_configs().get(name) or find_config(str(beside))
-        self.below = parse(read_config_text(self.base), str(self.base))
+        below = parse(read_config_text(self.base), str(self.base))
+        self.below = Document(without_retired(below.content), below.lines)
         return self.base
 
     def points(self) -> list[Settings]:
@@ -246,6 +248,11 @@ class _File:
             if isinstance(content.setdefault(section, {}), dict):  # else validation reports that it is no section
                 content[section][name] = value
             sources[section, name] = source
+        train, keys = content.get("train"), [key for key, _, _ in placed]
+        if isinstance(train, dict) and "train.max_time" in keys and train["max_time"] is not None:
+            base = self.below.content.get("train")
+            if "train.max_steps" not in keys and not (isinstance(base, dict) and base.get("max_time")):
+                train["max_steps"] = None  # a time replaces the steps of a base that names no time
         return content, sources
 
 

@@ -123,8 +123,8 @@ class Curve:
         return [advice for advice in found if advice.kind not in self._said.keys() | follows][:1]
 
     def _is_last(self, step: int) -> bool:
-        settings = self._config.train
-        return settings.counts_steps and step >= settings.max_steps
+        steps = self._config.train.max_steps
+        return steps is not None and step >= steps
 
     def _is_new(self, advice: Advice) -> bool:
         before = self._said.get(advice.kind)
@@ -144,7 +144,7 @@ def of_lines(lines: Sequence[Line], config: Config, guessing: float) -> Iterator
         return
     half = len(lines) // 2
     then, now = fmean(line.loss for line in lines[:half]), fmean(line.loss for line in lines[half:])
-    is_late = last.step >= (min(_LATE, config.train.max_steps / 3) if config.train.counts_steps else _LATE)
+    is_late = last.step >= min(_LATE, (config.train.max_steps or 3 * _LATE) / 3)
     if is_late and now > _STUCK * guessing and abs(now - then) < _STILL * then:
         sentence = f"the loss stays at {now:.2f}, where guessing has {guessing:.2f}: the model does not learn"
         yield Advice("stuck", sentence, rate.other)
@@ -240,7 +240,7 @@ def of_the_whole(
     if last is best and not start.ends_early and (share := falling(evaluations)) > _FALLING:
         sentence = f"the validation loss still fell by {share:.0%} in the last quarter, so it may fall further"
         longer = f"‹max_steps={2 * last.step}›"
-        if settings.max_time is not None and not (settings.counts_steps and stopped_by == "steps"):
+        if settings.max_time is not None and stopped_by != "steps":
             longer = f"‹max_time={twice_as_long(settings.max_time)}›"
         yield Advice("falling", sentence, f"{resume_command} {longer}")
     yield from _plateau(evaluations, start, guessing)

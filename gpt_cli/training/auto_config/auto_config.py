@@ -38,8 +38,9 @@ def chosen(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
         with host.working("timing this machine"):
             budget = Budget(settings.max_time or DEFAULT_SECONDS, step_seconds=reference_seconds(config))
         choice = fitting(text, budget, config, free)
-    if choice is None or (settings.stop_at and choice.num_steps > settings.max_steps):
-        choice = fitting(text, Budget(steps=settings.max_steps), config, free)
+    most = settings.max_steps
+    if choice is None or (most is not None and settings.max_time is not None and choice.num_steps > most):
+        choice = fitting(text, Budget(steps=most), config, free)
     for line in choice.reasons:
         host.notice(line)
     return choice

@@ -138,7 +138,7 @@ def choose_settings(
     if ends_early:
         train |= {"max_steps": num_steps, "max_time": None}
     elif budget.steps is None:
-        train["max_time"] = budget.seconds
+        train = {"max_steps": None, **train, "max_time": budget.seconds}
     elif useful < 0.9 * possible:
         train.setdefault("patience", PATIENCE)
     sections = {**{name: dict(values) for name, values in fixed.items()}, "model": model, "train": train}

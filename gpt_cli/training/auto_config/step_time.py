@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 
@@ -39,7 +40,7 @@ def seconds_of(configs: Sequence[Config]) -> list[float]:
         cost = cost_of(model.d_model, model.num_blocks, config.tokenizer.vocab_size, model.feed_forward_size)
         # a forward pass is about a third of a step
         evaluated = train.eval_tokens / train.eval_every / 3
-        tokens = train.max_steps * (config.tokens_per_step + evaluated)
+        tokens = (train.max_steps or math.inf) * (config.tokens_per_step + evaluated)
         seconds = tokens / REFERENCE_TOKENS * cost / REFERENCE_COST * reference
         found.append(min(seconds, train.max_time or seconds))
     return found

@@ -1,0 +1,27 @@
+"""Keys of earlier versions: the configs and checkpoints that name them load for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+# what they mean now: the limit is a constant; a config with max_steps and max_time ends at whichever comes first
+_RETIRED = {"data": "max_expansion", "train": "stop_at"}
+
+
+def without_retired(content: Any, *, whole: bool = False) -> Any:
+    """The content of a config without retired keys; `whole` says that gpt wrote it, with each key of its version.
+
+    A max_time without `stop_at: first` replaced max_steps; versions without stop_at had max_expansion, or no freeze.
+    """
+    if not isinstance(content, Mapping):
+        return content
+    sections = {name: dict(section) if isinstance(section, Mapping) else section for name, section in content.items()}
+    data, train = ({} if not isinstance(sections.get(name), dict) else sections[name] for name in _RETIRED)
+    if whole and "stop_at" not in train and ("max_expansion" in data or "freeze" not in train):
+        train["stop_at"] = None
+    if train.get("stop_at", "first") is None and train.get("max_time") is not None:
+        train["max_steps"] = None
+    data.pop("max_expansion", None)
+    train.pop("stop_at", None)
+    return sections
