@@ -8,7 +8,8 @@ OUT ?= bench-cuda.json
 # one more than there are cores, as many tests wait for a process; more than four would take more memory than a laptop has
 # files stay whole, so that each of their shared fixtures is made once
 NUM_WORKERS = $(shell .venv/bin/python -c 'import os; print(min(4, 1 + len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0))))')
-PYTEST = .venv/bin/python -m pytest --numprocesses $(NUM_WORKERS) --dist loadfile --no-loadscope-reorder
+# bytecode is kept whatever the shell says: without it, each process that the tests start compiles the package anew
+PYTEST = PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest --numprocesses $(NUM_WORKERS) --dist loadfile --no-loadscope-reorder
 PIP := .venv/bin/python -m pip --disable-pip-version-check
 # what `make demo` says, in the language that gpt would find too
 ifneq ($(filter zh%,$(firstword $(GPT_LANGUAGE) $(LC_ALL) $(LC_MESSAGES) $(LANG))),)

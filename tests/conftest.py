@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -36,10 +37,28 @@ Tally = Callable[[str, int], None]
 _SLOW = frozenset({"browser", "run_script", "opened", "servers", "theirs", "shell"})
 # folders whose tests kill, serve, render or start many processes; elsewhere a file has the mark slow
 _SLOW_FOLDERS = frozenset({"reliability", "loggers", "pages", "docs", "distributed", "benchmarks"})
+# the files that take longest begin, so that no process is left with one at the end
+_LONGEST = (
+    "docs/test_commands.py",
+    "training/test_loop.py",
+    "cli/test_train.py",
+    "distributed/test_equal.py",
+    "training/test_cuda_graphs.py",
+    "training/test_fsdp.py",
+    "docs/test_forms.py",
+    "docs/test_notebooks.py",
+    "tools/bench/test_device_check.py",
+    "tools/pages/model/test_writing.py",
+    "tools/interpret/patching/test_activation_patching.py",
+    "tools/loggers/test_processes.py",
+    "tools/pages/model/test_engine.py",
+    "cli/test_completion.py",
+    "cli/test_sweep.py",
+)
 _COUNTS = pytest.StashKey[dict[str, int]]()
 _TWIN = pytest.StashKey[Twin]()
 
-torch.set_num_threads(2)
+torch.set_num_threads(1)  # a process for each core computes already; a second thread would spin beside it (note 0002)
 # a slow machine is no failure
 hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.load_profile("patient")
@@ -98,12 +117,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the smoke config trained in runs/smoke."""
     folder = tmp_path_factory.mktemp("trained")
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
+    with contextlib.chdir(folder):
         outcome = run_command("train", "--config", "smoke", "--quiet")
-    finally:
-        os.chdir(before)
     assert outcome.code == 0, outcome.err
     return folder
 
@@ -203,6 +218,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         slow = [item for item in items if _is_slow(item)]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in slow]
+    rank = {path: place for place, path in enumerate(_LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.relative_to(Path(__file__).parent).as_posix(), len(rank)))
     if SCALE < 1:
         long = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=long)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
 
 import pytest
-from support.helpers import CORPUS_TEXT, RunCommand
+from support.helpers import CORPUS_TEXT, RunCommand, run_command
 
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.select import find_checkpoint
@@ -18,11 +19,19 @@ FAST = ["--config", "smoke", "--set", "tokenizer.kind=byte", "--set", "train.sam
 RESUME = ["train", "--out", "runs/mine", "--resume"]
 
 
+@pytest.fixture(scope="module")
+def _trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mine")
+    with contextlib.chdir(folder):
+        Path("my.txt").write_text(CORPUS_TEXT)
+        assert run_command("train", *FAST, "--out", "runs/mine", "--quiet").code == 0
+    return folder
+
+
 @pytest.fixture
-def mine(here: Path, run: RunCommand) -> Path:
+def mine(here: Path, _trained_once: Path) -> Path:
     """A run of 20 steps on my.txt, with a directory `checkpoints`."""
-    (here / "my.txt").write_text(CORPUS_TEXT)
-    assert run("train", *FAST, "--out", "runs/mine", "--quiet").code == 0
+    shutil.copytree(_trained_once, here, dirs_exist_ok=True)
     return Path("runs/mine")
 
 

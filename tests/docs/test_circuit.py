@@ -40,8 +40,8 @@ def test_every_command_of_the_lesson_runs(here: Path) -> None:
     words = [json.loads(line)["clean"][:12] for line in Path("pairs.jsonl").read_text().splitlines()]
     Path("few.jsonl").write_text("".join(json.dumps({"text": 3 * word}) + "\n" for word in words))
     train, *rest = commands(DOCS / PAGES[0])
-    few = re.sub(r"--max-steps \d+", "--max-steps 120 --set train.eval_every=60 --set train.batch_size=8", train)
-    output(f"{few.replace('save_every=100', 'save_every=60')} --data few.jsonl")
+    few = re.sub(r"--max-steps \d+", "--max-steps 20 --set train.eval_every=10 --set train.batch_size=8", train)
+    output(f"{few.replace('save_every=100', 'save_every=10')} --data few.jsonl")
     for command in rest:
         output(command)
 

@@ -20,21 +20,24 @@ from gpt_cli.model import GPT
 PAGES = ("forms.md", "forms.zh-CN.md")
 
 
+@pytest.fixture(scope="module")
+def benchmark() -> list[str]:
+    """What `python -m benchmarks.forms` prints."""
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as out:
+        patch.setattr(sys, "argv", ["forms", "--rounds", "1", "--tokens", "3", "--set", "train.max_steps=2"])
+        forms.main()
+    return out.getvalue().splitlines()
+
+
 @pytest.mark.parametrize("page", PAGES)
-def test_the_commands_print_what_the_page_shows(
-    page: str, shell: Shell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_print_what_the_page_shows(page: str, shell: Shell, benchmark: list[str]) -> None:
     same_text = reads_the_same_text(shell)
     found = shown(page)
     assert len(found) == 11, f"docs/{page}: another number of commands; say it here, and show the same on both pages"
     for command, lines in found:
         words = shlex.split(command)[1:]
         if words[:2] == ["-m", "benchmarks.forms"]:
-            monkeypatch.setattr(sys, "argv", ["forms", "--rounds", "1", "--tokens", "3", "--set", "train.max_steps=2"])
-            forms.main()
-            assert counts(lines) == counts(capsys.readouterr().out.splitlines()), (
-                f"docs/{page}: show what `{command}` prints now, on both pages"
-            )
+            assert counts(lines) == counts(benchmark), f"docs/{page}: show what `{command}` prints now, on both pages"
             continue
         if words[0] == "train":
             command += " --max-steps 2 --set data.validation_tokens=2048 --set train.eval_tokens=2048"

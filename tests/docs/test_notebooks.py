@@ -13,6 +13,7 @@ import nbclient
 import nbformat
 import pytest
 from support.documents import DOCS
+from support.faults import SCALE
 
 LESSON, CIRCUIT = ("lesson.md", "lesson.zh-CN.md"), ("circuit.md", "circuit.zh-CN.md")
 
@@ -70,7 +71,16 @@ def test_each_cell_of_the_circuit_runs(page: str, make: ModuleType, tmp_path: Pa
     assert all("text/plain" in found[-1].data for found in outputs)
 
 
-@pytest.mark.parametrize("page", LESSON)
+def test_both_notebooks_of_the_lesson_have_the_same_code(make: ModuleType) -> None:
+    """So one of them stands for both where they run."""
+    code, chinese = (
+        [cell.source for cell in nbformat.reads(make.written(page), as_version=4).cells if cell.cell_type == "code"]
+        for page in LESSON
+    )
+    assert code == [source.replace(', language="zh"', "") for source in chinese]
+
+
+@pytest.mark.parametrize("page", LESSON[:1] if SCALE < 1 else LESSON)
 def test_each_cell_runs_offline_and_shows_its_result(page: str, make: ModuleType, tmp_path: Path) -> None:
     notebook = execute(page, make, tmp_path, **{"progress=True": "progress=True, max_steps=4"})
     shown = [

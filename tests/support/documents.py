@@ -61,6 +61,12 @@ def smaller(command: str) -> str:
     words = ["smoke" if word == config else "my.txt" if word in FETCHED else word for word in words]
     if "--processes" in words:  # tests of ranks start many
         words[words.index("--processes") + 1] = "1"
+    if words[1] == "train" and "--resume" in words and "--max-steps" in words:
+        words[words.index("--max-steps") + 1] = "6"
+    if words[1] == "eval" and not {"--memorised", "--per-token", "--max-tokens"} & set(words):
+        words += ["--max-tokens", "500"]
+    if words[1] == "heads" and "--ablate" in words:
+        words += ["--max-tokens", "1000"]
     if words[1] == "train" and "--resume" not in words:
         words += ["--max-steps", "4", "--overwrite"]
         if "--max-time" in words:
@@ -75,6 +81,23 @@ def smaller(command: str) -> str:
     if words[1] == "bench" and "--check-device" not in words:
         words += ["--config", "smoke", "--rounds", "1", "--tokens", "3"]
     return f"{before}{pipe}{shlex.join(words)}"
+
+
+_MAKES = ("train", "sweep", "export", "import", "data prepare", "data fetch")
+
+
+def shape(command: str) -> str:
+    """A command without its texts, numbers and runs: its name, its flags and the kinds of its files, in order of the flags.
+
+    Of commands that write what others read, all of it.
+    """
+    words = shlex.split(smaller(command).rpartition("| ")[2])[1:]
+    name = " ".join(words[: next((n for n, word in enumerate(words) if word.startswith("-")), len(words))])
+    if name.startswith(_MAKES):
+        return command
+    endings = (Path(word).suffix for word in words)
+    kinds = {ending for ending in endings if ending[1:].isalpha()}
+    return " ".join([name, *sorted(word for word in words if word.startswith("--")), *sorted(kinds)])
 
 
 @dataclass
