@@ -63,9 +63,7 @@ def smaller(command: str) -> str:
         words[words.index("--processes") + 1] = "1"
     if words[1] == "train" and "--resume" in words and "--max-steps" in words:
         words[words.index("--max-steps") + 1] = "6"
-    if words[1] == "eval" and not {"--memorised", "--per-token", "--max-tokens"} & set(words):
-        words += ["--max-tokens", "500"]
-    if words[1] == "heads" and "--ablate" in words:
+    if {"sums", "--ablate", "--without"} & set(words[2:]) and words[1] in ("eval", "heads"):
         words += ["--max-tokens", "1000"]
     if words[1] == "train" and "--resume" not in words:
         words += ["--max-steps", "4", "--overwrite"]

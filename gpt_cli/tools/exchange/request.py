@@ -103,6 +103,7 @@ class ImportRequest(Request):
         """
         from gpt_cli.tools.exchange.gguf.reader import is_gguf
         from gpt_cli.tools.exchange.hf_directory import require_model
+        from gpt_cli.tools.exchange.import_hf import read_foreign
         from gpt_cli.tools.exchange.revisions import by_step, read_steps, shared_name
 
         first, *_ = self.directory
@@ -118,7 +119,7 @@ class ImportRequest(Request):
         self.require_free(run)
         if steps:
             return run.path, *read_steps(steps, self.context_length, host)
-        return run.path, read_model_directory(first, self.context_length), {}
+        return run.path, read_foreign(first, self.context_length), {}
 
     def require_free(self, run: RunFiles) -> None:
         """Raises UsageError where the import would replace a run without being told to, or what no run wrote."""
