@@ -11,10 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.light import WithoutTorch
-
-import gpt_cli
-
-PACKAGE = Path(gpt_cli.__file__).parent
+from support.package import PACKAGE, trees
 
 # each layer may import itself and those after it: the doors, what is built around the core, the core, the ground
 ORDER = [
@@ -85,9 +82,9 @@ def layer_of(module: str) -> str:
     return "common" if parts[0] == "errors" else ".".join(parts[: 2 if parts[0] == "tools" else 1])
 
 
-def imported_layers(source: str) -> set[str]:
+def imported_layers(tree: ast.Module) -> set[str]:
     """The layers of gpt_cli that a file names in any import, at its top or inside a function."""
-    names = {name for node in ast.walk(ast.parse(source)) for name in imported_names(node)}
+    names = {name for node in ast.walk(tree) for name in imported_names(node)}
     return {layer_of(name.removeprefix("gpt_cli.")) for name in names if name.startswith("gpt_cli.")} & set(ORDER)
 
 
@@ -101,20 +98,20 @@ def imported_names(node: ast.AST) -> set[str]:
     return set()
 
 
-def imports_inside_functions(source: str) -> list[set[str]]:
+def imports_inside_functions(tree: ast.Module) -> list[set[str]]:
     """For each import statement inside a function, what it imports."""
-    functions = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef))
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
     statements = {node for function in functions for node in ast.walk(function) if imported_names(node)}
     return [imported_names(node) for node in statements]
 
 
 def test_imports_point_one_way() -> None:
     wrong = []
-    for path in PACKAGE.rglob("*.py"):
-        layer = layer_of(".".join(path.relative_to(PACKAGE).with_suffix("").parts))
+    for path, tree in trees().items():
+        layer = layer_of(path.removesuffix(".py").replace("/", "."))
         if layer in ORDER:
             allowed = set(ORDER[ORDER.index(layer) :])
-            wrong += [f"{path.relative_to(PACKAGE)} imports {r}" for r in imported_layers(path.read_text()) - allowed]
+            wrong += [f"{path} imports {name}" for name in imported_layers(tree) - allowed]
     assert wrong == []
 
 
@@ -129,48 +126,47 @@ def test_every_layer_has_its_place_in_the_order() -> None:
 
 def test_no_files_import_each_other_in_a_circle() -> None:
     modules = {
-        ".".join(("gpt_cli", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path
-        for path in PACKAGE.rglob("*.py")
+        f"gpt_cli.{path.removesuffix('.py').replace('/', '.')}".removesuffix(".__init__"): tree
+        for path, tree in trees().items()
     }
     imports = {
         module: {
             name if name in modules else name.rpartition(".")[0]
-            for node in ast.walk(ast.parse(path.read_text()))
+            for node in ast.walk(tree)
             for name in imported_names(node)
         }
         & modules.keys()
-        for module, path in modules.items()
+        for module, tree in modules.items()
     }
     assert "gpt_cli.model.block" in imports["gpt_cli.model.gpt"]  # the graph has its arrows
     graphlib.TopologicalSorter(imports).prepare()  # raises CycleError, which names the circle
 
 
 def test_the_order_notices_a_wrong_import() -> None:
-    assert imported_layers("def f():\n    from gpt_cli.training.loop import train") == {"training"}
+    assert imported_layers(ast.parse("def f():\n    from gpt_cli.training.loop import train")) == {"training"}
 
 
 def test_imports_stand_at_the_top_of_a_file_with_few_exceptions() -> None:
     """A command imports what does its work when it runs."""
     wrong = []
-    for path in PACKAGE.rglob("*.py"):
-        name = path.relative_to(PACKAGE).as_posix()
-        inside = imports_inside_functions(path.read_text())
-        if path.parent.name == "cli" and name not in {"cli/app.py", "cli/console.py"}:
+    for name, tree in trees().items():
+        inside = imports_inside_functions(tree)
+        if name.startswith("cli/") and name not in {"cli/app.py", "cli/console.py"}:
             inside = [names for names in inside if not all(one.startswith("gpt_cli.") for one in names)]
         if inside and name not in IMPORTS_INSIDE:
             wrong += [f"{name}: {', '.join(names)}" for names in inside]
     assert wrong == []
     for name in IMPORTS_INSIDE:
-        assert imports_inside_functions((PACKAGE / name).read_text()), f"{name} needs no exception"
-    assert imports_inside_functions("import a\ndef f():\n    def g(): import b.c") == [{"b.c"}]
+        assert imports_inside_functions(trees()[name]), f"{name} needs no exception"
+    assert imports_inside_functions(ast.parse("import a\ndef f():\n    def g(): import b.c")) == [{"b.c"}]
 
 
 def test_only_the_command_line_prints() -> None:
     printing = [
-        str(path.relative_to(PACKAGE))
-        for path in PACKAGE.rglob("*.py")
-        if path.relative_to(PACKAGE).parts[0] not in ("cli", "__main__.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        path
+        for path, tree in trees().items()
+        if not path.startswith(("cli/", "__main__.py"))
+        for node in ast.walk(tree)
         if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "print"
     ]
     assert printing == []
@@ -188,13 +184,13 @@ def test_nothing_is_pickled_or_executed() -> None:
         "np.load",
     }
     found = []
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, tree in trees().items():
+        for node in ast.walk(tree):
             name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             if isinstance(node, ast.Import | ast.ImportFrom):
                 name = next((a.name for a in node.names if a.name == "pickle"), "")
             if name in forbidden:
-                found.append(f"{path.name}: {name}")
+                found.append(f"{path}: {name}")
     assert found == []
 
 
@@ -213,18 +209,18 @@ def test_one_module_writes_files() -> None:
         "save_file",
     }
     found = []
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, tree in trees().items():
+        for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in changing:
                 # text.replace(old, new) changes no file, nor does a picture saved to memory, nor a paragraph of help
                 called = ast.unparse(node.func)
                 is_path = called == "os.replace" or (node.func.attr != "replace" and called != "super().write_text")
                 to_memory = node.func.attr == "savefig" and ast.unparse(node.args[0]) in ("buffer", "content", "memory")
                 if is_path and not to_memory:
-                    found.append(f"{path.relative_to(PACKAGE)}: {node.func.attr}")
+                    found.append(f"{path}: {node.func.attr}")
             opens = isinstance(node, ast.Call) and ast.unparse(node.func) == "open" and len(node.args) > 1
             if opens and not re.search(r"devnull|'r'|'rb'", ast.unparse(node)):
-                found.append(f"{path.relative_to(PACKAGE)}: open")
+                found.append(f"{path}: open")
     writers = {line.partition(":")[0] for line in found}
     assert "common/files.py" in writers  # it is noticed where it happens
     assert writers <= {"common/files.py", "checkpoints/lock.py"}
@@ -268,8 +264,7 @@ def test_sampling_does_not_load_the_compiler_of_torch(smoke_run: Path) -> None:
 def test_no_comprehension_hides_a_name_of_its_module() -> None:
     """Python 3.12 makes such a name a local of the function, so another comprehension there finds it unset."""
     hidden = []
-    for path in PACKAGE.rglob("*.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+    for path, tree in trees().items():
         defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
         for node in tree.body:
             if isinstance(node, ast.Import | ast.ImportFrom):

@@ -10,12 +10,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 
 import pytest
 import typer._click.core as click
 
-import gpt_cli
 from gpt_cli.cli import console
 from gpt_cli.cli.app import build
 from gpt_cli.cli.help import HelpContext, TranslatedHelp
@@ -24,8 +22,7 @@ from gpt_cli.common.language.catalogue import Catalogue
 from gpt_cli.common.spelling import as_flags
 from gpt_cli.config.settings_reference import allowed_values, is_none_of, known_keys
 from gpt_cli.errors import GptError
-
-PACKAGE = Path(gpt_cli.__file__).parent
+from support.package import trees
 
 # which arguments of a call the user reads: places and keywords
 READ: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
@@ -105,8 +102,7 @@ def listening() -> Iterator[None]:
 
 def messages() -> Iterator[Message]:
     """Every text that the source hands to one of these calls, as far as the source alone says."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        tree = ast.parse(path.read_text("utf-8"))
+    for path, tree in trees().items():
         constants = _assigned(tree)
         for scope in ast.walk(tree):
             if not isinstance(scope, ast.FunctionDef | ast.Module):
@@ -116,8 +112,7 @@ def messages() -> Iterator[Message]:
                 for argument in _read_arguments(call):
                     for text, whole in _texts(argument, known).items():
                         if not _is_value(text := _in_flags(text)):
-                            where = f"{path.relative_to(PACKAGE)}:{call.lineno}"
-                            yield Message(text, where, frozenset(map(_in_flags, whole)))
+                            yield Message(text, f"{path}:{call.lineno}", frozenset(map(_in_flags, whole)))
 
 
 def _in_flags(text: str) -> str:
@@ -127,8 +122,8 @@ def _in_flags(text: str) -> str:
 
 def places() -> Iterator[str]:
     """What errors are about, where that is a word of English: a corpus, but no flag, key, command or variable."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for call in filter(lambda node: isinstance(node, ast.Call), ast.walk(ast.parse(path.read_text("utf-8")))):
+    for tree in trees().values():
+        for call in filter(lambda node: isinstance(node, ast.Call), ast.walk(tree)):
             assert isinstance(call, ast.Call)
             name = getattr(call.func, "id", "")
             where = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else None
@@ -139,8 +134,8 @@ def places() -> Iterator[str]:
 
 def nouns() -> Iterator[str]:
     """What the code counts: one word after a number, such as `{} heads`."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for call in filter(lambda node: isinstance(node, ast.Call), ast.walk(ast.parse(path.read_text("utf-8")))):
+    for tree in trees().values():
+        for call in filter(lambda node: isinstance(node, ast.Call), ast.walk(tree)):
             assert isinstance(call, ast.Call)
             noun = call.args[-1] if getattr(call.func, "id", "") == "counted" and call.args else None
             if isinstance(noun, ast.Constant) and str(noun.value).isalpha():

@@ -31,9 +31,13 @@ def draw(environment: dict[str, str]) -> tuple[bytes, list[str]]:
     return done.stdout, done.stderr.decode().splitlines()[-1].split()
 
 
+@pytest.fixture(scope="module")
+def plain() -> bytes:
+    return draw({})[0]
+
+
 @pytest.mark.parametrize("named", ["module://matplotlib_inline.backend_inline", "nonsense", "module://", "TkAgg"])
-def test_a_picture_is_the_same_with_any_canvas_in_the_environment(named: str) -> None:
-    plain, _ = draw({})
+def test_a_picture_is_the_same_with_any_canvas_in_the_environment(named: str, plain: bytes) -> None:
     picture, (variable, kept) = draw({"MPLBACKEND": named})
     assert picture == plain
     assert plain.startswith(b"\x89PNG")

@@ -7,7 +7,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from support.messages import PACKAGE, help_texts, missing, nouns, places, refusals, skeleton
+from support.messages import help_texts, missing, nouns, places, refusals, skeleton
+from support.package import PACKAGE
 
 from gpt_cli.common.language import chinese
 from gpt_cli.common.spelling import as_flags

@@ -6,7 +6,7 @@ import re
 
 import pytest
 from support.documents import CHINESE
-from support.messages import PACKAGE
+from support.package import PACKAGE
 
 from gpt_cli.common.language import chinese
 from gpt_cli.errors import DataError, GptError, UsageError

@@ -1,0 +1,18 @@
+"""The source of the package, parsed once for all tests that read it."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import gpt_cli
+
+PACKAGE = Path(gpt_cli.__file__).parent
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Every file of the package by its path in it, such as `model/gpt.py`, in their order."""
+    paths = sorted(PACKAGE.rglob("*.py"))
+    return {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text("utf-8")) for path in paths}
