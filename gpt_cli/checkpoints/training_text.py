@@ -21,7 +21,7 @@ from gpt_cli.common.strict_json import strict_json
 from gpt_cli.common.untrusted_files import open_regular
 from gpt_cli.config import Config, DataConfig
 from gpt_cli.config.load import read_own_config
-from gpt_cli.config.untrusted import of_a_stranger
+from gpt_cli.config.untrusted import without_untrusted_settings
 from gpt_cli.errors import CheckpointError, DataError, GptError, UsageError, shown
 from gpt_cli.text.datasets import ENTRIES
 from gpt_cli.text.sources import STDIN, source_names
@@ -71,7 +71,7 @@ def trusted_config(header: Header) -> Config:
     """The config of a model for work on another text: that of its run, or what a stranger may ask for."""
     run = run_of_checkpoint(header.path)
     own = None if run is None or _of_transformers(run) or is_imported(run) else valid_config(run)
-    return own or of_a_stranger(header.config)
+    return own or without_untrusted_settings(header.config)
 
 
 def valid_config(run: RunFiles) -> Config | None:
@@ -180,7 +180,7 @@ def _of_a_checkpoint(header: Header, advice: str) -> Config:
             sentence = f"it was trained on {source} of the catalogue, which is not on this disk"
             raise UsageError(header.where, sentence, hint=f"gpt data fetch {source}, or {advice}")
     texts = {"source": header.config.data.source, "validation_source": header.config.data.validation_source}
-    return of_a_stranger(header.config).changed(data=texts)
+    return without_untrusted_settings(header.config).changed(data=texts)
 
 
 def _leads_somewhere(name: str) -> bool:

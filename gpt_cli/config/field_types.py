@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from enum import Enum
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
@@ -101,6 +102,14 @@ def as_yaml(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
+class Fact(Enum):
+    """What holds of a setting, in the metadata of its field."""
+
+    FREE = "may change in a run that continues"
+    LEARNING = "how a model learned, which may come from a stranger: no text, nothing that runs or connects, no machine"
+
+
+FREE, LEARNING = Fact.FREE, Fact.LEARNING
 Whole = BeforeValidator(_read_whole)
 Duration = Annotated[
     float,

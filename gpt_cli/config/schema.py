@@ -10,8 +10,11 @@ from pydantic import BeforeValidator, Field, model_validator
 from gpt_cli.common.limits import SOURCE_BYTES, SOURCES
 from gpt_cli.config.field_types import (
     DEVICE_PATTERN,
+    FREE,
+    LEARNING,
     Count,
     Duration,
+    Fact,
     Few,
     Loggers,
     Misfit,
@@ -37,38 +40,38 @@ PUBLISHED = {"gpt2": 50_257, "p50k_base": 50_281, "cl100k_base": 100_277, "o200k
 class DataConfig(Section):
     """Where the text comes from."""
 
-    source: Source | Annotated[list[Source], Field(min_length=1)] = Field(
+    source: Annotated[Source | Annotated[list[Source], Field(min_length=1)], FREE] = Field(
         default="python-docs",
         description="one source of text or a list: a file, directory, glob, - for stdin, "
         "or a name that `gpt data list` prints",
     )
-    text_field: Source = Field(
+    text_field: Annotated[Source, LEARNING] = Field(
         default="text", description="field of .jsonl lines, or column of .parquet tables, that contains the text"
     )
-    separator: Separator | None = Field(
+    separator: Annotated[Separator | None, LEARNING] = Field(
         default=None,
         description="text at which documents are split into several, such as \\n\\n for blank lines; "
         "null splits nothing",
     )
-    skip_bad: Switch = Field(
+    skip_bad: Annotated[Switch, FREE] = Field(
         default=False, description="whether files that are damaged or not UTF-8 are left out; else they are errors"
     )
-    validation_source: Source | Annotated[list[Source], Field(min_length=1)] | None = Field(
+    validation_source: Annotated[Source | Annotated[list[Source], Field(min_length=1)] | None, FREE] = Field(
         default=None,
         description="text for validation alone, named like source; null takes validation_fraction of the source",
     )
-    validation_fraction: Number = Field(
+    validation_fraction: Annotated[Number, LEARNING] = Field(
         default=0.1, gt=0, lt=1, description="share of the characters, at the end of the text, kept for validation"
     )
-    validation_tokens: Count = Field(
+    validation_tokens: Annotated[Count, FREE, LEARNING] = Field(
         default=4_000_000, description="validation tokens of the closing evaluation at most, in evenly spaced windows"
     )
 
-    loss: Literal["answers", "all"] | None = Field(
+    loss: Annotated[Literal["answers", "all"] | None, LEARNING] = Field(
         default=None,
         description="tokens of questions and answers that the loss counts; null: answers, and all tokens of other text",
     )
-    template: Separator | None = Field(
+    template: Annotated[Separator | None, LEARNING] = Field(
         default=None,
         description="text around each question, such as 'Q: {prompt}\\nA:\\n', or chatml or llama3; null: the one of "
         "the tokenizer where gpt knows it, else {prompt}\\n",
@@ -123,91 +126,103 @@ class TokenizerConfig(Section):
 class TrainConfig(Section):
     """How the model is trained, evaluated and saved; each `_every` is a number of steps."""
 
-    batch_size: Size = Field(default=16, description="sequences per step")
-    micro_batch_size: Size | None = Field(
+    batch_size: Annotated[Size, LEARNING] = Field(default=16, description="sequences per step")
+    micro_batch_size: Annotated[Size | None, FREE, LEARNING] = Field(
         default=None, description="sequences computed at once, to save memory, a divisor of batch_size; null means all"
     )
-    max_steps: Count | None = Field(
+    max_steps: Annotated[Count | None, FREE, LEARNING] = Field(
         default=2000, description="optimizer steps in a run; null means no limit, as where only max_time is set"
     )
-    max_time: Duration | None = Field(
+    max_time: Annotated[Duration | None, FREE, LEARNING] = Field(
         default=None,
         description="time after which the run ends, in seconds or as 90s, 5m, 1h30m, 1d, if max_steps do not end it "
         "first; the schedule follows the one that is nearer; null means no limit",
     )
-    optimizer: Literal["adamw", "muon"] = Field(
+    optimizer: Annotated[Literal["adamw", "muon"], LEARNING] = Field(
         default="adamw", description="muon updates the matrices inside blocks and leaves everything else to AdamW"
     )
-    learning_rate: Number = Field(default=1e-3, gt=0, le=100, description="peak learning rate of AdamW")
-    muon_learning_rate: Number = Field(default=0.02, gt=0, le=100, description="peak learning rate of Muon")
-    warmup_steps: Annotated[int, Field(ge=0, le=2**31 - 1), Whole] = Field(
+    learning_rate: Annotated[Number, LEARNING] = Field(
+        default=1e-3, gt=0, le=100, description="peak learning rate of AdamW"
+    )
+    muon_learning_rate: Annotated[Number, LEARNING] = Field(
+        default=0.02, gt=0, le=100, description="peak learning rate of Muon"
+    )
+    warmup_steps: Annotated[int, Field(ge=0, le=2**31 - 1), Whole, LEARNING] = Field(
         default=100,
         description="steps in which the learning rate rises linearly, at most half of the run",
     )
-    schedule: Literal["linear", "cosine", "stable"] = Field(
+    schedule: Annotated[Literal["linear", "cosine", "stable"], LEARNING] = Field(
         default="linear",
         description="how the learning rate falls to zero after the warm-up; "
         "stable holds it for the first half of that time",
     )
-    weight_decay: Number = Field(default=0.1, ge=0, lt=10, description="weight decay, applied to matrices only")
-    rank: Count | None = Field(
+    weight_decay: Annotated[Number, LEARNING] = Field(
+        default=0.1, ge=0, lt=10, description="weight decay, applied to matrices only"
+    )
+    rank: Annotated[Count | None, LEARNING] = Field(
         default=None,
         description="rank of the changes to the matrices inside blocks, with which a training with --init-from takes "
         "less memory; everything else stays as it is; null changes all numbers freely",
     )
-    freeze: Annotated[int, Field(ge=0, le=2**16), Whole] | None = Field(
+    freeze: Annotated[Annotated[int, Field(ge=0, le=2**16), Whole] | None, LEARNING] = Field(
         default=None,
         description="number of first blocks that a training with --init-from leaves as they are, and the embeddings "
         "with them; 0 means the embeddings alone, null nothing",
     )
-    gradient_clip: Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(read_number)] | None = Field(
-        default=1.0, description="largest norm of the whole gradient; null means no limit"
-    )
-    seed: Annotated[int, Field(ge=0, le=2**63 - 1), Whole] = Field(
+    gradient_clip: Annotated[
+        Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(read_number)] | None, LEARNING
+    ] = Field(default=1.0, description="largest norm of the whole gradient; null means no limit")
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1), Whole, LEARNING] = Field(
         default=1337, description="seed of weights, batches and dropout"
     )
-    device: str = Field(
+    device: Annotated[str, FREE] = Field(
         default="auto",
         pattern=DEVICE_PATTERN,
         description="device that trains: auto, cpu, cuda, cuda:N, mps, xpu, "
         "or what torch calls the accelerator of this machine",
     )
-    threads: Few | None = Field(default=None, description="CPU threads; null leaves their number to torch")
+    threads: Annotated[Few | None, FREE] = Field(
+        default=None, description="CPU threads; null leaves their number to torch"
+    )
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         default="auto",
         description="number type of matrix products; weights stay float32, "
         "and auto chooses bfloat16 where it is faster",
     )
-    compile: Literal["auto", "on", "off"] = Field(
+    compile: Annotated[Literal["auto", "on", "off"], FREE] = Field(
         default="auto",
         description="whether torch compiles the blocks first; "
         "auto does so on GPUs with Triton for trainings of a minute or more",
     )
-    graph: Literal["auto", "off"] = Field(
+    graph: Annotated[Literal["auto", "off"], FREE] = Field(
         default="auto",
         description="whether a GPU records a step and then repeats it by itself, with the same result; "
         "auto does so where one process trains and a trial gives the same bits",
     )
-    parallel: Literal["auto", "replicate", "shard"] = Field(
+    parallel: Annotated[Literal["auto", "replicate", "shard"], FREE] = Field(
         default="auto",
         description="whether each of many processes holds all weights (replicate) or a share of them (shard), "
         "with the same result; auto shards where memory is too small",
     )
-    log_every: Count = Field(default=10, description="steps between lines of metrics.jsonl")
-    eval_every: Count = Field(default=250, description="steps between evaluations")
-    eval_tokens: Count = Field(default=16384, description="validation tokens in each evaluation during training")
-    sample_every: Count | None = Field(default=500, description="steps between samples of text; null means none")
-    sample_prompt: Annotated[str, Field(min_length=1)] | None = Field(
+    log_every: Annotated[Count, FREE, LEARNING] = Field(default=10, description="steps between lines of metrics.jsonl")
+    eval_every: Annotated[Count, FREE, LEARNING] = Field(default=250, description="steps between evaluations")
+    eval_tokens: Annotated[Count, FREE, LEARNING] = Field(
+        default=16384, description="validation tokens in each evaluation during training"
+    )
+    sample_every: Annotated[Count | None, FREE, LEARNING] = Field(
+        default=500, description="steps between samples of text; null means none"
+    )
+    sample_prompt: Annotated[Annotated[str, Field(min_length=1)] | None, FREE] = Field(
         default=None, description="text that samples continue; null: the beginning of a line of the validation text"
     )
-    save_every: Count = Field(default=250, description="steps between checkpoints")
-    keep_checkpoints: Count = Field(
+    save_every: Annotated[Count, FREE, LEARNING] = Field(default=250, description="steps between checkpoints")
+    keep_checkpoints: Annotated[Count, FREE, LEARNING] = Field(
         default=2, description="number of newest checkpoints to keep; the best one is kept as well"
     )
-    patience: Count | None = Field(
+    patience: Annotated[Count | None, FREE, LEARNING] = Field(
         default=None, description="evaluations without a new best after which training stops; null means never"
     )
-    log_to: Loggers = Field(
+    log_to: Annotated[Loggers, FREE] = Field(
         default=[],
         description="loggers that receive metrics, samples and config as well, each an extra of the package; "
         "they stay offline unless their own environment variables say otherwise",
@@ -264,10 +279,10 @@ class TrainConfig(Section):
 class InspectConfig(Section):
     """Snapshots of the attention to one text while the model trains; the training is the same with and without."""
 
-    prompt: Annotated[str, Field(min_length=1)] | None = Field(
+    prompt: Annotated[Annotated[str, Field(min_length=1)] | None, FREE] = Field(
         default=None, description="text whose attention the run keeps snapshots of, of at least two tokens; null: none"
     )
-    every: Count = Field(
+    every: Annotated[Count, FREE] = Field(
         default=25, description="steps between snapshots; the first step and the last have one as well"
     )
 
@@ -297,3 +312,13 @@ class Config(Section):
             for key, cause in here.unused_keys():
                 if all(getattr(here, key) != getattr(section, key) for section in there):
                     yield f"{name}.{key} is not used by {cause}"
+
+
+def keys_with(fact: Fact) -> frozenset[str]:
+    """The settings, as `section.key`, of which a fact holds."""
+    return frozenset(
+        f"{section}.{key}"
+        for section, values in Config()
+        for key, field in type(values).model_fields.items()
+        if fact in field.metadata
+    )

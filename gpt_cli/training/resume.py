@@ -17,41 +17,16 @@ from gpt_cli.common.machine.devices import processor
 from gpt_cli.common.strict_json import figure, step_number
 from gpt_cli.common.units import twice_as_long
 from gpt_cli.config import Config
+from gpt_cli.config.field_types import FREE
 from gpt_cli.config.load import config_differences
+from gpt_cli.config.schema import keys_with
 from gpt_cli.errors import CheckpointError, DataError, GptError, UsageError, advised, shown, visible
 from gpt_cli.text.missing_source import NAME_A_SOURCE
 from gpt_cli.text.sources import STDIN, source_names
 from gpt_cli.training.events import Finished
 from gpt_cli.training.intervals import ended_by, is_finished
 
-# any other setting would make it another run
-FREE_KEYS = frozenset(
-    {
-        "data.source",  # where the text is; the text itself must be the same
-        "data.validation_source",
-        "data.validation_tokens",
-        "data.skip_bad",
-        "train.max_steps",
-        "train.max_time",
-        "train.micro_batch_size",
-        "train.device",
-        "train.threads",
-        "train.compile",
-        "train.graph",
-        "train.parallel",
-        "train.log_every",
-        "train.eval_every",
-        "train.eval_tokens",
-        "train.sample_every",
-        "train.sample_prompt",
-        "train.save_every",
-        "train.keep_checkpoints",
-        "train.patience",
-        "inspect.prompt",
-        "inspect.every",
-        "train.log_to",
-    }
-)
+FREE_KEYS = keys_with(FREE)  # any other setting would make it another run
 _MOST_SOURCES = 3  # that a command in a hint names
 # the figures of an outcome
 _NUMBERS = ("tokens", "seconds", "validation_loss", "validation_tokens", "bits_per_byte", "parameters")

@@ -15,7 +15,7 @@ from gpt_cli.common.safetensors_numbers import READABLE
 from gpt_cli.config import Config, ModelConfig
 from gpt_cli.config.load import validate
 from gpt_cli.config.retired import without_retired
-from gpt_cli.config.untrusted import of_a_stranger
+from gpt_cli.config.untrusted import without_untrusted_settings
 from gpt_cli.errors import CheckpointError, GptError, UsageError, counted, shown, together
 from gpt_cli.text.tokenizers import Tokenizer
 from gpt_cli.tools.exchange.export_hf import fit
@@ -112,7 +112,7 @@ def _config_of(own: Mapping[str, Any], tokenizer: Tokenizer, directory: Director
     if not isinstance(content, dict):
         raise CheckpointError(where, "its key gpt_cli has no valid config, which is an object of JSON")
     try:
-        config = of_a_stranger(validate(without_retired(content, whole=True), "gpt_cli"))
+        config = without_untrusted_settings(validate(without_retired(content, whole=True), "gpt_cli"))
     except GptError as error:
         raise CheckpointError(where, f"its key gpt_cli has no valid config, {shown(error)}") from error
     if config.tokenizer.kind == tokenizer.kind:
