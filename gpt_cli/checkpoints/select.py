@@ -79,6 +79,8 @@ def find_checkpoints(path: str | Path | None, checkpoint: str | None = None) -> 
         raise UsageError("‹checkpoint›", f"{shown(checkpoint)} is not allowed; use best, last or the number of a step")
     run = newest_run() if path is None else named_run(path)
     if os.path.isfile(run):  # false, not an error, for a name that is too long
+        if run == RunFiles(run.parent).config and RunFiles(run.parent).exists():
+            raise CheckpointError(shown(run), "this is the config of a run, and no checkpoint", hint=run_hint(run))
         return [run]
     if not os.path.isdir(run):
         require_reachable(run)
@@ -113,6 +115,8 @@ def near_run(path: Path, *, trained: bool = False, directories: bool = False) ->
 
     `trained` asks for one with a checkpoint; `directories` allows a sweep too.
     """
+    if inside := next((parent for parent in path.parents if RunFiles(parent).exists()), None):
+        return inside
     runs = _runs(trained=trained)
     runs += dict.fromkeys(run.parent for run in runs if directories and run.parent != RUNS)
     names = {name: run for run in runs for name in (run.name, str(run.relative_to(RUNS)))}
@@ -137,7 +141,7 @@ def _untrained(run: RunFiles) -> CheckpointError:
     below = [] if run.exists() else _runs(run.path)
     if not below:
         wrong = "this run has no checkpoint yet" if run.exists() else "this is not a run"
-        return CheckpointError(where, wrong, hint=run_hint(trained=True))
+        return CheckpointError(where, wrong, hint=run_hint(None if run.exists() else run.path, trained=True))
     trained = _runs(run.path, trained=True)
     hint = f"name one of them: {_listed(trained)}" if trained else f"gpt runs {shlex.quote(visible(run.path))}"
     return CheckpointError(where, f"this is not a run but a directory of {counted(len(below), 'run')}", hint=hint)

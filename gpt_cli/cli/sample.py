@@ -14,7 +14,8 @@ from gpt_cli.cli.torch_import import importing_torch
 from gpt_cli.common.host import Host
 from gpt_cli.common.language import say
 from gpt_cli.common.machine.cpu_contention import sharing
-from gpt_cli.common.mistyped import full_width, nearest
+from gpt_cli.common.mistyped import nearest
+from gpt_cli.common.spelling import as_flags
 from gpt_cli.config.request import read_request
 from gpt_cli.config.settings_reference import allowed_values
 from gpt_cli.errors import DataError, GptError, UsageError, shown, visible
@@ -163,11 +164,8 @@ def converse(console: Console, request: SampleRequest, open_model: Callable[[Sam
                 answer(line, request)
         except GptError as error:
             console.warn(error.sentence)
-            # other hints are about flags of a command line
-            if error.hint and (
-                isinstance(error, DataError) or error.hint == full_width(line.partition(" ")[2].strip())
-            ):
-                console.hint(error.hint)
+            if error.hint and (isinstance(error, DataError) or "‹" in error.hint):  # others are about a command line
+                console.hint(as_flags(error.hint, {name: f"/{_typed(name)}" for name in SETTINGS}))
         except KeyboardInterrupt:
             console.result("")
 

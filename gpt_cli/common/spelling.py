@@ -33,7 +33,7 @@ def as_flags(text: str, names: Mapping[str, str] | None = None, command: str = "
             return flag
         if value == "False":
             return flag.replace("--", "--no-")
-        return f"{flag if flag.startswith('-') else command} {shlex.quote(value)}"
+        return f"{command if flag.isupper() else flag} {shlex.quote(value)}"
 
     return _MARK.sub(flag, text)
 

@@ -98,8 +98,10 @@ def refusal(
     """What is wrong with a value that pydantic refuses, the value that was probably meant, and another hint."""
     sentence = str(details.get("ctx", {}).get("error", "")) or is_none_of(allowed)
     typed = value if isinstance(value, list | tuple) else [value]
-    hint = next(filter(None, [*map(_comma, typed), *map(full_width, typed)]), None)
-    return sentence, None if hint else value_meant(value, fits), hint
+    hint = next(filter(None, map(_comma, typed)), None)
+    if hint is None and (meant := value_meant(value, fits)) is not None:
+        return sentence, meant, None
+    return sentence, None, hint or next(filter(None, map(full_width, typed)), None)
 
 
 def _wrong_value(place: KeyPath, details: Any, content: Any, source: str) -> GptError:

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
-_AMOUNT = r"\d{1,9}(?:\.\d{1,9})?"
+_AMOUNT = r"[0-9]{1,9}(?:\.[0-9]{1,9})?"
 _UNITS = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
-_DURATION = rf"(?:{_AMOUNT}|(?=\d){''.join(f'(?:{_AMOUNT}{unit})?' for unit in _UNITS)})"
+_DURATION = rf"(?:{_AMOUNT}|(?=[0-9]){''.join(f'(?:{_AMOUNT}{unit})?' for unit in _UNITS)})"
 _LONGEST = 36_000_000.0  # seconds, 10,000 hours
 _TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
 DEVICE_PATTERN = r"^[a-z][a-z0-9_]{0,31}(:\d{1,3})?$"  # whether this machine has it, torch knows
@@ -32,9 +32,9 @@ def _read_whole(value: Any) -> Any:
         raise UnreadableError
     if not isinstance(value, str):
         return value
-    if re.fullmatch(r"[+-]?\d{1,19}(_\d{1,19})*", value):
+    if re.fullmatch(r"[+-]?[0-9]{1,19}(_[0-9]{1,19})*", value):
         return int(value)
-    if re.fullmatch(r"[+-]?\d{1,9}(\.\d{0,9})?([eE][+-]?\d{1,2})?", value) and float(value).is_integer():
+    if re.fullmatch(r"[+-]?[0-9]{1,9}(\.[0-9]{0,9})?([eE][+-]?[0-9]{1,2})?", value) and float(value).is_integer():
         raise UnreadableError(f"must be written as a whole number, {int(float(value))}")
     raise UnreadableError
 
@@ -45,7 +45,7 @@ def read_number(value: Any) -> Any:
         raise UnreadableError
     if not isinstance(value, str):
         return value
-    if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", value):
+    if not re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?", value):
         raise UnreadableError
     return float(value)
 

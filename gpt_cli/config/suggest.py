@@ -49,7 +49,8 @@ def takes(key: str, value: object) -> bool:
 def value_meant(value: object, fits: Callable[[str], bool]) -> str | None:
     """The value, or what it is called here, if either fits."""
     ours = _ours("values", str(value).lower().replace("_", "-"))
-    return next(filter(fits, [*([value, _as_duration(value)] if isinstance(value, str) else []), *ours]), None)
+    typed = [value, half_width(value), _as_duration(value)] if isinstance(value, str) else []
+    return next(filter(fits, [*typed, *ours]), None)
 
 
 def _as_duration(value: str) -> str:

@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 def read_prompt(
     prompt: str | None, file: Path | None, header: Header | None, stdin: TextIO | None, may_be_empty: bool = False
-) -> str:
-    """The text of --prompt, else of --prompt-file, else of stdin when it is piped; a hint offers what the model reads.
+) -> tuple[str, str]:
+    """The text of ‹prompt›, else of ‹prompt_file›, else of stdin when it is piped, and what errors about it name.
 
-    In Python there is no stdin, and a prompt of `-` means itself.
+    A hint offers what the model reads. In Python there is no stdin, and a prompt of `-` means itself.
 
     One line break at the end of a file or of stdin is not part of the prompt. Raises DataError where nothing else is
     there, unless it `may_be_empty`: a script whose pipe brought nothing should hear of it.
     """
     if file is not None:
-        content, where = read_bytes(file, DataError, most=("a prompt", PROMPT_BYTES)), str(file)
-        return _decoded(content, where, header, may_be_empty=may_be_empty)
+        content = read_bytes(file, DataError, most=("a prompt", PROMPT_BYTES))
+        return _decoded(content, str(file), header, may_be_empty=may_be_empty), "‹prompt_file›"
     if prompt is not None and (prompt != "-" or stdin is None):
         with contextlib.suppress(UnicodeError):  # a locale without UTF-8 keeps its bytes as halves of characters
-            return prompt.encode("utf-8", "surrogateescape").decode()
-        return prompt
+            prompt = prompt.encode("utf-8", "surrogateescape").decode()
+        return prompt, "‹prompt›"
     if stdin is None or (prompt is None and stdin.isatty()):
         sentence = "there is no prompt; use ‹prompt=TEXT› or ‹prompt_file=FILE›"
         if stdin is not None:
@@ -41,25 +41,20 @@ def read_prompt(
     content = stdin.buffer.read(PROMPT_BYTES + 1)
     if len(content) > PROMPT_BYTES:
         raise DataError("stdin", f"a prompt has at most {PROMPT_BYTES:,} bytes, and this one has more")
-    return _decoded(content, "stdin", header, may_be_empty=may_be_empty)
+    return _decoded(content, "stdin", header, may_be_empty=may_be_empty), "stdin"
 
 
-def read_prompts(prompt: str | None, prompt_file: Path | None, header: Header, stdin: TextIO | None) -> list[str]:
+def read_prompts(
+    prompt: str | None, prompt_file: Path | None, header: Header, stdin: TextIO | None
+) -> tuple[list[str], str]:
     """As `read_prompt`, but a file contains one prompt per line; empty lines are left out."""
-    text = read_prompt(prompt, prompt_file, header, stdin, may_be_empty=True)
+    text, source = read_prompt(prompt, prompt_file, header, stdin, may_be_empty=True)
     if prompt_file is None:
-        return [text]
+        return [text], source
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     if not any(lines):
         raise DataError(str(prompt_file), "the file contains no prompt; write one per line")
-    return [line for line in lines if line]
-
-
-def prompt_source(prompt: str | None, prompt_file: Path | None) -> str:
-    """The source that an error about a prompt names: its flag, or stdin."""
-    if prompt_file is not None:
-        return "‹prompt_file›"
-    return "stdin" if prompt is None or prompt == "-" else "‹prompt›"
+    return [line for line in lines if line], source
 
 
 def encode_text(tokenizer: Tokenizer, text: str, source: str) -> list[int]:

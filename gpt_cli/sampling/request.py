@@ -40,7 +40,7 @@ from gpt_cli.config.request import (
 )
 from gpt_cli.errors import UsageError, shown, visible
 from gpt_cli.sampling.head_ablation import parse_heads
-from gpt_cli.sampling.prompts import prompt_source, read_prompt, read_prompts
+from gpt_cli.sampling.prompts import read_prompt, read_prompts
 from gpt_cli.sampling.windows import window_length
 from gpt_cli.text.conversations import Conversation, Turn, conversations_of_file
 
@@ -163,15 +163,13 @@ class SampleRequest(Request):
         model = self.find_model(host)
         if self.messages is not None:
             source = shown(self.messages)
-            text = read_prompt(None, self.messages, model.header, None, may_be_empty=True)
+            text, _ = read_prompt(None, self.messages, model.header, None, may_be_empty=True)
             conversations = conversations_of_file(text, visible(self.messages))
             prompts = [one.turns[-1].content for one in conversations]
             return ToSample(model, prompts, source, self._seed_to_use(), conversations)
-        prompts = read_prompts(self.prompt, self.prompt_file, model.header, host.stdin)
+        prompts, source = read_prompts(self.prompt, self.prompt_file, model.header, host.stdin)
         conversations = [Conversation((Turn("user", text),)) for text in prompts] if self.chat else None
-        return ToSample(
-            model, prompts, prompt_source(self.prompt, self.prompt_file), self._seed_to_use(), conversations
-        )
+        return ToSample(model, prompts, source, self._seed_to_use(), conversations)
 
     def _seed_to_use(self) -> int | None:
         is_drawn = not self.greedy and self.temperature != 0

@@ -16,10 +16,9 @@ from gpt_cli.checkpoints.load import load_for
 from gpt_cli.common.host import Host, Notify, ignored
 from gpt_cli.common.limits import SAMPLING_BYTES
 from gpt_cli.common.machine.devices import choose_device, choose_dtype, product_dtype, threads_kept, use_threads
-from gpt_cli.common.machine.memory import available_memory
+from gpt_cli.common.machine.memory import available_memory, require_room
 from gpt_cli.common.results import WIDTH, Result
-from gpt_cli.common.units import size
-from gpt_cli.errors import DataError, EnvironmentFailure, UsageError, counted, inert_json, shown
+from gpt_cli.errors import DataError, UsageError, counted, inert_json, shown
 from gpt_cli.model import GPT
 from gpt_cli.sampling.chat import fit_history
 from gpt_cli.sampling.decoder import Decoder, row_bytes
@@ -103,7 +102,9 @@ class Samples(Result):
 @threads_kept()
 def sample(request: SampleRequest, target: ToSample, host: Host) -> Samples:
     """Continue prompts, as many at once as memory allows; raises as `Sampler`, and DataError for a wrong character."""
-    _require_memory_for_all(len(target.prompts) * request.num_samples, request.max_new_tokens)
+    num_samples, num_tokens = len(target.prompts) * request.num_samples, request.max_new_tokens
+    about = f"{num_samples:,} samples of {num_tokens:,} tokens"  # which are kept until the last one is drawn
+    _require_memory("max_new_tokens", num_tokens, _TOKEN_BYTES * num_samples, about)
     sampler = Sampler(request, target.model, host, len(target.prompts))
     prompts = sampler.accept_all(request, target)
     batches, samples = list(sampler.batches(prompts, request)), list[Sample]()
@@ -229,7 +230,10 @@ class Sampler:
         Raises EnvironmentFailure where memory is short, CheckpointError for weights that give no finite logits.
         """
         tokenizer, several = self.loaded.tokenizer, request.num_samples
-        self._require_memory(max(len(prompt.ids) for prompt in prompts) + request.max_new_tokens, len(prompts), several)
+        num_tokens = max(len(prompt.ids) for prompt in prompts) + request.max_new_tokens
+        if self._decoder.device.type == "cpu":
+            about = f"{len(prompts) * several:,} sequences of {num_tokens:,} tokens"
+            _require_memory("num_samples", several, self._decoder.cache_bytes(num_tokens) * len(prompts), about)
         rows = [
             _Row(prompt.text, TextStream(tokenizer, request.stop, begins=not prompt.text or prompt.end is not None))
             for prompt in prompts
@@ -263,18 +267,6 @@ class Sampler:
             show(row.add(row.stream.finish()))
         return [Sample(row.prompt, row.text, row.tokens, row.log_probabilities) for row in rows]
 
-    def _require_memory(self, num_tokens: int, num_prompts: int, num_samples: int) -> None:
-        """Refuse a batch whose keys and values the machine cannot hold."""
-        of_row, free, num_rows = self._decoder.cache_bytes(num_tokens), available_memory(), num_prompts * num_samples
-        if self._decoder.device.type == "cpu" and free is not None and of_row * num_rows > free:
-            fits = free // of_row // num_prompts
-            raise EnvironmentFailure(
-                "‹num_samples›",
-                f"{num_rows:,} sequences of {num_tokens:,} tokens take about {size(of_row * num_rows)} of memory, "
-                f"but only {size(free)} are free",
-                hint=f"‹num_samples={fits}›" if fits else "give fewer prompts at once",
-            )
-
 
 class _Row:
     """A sample in the making."""
@@ -299,14 +291,9 @@ def _pays(model: GPT, request: SampleRequest) -> bool:
     return is_half or 4 * num_weights * request.max_new_tokens >= COMPILED_FROM
 
 
-def _require_memory_for_all(num_samples: int, num_tokens: int) -> None:
-    """Refuse samples that are too many to be kept until the last one is drawn."""
-    needed, free = _TOKEN_BYTES * num_samples * num_tokens, available_memory()
-    if free is not None and needed > free:
-        fits = free // (_TOKEN_BYTES * num_samples)
-        raise EnvironmentFailure(
-            "‹max_new_tokens›",
-            f"{num_samples:,} samples of {num_tokens:,} tokens take about {size(needed)} of memory, "
-            f"but only {size(free)} are free",
-            hint=f"‹max_new_tokens={fits}›" if fits else "give fewer prompts at once",
-        )
+def _require_memory(field: str, number: int, each: int, about: str) -> None:
+    """Refuse a number of a field, each of which takes so many bytes, that memory cannot hold; a hint says what fits."""
+    free = available_memory()
+    fits = (free or 0) // each
+    hint = f"‹{field}={fits}›" if fits else "give fewer prompts at once"
+    require_room(f"‹{field}›", about, number * each, free, hint=hint)

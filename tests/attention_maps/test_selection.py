@@ -8,7 +8,7 @@ from gpt_cli.errors import UsageError
 
 @pytest.mark.parametrize(
     ("text", "chosen"),
-    [(None, (0, 1, 2, 3)), ("0", (0,)), ("3,0-1", (0, 1, 3)), ("1-1, 2", (1, 2)), ("0,0", (0,))],
+    [(None, (0, 1, 2, 3)), ("all", (0, 1, 2, 3)), ("0", (0,)), ("3,0-1", (0, 1, 3)), ("1-1, 2", (1, 2)), ("0,0", (0,))],
 )
 def test_selections_are_numbers_and_ranges(text: str | None, chosen: tuple[int, ...]) -> None:
     assert parse_selection(text, 4, "layers") == chosen

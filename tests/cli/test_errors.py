@@ -362,7 +362,7 @@ exit code 2
 
 $ gpt sample --prompt x --top_p 0。8
 error: --top_p: "0。8" is not a number from 0 to 1
-hint: "。" in "0。8" is a full-width character; type "."
+hint: did you mean --top_p 0.8?
 exit code 2
 
 $ gpt train －config tiny

@@ -91,7 +91,7 @@ def test_an_unknown_character_is_a_warning_and_the_settings_stay(here: Path, run
     terminal = Terminal("--max-new-tokens", "4", "--seed", "1")
     for typed, answer in (
         ("/temperature 0", "/temperature 0\r\ntemperature 0.0\r\n"),
-        ("/temperature ０．８", 'hint: "０" in "０．８" is a full-width character; type "0"'),
+        ("/temperature ０．８", "hint: did you mean /temperature 0.8?"),
         ("/set temperature 0.5", 'warning: there is no "/set"; did you mean /temperature 0.5?'),
         ("/set parameter top_k=5", 'warning: there is no "/set"; did you mean /top-k 5?'),
         ("abŵ", 'warning: this model knows 5 characters, but not "ŵ" U+0175 at position 2\r\nhint: leave these'),

@@ -395,6 +395,8 @@ def test_a_name_that_is_nearly_right_is_told_the_right_one(runs: Path, run: RunC
         "runs rm widl": "runs/wild",
         "info widl": "runs/wild",
         "sample --prompt x --run widl": "runs/wild",
+        "sample --prompt x --run runs/wild/checkpoints": "runs/wild",
+        "sample --prompt x --run runs/wild/config.yaml": "runs/wild",
     }.items():
         assert run(*command.split()).err.splitlines()[-1] == f"hint: did you mean {right}?"
     assert "hint: did you mean runs/smoke? else the shipped config smoke\n" in run("info", "smok").err

@@ -202,7 +202,7 @@ class ExportRequest(Request):
             from gpt_cli.tools.exchange.page_tokenizer import tokenizer_content
 
             if prompt is not None:
-                prompt = read_prompt(prompt, None, header, stdin=host.stdin)
+                prompt, _ = read_prompt(prompt, None, header, stdin=host.stdin)
                 encode_text(header.tokenizer, prompt, "‹prompt›")  # refuses
             found, num_bytes = chosen_layout(
                 header.shapes, tokenizer_content(header.tokenizer), cast(Kind | None, self.quantize)

@@ -16,7 +16,7 @@ from gpt_cli.common.host import Host
 from gpt_cli.config.field_types import Misfit, Whole
 from gpt_cli.config.request import NONE, Digits, Flag, MaybePath, Prompt, PromptFile, Request, WhichCheckpoint, WhichRun
 from gpt_cli.errors import UsageError, shown
-from gpt_cli.sampling.prompts import prompt_source, read_prompt
+from gpt_cli.sampling.prompts import read_prompt
 from gpt_cli.tools.interpret.request import Truncate
 
 Index = Annotated[int, Field(ge=0), Whole] | None
@@ -93,5 +93,4 @@ class ExplainRequest(Request):
         for field, value, count in (("layer", self.layer, sizes.num_blocks), ("head", self.head, sizes.num_heads)):
             if (value or 0) >= count:
                 raise UsageError(f"‹{field}›", out_of_range(field, value or 0, count))
-        text = read_prompt(self.prompt, self.prompt_file, header, host.stdin)
-        return text, prompt_source(self.prompt, self.prompt_file), header
+        return *read_prompt(self.prompt, self.prompt_file, header, host.stdin), header

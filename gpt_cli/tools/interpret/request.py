@@ -37,7 +37,7 @@ from gpt_cli.config.request import (
     WhichRun,
 )
 from gpt_cli.errors import UsageError, visible
-from gpt_cli.sampling.prompts import prompt_source, read_prompt
+from gpt_cli.sampling.prompts import read_prompt
 from gpt_cli.tools.interpret.run_steps import Watched, find_watched
 
 STDOUT = Path("-")
@@ -95,7 +95,7 @@ class ToInspect(NamedTuple):
     layers: tuple[int, ...]
     heads: tuple[int, ...]
     prompt: str | None  # None: a text
-    source: str  # the flag of the prompt, or stdin
+    source: str  # the field of the prompt, or stdin
     text: DataConfig | None  # how the run reads text, and without `data` what it was trained on; None of a prompt
     header: Header
 
@@ -205,8 +205,7 @@ class AttentionRequest(Request):
             require_foreign(self.out)
         header = find_header(self.run, self.checkpoint, host)
         chosen = _chosen(header, self.layers, self.heads)
-        prompt = read_prompt(self.prompt, self.prompt_file, header, host.stdin)
-        source = prompt_source(self.prompt, self.prompt_file)
+        prompt, source = read_prompt(self.prompt, self.prompt_file, header, host.stdin)
         return ToInspect(*chosen, prompt, source, None, header)
 
 
@@ -260,7 +259,7 @@ class ReadingRequest(Request):
         """What the model reads, and the layers and heads that are meant; raises UsageError for those it lacks."""
         header = find_header(self.run, self.checkpoint, host)
         chosen = _chosen(header, self.layers, heads)
-        prompt = read_prompt(self.prompt, self.prompt_file, header, host.stdin) if self.prompted else None
-        source = prompt_source(self.prompt, self.prompt_file)
-        text = None if self.prompted else (trusted_config(header) if self.data else own_config(header)).data
-        return ToInspect(*chosen, prompt, source, text, header)
+        if self.prompted:
+            return ToInspect(*chosen, *read_prompt(self.prompt, self.prompt_file, header, host.stdin), None, header)
+        config = trusted_config(header) if self.data else own_config(header)
+        return ToInspect(*chosen, None, "", config.data, header)

@@ -9,7 +9,7 @@ from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.checkpoints.select import find_header
 from gpt_cli.common.host import Host
 from gpt_cli.errors import CheckpointError, shown
-from gpt_cli.sampling.prompts import prompt_source, read_prompt
+from gpt_cli.sampling.prompts import read_prompt
 
 
 class Watched(NamedTuple):
@@ -17,7 +17,7 @@ class Watched(NamedTuple):
 
     run: RunFiles
     prompt: str | None = None
-    source: str = "‹prompt›"  # the flag of the prompt, or stdin
+    source: str = "‹prompt›"  # the field of the prompt, or stdin
 
 
 def find_watched(run: Path | None, prompt: str | None, file: Path | None, host: Host) -> Watched:
@@ -26,7 +26,7 @@ def find_watched(run: Path | None, prompt: str | None, file: Path | None, host: 
     found = RunFiles(header.path.parent.parent)
     if prompt is None and file is None:
         return Watched(found)
-    return Watched(found, read_prompt(prompt, file, header, host.stdin), prompt_source(prompt, file))
+    return Watched(found, *read_prompt(prompt, file, header, host.stdin))
 
 
 def step_files(run: RunFiles) -> list[Path]:

@@ -16,7 +16,7 @@ from gpt_cli.common.host import Host
 from gpt_cli.common.results import WIDTH, Result, Screen
 from gpt_cli.common.tables import Rows
 from gpt_cli.errors import GptError, counted, shown
-from gpt_cli.sampling.prompts import encode_text, prompt_source, read_prompt
+from gpt_cli.sampling.prompts import encode_text, read_prompt
 from gpt_cli.text.tokenizers import Tokenizer
 from gpt_cli.text.train_tokenizer import named_tokenizer
 from gpt_cli.tools.interpret.request import TokensRequest
@@ -97,9 +97,8 @@ def tokens(request: TokensRequest, found: None, host: Host) -> Tokens:
     if request.text not in (None, "-") and os.path.isfile(request.text):
         named = shown(request.text)
         host.notice(f"{named} is also a file; to cut its text: ‹prompt_file={request.text}›")
-    whole = read_prompt(prompt, request.prompt_file, header, host.stdin)
-    source = "TEXT" if request.text not in (None, "-") else prompt_source(request.prompt, request.prompt_file)
-    ids = encode_text(cutter, whole, source)
+    whole, source = read_prompt(prompt, request.prompt_file, header, host.stdin)
+    ids = encode_text(cutter, whole, "‹text›" if request.text not in (None, "-") else source)
     return Tokens(
         tokenizer=name,
         tokens=[Token(i, cutter.token_text(i), list(cutter.token_bytes[i])) for i in ids],
