@@ -42,10 +42,7 @@ if TYPE_CHECKING:
     from gpt_cli.tools.exchange.import_model import Imported
     from gpt_cli.tools.explain.explain import Explained
     from gpt_cli.tools.interpret.attention import Attention
-    from gpt_cli.tools.interpret.compare.report import Comparison
-    from gpt_cli.tools.interpret.heads.report import HeadReport
-    from gpt_cli.tools.interpret.lens.report import LensReport
-    from gpt_cli.tools.interpret.patching.report import PatchReport
+    from gpt_cli.tools.interpret.finding import Finding
     from gpt_cli.tools.interpret.tokens import Tokens
     from gpt_cli.tools.reports.report import RunReport
     from gpt_cli.tools.reports.run_table import Removed, Runs
@@ -171,11 +168,11 @@ def explain() -> Explained: ...
 @command(TokensRequest, "tools.interpret.tokens:tokens")
 def tokens() -> Tokens: ...
 @command(LensRequest, "tools.interpret.lens.lens:lens", shares=True)
-def lens() -> LensReport: ...
+def lens() -> Finding: ...
 @command(PatchRequest, "tools.interpret.patching.patch:patch", shares=True)
-def patch() -> PatchReport: ...
+def patch() -> Finding: ...
 @command(CompareRequest, "tools.interpret.compare.compare:compare", shares=True)
-def compare() -> Comparison: ...
+def compare() -> Finding: ...
 @command(SampleRequest, "sampling.sample:sample", shares=True)
 def sample() -> Samples: ...
 @command(EvaluateRequest, "evaluation.evaluate:evaluate", shares=True)
@@ -215,7 +212,7 @@ def attention(request: AttentionRequest, found: Any, host: Host) -> Attention:
 
 
 @command(HeadsRequest)
-def heads(request: HeadsRequest, found: Any, host: Host) -> HeadReport:
+def heads(request: HeadsRequest, found: Any, host: Host) -> Finding:
     if request.over_training and not request.passages:
         return done("tools.interpret.heads.history:head_history", request, found, host)
     module = "passage_history:passage_history" if request.over_training else "heads:heads"

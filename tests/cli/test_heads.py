@@ -21,7 +21,6 @@ from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 from gpt_cli.errors import UsageError
 from gpt_cli.evaluation.nll import surprisals
 from gpt_cli.sampling.head_ablation import remove_heads
-from gpt_cli.tools.interpret.heads.report import HeadReport
 
 pytestmark = pytest.mark.slow
 
@@ -183,7 +182,7 @@ def test_rows_are_in_the_order_that_sort_names(smoke_run: Path, run: RunCommand)
 def test_the_terminal_shows_the_table_and_says_what_was_read(smoke_run: Path, run: RunCommand) -> None:
     flags = ["--prompt", PROMPT, "--ablate", "layer", "--query", "-1", "--sort", "self"]
     found, outcome = reported(run, *flags), run("heads", *flags)
-    assert outcome.out == f"{HeadReport(**found).as_text()}\n"
+    assert outcome.out == f"{gpt_cli.heads(PROMPT, ablate='layer', query=-1, sort='self').as_text()}\n"
     lines = outcome.err.splitlines()
     assert lines[0] == f"runs/smoke, step 20: {found['tokens']} tokens of the prompt"
     assert lines[4] == f"loss change: how much the loss ({found['loss']:.4f}) rises without it, ± standard error"

@@ -8,7 +8,7 @@ import pytest
 from support.documents import DOCS
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS, ROLES
-from gpt_cli.tools.interpret.heads.report import HEADINGS
+from gpt_cli.tools.interpret.heads.view import HEADINGS
 
 
 @pytest.mark.parametrize("page", ["heads.md", "heads.zh-CN.md"])

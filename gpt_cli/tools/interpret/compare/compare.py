@@ -38,16 +38,16 @@ from gpt_cli.tools.interpret.compare.differences import (
     most_apart,
     weight_changes,
 )
-from gpt_cli.tools.interpret.compare.report import Comparison
 from gpt_cli.tools.interpret.compare.request import CompareRequest, ToCompare
-from gpt_cli.tools.interpret.reports import written
+from gpt_cli.tools.interpret.compare.view import COMPARE, figures_of
+from gpt_cli.tools.interpret.finding import Finding
 from gpt_cli.tools.interpret.text_windows import open_text, spaced_windows
 
 Both = tuple[Loaded, Loaded]
 
 
 @threads_kept()
-def compare(request: CompareRequest, asked: ToCompare, host: Host) -> Comparison:
+def compare(request: CompareRequest, asked: ToCompare, host: Host) -> Finding:
     """Compare two models, and write the file of the request.
 
     Raises CheckpointError, DataError, UsageError and EnvironmentFailure.
@@ -70,7 +70,8 @@ def compare(request: CompareRequest, asked: ToCompare, host: Host) -> Comparison
     ]
     for run, share in zip(runs, shares, strict=False):  # of --data alone there are any
         run["training_share"] = share
-    return written(Comparison(runs=runs, text=about, weights=weights, **found), host, request.out)
+    found |= {"runs": runs, "weights": weights}
+    return Finding(COMPARE, {"text": about}, figures_of(found), found).saved(host, request.out)
 
 
 def _say_what_is_left_out(both: Both, asked: ToCompare, weights: list[Row], host: Host) -> None:

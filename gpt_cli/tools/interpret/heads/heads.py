@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpt_cli.attention_maps.head_metrics import Row
+from gpt_cli.attention_maps.head_metrics import LOSS_CHANGE, Row
 from gpt_cli.attention_maps.head_scores import BYTES_PER_WEIGHT, num_repeats, repeated_length, score_heads
 from gpt_cli.attention_maps.logit_attribution import head_writes
 from gpt_cli.checkpoints.load import Loaded, load_for
@@ -20,12 +20,12 @@ from gpt_cli.common.units import duration
 from gpt_cli.errors import DataError, UsageError, counted, shown
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.tokenizers import Tokenizer
+from gpt_cli.tools.interpret.finding import Figure, Finding
 from gpt_cli.tools.interpret.heads.ablation import ablate, num_models, seconds_to_ablate
 from gpt_cli.tools.interpret.heads.circuits import KINDS, Direction, baseline, composition, directions
 from gpt_cli.tools.interpret.heads.max_activating import Passages
-from gpt_cli.tools.interpret.heads.report import HeadReport, change_rows, head_rows, sort_rows
 from gpt_cli.tools.interpret.heads.request import HeadsRequest
-from gpt_cli.tools.interpret.reports import written
+from gpt_cli.tools.interpret.heads.view import HeadsView, figures_of, labels_of
 from gpt_cli.tools.interpret.request import ToInspect
 from gpt_cli.tools.interpret.text_windows import Text, read_prompt, read_text
 
@@ -34,7 +34,7 @@ _LONG = 60  # seconds of an ablation, of which a user hears before
 
 
 @threads_kept()
-def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> HeadReport:
+def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> Finding:
     """Report on the heads of a model, and write the file of the request.
 
     Raises CheckpointError, DataError, UsageError for a position that the prompt does not have, and EnvironmentFailure
@@ -64,35 +64,41 @@ def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> HeadReport:
         scores = score_heads(loaded.model, text.ids, text.windows, end_of_text=end, watch=watch, count=count, **chosen)
     if longest > 1:  # otherwise no head has anything to choose
         require_finite(torch.from_numpy(scores.columns["entropy"]), "attention weights", shown(loaded.path))
-    rows, found = head_rows(scores, text.num_tokens), dict[str, Any]()
+    about = {"checkpoint": str(loaded.path), "step": loaded.step, "text": text.about, "tokens": text.num_tokens}
+    about |= {} if text.training_share is None else {"training_share": text.training_share}
+    figures, texts, lists = figures_of(scores), labels_of(scores, text.num_tokens), dict[str, Any]()
     if request.ablate:
-        more, without = _without(request, loaded, text, device, host, chosen)
-        rows, found = _joined(rows, more), found | without
+        figures += _without(request, loaded, text, device, host, chosen)
     if query is not None:
-        found["query"] = {"position": query, "token": tokenizer.token_text(int(text.ids[query : query + 1][0]))}
-        rows = _joined(rows, _promoted(loaded, text.ids[:].tolist(), query, **chosen))
+        about["query"] = {"position": query, "token": tokenizer.token_text(int(text.ids[query : query + 1][0]))}
+        texts = _joined(texts, _promoted(loaded, text.ids[:].tolist(), query, **chosen))
     if passages is not None:
-        rows = _joined(rows, passages.rows(text.ids, tokenizer))
+        sizes, more = passages_of(passages, text, tokenizer, **chosen)
+        figures, texts = [*figures, sizes], _joined(texts, more)
     if request.circuits:
-        found["circuits"], more = _circuits(loaded, host, **chosen)
-        rows = _joined(rows, more)
-    result = HeadReport(
-        checkpoint=str(loaded.path),
-        step=loaded.step,
-        text=text.about,
-        tokens=text.num_tokens,
-        training_share=text.training_share,
-        heads=sort_rows(rows, request.sort),
-        of_prompt=asked.prompt is not None,
-        **found,
-    )
-    return written(result, host, request.out, (len(rows), "head"))
+        lists["circuits"], more = _circuits(loaded, host, **chosen)
+        texts = _joined(texts, more)
+        if pairs := lists["circuits"]["composition"]:
+            places = ("kind", "from_layer", "from_head", "to_layer", "to_head")
+            figures.append(Figure.of_rows(pairs, "composition", *places, key="score", scale="share"))
+    view = HeadsView(request.sort, of_prompt=asked.prompt is not None)
+    finding = Finding(view, about, (*figures,), {**lists, "heads": texts})
+    return finding.saved(host, request.out, (len(texts), "head"))
+
+
+def passages_of(
+    passages: Passages, text: Text, tokenizer: Tokenizer, layers: Sequence[int], heads: Sequence[int]
+) -> tuple[Figure, list[Row]]:
+    """The mean size of what each head writes, and its passages."""
+    rows = passages.rows(text.ids, tokenizer)
+    sizes = np.array([row.pop("mean_size") for row in rows], float).reshape(len(layers), len(heads))
+    return Figure("mean_size", {"layer": layers, "head": heads}, sizes), rows
 
 
 def _without(
     request: HeadsRequest, loaded: Loaded, text: Text, device: torch.device, host: Host, chosen: dict[str, Any]
-) -> tuple[list[Row], dict[str, Any]]:
-    """What the ablation of the request adds to each row, and to the report."""
+) -> list[Figure]:
+    """The change of the loss without each head, or layer, and the loss of the whole model."""
     how, layers = request.ablate, chosen["layers"]
     assert how
     dtype = choose_dtype(request.dtype or "auto", device, loaded.config.model.d_model, host.notice)
@@ -105,11 +111,9 @@ def _without(
     num_tokens = num_models(how, **chosen) * sum(end - start for start, end in text.targets)
     with host.counting("removing heads", num_tokens, "tokens") as count:
         without = ablate(loaded.model, text.ids, text.targets, how=how, dtype=dtype, count=count, **chosen)
-    changes = change_rows(without.changes, without.errors)
-    if how != "layer":
-        return changes, {"loss": without.loss}
-    of_layers = [{"layer": layer, **change} for layer, change in zip(layers, changes, strict=True)]
-    return [{}] * len(layers) * len(chosen["heads"]), {"loss": without.loss, "layers": of_layers}
+    places = {"layer": layers} if how == "layer" else {"layer": layers, "head": chosen["heads"]}
+    change = Figure(LOSS_CHANGE, places, without.changes, without.errors, unit="nats", scale="change")
+    return [change, Figure("loss", {}, np.array(without.loss), unit="nats/token")]
 
 
 def _promoted(loaded: Loaded, ids: Sequence[int], query: int, layers: Sequence[int], heads: Sequence[int]) -> list[Row]:

@@ -20,14 +20,16 @@ from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, standard_error
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.tokenizers import Tokenizer
-from gpt_cli.tools.interpret.lens.report import LensHistory, LensReport
-from gpt_cli.tools.interpret.lens.request import GAINS, MEASURES, LensRequest
+from gpt_cli.tools.interpret.finding import Figure, Finding, Scale, stack
+from gpt_cli.tools.interpret.lens.request import GAINS, MEASURES, UNITS, LensRequest
 from gpt_cli.tools.interpret.lens.tuned_lens import Maps, divergence
 from gpt_cli.tools.interpret.lens.tuned_lens_files import tuned_maps
-from gpt_cli.tools.interpret.reports import written
+from gpt_cli.tools.interpret.lens.view import LENS
 from gpt_cli.tools.interpret.request import ToInspect
 from gpt_cli.tools.interpret.run_steps import step_files
 from gpt_cli.tools.interpret.text_windows import Text, each_checkpoint, read_prompt, read_text
+
+_SCALES: Mapping[str, Scale] = {"rank": "rank", "probability": "share", "token_probability": "share"}
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Seen:
 
 
 @threads_kept()
-def lens(request: LensRequest, asked: ToInspect, host: Host) -> LensReport | LensHistory:
+def lens(request: LensRequest, asked: ToInspect, host: Host) -> Finding:
     """Report on the layers of a model, or of all checkpoints of a run, and write the file of the request.
 
     Raises CheckpointError, DataError, UsageError and EnvironmentFailure.
@@ -64,29 +66,26 @@ def lens(request: LensRequest, asked: ToInspect, host: Host) -> LensReport | Len
         text = read_text(request, asked, loaded, host, rest=rest)
     about: dict[str, Any] = {"text": text.about, "tokens": text.num_tokens}
     if request.over_training:
-        run, steps = RunFiles(asked.header.path.parent.parent), list[Row]()
+        run, steps = RunFiles(asked.header.path.parent.parent), list[Finding]()
         paths = step_files(run)
         with host.counting("reading checkpoints", len(paths) * text.num_tokens, "tokens") as count:
             for each in each_checkpoint(paths, loaded, device, host):  # one is in memory at a time
-                means = mean_rows(asked.layers, read_layers(each, text, asked.layers, device, count))
-                steps.append({"step": each.step, "layers": means})
-        history = LensHistory(run=str(run.path), steps=steps, of_prompt=of_prompt, **about)
-        return written(history, host, request.out, (len(steps), "checkpoint"), (len(asked.layers), "layer"))
+                seen = read_layers(each, text, asked.layers, device, count)
+                steps.append(Finding(LENS, {"step": each.step}, figures_of(asked.layers, seen, of_prompt=of_prompt)))
+        finding = stack(steps, {"run": str(run.path), **about})
+        return finding.saved(host, request.out, (len(steps), "checkpoint"), (len(asked.layers), "layer"))
     ways = [None, tuned.maps] if tuned else [None]
     with host.counting("reading layers", text.num_tokens * len(ways), "tokens") as count:
         seen, *mapped = (read_layers(loaded, text, asked.layers, device, count, maps) for maps in ways)
-    report = LensReport(
-        checkpoint=str(loaded.path),
-        step=loaded.step,
-        training_share=text.training_share,
-        layers=mean_rows(asked.layers, seen, *mapped),
-        positions=by_position(loaded.tokenizer, text.ids[:].tolist(), asked.layers, seen[0], *mapped[:1])
-        if of_prompt
-        else None,
-        tuned=tuned and tuned.as_dict(),
-        **about,
-    )
-    return written(report, host, request.out, (len(asked.layers), "layer"))
+    about = {"checkpoint": str(loaded.path), "step": loaded.step, **about}
+    about |= {} if text.training_share is None else {"training_share": text.training_share}
+    about |= {"tuned": tuned.as_dict()} if tuned else {}
+    lists = {}
+    if of_prompt:
+        both = seen[0], *mapped[:1]
+        lists["positions"] = by_position(loaded.tokenizer, text.ids[:].tolist(), asked.layers, *both)
+    finding = Finding(LENS, about, figures_of(asked.layers, seen, *mapped, of_prompt=of_prompt), lists)
+    return finding.saved(host, request.out, (len(asked.layers), "layer"))
 
 
 def read_layers(
@@ -154,33 +153,47 @@ def _predictions(model: GPT, stream: Tensor, where: str, maps: Maps | None = Non
     return logits.log_softmax(dim=-1)
 
 
-def mean_rows(layers: Sequence[int], seen: Sequence[Seen], mapped: Sequence[Seen] | None = None) -> list[Row]:
-    """A row for each layer: means over tokens, and their standard errors where there are several windows.
+def figures_of(
+    layers: Sequence[int], seen: Sequence[Seen], mapped: Sequence[Seen] = (), *, of_prompt: bool = False
+) -> tuple[Figure, ...]:
+    """Means over tokens [layer], and their standard errors where there are several windows; of a prompt also positions.
 
     With what layers predict behind maps, the same of these, and by how much they lower loss and divergence: the error
     of that is of the differences in each window.
     """
-    rows = []
-    for row, layer in enumerate(layers):
-        windows = {name: [getattr(each, name)[row] for each in seen] for name in MEASURES}
-        found: Row = {"layer": layer, **_means(windows)}
-        if mapped is not None:
-            behind = {name: [getattr(each, name)[row] for each in mapped] for name in MEASURES}
-            gains = {name: [a - b for a, b in zip(windows[name], behind[name], strict=True)] for name in GAINS}
-            found |= {f"tuned_{key}": number for key, number in _means(behind).items()}
-            found |= {key: number for name in GAINS for key, number in _means({f"{name}_gain": gains[name]}).items()}
-        rows.append(found)
-    return rows
+    windows = {name: [getattr(each, name) for each in seen] for name in MEASURES}
+    if mapped:
+        behind = {name: [getattr(each, name) for each in mapped] for name in MEASURES}
+        pairs = {name: zip(windows[name], behind[name], strict=True) for name in GAINS}
+        windows |= {f"tuned_{name}": parts for name, parts in behind.items()}
+        windows |= {f"{name}_gain": [before - after for before, after in pairs[name]] for name in GAINS}
+    figures = [_mean(name, layers, parts) for name, parts in windows.items()]
+    for prefix, (found, *_) in (
+        (("position_", seen), *((("tuned_position_", mapped),) if mapped else ())) if of_prompt else ()
+    ):
+        T = found.tokens.shape[1]
+        places = {"layer": layers, "position": range(T)}
+        for name in (*MEASURES, "token_probability"):
+            numbers = found.chances if name == "token_probability" else getattr(found, name)
+            known = np.full((len(layers), T), np.nan)
+            known[:, : numbers.shape[1]] = numbers
+            figures.append(
+                Figure(prefix + name, places, known, unit=UNITS.get(name, ""), scale=_SCALES.get(name, "amount"))
+            )
+    return (*figures,)
 
 
-def _means(measured: Mapping[str, Sequence[np.ndarray]]) -> Row:
-    """The mean of each measure over the tokens of all windows, and its standard error."""
-    found: Row = {}
-    for name, windows in measured.items():
-        sums, sizes = (np.array([part(each) for each in windows], dtype=float) for part in (np.sum, len))
-        found[name] = float(sums.sum() / sizes.sum()) if sizes.sum() else None
-        found[f"{name}_error"] = standard_error(sums, sizes)
-    return found
+def _mean(name: str, layers: Sequence[int], windows: Sequence[np.ndarray]) -> Figure:
+    """The mean of a measure over the tokens of all windows [L, N], and its standard error; NaN where there is none."""
+    means, errors = list[float](), list[float]()
+    for row in range(len(layers)):
+        sums, sizes = (np.array([part(each[row]) for each in windows], dtype=float) for part in (np.sum, len))
+        error = standard_error(sums, sizes)
+        means.append(float(sums.sum() / sizes.sum()) if sizes.sum() else np.nan)
+        errors.append(np.nan if error is None else error)
+    measure = name.removeprefix("tuned_").removesuffix("_gain")
+    scale = "change" if name.endswith("_gain") else _SCALES.get(measure, "amount")
+    return Figure(name, {"layer": layers}, np.array(means), np.array(errors), UNITS.get(measure, ""), scale)
 
 
 def by_position(

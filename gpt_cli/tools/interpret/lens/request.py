@@ -13,6 +13,7 @@ from gpt_cli.errors import UsageError
 from gpt_cli.tools.interpret.request import ReadingRequest, ToInspect, require_report
 
 MEASURES = ("loss", "rank", "probability", "divergence")  # of a layer, for each token
+UNITS = {"loss": "nats", "divergence": "nats"}
 GAINS = ("loss", "divergence")  # the measures that maps lower
 
 

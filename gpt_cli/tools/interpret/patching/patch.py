@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from gpt_cli.common.machine.memory import available_memory, require_room
 from gpt_cli.errors import DataError, UsageError, counted, shown
 from gpt_cli.evaluation.nll import standard_error
 from gpt_cli.model.gpt import require_finite
+from gpt_cli.tools.interpret.finding import Figure, Finding, stack
 from gpt_cli.tools.interpret.patching.activation_patching import (
     INPUTS,
     Task,
@@ -29,9 +30,8 @@ from gpt_cli.tools.interpret.patching.activation_patching import (
     units,
 )
 from gpt_cli.tools.interpret.patching.prompt_pairs import read_tasks
-from gpt_cli.tools.interpret.patching.report import PatchHistory, PatchReport
-from gpt_cli.tools.interpret.patching.request import PARTS, Edge, PatchRequest, ToPatch
-from gpt_cli.tools.interpret.reports import written
+from gpt_cli.tools.interpret.patching.request import PatchRequest, ToPatch
+from gpt_cli.tools.interpret.patching.view import PATCH, PLACES
 from gpt_cli.tools.interpret.run_steps import step_files
 from gpt_cli.tools.interpret.text_windows import each_checkpoint
 
@@ -51,14 +51,9 @@ class Found(NamedTuple):
     def gaps(self) -> np.ndarray:
         return self.clean - self.corrupt
 
-    @property
-    def metrics(self) -> Row:
-        """The means of the metric, as a report has them."""
-        return {"clean_metric": float(self.clean.mean()), "corrupt_metric": float(self.corrupt.mean())}
-
 
 @threads_kept()
-def patch(request: PatchRequest, asked: ToPatch, host: Host) -> PatchReport | PatchHistory:
+def patch(request: PatchRequest, asked: ToPatch, host: Host) -> Finding:
     """Report on what patches recover, of one model or by step, and write the file of the request.
 
     Where no answer is named, the newest checkpoint names it for all. Raises CheckpointError, also for a run without
@@ -77,19 +72,19 @@ def patch(request: PatchRequest, asked: ToPatch, host: Host) -> PatchReport | Pa
     models = each_checkpoint(paths, loaded, device, host) if paths else [loaded]
     total = max(1, len(paths)) * len(tasks) * len(places) if request.exact and not asked.edge else None
     with host.counting("patching", total, "positions") as count:
-        steps = [(each.step, measure(each, tasks, asked, chosen, places, request, count)) for each in models]
+        seen = [(each.step, measure(each, tasks, asked, chosen, places, request, count)) for each in models]
     about = describe(loaded, request, asked, tasks)
+    steps = [Finding(PATCH, {"step": step}, figures_of(found, asked, chosen, places)) for step, found in seen]
     if paths:
-        rows_of = partial(part_rows, asked.layers, chosen, places)
-        rows = [{"step": step, **found.metrics, "rows": rows_of(found)} for step, found in steps]
-        history = PatchHistory(run=str(asked.run.path), steps=rows, **about)
-        return written(history, host, request.out, (len(rows), "checkpoint"))
-    found = steps[0][1]
-    _require_gap(found, asked, host)
-    rows = _edge_rows(asked.edge, places, found) if asked.edge else part_rows(asked.layers, chosen, places, found)
-    about |= {"checkpoint": str(loaded.path), "step": loaded.step, "path": request.path, **found.metrics}
-    report = PatchReport(rows=rows, correlation=_correlation(rows), **about)
-    return written(report, host, request.out, (len(rows), "row"))
+        finding = stack(steps, {"run": str(asked.run.path), **about})
+        return finding.saved(host, request.out, (len(steps), "checkpoint"))
+    _require_gap(seen[0][1], asked, host)
+    about = {"checkpoint": str(loaded.path), "step": loaded.step, **about}
+    about |= {} if request.path is None else {"path": request.path}
+    finding = replace(steps[0], about=about)
+    rows = PATCH.rows(finding, *PLACES)
+    finding = replace(finding, about={**about, "correlation": _correlation(rows)})
+    return finding.saved(host, request.out, (len(rows), "row"))
 
 
 def tell_metric(loaded: Loaded, asked: ToPatch, tasks: Sequence[Task], host: Host) -> None:
@@ -145,38 +140,24 @@ def shares(changes: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return changes.sum(0) / gaps.sum() + 0.0, numbers.reshape(changes.shape[1:])
 
 
-def part_rows(layers: Sequence[int], chosen: Sequence[Unit], places: Sequence[int | None], found: Found) -> list[Row]:
-    """A row for each part, layer, head and place: its share, and the estimate of it where there is one.
-
-    Shares are None where the metric does not differ.
-    """
-    changes = found.changes if abs(found.gaps.mean()) >= LEAST else None
-    exact_ones, errors = (None, None) if changes is None else shares(changes, found.gaps)
-    estimates = None if found.estimates is None else shares(found.estimates, found.gaps)[0]
-    rows = []
-    for column, (part, head) in enumerate(chosen):
-        for row, layer in enumerate(layers):
-            for at, place in enumerate(places):
-                where = row, column, at
-                own: Row = {"part": part, "layer": layer, "head": head, "position": place}
-                own["recovered"] = None if exact_ones is None else float(exact_ones[where])
-                own["recovered_error"] = None if errors is None or np.isnan(errors[where]) else float(errors[where])
-                rows.append(own if estimates is None else own | {"estimate": float(estimates[where])})
-    return sorted(rows, key=lambda row: (PARTS.index(row["part"]), row["layer"], row["head"] or 0))
-
-
-def _edge_rows(edge: Edge, places: Sequence[int | None], found: Found) -> list[Row]:
-    """A row for each way in which the receiver reads, and each place of the sender."""
-    assert found.changes is not None
-    numbers, errors = shares(found.changes, found.gaps)
-    head = edge.to if isinstance(edge.to, int) else None
-    layer = None if edge.to == "logits" else edge.to_layer
-    rows = []
-    for (row, at), number in np.ndenumerate(numbers):
-        own: Row = {"part": "path", "layer": layer, "head": head, "position": places[at], "input": INPUTS[row]}
-        error = None if np.isnan(errors[row, at]) else float(errors[row, at])
-        rows.append(own | {"recovered": float(number), "recovered_error": error})
-    return rows
+def figures_of(
+    found: Found, asked: ToPatch, chosen: Sequence[Unit], places: Sequence[int | None]
+) -> tuple[Figure, ...]:
+    """The metric on both prompts, and what patches recover of the difference, NaN where there is none."""
+    if asked.edge:
+        coords: dict[str, Sequence[Any]] = {"input": INPUTS, "position": places}
+    else:
+        parts = [part if head is None else f"H{head}" for part, head in chosen]
+        coords = {"layer": asked.layers, "part": parts, "position": places}
+    sides = (("clean_metric", found.clean), ("corrupt_metric", found.corrupt))
+    figures = [Figure(name, {}, values.mean(), unit="nats") for name, values in sides]
+    for name, changes in (("recovered", found.changes), ("estimate", found.estimates)):
+        if changes is not None:
+            differs = abs(found.gaps.mean()) >= LEAST
+            numbers, error = shares(changes, found.gaps) if differs else np.full((2, *changes.shape[1:]), np.nan)
+            figure = Figure(name, coords, numbers, error if name == "recovered" else None, scale="signed share")
+            figures.append(figure if asked.edge else figure.over("part", "layer", "position"))
+    return (*figures,)
 
 
 def to_patch(
@@ -248,7 +229,7 @@ def describe(loaded: Loaded, request: PatchRequest, asked: ToPatch, tasks: Seque
         (token, *others) = {*ids}
         return None if others or token is None else say(token)
 
-    lengths = {len(task.clean) for task in tasks}
+    pairs, lengths = {"file": str(request.pairs), "number": len(tasks)}, {len(task.clean) for task in tasks}
     sides = [[getattr(task, side).tolist() for task in tasks] for side in ("clean", "corrupt")]
     tokens = list[Row]()
     for at in range(lengths.pop()) if len(lengths) == 1 else ():
@@ -256,9 +237,7 @@ def describe(loaded: Loaded, request: PatchRequest, asked: ToPatch, tasks: Seque
         both = (clean, corrupt) if clean is not None and corrupt is not None else (None, None)
         tokens.append({"position": at, "clean": both[0], "corrupt": both[1]})
     return {
-        "clean": asked.pairs[0].clean if one else None,
-        "corrupt": asked.pairs[0].corrupt if one else None,
-        "pairs": None if one else {"file": str(request.pairs), "number": len(tasks)},
+        **({"clean": asked.pairs[0].clean, "corrupt": asked.pairs[0].corrupt} if one else {"pairs": pairs}),
         "metric": "log_probability" if tasks[0].against is None else "logit_difference",
         "answer": shared(task.answer for task in tasks),
         "against": shared(task.against for task in tasks),

@@ -19,8 +19,8 @@ from gpt_cli.model.gpt import require_finite
 from gpt_cli.sampling.prompts import encode_prompt, encode_text
 from gpt_cli.text.tokenizers import Tokenizer
 from gpt_cli.tools.interpret.patching.activation_patching import Task
-from gpt_cli.tools.interpret.patching.report import LABEL
 from gpt_cli.tools.interpret.patching.request import Pair
+from gpt_cli.tools.interpret.patching.view import LABEL
 
 
 def read_tasks(pairs: Sequence[Pair], loaded: Loaded, device: torch.device, host: Host) -> list[Task]:

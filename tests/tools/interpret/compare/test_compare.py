@@ -20,7 +20,6 @@ import gpt_cli
 from gpt_cli.attention_maps.logit_attribution import head_columns
 from gpt_cli.evaluation.nll import standard_error
 from gpt_cli.model import GPT
-from gpt_cli.tools.interpret.compare import picture
 from gpt_cli.tools.interpret.compare.differences import (
     Window,
     head_changes,
@@ -28,7 +27,6 @@ from gpt_cli.tools.interpret.compare.differences import (
     most_apart,
     weight_changes,
 )
-from gpt_cli.tools.interpret.compare.report import Comparison
 
 V = 11
 IDS = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5])
@@ -166,14 +164,15 @@ def test_runs_are_shown_and_saved(run: RunCommand, smoke_run: Path, tmp_path: Pa
     assert sum(row["what"] == "attention_change" for row in rows) == len(found["heads"]) == 4
     assert min(Image.open(io.BytesIO((tmp_path / "a.png").read_bytes())).size) > 100
     same = gpt_cli.compare([smoke_run, smoke_run], max_tokens=200)
-    assert isinstance(same, Comparison)
+    assert same["attention_change"].values.tolist() == [[0, 0], [0, 0]]
+    assert same["loss"].coords["run"] == ("first", "second")
     assert same.difference["value"] == same.difference["error"] == 0
     assert same.passages == []
     assert (same.as_picture("pdf") or b"").startswith(b"%PDF")
     svg = (same.as_picture("svg") or b"").decode()
     said = ("second - first (nats/token)", "+0.0000 ± 0.0000", "bars: ± one standard error", "layer")
     assert [words for words in said if f"<!-- {words} -->" not in svg] == []
-    assert [picture._map_of(same.heads, name).high for name in ("attention_change", "write_change")] == [1, 1]
+    assert [same[name].ends for name in ("attention_change", "write_change")] == [(0, 1), (0, 1)]
 
 
 def test_models_of_another_shape_or_tokenizer_are_compared_as_far_as_they_can_be(

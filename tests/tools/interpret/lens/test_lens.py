@@ -6,7 +6,6 @@ import csv
 import io
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,11 +15,12 @@ from PIL import Image
 from support.helpers import RunCommand, sharp_model
 
 import gpt_cli
-from gpt_cli.common.drawing.canvas import new_figure
+from gpt_cli.common.drawing.token_labels import label_of
 from gpt_cli.evaluation import nll
-from gpt_cli.tools.interpret.lens import picture
+from gpt_cli.tools.interpret.finding import Figure, Finding
 from gpt_cli.tools.interpret.lens.lens import look
-from gpt_cli.tools.interpret.lens.report import MEASURES, LensReport
+from gpt_cli.tools.interpret.lens.request import MEASURES
+from gpt_cli.tools.interpret.lens.view import LENS
 
 V = 11
 IDS = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6])
@@ -147,27 +147,28 @@ def test_mistakes_are_named(run: RunCommand, smoke_run: Path, words: list[str], 
 
 def test_python_gets_the_same_and_a_notebook_a_picture(smoke_run: Path) -> None:
     found = gpt_cli.load(smoke_run).lens("The value")
-    assert isinstance(found, LensReport)
+    assert found["loss"].values.tolist() == [row["loss"] for row in found.layers]
+    assert found["position_rank"].at(layer=1).values[0] == found.positions[0]["layers"][1]["rank"]
     assert found.as_dict() == gpt_cli.lens("The value", run=smoke_run).as_dict()
     assert (found.as_picture() or b"").startswith(b"\x89PNG")
-    assert repr(found).startswith('LensReport(text="The value"')
+    assert 'text="The value", tokens=2' in repr(found)
 
 
-def test_a_picture_has_its_layers_downwards_and_one_standard_error() -> None:
-    row = {"layer": 0, "token": "a", "token_probability": 0.1}
-    report = {"layers": [row, row | {"layer": 1}]}
-    found = picture._map_of(report, [{"token": "x", "layers": [row, row | {"token": "b", "token_probability": 0.9}]}])
-    assert (found.rows, found.sides, found.numbers.tolist()) == (["L0", "L1"], ("layer", ""), [[0.1], [0.9]])
-    means = dict.fromkeys(MEASURES, 1.0) | {f"{name}_error": 0.25 for name in MEASURES}
-    figure = new_figure(2, 2, 50)
-    picture._draw_curves({"layers": [row | means]}, figure, set(), "en")
-    bars: Any = figure.axes[0].collections[0]
-    assert next(iter(bars.get_segments()))[:, 1].tolist() == [0.75, 1.25]
+def test_a_picture_has_its_layers_downwards_and_a_text_its_errors(smoke_run: Path) -> None:
+    found = gpt_cli.lens("The value", run=smoke_run)
+    (panel,) = found.view.panels(found)
+    assert (panel.rows, panel.columns, panel.sides) == (["L0", "L1"], ["The", " value"], ("layer", ""))
+    assert panel.numbers[1, 0] == found.positions[0]["layers"][1]["token_probability"]
+    assert panel.texts[1, 0] == label_of(found.positions[0]["layers"][1]["token"], 7)
+    of_text = gpt_cli.lens(run=smoke_run, max_tokens=400)
+    panels = [*of_text.view.panels(of_text)]
+    assert [each.title for each in panels] == ["loss (nats)", "rank", "probability", "divergence (nats)"]
+    assert panels[0].lines[0].errors.tolist() == [row["loss_error"] for row in of_text.layers]
 
 
 def test_in_a_narrow_terminal_the_layers_that_fit_are_evenly_spaced() -> None:
-    own = [{"layer": n, **{key: 1.0 for name in MEASURES for key in (name, f"{name}_error")}} for n in range(12)]
+    figures = tuple(Figure(name, {"layer": range(12)}, np.ones(12), np.ones(12)) for name in MEASURES)
     position = {"position": 0, "token": "a", "next": None, "layers": [{"layer": n, "token": "b"} for n in range(12)]}
-    report = LensReport("c", 1, "a", 1, own, [position])
-    assert report.parts(50)[0][0] == ("token", "L3", "L7", "L11")
-    assert len(report.parts(400)[0][0]) == 13
+    found = Finding(LENS, {}, figures, {"positions": [position]})
+    assert found.parts(50)[0][0] == ("token", "L3", "L7", "L11")
+    assert len(found.parts(400)[0][0]) == 13

@@ -18,7 +18,6 @@ import gpt_cli
 from gpt_cli.errors import CheckpointError
 from gpt_cli.tools.interpret.lens import tuned_lens as training
 from gpt_cli.tools.interpret.lens.lens import look
-from gpt_cli.tools.interpret.lens.report import LensHistory
 from gpt_cli.tools.interpret.lens.tuned_lens import Maps, num_steps, train_maps
 from gpt_cli.tools.interpret.lens.tuned_lens_files import Tuned, identity_of, maps_bytes, read_maps
 
@@ -179,13 +178,14 @@ def test_over_training_has_what_each_checkpoint_has(run: RunCommand, copied: Pat
         assert at["layers"] == alone["layers"]
     lines = run(*words, "--over-training").out.splitlines()
     assert lines[0] == "loss"
-    assert lines[1].split() == ["step", "L0", "L1"]
+    assert lines[2].split() == ["step", "L0", "L1"]
     for name in ("h.csv", "h.png"):
         assert run(*words, "--over-training", "--out", name).code == 0
     assert len([*csv.DictReader(io.StringIO(Path("h.csv").read_text("utf-8")))]) == 2 * len(steps)
     assert min(Image.open(io.BytesIO(Path("h.png").read_bytes())).size) > 100
     of_prompt = gpt_cli.load(copied).lens("The value", over_training=True, layers=1)
-    assert isinstance(of_prompt, LensHistory)
+    assert of_prompt["loss"].axes == ("step", "layer")
+    assert of_prompt["position_loss"].values.shape == (len(steps), 1, of_prompt.tokens)
     assert [row["loss_error"] for at in of_prompt.steps for row in at["layers"]] == [None] * len(steps)
     # one token has no next one, and so no rank
     for name in ("t.csv", "t.png"):

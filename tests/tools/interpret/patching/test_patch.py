@@ -19,9 +19,10 @@ import gpt_cli
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import DataError
 from gpt_cli.text.tokenizers import CharTokenizer
+from gpt_cli.tools.interpret.finding import Figure, Finding
 from gpt_cli.tools.interpret.patching.patch import shares
-from gpt_cli.tools.interpret.patching.report import PatchReport, strongest
 from gpt_cli.tools.interpret.patching.request import Edge, parse_edge
+from gpt_cli.tools.interpret.patching.view import PATCH, best_place
 
 WORDS = ("--clean", "The value of", "--corrupt", "The name of", "--answer", " the", "--against", " a")
 ONE: dict[str, Any] = {"clean": "The value of", "corrupt": "The name of", "answer": " the", "against": " a"}
@@ -111,8 +112,8 @@ def test_without_an_answer_the_likeliest_tokens_are_compared(smoke_run: Path) ->
     found = loaded.patch("eabcda", corrupt="ecbada")
     assert (found.answer, found.against) == ("b", "d")
     assert loaded.patch("eabcda", corrupt="ecbada", answer="b", against="d").rows == found.rows  # it knows no space
-    best = {row["layer"]: row["head"] for row in found.strongest("head", "recovered")[:2]}
-    assert best == {0: 0, 1: 0}
+    heads = found["recovered"].at(part=["H0", "H1"], position=None)
+    assert np.abs(heads.values).argmax(axis=0).tolist() == [0, 0]
     with pytest.raises(DataError, match='the likeliest next token is "b" after both prompts'):
         loaded.patch("eabcda", corrupt="gabcda")
     with pytest.raises(DataError) as raised:
@@ -194,22 +195,23 @@ def test_patches_that_memory_cannot_hold_are_refused_before(
         assert (outcome.code, outcome.err.split("take")[0]) == (5, "error: patch: 10 changed runs of 3 tokens ")
 
 
-def of_layers(part: str, *numbers: float | None, position: int | None = None) -> list[dict[str, Any]]:
-    place = {"part": part, "head": None, "position": position}
-    return [{**place, "layer": layer, "recovered": share} for layer, share in enumerate(numbers)]
+def of_parts(*parts: str, **shares: list[float]) -> Finding:
+    """A finding of a share for each layer, at all positions together and at the last one."""
+    values = np.stack([np.array([shares.get(f"{part}_all", shares["last"]), shares["last"]]).T for part in parts])
+    coords = {"part": parts, "layer": range(values.shape[1]), "position": (None, 0)}
+    return Finding(PATCH, {"step": 1}, (Figure("recovered", coords, values, scale="signed share"),))
 
 
 def test_a_step_names_the_largest_share_of_a_part_above_or_below_0() -> None:
-    rows = [*of_layers("attention", 0.3, -0.8, None), *of_layers("attention", 5, 5, 5, position=1)]
-    assert (strongest(rows, "attention") or {})["layer"] == 1
-    assert strongest(of_layers("attention", None), "attention") is None
+    found = of_parts("attention", "H0", "H2", attention_all=[0.3, -0.8, np.nan], H2_all=[0.0, 2.0, 0.0], last=[0, 0, 5])
+    assert best_place(found, "attention") == "L1 -0.80"
+    assert best_place(found, "head") == "L2 H0 5.00"
+    assert best_place(of_parts("attention", attention_all=[np.nan], last=[5]), "attention") == "-"
 
 
 def test_of_the_residual_stream_a_step_names_the_first_layer_whose_last_position_recovers_half() -> None:
-    rows = [*of_layers("residual", 1, 1, 1), *of_layers("residual", 0.9, 0.4, 0, position=0)]
-    rows += of_layers("residual", 0.1, 0.6, 1, position=1)
-    assert (strongest(rows, "residual") or {})["layer"] == 1
-    assert strongest(of_layers("residual", 1, 1), "residual") is None, "all positions recover everything"
+    assert best_place(of_parts("residual", residual_all=[1, 1, 1], last=[0.1, 0.6, 1]), "residual") == "L1 0.60"
+    assert best_place(of_parts("residual", residual_all=[1, 1], last=[0.1, 0.2]), "residual") == "-"
 
 
 def test_the_residual_stream_of_pairs_of_other_lengths_is_refused(
@@ -297,7 +299,11 @@ def test_numbers_that_are_not_finite_are_a_wrong_checkpoint(run: RunCommand, cop
 
 def test_python_gets_the_same_and_a_notebook_a_picture(smoke_run: Path) -> None:
     found = gpt_cli.load(smoke_run).patch(**ONE, parts="head")
-    assert isinstance(found, PatchReport)
+    assert isinstance(found, Finding)
+    assert [found[name].axes for name in ("recovered", "clean_metric")] == [("part", "layer", "position"), ()]
+    assert found["recovered"].at(part="H1", layer=0, position=2).values == next(
+        row["recovered"] for row in found.rows if (row["layer"], row["head"], row["position"]) == (0, 1, 2)
+    )
     assert found.as_dict() == gpt_cli.patch(**ONE, parts=["head"], run=smoke_run).as_dict()
     assert (found.as_picture() or b"").startswith(b"\x89PNG")
-    assert repr(found).startswith('PatchReport(clean="The value of"')
+    assert repr(found).endswith('figures=["recovered"])')

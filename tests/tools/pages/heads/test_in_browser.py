@@ -15,10 +15,16 @@ from support.pages import dump_of, random_weights, scores_of
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS
 from gpt_cli.tools.interpret.attention_page import attention_page
-from gpt_cli.tools.interpret.heads.report import head_rows
+from gpt_cli.tools.interpret.finding import Finding
 from gpt_cli.tools.interpret.heads.report_page import heads_page
+from gpt_cli.tools.interpret.heads.view import HeadsView, figures_of, labels_of
 
 SCORES = scores_of(2, 3)  # the last head has the highest induction, 0.75; the first has no duplicates
+
+
+def head_rows() -> list[dict[str, Any]]:
+    finding = Finding(HeadsView(), {}, (*figures_of(SCORES),), {"heads": labels_of(SCORES, 640)})
+    return finding.as_dict()["heads"]
 
 
 def passage(tokens: list[str], **more: Any) -> dict[str, Any]:
@@ -29,7 +35,7 @@ def passage(tokens: list[str], **more: Any) -> dict[str, Any]:
 
 
 def report(tokens: list[str], text: str = "a.txt") -> dict[str, Any]:
-    rows = head_rows(SCORES, 640)
+    rows = head_rows()
     for number, row in enumerate(rows):
         words = {"reads": tokens[:3], "writes": tokens[-3:], "queries": tokens[:2], "keys": tokens[-2:]}
         directions = [{"singular_value": 1.5 - number / 10, **words}]
@@ -164,9 +170,7 @@ def test_a_point_of_the_scatter_is_a_head_and_chooses_it(opened: Opened) -> None
 
 
 def test_without_passages_and_circuits_no_heading_stands_above_nothing(browser: Browser, tmp_path: Path) -> None:
-    (tmp_path / "heads.html").write_bytes(
-        heads_page(report(["a"]) | {"circuits": None, "heads": head_rows(SCORES, 640)})
-    )
+    (tmp_path / "heads.html").write_bytes(heads_page(report(["a"]) | {"circuits": None, "heads": head_rows()}))
     opened = Opened(browser, tmp_path / "heads.html")
     opened.page.click("#rows tr:nth-child(3)")
     assert not opened.page.is_visible("#head-name")

@@ -1,0 +1,151 @@
+"""The view of how two models differ. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from gpt_cli.attention_maps.head_metrics import Row, head_label
+from gpt_cli.common.drawing.panels import Curves, Line, Panel
+from gpt_cli.common.drawing.token_labels import COLOURS, Origin, quoted
+from gpt_cli.common.language import say
+from gpt_cli.common.tables import Rows
+from gpt_cli.common.units import with_error
+from gpt_cli.errors import visible
+from gpt_cli.text.sources import source_names
+from gpt_cli.tools.interpret.compare.request import OF_BLOCKS
+from gpt_cli.tools.interpret.finding import Figure, Finding, View
+from gpt_cli.tools.interpret.finding_panels import curve, heat_map
+from gpt_cli.tools.interpret.finding_tables import cell, matrix
+
+MAX_HEADS = 10  # in the terminal
+_TEXT = 44  # characters of a passage there
+CHANGES = ("attention_change", "write_change")
+_POINT = {"fmt": "o", "color": COLOURS[0], "markersize": 4}
+
+
+def figures_of(found: Row) -> tuple[Figure, ...]:
+    """The rows of a comparison as figures: of each run, of heads [layer, head], of weights [layer, part] and [part]."""
+    difference, apart, ends = found["difference"], found["divergence"], {"run": ("first", "second")}
+    loss, loss_error, bits = (
+        _numbers([one[key] for one in found["runs"]]) for key in ("loss", "loss_error", "bits_per_byte")
+    )
+    value, error = _numbers(difference["value"]), _numbers(difference["error"])
+    figures = [Figure("loss", ends, loss, loss_error, "nats/token"), Figure("bits_per_byte", ends, bits)]
+    figures.append(Figure("difference", {}, value, error, difference["unit"]))
+    if apart is not None:
+        figures.append(Figure("divergence", {}, _numbers(apart["mean"]), _numbers(apart["error"]), "nats/token"))
+    if found["heads"]:
+        figures += [Figure.of_rows(found["heads"], name, "layer", "head", scale="share") for name in CHANGES]
+    if blocks := [row for row in found["weights"] if row["layer"] is not None]:
+        figures.append(Figure.of_rows(blocks, "weight_change", "layer", "part", key="change"))
+    if others := [row for row in found["weights"] if row["layer"] is None]:
+        figures.append(Figure.of_rows(others, "other_weight_change", "part", key="change"))
+    return (*figures,)
+
+
+def _numbers(numbers: Any) -> np.ndarray:
+    return np.array(numbers, dtype=float)  # None is NaN
+
+
+class CompareView(View):
+    """Two models on the same text: `lists` have the rows of runs, heads, weights and passages as --json prints them.
+
+    Differences are those of the second from the first.
+    """
+
+    def tables(self, finding: Finding, width: int) -> list[Rows | str]:
+        """Tables of losses, heads, weights and passages, with a line on the difference; of heads the most changed."""
+        lists = finding.lists
+        losses = [("run", "step", "tokens", "nats/token", "bits/byte")]
+        for one in lists["runs"]:
+            loss = with_error(one["loss"], one["loss_error"])
+            figures = (f"{one['step']:,}", f"{one['tokens']:,}", loss, f"{one['bits_per_byte']:.4f}")
+            losses.append((visible(one["run"]), *figures))
+        difference, apart = lists["difference"], lists["divergence"]
+        more = with_error(difference["value"], difference["error"], signed=True)
+        parts: list[Rows | str] = [losses, f"second - first: {more} {difference['unit']}"]
+        if apart is not None:
+            mean = with_error(apart["mean"], apart["error"])
+            parts.append(f"divergence of the second from the first: {mean} nats/token")
+        if lists["heads"]:
+            changes = [
+                (head_label(row), *(cell(row[name], row[f"{name}_error"], 4) for name in CHANGES))
+                for row in lists["heads"][:MAX_HEADS]
+            ]
+            parts.append([("head", "attention", "writes"), *changes])
+        outside = [(row["part"], cell(row["change"], decimals=4)) for row in lists["weights"] if row["layer"] is None]
+        parts += [[("weights", "change"), *outside]] if outside else []
+        if "weight_change" in finding:
+            change = finding["weight_change"]
+            parts.append(matrix("layer", [f"L{n}" for n in change.coords["layer"]], change, len(OF_BLOCKS), 4))
+        if passages := lists["passages"]:
+            names = [name for name in ("divergence", "first", "second") if name in passages[0]]
+            cells = ((*(f"{each[name]:.3f}" for name in names), quoted(each["text"], _TEXT)) for each in passages)
+            parts.append([(*names, "passage"), *cells])
+        return parts
+
+    def legend(self, finding: Finding) -> Iterator[str]:
+        """What was read, and what the columns mean, in lines."""
+        yield f"both models read {visible(', '.join(source_names(finding.about['text'])))}; ±: standard error"
+        if heads := finding.lists["heads"]:
+            yield "attention: total variation distance of its rows (0 to 1); writes, weights: ||b - a|| / ||a||"
+            if len(heads) > MAX_HEADS:
+                yield f"{MAX_HEADS} of {len(heads)} heads are shown; ‹json› and ‹out› have all"
+        if finding.lists["passages"]:
+            unit = "nats/token" if "divergence" in finding else "bits/byte"
+            yield f"passages where the predictions part most, and what they cost each model ({unit})"
+
+    def csv_rows(self, finding: Finding) -> list[Row]:
+        """All figures but those of passages, a row for each."""
+        empty = {"run": None, "layer": None, "head": None, "part": None}
+        lists, places = finding.lists, []
+        for one in lists["runs"]:
+            places.append(("loss", {"run": one["run"]}, one["loss"], one["loss_error"]))
+            places.append(("bits_per_byte", {"run": one["run"]}, one["bits_per_byte"], None))
+        difference, apart = lists["difference"], lists["divergence"]
+        places.append((f"difference ({difference['unit']})", {}, difference["value"], difference["error"]))
+        places += [] if apart is None else [("divergence", {}, apart["mean"], apart["error"])]
+        for row in lists["heads"]:
+            place = {"layer": row["layer"], "head": row["head"]}
+            places += [(name, place, row[name], row[f"{name}_error"]) for name in CHANGES]
+        for row in lists["weights"]:
+            places.append(("weight_change", {"layer": row["layer"], "part": row["part"]}, row["change"], None))
+        return [
+            {"what": what, **empty, **place, "value": value, "error": error} for what, place, value, error in places
+        ]
+
+    def panels(self, finding: Finding) -> Iterator[Panel]:
+        """The difference beside none and the losses, maps of what changed in heads, and curves of weights by layer."""
+        difference, same = finding["difference"], "divergence" in finding
+        none = Line("", (-0.5, 0.5), (0, 0), style={"color": "#777777", "linewidth": 0.8})
+        point = Line(
+            "", (0,), difference.values[None], None if difference.error is None else difference.error[None], _POINT
+        )
+        ticks = [with_error(float(difference.values), finding.lists["difference"]["error"], signed=True)]
+        yield Curves(f"second - first ({difference.unit})", [none, point], "", ticks=ticks)
+        losses = finding["loss" if same else "bits_per_byte"]
+        points = Line("", (0, 1), losses.values, losses.error, _POINT)
+        yield Curves("loss (nats/token)" if same else "bits per byte", [points], "", ticks=losses.coords["run"])
+        for name in CHANGES:
+            if name in finding and not np.isnan(finding[name].values).all():
+                yield heat_map(finding[name])
+        if "weight_change" in finding:
+            change = finding["weight_change"]
+            lines = [curve(change.at(part=part), part, marker="o") for part in change.coords["part"]]
+            yield Curves("change of the weights", lines, "layer", (0, None))
+
+    def beside(self, finding: Finding) -> int:
+        """All in one row."""
+        return 5
+
+    def origin(self, finding: Finding) -> Origin:
+        """Both runs with their steps."""
+        first, second = finding.lists["runs"]
+        of_first = say(f"{first['run']}, step {first['step']:,}")
+        return Origin(f"{of_first}; {second['run']}", second["step"], ", ".join(source_names(finding.about["text"])))
+
+
+COMPARE = CompareView()

@@ -1,0 +1,343 @@
+"""What heads, lens, patch and compare measure: figures with named axes, and one way to show each. Needs no torch."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib import import_module
+from itertools import product
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from gpt_cli.attention_maps.head_metrics import Row
+from gpt_cli.common.drawing.file_types import PICTURES
+from gpt_cli.common.drawing.panels import Panel
+from gpt_cli.common.drawing.token_labels import Origin, inert_cell
+from gpt_cli.common.files import write_durably
+from gpt_cli.common.host import Host, Notify, ignored
+from gpt_cli.common.results import WIDTH, Figures, Screen
+from gpt_cli.common.tables import Rows, table
+from gpt_cli.errors import counted, visible
+from gpt_cli.text.sources import source_names
+
+Scale = Literal["amount", "share", "rank", "change", "signed share"]
+# the ends that the colours of a scale have at least, so that noise stays pale; a scale from below 0 is symmetric
+_ENDS: Mapping[Scale, tuple[float, float]] = {
+    "amount": (0, 1e-6),
+    "share": (0, 1),
+    "rank": (1, 10),
+    "change": (-0.01, 0.01),
+    "signed share": (-1, 1),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Figure:
+    """A measured quantity: values with a named axis for each dimension, NaN where there was nothing to measure."""
+
+    name: str
+    coords: Mapping[str, Sequence[Any]]  # the axes, such as step part layer head position, and the labels along each
+    values: np.ndarray
+    error: np.ndarray | None = None  # one standard error of each value
+    unit: str = ""
+    scale: Scale = "amount"
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[Row], name: str, *axes: str, key: str = "", **more: Any) -> Figure:
+        """A figure of rows that have a label of each axis, and a number, perhaps its error; NaN where there is none."""
+        coords = {axis: sorted({row[axis] for row in rows}) for axis in axes}
+        both = np.full((2, *map(len, coords.values())), np.nan)
+        for row in rows:
+            place = (slice(None), *(labels.index(row[axis]) for axis, labels in coords.items()))
+            both[place] = [
+                np.nan if number is None else number for number in (row[key or name], row.get(f"{name}_error"))
+            ]
+        return cls(name, coords, both[0], both[1] if f"{name}_error" in rows[0] else None, **more)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The names of its axes; none of a single number."""
+        return (*self.coords,)
+
+    @property
+    def title(self) -> str:
+        """The name with the unit."""
+        return self.name.replace("_", " ") + (f" ({self.unit})" if self.unit else "")
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The ends of its colours."""
+        low, high = _ENDS[self.scale]
+        most = max(high, float(np.nanmax(np.abs(self.values), initial=0)))
+        return (-most if low < 0 else low), most
+
+    def changed(self, change: Callable[[np.ndarray], np.ndarray], coords: Mapping[str, Sequence[Any]]) -> Figure:
+        """The same with a change of values and errors to other axes."""
+        error = None if self.error is None else change(self.error)
+        return replace(self, values=change(self.values), error=error, coords=coords)
+
+    def at(self, **places: Any) -> Figure:
+        """The values at a label of an axis, which goes, or at a list of them: `at(part="head", layer=[0, 1])`."""
+        figure = self
+        for axis, label in places.items():
+            labels, number = [*figure.coords[axis]], figure.axes.index(axis)
+            index = [labels.index(each) for each in label] if isinstance(label, list) else labels.index(label)
+            left = {axis: label} if isinstance(label, list) else {}
+            coords = {name: left.get(name, of_axis) for name, of_axis in figure.coords.items() if name != axis or left}
+            figure = figure.changed(partial(np.take, indices=index, axis=number), coords)
+        return figure
+
+    def over(self, *axes: str) -> Figure:
+        """The same with its axes in this order."""
+        order = [self.axes.index(axis) for axis in axes]
+        return self.changed(partial(np.transpose, axes=order), {axis: self.coords[axis] for axis in axes})
+
+    def by_place(self, *axes: str) -> Figure:
+        """The same with these axes, next to each other, as one: place, whose labels are names such as L0 H1."""
+        names = [" ".join(labels) for labels in product(*(names_along(axis, self.coords[axis]) for axis in axes))]
+        first, shape = self.axes.index(axes[0]), self.values.shape
+        flat = (*shape[:first], len(names), *shape[first + len(axes) :])
+        coords = {axis: labels for axis, labels in self.coords.items() if axis not in axes[1:]}
+        joined = {"place" if axis == axes[0] else axis: coords[axis] for axis in coords} | {"place": names}
+        return self.changed(lambda part: part.reshape(flat), joined)
+
+
+@dataclass(frozen=True, eq=False)
+class Finding(Figures):
+    """What a command has measured: figures by name, as `finding["induction"].values`.
+
+    `about` says what was read, `lists` have what is text. With `stacked`, the findings of the steps of a training,
+    every figure has the axis step first.
+    """
+
+    view: View = field(repr=False)
+    about: Mapping[str, Any]
+    figures: tuple[Figure, ...]
+    lists: Mapping[str, Any] = field(default_factory=dict)
+    stacked: tuple[Finding, ...] = ()
+    out: str | None = None
+
+    def __getitem__(self, name: str) -> Figure:
+        return {figure.name: figure for figure in self.figures}[name]
+
+    def __contains__(self, name: str) -> bool:
+        return any(figure.name == name for figure in self.figures)
+
+    @property
+    def coords(self) -> dict[str, Sequence[Any]]:
+        """The labels along all axes."""
+        return {axis: labels for figure in self.figures for axis, labels in figure.coords.items()}
+
+    def rows_along(self, *axes: str) -> list[Row]:
+        """A row for each place along these axes: its labels, the figures that have no other axis, and their errors."""
+        figures = [figure for figure in self.figures if figure.axes == axes]
+        rows = []
+        for place in np.ndindex(figures[0].values.shape if figures else (0,)):
+            row = {axis: figures[0].coords[axis][n] for axis, n in zip(axes, place, strict=True)}
+            for figure in figures:
+                row[figure.name] = number_of(figure.values[place])
+                if figure.error is not None:
+                    row[f"{figure.name}_error"] = number_of(figure.error[place])
+            rows.append(row)
+        return rows
+
+    def to_xarray(self) -> Any:
+        """The figures as an xarray.Dataset, where xarray is installed; errors are variables of their own."""
+        xarray = import_module("xarray")
+        both = [(figure, "", figure.values) for figure in self.figures]
+        both += [(figure, "_error", figure.error) for figure in self.figures if figure.error is not None]
+        arrays = {f"{each.name}{end}": xarray.DataArray(part, each.coords, each.axes) for each, end, part in both}
+        return xarray.Dataset(arrays)
+
+    def key_figures(self) -> dict[str, Any]:
+        """What was read, and the figures."""
+        return {**self.about, **numbers_of(self), "figures": [figure.name for figure in self.figures if figure.axes]}
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        return self.view.as_dict(self)
+
+    def parts(self, width: int = WIDTH) -> Sequence[Rows | str]:
+        """Tables, and the lines between them."""
+        return self.view.tables(self, width)
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """The same with empty lines between them."""
+        return _joined(self.parts(width))
+
+    def as_coloured_text(self, width: int = WIDTH) -> str:
+        """The same in colour, where that tells something."""
+        return _joined(self.view.coloured_tables(self, width))
+
+    def show(self, screen: Screen) -> None:
+        """The tables, and their legend on stderr; nothing where they are in a file."""
+        if self.out is None:
+            for line in self.view.legend(self):
+                screen.notice(line)
+            super().show(screen)
+
+    def as_csv(self) -> bytes:
+        """The rows of the view as CSV."""
+        return as_csv(self.view.csv_rows(self))
+
+    def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
+        """A picture, where there is one; `notice` hears of characters that no font has."""
+        if not (panels := [*self.view.panels(self)]):
+            return None
+        from gpt_cli.common.drawing.draw_panels import draw_panels
+
+        return draw_panels(self.view.origin(self), panels, notice, kind, beside=self.view.beside(self))
+
+    def as_page(self) -> str | None:
+        """A page that works offline, where there is one."""
+        page = self.view.page(self.as_dict())
+        return None if page is None else page.decode()
+
+    def saved(self, host: Host, out: Path | None, *numbers: tuple[int, str]) -> Finding:
+        """The finding, once it is in the file of the request; a notice names the file and how many things it has."""
+        if out is None:
+            return self
+        with host.working(f"writing {visible(out)}"):
+            write_durably(out, [self._as_file(out.suffix.lower(), host.notice)])
+        said = ", ".join(counted(number, noun) for number, noun in numbers)
+        host.notice(f"wrote {visible(out)}" + (f": {said}" if said else ""))
+        return replace(self, out=str(out))
+
+    def _as_file(self, ending: str, notice: Notify) -> bytes:
+        """The content of a .json, .csv, .html or picture, as the request has checked."""
+        if ending in PICTURES:
+            return self.as_picture(ending[1:], notice) or b""
+        if ending == ".json":
+            return f"{json.dumps(self.as_dict(), ensure_ascii=False, allow_nan=False)}\n".encode()
+        return self.as_csv() if ending == ".csv" else (self.as_page() or "").encode()
+
+
+class View:
+    """How a kind of finding is shown; what a command measures needs one of these alone.
+
+    The defaults suit rows of figures: JSON has what the finding is about, single numbers, and rows.
+    """
+
+    tabled: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # keys of JSON for rows, and their axes; CSV has the last one
+
+    def as_dict(self, finding: Finding) -> dict[str, Any]:
+        """What `--json` prints."""
+        if not finding.stacked:
+            return {**finding.about, **self.measured(finding)}
+        steps = [{"step": at.about["step"], **self.measured(at)} for at in finding.stacked]
+        return {**finding.about, **finding.lists, "steps": steps}
+
+    def measured(self, finding: Finding) -> dict[str, Any]:
+        """The figures of a finding as JSON has them."""
+        numbers = {name: number for name, number in numbers_of(finding).items() if number is not None}
+        rows = {key: self.rows(finding, *axes) for key, axes in self.tabled.items()}
+        return numbers | {**finding.lists} | {key: found for key, found in rows.items() if found}
+
+    def rows(self, finding: Finding, *axes: str) -> list[Row]:
+        """The rows along some axes."""
+        return finding.rows_along(*axes)
+
+    def csv_rows(self, finding: Finding) -> list[Row]:
+        """The rows of a CSV: of steps also the step and its single numbers."""
+        if finding.stacked:
+            each = ((at, {"step": at.about["step"], **numbers_of(at)}) for at in finding.stacked)
+            return [{**numbers, **row} for at, numbers in each for row in self.csv_rows(at)]
+        return self.rows(finding, *[*self.tabled.values()][-1])
+
+    def tables(self, finding: Finding, width: int) -> Sequence[Rows | str]:
+        """The tables of a terminal, and lines between them."""
+        raise NotImplementedError
+
+    def coloured_tables(self, finding: Finding, width: int) -> Sequence[Rows | str]:
+        """The tables of a terminal with colours."""
+        return self.tables(finding, width)
+
+    def legend(self, finding: Finding) -> Iterable[str]:
+        """What the tables are about, in lines."""
+        return ()
+
+    def panels(self, finding: Finding) -> Iterable[Panel]:
+        """The panels of the picture, if there is one."""
+        return ()
+
+    def beside(self, finding: Finding) -> int:
+        """How many panels stand beside each other."""
+        return 1
+
+    def origin(self, finding: Finding) -> Origin:
+        """The foot of the picture."""
+        about = finding.about
+        step = finding.stacked[-1].about["step"] if finding.stacked else about["step"]
+        text = ", ".join(source_names(about["text"] if "text" in about else about["prompt"]))
+        return Origin(about["run"] if finding.stacked else about["checkpoint"], step, text)
+
+    def page(self, report: dict[str, Any]) -> bytes | None:
+        """The page of what `--json` prints, if there is one."""
+        return None
+
+
+def stack(findings: Sequence[Finding], about: Mapping[str, Any], lists: Mapping[str, Any] | None = None) -> Finding:
+    """The findings of the steps of a training as one."""
+    last = findings[-1]
+
+    def stacked(figure: Figure) -> Figure:
+        each = [finding[figure.name] for finding in findings]
+        error = None if figure.error is None else np.stack([one.error for one in each if one.error is not None])
+        coords = {"step": [at.about["step"] for at in findings], **figure.coords}
+        return replace(figure, coords=coords, values=np.stack([one.values for one in each]), error=error)
+
+    return Finding(last.view, about, tuple(map(stacked, last.figures)), lists or {}, tuple(findings))
+
+
+def names_along(axis: str, labels: Iterable[Any]) -> list[str]:
+    """The labels of an axis as names: L0, H3."""
+    letter = {"layer": "L", "head": "H"}.get(axis, "")
+    return [f"{letter}{label}" for label in labels]
+
+
+def number_of(value: Any) -> Any:
+    """A number of an array as JSON has it: None for NaN."""
+    number = value.item()
+    return None if number != number else number
+
+
+def numbers_of(finding: Finding) -> Row:
+    """The figures that are single numbers."""
+    return {figure.name: number_of(figure.values) for figure in finding.figures if not figure.axes}
+
+
+def as_csv(rows: Sequence[Row]) -> bytes:
+    """Rows as CSV, with their keys as its first line; None is empty, and no text is a formula.
+
+    A list has columns for each of its entries: raises_1_token.
+    """
+    flat = [dict(_flat(row)) for row in rows]
+    columns = [*dict.fromkeys(key for row in flat for key in row)]
+    text = io.StringIO()
+    text.write(f"{','.join(columns)}\n")
+    # a carriage return in a token is quoted too
+    writer = csv.DictWriter(text, columns, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    writer.writerows(
+        {key: inert_cell(cell) if isinstance(cell, str) else cell for key, cell in row.items()} for row in flat
+    )
+    return text.getvalue().encode()
+
+
+def _flat(row: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, Any]]:
+    """The cells of a row without lists: each entry has its number in the key, and keys of its own after that."""
+    for key, value in row.items():
+        parts = {str(n): part for n, part in enumerate(value, 1)} if isinstance(value, list) else value
+        if isinstance(parts, Mapping):
+            yield from _flat(parts, f"{name}{key}_")
+        else:
+            yield f"{name}{key}", value
+
+
+def _joined(parts: Iterable[Rows | str]) -> str:
+    return "\n\n".join(part if isinstance(part, str) else table(part) for part in parts)

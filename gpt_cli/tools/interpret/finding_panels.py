@@ -1,0 +1,57 @@
+"""Panels of pictures made of figures: maps of two axes, and curves along one. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gpt_cli.common.drawing.panels import Curves, HeatMap, Line
+from gpt_cli.tools.interpret.finding import Figure, names_along
+
+_NAMED = 3  # lines of a panel that have a colour and a name
+
+
+def heat_map(
+    figure: Figure,
+    title: str = "",
+    names: Mapping[str, Sequence[str]] | None = None,
+    ends: tuple[float, float] | None = None,
+    **style: Any,
+) -> HeatMap:
+    """A map of a figure with two axes, downwards and across, or with the first alone.
+
+    `names` are the labels along an axis, None: those of its coordinates; `ends` those of the colours.
+    """
+    if len(figure.axes) == 1:
+        figure = figure.changed(lambda part: part[:, None], {**figure.coords, "": [""]})
+    labels = [(names or {}).get(axis) or names_along(axis, of_axis) for axis, of_axis in figure.coords.items()]
+    sides = [axis if axis in ("layer", "head") else "" for axis in figure.axes]
+    style = {"decimals": 3 if figure.scale == "change" else 2, "errors": figure.error, **style}
+    low, high = ends or figure.ends
+    return HeatMap(title or figure.title, figure.values, labels[0], labels[1], low, high, (sides[0], sides[1]), **style)
+
+
+def curve(figure: Figure, label: str, **style: Any) -> Line:
+    """A figure with one axis as a line."""
+    ((_, across),) = figure.coords.items()
+    return Line(label, across, figure.values, figure.error, style)
+
+
+def named_curves(
+    figure: Figure, title: str, named: Mapping[str, Mapping[str, Any]], limits: tuple[float, float]
+) -> Curves:
+    """A line for each place of [step, place], of which some have a name and a style."""
+    others = [curve(figure.at(place=each), "") for each in figure.coords["place"] if each not in named]
+    lines = [curve(figure.at(place=each), each, **style) for each, style in named.items()]
+    return Curves(title, [*others, *lines], limits=limits)
+
+
+def farthest(figure: Figure, most: int, least: float = 0) -> list[str]:
+    """The places whose numbers reach farthest from 0, at least `least`, the farthest first; none without a number."""
+    others = tuple(n for n, axis in enumerate(figure.axes) if axis != "place")
+    measured = np.where(np.isnan(figure.values), -np.inf, np.abs(figure.values))
+    reach = measured.max(axis=others)
+    order = np.argsort(-reach, kind="stable")[:most].tolist()
+    return [figure.coords["place"][at] for at in order if reach[at] >= least]

@@ -1,0 +1,309 @@
+"""The view of what heads do, of one model or by step. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from rich.cells import cell_len
+
+from gpt_cli.attention_maps.head_metrics import (
+    COLUMNS,
+    LEAST_TOKENS,
+    LOSS_CHANGE,
+    SHARES,
+    HeadScores,
+    Row,
+    head_label,
+    role_of,
+)
+from gpt_cli.attention_maps.snapshots import Losses
+from gpt_cli.checkpoints.run_paths import run_name
+from gpt_cli.common.drawing.panels import Curves, Line, Panel
+from gpt_cli.common.drawing.token_labels import COLOURS, label_of, quoted
+from gpt_cli.common.tables import Rows
+from gpt_cli.errors import counted
+from gpt_cli.text.sources import source_names
+from gpt_cli.tools.interpret.finding import Figure, Finding, View
+from gpt_cli.tools.interpret.finding_panels import farthest, heat_map, named_curves
+from gpt_cli.tools.interpret.finding_tables import by_step, cell, cell_at, steps_shown
+from gpt_cli.tools.interpret.heads.report_page import heads_page
+from gpt_cli.tools.interpret.heads.report_tables import BRACKETS, of_directions, of_pairs, of_passages, shown_peak
+
+MAX_HEADS = 6  # beside each other in 80 columns
+_COLOUR = "\033[30;43m", "\033[0m"  # black on yellow, which every colour terminal has
+# short, so that a row fits
+HEADINGS = {
+    "entropy": "entr",
+    "mean_distance": "dist",
+    "first_token": "first",
+    "previous_token": "prev",
+    "self": "self",
+    "duplicate_token": "dup",
+    "induction": "ind",
+}
+_BY_STEP = {"previous_token": "previous", "duplicate_token": "duplicate", "first_token": "first token"}
+_UNITS = {"entropy": "nats", "mean_distance": "tokens"}
+_TITLES = {
+    ("layer", "head"): "loss change without it (nats)",
+    ("layer",): "loss change without the layer (nats)",
+}
+_NUM_NAMED = 3  # heads of a panel by step that have a colour and a name
+_LEAST = 0.1  # the share that a head must reach for that
+_STROKES = ("-", "--", ":")  # more heads than colours have other strokes
+
+
+def figures_of(scores: HeadScores) -> list[Figure]:
+    """Scores of heads [layer, head]."""
+    places = {"layer": scores.layers, "head": scores.heads}
+    return [
+        Figure(name, places, values, unit=_UNITS.get(name, ""), scale="amount" if name in _UNITS else "share")
+        for name, values in scores.columns.items()
+    ]
+
+
+def labels_of(scores: HeadScores, num_tokens: int) -> list[Row]:
+    """The label of each head on a text of so many tokens."""
+    places = np.ndindex(len(scores.layers), len(scores.heads))
+    return [{"label": role_of(scores.of(*place), num_tokens)} for place in places]
+
+
+@dataclass(frozen=True)
+class HeadsView(View):
+    """Scores of heads, their loss_change, or that of layers [layer]; and `heads`, what is text of each.
+
+    The highest of a column come first with `sort`. Losses are those of a run, (step, loss); by step there are none
+    where the loss of a step is that of its prompt.
+    """
+
+    sort: str | None = None
+    of_prompt: bool = False
+    losses: Losses | None = None
+    tabled: ClassVar = {"layers": ("layer",), "heads": ("layer", "head")}
+
+    def rows(self, finding: Finding, *axes: str) -> list[Row]:
+        """A row for each layer or head: its scores, its label, and what else was asked for."""
+        rows = finding.rows_along(*axes)
+        if axes == ("layer",):
+            return rows
+        first = ("layer", "head", *COLUMNS, "label")
+        pairs = zip(rows, finding.lists["heads"], strict=True)
+        both = (row | texts for row, texts in pairs)
+        rows = [{name: row[name] for name in first if name in row} | row for row in both]
+        if self.sort is None:
+            return rows
+        column = self.sort
+        return sorted(rows, key=lambda row: -np.inf if row[column] is None else row[column], reverse=True)
+
+    def csv_rows(self, finding: Finding) -> list[Row]:
+        """A row for each head, of steps for each step and head.
+
+        Passages are texts, what a layer is worth stands in the rows of its heads, and the scores of the heads that
+        compose with each in columns such as q_L0_H3. By step, passages are the sizes at those of the last step.
+        """
+        if finding.stacked:
+            rows = super().csv_rows(finding)
+            if "ratio" not in finding:
+                return rows
+            places = [[each["place"] + each["peak"] for each in row["passages"]] for row in finding.lists["heads"]]
+            pairs = ((row, zip(places[n % len(places)], row["values"], strict=True)) for n, row in enumerate(rows))
+            return [
+                {name: row[name] for name in ("step", "layer", "head", "mean_size")}
+                | {"passages": [{"place": place, "value": value} for place, value in sizes]}
+                for row, sizes in pairs
+            ]
+        composed = dict[tuple[int, int], Row]()
+        columns = []
+        for pair in finding.lists.get("circuits", {}).get("composition", ()):
+            column = f"{pair['kind'].lower()}_L{pair['from_layer']}_H{pair['from_head']}"
+            columns.append((pair["kind"], pair["from_layer"], pair["from_head"], column))
+            composed.setdefault((pair["to_layer"], pair["to_head"]), {})[column] = pair["score"]
+        names = dict.fromkeys(column for *_, column in sorted(columns))
+        layers = {row.pop("layer"): row for row in self.rows(finding, "layer")}
+        rows = []
+        for row in self.rows(finding, "layer", "head"):
+            if "passages" in row:
+                row["passages"] = [_as_text(passage) for passage in row["passages"]]
+            pairs = composed.get((row["layer"], row["head"]), {})
+            of_layer = {f"layer_{name}": number for name, number in layers.get(row["layer"], {}).items()}
+            rows.append(row | {name: pairs.get(name) for name in names} | of_layer)
+        return rows
+
+    def tables(self, finding: Finding, width: int, marks: tuple[str, str] = BRACKETS) -> list[Rows]:
+        """A row for each head; then what else was asked for, with the peak of a passage between `marks`.
+
+        By step, the strongest head in each share of attention, or with `sort` the heads that end highest; of passages
+        the heads whose sizes there end largest beside their mean, and the passages.
+        """
+        if finding.stacked:
+            return self._by_step(finding, width)
+        heads, layers = self.rows(finding, "layer", "head"), self.rows(finding, "layer")
+        parts: list[Rows] = [_of_heads(heads)]
+        if layers:
+            parts.append([("layer", "loss change"), *((str(row["layer"]), _change(row)) for row in layers)])
+        if query := finding.about.get("query"):
+            title = f"raised most at token {query['position']}, {quoted(query['token'])}"
+            parts.append([("head", title), *((head_label(row), _raised(row, width)) for row in heads)])
+        if "passages" in heads[0]:
+            parts.append(of_passages(heads, width, marks))
+        if circuits := finding.lists.get("circuits"):
+            parts += [*([of_pairs(circuits)] if circuits["composition"] else []), *of_directions(heads, width)]
+        return parts
+
+    def coloured_tables(self, finding: Finding, width: int) -> list[Rows]:
+        """The same with the peaks of passages in colour."""
+        return self.tables(finding, width, _COLOUR)
+
+    def _by_step(self, finding: Finding, width: int) -> list[Rows]:
+        column = "ratio" if "ratio" in finding else self.sort
+
+        def of(at: Finding, name: str) -> Figure:
+            return at[name].by_place("layer", "head")
+
+        if column is None:
+            best = by_step(
+                finding,
+                ("loss", *(_BY_STEP.get(name, name) for name in SHARES)),
+                lambda at: [cell_at(at["loss"], decimals=3), *(_best(of(at, name)) for name in SHARES)],
+            )
+            return [best]
+        last = of(finding.stacked[-1], column)
+        places = [*dict.fromkeys([*farthest(last, MAX_HEADS), *last.coords["place"]])][:MAX_HEADS]
+        loss = [] if column == "ratio" else ["loss"]
+        rows = by_step(
+            finding,
+            (*loss, *places),
+            lambda at: [
+                *(cell_at(at[name], decimals=3) for name in loss),
+                *(cell_at(of(at, column).at(place=place)) for place in places),
+            ],
+        )
+        if column != "ratio":
+            return [rows]
+        heads = {head_label(row): row for row in finding.lists["heads"]}
+        return [rows, of_passages([heads[place] for place in places], width, BRACKETS)]
+
+    def legend(self, finding: Finding) -> Iterator[str]:
+        """What was read, and what the headings mean, in lines."""
+        about = finding.about
+        if "ratio" in finding:
+            read = f"{about['run']}, {counted(about['tokens'], 'token')}"
+            yield f"{read}: how much more a head writes at its passages than on average"
+            yield "the passages are those of the last checkpoint; ‹json› and ‹out› have all heads and steps"
+            return
+        if finding.stacked:
+            yield f"{about['run']}, the attention to “{label_of(about['prompt'], 60)}”"
+            if self.losses is None:
+                yield "computed from checkpoints; the loss is that of this prompt"
+            yield from steps_shown(finding, "checkpoint" if self.losses is None else "snapshot")
+            return
+        source = "the prompt" if self.of_prompt else ", ".join(source_names(about["text"]))
+        run = run_name(Path(about["checkpoint"]))
+        yield f"{run}, step {about['step']:,}: {counted(about['tokens'], 'token')} of {source}"
+        yield "entr: entropy (nats), dist: mean distance (tokens). Shares of the attention:"
+        yield "first: the first token, prev: the token before, self: the token itself,"
+        yield "dup: earlier copies of this token, ind: the token after an earlier copy"
+        if about["tokens"] < LEAST_TOKENS:
+            yield f"labels need a text of at least {LEAST_TOKENS} tokens"
+        if "loss" in finding:
+            yield f"loss change: how much the loss ({finding['loss'].values:.4f}) rises without it, ± standard error"
+        if "mean_size" in finding:
+            yield "size: the norm of what a head adds to the residual stream at the marked token; mean: over all"
+        if circuits := finding.lists.get("circuits"):
+            if circuits["composition"]:
+                yield f"score of a pair: 0 to 1; {circuits['baseline']:.3f} for heads that are turned at random"
+            yield "OV: tokens that a head reads, and those it writes; QK: tokens that look, and those they look at"
+
+    def panels(self, finding: Finding) -> Iterator[Panel]:
+        """A map for each column; by step the loss, and below it a panel for each share that was measured.
+
+        The heads that reach most have a name, and a colour that is theirs in all panels.
+        """
+        if not finding.stacked:
+            for name in (*COLUMNS, LOSS_CHANGE):
+                if name in finding:
+                    figure = finding[name]
+                    yield heat_map(figure, _TITLES[figure.axes] if name == LOSS_CHANGE else "")
+        elif "ratio" not in finding:
+            yield Curves("loss (nats/token)", [*self._loss_lines(finding)])
+            scores = [finding[name].by_place("layer", "head") for name in SHARES]
+            measured = [figure for figure in scores if np.isfinite(figure.values).any()]
+            named = [farthest(figure, _NUM_NAMED, _LEAST) for figure in measured]
+            strokes = [{"color": colour, "linestyle": stroke} for stroke in _STROKES for colour in COLOURS]
+            styles = dict(zip(dict.fromkeys(head for heads in named for head in heads), strokes, strict=False))
+            for figure, heads in zip(measured, named, strict=True):
+                styled = {head: styles[head] for head in heads}
+                yield named_curves(figure, figure.title, styled, (-0.02, 1.02))  # a line at either end is whole
+
+    def _loss_lines(self, finding: Finding) -> Iterator[Line]:
+        """The losses of batches and of validation; without metrics that of the snapshots' batches, or of the prompt."""
+        steps, style = finding.coords["step"], {"marker": "o", "color": "#777777", "linewidth": 1}
+        of_steps = [*zip(steps, finding["loss"].values.tolist(), strict=True)]
+        lines = [("this prompt", of_steps, style)]
+        if self.losses is not None:
+            training = self.losses["loss"] or of_steps
+            lines = [("training", training, style | {"marker": ""})]
+            lines.append(("validation", self.losses["validation_loss"], style | {"color": "black"}))
+        for label, points, how in lines:
+            if shown := [(step, loss) for step, loss in points if step <= steps[-1]]:
+                yield Line(label, *zip(*shown, strict=True), style=how)
+
+    def beside(self, finding: Finding) -> int:
+        """Maps stand in rows, curves by step below each other."""
+        return 1 if finding.stacked else 4
+
+    def page(self, report: dict[str, Any]) -> bytes | None:
+        """The table, a scatter of the heads by two scores, and the passages and circuits of each; by step a film."""
+        if "steps" in report and "heads" not in report:
+            return None  # gpt attn-dump --over-training draws the attention too
+        return heads_page({"checkpoint": report.get("run"), **report})
+
+
+def _best(figure: Figure) -> str:
+    """The head with the highest score, and that."""
+    best = farthest(figure, 1)
+    return f"{best[0]} {cell_at(figure.at(place=best[0]))}" if best else "-"
+
+
+def _as_text(passage: Row) -> Row:
+    """A passage in a few cells."""
+    tokens, looks = passage["tokens"], passage["looks_at"]
+    cells = {"place": passage["place"] + passage["peak"], "value": passage["value"]}
+    cells |= {"token": tokens[shown_peak(passage)], "text": "".join(tokens)}
+    return cells | {"looks_at": [{"token": look["token"], "weight": look["weight"]} for look in looks]}
+
+
+def _of_heads(rows: Sequence[Row]) -> Rows:
+    """The scores of heads, aligned to the right, and their labels."""
+    headings = [*HEADINGS.values(), *(["loss change"] if LOSS_CHANGE in rows[0] else [])]
+    columns = [[name, *numbers] for name, numbers in zip(headings, zip(*map(_numbers, rows), strict=True), strict=True)]
+    widths = [max(map(len, column)) for column in columns]
+    aligned = [[number.rjust(width) for number in column] for column, width in zip(columns, widths, strict=True)]
+    labels = ["label", *((row["label"] or "").removesuffix(" token") for row in rows)]
+    return [*zip(["head", *map(head_label, rows)], *aligned, labels, strict=True)]
+
+
+def _numbers(row: Row) -> list[str]:
+    """The cells of a head; a distance of hundreds of tokens needs no decimals."""
+    far = row["mean_distance"] is not None and row["mean_distance"] >= 99.95
+    decimals = dict.fromkeys(HEADINGS, 2) | {"mean_distance": 0 if far else 1}
+    scores = [cell(row[name], decimals=decimals[name]).replace(",", "") for name in HEADINGS]
+    return [*scores, _change(row)] if LOSS_CHANGE in row else scores
+
+
+def _change(row: Row) -> str:
+    return cell(row[LOSS_CHANGE], row[f"{LOSS_CHANGE}_error"], 4, sign="+")
+
+
+def _raised(row: Row, width: int) -> str:
+    """As many of the tokens as fit beside the name, at least one."""
+    text = ""
+    for entry in row["raises"]:
+        more = f"{quoted(entry['token'])} {entry['logit']:+.2f}"
+        if text and cell_len(text) + 2 + cell_len(more) > width - cell_len(head_label(row)) - 3:
+            break
+        text += ("  " if text else "") + more
+    return text

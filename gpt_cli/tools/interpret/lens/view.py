@@ -1,0 +1,139 @@
+"""The view of what layers would predict, of one model or by step. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from gpt_cli.attention_maps.head_metrics import Row
+from gpt_cli.checkpoints.run_paths import run_name
+from gpt_cli.common.drawing.panels import Curves, Panel
+from gpt_cli.common.drawing.token_labels import STEPS, label_of, quoted
+from gpt_cli.common.tables import Rows
+from gpt_cli.errors import counted, visible
+from gpt_cli.text.sources import source_names
+from gpt_cli.tools.interpret.finding import Figure, Finding, View
+from gpt_cli.tools.interpret.finding_panels import curve, heat_map
+from gpt_cli.tools.interpret.finding_tables import by_step, cell_at, cells, spaced, steps_shown
+from gpt_cli.tools.interpret.lens.page import lens_page
+from gpt_cli.tools.interpret.lens.request import GAINS, MEASURES
+
+MOST_TOKENS = 24  # of a map; the last ones of a longer prompt
+_LETTERS = 7  # of a token there
+_LABEL = 8  # characters of a predicted token in the terminal
+_CELL = 16  # columns of a mean with its error
+# the keys of a prediction as columns of a CSV
+_COLUMNS: Mapping[str, str] = {"token": "predicted", "id": "predicted_id", "tuned_token": "tuned_predicted"}
+
+
+class LensView(View):
+    """Means over tokens: loss, rank, probability and divergence [layer], and behind maps tuned_loss and loss_gain.
+
+    A prompt also has position_loss and the others [layer, position], and a list of the predicted tokens, `positions`.
+    """
+
+    tabled: ClassVar = {"layers": ("layer",)}
+
+    def csv_rows(self, finding: Finding) -> list[Row]:
+        """A row for each layer, or for each layer of each position."""
+        if "positions" not in finding.lists:
+            return super().csv_rows(finding)
+        return [
+            {"position": at["position"], "token": at["token"], "next": at["next"], "layer": row["layer"]}
+            | {_COLUMNS.get(key, key): cell for key, cell in row.items()}
+            for at in finding.lists["positions"]
+            for row in at["layers"]
+        ]
+
+    def tables(self, finding: Finding, width: int) -> list[Rows | str]:
+        """Of a prompt the likeliest next token of each layer at each position, then the means of each layer.
+
+        Of steps, loss and divergence: a row for each step, a column for each layer. Layers that do not fit are left
+        out evenly, but for the last.
+        """
+        layers, tuned = finding["loss"].coords["layer"], "tuned_loss" in finding
+        if finding.stacked:
+            shown = spaced(len(layers), (width - 8) // _CELL)
+            names = [f"L{layers[n]}" for n in shown]
+
+            def of_measure(name: str) -> Rows:
+                return by_step(finding, names, lambda at: [cell_at(at[name], (n,), 3) for n in shown])
+
+            return [part for name in GAINS for part in (name, of_measure(name))]
+        headings, columns = [*MEASURES], [cells(finding[name], 1 if name == "rank" else 4) for name in MEASURES]
+        if tuned:
+            headings = [word for name in GAINS for word in (name, f"{name}, tuned", "gain")]
+            names = [each for name in GAINS for each in (name, f"tuned_{name}", f"{name}_gain")]
+            columns = [cells(finding[name], 3, with_error=name.endswith("_gain")) for name in names]
+        means = [("layer", *headings), *zip(map(str, layers), *columns, strict=True)]
+        if not (positions := finding.lists.get("positions")):
+            return [means]
+        key, shown = "tuned_token" if tuned else "token", spaced(len(layers), (width - _LABEL - 4) // (_LABEL + 4))
+        rows = ((at["token"], *(at["layers"][n][key] for n in shown)) for at in positions)
+        guesses = (tuple(quoted(token, _LABEL) for token in row) for row in rows)
+        return [[("token", *(f"L{layers[n]}" for n in shown)), *guesses], means]
+
+    def legend(self, finding: Finding) -> Iterator[str]:
+        """What was read, and what the columns mean, in lines."""
+        about, of_prompt, tuned = finding.about, "position" in finding.coords, finding.about.get("tuned")
+        source = "the prompt" if of_prompt else ", ".join(source_names(about["text"]))
+        if finding.stacked:
+            means = "loss of the true next token after each layer, and divergence from the last layer of the same step"
+            yield f"{about['run']}, by step: {counted(about['tokens'], 'token')} of {source}"
+        else:
+            means = "loss, rank (from 1) and probability of the true next token; divergence from the last layer"
+            run = run_name(Path(about["checkpoint"]))
+            yield f"{run}, step {about['step']:,}: {counted(about['tokens'], 'token')} of {source}"
+            if of_prompt:
+                yield "in each row: a token of the prompt, and the likeliest next one after each layer"
+        if tuned is None:
+            yield f"{means} (nats)"
+        else:
+            trained_on = visible(", ".join(source_names(tuned["text"])))
+            yield f"tuned: behind maps that were trained on {trained_on} in {counted(tuned['steps'], 'step')}"
+            yield "loss of the true next token, divergence from the last layer (nats); gain: how much the maps lower it"
+        if not of_prompt:
+            yield "±: standard error"
+        yield from steps_shown(finding, "checkpoint")
+
+    def panels(self, finding: Finding) -> Iterator[Panel]:
+        """Of a prompt a map of the likeliest next tokens; of a text curves of each measure, by step of each layer."""
+        tuned = "tuned_" if "tuned_loss" in finding else ""
+        if positions := finding.lists.get("positions", [])[-MOST_TOKENS:]:
+            title = "the likeliest next token after each layer, and its probability"
+            title = "tuned lens: the likeliest next token, and its probability" if tuned else title
+            places = [each["position"] for each in positions]
+            numbers = finding[f"{tuned}position_token_probability"].at(position=places)
+            columns = {"position": [label_of(each["token"], _LETTERS) for each in positions]}
+            guesses = [[label_of(row[f"{tuned}token"], _LETTERS) for row in each["layers"]] for each in positions]
+            yield heat_map(numbers, title, columns, texts=np.array(guesses, object).T)
+            return
+        for name in MEASURES:
+            figure, lenses = finding[name], {"": "logit lens", tuned: "tuned lens"} if tuned else {"": "logit lens"}
+            if finding.stacked:
+                of_layers = ((figure.at(layer=n), f"L{n}", _shade(figure, n)) for n in figure.coords["layer"])
+                lines = [curve(each, label, marker="o", color=colour) for each, label, colour in of_layers]
+            else:
+                lines = [curve(finding[f"{lens}{name}"], label, marker="o") for lens, label in lenses.items()]
+            log = figure.scale == "rank" and bool(np.isfinite(figure.values).any())
+            yield Curves(figure.title, lines, "step" if finding.stacked else "layer", log=log)
+
+    def beside(self, finding: Finding) -> int:
+        """The measures stand in a row."""
+        return len(MEASURES)
+
+    def page(self, report: dict[str, Any]) -> bytes | None:
+        """Of a prompt a grid of layers by tokens, of a text curves."""
+        return None if "steps" in report else lens_page(report)
+
+
+LENS = LensView()
+
+
+def _shade(figure: Figure, layer: int) -> str:
+    """The colour of a layer, the brighter the higher."""
+    layers = [*figure.coords["layer"]]
+    return f"#{STEPS[layers.index(layer) * (len(STEPS) - 3) // max(1, len(layers) - 1)]}"

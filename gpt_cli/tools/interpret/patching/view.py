@@ -1,0 +1,254 @@
+"""The view of what patches recover, of one model or by step. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from gpt_cli.attention_maps.head_metrics import Row, head_label
+from gpt_cli.checkpoints.run_paths import run_name
+from gpt_cli.common.drawing.panels import Curves, Panel
+from gpt_cli.common.drawing.token_labels import Origin, quoted
+from gpt_cli.common.language import say
+from gpt_cli.common.tables import Rows
+from gpt_cli.errors import counted
+from gpt_cli.tools.interpret.finding import Figure, Finding, View
+from gpt_cli.tools.interpret.finding_panels import curve, farthest, heat_map, named_curves
+from gpt_cli.tools.interpret.finding_tables import by_step, cell, cell_at, matrix, steps_shown
+from gpt_cli.tools.interpret.patching.page import patch_page
+from gpt_cli.tools.interpret.patching.request import PARTS
+
+MOST_TOKENS = 24  # of a map; the last ones of longer prompts
+LABEL = 10  # characters of a token
+STRONGEST = 3  # places of a part in the terminal
+LEAST = 0.005  # of a share in the terminal, which shows two decimals
+_CELL = 7
+_HEADS = 12  # of the map of heads by positions: those with the largest shares, above or below 0
+_LIMITS = -0.5, 1.5  # of shares before the last step: where the metric hardly differs yet, they say little
+PLACES = ("part", "layer", "position")
+_SIDES = ("clean", "corrupt")
+_TITLES = {
+    "residual": "residual stream after a block",
+    "attention": "output of attention",
+    "feed_forward": "output of the feed-forward",
+    "head": "output of heads, all positions",
+}
+
+
+class PatchView(View):
+    """The share of the metric that each patch recovers: [part, layer, position], or of an edge [input, position].
+
+    Heads are parts, such as H3. The first position, None, is all of them together.
+    """
+
+    tabled: ClassVar = {"rows": PLACES}
+
+    def rows(self, finding: Finding, *axes: str) -> list[Row]:
+        """A row for each place: part, layer, head, position, recovered, recovered_error; perhaps estimate, input."""
+        shares: Row = {"recovered": None, "recovered_error": None}
+        if path := finding.about.get("path"):
+            layer, _, head = path.partition(":")[2].partition(".")
+            place = {"part": "path", "layer": _number(layer), "head": _number(head), "position": None, "input": None}
+            return [place | shares | row for row in finding.rows_along("input", "position")]
+        rows = list[Row]()
+        for row in finding.rows_along(*axes):
+            part = row.pop("part")
+            place = {"part": _kind(part), "layer": row["layer"], "head": _number(part[1:]), "position": None}
+            rows.append(place | shares | row)
+        return sorted(rows, key=lambda row: (PARTS.index(row["part"]), row["layer"], row["head"] or 0))
+
+    def tables(self, finding: Finding, width: int) -> list[Rows]:
+        """A map of the residual stream, positions by layers, then the strongest places of each other part.
+
+        Of an edge, what it recovers with the sender patched at all positions, and at those with the largest shares. Of
+        steps, the metric on both prompts, and of each part the place with the largest share.
+        """
+        parts = parts_by_step(finding)
+        if finding.stacked:
+            metrics = [f"{side}_metric" for side in _SIDES]
+
+            def of_step(at: Finding) -> list[str]:
+                return [*(cell_at(at[name], decimals=3) for name in metrics), *(best_place(at, part) for part in parts)]
+
+            return [by_step(finding, (*_SIDES, *parts), of_step)]
+        rows, names = self.rows(finding, *PLACES), [_shown(finding).name]
+        if path := finding.about.get("path"):
+            best = [row for row in rows if row["position"] is None] + strongest(
+                rows, "path", names[0], 0, 2 * STRONGEST
+            )
+            cells = (_cells(finding, row, names, path, row["input"]) for row in best)
+            return [[("edge", "read as", "position", *names), *cells]]
+        names += ["estimate"] if "recovered" in finding and "estimate" in finding else []
+        best = [row for part in PARTS[1:] for row in strongest(rows, part, names[0])]
+        places = [_cells(finding, row, names, row["part"], head_label(row)) for row in best]
+        found = [_map(finding, width)] if "residual" in parts else []
+        return found + ([[("part", "place", "position", *names), *places]] if places else [])
+
+    def legend(self, finding: Finding) -> Iterator[str]:
+        """What was compared, and what the columns mean, in lines."""
+        about, pairs = finding.about, finding.about.get("pairs")
+        if finding.stacked:
+            yield f"{about['run']}; metric: {metric_words(finding)}"
+            yield "of each part, the place with the largest share, above or below 0, at all positions together"
+            if "residual" in parts_by_step(finding):
+                yield "residual: the first layer after which the last position alone recovers half"
+            yield from steps_shown(finding, "checkpoint")
+            return
+        clean, corrupt = (float(finding[f"{side}_metric"].values) for side in _SIDES)
+        yield f"{run_name(Path(about['checkpoint']))}, step {about['step']:,}; metric: {metric_words(finding)}"
+        yield f"clean {clean:.4f}, corrupt {corrupt:.4f}; recovered: 0 as corrupt, 1 as clean"
+        if pairs is not None and pairs["number"] > 1:
+            yield f"{counted(pairs['number'], 'pair')}: mean change over mean difference, ± standard error"
+        if about["correlation"] is not None:
+            yield f"correlation of estimates and exact shares: {about['correlation']:.4f}"
+
+    def panels(self, finding: Finding) -> Iterator[Panel]:
+        """A map for each part, of heads one by layer and one of the strongest by position; by step curves of places.
+
+        All maps have the same colours. Where only estimates were computed, they are shown.
+        """
+        if finding.stacked:
+            metrics = [curve(finding[f"{side}_metric"], side, marker="o") for side in _SIDES]
+            yield Curves(finding.about["metric"].replace("_", " "), metrics)
+            for part in parts_by_step(finding):
+                shares = places_of(finding, part)
+                last = np.nan_to_num(shares.values[-1])
+                named = {place: {} for place in farthest(shares.at(step=finding.coords["step"][-1]), STRONGEST)}
+                limits = min(_LIMITS[0], *last), max(_LIMITS[1], *last)
+                yield named_curves(shares, part.replace("_", "-"), named, limits)
+            return
+        shares, reached = _shown(finding), _reached(_shown(finding))
+        columns = {"position": [label(finding, place, 8).replace(" / ", "\n") for place in reached]}
+        placed = shares.at(position=reached or None)
+        if "path" in finding.about:
+            yield heat_map(
+                placed, "share of the edge", {"input": [*map(say, shares.coords["input"])], **columns}, shares.ends
+            )
+        for kind, parts in _by_kind(finding).items():
+            if kind != "head":
+                yield heat_map(placed.at(part=kind), _TITLES[kind], columns, shares.ends)
+                continue
+            yield heat_map(shares.at(part=parts, position=None).over("layer", "part"), _TITLES[kind], ends=shares.ends)
+            if reached:
+                of_heads = placed.at(part=parts).over("layer", "part", "position").by_place("layer", "part")
+                best = of_heads.at(place=farthest(of_heads, _HEADS))
+                yield heat_map(best, "output of the strongest heads", columns, shares.ends)
+
+    def origin(self, finding: Finding) -> Origin:
+        """The foot of the picture."""
+        about = finding.about
+        text = about["pairs"]["file"] if "pairs" in about else f"{about['clean']} / {about['corrupt']}"
+        if finding.stacked:
+            return Origin(about["run"], finding.coords["step"][-1], text)
+        return Origin(about["checkpoint"], about["step"], text)
+
+    def page(self, report: dict[str, Any]) -> bytes | None:
+        """The same maps for a browser; an edge has none."""
+        return None if "path" in report else patch_page({"checkpoint": report.get("run"), **report})
+
+
+PATCH = PatchView()
+
+
+def metric_words(finding: Finding) -> str:
+    """The metric in words, with its tokens where all pairs share them."""
+    answer, against = (finding.about[key] and quoted(finding.about[key], LABEL) for key in ("answer", "against"))
+    if finding.about["metric"] == "log_probability":
+        return f"log probability of {answer or 'the answer'}"
+    if not answer or not against:
+        return "logit of the answer minus logit of the other"
+    return f"logit of {answer} minus logit of {against}"
+
+
+def label(finding: Finding, position: int | None, limit: int = LABEL) -> str:
+    """A position as its tokens: those of both prompts where they differ."""
+    if position is None:
+        return "all"
+    clean, corrupt = (finding.about["tokens"][position][side] for side in _SIDES)
+    if clean is None:
+        return str(position)
+    return f"{position} {quoted(clean, limit)}" + ("" if clean == corrupt else f" / {quoted(corrupt, limit)}")
+
+
+def strongest(
+    rows: Sequence[Row], part: str, figure: str, together: int = STRONGEST, each: int = STRONGEST
+) -> list[Row]:
+    """The rows of a part with the largest shares, above or below 0: of all positions together, then of each."""
+    of_part = sorted((row for row in rows if row["part"] == part), key=lambda row: -abs(row[figure]))
+    placed = [row for row in of_part if row["position"] is not None and abs(row[figure]) >= LEAST]
+    return [row for row in of_part if row["position"] is None][:together] + placed[:each]
+
+
+def parts_by_step(finding: Finding) -> list[str]:
+    """The parts of which a layer or head has one share: of the residual stream it has none without positions."""
+    return [kind for kind in _by_kind(finding) if kind != "residual" or len(finding.coords["position"]) > 1]
+
+
+def places_of(finding: Finding, kind: str) -> Figure:
+    """The shares of the layers or heads of a part, [place] or [step, place], of all positions together.
+
+    Of the residual stream they are those of the last position, since all positions together recover everything.
+    """
+    position = finding.coords["position"][-1] if kind == "residual" else None
+    shares = finding["recovered"].at(position=position, part=_by_kind(finding)[kind])
+    if kind != "head":
+        return shares.at(part=kind).by_place("layer")
+    return shares.over(*shares.axes[:-2], "layer", "part").by_place("layer", "part")
+
+
+def best_place(finding: Finding, kind: str) -> str:
+    """The place of a part with the largest share, above or below 0, and that share; a dash where there is none.
+
+    Of the residual stream the first layer that recovers half, as the last one always recovers all.
+    """
+    shares = places_of(finding, kind)
+    best = farthest(shares, 1)
+    if kind == "residual":
+        best = [place for place, share in zip(shares.coords["place"], shares.values, strict=True) if share >= 0.5][:1]
+    return f"{best[0]} {cell_at(shares.at(place=best[0]))}" if best else "-"
+
+
+def _map(finding: Finding, width: int) -> Rows:
+    """The residual stream at the positions that the change reaches, by as many layers as fit."""
+    shares = _shown(finding).at(part="residual")
+    reached = [place for place in _reached(shares) if shares.at(position=place).values.any()]
+    labels = [label(finding, place) for place in reached]
+    shares = replace(shares, error=None)  # has no room
+    return matrix(
+        "residual", labels, shares.at(position=reached).over("position", "layer"), (width - 2 * LABEL - 12) // _CELL
+    )
+
+
+def _cells(finding: Finding, row: Row, names: Sequence[str], *first: str) -> tuple[str, ...]:
+    shares = (cell(row[name], row.get(f"{name}_error")) for name in names)
+    return (*first, label(finding, row["position"]), *shares)
+
+
+def _shown(finding: Finding) -> Figure:
+    """The shares, or where only these were computed, their estimates."""
+    return finding["recovered" if "recovered" in finding else "estimate"]
+
+
+def _reached(shares: Figure) -> list[int]:
+    """The last positions of those from the first on at which a patch changes anything; none of all together."""
+    positions = [place for place in shares.coords["position"] if place is not None]
+    changed = [at for at, place in enumerate(positions) if shares.at(position=place).values.any()]
+    return positions[min(changed, default=0) :][-MOST_TOKENS:]
+
+
+def _by_kind(finding: Finding) -> dict[str, list[str]]:
+    """The parts of each kind, of which heads are one."""
+    parts = finding.coords.get("part", ())
+    return {kind: [part for part in parts if _kind(part) == kind] for kind in dict.fromkeys(map(_kind, parts))}
+
+
+def _kind(part: str) -> str:
+    return part if part in PARTS else "head"
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdigit() else None
