@@ -30,17 +30,13 @@ def test_pages_have_commands() -> None:
 def test_every_command_of_the_page_runs(page: Path, shell: Shell) -> None:
     """As typed, with the smoke config in place of larger ones."""
     for command in commands(page):
-        if "data fetch" in command or "bench --processes" in command:  # which needs a network, or half a minute
+        if "data fetch" in command:  # which needs a network
             continue
         if SCALE < 1 and FIRST[shape(command)] != page and shape(command) != command:
             words = shlex.split(command)
             assert "--run" not in words or Path(words[words.index("--run") + 1]).exists(), command
             continue
         with pytest.MonkeyPatch.context() as patch:
-            if "--busy" in command:  # which waits for half a second many times
-                patch.delenv("OMP_WAIT_POLICY")
-                patch.setattr("gpt_cli.tools.bench.beside.WATCH_EVERY", 0.01)
-                patch.setattr("gpt_cli.tools.bench.beside.MIN_SECONDS", 0.0)
             # half a minute of checks, which tests/tools/bench does
             patch.setattr("gpt_cli.tools.bench.device_check.checks", lambda cpu, other: checks(cpu, other)[5:6])
             outcome = shell.run(smaller(command))
