@@ -11,7 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gpt_cli.cli.app  # noqa: F401 - so that no case spends its time on it
+# so that no case spends its time on them
+import gpt_cli.api
+import gpt_cli.cli.app
+import gpt_cli.cli.commands  # noqa: F401
 from gpt_cli.__main__ import run as main
 
 WithoutTorch = Callable[..., subprocess.CompletedProcess[str]]
