@@ -29,6 +29,7 @@ import torch
 
 import gpt_cli.cli.app  # noqa: F401 - so that no case spends its time on it
 from gpt_cli.__main__ import run as main
+from gpt_cli.tools.reports import curves_picture
 from support.accelerator import Accelerator
 from support.faults import Fault, Operations
 from support.users import become_other
@@ -36,10 +37,10 @@ from support.users import become_other
 # imported so that no case spends its time on it
 PRELOADED = (
     "torch._dynamo",
+    "gpt_cli.cli.commands",
     "gpt_cli.cli.train",
     "gpt_cli.cli.train_worker",
     "gpt_cli.sampling.sample",
-    "gpt_cli.tools.reports.curves_picture",
 )
 TIMEOUT = 120.0  # seconds; a case takes less than one
 # what to wait for, seconds or a condition, and then the number of the signal
@@ -169,6 +170,8 @@ def serve() -> None:
     """Fork a server for each socket that comes through stdin, until that is closed."""
     for module in PRELOADED:
         importlib.import_module(module)
+    # drawing takes longer than the training; the file is written as ever, and tests/cli/test_report.py draws it
+    curves_picture.draw_losses = lambda *_: b"\x89PNG\r\n"  # type: ignore[assignment]
     torch.set_num_threads(1)
     gc.collect()
     gc.freeze()  # a collection in a fork would copy all that it visits
