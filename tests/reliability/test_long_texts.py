@@ -13,7 +13,7 @@ SCRIPT = """
 import re, sys
 from pathlib import Path
 import numpy as np
-from gpt_cli.tools.explain.explanation import Explanation, Note, Step
+from gpt_cli.tools.explain.explanation import Explanation, Step
 from gpt_cli.attention_maps.patterns import AttentionDump
 from gpt_cli.tools.interpret.attention_files import write_dump
 
@@ -24,7 +24,7 @@ def act(T):
     weights = np.tril(np.random.default_rng(0).random((T, T), np.float32))
     if what == "explain":
         step = Step("weights", "w", weights.astype(np.float64), tokens, tokens)
-        for piece in Explanation(Note("head_title"), [step]).to_json():
+        for piece in Explanation("a head", [step]).to_json():
             assert len(piece) < 10**6
     else:
         heads = (0, 1) if what == ".png" else (0,)

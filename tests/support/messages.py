@@ -36,6 +36,9 @@ READ: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
     "BadParameter": ((0,), ()),
     "error": ((0,), ("hint",)),
     "Advice": ((1, 2), ("sentence", "flags")),
+    "Note": ((1,), ()),
+    "Step": ((), ("title",)),
+    "Explanation": ((0,), ()),
 }
 _ERROR = ((1,), ("sentence", "hint"))
 _VALUE = "{}"

@@ -17,7 +17,7 @@ from gpt_cli.attention_maps.head_scores import induction_scores
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.common.drawing.token_labels import STEPS
 from gpt_cli.common.files import write_durably
-from gpt_cli.common.language import LANGUAGES
+from gpt_cli.common.language import LANGUAGES, say
 from gpt_cli.config import Config
 from gpt_cli.errors import DataError, UsageError
 from gpt_cli.model import GPT
@@ -25,7 +25,7 @@ from gpt_cli.sampling.fast.int8 import to_int8
 from gpt_cli.text.tokenizers import CharTokenizer, Tokenizer
 from gpt_cli.tools.exchange.page_tokenizer import tokenizer_content
 from gpt_cli.tools.exchange.page_weights import Kind, Layout, chosen_layout, page_context, require_known_form
-from gpt_cli.tools.explain.explanation import HEAD_STEPS, Note, say
+from gpt_cli.tools.explain.explanation import HEAD_STEPS, title_of
 from gpt_cli.tools.interpret.attention_page import scored_content
 from gpt_cli.tools.pages.html_page import build_page
 from gpt_cli.tools.pages.kinds import MODEL
@@ -83,7 +83,7 @@ def model_page(
         "prompt": first_prompt(checkpoint.config, checkpoint.tokenizer) if prompt is None else prompt,
         "colours": STEPS,
         "scores": scored_content(induction_scores(model.float(), end_of_text=checkpoint.tokenizer.end_of_text)),
-        "steps": {language: {step: say(Note(step), language) for step in HEAD_STEPS} for language in LANGUAGES},
+        "steps": {language: {step: say(title_of(step), language) for step in HEAD_STEPS} for language in LANGUAGES},
     }
     return ModelPage(content, packed_weights, num_parameters)
 

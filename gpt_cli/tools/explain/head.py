@@ -13,7 +13,7 @@ from gpt_cli.model import GPT
 from gpt_cli.model.attention import Stages, causal_mask
 from gpt_cli.model.block import Block
 from gpt_cli.tools.explain.explanation import Explanation, Note, Step
-from gpt_cli.tools.explain.projections import Subject, as_array, norm_formula, projections
+from gpt_cli.tools.explain.projections import Subject, as_array, norm_formula, norm_note, projections
 
 _NUM_LARGEST = 3
 
@@ -39,7 +39,7 @@ def explain_head(
     if block.pre_norm:
         source = "a"
         normalised = as_array(seen[0])
-        note = Note("norm_bias_said" if "bias" in dict(block.norm_1.named_parameters()) else "norm_said")
+        note = norm_note(block.norm_1)
         steps.append(Step("normalised", f"a = {norm_formula(block.norm_1)}", normalised, names, notes=[note]))
     stages = block.attention.head_stages(head, seen, rotation)
     made = projections(block.attention, seen, source, rotation, Subject(head, names, places, model.rotary))
@@ -61,7 +61,9 @@ def explain_head(
     if rotation is not None:
         parameters |= {"rotation.cosines": rotation[0], "rotation.sines": rotation[1]}
     exact = {name: as_array(parameter) for name, parameter in parameters.items()}
-    return Explanation(Note("head_title", {"layer": layer, "head": head, **numbers}), steps, facts, exact)
+    T, D, H, K = numbers.values()
+    title = f"layer {layer}, head {head}: T = {T} tokens of D = {D} numbers, H = {H} heads of K = {K}"
+    return Explanation(title, steps, facts, exact)
 
 
 def _embeddings(
@@ -70,7 +72,8 @@ def _embeddings(
     """The parts of the first stream, then the stream into a layer and the rotation, as the model computes them."""
     x, rotation = model.embed(batch)
     embedded = model.token_embedding(batch)
-    note = Note("ids_said", {"ids": " ".join(map(str, batch[0].tolist()))})
+    written = " ".join(map(str, batch[0].tolist()))
+    note = Note("ids_said", f"ids: {written}", {"ids": written})
     steps = [Step("token_embedding", "E[id]", as_array(embedded[0]), names, notes=[note])]
     parts = ["E[id]"]
     if (ngrams := model.ngram_embedding) is not None:
@@ -112,8 +115,10 @@ def _looking(
         steps.append(Step("divided", formula, as_array(scores), asked, names, beside=beside))
     masked = scores.masked_fill(causal_mask(len(names), window=window)[places], -torch.inf)
     hidden = "j > i" if window is None else f"j > i, j ≤ i - {window}"
-    notes = [_largest("most_weight", name, row, names) for name, row in zip(asked, weights, strict=True)]
-    formula, notes = "w = exp(m) / Σ exp(m)", [Note("places_said"), *notes]
+    formula = "w = exp(m) / Σ exp(m)"
+    notes = [Note("places_said", "i: the position of the token that looks; j: of the token it looks at")]
+    for name, row in zip(asked, weights, strict=True):
+        notes.append(_largest("most_weight", f"{name} looks most at", name, row, names))
     return [
         *steps,
         Step("masked", f"m = {term}; {hidden}: -∞", as_array(masked), asked, names, beside=beside),
@@ -125,7 +130,10 @@ def _mixing(stages: Stages, asked: Sequence[str], names: Sequence[str], places: 
     """The weighted sum of the values, for a single query with its parts."""
     weights, values = stages.weights[0], stages.values[0]
     lengths = weights[places] * values.norm(dim=1)  # of each part of the sum, since no weight is negative
-    notes = [_largest("largest_parts", name, row, names) for name, row in zip(asked, lengths, strict=True)]
+    notes = [
+        _largest("largest_parts", f"longest terms for {name}", name, row, names)
+        for name, row in zip(asked, lengths, strict=True)
+    ]
     steps = []
     if len(places) == 1:
         steps.append(Step("weighted_values", "wⱼ vⱼ", as_array(weights[places[0], :, None] * values), names))
@@ -144,7 +152,7 @@ def _joining(
     heads = ", ".join(dict.fromkeys(["h0", *(["..."] if last > 1 else []), f"h{last}"]))
     attended = attention.projection_layer(mixed)
     bias = " + b" if attention.projection_layer.bias is not None else ""
-    notes = [Note("parallel_said")] if block.parallel else []
+    notes = [Note("parallel_said", "The feed-forward part of this block reads x, not y.")] if block.parallel else []
     found = [
         ("concatenated", f"hs = ({heads})", mixed),
         ("projected", f"o = projection_layer hs{bias}", attended),
@@ -156,10 +164,10 @@ def _joining(
     return [*steps[:-1], replace(steps[-1], notes=notes)]
 
 
-def _largest(key: str, query: str, numbers: Tensor, names: Sequence[str]) -> Note:
+def _largest(key: str, beginning: str, query: str, numbers: Tensor, names: Sequence[str]) -> Note:
     """The tokens with the largest numbers above zero, in words and as data."""
     order = torch.argsort(numbers, descending=True, stable=True)[:_NUM_LARGEST].tolist()
     found = [(place, float(numbers[place])) for place in order if numbers[place] > 0]
     text = ", ".join(f"{names[place]} {number:.4f}" for place, number in found)
     largest = [{"place": place, "number": number} for place, number in found]
-    return Note(key, {"query": query, "list": text, "largest": largest})
+    return Note(key, f"{beginning}: {text}", {"query": query, "list": text, "largest": largest})

@@ -67,7 +67,7 @@ def projections(
         of_queries, of_keys = (norm_formula(norm) for norm in (attention.query_norm, attention.key_norm))
         steps += [
             subject.of_queries("normalised_queries", f"q̂ = {of_queries.replace('x', 'q')}", queries),
-            subject.of_all("normalised_keys", f"k̂ = {of_keys.replace('x', 'k')}", keys, Note("norm_said")),
+            subject.of_all("normalised_keys", f"k̂ = {of_keys.replace('x', 'k')}", keys, norm_note(attention.key_norm)),
         ]
         parameters |= {"query_norm.weight": attention.query_norm.weight, "key_norm.weight": attention.key_norm.weight}
     product = f"s = {query} · {key}"
@@ -126,10 +126,17 @@ def _turned(
     assert subject.rotary is not None
     part = rotation.shape[-1] < keys.shape[-1]
     turned = f"{key}[:R]" if part else key
-    gaps = {"key": key, "turned": turned, "base": f"{subject.rotary.base:.10g}"}
-    notes = [Note("rotation_said", gaps | {"size": "R" if part or key == "u" else "K"})]
+    base, size = f"{subject.rotary.base:.10g}", "R" if part or key == "u" else "K"
+    said = f"{key}₁ and {key}₂ are the halves of {turned}; pair n of them rotates by t θₙ, θₙ = {base}^(-2n / {size})"
+    notes = [Note("rotation_said", said, {"key": key, "turned": turned, "base": base, "size": size})]
     if (scaling := subject.rotary.scaling) is not None:
-        notes.append(Note("scaling_said", {name: f"{number:.10g}" for name, number in scaling._asdict().items()}))
+        values = {name: f"{number:.10g}" for name, number in scaling._asdict().items()}
+        said = (
+            f"Slow pairs are slower here, as in Llama 3: θₙ is divided by {values['factor']} where a pair turns fewer "
+            f"than {values['low']} times in {values['original_length']} tokens, not where it turns more than "
+            f"{values['high']} times, and partly between."
+        )
+        notes.append(Note("scaling_said", said, values))
     return (
         subject.of_queries("rotated_queries", _turning(query, part=part), rotate(queries, rotation)),
         subject.of_all("rotated_keys", _turning(key, part=part), rotate(keys, rotation), *notes),
@@ -145,6 +152,13 @@ def _turning(name: str, *, part: bool) -> str:
 def as_array(tensor: Tensor) -> np.ndarray:
     """The numbers of a tensor, in float64."""
     return tensor.detach().double().cpu().numpy()
+
+
+def norm_note(norm: nn.Module) -> Note:
+    """The names of a norm's parameters in `norm_formula`."""
+    if dict(norm.named_parameters()).keys() >= {"bias"}:
+        return Note("norm_bias_said", "g and b: the weights and the bias of the norm")
+    return Note("norm_said", "g: the weights of the norm")
 
 
 def norm_formula(norm: nn.Module) -> str:

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 from rich.cells import cell_len, set_cell_size
 
+from gpt_cli.common.language import say
 from gpt_cli.common.tables import WORD, filled
-from gpt_cli.tools.explain.explanation import Explanation, Note, Step, say
+from gpt_cli.tools.explain.explanation import Explanation, Step, title_of, words
 from gpt_cli.tools.pages.html_page import hash_of_source
 
 _MAX_COLUMNS = 12  # of a row in Markdown and on a page, where columns have no names
 _MAX_LABEL = 32  # cells in a terminal
+_ROUNDED = "Rounded to 4 decimals; … stands for omitted columns. --json prints every number in full."
 _STYLE = """
 :root { color-scheme: light dark; }
 body { margin: 1rem auto; max-width: 70rem; padding: 0 1rem;
@@ -52,7 +54,7 @@ def to_terminal(explanation: Explanation, language: str, width: int) -> str:
         lines += [f"{title}{colon}  {formula}" for title, formula in table.headings]
         lines += _aligned([table.header, *table.rows], width, whole=table.whole)
         lines += [line for note in table.notes for line in filled(WORD.findall(note), width)]
-    return "\n".join([*lines, "", *filled(WORD.findall(say(Note("rounded"), language)), width)])
+    return "\n".join([*lines, "", *filled(WORD.findall(say(_ROUNDED, language)), width)])
 
 
 def to_markdown(explanation: Explanation, language: str) -> str:
@@ -73,7 +75,7 @@ def to_markdown(explanation: Explanation, language: str) -> str:
         header, *rows = _cut(table)
         lines += ["", cells(header), "|" + " ---: |" * len(header), *map(cells, rows)]
         lines += [line for note in table.notes for line in ("", _escaped(note))]
-    return "\n".join([*lines, "", say(Note("rounded"), language)])
+    return "\n".join([*lines, "", say(_ROUNDED, language)])
 
 
 def _escaped(text: str) -> str:
@@ -110,7 +112,7 @@ def to_html(explanation: Explanation, language: str) -> str:
         lines += ["<div><table>", row(header, "th", "th"), *(row(cells, "th", "td") for cells in rows)]
         lines.append("</table></div>")
         lines += [f"<p>{html.escape(note)}</p>" for note in table.notes]
-    lines += [f"<p>{html.escape(say(Note('rounded'), language))}</p>", "</body></html>"]
+    lines += [f"<p>{html.escape(say(_ROUNDED, language))}</p>", "</body></html>"]
     return "\n".join(lines)
 
 
@@ -133,21 +135,21 @@ def _tables(explanation: Explanation, language: str) -> list[Table]:
             headings.append((f"{number}. {_title(step, language)}", f"{step.formula}  {shape}"))
         if first.beside:
             header = ["", *(_title(step, language) for step in group)]
-            columns = [say(label, language) for label in first.columns]
+            columns = [words(label, language) for label in first.columns]
             rows = [[label, *(_number(step.numbers[0, i]) for step in group)] for i, label in enumerate(columns)]
         else:
             labels = first.columns or list(map(str, range(first.numbers.shape[1])))
-            header = ["", *(say(label, language) for label in labels)]
-            names = [say(label, language) for label in first.rows]
+            header = ["", *(words(label, language) for label in labels)]
+            names = [words(label, language) for label in first.rows]
             rows = [[name, *map(_number, row)] for name, row in zip(names, first.numbers, strict=True)]
-        notes = [say(note, language) for step in group for note in step.notes]
-        title = say(Note(part), language) if begins else ""
+        notes = [words(note, language) for step in group for note in step.notes]
+        title = say(explanation.parts[part], language) if begins else ""
         tables.append(Table(title, headings, header, rows, notes, whole=bool(first.columns)))
     return tables
 
 
 def _title(step: Step, language: str) -> str:
-    return say(step.title or Note(step.name), language)
+    return say(step.title or title_of(step.name), language)
 
 
 def _number(number: float) -> str:

@@ -23,7 +23,8 @@ _NUM_KEYS = 64
 _NUM_ROWS = 200
 _NUM_NORMAL = 20_000
 _NUM_DRAWS = 10_000
-_MEASURES = ("entropy", "entropy_divided", "largest", "largest_divided", "gradient", "gradient_divided")
+_FACTS = ("entropy", "largest", "gradient")  # three pairs fit into 80 cells
+_MEASURES = [note for name in _FACTS for note in (Note(name, name), Note(f"{name}_divided", "(÷√K)"))]
 SENTENCES = ((5, 2, 1, 0, 0), (1, 3, 1, 4, 0))
 
 
@@ -38,19 +39,24 @@ def scaling(loaded: Loaded | None) -> Explanation:
     for K in SIZES:
         queries, keys = (torch.randn(count, K, generator=generator).double() for count in (_NUM_ROWS, _NUM_KEYS))
         rows.append(_measured(attention_scores(queries, keys), K).mean(0))
-    columns = [Note(name) for name in _MEASURES]
     labels = [f"K = {K}" for K in SIZES]
-    title = Note("random_scores", {"rows": _NUM_ROWS, "keys": _NUM_KEYS})
-    formula = "softmax(q · k), softmax(q · k / √K)"
-    steps = [Step("random_scores", formula, np.stack(rows), labels, columns, title=title, notes=[Note("random_said")])]
+    title = f"softmax of random queries and keys: mean of {_NUM_ROWS} rows of {_NUM_KEYS} scores"
+    said = (
+        "Undivided scores grow with √K: softmax picks one key, and its entropy (in nats) falls to 0. The gradient, the "
+        "norm of the derivative of softmax with respect to its scores, first grows and then vanishes too."
+    )
+    formula, notes = "softmax(q · k), softmax(q · k / √K)", [Note("random_said", said)]
+    steps = [Step("random_scores", formula, np.stack(rows), labels, _MEASURES, title=title, notes=notes)]
     if loaded is not None:
-        steps.append(_model_scores(loaded, columns))
+        steps.append(_model_scores(loaded))
     numbers = 100 * torch.randn(_NUM_NORMAL, generator=generator).double()
     both = torch.stack([_facts(numbers[None]), _facts(numbers[None] / 100)])[:, 0].numpy()
-    formula, rows, columns = "softmax(z), softmax(z / 100)", [Note("before"), Note("after")], columns[::2]
-    title = Note("normal_numbers", {"count": f"{_NUM_NORMAL:,}"})
-    steps.append(Step("normal_numbers", formula, both, rows, columns, title=title, notes=[Note("normal_said")]))
-    return Explanation(Note("scaling_title"), steps, {"study": "scaling"})
+    rows = [Note("before", "undivided"), Note("after", "divided by 100")]
+    title = f"softmax of {_NUM_NORMAL:,} normal numbers with standard deviation 100"
+    said = "Undivided, the largest number takes all the weight; divided by 100, every number keeps a share."
+    formula, notes = "softmax(z), softmax(z / 100)", [Note("normal_said", said)]
+    steps.append(Step("normal_numbers", formula, both, rows, _MEASURES[::2], title=title, notes=notes))
+    return Explanation("why scores are divided by √K", steps, {"study": "scaling"})
 
 
 def _facts(scores: Tensor) -> Tensor:
@@ -68,7 +74,7 @@ def _measured(scores: Tensor, K: int) -> np.ndarray:
     return torch.stack([_facts(scores), _facts(scores / K**0.5)], dim=-1).flatten(1).numpy()
 
 
-def _model_scores(loaded: Loaded, columns: list[Note]) -> Step:
+def _model_scores(loaded: Loaded) -> Step:
     """The means over the heads and rows of each layer, on a text that the model writes itself."""
     model, start = loaded.model, loaded.tokenizer.begin([])
     count = min(loaded.config.model.context_length, HEADS_WINDOW) - len(start)
@@ -80,9 +86,9 @@ def _model_scores(loaded: Loaded, columns: list[Note]) -> Step:
         mask = causal_mask(len(ids), window=block.attention.window)
         hidden = stages.scores[0].masked_fill(mask, -torch.inf)
         rows.append(_measured(hidden.flatten(0, 1), K).mean(0))
-    layers = [Note("layer", {"number": layer}) for layer in range(len(rows))]
-    title = Note("model_scores", {"run": loaded.path, "tokens": len(ids)})
-    return Step("model_scores", f"K = {K}", np.stack(rows), layers, columns, title=title)
+    layers = [Note("layer", f"layer {layer}", {"number": layer}) for layer in range(len(rows))]
+    title = f"the heads of {loaded.path}, on {len(ids)} tokens that the model wrote"
+    return Step("model_scores", f"K = {K}", np.stack(rows), layers, _MEASURES, title=title)
 
 
 @torch.no_grad()
@@ -104,16 +110,26 @@ def mask() -> Explanation:
     other[-1] = x[0]
     changed = torch.stack([(a - b)[:-1].abs().amax(-1) for a, b in zip(forms(other), (before, zeroed), strict=False)])
     sums = torch.stack([before.sum(-1), zeroed.sum(-1)])
-    rows, same = [Note("before_softmax"), Note("not_renormalised")], Note("mask_same", {"difference": difference})
-    swapped, leak = f"{WORDS[-1]} → {WORDS[0]}", Note("mask_leak")
+    rows = [
+        Note("before_softmax", "masked before softmax"),
+        Note("not_renormalised", "masked after, not renormalised"),
+    ]
+    said = f"Masking before softmax and renormalising after it differ by at most {difference:.1e}."
+    same = Note("mask_same", said, {"difference": difference})
+    said = (
+        "Rows that are masked but not renormalised sum to less than 1. The missing share depends on tokens still to "
+        "come: they leak."
+    )
+    swapped, leak = f"{WORDS[-1]} → {WORDS[0]}", Note("mask_leak", said)
     steps = [
-        step_of("", "masked_before_softmax", "softmax(s / √K; j > i: -∞)", before, title=Note("before_softmax")),
+        step_of("", "masked_before_softmax", "softmax(s / √K; j > i: -∞)", before, title="masked before softmax"),
         step_of("", "masked_weights", "softmax(s / √K); j > i: 0", zeroed),
         step_of("", "renormalised", "w / Σ w", renormalised),
         Step("row_sums", "Σ w", sums.numpy(), rows, WORDS, notes=[same]),
         Step("leak_change", swapped, changed.numpy(), rows, WORDS[:-1], notes=[leak]),
     ]
-    return Explanation(Note("mask_title"), steps, {"study": "mask", "difference": difference})
+    title = "masking before softmax, or renormalising after it"
+    return Explanation(title, steps, {"study": "mask", "difference": difference})
 
 
 @torch.no_grad()
@@ -122,17 +138,26 @@ def dropout() -> Explanation:
     with torch.random.fork_rng(devices=[]):
         row = linear_head().double().weights(torch.tensor(EMBEDDINGS, dtype=torch.float64))[-1]
     generator = torch.Generator().manual_seed(123)
-    mean = Note("dropout_mean", {"count": f"{_NUM_DRAWS:,}"})
-    rows = [Note("row"), *(Note("draw", {"number": number}) for number in range(1, 6)), mean]
+    mean = Note("dropout_mean", f"mean of {_NUM_DRAWS:,}", {"count": f"{_NUM_DRAWS:,}"})
+    rows = [
+        Note("row", "the row"),
+        *(Note("draw", f"draw {number}", {"number": number}) for number in range(1, 6)),
+        mean,
+    ]
+    said = (
+        "Dropout multiplies the remaining weights by 1 / (1 - p), so the mean of many draws is the row itself. A "
+        "single draw no longer sums to 1."
+    )
     steps = []
     for p in (0.1, 0.5):
         draws = drop_out(row.expand(_NUM_DRAWS, -1), torch.rand(_NUM_DRAWS, len(row), generator=generator) >= p, p)
         shown = torch.cat([row[None], draws[:5], draws.mean(0, keepdim=True)])
         numbers = torch.cat([shown, shown.sum(-1, keepdim=True)], dim=1).numpy()
-        title, notes = Note("dropout_draws", {"p": p}), [Note("dropout_said")] if p == 0.5 else []
+        notes = [Note("dropout_said", said)] if p == 0.5 else []
+        title = f"a row of weights, and five draws of dropout with p = {p}"
         formula = f"w · keep / (1 - {p})"
         steps.append(Step(f"dropout_{p}", formula, numbers, rows, [*WORDS, "Σ"], title=title, notes=notes))
-    return Explanation(Note("dropout_title"), steps, {"study": "dropout"})
+    return Explanation("what dropout does to a row of weights", steps, {"study": "dropout"})
 
 
 @torch.no_grad()
@@ -144,12 +169,17 @@ def padding() -> Explanation:
         x = torch.randn(6, 8)[ids].double()  # an embedding of 6 tokens
         attention = CrossAttention(d_model=8, num_heads=2).double()
     weights = attention.weights(x, x, padding_mask(ids, 0))
+    said = (
+        "Padding gets a weight of exactly 0, because its scores are -∞ before softmax. Rows of padding look at the "
+        "words too, but nothing uses them. There is no causal mask here; embeddings and heads are random (seed 0). A "
+        "label is position: id."
+    )
     steps = []
     for number, sentence in enumerate(SENTENCES):
         names = [f"{place}: {token}" for place, token in enumerate(sentence)]
         for place, of_head in enumerate(weights[number]):
             name, formula = f"sentence_{number}_head_{place}", "softmax(s / √K; id = 0: -∞)"
-            title = Note("sentence", {"ids": " ".join(map(str, sentence)), "head": place})
-            notes = [Note("padding_said")] if number == place == 1 else []
+            title = f"sentence {' '.join(map(str, sentence))}, head {place}"
+            notes = [Note("padding_said", said)] if number == place == 1 else []
             steps.append(Step(name, formula, of_head.numpy(), names, names, title=title, notes=notes))
-    return Explanation(Note("padding_title"), steps, {"study": "padding"})
+    return Explanation("two sentences in one batch, where id 0 is padding", steps, {"study": "padding"})

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from gpt_cli.model import Attention
 from gpt_cli.model.attention import attention_scores, attention_weights, causal_mask, score_scale
-from gpt_cli.tools.explain.explanation import Explanation, Label, Note, Step
+from gpt_cli.tools.explain.explanation import Explanation, Label, Step, title_of
 
 WORDS = ("Your", "journey", "starts", "with", "one", "step")
 EMBEDDINGS = (
@@ -31,7 +31,7 @@ EMBEDDINGS = (
 Found = tuple[list[Step], dict[str, Tensor]]
 
 
-def step_of(part: str, name: str, formula: str, found: Tensor, *, title: Note | None = None) -> Step:
+def step_of(part: str, name: str, formula: str, found: Tensor, *, title: str = "") -> Step:
     """A step with a row for each word; where there are six columns, they are the words too."""
     columns: tuple[Label, ...] = WORDS if found.shape[1] == len(WORDS) else ()
     return Step(name, formula, found.double().numpy(), WORDS, columns, part, title=title)
@@ -44,12 +44,15 @@ def journey() -> Explanation:
     steps = [step_of("inputs", "token_embedding", "x", x)]
     parameters: dict[str, Tensor] = {}
     with torch.random.fork_rng(devices=[]):
-        for name, part in _PARTS.items():
+        for name, (_, part) in _PARTS.items():
             found, used = part(x)
             steps += found
             parameters |= {f"{name}.{key}": value for key, value in used.items()}
     exact = {name: parameter.double().numpy() for name, parameter in parameters.items()}
-    return Explanation(Note("journey_title"), steps, {"example": "journey"}, exact)
+    titles = {"inputs": "the embeddings"} | {name: title for name, (title, _) in _PARTS.items()}
+    return Explanation(
+        "six tokens of three numbers: attention from scratch", steps, {"example": "journey"}, exact, parts=titles
+    )
 
 
 def _simple(x: Tensor) -> Found:
@@ -162,7 +165,7 @@ def _of_heads(part: str, x: Tensor, heads: list[Attention]) -> tuple[list[Step],
             ("weights", "w = softmax(s / √K; j > i: -∞)", stages.weights),
             ("head_output", f"h{number} = w v{number}", stages.heads),
         ):
-            title = Note("head_step", {"number": number, "what": Note(name)})
+            title = f"head {number}: {title_of(name)}"
             steps.append(step_of(part, f"{name}_{number}", formula, found, title=title))
     joined = torch.cat(outputs, dim=-1)
     return [*steps, step_of(part, "concatenated", "c = (h0, h1)", joined)], joined, used
@@ -172,12 +175,12 @@ def _matrices(head: Attention) -> dict[str, Tensor]:
     return {name: getattr(head, name).weight for name in ("Wq", "Wk", "Wv")}
 
 
-_PARTS: dict[str, Callable[[Tensor], Found]] = {
-    "simple": _simple,
-    "trainable": _trainable,
-    "linear": _linear,
-    "causal": _causal,
-    "dropout": _dropout,
-    "multi_head": _multi_head,
-    "split": _split,
+_PARTS: dict[str, tuple[str, Callable[[Tensor], Found]]] = {
+    "simple": ("a. without trainable parameters", _simple),
+    "trainable": ("b. with trainable matrices (seed 123, uniform random numbers)", _trainable),
+    "linear": ("c. with linear layers (seed 789, torch's initialisation)", _linear),
+    "causal": ("d. causal: no token sees a later one (same layers as c)", _causal),
+    "dropout": ("e. dropout on the weights of d (p = 0.5, seed 123)", _dropout),
+    "multi_head": ("f. two causal heads, side by side (seed 123)", _multi_head),
+    "split": ("g. one projection split into two heads, and an output layer (seed 123)", _split),
 }

@@ -10,7 +10,6 @@ import torch
 from support.helpers import small_config
 
 from gpt_cli.model import GPT
-from gpt_cli.tools.explain.explanation import say
 from gpt_cli.tools.explain.head import explain_head
 
 IDS = (10, 250, 3, 77, 3, 10, 99)
@@ -183,7 +182,7 @@ def test_formulas_and_notes_have_the_numbers_of_the_model() -> None:
     assert said["rotated_queries"] == "q′ = (q̂[:R] cos(t θ) + (-q̂₂, q̂₁) sin(t θ), q̂[R:])"
     model = model_of("scaled rope", "model.rope_base=500000", "model.rotary_size=6")
     steps = {step.name: step for step in explain_head(model, TOKENS, IDS, layer=0, head=0, queries=[6]).steps}
-    assert [say(note, "en") for note in steps["rotated_keys"].notes] == [
+    assert [note.text for note in steps["rotated_keys"].notes] == [
         "k₁ and k₂ are the halves of k[:R]; pair n of them rotates by t θₙ, θₙ = 500000^(-2n / R)",
         "Slow pairs are slower here, as in Llama 3: θₙ is divided by 8 where a pair turns fewer than 1 times in 16 "
         "tokens, not where it turns more than 4 times, and partly between.",
@@ -226,16 +225,16 @@ def test_the_three_largest_are_named_with_their_tokens() -> None:
     explanation = explain_head(model, TOKENS, IDS, layer=0, head=0, queries=[6])
     of = {step.name: step for step in explanation.steps}
     weights = of["weights"].numbers[0]
-    assert of["token_embedding"].notes[0].gaps == {"ids": "10 250 3 77 3 10 99"}
+    assert of["token_embedding"].notes[0].values == {"ids": "10 250 3 77 3 10 99"}
     first, second, third = np.argsort(-weights)[:3]
     expected = ", ".join(f"{place} {IDS[place]} {weights[place]:.4f}" for place in (first, second, third))
-    gaps = of["weights"].notes[1].gaps
+    gaps = of["weights"].notes[1].values
     assert (gaps["query"], gaps["list"]) == ("6 99", expected)
     assert gaps["largest"] == [{"place": place, "number": weights[place]} for place in (first, second, third)]
     lengths = np.linalg.norm(of["weighted_values"].numbers, axis=1)
     longest = np.argsort(-lengths)[:3]
     told = ", ".join(f"{place} {IDS[place]} {lengths[place]:.4f}" for place in longest)
-    assert of["head_output"].notes[0].gaps["list"] == told
+    assert of["head_output"].notes[0].values["list"] == told
 
 
 def test_one_token_looks_at_itself() -> None:

@@ -15,7 +15,7 @@ from support.tokenizers import LEARNED
 from gpt_cli.model import GPT
 from gpt_cli.sampling.head_ablation import remove_heads
 from gpt_cli.sampling.next_token import SamplingParameters, probabilities
-from gpt_cli.tools.explain.explanation import Note, say
+from gpt_cli.tools.explain.explanation import title_of
 from gpt_cli.tools.explain.head import explain_head
 
 CHECKPOINT = sharp_checkpoint("model.positions=rope", "model.norm=rmsnorm", tokenizer=LEARNED)
@@ -118,7 +118,7 @@ def test_the_steps_of_a_head_are_those_of_the_command(page: Page) -> None:
     tokens = [LEARNED.token_text(token) for token in IDS]
     expected = explain_head(rounded(CHECKPOINT, "float16"), tokens, IDS, layer=1, head=2, queries=[4]).steps
     titles = page.locator("#steps h3").all_inner_texts()
-    assert titles == [f"{number}. {say(Note(step.name), 'en')}" for number, step in enumerate(expected, 1)]
+    assert titles == [f"{number}. {title_of(step.name)}" for number, step in enumerate(expected, 1)]
     codes = page.locator("#steps code").all_inner_texts()
     assert codes[::2] == [step.formula for step in expected]
     assert codes[1::2] == [f"[{step.numbers.shape[0]}, {step.numbers.shape[1]}]" for step in expected]
