@@ -15,7 +15,15 @@ from gpt_cli.common.host import Host
 from gpt_cli.common.machine.devices import autocast, to_device
 from gpt_cli.common.units import with_error
 from gpt_cli.errors import DataError, counted, visible
-from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, Observations, Score, byte_lengths, in_batches, score_of
+from gpt_cli.evaluation.nll import (
+    Observations,
+    Score,
+    byte_lengths,
+    in_batches,
+    logits_in_slices,
+    nll_of,
+    score_of,
+)
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.chat_templates import Template, template_for
@@ -58,29 +66,18 @@ def answer_costs(
         ids, learned = examples.ids[places].astype(np.int64), examples.learned[places][:, 1:]
         on_device = to_device(torch.from_numpy(ids), device)
         with torch.inference_mode(), autocast(device, dtype):
-            x, rotation = model.embed(on_device[:, :-1])
-            for block in model.blocks:
-                x = block(x, rotation)
             chosen = to_device(torch.from_numpy(learned), device)
-            x, targets = x[chosen], on_device[:, 1:][chosen]
-            nats, likeliest = _of_tokens(model, x, targets, where)
+            x, targets = model.last_residual(on_device[:, :-1])[chosen], on_device[:, 1:][chosen]
+            nats, likeliest = [np.empty(0)], [np.empty(0, bool)]
+            for logits, wanted in logits_in_slices(model, x[None], targets[None]):
+                require_finite(logits, "logits", where)
+                nats.append(nll_of(logits, wanted)[0].cpu().double().numpy())
+                likeliest.append((logits.argmax(dim=-1) == wanted)[0].cpu().numpy())
         rows = np.nonzero(learned)[0]
-        found.nats[batch] = np.bincount(rows, nats, len(batch))
-        found.exact[batch] = np.bincount(rows, ~likeliest, len(batch)) == 0
+        found.nats[batch] = np.bincount(rows, np.concatenate(nats), len(batch))
+        found.exact[batch] = np.bincount(rows, ~np.concatenate(likeliest), len(batch)) == 0
         count(length * len(batch))
     return found
-
-
-def _of_tokens(model: GPT, x: torch.Tensor, targets: torch.Tensor, where: str) -> tuple[np.ndarray, np.ndarray]:
-    """Negative log-likelihood of each target, and whether it is the likeliest: [N, D], [N] -> [N], [N]."""
-    at_once, nats, likeliest = max(1, LOGITS_AT_ONCE // model.vocab_size), [np.empty(0)], [np.empty(0, bool)]
-    for some, wanted in zip(x.split(at_once), targets.split(at_once), strict=True):
-        logits = model.logits(some)
-        logits = logits if logits.dtype == torch.float64 else logits.float()
-        require_finite(logits, "logits", where)
-        nats.append(-logits.log_softmax(dim=-1).gather(-1, wanted[:, None])[:, 0].cpu().double().numpy())
-        likeliest.append((logits.argmax(dim=-1) == wanted).cpu().numpy())
-    return np.concatenate(nats), np.concatenate(likeliest)
 
 
 class Answered(NamedTuple):

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from math import log
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from gpt_cli.checkpoints.load import Loaded, load_for
 from gpt_cli.common.host import Host
@@ -97,99 +98,129 @@ class Evaluation(Result):
         return [_summary(self.runs), *answers, *differences, *copies]
 
 
-@threads_kept()
-def evaluate(request: EvaluateRequest, asked: ToEvaluate, host: Host) -> Evaluation:
-    """Measure runs on a text, or each on its own; raises CheckpointError, DataError or EnvironmentFailure."""
-    use_threads(request.threads)
-    where = choose_device(request.device or "auto")
-    results: list[dict[str, Any]] = []
-    texts: list[str] = []
-    paired: list[Observations | None] = []
-    given = dict[tuple[str, bool], SourceCorpus]()  # --data, as the runs read text
+class _Measured(NamedTuple):
+    """The figures of a run on a text, and what parts of it cost, which are compared with those of other runs."""
+
+    figures: dict[str, Any]
+    costs: Observations | None
     per_token: Surprisals | None = None
-    if asked.without:
-        host.notice(f"heads switched off: {', '.join(head_names(asked.without))}")
-    for path, text, header in zip(asked.runs, asked.texts, asked.headers, strict=True):
-        loaded = load_for(host, path, request.checkpoint, header)
-        remove_heads(loaded.model, asked.without)
+
+
+@dataclass(frozen=True)
+class _Measure:
+    """What all measurements of an evaluation share."""
+
+    request: EvaluateRequest
+    target: ToEvaluate
+    host: Host
+    device: torch.device
+
+    def answers(self, loaded: Loaded, corpus: ConversationCorpus) -> _Measured:
+        """Measure a model on the answers of conversations."""
+        request, device = self.request, self.device
+        for flag, asked in {
+            "‹per_token›": request.per_token,
+            "‹memorised›": request.memorised,
+            "‹stride›": request.stride,
+            "‹max_tokens›": request.max_tokens,
+        }.items():
+            if asked:
+                raise UsageError(flag, "it measures a text, and these are questions and answers; leave it out")
+        dtype = choose_dtype(request.dtype, device, loaded.config.model.d_model, self.host.notice)
+        loaded = replace(loaded, model=round_weights(loaded.model)) if request.quantize else loaded
+        answers = measure_answers(
+            loaded, corpus, dtype, self.host, by_bytes=not self.target.one_tokenizer, device=device
+        )
+        figures = asdict(answers.score) | {"loss_error": answers.loss_error, "answers": answers.about}
+        return _Measured(figures, answers.costs)
+
+    def text(self, loaded: Loaded, corpus: Corpus, name: str, source: str | list[str]) -> _Measured:
+        """Measure a model on a text; the names of the model and of the text are for errors."""
+        request, target, host, device = self.request, self.target, self.host, self.device
         sizes, tokenizer = loaded.config.model, loaded.tokenizer
-        name = str(path or loaded.path.parent.parent)
-        found = {"run": name, "checkpoint": str(loaded.path), "step": loaded.step}
-        own = own_text(name, text, host) if not request.data or request.memorised else None
-        same = own is None or is_own_text(name, own, loaded, host)
-        if request.data:
-            how = (text.text_field, text.skip_bad)
-            if how not in given:
-                given[how] = given_text(request.data, text, host, answers=True)
-            found["training_share"] = training_share(name, given[how], loaded, host)
-            measured: Corpus = given[how]
-            if given[how].how.conversations:
-                measured = ConversationCorpus(given[how], 0, given[how].num_documents, None)
-        else:
-            assert own
-            measured = own.validation
-            found |= {"text": own.validated_on, "same_text": same}
-        if not isinstance(measured, ConversationCorpus):
-            texts.append(measured.digest)
-        else:
-            texts.append(measured.of_conversations)
-            _require_text(request)
-            number_type = choose_dtype(request.dtype, where, sizes.d_model, host.notice)
-            loaded = replace(loaded, model=round_weights(loaded.model)) if request.quantize else loaded
-            by_bytes = not asked.one_tokenizer
-            answered = measure_answers(loaded, measured, number_type, host, by_bytes=by_bytes, device=where)
-            found |= asdict(answered.score) | {"loss_error": answered.loss_error, "answers": answered.about}
-            paired.append(answered.costs)
-            results.append(found)
-            _compare(results, texts, paired, asked)
-            continue
-        if request.max_tokens and not asked.one_tokenizer:
-            measured = beginning(measured, request.max_tokens)
-        with host.counting("tokenizing", measured.num_bytes, "B") as count:
+        if request.max_tokens and not target.one_tokenizer:
+            corpus = beginning(corpus, request.max_tokens)
+        with host.counting("tokenizing", corpus.num_bytes, "B") as count:
             try:
-                ids = encode(measured, tokenizer, count, host.notice)
+                ids = encode(corpus, tokenizer, count, host.notice)
             except DataError as error:
                 if error.where == "text":  # of several, which one, and the model that lacks its characters
-                    source = joined(list(request.data) or found["text"])
-                    error.where = f"{visible(name)}: {visible(source)}"
+                    error.where = f"{visible(name)}: {visible(joined(source))}"
                 raise
         if len(ids) < 2:
             place = "‹data›" if request.data else name
             raise DataError(place, "the text is one token long, so there is nothing to predict")
-        number_type = choose_dtype(request.dtype, where, sizes.d_model, host.notice)
-        lengths = byte_lengths_on(measured, ids, tokenizer)
-        read, ids = _spaced(ids, asked, request)
+        dtype = choose_dtype(request.dtype, device, sizes.d_model, host.notice)
+        lengths = byte_lengths_on(corpus, ids, tokenizer)
+        parts, ids = _spaced(ids, target, request)
         length = window_length(sizes)
         stride, batch_size = request.stride or length, None
         if length < min(sizes.context_length, len(ids) - 1):
             windows_of = f"the text is read in windows of {counted(length, 'token')}"
             host.notice(f"{windows_of}, since the attention of all {sizes.context_length:,} would take too much memory")
-        if where.type == "cpu":  # a GPU refuses by itself
-            batch_size = _require_room(loaded, len(read[0]), stride, number_type, request)
+        if device.type == "cpu":  # a GPU refuses by itself
+            batch_size = _require_room(loaded, len(parts[0]), stride, dtype, request)
         with host.counting("evaluating", len(ids) - 1, "tokens") as count:
-            model = round_weights(loaded.model) if request.quantize else loaded.model
-            options = {"dtype": number_type, "batch_size": batch_size, "count": count}
-            model.to(where)
-            parts = chain.from_iterable(surprisals(model, part, stride=stride, **options) for part in read)
-            windows = Stretches(min(length, len(read[0]) - 1), ids)
-            stretches = _stretches_to_pair(asked, ids, lengths)
-            paired.append(stretches)
-            parts = in_stretches(parts, ids, (windows, stretches))
-            parts = [*parts] if request.per_token else parts
-            found |= asdict(score(parts, ids, lengths, shown(loaded.path)))
-            found["loss_error"] = windows.standard_error()
+            model = (round_weights(loaded.model) if request.quantize else loaded.model).to(device)
+            options = {"dtype": dtype, "batch_size": batch_size, "count": count}
+            nats = chain.from_iterable(surprisals(model, part, stride=stride, **options) for part in parts)
+            windows = Stretches(min(length, len(parts[0]) - 1), ids)
+            paired = _stretches_to_pair(target, ids, lengths)
+            nats = in_stretches(nats, ids, (windows, paired))
+            nats = [*nats] if request.per_token else nats
+            figures = asdict(score(nats, ids, lengths, shown(loaded.path))) | {"loss_error": windows.standard_error()}
+        each = Surprisals(tokenizer, ids[:].tolist(), np.concatenate([*nats]).tolist()) if request.per_token else None
+        return _Measured(figures, paired, each)
+
+
+@threads_kept()
+def evaluate(request: EvaluateRequest, target: ToEvaluate, host: Host) -> Evaluation:
+    """Measure runs on a text, or each on its own; raises CheckpointError, DataError or EnvironmentFailure."""
+    use_threads(request.threads)
+    measure = _Measure(request, target, host, choose_device(request.device or "auto"))
+    results: list[dict[str, Any]] = []
+    measured: list[_Measured] = []
+    texts: list[str] = []  # a digest of the text of each run
+    corpora = dict[tuple[str, bool], SourceCorpus]()  # --data, as the runs read text
+    if target.without:
+        host.notice(f"heads switched off: {', '.join(head_names(target.without))}")
+    for path, text, header in zip(target.runs, target.texts, target.headers, strict=True):
+        loaded = load_for(host, path, request.checkpoint, header)
+        remove_heads(loaded.model, target.without)
+        name = str(path or loaded.path.parent.parent)
+        result = {"run": name, "checkpoint": str(loaded.path), "step": loaded.step}
+        run_text = own_text(name, text, host) if not request.data or request.memorised else None
+        same = run_text is None or is_own_text(name, run_text, loaded, host)
+        if request.data:
+            how = (text.text_field, text.skip_bad)
+            if how not in corpora:
+                corpora[how] = given_text(request.data, text, host, answers=True)
+            corpus: Corpus = corpora[how]
+            result["training_share"] = training_share(name, corpora[how], loaded, host)
+            if corpora[how].how.conversations:
+                corpus = ConversationCorpus(corpora[how], 0, corpora[how].num_documents, None)
+        else:
+            assert run_text
+            corpus = run_text.validation
+            result |= {"text": run_text.validated_on, "same_text": same}
+        if isinstance(corpus, ConversationCorpus):
+            texts.append(corpus.of_conversations)
+            measured.append(measure.answers(loaded, corpus))
+        else:
+            texts.append(corpus.digest)
+            measured.append(measure.text(loaded, corpus, name, list(request.data) or result["text"]))
+        results.append(result | measured[-1].figures)
         if request.memorised:
-            assert own
+            assert run_text
             with host.working("looking for copies of the training text"):
-                found["memorised"] = _memorised(loaded, own.training, request)
-        if request.per_token:
-            per_token = Surprisals(tokenizer, ids[:].tolist(), np.concatenate([*parts]).tolist())
-        results.append(found)
-        _compare(results, texts, paired, asked)
+                results[-1]["memorised"] = _memorised(loaded, run_text.training, request)
+        first, last = measured[0].costs, measured[-1].costs
+        if len(results) > 1 and texts[0] == texts[-1] and first and last:
+            results[-1]["difference"] = _difference(results[0], results[-1], first, last, target.one_tokenizer)
     remark_on_shares(((one["run"], one.get("training_share", 0.0)) for one in results), host)
     if len(set(texts)) > 1:
         host.warn("these runs are measured on different texts; ‹data=SOURCE› measures all on one")
-    return Evaluation(list(request.data) or None, head_names(asked.without), results, per_token)
+    return Evaluation(list(request.data) or None, head_names(target.without), results, measured[-1].per_token)
 
 
 def _spaced(ids: Ids, asked: ToEvaluate, request: EvaluateRequest) -> tuple[Sequence[Ids], Ids]:
@@ -202,27 +233,6 @@ def _spaced(ids: Ids, asked: ToEvaluate, request: EvaluateRequest) -> tuple[Sequ
     length = min(asked.longest_window, request.max_tokens)
     parts = [ids[start : end + 1] for start, end in validation_windows(len(ids), length, request.max_tokens)]
     return parts, np.concatenate([parts[0][:1], *(part[1:] for part in parts)])
-
-
-def _require_text(request: EvaluateRequest) -> None:
-    """Refuse what only a text has, and not questions with answers."""
-    for flag, asked in {
-        "‹per_token›": request.per_token,
-        "‹memorised›": request.memorised,
-        "‹stride›": request.stride,
-        "‹max_tokens›": request.max_tokens,
-    }.items():
-        if asked:
-            raise UsageError(flag, "it measures a text, and these are questions and answers; leave it out")
-
-
-def _compare(
-    results: list[dict[str, Any]], texts: list[str], paired: list[Observations | None], asked: ToEvaluate
-) -> None:
-    """Note how the last run differs from the first, where both were measured on the same."""
-    if len(results) > 1 and texts[0] == texts[-1] and paired[0] and paired[-1]:
-        difference = _difference(results[0], results[-1], paired[0], paired[-1], asked.one_tokenizer)
-        results[-1]["difference"] = difference
 
 
 def _stretches_to_pair(asked: ToEvaluate, ids: Ids, byte_lengths: np.ndarray) -> Stretches:

@@ -61,10 +61,7 @@ def surprisals(
         starts = np.arange(first, min(first + batch_size, first + whole)) * stride
         batch = to_device(torch.from_numpy(windows(ids, starts, length + 1).astype(np.int64)), device)
         with torch.inference_mode(), autocast(device, dtype):
-            x, rotation = model.embed(batch[:, :-1])
-            for block in model.blocks:
-                x = block(x, rotation)
-            nats = token_nll(model, x, batch[:, 1:])
+            nats = token_nll(model, model.last_residual(batch[:, :-1]), batch[:, 1:])
         rows = nats.cpu().double().numpy()
         new = [row[0 if start == 0 else C - stride :] for start, row in zip(starts, rows, strict=True)]
         for row in new:
@@ -78,13 +75,20 @@ def token_nll(model: GPT, x: Tensor, targets: Tensor) -> Tensor:
 
     At most LOGITS_AT_ONCE logits are in memory at a time, or those of one position of each sequence.
     """
+    return torch.cat([nll_of(logits, wanted) for logits, wanted in logits_in_slices(model, x, targets)], dim=1)
+
+
+def logits_in_slices(model: GPT, x: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """The logits [B, t, V] of some positions after the others, in float32 at least, and their targets [B, t]."""
     at_once = max(1, LOGITS_AT_ONCE // (len(x) * model.vocab_size))
-    parts = []
     for some, wanted in zip(x.split(at_once, dim=1), targets.split(at_once, dim=1), strict=True):
         logits = model.logits(some)
-        logits = logits if logits.dtype == torch.float64 else logits.float()
-        parts.append(-logits.log_softmax(dim=-1).gather(-1, wanted[..., None])[..., 0])
-    return torch.cat(parts, dim=1)
+        yield logits if logits.dtype == torch.float64 else logits.float(), wanted
+
+
+def nll_of(logits: Tensor, targets: Tensor) -> Tensor:
+    """Negative log-likelihood of each target, in nats: [..., V], [...] -> [...]."""
+    return -logits.log_softmax(dim=-1).gather(-1, targets[..., None])[..., 0]
 
 
 def count_windows(model: GPT, num_ids: int, stride: int) -> int:

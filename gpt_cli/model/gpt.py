@@ -86,10 +86,14 @@ class GPT(nn.Module):
 
     def next_logits(self, ids: Tensor) -> Tensor:
         """Logits of the token after the last: [B, T] -> [B, V]; the output layer runs on one position only."""
+        return self.logits(self.last_residual(ids)[:, -1])
+
+    def last_residual(self, ids: Tensor) -> Tensor:
+        """The residual stream after all blocks, without dropout: ids [B, T] -> [B, T, D]."""
         x, rotation = self.embed(ids)
         for block in self.blocks:
             x = block(x, rotation)
-        return self.logits(x[:, -1])
+        return x
 
     def residual_streams(self, ids: Tensor) -> Iterator[Tensor]:
         """Yields the residual stream after each block: ids [B, T] -> [B, T, D]; `logits` makes predictions of it."""
