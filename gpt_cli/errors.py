@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 
@@ -13,30 +11,8 @@ from gpt_cli.common.spelling import as_flags, as_keywords
 
 EXIT_CODE_BUG = 1
 EXIT_CODE_STDOUT_CLOSED = 141
-# how accelerators, torch, C++, the dynamic linker, the threads of Python and oneDNN say that memory ran out
-_OF_DEVICE = "out of memory"
-_LACKING = (
-    _OF_DEVICE,
-    "can't allocate memory",
-    "bad_alloc",
-    "failed to map segment",
-    "can't start new thread",
-    "could not create a primitive",
-)
 # but for tabs and ends of lines
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_REASONS = {
-    errno.ENOSPC: "there is no space left on the filesystem",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EFBIG: "the file would be larger than this process may write",
-    errno.EACCES: "permission is denied",
-    errno.EPERM: "permission is denied",
-    errno.EROFS: "the filesystem is read-only",
-    errno.ENOENT: "there is no such directory",
-    errno.ENOTDIR: "a part of the path is not a directory",
-    errno.EISDIR: "this is a directory",
-    errno.ENAMETOOLONG: "the name is too long",
-}
 
 
 class GptError(Exception):
@@ -110,44 +86,6 @@ class DivergedError(GptError):
     """The loss or the gradient is not finite."""
 
     exit_code = 6
-
-
-def is_lack_of_memory(error: BaseException) -> bool:
-    """Whether main memory or a GPU's ran out."""
-    if isinstance(error, MemoryError) or is_lack_of_device_memory(error):
-        return True
-    if isinstance(error, OSError):
-        return error.errno == errno.ENOMEM
-    return isinstance(error, RuntimeError | ImportError) and any(words in str(error) for words in _LACKING)
-
-
-def is_lack_of_device_memory(error: BaseException) -> bool:
-    """Whether the memory of an accelerator ran out."""
-    # torch, which is not imported here, has an error of its own for some accelerators, and words for all
-    return type(error).__name__ == "OutOfMemoryError" or (isinstance(error, RuntimeError) and _OF_DEVICE in str(error))
-
-
-def missing_operation(error: BaseException) -> str | None:
-    """The operation that torch lacks on a device, such as aten::sort; None for another error."""
-    found = re.search(r"'(aten::[\w.]+)'", str(error)) if isinstance(error, NotImplementedError) else None
-    return found and found[1]
-
-
-def is_lack_of_files(error: BaseException) -> bool:
-    """Whether this process may open no more files; torch says so in a RuntimeError."""
-    if isinstance(error, OSError):
-        return error.errno == errno.EMFILE
-    return isinstance(error, RuntimeError) and os.strerror(errno.EMFILE) in str(error)
-
-
-def exit_code_of(error: BaseException) -> int:
-    """The exit code of `gpt` after an exception."""
-    if isinstance(error, GptError):
-        return error.exit_code
-    if isinstance(error, BrokenPipeError):
-        return EXIT_CODE_STDOUT_CLOSED
-    lacks = is_lack_of_memory(error) or is_lack_of_files(error) or missing_operation(error) is not None
-    return EnvironmentFailure.exit_code if lacks or isinstance(error, OSError) else EXIT_CODE_BUG
 
 
 def advised(errors: Sequence[GptError], hint: str) -> GptError:
@@ -227,8 +165,3 @@ def within(error: Exception, where: str) -> str:
 def shown(text: object, limit: int = 200) -> str:
     """A value as a message contains it: `visible`, in quotes."""
     return f'"{visible(text, limit)}"'
-
-
-def reason(error: OSError) -> str:
-    """What the operating system refused, as a sentence."""
-    return _REASONS.get(error.errno or 0, (error.strerror or str(error)).lower())

@@ -2,8 +2,7 @@ import json
 
 import pytest
 
-from gpt_cli.common.mistyped import full_width
-from gpt_cli.errors import DataError, UsageError, exit_code_of, inert, inert_json, shown, together
+from gpt_cli.errors import DataError, UsageError, inert, inert_json, shown, together
 
 
 def test_an_error_is_a_place_a_sentence_and_a_hint() -> None:
@@ -44,25 +43,3 @@ def test_json_for_a_terminal_has_the_same_content() -> None:
     found = inert_json(json.dumps([text], ensure_ascii=False))
     assert found == '["a\\u009b2J\\u007f\\u202e今"]'
     assert json.loads(found) == [text]
-
-
-def test_a_dash_is_no_full_width_character() -> None:
-    assert full_width("-–data") == '"–" in "-–data" is a dash; type the hyphen "-"'
-    assert full_width("０．８") == '"０" in "０．８" is a full-width character; type "0"'
-    assert full_width("--data") is None
-
-
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        (DataError("a", "wrong"), 3),
-        (BrokenPipeError(), 141),
-        (OSError(28, "No space left on device"), 5),
-        (MemoryError(), 5),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 5),
-        (RuntimeError("std::bad_alloc"), 5),
-        (RuntimeError("oops"), 1),
-    ],
-)
-def test_every_exception_has_an_exit_code(error: Exception, code: int) -> None:
-    assert exit_code_of(error) == code

@@ -16,11 +16,12 @@ from gpt_cli.checkpoints.metrics_files import last_metrics
 from gpt_cli.checkpoints.run_paths import SWEEP, RunFiles
 from gpt_cli.common.file_signatures import LOCK, holds_run, is_config, is_lock
 from gpt_cli.common.limits import OUTCOME_BYTES
+from gpt_cli.common.machine.failures import reason
 from gpt_cli.common.strict_json import figure, step_number, strict_json
 from gpt_cli.common.untrusted_files import read_bytes
 from gpt_cli.config import Config
 from gpt_cli.config.load import read_own_config
-from gpt_cli.errors import CheckpointError, GptError, reason, shown
+from gpt_cli.errors import CheckpointError, GptError, shown
 
 _ENDS = {"steps": "finished", "time": "finished", "patience": "finished", "signal": "stopped", "diverged": "diverged"}
 _MOST = ("an outcome of a run", OUTCOME_BYTES)

@@ -25,20 +25,16 @@ from gpt_cli.cli.usage_errors import (
 )
 from gpt_cli.cli.wrapping import terminal_width, wrapped
 from gpt_cli.common.limits import ADDRESS_SPACE
-from gpt_cli.common.machine.memory import require_address_space
-from gpt_cli.common.version import __version__
-from gpt_cli.errors import (
-    EXIT_CODE_STDOUT_CLOSED,
-    EnvironmentFailure,
-    GptError,
-    UsageError,
+from gpt_cli.common.machine.failures import (
     is_lack_of_device_memory,
     is_lack_of_files,
     is_lack_of_memory,
     missing_operation,
     reason,
-    shown,
 )
+from gpt_cli.common.machine.memory import require_address_space
+from gpt_cli.common.version import __version__
+from gpt_cli.errors import EXIT_CODE_STDOUT_CLOSED, EnvironmentFailure, GptError, UsageError, shown
 
 app = typer.Typer(
     cls=CommandGroup,

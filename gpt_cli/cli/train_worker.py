@@ -16,12 +16,13 @@ from gpt_cli.cli.signals import Signals, listening
 from gpt_cli.cli.train_output import announce, conclude, conclude_before, show_progress
 from gpt_cli.common.files import write_durably
 from gpt_cli.common.machine.devices import accelerator, num_accelerators
+from gpt_cli.common.machine.failures import exit_code_of
 from gpt_cli.distributed.collectives import ALONE, Ranks
 from gpt_cli.distributed.environment import Place
 from gpt_cli.distributed.heartbeat import LeftToAnother
 from gpt_cli.distributed.process_group import LostProcess, ProcessGroup
 from gpt_cli.distributed.rendezvous import Meeting
-from gpt_cli.errors import DivergedError, EnvironmentFailure, GptError, counted, exit_code_of
+from gpt_cli.errors import DivergedError, EnvironmentFailure, GptError, counted
 from gpt_cli.tools.loggers.processes import Followers
 from gpt_cli.training.events import Finished
 from gpt_cli.training.loop import train, training_environment

@@ -13,7 +13,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from gpt_cli.errors import EnvironmentFailure, UsageError, reason, shown
+from gpt_cli.common.machine.failures import reason
+from gpt_cli.errors import EnvironmentFailure, UsageError, shown
 
 Buffer = bytes | bytearray | memoryview
 

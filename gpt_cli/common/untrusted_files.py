@@ -13,7 +13,8 @@ from pathlib import Path
 from shlex import quote
 from typing import BinaryIO
 
-from gpt_cli.errors import EnvironmentFailure, GptError, reason, shown, visible
+from gpt_cli.common.machine.failures import reason
+from gpt_cli.errors import EnvironmentFailure, GptError, shown, visible
 
 UTF8_MARK = codecs.BOM_UTF8
 _NO_TEXT = bytes({*range(1, 32)} - {*b"\b\t\n\r\f\x1b"})

@@ -14,9 +14,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from gpt_cli.common.machine.devices import CPU
+from gpt_cli.common.machine.failures import exit_code_of
 from gpt_cli.distributed.collectives import Ranks
 from gpt_cli.distributed.heartbeat import LeftToAnother
-from gpt_cli.errors import EnvironmentFailure, GptError, exit_code_of
+from gpt_cli.errors import EnvironmentFailure, GptError
 
 
 class LostProcess(EnvironmentFailure):

@@ -20,11 +20,12 @@ from torch.distributed import FileStore, PrefixStore, Store, TCPStore  # pyright
 
 import gpt_cli
 from gpt_cli.common.machine.devices import CPU
+from gpt_cli.common.machine.failures import is_lack_of_files
 from gpt_cli.distributed.environment import LOOPBACK, Place, process_name
 from gpt_cli.distributed.failure_detector import PATIENCE, Intact, Watcher
 from gpt_cli.distributed.heartbeat import STORE, Board, FolderBoard, LeftToAnother, StoreBoard
 from gpt_cli.distributed.process_group import LostProcess
-from gpt_cli.errors import EnvironmentFailure, GptError, UsageError, counted, is_lack_of_files, shown, together, visible
+from gpt_cli.errors import EnvironmentFailure, GptError, UsageError, counted, shown, together, visible
 
 CONNECT_SECONDS = 300.0
 LEAVE_SECONDS = 10.0

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from gpt_cli.common.limits import EXPANSION, EXPANSION_FROM, LINE_CHARACTERS, ZSTD_WINDOW
+from gpt_cli.common.machine.failures import reason
 from gpt_cli.common.untrusted_files import open_regular, require_unchanged
-from gpt_cli.errors import DataError, EnvironmentFailure, GptError, reason, shown, visible
+from gpt_cli.errors import DataError, EnvironmentFailure, GptError, shown, visible
 from gpt_cli.text.conversations import conversation_of_line, is_conversation
 from gpt_cli.text.documents import TextBlock, decoded, is_binary
 

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from gpt_cli.common.file_signatures import holds_run
 from gpt_cli.common.limits import DIRECTORY_LEVELS
-from gpt_cli.errors import DataError, EnvironmentFailure, reason, shown
+from gpt_cli.common.machine.failures import reason
+from gpt_cli.errors import DataError, EnvironmentFailure, shown
 from gpt_cli.text import datasets
 
 STDIN = "-"

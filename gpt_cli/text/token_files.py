@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from gpt_cli.common.machine.failures import reason
 from gpt_cli.common.untrusted_files import read_bytes
-from gpt_cli.errors import DataError, EnvironmentFailure, GptError, reason, shown
+from gpt_cli.errors import DataError, EnvironmentFailure, GptError, shown
 
 CHUNK_TOKENS = 2**20
 INDEX = "index.json"

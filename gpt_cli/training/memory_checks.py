@@ -9,9 +9,10 @@ import torch
 
 from gpt_cli.common.host import Notify
 from gpt_cli.common.machine.devices import choose_compile, choose_device, choose_dtype, free_memory
+from gpt_cli.common.machine.failures import is_lack_of_device_memory
 from gpt_cli.config import Config
 from gpt_cli.distributed.collectives import ALONE, Ranks
-from gpt_cli.errors import EnvironmentFailure, UsageError, counted, is_lack_of_device_memory
+from gpt_cli.errors import EnvironmentFailure, UsageError, counted
 from gpt_cli.model.costs import RankCosts, rank_costs
 from gpt_cli.training.advice.sizes import narrower
 from gpt_cli.training.attention_snapshots import snapshot_size

@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 
 from gpt_cli.common.host import Host, Notify
-from gpt_cli.errors import EnvironmentFailure, is_lack_of_device_memory, shown
+from gpt_cli.common.machine.failures import is_lack_of_device_memory
+from gpt_cli.errors import EnvironmentFailure, shown
 from gpt_cli.training.cuda_graphs import record_step
 from gpt_cli.training.memory_checks import COMPILE_FROM_SECONDS
 from gpt_cli.training.state import TrainingState

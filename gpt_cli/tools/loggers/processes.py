@@ -17,7 +17,8 @@ from typing import Self
 
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.common.host import Notify
-from gpt_cli.errors import reason, visible
+from gpt_cli.common.machine.failures import reason
+from gpt_cli.errors import visible
 
 # seconds
 CALL_SECONDS = 60.0  # that a call of a package may take; then its process ends

@@ -16,6 +16,7 @@ from gpt_cli.checkpoints.run_paths import RUNS, SWEEP, RunFiles, State, named_ru
 from gpt_cli.checkpoints.select import newest_run, run_hint
 from gpt_cli.common.drawing.file_types import PICTURES, ending_of
 from gpt_cli.common.host import Host
+from gpt_cli.common.machine.failures import reason
 from gpt_cli.common.untrusted_files import require_reachable
 from gpt_cli.config.field_types import Switch
 from gpt_cli.config.request import EMPTY, NONE, Flag, MaybePath, NamedPaths, Request
@@ -26,7 +27,6 @@ from gpt_cli.errors import (
     UsageError,
     collecting,
     counted,
-    reason,
     shown,
     together,
     visible,

@@ -16,21 +16,12 @@ from gpt_cli.checkpoints.run_paths import SWEEP, SWEEP_PAGE
 from gpt_cli.common.files import write_durably
 from gpt_cli.common.host import Host
 from gpt_cli.common.machine.cpu_contention import cores
+from gpt_cli.common.machine.failures import reason
 from gpt_cli.common.results import Result
 from gpt_cli.common.tables import Rows, table
 from gpt_cli.common.units import duration
 from gpt_cli.config import Config
-from gpt_cli.errors import (
-    CheckpointError,
-    DataError,
-    EnvironmentFailure,
-    GptError,
-    UsageError,
-    counted,
-    reason,
-    shown,
-    visible,
-)
+from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, GptError, UsageError, counted, shown, visible
 from gpt_cli.tools.reports.compare_runs import Mean, means, repeated, rows_of_means
 from gpt_cli.tools.reports.report import RunReport
 from gpt_cli.tools.reports.run_record import read_records

@@ -1,0 +1,20 @@
+import pytest
+
+from gpt_cli.common.machine.failures import exit_code_of
+from gpt_cli.errors import DataError
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (DataError("a", "wrong"), 3),
+        (BrokenPipeError(), 141),
+        (OSError(28, "No space left on device"), 5),
+        (MemoryError(), 5),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 5),
+        (RuntimeError("std::bad_alloc"), 5),
+        (RuntimeError("oops"), 1),
+    ],
+)
+def test_every_exception_has_an_exit_code(error: Exception, code: int) -> None:
+    assert exit_code_of(error) == code
