@@ -67,7 +67,7 @@ def _works(config: Config, ranks: Ranks) -> Works:
     parts = [torch.zeros(length) for length in _lengths(state.layout)]
 
     def exchange() -> None:
-        ranks.share_parts(ranks.sum_parts(parts), [len(part) for part in parts])
+        ranks.all_gather(ranks.reduce_scatter(parts), [len(part) for part in parts])
 
     return {
         "gpt train": lambda: take_step(state),
@@ -84,14 +84,14 @@ def _lengths(layout: Replicated) -> list[int]:
 def _ddp_step(state: TrainingState, ranks: Ranks) -> Callable[[], None]:
     """The same step with torch's own data parallelism: every process has all gradients and moments."""
     settings, micro = state.config.train, state.config.train.sequences_at_once
-    lanes = Replicated(state.model, ranks).lanes(settings.num_lanes)
+    micro_batches = Replicated(state.model, ranks).micro_batches(settings.num_micro_batches)
     model, optimizer = DistributedDataParallel(state.model), Optimizer(Replicated(state.model), settings)
     batches = state.batches
     assert isinstance(batches, Batches)
 
-    def add_gradient(lane: int) -> None:
-        inputs, targets = batches(0, slice(lane * micro, (lane + 1) * micro))
-        masks = DropMasks(state.config.model.dropout, settings.seed, 0, first_sequence=lane * micro)
+    def add_gradient(micro_batch: int) -> None:
+        inputs, targets = batches(0, slice(micro_batch * micro, (micro_batch + 1) * micro))
+        masks = DropMasks(state.config.model.dropout, settings.seed, 0, first_sequence=micro_batch * micro)
         with autocast(state.device, settings.dtype):
             loss = cross_entropy(model(inputs, masks), targets)
         # it averages over processes
@@ -99,9 +99,9 @@ def _ddp_step(state: TrainingState, ranks: Ranks) -> Callable[[], None]:
 
     def step() -> None:
         with model.no_sync():
-            for lane in lanes[:-1]:
-                add_gradient(lane)
-        add_gradient(lanes[-1])
+            for micro_batch in micro_batches[:-1]:
+                add_gradient(micro_batch)
+        add_gradient(micro_batches[-1])
         torch.nn.utils.clip_grad_norm_(state.model.parameters(), settings.gradient_clip or float("inf"))
         optimizer.step(1.0)
         optimizer.zero_grad()
@@ -111,7 +111,7 @@ def _ddp_step(state: TrainingState, ranks: Ranks) -> Callable[[], None]:
 
 def _time(work: Callable[[], object], ranks: Ranks) -> tuple[float, float]:
     """Seconds of a task, and of all cores in this process, once all are ready for it."""
-    ranks.agree(0)
+    ranks.all_reduce_max(0)
     started, used = time.perf_counter(), time.process_time()
     work()
     return time.perf_counter() - started, time.process_time() - used

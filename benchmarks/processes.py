@@ -151,7 +151,7 @@ def main() -> None:
     parameters = costs(config, settings.dtype).parameters
     print(machine(device, arguments.rounds, number * threads_each(config, number)))
     show(
-        f"a step of {arguments.config} in {settings.dtype}, {settings.num_lanes} micro-batches of "
+        f"a step of {arguments.config} in {settings.dtype}, {settings.num_micro_batches} micro-batches of "
         f"{counted(settings.sequences_at_once, 'sequence')}; each process exchanges gradients and weights of "
         f"{size(4 * parameters)}",
         ("work", "processes", "threads each", "seconds", "of all cores", "speed"),

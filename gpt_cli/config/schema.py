@@ -252,7 +252,7 @@ class TrainConfig(Section):
         return 2 if self.rank is None else 3
 
     @property
-    def num_lanes(self) -> int:
+    def num_micro_batches(self) -> int:
         """Micro-batches in a step, which processes may share."""
         return self.batch_size // self.sequences_at_once
 

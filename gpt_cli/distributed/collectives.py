@@ -27,34 +27,34 @@ class Ranks:
         """Whether this rank writes files and speaks to the user."""
         return self.rank == 0
 
-    def leaders_first(self) -> AbstractContextManager[None]:
+    def local_rank_zero_first(self) -> AbstractContextManager[None]:
         """A block that the first rank of each host runs before the others, which then find what it made."""
         return contextlib.nullcontext()
 
     def meet(self, record: Mapping[str, str], device: torch.device = CPU) -> None:
         """Find every rank alive and with the same record, which names what must be equal; opens what joins devices."""
 
-    def agree(self, *numbers: int) -> tuple[int, ...]:
+    def all_reduce_max(self, *numbers: int) -> tuple[int, ...]:
         """The largest of each number over all ranks."""
         return numbers
 
-    def of_first(self, *numbers: float) -> tuple[float, ...]:
+    def broadcast(self, *numbers: float) -> tuple[float, ...]:
         """The numbers of the first rank."""
         return numbers
 
-    def on_first(self, work: Callable[[], object]) -> None:
+    def on_rank_zero(self, work: Callable[[], object]) -> None:
         """Let the first rank work while the others wait; what it raises is raised by all."""
         work()
 
-    def differ(self, *numbers: float) -> bool:
+    def any_differ(self, *numbers: float) -> bool:
         """Whether the numbers are not the same, bit for bit, on all ranks."""
         return False
 
-    def merge(self, values: Tensor) -> Tensor:
+    def all_reduce_exact(self, values: Tensor) -> Tensor:
         """Values of which each is zero on all ranks but one, everywhere: the sum is exact, whatever its order."""
         return values
 
-    def sum_parts(self, parts: Sequence[Tensor]) -> Tensor:
+    def reduce_scatter(self, parts: Sequence[Tensor]) -> Tensor:
         """One part [N] for each rank, of other numbers on each: the sum of this rank's part over all ranks.
 
         The sum is the top of the tree that `tree_sum.tree_sum` describes.
@@ -62,15 +62,15 @@ class Ranks:
         (part,) = parts
         return part
 
-    def share_parts(self, part: Tensor, lengths: Sequence[int]) -> list[Tensor]:
+    def all_gather(self, part: Tensor, lengths: Sequence[int]) -> list[Tensor]:
         """The parts [length] of all ranks, each of which has one."""
         return [part]
 
-    def join_parts(self, part: Tensor, whole: Tensor) -> None:
+    def all_gather_into(self, part: Tensor, whole: Tensor) -> None:
         """Write the parts [N] of all ranks side by side: [W x N]."""
         whole.copy_(part)
 
-    def swap_parts(self, parts: Sequence[Tensor], lengths: Sequence[int]) -> list[Tensor]:
+    def all_to_all(self, parts: Sequence[Tensor], lengths: Sequence[int]) -> list[Tensor]:
         """One part for each rank: the parts [length] that all ranks have for this one."""
         return list(parts)
 

@@ -33,8 +33,8 @@ def require_fitting(num_processes: int, config: Config, where: str = "‹process
     The hint is a setting, unless the config is `fixed`: that of a run.
     """
     settings = config.train
-    lanes = settings.num_lanes
-    if num_processes in (fitting := fitting_sizes(lanes)):
+    micro_batches = settings.num_micro_batches
+    if num_processes in (fitting := fitting_sizes(micro_batches)):
         return
     if num_processes & (num_processes - 1):
         near = 1 << num_processes.bit_length() - 1
@@ -54,9 +54,9 @@ def require_fitting(num_processes: int, config: Config, where: str = "‹process
     )
 
 
-def fitting_sizes(lanes: int) -> list[int]:
+def fitting_sizes(micro_batches: int) -> list[int]:
     """The numbers of ranks that can share a number of micro-batches: powers of two that divide it."""
-    return [1 << bit for bit in range((lanes & -lanes).bit_length())]
+    return [1 << bit for bit in range((micro_batches & -micro_batches).bit_length())]
 
 
 def launch(words: Sequence[str], num_processes: int, config: Config, intact: Intact) -> int:

@@ -27,7 +27,7 @@ class LostProcess(EnvironmentFailure):
 class Meeting(Protocol):
     """How ranks find each other before they are joined; `rendezvous.py` has it."""
 
-    def leaders_first(self) -> AbstractContextManager[None]: ...
+    def local_rank_zero_first(self) -> AbstractContextManager[None]: ...
 
     def meet(self, record: Mapping[str, str], device: torch.device) -> None: ...
 
@@ -44,25 +44,25 @@ class ProcessGroup(Ranks):
         self.rank, self.size, self.local_size = rank, size, local_size
         self._meeting = meeting
 
-    def leaders_first(self) -> AbstractContextManager[None]:
-        return self._meeting.leaders_first()
+    def local_rank_zero_first(self) -> AbstractContextManager[None]:
+        return self._meeting.local_rank_zero_first()
 
     def meet(self, record: Mapping[str, str], device: torch.device = CPU) -> None:
         self._meeting.meet(record, device)
 
-    def agree(self, *numbers: int) -> tuple[int, ...]:
+    def all_reduce_max(self, *numbers: int) -> tuple[int, ...]:
         agreed = torch.tensor(numbers, dtype=torch.int64)
         with self._alive():
             dist.all_reduce(agreed, dist.ReduceOp.MAX)
         return tuple(agreed.tolist())
 
-    def of_first(self, *numbers: float) -> tuple[float, ...]:
+    def broadcast(self, *numbers: float) -> tuple[float, ...]:
         known = torch.tensor(numbers, dtype=torch.float64)
         with self._alive():
             dist.broadcast(known, src=0)
         return tuple(known.tolist())
 
-    def on_first(self, work: Callable[[], object]) -> None:
+    def on_rank_zero(self, work: Callable[[], object]) -> None:
         raised: Exception | None = None
         if self.is_first:
             try:
@@ -75,18 +75,18 @@ class ProcessGroup(Ranks):
         if told:
             raise _rebuilt(json.loads(told))
 
-    def differ(self, *numbers: float) -> bool:
+    def any_differ(self, *numbers: float) -> bool:
         bits = struct.unpack(f"{len(numbers)}q", struct.pack(f"{len(numbers)}d", *numbers))
-        largest = self.agree(*bits, *(~bit for bit in bits))
+        largest = self.all_reduce_max(*bits, *(~bit for bit in bits))
         return any(~low != high for high, low in zip(largest[: len(bits)], largest[len(bits) :], strict=True))
 
-    def merge(self, values: Tensor) -> Tensor:
+    def all_reduce_exact(self, values: Tensor) -> Tensor:
         carried = values if _is_joined(values) else values.cpu()
         with self._alive():
             dist.all_reduce(carried)
         return carried.to(values.device)
 
-    def sum_parts(self, parts: Sequence[Tensor]) -> Tensor:
+    def reduce_scatter(self, parts: Sequence[Tensor]) -> Tensor:
         mine = dict(enumerate(parts))
         for peer, bit in self._peers():
             # the peer takes the parts of those owners whose number has this bit as its own has it
@@ -98,7 +98,7 @@ class ProcessGroup(Ranks):
                 mine[owner] = other.add_(mine[owner])  # a sum of two is the same in both orders
         return mine[self.rank]
 
-    def share_parts(self, part: Tensor, lengths: Sequence[int]) -> list[Tensor]:
+    def all_gather(self, part: Tensor, lengths: Sequence[int]) -> list[Tensor]:
         known = {self.rank: part}
         for peer, bit in reversed(list(self._peers())):
             owners = sorted(known)
@@ -107,18 +107,18 @@ class ProcessGroup(Ranks):
             known |= {owner ^ bit: other for owner, other in zip(owners, received, strict=True)}
         return [known[owner] for owner in range(self.size)]
 
-    def join_parts(self, part: Tensor, whole: Tensor) -> None:
+    def all_gather_into(self, part: Tensor, whole: Tensor) -> None:
         if whole.device.type != "cpu" and _is_joined(whole):
             with self._alive():
                 dist.all_gather_into_tensor(whole, part)
             return
         # gloo's own way copies more often
-        parts = self.share_parts(part, [part.numel()] * self.size)
+        parts = self.all_gather(part, [part.numel()] * self.size)
         for place, other in zip(whole.chunk(self.size), parts, strict=True):
             if other is not part:  # which may lie in its place already
                 place.copy_(other)
 
-    def swap_parts(self, parts: Sequence[Tensor], lengths: Sequence[int]) -> list[Tensor]:
+    def all_to_all(self, parts: Sequence[Tensor], lengths: Sequence[int]) -> list[Tensor]:
         own = parts[self.rank]
         swapped = [own if rank == self.rank else own.new_empty(length) for rank, length in enumerate(lengths)]
         operations = []
@@ -163,7 +163,7 @@ class ProcessGroup(Ranks):
     def _text_of_first(self, text: str) -> str:
         """A text of the first rank, on all ranks."""
         content = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8) if text else torch.empty(0).byte()
-        (length,) = self.agree(len(content) if self.is_first else 0)
+        (length,) = self.all_reduce_max(len(content) if self.is_first else 0)
         if not length:
             return ""
         content = content if self.is_first else torch.empty(length, dtype=torch.uint8)

@@ -62,7 +62,7 @@ class Meeting:
         self._take_leave()
 
     @contextlib.contextmanager
-    def leaders_first(self) -> Iterator[None]:
+    def local_rank_zero_first(self) -> Iterator[None]:
         """A block that the first rank of each host runs before the others."""
         self._num_blocks += 1
         key = f"block/{self._num_blocks}/{socket.gethostname()}"

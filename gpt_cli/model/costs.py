@@ -54,11 +54,11 @@ def estimate(
     *,
     micro_batch_size: int,
     dtype: str,
-    num_lanes: int = 1,
+    num_micro_batches: int = 1,
     device: str = "cpu",
     num_trained: int | None = None,
 ) -> CostEstimate:
-    """The costs of training with `num_lanes` micro-batches of `micro_batch_size` sequences a step, and of sampling.
+    """The costs of training, with `num_micro_batches` of `micro_batch_size` sequences a step, and of sampling.
 
     A product of [m, k] and [k, n] counts as 2mkn operations, the backward pass as twice the forward pass. Training
     holds weights, gradients and two moments (of AdamW) in float32, the gradients of micro-batches that wait to
@@ -86,18 +86,18 @@ def estimate(
         2 * (products + seen * cached),
         3 * forward,
         4 * parameters
-        + (12 + 4 * gradients_waiting(num_lanes)) * (parameters if num_trained is None else num_trained)
+        + (12 + 4 * gradients_waiting(num_micro_batches)) * (parameters if num_trained is None else num_trained)
         + _kept_bytes(config, parameters, vocab_size, micro_batch_size, size, device == "cpu"),
         4 * parameters + cache * remembered,
         cache * config.num_blocks,
     )
 
 
-def gradients_waiting(num_lanes: int) -> int:
-    """Gradients of a model that wait while the last of `num_lanes` is computed: one a level of the tree above pairs."""
+def gradients_waiting(num_micro_batches: int) -> int:
+    """Gradients that wait while the last of `num_micro_batches` is computed: one a level of the tree above pairs."""
     levels = 0
-    while num_lanes > 2 and num_lanes % 2 == 0:
-        num_lanes //= 2
+    while num_micro_batches > 2 and num_micro_batches % 2 == 0:
+        num_micro_batches //= 2
         levels += 1
     return levels
 
@@ -109,7 +109,7 @@ def rank_costs(
     *,
     micro_batch_size: int,
     dtype: str,
-    num_lanes: int,
+    num_micro_batches: int,
     device: str = "cpu",
     num_trained: int | None = None,
 ) -> dict[str, RankCosts]:
@@ -123,7 +123,7 @@ def rank_costs(
     parameters = sum(_by_part(model, config.num_blocks).values())
     block = sum(parameter.numel() for parameter in model.blocks[0].parameters())
     outside = parameters - config.num_blocks * block
-    part, rounds = -(-parameters // num_ranks), num_lanes // num_ranks
+    part, rounds = -(-parameters // num_ranks), num_micro_batches // num_ranks
     # an owner has whole parameters, one of which may be most of the model
     owned = max(part, *(parameter.numel() for parameter in model.parameters()))
     gradients = 1 + gradients_waiting(rounds)

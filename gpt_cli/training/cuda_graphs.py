@@ -40,8 +40,8 @@ class WholeStep:
         parts = self._parts(state.progress.step, 1.0)
         self._numbers = torch.zeros(sum(part.size for part in parts), dtype=torch.int64, device=state.device)
         sequences, keys, share = self._numbers.split([part.size for part in parts])
-        lanes = sequences.view(parts[0].shape).split(state.config.train.sequences_at_once)
-        self._sent = StepInputs(-1, dict(enumerate(lanes)), key_halves(keys.view(parts[1].shape)))
+        micro_batches = sequences.view(parts[0].shape).split(state.config.train.sequences_at_once)
+        self._sent = StepInputs(-1, dict(enumerate(micro_batches)), key_halves(keys.view(parts[1].shape)))
         self._share = share.view(torch.float32)[0]
 
     def __call__(self, step: int, share: float, watch: Callable[[], object] = lambda: None) -> Tensor:

@@ -13,7 +13,7 @@ from gpt_cli.training.lora import LowRank
 
 
 class Replicated:
-    """Every rank computes some lanes (micro-batches) with all weights; each parameter has one owner among the ranks.
+    """Every rank computes some micro-batches with all weights; each parameter has one owner among the ranks.
 
     The owner alone keeps the sum of the parameter's gradients and the moments of the optimizer, changes the parameter,
     and sends it to all (Rajbhandari et al. 2020, "ZeRO", stage 2, by whole parameters). Whole parameters make norms
@@ -39,9 +39,9 @@ class Replicated:
         self.names_of_owner = owners(sizes, together, ranks.size)
         self.owned = {name: self.parameters[name] for name in self.names_of_owner[ranks.rank]}
 
-    def lanes(self, num_lanes: int) -> range:
-        """The lanes of a step that this rank computes: a branch of the tree in which all are added."""
-        count = num_lanes // self.ranks.size
+    def micro_batches(self, num_micro_batches: int) -> range:
+        """The micro-batches of a step that this rank computes: a branch of the tree in which all are added."""
+        count = num_micro_batches // self.ranks.size
         return range(self.ranks.rank * count, (self.ranks.rank + 1) * count)
 
     def take_gradients(self) -> list[Tensor]:
@@ -67,7 +67,7 @@ class Replicated:
             parts.append(flat([gradient(self.parameters[name]) for name in names]))
             for name in names:
                 self.parameters[name].grad = None  # before the next part, for memory
-        summed = self.ranks.sum_parts(parts)
+        summed = self.ranks.reduce_scatter(parts)
         for parameter, total in zip(self.owned.values(), self._split(summed, list(self.owned)), strict=True):
             parameter.grad = total
 
@@ -90,7 +90,7 @@ class Replicated:
 
     def _share(self) -> None:
         lengths = [sum(self.parameters[name].numel() for name in names) for names in self.names_of_owner]
-        for owner, part in enumerate(self.ranks.share_parts(flat(list(self.owned.values())), lengths)):
+        for owner, part in enumerate(self.ranks.all_gather(flat(list(self.owned.values())), lengths)):
             names = self.names_of_owner[owner]
             for name, new in zip(names, self._split(part, names), strict=True):
                 if owner != self.ranks.rank:

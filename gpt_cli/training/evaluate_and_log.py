@@ -88,7 +88,7 @@ def observe(run: Run, pace: Pace, watch: Watch, host: Host) -> Iterator[Report]:
                 with host.working("keeping a snapshot"):
                     snapshots.append(snapshot_bytes(take_snapshot(run, whole)))
 
-        run.ranks.on_first(look)
+        run.ranks.on_rank_zero(look)
 
     run.state.progress = progress
     stepped = _stepped(run, pace, now.log)
@@ -106,7 +106,7 @@ def observe(run: Run, pace: Pace, watch: Watch, host: Host) -> Iterator[Report]:
             with host.working("saving the best weights"):
                 save_checkpoint(run.directory.best, best)
 
-    run.ranks.on_first(write)
+    run.ranks.on_rank_zero(write)
     if now.log:
         pace.step, pace.seconds = step, progress.seconds
     if found:

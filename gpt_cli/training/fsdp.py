@@ -24,8 +24,8 @@ class Sharded(Replicated):
     `tree_sum.tree_sum`. Owners keep their parameters whole as well and change them as in Replicated, so that the
     result is the same to the last bit. Of P parameters, each of W ranks holds 24 P / W bytes: the weights and their
     gradients, both in shards and with their owners, and two moments; 4 P / W more for each level of the tree that its
-    lanes make. Beside these it has the embeddings, output layer and one or two blocks whole while it computes, and
-    what autograd keeps for the backward pass: activations, joined projections of heads, and casts of weights in
+    micro-batches make. Beside these it has the embeddings, output layer and one or two blocks whole while it computes,
+    and what autograd keeps for the backward pass: activations, joined projections of heads, and casts of weights in
     bfloat16, 2 P bytes. The model is whole in main memory before it is sharded, and once more when the best weights
     are evaluated.
     """
@@ -54,13 +54,13 @@ class Sharded(Replicated):
         for part in cast("list[Any]", parts):
             part.set_custom_all_gather(_Join(self.ranks))
             part.set_custom_reduce_scatter(_TreeSum(self.ranks))
-            # a lane's loss is divided already
+            # a micro-batch's loss is divided already
             part.set_gradient_divide_factor(1.0)
             part.set_force_sum_reduction_for_comms(True)
 
-    def lanes(self, num_lanes: int) -> range:
-        """The lanes that this rank computes: in each round, ranks compute neighbours, a branch of the tree."""
-        return range(self.ranks.rank, num_lanes, self.ranks.size)
+    def micro_batches(self, num_micro_batches: int) -> range:
+        """The micro-batches that this rank computes: in each round, ranks compute neighbours, a branch of the tree."""
+        return range(self.ranks.rank, num_micro_batches, self.ranks.size)
 
     def take_gradients(self) -> list[Tensor]:
         """The sums of all ranks' gradients in this rank's shards, which have none then."""
@@ -80,7 +80,7 @@ class Sharded(Replicated):
         parts = [flat([_local(gradient(self.shards[name])) for name in names]) for names in self.names_of_owner]
         self._forget_shards()
         sizes = [[self.sizes[name][rank] for name in self.owned] for rank in range(self.ranks.size)]
-        swapped = self.ranks.swap_parts(parts, [sum(of_rank) for of_rank in sizes])
+        swapped = self.ranks.all_to_all(parts, [sum(of_rank) for of_rank in sizes])
         pieces = [part.split(of_rank) for part, of_rank in zip(swapped, sizes, strict=True)]
         for parameter, *of_ranks in zip(self.owned.values(), *pieces, strict=True):
             parameter.grad = torch.cat(of_ranks).view(parameter.shape)
@@ -95,7 +95,7 @@ class Sharded(Replicated):
         cut = [parameter.view(-1).split(self.sizes[name]) for name, parameter in self.owned.items()]
         parts = [flat([pieces[rank] for pieces in cut]) for rank in range(self.ranks.size)]
         sizes = [[self.sizes[name][self.ranks.rank] for name in names] for names in self.names_of_owner]
-        swapped = self.ranks.swap_parts(parts, [sum(of_owner) for of_owner in sizes])
+        swapped = self.ranks.all_to_all(parts, [sum(of_owner) for of_owner in sizes])
         for names, part, of_owner in zip(self.names_of_owner, swapped, sizes, strict=True):
             for name, piece in zip(names, part.split(of_owner), strict=True):
                 self._set_shard(name, piece)
@@ -159,7 +159,7 @@ class _Join(_Exchange):
         self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, async_op: bool = False
     ) -> None:
         """[N] on each rank: all of them side by side, in `output_tensor` [W x N]."""
-        self.ranks.join_parts(input_tensor, output_tensor)
+        self.ranks.all_gather_into(input_tensor, output_tensor)
 
 
 class _TreeSum(_Exchange):
@@ -174,7 +174,7 @@ class _TreeSum(_Exchange):
         async_op: bool = False,
     ) -> None:
         """[W x N] on each rank, W parts: the sum of this rank's part over all ranks, in `output_tensor` [N]."""
-        output_tensor.copy_(self.ranks.sum_parts(input_tensor.chunk(self.ranks.size)))
+        output_tensor.copy_(self.ranks.reduce_scatter(input_tensor.chunk(self.ranks.size)))
 
 
 def _shard_sizes(shape: torch.Size, num_ranks: int) -> list[int]:

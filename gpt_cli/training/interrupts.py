@@ -30,9 +30,9 @@ class Watch:
             own = self._stop()
         except GptError as error:
             failure = error
-        signal, failed = self._ranks.agree(own or 0, failure is not None)
+        signal, failed = self._ranks.all_reduce_max(own or 0, failure is not None)
         if failed:
-            self._ranks.on_first(lambda: _raise(failure))
+            self._ranks.on_rank_zero(lambda: _raise(failure))
         if signal:
             raise StopAsked(signal)
 

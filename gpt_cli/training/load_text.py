@@ -37,7 +37,7 @@ def load_text(
     One rank of a machine does it for all. Raises CheckpointError when the ids are not those that a run was trained on.
     """
     config = _where_the_text_is(start, config, directory, host.notice)
-    with ranks.leaders_first():
+    with ranks.local_rank_zero_first():
         corpus = start.corpus or _read(start, config, directory, host)
         if not (of_sweep and len(find_runs(directory.path.parent)) > 1):  # the first run of a sweep has said it
             _remark_on(corpus, config, host.notice, continued=start.checkpoint is not None)

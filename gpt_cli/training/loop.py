@@ -90,7 +90,7 @@ def train(run: Run, host: Host = NOBODY) -> Generator[Report, None, None]:
                 state.progress = replace(run.progress, elapsed=state.elapsed())
             except StopAsked as stopped:
                 signal = stopped.signal
-            asked = bool(run.ranks.agree(host.save_asked())[0])
+            asked = bool(run.ranks.all_reduce_max(host.save_asked())[0])
             wanted = asked or signal is not None or due(run.progress, run.config.train).save
             if wanted and run.progress.step and run.progress != run.saved:
                 with host.working("saving"):
@@ -103,7 +103,7 @@ def train(run: Run, host: Host = NOBODY) -> Generator[Report, None, None]:
             except StopAsked as stopped:  # all is saved: nothing but this figure is lost
                 signal = stopped.signal
         finished = _finished(run, closing_evaluation, signal)
-        run.ranks.on_first(lambda: _record(run, finished))
+        run.ranks.on_rank_zero(lambda: _record(run, finished))
     yield finished
 
 

@@ -63,15 +63,15 @@ def must_shard(config: Config, vocab_size: int, free: int | None, ranks: Ranks) 
         share = free and free // ranks.local_size
         room = share if settings.device == "cpu" else free_memory(torch.device(settings.device))
         needed = _costs(config, vocab_size, settings.sequences_at_once, ranks)["replicate"].bytes_held
-        if not ranks.agree(room is not None and needed > room)[0]:
+        if not ranks.all_reduce_max(room is not None and needed > room)[0]:
             return False
-    if (lanes := settings.num_lanes) & (lanes - 1):
+    if (number := settings.num_micro_batches) & (number - 1):
         sizes = [n for n in range(1, settings.batch_size) if settings.batch_size % (n * ranks.size) == 0]
         fitting = [n for n in sizes if (settings.batch_size // n).bit_count() == 1]
         nearest = min(fitting, key=lambda n: abs(n - settings.sequences_at_once), default=None)
         raise UsageError(
             "train.parallel",
-            f"processes share the weights only where the micro-batches of a step are a power of two, not {lanes}",
+            f"processes share the weights only where the micro-batches of a step are a power of two, not {number}",
             hint=f"‹train.micro_batch_size={nearest}›" if nearest else "‹train.parallel=replicate›",
         )
     return True
@@ -144,7 +144,7 @@ def _costs(config: Config, vocab_size: int, num_sequences: int, ranks: Ranks) ->
         ranks.size,
         micro_batch_size=num_sequences,
         dtype=config.train.dtype,
-        num_lanes=config.train.batch_size // num_sequences,
+        num_micro_batches=config.train.batch_size // num_sequences,
         device=config.train.device,
         num_trained=num_trained(config, vocab_size),
     )

@@ -99,7 +99,7 @@ def is_own_best(best: Checkpoint, config: Config, progress: Progress) -> bool:
 def environment(config: Config) -> dict[str, str]:
     """What two runs must have in common to agree bit for bit."""
     # versions before the tree added micro-batches in their order, which for up to three is the same
-    sums = {"sums": "tree"} if config.train.num_lanes > 3 and config.train.num_lanes % 2 == 0 else {}
+    sums = {"sums": "tree"} if config.train.num_micro_batches > 3 and config.train.num_micro_batches % 2 == 0 else {}
     return sums | {
         "torch": torch.__version__,
         "threads": str(torch.get_num_threads()),

@@ -56,7 +56,7 @@ class Run:
                 move(self.directory.best, self.directory.foreign_best)
             self.directory.open_for(self.config, after)
 
-        self.ranks.on_first(make_ready)
+        self.ranks.on_rank_zero(make_ready)
         if self.progress.began_from is not None and self.saved is None:
             self.save()
 
@@ -83,16 +83,16 @@ class Run:
         """Save all that a run needs to continue; raises Diverged instead when a step's outcome is not finite."""
         read_outcomes(self.state)
         checkpoint = self.checkpoint(with_moments=True)
-        self.ranks.on_first(lambda: self.directory.save(checkpoint, self.config.train.keep_checkpoints))
+        self.ranks.on_rank_zero(lambda: self.directory.save(checkpoint, self.config.train.keep_checkpoints))
         self.saved = self.progress
         return self.directory.step_file(self.progress.step)
 
     def best_model(self) -> tuple[GPT, int]:
         """The weights of the lowest validation loss and their step; the present ones where the run has no such file."""
-        if not self.ranks.agree(self.directory.best.exists() and self._has_own_best())[0]:
+        if not self.ranks.all_reduce_max(self.directory.best.exists() and self._has_own_best())[0]:
             return self.state.model, self.progress.step
         best = read_checkpoint(self.directory.best)
-        if self.ranks.differ(best.progress.step):
+        if self.ranks.any_differ(best.progress.step):
             sentence = "the processes read different versions of it, so the filesystem shows some of them an old one"
             raise EnvironmentFailure(shown(self.directory.best), sentence)
         return self.state.layout.model_of(best.build_model()), best.progress.step

@@ -61,7 +61,7 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
     if start.choice is not None and start.choice.seconds is not None:
         _keep_to(start.choice.seconds, step_seconds, state, host.notice)
         ends_early = state.config.train.max_time is None
-    ranks.on_first(lambda: require_space(run))
+    ranks.on_rank_zero(lambda: require_space(run))
     reasons = start.choice.reasons if start.choice else ()
     return run, replace(_prepared(run, corpus, step_seconds), ends_early=ends_early, reasons=reasons)
 
@@ -153,7 +153,7 @@ def _prepared(run: Run, corpus: SourceCorpus, step_seconds: float) -> Prepared:
             run.tokenizer.vocab_size,
             micro_batch_size=settings.sequences_at_once,
             dtype=settings.dtype,
-            num_lanes=settings.num_lanes,
+            num_micro_batches=settings.num_micro_batches,
             device=settings.device,
             num_trained=state.num_trained,
         ),

@@ -144,4 +144,4 @@ class TrainingState:
 
         They are those of the first rank, so that all decide the same by the clock.
         """
-        return self.ranks.of_first(time.perf_counter() - self.started)[0]
+        return self.ranks.broadcast(time.perf_counter() - self.started)[0]

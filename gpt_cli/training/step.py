@@ -23,28 +23,28 @@ from gpt_cli.training.validation import cross_entropy
 
 @dataclass(frozen=True)
 class StepInputs:
-    """What the host sends to the device for a step: for each lane, the numbers of its sequences (`Batches.numbers`).
+    """What the host sends to the device for a step: numbers of the sequences of each micro-batch (`Batches.numbers`).
 
     `keys` are those of dropout where the device must have them, [blocks, 3, 2].
     """
 
     step: int
-    lanes: Mapping[int, Tensor]
+    micro_batches: Mapping[int, Tensor]
     keys: Tensor | None = None
 
 
 def send(state: TrainingState, step: int) -> StepInputs:
-    """Send what this rank's lanes of a step need, in one transfer; compiled blocks need a second one."""
+    """Send what this rank's micro-batches of a step need, in one transfer; compiled blocks need a second one."""
     settings, micro = state.config.train, state.config.train.sequences_at_once
-    lanes = state.layout.lanes(settings.num_lanes)
-    sequences = np.arange(settings.batch_size).reshape(-1, micro)[lanes].ravel()
+    micro_batches = state.layout.micro_batches(settings.num_micro_batches)
+    sequences = np.arange(settings.batch_size).reshape(-1, micro)[micro_batches].ravel()
     numbers = state.batches.send(state.batches.numbers(step, sequences))
     keys = None
     # compiled blocks draw their masks by keys on the device
     if settings.compile == "on" and state.config.model.dropout and state.device.type != "cpu":
         sent = state.batches.send(drop_keys(settings.seed, step, state.config.model.num_blocks).view(np.int64))
         keys = key_halves(sent)
-    return StepInputs(step, dict(zip(lanes, numbers.split(micro), strict=True)), keys)
+    return StepInputs(step, dict(zip(micro_batches, numbers.split(micro), strict=True)), keys)
 
 
 class Diverged(Exception):  # noqa: N818 - the loop makes an error for users of it
@@ -118,7 +118,7 @@ def _read(state: TrainingState) -> None:
 
 def _take_time(state: TrainingState, started: float) -> None:
     """Count the seconds since then as those of steps."""
-    (seconds,) = state.ranks.of_first(state.progress.seconds + time.perf_counter() - started)
+    (seconds,) = state.ranks.broadcast(state.progress.seconds + time.perf_counter() - started)
     state.progress = replace(state.progress, elapsed=state.elapsed(), seconds=seconds)
 
 
@@ -126,7 +126,7 @@ def _require_equal_weights(state: TrainingState) -> None:
     """Raise EnvironmentFailure where ranks do not have the same weights, as far as their sums show."""
     if state.ranks.size == 1:
         return
-    if state.ranks.differ(state.layout.check_sum(), state.progress.gradient_norm or 0.0):
+    if state.ranks.any_differ(state.layout.check_sum(), state.progress.gradient_norm or 0.0):
         sentence = "the processes have different weights, which means a fault of this machine or of gpt"
         raise EnvironmentFailure(f"step {state.progress.step:,}", sentence)
 
@@ -140,44 +140,46 @@ def clipped_gradient(state: TrainingState, sent: StepInputs, watch: Callable[[],
 
 
 def compute_gradient(state: TrainingState, sent: StepInputs, watch: Callable[[], object] = lambda: None) -> Tensor:
-    """Add the gradient of a step's batch to the owned parameters; returns the loss of each lane, zero on other ranks.
+    """Add the gradient of a step's batch to the owned parameters; returns the loss of each micro-batch [N].
 
-    A lane is a micro-batch, and its loss is its share of the batch's mean. Lanes are added in the tree of
-    `distributed.tree_sum.tree_sum`, within a rank here, and then between ranks.
+    The loss of a micro-batch is its share of the batch's mean, and zero on other ranks. Micro-batches are added in the
+    tree of `distributed.tree_sum.tree_sum`, within a rank here, and then between ranks.
     """
-    num_lanes = state.config.train.num_lanes
-    losses = torch.zeros(num_lanes, device=state.device)
-    _add_up(state, sent, losses, state.layout.lanes(num_lanes), watch)
+    num_micro_batches = state.config.train.num_micro_batches
+    losses = torch.zeros(num_micro_batches, device=state.device)
+    _add_up(state, sent, losses, state.layout.micro_batches(num_micro_batches), watch)
     state.layout.sum_gradients()
     return losses
 
 
 def _add_up(
-    state: TrainingState, sent: StepInputs, losses: Tensor, lanes: Sequence[int], watch: Callable[[], object]
+    state: TrainingState, sent: StepInputs, losses: Tensor, micro_batches: Sequence[int], watch: Callable[[], object]
 ) -> None:
-    """Add the gradients of some lanes to the parameters, and put their losses in their places."""
+    """Add the gradients of some micro-batches to the parameters, and put their losses in their places."""
     # autograd adds to what is there, in order, which is the tree of two or of an odd number
-    if len(lanes) % 2 or len(lanes) == 2:
-        for lane in lanes:
+    if len(micro_batches) % 2 or len(micro_batches) == 2:
+        for micro_batch in micro_batches:
             watch()
-            losses[lane] = _compute_lane(state, sent, lane)
+            losses[micro_batch] = _compute_micro_batch(state, sent, micro_batch)
         return
-    half = len(lanes) // 2
-    _add_up(state, sent, losses, lanes[:half], watch)
+    half = len(micro_batches) // 2
+    _add_up(state, sent, losses, micro_batches[:half], watch)
     before = state.layout.take_gradients()
-    _add_up(state, sent, losses, lanes[half:], watch)
+    _add_up(state, sent, losses, micro_batches[half:], watch)
     state.layout.add_gradients(before)
 
 
-def _compute_lane(state: TrainingState, sent: StepInputs, lane: int) -> Tensor:
-    """Add the gradient of one lane to the parameters; returns its share of the loss."""
+def _compute_micro_batch(state: TrainingState, sent: StepInputs, micro_batch: int) -> Tensor:
+    """Add the gradient of one micro-batch to the parameters; returns its share of the loss."""
     settings, micro = state.config.train, state.config.train.sequences_at_once
-    inputs, targets, positions, num_targets = state.batches.windows(sent.lanes[lane])
-    masks = DropMasks(state.config.model.dropout, settings.seed, sent.step, first_sequence=lane * micro, keys=sent.keys)
+    inputs, targets, positions, num_targets = state.batches.windows(sent.micro_batches[micro_batch])
+    masks = DropMasks(
+        state.config.model.dropout, settings.seed, sent.step, first_sequence=micro_batch * micro, keys=sent.keys
+    )
     with autocast(state.device, settings.dtype):
         if num_targets is None:
             loss = cross_entropy(state.model(inputs, masks), targets) * (micro / settings.batch_size)
-        else:  # a lane with longer answers counts more
+        else:  # a micro-batch with longer answers counts more
             loss = cross_entropy(state.model(inputs, masks, positions), targets, reduction="sum") / num_targets
     loss.backward()
     return loss.detach()
@@ -185,9 +187,9 @@ def _compute_lane(state: TrainingState, sent: StepInputs, lane: int) -> Tensor:
 
 def _loss_and_norm(state: TrainingState, losses: Tensor) -> tuple[Tensor, Tensor]:
     """The loss of a step and the norm of its whole gradient, both the same on all ranks."""
-    merged = state.ranks.merge(torch.cat((losses, state.layout.gradient_norms())))
-    of_lanes, of_parameters = merged.split((len(losses), len(merged) - len(losses)))
-    return tree_sum(of_lanes.unbind()), torch.linalg.vector_norm(of_parameters)
+    merged = state.ranks.all_reduce_exact(torch.cat((losses, state.layout.gradient_norms())))
+    of_micro_batches, of_parameters = merged.split((len(losses), len(merged) - len(losses)))
+    return tree_sum(of_micro_batches.unbind()), torch.linalg.vector_norm(of_parameters)
 
 
 def time_step(state: TrainingState) -> float:

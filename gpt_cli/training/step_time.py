@@ -41,7 +41,7 @@ def _seconds_if_soon_over(state: TrainingState, warn: Notify) -> float | None:
 
     def is_over(within: float) -> bool:
         assert state.config.train.max_steps is not None, "else it is no more undecided whether blocks are compiled"
-        (of_all,) = state.ranks.of_first(state.config.train.max_steps * seconds)
+        (of_all,) = state.ranks.broadcast(state.config.train.max_steps * seconds)
         return of_all < within
 
     try:

@@ -97,7 +97,7 @@ def validation_score(
     finally:
         model.train(was_training)
     sums = torch.cat((of_batches, of_windows)).cpu()
-    merged = ranks.merge(torch.cat((sums, sums.new_tensor([num_bytes])))).numpy()
+    merged = ranks.all_reduce_exact(torch.cat((sums, sums.new_tensor([num_bytes])))).numpy()
     if by_window:
         order = np.concatenate(batches)
         by_window.nats, by_window.amounts = merged[len(batches) : -1][order], num_targets[order]

@@ -12,9 +12,9 @@ from support.processes import EIGHT, FORMS, drop_later, trained
 
 from gpt_cli.checkpoints.run_paths import RunFiles
 
-# six lanes have two branches of three, so two processes at most
+# six micro-batches have two branches of three, so two processes at most
 CASES = {
-    "six lanes": ("train.batch_size=12", "train.micro_batch_size=2"),
+    "six micro-batches": ("train.batch_size=12", "train.micro_batch_size=2"),
     **FORMS,
 }
 
@@ -22,12 +22,12 @@ CASES = {
 @pytest.mark.parametrize("case", some_of(list(CASES)))
 def test_any_number_of_processes_gives_the_same_run(servers: Servers, tmp_path: Path, case: str) -> None:
     alone = trained(servers, tmp_path / "1", 1, *CASES[case])
-    for processes in (2,) if case == "six lanes" else some_of([2, 8, 4]):
+    for processes in (2,) if case == "six micro-batches" else some_of([2, 8, 4]):
         assert trained(servers, tmp_path / str(processes), processes, *CASES[case]) == alone, processes
 
 
 def test_any_number_of_processes_learns_the_same_answers(servers: Servers, tmp_path: Path) -> None:
-    """Lanes with longer answers count more, wherever they are computed."""
+    """Micro-batches with longer answers count more, wherever they are computed."""
     pairs = [{"prompt": f"{n}", "response": f"{n * n * n}"} for n in range(1, 40)]
     found = []
     for processes in (1, 4):

@@ -26,7 +26,7 @@ def raised_by_both(failure: Exception, monkeypatch: pytest.MonkeyPatch) -> tuple
     found = []
     for rank in (0, 1):
         with pytest.raises(type(failure) if rank == 0 else Exception) as raised:
-            ProcessGroup(rank, 2, None).on_first(work)  # type: ignore[arg-type]
+            ProcessGroup(rank, 2, None).on_rank_zero(work)  # type: ignore[arg-type]
         found.append(raised.value)
     return found[0], found[1]
 

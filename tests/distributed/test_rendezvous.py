@@ -108,7 +108,7 @@ def test_the_first_rank_of_a_host_prepares_before_the_others(tmp_path: Path) -> 
 
     def prepare(rank: Meeting) -> None:
         for _ in range(2):
-            with rank.leaders_first():
+            with rank.local_rank_zero_first():
                 if rank.place.rank == 0:
                     time.sleep(0.2)
                 done.append(rank.place.rank)
@@ -122,10 +122,10 @@ def test_the_first_rank_of_a_host_prepares_before_the_others(tmp_path: Path) -> 
 
 def test_ranks_wait_no_longer_for_a_leader_that_failed(tmp_path: Path) -> None:
     leader, other = meetings(tmp_path, 2)
-    with pytest.raises(ValueError, match="text"), leader.leaders_first():
+    with pytest.raises(ValueError, match="text"), leader.local_rank_zero_first():
         raise ValueError("no such text")
     leader.board.claim(3)
-    with pytest.raises(LeftToAnother), other.leaders_first():
+    with pytest.raises(LeftToAnother), other.local_rank_zero_first():
         pass
 
 

@@ -1,4 +1,4 @@
-"""The tree in which lanes are added, and how ranks add its top levels."""
+"""The tree in which micro-batches are added, and how ranks add its top levels."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def test_ranks_add_as_a_single_process_adds_their_lanes(size: int) -> None:
     in_order = [sum((parts[owner] for parts in of_ranks[1:]), of_ranks[0][owner]) for owner in range(size)]
     assert size == 2 or any(not torch.equal(one, other) for one, other in zip(expected, in_order, strict=True))
 
-    found = on_all(size, lambda group: group.sum_parts(of_ranks[group.rank]))
+    found = on_all(size, lambda group: group.reduce_scatter(of_ranks[group.rank]))
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
-    shared = on_all(size, lambda group: group.share_parts(expected[group.rank], lengths))
+    shared = on_all(size, lambda group: group.all_gather(expected[group.rank], lengths))
     for parts in shared:
         assert all(torch.equal(one, other) for one, other in zip(parts, expected, strict=True))
 
@@ -66,10 +66,10 @@ def test_ranks_add_as_a_single_process_adds_their_lanes(size: int) -> None:
 def test_a_single_process_is_all_ranks_at_once() -> None:
     part = torch.tensor([1.0, 2.0])
     assert ALONE.is_first
-    assert (ALONE.agree(3, 0), ALONE.of_first(0.5), ALONE.differ(1.0)) == ((3, 0), (0.5,), False)
-    assert ALONE.sum_parts([part]) is part
-    assert ALONE.share_parts(part, [2]) == [part]
+    assert (ALONE.all_reduce_max(3, 0), ALONE.broadcast(0.5), ALONE.any_differ(1.0)) == ((3, 0), (0.5,), False)
+    assert ALONE.reduce_scatter([part]) is part
+    assert ALONE.all_gather(part, [2]) == [part]
     assert ALONE.gather(part, [2]) == [part]
     done = threading.Event()
-    ALONE.on_first(done.set)
+    ALONE.on_rank_zero(done.set)
     assert done.is_set()

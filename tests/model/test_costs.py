@@ -83,7 +83,7 @@ def test_the_holes_of_the_heap_count_in_main_memory_only(dropout: float, holes: 
     """So many numbers of 4 bytes for each of 1,024^2 pairs, 4 heads and 2 sequences."""
     sizes = SIZES.changed(context_length=1024, dropout=dropout)
     cpu, cuda = (
-        rank_costs(sizes, 100, 1, micro_batch_size=2, dtype="float32", num_lanes=1, device=device)["replicate"]
+        rank_costs(sizes, 100, 1, micro_batch_size=2, dtype="float32", num_micro_batches=1, device=device)["replicate"]
         for device in ("cpu", "cuda")
     )
     assert cpu.bytes_held - cuda.bytes_held == holes * 4 * 1024**2 * 4 * 2
@@ -111,9 +111,11 @@ def test_sampling_with_a_latent_cache_looks_at_latents() -> None:
     assert costs.sampling_flops_per_token - costs.forward_flops_per_token == 2 * 3 * 4 * 16 * (2 * 20 - 2 * 8)
 
 
-@pytest.mark.parametrize(("num_lanes", "waiting"), [(1, 0), (2, 0), (3, 0), (4, 1), (6, 1), (8, 2), (12, 2), (16, 3)])
+@pytest.mark.parametrize(
+    ("num_micro_batches", "waiting"), [(1, 0), (2, 0), (3, 0), (4, 1), (6, 1), (8, 2), (12, 2), (16, 3)]
+)
 def test_gradients_wait_at_each_level_of_the_tree_above_pairs(
-    num_lanes: int, waiting: int, monkeypatch: pytest.MonkeyPatch
+    num_micro_batches: int, waiting: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As many as a step holds at most: the test counts them while the step takes and adds them."""
     held = [0]
@@ -129,20 +131,20 @@ def test_gradients_wait_at_each_level_of_the_tree_above_pairs(
     real_take, real_add = Replicated.take_gradients, Replicated.add_gradients
     monkeypatch.setattr(Replicated, "take_gradients", take)
     monkeypatch.setattr(Replicated, "add_gradients", add)
-    config = Config(model=SIZES, train=TrainConfig(batch_size=num_lanes, micro_batch_size=1, device="cpu"))
+    config = Config(model=SIZES, train=TrainConfig(batch_size=num_micro_batches, micro_batch_size=1, device="cpu"))
     config = config.changed(train={"dtype": "float32", "compile": "off"})
     state = TrainingState.at_the_start(config, torch.arange(200).numpy() % 100, 100)
     compute_gradient(state, send(state, 0))
-    assert (max(held), held[-1]) == (gradients_waiting(num_lanes), 0) == (waiting, 0)
+    assert (max(held), held[-1]) == (gradients_waiting(num_micro_batches), 0) == (waiting, 0)
     one, many = (
-        estimate(SIZES, 100, micro_batch_size=1, dtype="float32", num_lanes=lanes).training_bytes
-        for lanes in (1, num_lanes)
+        estimate(SIZES, 100, micro_batch_size=1, dtype="float32", num_micro_batches=micro_batches).training_bytes
+        for micro_batches in (1, num_micro_batches)
     )
     assert many - one == waiting * sum(p.numel() * 4 for p in state.model.parameters())
 
 
 def test_one_process_of_one_costs_what_the_estimate_says() -> None:
-    sizes = {"micro_batch_size": 2, "dtype": "float32", "num_lanes": 8}
+    sizes = {"micro_batch_size": 2, "dtype": "float32", "num_micro_batches": 8}
     alone = rank_costs(SIZES, 100, 1, **sizes)["replicate"]  # type: ignore[arg-type]
     assert alone.bytes_held == estimate(SIZES, 100, **sizes).training_bytes  # type: ignore[arg-type]
     assert (alone.bytes_sent_per_step, alone.bytes_to_save) == (0, 0)
@@ -162,11 +164,11 @@ def test_a_rank_sends_what_its_costs_say(num_ranks: int) -> None:
     """Each part of 10 numbers goes to its owner through halves of halves, and comes back so: as in a ring."""
     for rank in range(num_ranks):
         group = Counted(rank, num_ranks, cast(Any, None))
-        part = group.sum_parts([torch.zeros(10) for _ in range(num_ranks)])
-        group.share_parts(part, [10] * num_ranks)
+        part = group.reduce_scatter([torch.zeros(10) for _ in range(num_ranks)])
+        group.all_gather(part, [10] * num_ranks)
         assert group.num_bytes == 2 * 4 * 10 * (num_ranks - 1)
     parameters = sum(parameters_by_part(SIZES, 100).values())
-    costs = rank_costs(SIZES, 100, num_ranks, micro_batch_size=1, dtype="float32", num_lanes=8)
+    costs = rank_costs(SIZES, 100, num_ranks, micro_batch_size=1, dtype="float32", num_micro_batches=8)
     sent = costs["replicate"].bytes_sent_per_step
     assert sent == pytest.approx(2 * 4 * parameters * (num_ranks - 1) / num_ranks, abs=8)
 
@@ -186,7 +188,7 @@ def test_the_largest_owner_has_little_more_than_its_part(config: str, num_ranks:
 def test_more_processes_hold_less_each() -> None:
     sizes = read_config("small").model
     found = [
-        rank_costs(sizes, 4096, num_ranks, micro_batch_size=1, dtype="bfloat16", num_lanes=16)
+        rank_costs(sizes, 4096, num_ranks, micro_batch_size=1, dtype="bfloat16", num_micro_batches=16)
         for num_ranks in (2, 4, 8, 16)
     ]
     for layout in ("replicate", "shard"):

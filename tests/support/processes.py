@@ -8,7 +8,7 @@ from pathlib import Path
 from support.faults import START, fingerprint, new_folder, strays
 from support.forks import Servers
 
-# a step of eight lanes; an evaluation of several batches
+# a step of eight micro-batches; an evaluation of several batches
 EIGHT = ("train.batch_size=8", "train.micro_batch_size=1", "train.eval_tokens=640")
 FORMS = {
     "adamw": (),

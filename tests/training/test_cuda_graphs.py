@@ -34,11 +34,11 @@ from gpt_cli.training.step import Diverged, read_outcomes, send, take_step
 
 # rates of which float32 knows every share, so that a device takes the same steps as a CPU, to the bit
 RATES = ("train.learning_rate=0.0078125", "train.muon_learning_rate=0.0625", "train.warmup_steps=2")
-LANES = ("model.dropout=0.3", "train.batch_size=8", "train.micro_batch_size=2", "train.max_steps=6")
+MICRO_BATCHES = ("model.dropout=0.3", "train.batch_size=8", "train.micro_batch_size=2", "train.max_steps=6")
 
 
 def config(device: str, *settings: str) -> Config:
-    return small_config(*RATES, *LANES, "train.compile=off", *settings).changed(train={"device": device})
+    return small_config(*RATES, *MICRO_BATCHES, "train.compile=off", *settings).changed(train={"device": device})
 
 
 def state_on(device: str, *settings: str) -> TrainingState:

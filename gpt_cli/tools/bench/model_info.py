@@ -163,7 +163,11 @@ def _of_config(config: Config, host: Host, num_ranks: int | None) -> Info:
 def _info(config: Config, vocab_size: int, num_tokens: int, num_ranks: int | None, stored: dict[str, Any]) -> Info:
     settings, device = config.train, choose_device("auto")
     dtype = choose_dtype(settings.dtype, device, config.model.d_model)
-    step = {"micro_batch_size": settings.sequences_at_once, "num_lanes": settings.num_lanes, "device": device.type}
+    step = {
+        "micro_batch_size": settings.sequences_at_once,
+        "num_micro_batches": settings.num_micro_batches,
+        "device": device.type,
+    }
     costs, of_ranks = estimate(config.model, vocab_size, dtype=dtype, **step), None
     found = Costs(
         vocab_size=vocab_size,
@@ -182,7 +186,7 @@ def _info(config: Config, vocab_size: int, num_tokens: int, num_ranks: int | Non
         layouts = rank_costs(config.model, vocab_size, num_ranks, dtype=dtype, **step)
         of_ranks = RankMemory(
             ranks=num_ranks,
-            fitting_ranks=fitting_sizes(settings.num_lanes),
+            fitting_ranks=fitting_sizes(settings.num_micro_batches),
             rank_training_bytes={layout: one.bytes_held for layout, one in layouts.items()},
             first_rank_saving_bytes={layout: one.bytes_to_save for layout, one in layouts.items()},
             bytes_sent_by_rank_per_step={layout: one.bytes_sent_per_step for layout, one in layouts.items()},
