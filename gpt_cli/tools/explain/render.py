@@ -86,14 +86,9 @@ def _escaped(text: str) -> str:
 def to_html(explanation: Explanation, language: str) -> str:
     """A page that runs no script and requests nothing."""
 
-    def row(cells: Sequence[str], *kinds: str) -> str:
-        first, others = kinds
-        texts = list(map(html.escape, cells))
-        return (
-            f"<tr><{first}>{texts[0]}</{first}>"
-            + "".join(f"<{others}>{text}</{others}>" for text in texts[1:])
-            + "</tr>"
-        )
+    def row(cells: Sequence[str], kind: str = "td") -> str:
+        label, *others = map(html.escape, cells)
+        return f"<tr><th>{label}</th>{''.join(f'<{kind}>{text}</{kind}>' for text in others)}</tr>"
 
     title = html.escape(say(explanation.title, language))
     policy = f"default-src 'none'; style-src {hash_of_source(_STYLE)}"
@@ -109,8 +104,7 @@ def to_html(explanation: Explanation, language: str) -> str:
         for name, formula in table.headings:
             lines.append(f"<h3>{html.escape(name)}</h3><code>{html.escape(formula)}</code>")
         header, *rows = _cut(table)
-        lines += ["<div><table>", row(header, "th", "th"), *(row(cells, "th", "td") for cells in rows)]
-        lines.append("</table></div>")
+        lines += ["<div><table>", row(header, "th"), *map(row, rows), "</table></div>"]
         lines += [f"<p>{html.escape(note)}</p>" for note in table.notes]
     lines += [f"<p>{html.escape(say(_ROUNDED, language))}</p>", "</body></html>"]
     return "\n".join(lines)
@@ -131,8 +125,7 @@ def _tables(explanation: Explanation, language: str) -> list[Table]:
         number, part = (0 if begins else number), first.part
         for step in group:
             number += 1
-            shape = f"[{', '.join(map(str, step.numbers.shape))}]"
-            headings.append((f"{number}. {_title(step, language)}", f"{step.formula}  {shape}"))
+            headings.append((f"{number}. {_title(step, language)}", f"{step.formula}  {list(step.numbers.shape)}"))
         if first.beside:
             header = ["", *(_title(step, language) for step in group)]
             columns = [words(label, language) for label in first.columns]

@@ -49,5 +49,5 @@ def test_of_long_texts_less_is_written_and_then_nothing(monkeypatch: pytest.Monk
     notices: list[str] = []
     assert with_heads(DUMP, MODEL, TOKENIZER, notices.append).writes is None
     assert notices == [
-        "the page does not show what heads write, which is too much here; fewer --layers or --heads make room"
+        "the page does not show what heads write, which is too much here; fewer ‹layers› or ‹heads› make room"
     ]
