@@ -1,16 +1,19 @@
-"""Whether the packages of loggers are there; none is imported. Needs no torch."""
+"""Libraries that extras of the package bring: loggers, formats of texts. Needs no torch."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-from gpt_cli.errors import EnvironmentFailure, together
+from gpt_cli.errors import EnvironmentFailure, shown, together
 
 
 def require_installed(names: Sequence[str]) -> None:
     """Raise EnvironmentFailure that names every logger whose package is missing."""
-    missing = [name for name in names if not _is_installed(name)]
+    missing = [name for name in names if not is_installed(name)]
     if not missing:
         return
     hint = f"in the clone of gpt: pip install -e '.[{','.join(missing)}]'"
@@ -18,7 +21,18 @@ def require_installed(names: Sequence[str]) -> None:
     raise together([EnvironmentFailure("train.log_to", sentence.format(name), hint=hint) for name in missing])
 
 
-def _is_installed(name: str) -> bool:
+def is_installed(name: str) -> bool:
+    """Whether a package can be imported; it is not."""
     # a folder of that name, such as wandb makes where it runs, has no origin
     spec = importlib.util.find_spec(name)
     return spec is not None and spec.origin is not None
+
+
+def optional_library(name: str, extra: str, path: Path) -> Any:
+    """Import a library that reads files such as `path`; raises EnvironmentFailure that names its extra."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        sentence = f"reading a {path.suffix} file needs the library {name.partition('.')[0]}, which is not installed"
+        hint = f"in the clone of gpt: pip install -e '.[{extra}]'"
+        raise EnvironmentFailure(shown(path), sentence, hint=hint) from error

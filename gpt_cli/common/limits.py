@@ -21,6 +21,9 @@ LINE_CHARACTERS = 2**28  # of a line of JSON, which must fit in memory
 # times its size to which packed text may expand: prose expands 3 to 5 times, logs up to 100, a repeated line more
 EXPANSION = 200
 EXPANSION_FROM = 2**26  # bytes that packed text may have in any case
+ARCHIVE_FILES = 1_000_000
+# of a document that pandoc or PDFium converts: its text, the memory and the time that this may take
+DOCUMENT_BYTES, DOCUMENT_MEMORY, DOCUMENT_SECONDS = 2**28, "2g", 300
 DIRECTORY_LEVELS = 250  # of directories with texts
 ZSTD_WINDOW = 2**27  # bytes that a .zst file may look back
 DOWNLOAD_BYTES = 200_000_000  # of a corpus of the catalogue

@@ -21,7 +21,7 @@ REMEMBER_FROM = 2**24  # bytes
 OPENING = 2**14  # bytes that could be read while a file is opened
 # a file may change again within the same tick of its clock, so nothing is noted about one that was younger
 RACY_SECONDS = 2
-_VERSION = 1
+_VERSION = 2
 
 
 def cached(name: str, *key: object) -> Path:
@@ -48,7 +48,8 @@ def find_survey(looked: SourceWalk, how: Hashable) -> Survey | None:
     """The survey of these files, if it is stored and none of them has changed since; else None."""
     with contextlib.suppress(EnvironmentFailure, TypeError, KeyError):
         if _is_worth_it(looked) and (stored := read_cached_json(_survey_path(looked, how))):
-            survey = Survey(**{**stored["survey"], "bad": tuple(stored["survey"]["bad"])})
+            figures = stored["survey"].items()
+            survey = Survey(**{name: tuple(value) if isinstance(value, list) else value for name, value in figures})
             if stored["sha256"] == _digest(survey) and survey.fingerprint == looked.fingerprint():
                 return survey
     return None

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from gpt_cli.errors import DataError, shown
 
 ROLES = ("system", "user", "assistant")
+# the fields of a question, and of its answer: ours, OpenAI's completions, question sets, Alpaca
+_PAIRS = (
+    (("prompt",), "response"),
+    (("prompt",), "completion"),
+    (("question",), "answer"),
+    (("instruction", "input"), "output"),
+)
+_LISTS = ("messages", "conversations")  # of OpenAI, of ShareGPT and minimind
+_SHAREGPT_ROLES = {"human": "user", "gpt": "assistant"}
 EXAMPLE = '{"prompt": "...", "response": "..."}'
 MESSAGES = '{"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}'
 
@@ -41,36 +51,51 @@ def read_written(text: str) -> Conversation:
     return Conversation(tuple(Turn(*turn) for turn in turns), tuple(choices))
 
 
+def conversation_fields(text_field: str) -> set[str]:
+    """The fields by which a conversation is known, and told from a text."""
+    return {text_field, "system", "choices", *_LISTS, *(key for keys, answer in _PAIRS for key in (*keys, answer))}
+
+
 def is_conversation(record: Any, text_field: str) -> bool:
-    """Whether a line of JSON is a question with an answer, not a text in its field."""
-    known = isinstance(record, dict) and not isinstance(record.get(text_field), str)
-    return known and ("messages" in record or {"prompt", "response"} <= record.keys())
+    """Whether a record is a question with an answer, not a text in its field."""
+    if not isinstance(record, Mapping) or isinstance(record.get(text_field), str):
+        return False
+    return any(key in record for key in _LISTS) or _pair_of(record) is not None
 
 
-def conversation_of_line(line: str, text_field: str, where: str) -> Conversation:
-    """The conversation of a line of .jsonl, which ends with an answer; raises DataError, at `where`, for another."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise DataError(where, f"this is not JSON; each line is an object such as {EXAMPLE}") from error
-    if not is_conversation(record, text_field):
-        sentence = f"this line is no question with an answer, as the first one is: {EXAMPLE}"
-        raise DataError(where, sentence, hint=f"or {MESSAGES}; put lines of text into a file of their own")
-    return conversation(record, where)
+def fields_in_words(record: Mapping[str, Any]) -> str:
+    """Which fields of a record are the question and the answer; empty for those of gpt and of OpenAI's messages."""
+    pair = _pair_of(record)
+    if "messages" in record or pair == _PAIRS[0]:
+        return ""
+    if "conversations" in record or pair is None:
+        return "the messages are in conversations"
+    question, answer = pair
+    present = " and ".join(key for key in question if key in record)
+    return f"the question is in {present}, the answer in {answer}"
+
+
+def _pair_of(record: Mapping[str, Any]) -> tuple[tuple[str, ...], str] | None:
+    return next((pair for pair in _PAIRS if pair[0][0] in record and pair[1] in record), None)
 
 
 def conversation(record: Mapping[str, Any], where: str, *, answered: bool = True) -> Conversation:
-    """A conversation from `messages`, or from `prompt` and `response` with an optional `system`.
+    """A conversation from a list of messages, or from the fields of a question and its answer.
 
-    It ends with an answer, or, not `answered`, with what is to be answered. Raises DataError at `where`.
+    A field `system` may come with both. The conversation ends with an answer, or, not `answered`, with what is to be
+    answered. Raises DataError at `where`.
     """
-    if "messages" in record:
-        turns = tuple(_turns(record["messages"], where))
+    if name := next((key for key in _LISTS if key in record), None):
+        turns = _turns(record[name], name, where)
     else:
-        named = {"prompt": "user", "response": "assistant"}
-        if record.get("system") not in (None, ""):  # as tables have it where nothing is said
-            named = {"system": "system", **named}
-        turns = tuple(Turn(role, _text(record, key, where)) for key, role in named.items() if key in record)
+        question, answer = _pair_of(record) or _PAIRS[0]
+        filled = [key for key in question[1:] if record.get(key)]
+        asked = [_text(record, key, where) for key in (*question[:1], *filled) if key in record]
+        turns = [Turn("user", "\n\n".join(asked))] if asked else []
+        if answer in record:
+            turns.append(Turn("assistant", _text(record, answer, where)))
+    if turns and record.get("system") and turns[0].role != "system":
+        turns = [Turn("system", _text(record, "system", where)), *turns]
     if not turns:
         raise DataError(where, f"messages is empty; write it as in {MESSAGES}")
     last = turns[-1].role
@@ -83,7 +108,7 @@ def conversation(record: Mapping[str, Any], where: str, *, answered: bool = True
         raise DataError(where, 'choices is a list of answers such as ["yes", "no"]')
     if choices and answered and (turns[-1].content not in choices or len(set(choices)) < max(2, len(choices))):
         raise DataError(where, "choices has at least two answers, each once, and the right one is among them")
-    return Conversation(turns, tuple(_whole(choice, where) for choice in choices))
+    return Conversation(tuple(turns), tuple(_whole(choice, where) for choice in choices))
 
 
 def conversations_of_file(text: str, where: str) -> list[Conversation]:
@@ -116,11 +141,17 @@ def conversations_of_file(text: str, where: str) -> list[Conversation]:
     return conversations
 
 
-def _turns(messages: Any, where: str) -> Sequence[Turn]:
+def _turns(messages: Any, name: str, where: str) -> list[Turn]:
+    if isinstance(messages, str):  # in a cell of a table
+        with contextlib.suppress(ValueError, RecursionError):
+            messages = json.loads(messages)
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
-        raise DataError(where, f"messages is a list of objects, as in {MESSAGES}")
+        raise DataError(where, f"{name} is a list of objects, as in {MESSAGES}")
     turns = list[Turn]()
     for message in messages:
+        if "role" not in message and "from" in message:
+            speaker = message["from"]
+            message = {"role": _SHAREGPT_ROLES.get(speaker, speaker), "content": message.get("value")}
         role = message.get("role")
         if role not in ROLES:
             said = f"a message has the role {shown(role)}" if "role" in message else "a message has no role"

@@ -25,7 +25,7 @@ _FORMATS: dict[bytes, tuple[str, str]] = {
     b"\xff\xd8\xff": ("a JPEG picture", "name a text file"),
     b"GIF89a": ("a GIF picture", "name a text file"),
     b"%PDF-": ("a PDF document", "extract its text with: pdftotext FILE.pdf FILE.txt"),
-    b"\xd0\xcf\x11\xe0": ("an Office document", "save it as plain text, UTF-8"),
+    b"\xd0\xcf\x11\xe0": ("an old Office document", "save it as plain text, UTF-8"),
     b"PK\x03\x04": ("a zip archive, as .docx and .epub are too", "unzip it, or save the document as plain text, UTF-8"),
     b"PAR1\x15": ("a Parquet table", "let the file name end in .parquet"),
     b"\x28\xb5\x2f\xfd": ("Zstandard data", "let the file name end in .zst"),
@@ -36,6 +36,10 @@ _FORMATS: dict[bytes, tuple[str, str]] = {
     b"SQLite format 3\0": ("an SQLite database", 'export its text as .jsonl, one {"text": "..."} per line'),
 }
 _STARTS = tuple(_FORMATS)
+# marks between texts in the data of GPT-2 and of programs like it, with the line break before
+_MARK = re.compile(r"(?:\r?\n)?<\|(?:endoftext|startoftext)\|>")
+_UNFINISHED = re.compile(r"(?:\r?\n|\r)?(?:<(?:\|[a-z]{0,11}\|?)?)?\Z")
+_LONGEST_MARK = len("\r\n<|startoftext|>")
 _AROUND = 32768  # bytes on each side of a wrong one
 
 
@@ -75,8 +79,7 @@ def decoded(blocks: Iterable[bytes], where: str, hint: str | None = None) -> Ite
             if file_format := _known_format(block):
                 raise DataError(where, f"this is {file_format[0]}, not text", hint=hint or file_format[1])
             sample = block[:65536]
-            # half of the bytes of English in UTF-16 are NUL, and each of them is UTF-8 too
-            if len(sample) >= 16 and sample.count(0) > 0.4 * len(sample) and utf16_of(sample):
+            if _is_utf16(sample):
                 raise DataError(
                     where, "this is UTF-16, but text must be UTF-8", hint=hint or encoding_hint(sample, where)
                 )
@@ -107,9 +110,16 @@ def decoded(blocks: Iterable[bytes], where: str, hint: str | None = None) -> Ite
         before, rest = content[max(0, used - _AROUND) : used], content[used:]
 
 
-def is_binary(content: bytes) -> bool:
-    """Whether the start of a file shows that it is not text: a NUL byte, or the first bytes of a known format."""
-    return b"\0" in content[:8192] or _known_format(content) is not None
+def format_of_binary(content: bytes) -> str | None:
+    """What the start of a file shows that it is instead of text: a known format, or NUL bytes; None for text."""
+    if known := _known_format(content):
+        return known[0]
+    return "not text" if b"\0" in content[:8192] and not _is_utf16(content[:65536]) else None
+
+
+def _is_utf16(sample: bytes) -> bool:
+    """Whether bytes are UTF-16: half of the bytes of English are NUL then, and each of them is UTF-8 too."""
+    return len(sample) >= 16 and sample.count(0) > 0.4 * len(sample) and bool(utf16_of(sample))
 
 
 def _known_format(content: bytes) -> tuple[str, str] | None:
@@ -148,6 +158,49 @@ def split_at(separator: str, blocks: Iterable[TextBlock]) -> Iterator[TextBlock]
         yield from released(text[done:end])
         rest = text[end:]
     yield from released(rest)
+
+
+def split_at_marks(blocks: Iterable[TextBlock], note: Callable[[str], object]) -> Iterator[TextBlock]:
+    """The texts between <|endoftext|>, <|startoftext|> and the line breaks beside them, as documents.
+
+    Texts without such a mark stay as they are, block by block; `note` receives that there are marks, once.
+    """
+    held, starts, after_mark, noted = "", True, False, False
+
+    for block in chain(blocks, [TextBlock(True, "")]):  # the last one ends the last document
+        if block.starts:
+            if held.strip() or (held and not after_mark):
+                yield TextBlock(starts, held)
+            held, starts, after_mark = "", True, False
+        parts = _MARK.split(held + block.text)
+        end = len(parts[-1]) - len(_unfinished_mark(parts[-1]))
+        if len(parts) == 1 and not held and not after_mark and end == len(block.text):
+            if block.text:
+                yield block
+                starts = False
+            continue
+        held = ""
+        for number, part in enumerate(parts):
+            if number:
+                starts = after_mark = True
+                if not noted:
+                    note("<|endoftext|> is between documents")
+                    noted = True
+            is_last = number == len(parts) - 1
+            text, held = (part[:end], part[end:]) if is_last else (part, "")
+            if after_mark:
+                if not text.strip():  # a document of white space alone, unless more comes
+                    held = text + held
+                    continue
+                text = text.removeprefix("\r").removeprefix("\n")
+            if text:
+                yield TextBlock(starts, text)
+                starts = after_mark = False
+
+
+def _unfinished_mark(text: str) -> str:
+    """The end of a text that may begin a mark, or a line break before one."""
+    return _UNFINISHED.search(text[-_LONGEST_MARK:])[0]  # pyright: ignore[reportOptionalSubscript] - it matches ""
 
 
 def part_of(blocks: Iterable[TextBlock], start: int, end: int) -> Iterator[TextBlock]:

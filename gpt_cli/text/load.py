@@ -21,15 +21,17 @@ from gpt_cli.config import DataConfig
 from gpt_cli.errors import DataError, GptError, counted, shown, together, visible
 from gpt_cli.text import datasets
 from gpt_cli.text.cache import find_survey, remember
+from gpt_cli.text.compressed import BLOCK
 from gpt_cli.text.corpus import Corpus, Survey, SurveyedCorpus, Tally, Watch, fits_in_memory
-from gpt_cli.text.documents import TextBlock, decoded, in_blocks, split_at
-from gpt_cli.text.file_formats import BLOCK, Reading, holds_conversations, is_left_out, is_plain, read_file
+from gpt_cli.text.documents import TextBlock, decoded, in_blocks, split_at, split_at_marks
+from gpt_cli.text.file_formats import LeftOut, Reading, holds_conversations, is_left_out, is_plain, read_file
 from gpt_cli.text.missing_source import NAME_A_SOURCE, require_there
 from gpt_cli.text.sft_examples import ConversationCorpus, split_conversations
 from gpt_cli.text.sources import STDIN, SourceFile, SourceWalk, source_names
 
 NOBODY = Host()  # a caller who wants to see nothing
 MOST_ERRORS = 20
+_MOST_SKIPPED = 3  # files that a notice names
 _MOVE_HINT = "then move the old file out of the directory"
 _SKIP_HINT = "‹data.skip_bad=true› leaves such files out"
 
@@ -52,8 +54,8 @@ class SourceCorpus(SurveyedCorpus):
     def _blocks_again(self) -> Iterator[TextBlock]:
         left_out = set(self.survey.bad)
         for file in SourceWalk(self.sources, self.skip_bad):
-            if file.name not in left_out:
-                yield from self._blocks_of(file) or ()
+            if file.name not in left_out and not isinstance(blocks := self._blocks_of(file), LeftOut):
+                yield from blocks
 
     def require_unchanged(self) -> None:
         if SourceWalk(self.sources, self.skip_bad).finished().fingerprint() != self.fingerprint:
@@ -63,8 +65,10 @@ class SourceCorpus(SurveyedCorpus):
     def notices(self) -> Iterator[str]:
         """A line for each kind of file that was left out."""
         survey = self.survey
+        yield from survey.notes
         if survey.num_skipped:
-            yield f"left out {counted(survey.num_skipped, 'file')} without text"
+            more = ", ..." if survey.num_skipped > len(survey.skipped) else ""
+            yield f"left out {counted(survey.num_skipped, 'file')} without text: {', '.join(survey.skipped)}{more}"
         if survey.num_repeated:
             yield f"left out {counted(survey.num_repeated, 'repeated source')}: each text is read once"
         if survey.bad:
@@ -121,13 +125,17 @@ class SourceCorpus(SurveyedCorpus):
 
     def _read_all(self, tally: Tally, count: Callable[[int], object], watch: Watch) -> Survey:
         walk = SourceWalk(self.sources, self.skip_bad)
-        num_skipped, bad, errors = 0, list[str](), list[GptError]()
+        num_skipped, skipped, bad, errors = 0, list[str](), list[str](), list[GptError]()
+        notes = dict[str, str]()  # a sentence, and the first file of which it is true
         any_named = any_found = False
         first_windows = ""
         for file in walk:
             try:
-                if (blocks := self._blocks_of(file, count)) is None:
+                name = "stdin" if file.name == STDIN and file.status is None else visible(file.name)
+                blocks = self._blocks_of(file, count, lambda note, name=name: notes.setdefault(note, name))
+                if isinstance(blocks, LeftOut):
                     num_skipped += 1
+                    skipped += [f"{name} ({blocks.why})"] if len(skipped) < _MOST_SKIPPED else []
                 else:
                     tally.add_all(blocks, watch)
                     first_windows = first_windows or (file.name if tally.num_windows else "")
@@ -150,6 +158,8 @@ class SourceCorpus(SurveyedCorpus):
         return replace(
             survey,
             num_skipped=num_skipped + walk.num_special,
+            skipped=tuple(skipped),
+            notes=tuple(f"{name}: {sentence}" for sentence, name in notes.items()),
             num_repeated=walk.num_repeated,
             bad=(*bad, *walk.closed),
             first_windows=first_windows,
@@ -157,24 +167,28 @@ class SourceCorpus(SurveyedCorpus):
         )
 
     def _blocks_of(
-        self, file: SourceFile, count: Callable[[int], object] = lambda _: None
-    ) -> Iterator[TextBlock] | None:
-        """The documents of one file or other source; None for a file without text that nobody named."""
+        self,
+        file: SourceFile,
+        count: Callable[[int], object] = lambda _: None,
+        note: Callable[[str], object] = lambda _: None,
+    ) -> Iterator[TextBlock] | LeftOut:
+        """The documents of one file or other source, or why a file that nobody named has none."""
         if self.how.conversations and file.status is None and not _is_of_conversations(file, self.how):
             sentence = "this is no list of questions and answers, but the first source is one, so all must be"
             raise DataError(shown(file.name), sentence)
         if file.name == STDIN and file.status is None:  # else a file of that name in a directory
             advice = "unpack it before the pipe, as zcat does"
-            blocks: Iterator[TextBlock] | None = decoded(self._stdin_content(count), "stdin", advice)
+            blocks: Iterator[TextBlock] | LeftOut = decoded(self._stdin_content(count), "stdin", advice)
         elif file.status is None and file.name in datasets.ENTRIES:
             blocks = in_blocks(datasets.read_entry(datasets.ENTRIES[file.name]))
         else:
             if file.named and file.status is None:
                 require_there(file.name)
             hint = NAME_A_SOURCE if file.named else None
-            blocks = read_file(Path(file.name), self.how, named=file.named, hint=hint, count=count)
-        splits = self.separator and not self.how.conversations
-        return split_at(self.separator, blocks) if blocks is not None and self.separator and splits else blocks
+            blocks = read_file(Path(file.name), self.how, named=file.named, hint=hint, count=count, note=note)
+        if isinstance(blocks, LeftOut) or self.how.conversations:
+            return blocks
+        return split_at(self.separator, blocks) if self.separator else split_at_marks(blocks, note)
 
     def _stdin_content(self, count: Callable[[int], object]) -> Iterator[bytes]:
         self._stdin.seek(0)

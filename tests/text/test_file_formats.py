@@ -18,7 +18,7 @@ import zstandard
 from support.texts import frames, json_lines, members, parquet
 
 from gpt_cli.errors import DataError, EnvironmentFailure
-from gpt_cli.text import file_formats as module
+from gpt_cli.text import compressed, file_formats as module
 from gpt_cli.text.file_formats import Reading, read_file
 
 pytestmark = pytest.mark.slow
@@ -47,8 +47,8 @@ def refusal(path: Path | str, how: Reading | None = None) -> str:
 
 @pytest.mark.parametrize("block", [1, 2, 3, 5, 7, 64, 2**20])
 def test_characters_that_two_blocks_share_are_whole(here: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    monkeypatch.setattr(module, "BLOCK", block)
-    monkeypatch.setattr(module, "_ZSTD_INPUT", block)
+    monkeypatch.setattr(compressed, "BLOCK", block)
+    monkeypatch.setattr(compressed, "_ZSTD_INPUT", block)
     for name, content in {
         "a.txt": TEXT.encode(),
         "a.txt.gz": members(TEXT.encode(), 101),
@@ -61,7 +61,7 @@ def test_characters_that_two_blocks_share_are_whole(here: Path, monkeypatch: pyt
 
 
 def test_a_byte_order_mark_is_dropped_at_the_start_alone(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BLOCK", 8192)
+    monkeypatch.setattr(compressed, "BLOCK", 8192)
     text = "\ufeff" + "今" * 8192 + "\ufeffend"
     (here / "a.txt").write_text(text)
     (here / "a.txt.gz").write_bytes(gzip.compress(text.encode()))
@@ -71,7 +71,7 @@ def test_a_byte_order_mark_is_dropped_at_the_start_alone(here: Path, monkeypatch
 def test_the_first_bad_byte_is_named_with_its_line_in_whatever_block_it_is(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "BLOCK", 8192)
+    monkeypatch.setattr(compressed, "BLOCK", 8192)
     content = "今\n".encode() * 5000 + b"ab\xff"
     (here / "a.txt").write_bytes(content)
     (here / "half.txt").write_bytes(content[:-3] + "今".encode()[:2])
@@ -189,7 +189,7 @@ def test_a_line_of_json_lines_has_the_field_that_the_config_names(here: Path) ->
 
 
 def test_a_file_that_changes_while_it_is_read_is_an_error(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BLOCK", 16)
+    monkeypatch.setattr(compressed, "BLOCK", 16)
     changes: list[Callable[[Path], object]] = [
         lambda path: path.write_bytes(path.read_bytes() + b"more"),
         lambda path: os.truncate(path, 40),
@@ -281,7 +281,7 @@ def test_a_bomb_is_refused_in_little_memory(here: Path, name: str) -> None:
 
 
 def test_text_that_looks_like_a_bomb_may_be_unpacked(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "EXPANSION_FROM", 0)
+    monkeypatch.setattr(compressed, "EXPANSION_FROM", 0)
     (here / "a.txt.gz").write_bytes(gzip.compress(b"a" * 100_000))
     assert "hint: if it is text after all, unpack it, and name the file that comes out" in refusal("a.txt.gz")
     (here / "plain.txt").write_bytes(b"a" * 100_000)
@@ -297,7 +297,7 @@ def test_what_nobody_named_is_judged_by_its_first_bytes(here: Path) -> None:
 
 
 def test_bytes_of_the_file_are_counted_once(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BLOCK", 16)
+    monkeypatch.setattr(compressed, "BLOCK", 16)
     for name, content in {
         "a.txt": TEXT.encode(),
         "a.jsonl": json_lines([TEXT] * 3),

@@ -12,9 +12,9 @@ from gpt_cli.common.host import Host
 from gpt_cli.common.results import Result
 from gpt_cli.common.tables import Rows
 from gpt_cli.config import Config
+from gpt_cli.text.compressed import BLOCK
 from gpt_cli.text.corpus import Corpus, Texts
 from gpt_cli.text.documents import in_pieces
-from gpt_cli.text.file_formats import BLOCK
 from gpt_cli.text.load import SourceCorpus, read_data, split_of
 from gpt_cli.text.request import StatsRequest
 from gpt_cli.text.sft_examples import ConversationCorpus

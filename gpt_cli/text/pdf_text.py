@@ -1,0 +1,27 @@
+"""The text of a PDF on stdin, page by page on stdout: a process of its own, because PDFium is native code."""
+
+from __future__ import annotations
+
+import resource
+import sys
+
+from gpt_cli.common.limits import DOCUMENT_BYTES
+
+
+def main() -> None:
+    """Write the text of all pages, each beginning on a new line."""
+    import pypdfium2
+
+    most = 4 * DOCUMENT_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    try:
+        document = pypdfium2.PdfDocument(sys.stdin.buffer.read())
+        for page in document:
+            text = page.get_textpage().get_text_range().replace("\r\n", "\n")
+            sys.stdout.buffer.write(text.encode("utf-8", "replace") + b"\n")
+    except (pypdfium2.PdfiumError, MemoryError) as error:
+        sys.exit(str(error) or "it takes too much memory")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""Records of tables and of JSON: which field is the text, and which are a question with its answer. Needs no torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Any, NamedTuple
+
+from gpt_cli.common.limits import LINE_CHARACTERS
+from gpt_cli.errors import DataError, shown
+from gpt_cli.text.conversations import conversation, fields_in_words, is_conversation
+from gpt_cli.text.documents import TextBlock
+
+DEFAULT_FIELD = "text"  # of data.text_field
+SAMPLE, _SAMPLE_CHARACTERS = 100, 2**20  # of the records that decide which field is the text
+_LONG = 20  # characters on average, from which a field is a text and not a name, a label or a date
+_MOST_FIELDS = 20  # that an error lists
+# names of fields that a hint shows: a stranger may have chosen them, and a user types what a hint says
+_is_plain = re.compile(r"[\w.-]{1,64}").fullmatch
+
+
+class Record(NamedTuple):
+    """One row of a table, or one value of JSON, with its place in the file."""
+
+    where: str
+    fields: Any  # a mapping from names to values; a text alone is a document
+
+
+def lines_of(text: Iterable[str], name: str) -> Iterator[str]:
+    """The lines of a text with their newlines; raises DataError for one that memory may not hold."""
+    # split at newlines alone: JSON text may contain U+2028, where splitlines would cut
+    unfinished, length, number = list[str](), 0, 1
+    for block in text:
+        first, *others = block.split("\n")
+        unfinished.append(first)
+        length += len(first)
+        if length > LINE_CHARACTERS:
+            raise DataError(f"{name}:{number}", f"this line has more than {LINE_CHARACTERS:,} characters")
+        for following in others:
+            yield "".join(unfinished) + "\n"
+            unfinished, length, number = [following], len(following), number + 1
+    if last := "".join(unfinished):
+        yield last
+
+
+def documents_of(records: Iterable[Record], text_field: str, note: Callable[[str], object]) -> Iterator[TextBlock]:
+    """The text of each record as a document; `note` receives which field is taken where none is named `text_field`.
+
+    Raises DataError for a record without that text, with the fields that have one.
+    """
+    records = iter(records)
+    sample = _sample_of(records)
+    field = text_field_of([record for record in sample if not isinstance(record.fields, str)], text_field)
+    if field != text_field:
+        note(f"{field} is the text of each record")
+    for record in chain(sample, records):
+        if text := _text(record, field):
+            yield TextBlock(True, text)
+
+
+def conversations_of(records: Iterable[Record], text_field: str, note: Callable[[str], object]) -> Iterator[TextBlock]:
+    """Each record as a conversation, written as one text; `note` receives which fields are the question and the answer.
+
+    Raises DataError for a record that is none.
+    """
+    for number, record in enumerate(records):
+        if not is_conversation(record.fields, text_field):
+            sentence = "this is no question with an answer, as the first record of the first file is"
+            raise DataError(record.where, sentence, hint="put texts into a file of their own, and train on that alone")
+        if number == 0 and (words := fields_in_words(record.fields)):
+            note(words)
+        yield TextBlock(True, conversation(record.fields, record.where).written())
+
+
+def text_field_of(sample: Sequence[Record], text_field: str) -> str:
+    """The field of the text: `text_field`, or the only one of long texts where nobody chose and no record has `text`.
+
+    Raises DataError that lists the fields with text, the longest first.
+    """
+    if not sample or any(isinstance(_field(record, text_field), str) for record in sample):
+        return text_field
+    lengths = _mean_lengths(sample)
+    long = [name for name, length in lengths.items() if length >= _LONG]
+    if text_field == DEFAULT_FIELD and len(long) == 1 and _is_plain(long[0]):
+        return long[0]
+    raise _without_text(sample[0], text_field, lengths)
+
+
+def _sample_of(records: Iterator[Record]) -> list[Record]:
+    sample, num_characters = list[Record](), 0
+    for record in islice(records, SAMPLE):
+        sample.append(record)
+        values = record.fields.values() if isinstance(record.fields, Mapping) else [record.fields]
+        num_characters += sum(len(value) for value in values if isinstance(value, str))
+        if num_characters > _SAMPLE_CHARACTERS:
+            break
+    return sample
+
+
+def _mean_lengths(sample: Sequence[Record]) -> dict[str, float]:
+    """The mean number of characters of each field that contains text, the longest first."""
+    lengths = dict[str, list[int]]()
+    for record in sample:
+        for name, value in record.fields.items() if isinstance(record.fields, Mapping) else ():
+            if isinstance(value, str):
+                lengths.setdefault(name, []).append(len(value))
+    means = {name: sum(counts) / len(sample) for name, counts in lengths.items()}
+    return dict(sorted(means.items(), key=lambda field: -field[1]))
+
+
+def _without_text(record: Record, text_field: str, lengths: Mapping[str, float]) -> DataError:
+    sentence, hint = f"this record has no field {shown(text_field)} that contains text", None
+    if lengths:
+        listed = [f"{shown(name)} ({length:,.0f})" for name, length in islice(lengths.items(), _MOST_FIELDS)]
+        sentence += f"; fields with text, and their mean length in characters: {', '.join(listed)}"
+    if plain := [*filter(_is_plain, lengths)]:
+        hint = f"--set data.text_field={plain[0]}"
+        if len(plain) > 1:
+            hint += "; for questions with answers, name their fields prompt and response"
+    if is_conversation(record.fields, text_field):
+        hint = "questions with answers are read without other text; name their file alone"
+    return DataError(record.where, sentence, hint=hint)
+
+
+def _field(record: Record, name: str) -> Any:
+    return record.fields.get(name) if isinstance(record.fields, Mapping) else record.fields
+
+
+def _text(record: Record, field: str) -> str:
+    if not isinstance(text := _field(record, field), str):
+        raise _without_text(record, field, _mean_lengths([record]))
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise DataError(record.where, f"the text has half a character at position {error.start}") from None
+    return text
