@@ -48,7 +48,7 @@ def find_survey(looked: SourceWalk, how: Hashable) -> Survey | None:
     """The survey of these files, if it is stored and none of them has changed since; else None."""
     with contextlib.suppress(EnvironmentFailure, TypeError, KeyError):
         if _is_worth_it(looked) and (stored := read_cached_json(_survey_path(looked, how))):
-            figures = stored["survey"].items()
+            figures = dict(stored["survey"]).items()
             survey = Survey(**{name: tuple(value) if isinstance(value, list) else value for name, value in figures})
             if stored["sha256"] == _digest(survey) and survey.fingerprint == looked.fingerprint():
                 return survey

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpt_cli.common.untrusted_files import UTF8_MARK, encoding_hint, is_damaged_utf8, is_numbers, utf16_of
-from gpt_cli.errors import DataError
+from gpt_cli.errors import DataError, visible
 
 # the regex engine overflows its stack on a run of a million spaces; a third of it is known to pass
 MAX_PIECE = 32_768  # characters
@@ -40,6 +40,11 @@ _STARTS = tuple(_FORMATS)
 _MARK = re.compile(r"(?:\r?\n)?<\|(?:endoftext|startoftext)\|>")
 _UNFINISHED = re.compile(r"(?:\r?\n|\r)?(?:<(?:\|[a-z]{0,11}\|?)?)?\Z")
 _LONGEST_MARK = len("\r\n<|startoftext|>")
+_TAG = re.compile(r"</?[A-Za-z][^<>\n]{0,200}>")
+_MARKUP_LINES = {
+    re.compile(r"\d\d:\d\d:\d\d[.,]\d{3} --> "): "time lines of subtitles",
+    re.compile(r"\.[A-Za-z]{1,2}\b"): "requests of troff",
+}
 _AROUND = 32768  # bytes on each side of a wrong one
 
 
@@ -115,6 +120,19 @@ def format_of_binary(content: bytes) -> str | None:
     if known := _known_format(content):
         return known[0]
     return "not text" if b"\0" in content[:8192] and not _is_utf16(content[:65536]) else None
+
+
+def markup_noted(blocks: Iterator[TextBlock], note: Callable[[str], object]) -> Iterator[TextBlock]:
+    """The same blocks; `note` receives what more than a tenth of the first one is, if that is markup."""
+    for number, block in enumerate(blocks):
+        if number == 0:
+            lines = block.text.split("\n")
+            for pattern, what in _MARKUP_LINES.items():
+                if sum(bool(pattern.match(line)) for line in lines) > len(lines) / 10 > 0.3:
+                    note(f"this has {what}, which become tokens")
+            if sum(map(len, tags := _TAG.findall(block.text))) > len(block.text) / 10:
+                note(f"more than a tenth of this is tags such as {visible(tags[0], 20)}, which become tokens")
+        yield block
 
 
 def _is_utf16(sample: bytes) -> bool:

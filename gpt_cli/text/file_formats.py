@@ -20,7 +20,7 @@ from gpt_cli.text.archives import files_of, is_archive
 from gpt_cli.text.compressed import BLOCK, Growth, unpacked
 from gpt_cli.text.conversations import conversation_fields, is_conversation
 from gpt_cli.text.converted import DOCUMENTS, can_convert, converted
-from gpt_cli.text.documents import TextBlock, decoded, format_of_binary
+from gpt_cli.text.documents import TextBlock, decoded, format_of_binary, markup_noted
 from gpt_cli.text.json_records import form_of_json, json_items, json_lines
 from gpt_cli.text.records import DEFAULT_FIELD, SAMPLE, Record, conversations_of, documents_of, text_field_of
 from gpt_cli.text.tables import csv_rows, parquet_columns, parquet_rows
@@ -114,7 +114,7 @@ def _blocks_in(
         return documents(records, how.text_field, note)
     if how.conversations:
         raise DataError(shown(path), "this has no questions and answers, but the first file does, so all must")
-    return blocks
+    return markup_noted(blocks, note)
 
 
 def holds_conversations(path: Path, how: Reading) -> bool:

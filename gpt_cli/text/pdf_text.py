@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import resource
 import sys
 
@@ -10,8 +11,7 @@ from gpt_cli.common.limits import DOCUMENT_BYTES
 
 def main() -> None:
     """Write the text of all pages, each beginning on a new line."""
-    import pypdfium2
-
+    pypdfium2 = importlib.import_module("pypdfium2")
     most = 4 * DOCUMENT_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     try:

@@ -14,7 +14,7 @@ from support.kept import save
 from gpt_cli.common.host import Host
 from gpt_cli.errors import DataError, GptError, UsageError
 from gpt_cli.text.chat_templates import template_for
-from gpt_cli.text.conversations import Conversation, Turn, conversation_of_line, conversations_of_file, read_written
+from gpt_cli.text.conversations import Conversation, Turn, conversation, conversations_of_file, read_written
 from gpt_cli.text.encode import encode_corpus
 from gpt_cli.text.load import read_data
 from gpt_cli.text.sft_examples import Examples, gather, pack
@@ -87,8 +87,8 @@ def test_the_last_examples_validate_and_none_is_cut(here: Path) -> None:
 @pytest.mark.parametrize(
     ("record", "said"),
     [
-        ({"text": "a text"}, "this line is no question with an answer"),
-        ({"prompt": "only"}, "this line is no question with an answer"),
+        ({"text": "a text"}, "this is no question with an answer"),
+        ({"prompt": "only"}, "this is no question with an answer"),
         ({"prompt": "a", "response": None}, "response is not a text"),
         ({"messages": []}, "messages is empty"),
         ({"messages": [{"content": "a"}]}, "a message has no role"),
@@ -154,7 +154,7 @@ def test_a_file_of_messages_is_one_conversation_or_one_on_each_line() -> None:
 
 
 def test_a_conversation_is_written_and_read() -> None:
-    found = conversation_of_line(json.dumps({**PAIR, "choices": ["5", "6"]}), "text", "f:1")
+    found = conversation({**PAIR, "choices": ["5", "6"]}, "f:1")
     assert found == Conversation((Turn("user", "2+3"), Turn("assistant", "5")), ("5", "6"))
     assert read_written(found.written()) == found
     assert found.answered_by("6").turns[-1] == Turn("assistant", "6")

@@ -20,8 +20,8 @@ from support.texts import KINDS, Twin, packed, unpacked
 from gpt_cli.common.host import Host
 from gpt_cli.config import DataConfig
 from gpt_cli.errors import DataError, EnvironmentFailure
+from gpt_cli.text import compressed, file_formats
 from gpt_cli.text import corpus as corpus_module
-from gpt_cli.text import file_formats
 from gpt_cli.text import load as module
 from gpt_cli.text.corpus import Texts
 from gpt_cli.text.load import read_corpus, read_data, read_split, split_of
@@ -110,11 +110,12 @@ def test_the_python_documentation_needs_no_network() -> None:
         ("{", 'x.jsonl:2: this is not JSON; each line is an object such as {"text": "..."}'),
         (
             '{"id": 1, "txt": "a"}',
-            'x.jsonl:2: this line has no field "text" that contains text, as {"text": "..."} has\n'
+            'x.jsonl:2: this record has no field "text" that contains text; '
+            'fields with text, and their mean length in characters: "txt" (1)\n'
             "hint: --set data.text_field=txt",
         ),
         ('{"text": "a\\ud800"}', "x.jsonl:2: the text has half a character at position 1"),
-        ('["text"]', 'x.jsonl:2: this line has no field "text" that contains text, as {"text": "..."} has'),
+        ('["text"]', 'x.jsonl:2: this record has no field "text" that contains text'),
     ],
 )
 def test_wrong_lines_of_jsonl_are_named(here: Path, line: str, message: str) -> None:
@@ -125,8 +126,8 @@ def test_wrong_lines_of_jsonl_are_named(here: Path, line: str, message: str) -> 
 
 
 def test_a_line_that_would_not_fit_in_memory_is_an_error(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpt_cli.text.file_formats.LINE_CHARACTERS", 30)
-    monkeypatch.setattr("gpt_cli.text.file_formats.BLOCK", 8)
+    monkeypatch.setattr("gpt_cli.text.records.LINE_CHARACTERS", 30)
+    monkeypatch.setattr("gpt_cli.text.compressed.BLOCK", 8)
     (here / "x.jsonl").write_text('{"text": "fits in"}\n{"text": "does not fit in memory"}\n')
     with pytest.raises(DataError, match=r"x\.jsonl:2: this line has more than 30 characters"):
         read_corpus("x.jsonl")
@@ -249,7 +250,8 @@ def test_any_source_in_blocks_of_any_size_gives_what_whole_strings_give(
 ) -> None:
     with folder_of(files) as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(file_formats, "BLOCK", block)
-        patch.setattr(file_formats, "_ZSTD_INPUT", block)
+        patch.setattr(compressed, "BLOCK", block)
+        patch.setattr(compressed, "_ZSTD_INPUT", block)
         patch.setattr(module, "BLOCK", block)
         patch.setattr(corpus_module, "HASHED_AT_ONCE", 3 * block)
         patch.setattr(corpus_module, "CACHE_FROM", held)
@@ -312,7 +314,7 @@ def test_all_bad_files_are_named_at_once(here: Path) -> None:
 def test_bad_files_are_left_out_and_counted_where_the_config_says_so(
     held: int, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_formats, "BLOCK", 8)
+    monkeypatch.setattr(compressed, "BLOCK", 8)
     monkeypatch.setattr(corpus_module, "CACHE_FROM", held)
     bad_files(here / "d", 3)
     (here / "d" / "cut.txt.gz").write_bytes(gzip.compress(b"begins as text" * 99)[:-1])
@@ -326,7 +328,7 @@ def test_bad_files_are_left_out_and_counted_where_the_config_says_so(
 
 
 def test_what_was_hashed_of_a_bad_file_does_not_count(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_formats, "BLOCK", 10)
+    monkeypatch.setattr(compressed, "BLOCK", 10)
     monkeypatch.setattr(corpus_module, "HASHED_AT_ONCE", 20)
     (here / "d").mkdir()
     for name, end in (("a", b""), ("b", b"\xff"), ("c", b"")):

@@ -16,7 +16,17 @@ from support.texts import pieces as twin_pieces
 
 from gpt_cli.errors import DataError
 from gpt_cli.text import documents as module
-from gpt_cli.text.documents import TextBlock, decode_utf8, in_groups, in_pieces, part_of, split_at, split_document
+from gpt_cli.text.documents import (
+    TextBlock,
+    decode_utf8,
+    in_groups,
+    in_pieces,
+    markup_noted,
+    part_of,
+    split_at,
+    split_at_marks,
+    split_document,
+)
 from gpt_cli.text.load import read_corpus
 
 SEPARATORS = ["\n\n", "\n", "aab", "aa", "\r\n", "\n \n", "今🙂", "a\n\na"]
@@ -207,3 +217,56 @@ def test_a_file_of_another_format_is_recognised(content: bytes, what: str, advic
 
 def test_a_byte_order_mark_is_dropped() -> None:
     assert decode_utf8(b"\xef\xbb\xbfone", "a.txt") == "one"
+
+
+MARKS = ["<|endoftext|>", "\n<|endoftext|>\n", "\r\n<|endoftext|>\r\n<|startoftext|>", "<|startoftext|>\n"]
+
+
+@given(
+    st.lists(st.text("ab\n<|>e", min_size=1, max_size=9).filter(lambda text: text.strip() == text), max_size=5),
+    st.lists(st.sampled_from(MARKS), min_size=6, max_size=6),
+    st.integers(1, 9),
+)
+def test_marks_of_gpt_2_separate_documents_in_blocks_of_any_size(
+    documents: list[str], marks: list[str], size: int
+) -> None:
+    text = marks[-1] + "".join(document + mark for document, mark in zip(documents, marks, strict=False))
+    blocks = [TextBlock(at == 0, text[at : at + size]) for at in range(0, len(text), size)]
+    notes, found = list[str](), list[str]()
+    for block in split_at_marks(iter(blocks), notes.append):
+        found = [*found, ""] if block.starts else found
+        found[-1] += block.text
+    assert found == documents
+    assert notes == ["<|endoftext|> is between documents"]
+
+
+@given(st.lists(st.text("ab \r\n<|endoftx|>", max_size=20), max_size=4), st.integers(1, 9))
+def test_texts_without_marks_stay_as_they_are(documents: list[str], size: int) -> None:
+    blocks = [
+        TextBlock(at == 0, text[at : at + size])
+        for text in documents
+        if "|>" not in text
+        for at in range(0, len(text), size)
+    ]
+    found, expected = list[str](), list[str]()
+    for texts, parts in ((found, split_at_marks(iter(blocks), print)), (expected, iter(blocks))):
+        for block in parts:
+            if block.starts:
+                texts.append("")
+            texts[-1] += block.text
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("<p>a</p>\n" * 9, "more than a tenth of this is tags such as <p>, which become tokens"),
+        ("1\n00:00:01,000 --> 00:00:02,000\nhello\n\n" * 9, "this has time lines of subtitles, which become tokens"),
+        (".PP\nsome words\n" * 9, "this has requests of troff, which become tokens"),
+        ("a < b and b > c\n" * 9, None),
+    ],
+)
+def test_markup_that_becomes_tokens_is_noted(text: str, note: str | None) -> None:
+    notes = list[str]()
+    assert [*markup_noted(iter([TextBlock(True, text)]), notes.append)] == [TextBlock(True, text)]
+    assert notes == ([] if note is None else [note])

@@ -18,8 +18,9 @@ import zstandard
 from support.texts import frames, json_lines, members, parquet
 
 from gpt_cli.errors import DataError, EnvironmentFailure
-from gpt_cli.text import compressed, file_formats as module
-from gpt_cli.text.file_formats import Reading, read_file
+from gpt_cli.text import compressed
+from gpt_cli.text import file_formats as module
+from gpt_cli.text.file_formats import LeftOut, Reading, read_file
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +29,7 @@ TEXT = "今天天气很好。🙂\nIt was a fine day.\r\n" * 20
 
 def documents(path: Path | str, how: Reading | None = None, *, named: bool = True) -> list[str] | None:
     blocks = read_file(Path(path), how or Reading(), named=named)
-    if blocks is None:
+    if isinstance(blocks, LeftOut):
         return None
     found = list[str]()
     for block in blocks:
@@ -157,10 +158,11 @@ def test_a_table_gives_a_document_for_each_row_that_has_text(here: Path) -> None
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (parquet(["a"], "body"), 'the table has no column "text"; it has "id", "body"'),
-        (parquet([1], kind=arrow.int64()), 'the column "text" does not contain text'),
-        (parquet([b"a"], kind=arrow.binary()), 'the column "text" does not contain text'),
-        (parquet([["a"]], kind=arrow.list_(arrow.string())), 'the column "text" does not contain text'),
+        (parquet(["a"], "body"), 'a.parquet: row 1: this record has no field "text" that contains text'),
+        (parquet(["a"], "body"), 'their mean length in characters: "body" (1)\nhint: --set data.text_field=body'),
+        (parquet([1], kind=arrow.int64()), 'row 1: this record has no field "text" that contains text'),
+        (parquet([b"a"], kind=arrow.binary()), 'row 1: this record has no field "text" that contains text'),
+        (parquet([["a"]], kind=arrow.list_(arrow.string())), 'this record has no field "text" that contains text'),
         (b"plain text\n" * 9, '"a.parquet": this is no Parquet file, though its name ends in .parquet'),
         (b"PAR1 and no more", "the Parquet data is damaged: its end is missing"),
         (b"", "the Parquet data is damaged"),
@@ -185,7 +187,7 @@ def test_a_name_that_promises_gzip_is_told(here: Path) -> None:
 def test_a_line_of_json_lines_has_the_field_that_the_config_names(here: Path) -> None:
     (here / "a.jsonl.gz").write_bytes(gzip.compress(json_lines(["one", "two"], "正文")))
     assert documents("a.jsonl.gz", Reading(text_field="正文")) == ["one", "two"]
-    assert 'a.jsonl.gz:1: this line has no field "text" that contains text' in refusal("a.jsonl.gz")
+    assert 'a.jsonl.gz:1: this record has no field "text" that contains text' in refusal("a.jsonl.gz")
 
 
 def test_a_file_that_changes_while_it_is_read_is_an_error(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +201,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(here: Path, monkeypatc
         content = json_lines(["one line"] * 9) if name == "a.jsonl" else random.Random(0).randbytes(999).hex().encode()
         (here / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
         blocks = read_file(here / name, Reading(), named=True)
-        assert blocks is not None
+        assert not isinstance(blocks, LeftOut)
         next(blocks)
         change(here / name)
         with pytest.raises(DataError, match="changed while gpt read it"):

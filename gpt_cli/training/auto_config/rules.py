@@ -37,6 +37,8 @@ _SHORT, _SHORT_VOCABULARY = 600, 1_500_000  # below so many reference steps, the
 _WIDE_SCRIPT, _WIDE_ENTROPY, _CHARACTERS_UP_TO = 2.5, 6.0, 1_000_000
 # of other scripts, a text below so many bytes that there is time to read so often: it teaches few byte pairs
 _LETTERS_BELOW, _TIMES = 150_000, 10
+# up to so many letters, byte pairs must save this share of the entropy of characters: English 20 %, DNA none
+_LETTERS, _PAYING_PAIRS = 256, 0.05
 _MOST_EPOCHS, _OF_CHARACTERS = 12.0, 7.0  # before a text is known by heart; of characters of a wide script, sooner
 _DROPOUTS = ((6.0, 0.2), (2.0, 0.1), (0.0, 0.0))  # epochs from which a dropout pays
 # of AdamW, which beside Muon moves embeddings and the output layer
@@ -194,7 +196,8 @@ def _tokenizer(text: TextFigures, steps: float, given: Mapping[str, Any]) -> tup
     """The tokenizer's settings, why, and the bytes that a token will have, about."""
     wide = _has_wide_characters(text, "char")
     often = steps * REFERENCE_TOKENS >= _TIMES * text.num_characters
-    small = text.num_bytes < _CHARACTERS_UP_TO if wide else text.num_bytes < _LETTERS_BELOW and often
+    few_letters = text.num_distinct <= _LETTERS and text.pair_saving < _PAYING_PAIRS
+    small = text.num_bytes < _CHARACTERS_UP_TO if wide else few_letters or (text.num_bytes < _LETTERS_BELOW and often)
     learns = "vocab_size" in given or "pattern" in given
     kind = given.get("kind") or ("tiktoken" if "name" in given else "char" if small and not learns else "bpe")
     if kind in ("char", "byte"):

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from gpt_cli.text.tokenizers import BytePairTokenizer
 from gpt_cli.text.train_tokenizer import train_byte_pairs
 
 SAMPLE_CHARACTERS = 1_000_000
+_COMPARED = 512  # the vocabulary of byte pairs that is compared with characters
 # vocabularies of byte pairs, and how many bytes a token then has in English, about
 ENGLISH = ((300, 1.6), (512, 2.2), (1024, 2.7), (2048, 3.3), (4096, 3.8))
 
@@ -30,6 +32,7 @@ class TextFigures:
     longest_example: int = 0  # bytes of a question with its answer that 19 of 20 of the sample do not exceed
     num_documents: int = 1
     pairs: tuple[tuple[int, float], ...] = ENGLISH  # vocabularies of byte pairs, and the bytes of a token
+    pair_saving: float = 0.2  # share of the entropy of characters by which that of single byte pairs is lower
 
     @property
     def bytes_per_character(self) -> float:
@@ -53,10 +56,12 @@ def text_figures(
         if left <= 0:
             break
     counts = Counter("".join(texts))
-    total = max(1, counts.total())
-    entropy = -sum(count / total * math.log2(count / total) for count in counts.values())
-    pairs = _pairs(texts)
-    return TextFigures(num_bytes, num_characters, len(counts), abs(entropy), num_documents=num_documents, pairs=pairs)
+    entropy = _entropy(counts)
+    pairs, pair_entropy = _pairs(texts)
+    bits = entropy * counts.total()
+    saving = 1 - pair_entropy / bits if bits else 0.0
+    sizes = (num_bytes, num_characters, len(counts), entropy)
+    return TextFigures(*sizes, num_documents=num_documents, pairs=pairs, pair_saving=saving)
 
 
 def describe_examples(blocks: Iterable[TextBlock], num_examples: int) -> TextFigures:
@@ -75,13 +80,27 @@ def describe_examples(blocks: Iterable[TextBlock], num_examples: int) -> TextFig
     return replace(found, longest_example=sorted(lengths)[len(lengths) * 19 // 20] if lengths else 0)
 
 
-def _pairs(texts: list[str]) -> tuple[tuple[int, float], ...]:
-    """How many bytes of these texts a token has, for the vocabularies of ENGLISH: each is a part of the largest."""
+def _entropy(counts: Counter[Any]) -> float:
+    """Entropy in bits of what was counted."""
+    total = max(1, counts.total())
+    return abs(sum(count / total * math.log2(count / total) for count in counts.values()))
+
+
+def _pairs(texts: list[str]) -> tuple[tuple[tuple[int, float], ...], float]:
+    """Bytes of a token of these texts, for the vocabularies of ENGLISH, and the bits of all tokens of _COMPARED.
+
+    Each vocabulary is a part of the largest.
+    """
     learned = train_byte_pairs(texts, max(size for size, _ in ENGLISH)).token_bytes
     num_bytes = max(1, sum(len(text.encode()) for text in texts))
 
-    def length(vocab_size: int) -> float:
+    lengths, bits = list[tuple[int, float]](), 0.0
+    for vocab_size, _ in ENGLISH:
         tokenizer = BytePairTokenizer("bpe", WORD_PATTERN, learned[: vocab_size - 1])
-        return num_bytes / max(1, sum(len(tokenizer.array(text)) for text in texts))
-
-    return tuple((size, length(size)) for size, _ in ENGLISH)
+        counts = Counter[int]()
+        for text in texts:
+            counts.update(tokenizer.array(text).tolist())
+        lengths.append((vocab_size, num_bytes / max(1, counts.total())))
+        if vocab_size == _COMPARED:
+            bits = _entropy(counts) * counts.total()
+    return tuple(lengths), bits

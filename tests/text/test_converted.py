@@ -1,0 +1,131 @@
+"""Books, office files, web pages and PDF as text: written by pandoc, or by hand, with a known content."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pypandoc
+import pytest
+
+from gpt_cli.config import DataConfig
+from gpt_cli.errors import DataError, EnvironmentFailure
+from gpt_cli.text import converted as module
+from gpt_cli.text.load import SourceCorpus, read_data
+
+MARKDOWN = "# 第一章\n\n今天天气很好。\n\nIt was a *fine* day.\n\n# Chapter 2\n\nThe end.\n"
+TEXT = "第一章\n\n今天天气很好。\n\nIt was a fine day.\n\nChapter 2\n\nThe end."
+
+
+def write(path: Path, markdown: str = MARKDOWN) -> None:
+    writer = {".htm": "html", ".tex": "latex"}.get(path.suffix, path.suffix[1:])
+    command = [pypandoc.get_pandoc_path(), "--standalone", "--to", writer, "--metadata", "title=", "--output", path]
+    subprocess.run(command, input=markdown.encode(), check=True, stderr=subprocess.DEVNULL)
+
+
+def read(name: str) -> SourceCorpus:
+    return read_data(DataConfig(source=name))
+
+
+@pytest.mark.parametrize("ending", [ending for ending in module.DOCUMENTS if ending != ".pdf"])
+def test_a_document_is_its_text_as_one_document(here: Path, ending: str) -> None:
+    write(here / f"book{ending}")
+    (document,) = read(f"book{ending}").documents
+    words = [word for word in document.split() if word.strip("-")]
+    assert " ".join(words).endswith(" ".join(TEXT.split())), document
+
+
+def test_pictures_are_counted_and_left_out(here: Path) -> None:
+    write(here / "a.html", "One ![picture](a.png) two ![](b.png).\n")
+    corpus = read("a.html")
+    assert corpus.documents[0].split() == ["One", "two", "."]
+    assert list(corpus.notices()) == ["a.html: left out 2 pictures"]
+
+
+def test_a_second_start_converts_nothing(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(here / "a.docx")
+    expected = read("a.docx").digest
+    monkeypatch.setattr(module, "_output", None)
+    assert read("a.docx").digest == expected
+
+
+def pdf(words: str) -> bytes:
+    """A PDF with one line on one page."""
+    stream = zlib.compress(f"BT /F1 24 Tf 72 720 Td ({words}) Tj ET".encode())
+    objects = [
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Contents 4 0 R/Resources<</Font<</F1 5 0 R>>>>>>",
+        b"<</Length %d/Filter/FlateDecode>>stream\n%b\nendstream" % (len(stream), stream),
+        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+    ]
+    content, offsets = b"%PDF-1.4\n", list[int]()
+    for number, body in enumerate(objects, start=1):
+        offsets.append(len(content))
+        content += b"%d 0 obj%b endobj\n" % (number, body)
+    table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
+    start = len(content)
+    content += b"xref\n0 6\n0000000000 65535 f \n" + table
+    return content + b"trailer<</Size 6/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % start
+
+
+def test_a_pdf_is_the_text_of_its_pages(here: Path) -> None:
+    (here / "a.pdf").write_bytes(pdf("It was a fine day."))
+    assert read("a.pdf").documents == ("It was a fine day.\n",)
+    (here / "scan.pdf").write_bytes(pdf(""))
+    with pytest.raises(DataError, match="this PDF contains no text, as scanned pages do not"):
+        read("scan.pdf")
+
+
+def refusal(name: str) -> str:
+    with pytest.raises(DataError) as raised:
+        read(name)
+    return raised.value.lines()[0]
+
+
+@pytest.mark.parametrize("ending", [".docx", ".epub", ".odt", ".ipynb", ".pdf"])
+def test_what_is_no_document_is_refused_with_its_name(here: Path, ending: str) -> None:
+    (here / f"a{ending}").write_bytes(b"PK\x03\x04 and no more")
+    assert f"a{ending}" in refusal(f"a{ending}")
+
+
+def test_a_document_includes_nothing_and_takes_bounded_time_and_text(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "secret.txt").write_text("secret")
+    (here / "a.tex").write_text("\\begin{document}fine \\input{secret.txt} \\include{secret.txt}\\end{document}")
+    assert "secret" not in read("a.tex").documents[0]
+    write(here / "b.html")
+    monkeypatch.setattr(module, "DOCUMENT_BYTES", 10)
+    assert "more than a document has" in refusal("b.html")
+    monkeypatch.undo()
+    monkeypatch.chdir(here)
+    (here / "sleep").write_text("#!/bin/sh\nsleep 60\n")
+    (here / "sleep").chmod(0o755)
+    monkeypatch.setattr(module, "DOCUMENT_SECONDS", 0.1)
+    monkeypatch.setattr(pypandoc, "get_pandoc_path", lambda: str(here / "sleep"))
+    write_again = here / "c.html"
+    write_again.write_text("<p>c</p>")
+    assert "its conversion takes more than 0.1 s" in refusal("c.html")
+
+
+def test_without_the_extra_a_named_document_names_it_and_a_folder_leaves_it_out(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "d").mkdir()
+    (here / "d" / "a.html").write_text("<p>a</p>")
+    (here / "d" / "b.txt").write_text("plain")
+
+    monkeypatch.setitem(sys.modules, "pypandoc", None)
+    with pytest.raises(EnvironmentFailure) as raised:
+        read("d/a.html")
+    assert raised.value.lines() == [
+        'error: "d/a.html": reading a .html file needs the library pypandoc, which is not installed',
+        "hint: in the clone of gpt: pip install -e '.[documents]'",
+    ]
+    monkeypatch.setattr("gpt_cli.text.converted.is_installed", lambda _: False)
+    corpus = read("d")
+    assert corpus.documents == ("plain",)
+    assert list(corpus.notices()) == ["left out 1 file without text: d/a.html (needs the extra documents)"]

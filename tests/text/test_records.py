@@ -1,0 +1,169 @@
+"""The same texts and the same questions in every form that people write them in, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as arrow
+import pyarrow.parquet
+import pytest
+
+from gpt_cli.config import DataConfig
+from gpt_cli.errors import DataError
+from gpt_cli.text.conversations import read_written
+from gpt_cli.text.load import SourceCorpus, read_data
+
+TEXTS = [
+    "今天天气很好，我们去公园。\n又一行",
+    'It was "fine"; truly, a good day.',
+    "tabs\tand | bars, \u2028 and more words",
+]
+
+
+def table(rows: list[dict[str, str]], *, dialect: str = "excel", delimiter: str | None = None) -> str:
+    content = io.StringIO(newline="")
+    how: dict[str, Any] = {} if delimiter is None else {"delimiter": delimiter}
+    writer = csv.DictWriter(content, list(rows[0]), dialect=dialect, **how)
+    writer.writeheader()
+    writer.writerows(rows)
+    return content.getvalue()
+
+
+def parquet_of(rows: list[dict[str, Any]]) -> bytes:
+    content = io.BytesIO()
+    pyarrow.parquet.write_table(arrow.Table.from_pylist(rows), content)
+    return content.getvalue()
+
+
+def json_lines_of(rows: list[Any]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def read(name: str, **settings: Any) -> SourceCorpus:
+    return read_data(DataConfig(source=name, **settings))
+
+
+ROWS = [{"id": str(number), "text": text} for number, text in enumerate(TEXTS)]
+FORMS: dict[str, str | bytes] = {
+    "lines.jsonl": json_lines_of(ROWS),
+    "texts.jsonl": json_lines_of(TEXTS),
+    "lines.json": json_lines_of(ROWS),
+    "objects.json": json.dumps(ROWS),
+    "indented.json": json.dumps(ROWS, indent=2, ensure_ascii=False),
+    "texts.json": json.dumps(TEXTS, ensure_ascii=False),
+    "excel.csv": table(ROWS),
+    "unix.csv": table(ROWS, dialect="unix"),
+    "semicolons.csv": table(ROWS, delimiter=";"),
+    "marked.csv": "\ufeff" + table(ROWS, delimiter="|"),
+    "tabs.csv": table(ROWS, delimiter="\t"),
+    "tabs.tsv": table(ROWS, dialect="excel-tab"),
+    "rows.parquet": parquet_of(ROWS),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_texts_are_the_same_in_every_form(here: Path, name: str) -> None:
+    (here / "plain.jsonl").write_text(json_lines_of([{"text": text} for text in TEXTS]))
+    content = FORMS[name]
+    (here / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    corpus = read(name)
+    assert corpus.documents == tuple(TEXTS)
+    assert corpus.digest == read("plain.jsonl").digest
+    assert list(corpus.notices()) == []
+
+
+QUESTIONS = [("Add.\n\n2+3", "5"), ("打个招呼", "你好")]
+ALPACA = [
+    {"instruction": "Add.", "input": "2+3", "output": "5"},
+    {"instruction": "打个招呼", "input": "", "output": "你好"},
+]
+
+
+def pairs(question: str, answer: str) -> list[dict[str, Any]]:
+    return [{question: asked, answer: answered} for asked, answered in QUESTIONS]
+
+
+def messages(key: str, role: str, content: str, human: str, model: str) -> list[dict[str, Any]]:
+    return [{key: [{role: human, content: asked}, {role: model, content: answered}]} for asked, answered in QUESTIONS]
+
+
+IN_TABLES = [
+    {"messages": json.dumps(row["messages"])} for row in messages("messages", "role", "content", "user", "assistant")
+]
+CONVERSATIONS: dict[str, tuple[list[dict[str, Any]], str]] = {
+    "openai": (messages("messages", "role", "content", "user", "assistant"), ""),
+    "sharegpt": (
+        messages("conversations", "from", "value", "human", "gpt"),
+        "the messages are in conversations",
+    ),
+    "minimind": (
+        messages("conversations", "role", "content", "user", "assistant"),
+        "the messages are in conversations",
+    ),
+    "ours": (pairs("prompt", "response"), ""),
+    "completions": (pairs("prompt", "completion"), "the question is in prompt, the answer in completion"),
+    "questions": (pairs("question", "answer"), "the question is in question, the answer in answer"),
+    "alpaca": (ALPACA, "the question is in instruction and input, the answer in output"),
+}
+WRITERS: dict[str, Callable[[list[dict[str, Any]]], bytes]] = {
+    "jsonl": lambda rows: json_lines_of(rows).encode(),
+    "json": lambda rows: json.dumps(rows, indent=1).encode(),
+    "csv": lambda rows: table(
+        [{key: value if isinstance(value, str) else json.dumps(value) for key, value in row.items()} for row in rows]
+    ).encode(),
+    "parquet": parquet_of,
+}
+
+
+@pytest.mark.parametrize("ending", WRITERS)
+@pytest.mark.parametrize("schema", CONVERSATIONS)
+def test_questions_are_the_same_in_every_form(here: Path, schema: str, ending: str) -> None:
+    rows, words = CONVERSATIONS[schema]
+    (here / f"q.{ending}").write_bytes(WRITERS[ending](rows))
+    (here / "ours.jsonl").write_text(json_lines_of(pairs("prompt", "response")))
+    corpus = read(f"q.{ending}")
+    assert corpus.how.conversations
+    assert [tuple(turn.content for turn in read_written(text).turns) for text in corpus.documents] == QUESTIONS
+    assert corpus.digest == read("ours.jsonl").digest
+    assert list(corpus.notices()) == ([f"q.{ending}: {words}"] if words else [])
+
+
+def test_a_system_beside_messages_comes_first(here: Path) -> None:
+    row = {"system": "Be brief.", "conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}
+    (here / "q.json").write_text(json.dumps([row]))
+    assert [turn.role for turn in read_written(read("q.json").documents[0]).turns] == ["system", "user", "assistant"]
+
+
+def test_the_only_column_of_long_texts_is_the_text_and_a_notice_says_so(here: Path) -> None:
+    rows = [{"title": "春晓", "poem": text * 3, "year": "730"} for text in TEXTS]
+    (here / "poems.csv").write_text(table(rows))
+    (here / "poems.parquet").write_bytes(parquet_of(rows))
+    for name in ("poems.csv", "poems.parquet"):
+        corpus = read(name)
+        assert corpus.documents == tuple(text * 3 for text in TEXTS)
+        assert list(corpus.notices()) == [f"{name}: poem is the text of each record"]
+    assert read("poems.csv", text_field="title").documents == ("春晓",) * 3
+
+
+def test_of_several_long_columns_the_error_lists_all_the_longest_first(here: Path) -> None:
+    (here / "a.csv").write_text(table([{"summary": "s" * 30, "body": "b" * 500, "id": "1"}]))
+    with pytest.raises(DataError) as raised:
+        read("a.csv")
+    assert raised.value.lines() == [
+        'error: a.csv:2: this record has no field "text" that contains text; fields with text, and their mean length in '
+        'characters: "body" (500), "summary" (30), "id" (1)',
+        "hint: --set data.text_field=body; for questions with answers, name their fields prompt and response",
+    ]
+    with pytest.raises(DataError, match='this record has no field "summry"'):
+        read("a.csv", text_field="summry")
+
+
+def test_a_record_among_questions_that_is_none_is_named(here: Path) -> None:
+    (here / "a.json").write_text(json.dumps([*ALPACA, {"instruction": "a"}]))
+    with pytest.raises(DataError, match=r"a\.json: item 3: this is no question with an answer"):
+        read("a.json")
