@@ -97,7 +97,7 @@ def test_a_document_includes_nothing_and_takes_bounded_time_and_text(
     (here / "secret.txt").write_text("secret")
     (here / "a.tex").write_text("\\begin{document}fine \\input{secret.txt} \\include{secret.txt}\\end{document}")
     assert "secret" not in read("a.tex").documents[0]
-    write(here / "b.html")
+    write(here / "b.html", "Read by no other test, so that the cache lacks it.\n")
     monkeypatch.setattr(module, "DOCUMENT_BYTES", 10)
     assert "more than a document has" in refusal("b.html")
     monkeypatch.undo()
@@ -106,8 +106,7 @@ def test_a_document_includes_nothing_and_takes_bounded_time_and_text(
     (here / "sleep").chmod(0o755)
     monkeypatch.setattr(module, "DOCUMENT_SECONDS", 0.1)
     monkeypatch.setattr(pypandoc, "get_pandoc_path", lambda: str(here / "sleep"))
-    write_again = here / "c.html"
-    write_again.write_text("<p>c</p>")
+    (here / "c.html").write_text("<p>Read by no other test either.</p>")
     assert "its conversion takes more than 0.1 s" in refusal("c.html")
 
 
