@@ -46,12 +46,12 @@ class DataConfig(Section):
         "or a name that `gpt data list` prints",
     )
     text_field: Annotated[Source, LEARNING] = Field(
-        default="text", description="field of .jsonl lines, or column of .parquet tables, that contains the text"
+        default="text", description="field of JSON, or column of tables, that contains the text"
     )
     separator: Annotated[Separator | None, LEARNING] = Field(
         default=None,
         description="text at which documents are split into several, such as \\n\\n for blank lines; "
-        "null splits nothing",
+        "null splits at <|endoftext|> alone",
     )
     skip_bad: Annotated[Switch, FREE] = Field(
         default=False, description="whether files that are damaged or not UTF-8 are left out; else they are errors"

@@ -57,7 +57,7 @@ def converted(path: Path, file: BinaryIO, note: Callable[[str], object]) -> str:
         content = {"text": text, "num_pictures": num_pictures}
         write_json(stored, content)
     if num_pictures := content["num_pictures"]:
-        note(f"left out {counted(num_pictures, 'picture')}")
+        note(f"gpt left out {counted(num_pictures, 'picture')}")
     return content["text"]
 
 

@@ -129,9 +129,9 @@ def markup_noted(blocks: Iterator[TextBlock], note: Callable[[str], object]) -> 
             lines = block.text.split("\n")
             for pattern, what in _MARKUP_LINES.items():
                 if sum(bool(pattern.match(line)) for line in lines) > len(lines) / 10 > 0.3:
-                    note(f"this has {what}, which become tokens")
+                    note(f"{what} become tokens")
             if sum(map(len, tags := _TAG.findall(block.text))) > len(block.text) / 10:
-                note(f"more than a tenth of this is tags such as {visible(tags[0], 20)}, which become tokens")
+                note(f"more than a tenth is tags such as {visible(tags[0], 20)}, which become tokens")
         yield block
 
 

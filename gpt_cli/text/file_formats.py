@@ -90,7 +90,7 @@ def _of_archive(path: Path, file: BinaryIO, how: Reading, note: Callable[[str], 
             yield from blocks
     if left_out:
         more = ", ..." if len(left_out) > _MOST_NAMED else ""
-        note(f"left out {counted(len(left_out), 'file')} without text: {', '.join(left_out[:_MOST_NAMED])}{more}")
+        note(f"gpt left out {counted(len(left_out), 'file')} without text: {', '.join(left_out[:_MOST_NAMED])}{more}")
 
 
 def _blocks_in(

@@ -159,7 +159,7 @@ class SourceCorpus(SurveyedCorpus):
             survey,
             num_skipped=num_skipped + walk.num_special,
             skipped=tuple(skipped),
-            notes=tuple(f"{name}: {sentence}" for sentence, name in notes.items()),
+            notes=tuple(f"in {name}, {sentence}" for sentence, name in notes.items()),
             num_repeated=walk.num_repeated,
             bad=(*bad, *walk.closed),
             first_windows=first_windows,

@@ -68,7 +68,7 @@ def test_an_archive_is_the_files_inside(here: Path, ending: str) -> None:
     (here / f"a.{ending}").write_bytes(archive_of(ending, FILES))
     corpus = read(f"a.{ending}")
     assert corpus.documents == DOCUMENTS
-    assert list(corpus.notices()) == [f"a.{ending}: left out 1 file without text: photo.jpg (a JPEG picture)"]
+    assert list(corpus.notices()) == [f"in a.{ending}, gpt left out 1 file without text: photo.jpg (a JPEG picture)"]
     (here / "folder").mkdir()
     (here / "folder" / f"a.{ending}").write_bytes(archive_of(ending, FILES))
     assert read("folder").digest == corpus.digest

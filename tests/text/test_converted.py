@@ -41,7 +41,7 @@ def test_pictures_are_counted_and_left_out(here: Path) -> None:
     write(here / "a.html", "One ![picture](a.png) two ![](b.png).\n")
     corpus = read("a.html")
     assert corpus.documents[0].split() == ["One", "two", "."]
-    assert list(corpus.notices()) == ["a.html: left out 2 pictures"]
+    assert list(corpus.notices()) == ["in a.html, gpt left out 2 pictures"]
 
 
 def test_a_second_start_converts_nothing(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

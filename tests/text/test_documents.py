@@ -260,9 +260,9 @@ def test_texts_without_marks_stay_as_they_are(documents: list[str], size: int) -
 @pytest.mark.parametrize(
     ("text", "note"),
     [
-        ("<p>a</p>\n" * 9, "more than a tenth of this is tags such as <p>, which become tokens"),
-        ("1\n00:00:01,000 --> 00:00:02,000\nhello\n\n" * 9, "this has time lines of subtitles, which become tokens"),
-        (".PP\nsome words\n" * 9, "this has requests of troff, which become tokens"),
+        ("<p>a</p>\n" * 9, "more than a tenth is tags such as <p>, which become tokens"),
+        ("1\n00:00:01,000 --> 00:00:02,000\nhello\n\n" * 9, "time lines of subtitles become tokens"),
+        (".PP\nsome words\n" * 9, "requests of troff become tokens"),
         ("a < b and b > c\n" * 9, None),
     ],
 )

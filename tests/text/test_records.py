@@ -130,7 +130,7 @@ def test_questions_are_the_same_in_every_form(here: Path, schema: str, ending: s
     assert corpus.how.conversations
     assert [tuple(turn.content for turn in read_written(text).turns) for text in corpus.documents] == QUESTIONS
     assert corpus.digest == read("ours.jsonl").digest
-    assert list(corpus.notices()) == ([f"q.{ending}: {words}"] if words else [])
+    assert list(corpus.notices()) == ([f"in q.{ending}, {words}"] if words else [])
 
 
 def test_a_system_beside_messages_comes_first(here: Path) -> None:
@@ -146,7 +146,7 @@ def test_the_only_column_of_long_texts_is_the_text_and_a_notice_says_so(here: Pa
     for name in ("poems.csv", "poems.parquet"):
         corpus = read(name)
         assert corpus.documents == tuple(text * 3 for text in TEXTS)
-        assert list(corpus.notices()) == [f"{name}: poem is the text of each record"]
+        assert list(corpus.notices()) == [f"in {name}, poem is the text of each record"]
     assert read("poems.csv", text_field="title").documents == ("春晓",) * 3
 
 

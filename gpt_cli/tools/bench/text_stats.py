@@ -70,6 +70,8 @@ def stats(request: StatsRequest, config: Config, host: Host) -> Stats:
     """Count what a text has, and for a config that is named estimate its tokens; raises DataError for a bad text."""
     characters = Characters()
     corpus = read_data(config.data, host, watch=characters.add)
+    for line in corpus.notices():
+        host.notice(line)
     if corpus.how.conversations:
         host.notice("these are questions and answers, of which the text counts, without the JSON around it")
         characters = _count(ConversationCorpus(corpus, 0, corpus.num_documents, config.data.template), host)
