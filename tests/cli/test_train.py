@@ -39,7 +39,7 @@ def test_before_the_first_step_a_run_says_what_it_will_take(corpus: Path, run: R
     outcome = run("train", *FAST)
     assert outcome.code == 0
     for start in (
-        "device      cpu, float32, 2 threads, torch ",
+        "device      cpu, float32, 1 thread, torch ",
         "parameters  ",
         "corpus      1 document, ",
         "tokenizer   byte, ",
