@@ -40,19 +40,20 @@ _SLOW_FOLDERS = frozenset({"reliability", "loggers", "pages", "docs", "distribut
 # the files that take longest begin, so that no process is left with one at the end
 _LONGEST = (
     "docs/test_commands.py",
-    "training/test_loop.py",
     "cli/test_train.py",
     "distributed/test_equal.py",
-    "training/test_cuda_graphs.py",
-    "training/test_fsdp.py",
-    "docs/test_forms.py",
-    "docs/test_notebooks.py",
-    "tools/bench/test_device_check.py",
     "tools/pages/model/test_writing.py",
+    "training/test_cuda_graphs.py",
+    "reliability/test_kills.py",
+    "tools/bench/test_device_check.py",
     "tools/interpret/patching/test_activation_patching.py",
-    "tools/loggers/test_processes.py",
+    "training/test_fsdp.py",
     "tools/pages/model/test_engine.py",
+    "tools/loggers/test_processes.py",
     "cli/test_completion.py",
+    "docs/test_forms.py",
+    "training/test_loop.py",
+    "docs/test_notebooks.py",
     "cli/test_sweep.py",
 )
 _COUNTS = pytest.StashKey[dict[str, int]]()

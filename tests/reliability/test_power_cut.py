@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from support.disk import Disk, Tree
 from support.faults import RESUME, START, fingerprint, in_parallel, new_folder, some_of
 from support.forks import Servers
@@ -98,7 +97,7 @@ def matters(path: str) -> bool:
 
 
 def record(recorder: Recorder, *arguments: str) -> None:
-    """Run a command in this process, on one thread, and keep every state on the way."""
+    """Run a command in this process, and keep every state on the way."""
     save = RunDirectory.save
 
     def save_and_note(directory: RunDirectory, checkpoint: Checkpoint, keep: int) -> None:
@@ -106,13 +105,10 @@ def record(recorder: Recorder, *arguments: str) -> None:
         save(directory, checkpoint, keep)
         recorder.saved, recorder.saving = recorder.saving, None
 
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gpt_cli.common.files, "os", recorder)
         patch.setattr(RunDirectory, "save", save_and_note)
         outcome = run_command(*arguments)
-    torch.set_num_threads(num_threads)
     assert outcome.code == 0, outcome.err
 
 

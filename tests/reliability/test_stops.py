@@ -5,11 +5,9 @@ from __future__ import annotations
 import random
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from support.faults import START, fingerprint, in_parallel, new_folder, scaled, some_of, weights
 from support.forks import Servers
 from support.helpers import CORPUS_TEXT, small_config
@@ -37,15 +35,6 @@ KINDS = {
     "bfloat16": ("train.dtype=bfloat16", "train.micro_batch_size=8", "train.eval_every=10"),
     "muon": ("train.optimizer=muon", "model.ngram_embedding=3", "train.schedule=stable", "train.eval_every=10"),
 }
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """At this size two threads are slower than one; test_loop.py runs with two."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class StopAt:

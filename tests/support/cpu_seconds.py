@@ -40,7 +40,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     before = used()
     result = yield
     SECONDS[item.nodeid.partition("::")[0]] += used() - before
-    return result  # noqa: B901 - what a wrapper of pytest hands on
+    return result
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
