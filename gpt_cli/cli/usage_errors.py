@@ -85,36 +85,42 @@ class _Line:
         self._parameters = context.command.params if context is not None else []
         self._request = getattr(context and context.command.callback, "request", None)
         self._flags: Mapping[str, Any] = {flag: one for one in self._parameters for flag in one.opts if flag[:1] == "-"}
+        self._roles = self._read_roles()
+
+    def _read_roles(self) -> list[str]:
+        """Of each word the flag that it is, or whose value it is, as typed; "" of one that stands alone."""
+        roles = [""] * self._first
+        while (place := len(roles)) < len(self.words):
+            flag, equals, _ = self.words[place].partition("=")
+            roles.append("" if flag[:1] != "-" or flag in ("-", "--") else flag)
+            option, following = self._flags.get(_plain(flag)), self.words[place + 1 : place + 2]
+            is_value = not option.is_flag if option else any(not re.match(r"-(?!\.?\d)", word) for word in following)
+            roles += [flag] * (bool(roles[-1]) and not equals and is_value and len(following))
+        return roles
 
     def unknown_flags(self) -> GptError:
         """The error for flags that the command lacks, and for values that it refuses beside them."""
         from gpt_cli.config.request import refused
 
-        found, known, place, arguments = list[GptError](), list[str](), self._first, self._arguments()
-        while place < len(self.words):
-            word, flag = self.words[place], self.words[place].partition("=")[0]
-            has_value = "=" not in word and self._value_after(place) is not None
-            if word[:1] != "-" or word in ("-", "--"):
-                known.append(word)
-            elif _plain(flag) in self._flags:
-                taken = 1 + (has_value and self._takes_value(_plain(flag)))
-                known += self.words[place : place + taken]
-                place += taken - 1
-            else:
-                found.append(self._unknown_flag(place, arguments))
-                place += has_value
-            place += 1
+        arguments, known = self._arguments(), {"", *self._flags}
+        words = [*zip(self.words, self._roles, strict=True)][self._first :]
+        found: list[GptError] = [
+            self._unknown_flag(word, arguments)
+            for word, role in words
+            if _plain(role) not in known and word.partition("=")[0] == role
+        ]
         with contextlib.suppress(ClickUsageError):
-            given, _, _ = self._context.command.make_parser(self._context).parse_args(known)
+            typed = [word for word, role in words if _plain(role) in known]
+            given, _, _ = self._context.command.make_parser(self._context).parse_args(typed)
             found += refused(self._request, given) if self._request else []
         return together(found)
 
-    def _unknown_flag(self, place: int, arguments: Arguments) -> UsageError:
-        flag, _, value = self.words[place].partition("=")
+    def _unknown_flag(self, word: str, arguments: Arguments) -> UsageError:
+        flag = word.partition("=")[0]
         if wrong_mark := full_width(flag):
             meant = f"did you mean {half_width(flag).replace(':', '=', 1)}?"
             return UsageError(self._name, wrong_mark, hint=meant)
-        hint = arguments.hint(flag, value or self._value_after(place)) or f"{self._name} --help lists the flags"
+        hint = arguments.hint(flag, self.value_of(flag)) or f"{self._name} --help lists the flags"
         return UsageError(self._name, f"there is no flag {shown(flag)}", hint=hint, about=flag)
 
     def _arguments(self) -> Arguments:
@@ -127,21 +133,16 @@ class _Line:
         return Arguments(fields | ({run: "RUN"} if places else {}), self._request, run)
 
     def value_of(self, flag: str) -> str | None:
-        """What was given to a flag, last."""
-        given = [self._value_after(place) for place, word in enumerate(self.words) if _plain(word) == flag]
-        given += [word.partition("=")[2] for word in self.words if _plain(word.partition("=")[0]) == flag]
-        return next(filter(None, given), None)
+        """What was given to a flag."""
+        words = zip(self.words, self._roles, strict=True)
+        values = (
+            word.removeprefix(f"{role}=") for word, role in words if _plain(role) == _plain(flag) and word != role
+        )
+        return next(filter(None, values), None)
 
     def places_of(self, extra: str) -> list[int]:
         """Where the words are that typer found too many, joined by spaces."""
-        places, place = list[int](), self._first
-        while place < len(self.words):
-            flag, equals, _ = self.words[place].partition("=")
-            if flag[:1] != "-" or flag == "-":
-                places.append(place)
-            elif not equals and self._takes_value(_plain(flag)):
-                place += 1
-            place += 1
+        places = [place for place, role in enumerate(self._roles) if not role and place >= self._first]
         ends = (places[start:] for start in range(len(places)))
         return next((end for end in ends if " ".join(self.words[at] for at in end) == extra), [])
 
@@ -160,7 +161,7 @@ class _Line:
         if not places:
             return None
         before = places[0] - 1
-        option = self._flags.get(_plain(flag := self._flag_of(before)))
+        option = self._flags.get(_plain(flag := self._roles[before]))
         if getattr(option, "metavar", None) == "TEXT":
             end = next((at for at in range(before + 1, len(self.words)) if at not in places), len(self.words))
             text = " ".join([self.words[before].partition("=")[2] or self.words[before], *self.words[before + 1 : end]])
@@ -201,18 +202,6 @@ class _Line:
                 texts.append(word)
         if texts and "--prompt" in self._flags.keys() - typed:
             yield f"--prompt {shlex.quote(' '.join(texts))}"
-
-    def _flag_of(self, place: int) -> str:
-        """The flag whose value this word is or contains; where it is something else, no flag of the command."""
-        word = self.words[place] if place >= self._first else ""
-        return word.partition("=")[0] if word[:1] == "-" else self.words[place - 1] if place > self._first else ""
-
-    def _value_after(self, place: int) -> str | None:
-        following = self.words[place + 1] if place + 1 < len(self.words) else "-"
-        return None if re.match(r"-(?!\.?\d)", following) else following
-
-    def _takes_value(self, flag: str) -> bool:
-        return flag in self._flags and not self._flags[flag].is_flag
 
 
 def _without_spaces(setting: str, words: Sequence[str]) -> str | None:
