@@ -76,16 +76,8 @@ def configs_and_auto(incomplete: str) -> list[str]:
     return words(AUTO)(incomplete) + configs(incomplete)
 
 
-def devices(incomplete: str) -> list[str]:
-    """Devices of this machine, or of others."""
-    return words("auto", "cpu", "cuda", "mps", "xpu")(incomplete)
-
-
-def checkpoints(incomplete: str) -> list[str]:
-    """Checkpoints of a run that have names."""
-    return words("best", "last")(incomplete)
-
-
+devices = words("auto", "cpu", "cuda", "mps", "xpu")
+checkpoints = words("best", "last")
 commands_of_runs = words("rm")  # of directories, the shell knows the names itself
 tokenizers = words("byte", "gpt2", "cl100k_base", "o200k_base")
 
