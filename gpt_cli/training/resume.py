@@ -218,14 +218,14 @@ def _sentence(run: RunFiles, progress: Progress, asked: Config) -> str:
     """That nothing is left to train, and what goes on."""
     settings, name = asked.train, visible(run.path)
     is_out = settings.patience is not None and progress.evaluations_without_best >= settings.patience
-    also = " ‹train.patience=null›" if is_out else ""
+    also = " --set train.patience=null" if is_out else ""
     match ended_by(progress, settings):
         case "steps":
-            return f"{name} already has its {progress.step:,} steps; ‹max_steps={2 * progress.step}›{also} goes on"
+            return f"{name} already has its {progress.step:,} steps; --max-steps {2 * progress.step}{also} goes on"
         case "time":
             assert settings.max_time is not None
             longer = twice_as_long(settings.max_time)
-            return f"{name} already has its {settings.max_time:g} s; ‹max_time={longer}›{also} goes on"
+            return f"{name} already has its {settings.max_time:g} s; --max-time {longer}{also} goes on"
         case _:
             why = f"has ended at step {progress.step:,} for lack of a better validation loss"
-            return f"{name} {why}; ‹train.patience=null› goes on"
+            return f"{name} {why}; --set train.patience=null goes on"

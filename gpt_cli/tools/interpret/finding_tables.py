@@ -65,4 +65,4 @@ def spaced(number: int, fitting: int) -> list[int]:
 def steps_shown(finding: Finding, noun: str) -> list[str]:
     """The line of a legend that says that a table has not all steps, where that is so."""
     number = len(finding.stacked)
-    return [] if number <= MAX_ROWS else [f"{MAX_ROWS} of {counted(number, noun)} are shown; ‹json› and ‹out› have all"]
+    return [] if number <= MAX_ROWS else [f"{MAX_ROWS} of {counted(number, noun)} are shown; --json and --out have all"]

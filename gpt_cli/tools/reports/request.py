@@ -168,7 +168,7 @@ def _chosen(names: Sequence[str]) -> list[Path]:
         with collecting(wrong):
             for path in _runs_of(named):
                 if path.resolve() in paths_by_target:
-                    raise UsageError("RUN", f"{shown(path)} is named twice")
+                    raise UsageError("‹runs›", f"{shown(path)} is named twice")
                 paths_by_target[path.resolve()] = path
     if wrong:
         raise together(wrong)

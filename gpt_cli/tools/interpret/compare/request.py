@@ -67,7 +67,7 @@ class CompareRequest(Request):
         if len(self.runs) != 2:
             sentence = f"gpt compare takes two runs, not {len(self.runs)}"
             hint = "gpt compare runs/a runs/b, or two files of a folder checkpoints/"
-            raise UsageError("RUN", sentence, hint=hint)
+            raise UsageError("‹runs›", sentence, hint=hint)
         if self.out is not None:
             require_report(self.out, "gpt report RUN RUN --out page.html")
         headers, wrong = list[Header](), list[GptError]()

@@ -93,7 +93,7 @@ class CompareView(View):
         if heads := finding.lists["heads"]:
             yield "attention: total variation distance of its rows (0 to 1); writes, weights: ||b - a|| / ||a||"
             if len(heads) > MAX_HEADS:
-                yield f"{MAX_HEADS} of {len(heads)} heads are shown; ‹json› and ‹out› have all"
+                yield f"{MAX_HEADS} of {len(heads)} heads are shown; --json and --out have all"
         if finding.lists["passages"]:
             unit = "nats/token" if "divergence" in finding else "bits/byte"
             yield f"passages where the predictions part most, and what they cost each model ({unit})"

@@ -192,7 +192,7 @@ class HeadsView(View):
         if "ratio" in finding:
             read = f"{about['run']}, {counted(about['tokens'], 'token')}"
             yield f"{read}: how much more a head writes at its passages than on average"
-            yield "the passages are those of the last checkpoint; ‹json› and ‹out› have all heads and steps"
+            yield "the passages are those of the last checkpoint; --json and --out have all heads and steps"
             return
         if finding.stacked:
             yield f"{about['run']}, the attention to “{label_of(about['prompt'], 60)}”"
