@@ -237,7 +237,7 @@ class EvaluateRequest(Request):
         if self.per_token and len(self.run) > 1:
             yield Misfit(("per_token",), f"it shows one run, and ‹run› names {len(self.run)}; name one")
         elif of_samples and not self.memorised:
-            wrong = "it changes the samples of ‹memorised›, so it needs ‹memorised›"
+            wrong = "it changes the samples of ‹memorised›, so it needs ‹memorised=True›"
             yield Misfit((of_samples[0],), wrong, "‹memorised=True›")
 
     def find(self, host: Host) -> ToEvaluate:

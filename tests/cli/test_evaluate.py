@@ -511,5 +511,5 @@ def test_python_measures_what_json_prints(
     assert found.as_dict() == json.loads(run(*flags, "--json").out)
     assert found.as_text() + "\n" == run(*flags, "--quiet").out
     assert found.as_coloured_text().startswith("The")
-    with pytest.raises(UsageError, match="seed: it changes the samples of memorised, so it needs memorised"):
+    with pytest.raises(UsageError, match="seed: it changes the samples of memorised, so it needs memorised=True"):
         gpt_cli.evaluate(text, seed=0)

@@ -91,7 +91,7 @@ class ImportRequest(Request):
         if len(self.directory) > 1 and not self.steps:
             yield Misfit(
                 ("directory",),
-                "several directories need ‹steps›, which makes a checkpoint of each",
+                "several directories need ‹steps=True›, which makes a checkpoint of each",
                 "‹steps=True›, or import one at a time",
             )
 

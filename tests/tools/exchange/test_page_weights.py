@@ -49,7 +49,7 @@ def test_float16_is_chosen_while_the_page_is_small() -> None:
             99,
             "float16",
             "the page would have 264 MB with weights in float16",
-            "--quantize int8, with which it has 132 MB",
+            "‹quantize=int8›, with which it has 132 MB",
         ),
         (159, "float16", "the page would have 424 MB", "a page holds about 150 million parameters"),
         (159, None, "the page would have 212 MB with weights in int8", "a page holds about 150 million parameters"),
