@@ -149,10 +149,12 @@ class Finding(Figures):
 
     def to_xarray(self) -> Any:
         """The figures as an xarray.Dataset, where xarray is installed; errors are variables of their own."""
-        xarray = import_module("xarray")
-        both = [(figure, "", figure.values) for figure in self.figures]
-        both += [(figure, "_error", figure.error) for figure in self.figures if figure.error is not None]
-        arrays = {f"{each.name}{end}": xarray.DataArray(part, each.coords, each.axes) for each, end, part in both}
+        xarray, arrays = import_module("xarray"), dict[str, Any]()
+        for figure in self.figures:
+            labels = {axis: [*of_axis] for axis, of_axis in figure.coords.items()}  # a tuple would have a meaning there
+            for end, part in (("", figure.values), ("_error", figure.error)):
+                if part is not None:
+                    arrays[figure.name + end] = xarray.DataArray(part, labels, figure.axes)
         return xarray.Dataset(arrays)
 
     def key_figures(self) -> dict[str, Any]:
