@@ -23,7 +23,7 @@ from gpt_cli.common.drawing.canvas import (
     rc_context,
 )
 from gpt_cli.common.drawing.fonts import find_fonts, fonts_for, remark_on_missing
-from gpt_cli.common.drawing.panels import Curves, HeatMap, Line, Panel
+from gpt_cli.common.drawing.panels import Curves, HeatMap, Panel, PlotLine
 from gpt_cli.common.drawing.token_labels import COLOURS, Origin, label_of, width_of
 from gpt_cli.common.host import Notify, ignored
 from gpt_cli.common.language import language, say
@@ -208,7 +208,7 @@ def _name_lines(axes: Axes, shown: Curves) -> None:
         axes.legend(frameon=False, fontsize=6)
 
 
-def _draw_line(axes: Axes, line: Line, spoken: str, *, band: bool) -> None:
+def _draw_line(axes: Axes, line: PlotLine, spoken: str, *, band: bool) -> None:
     """A line with an error to both sides, as bars or as a band; None is no number."""
     values = np.array(line.values, float)
     errors = np.full(len(values), np.nan) if line.errors is None else np.array(line.errors, float)

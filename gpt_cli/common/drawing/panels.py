@@ -29,8 +29,8 @@ class HeatMap(NamedTuple):
         return "".join([*self.rows, *self.columns, *cells]).replace("\n", "")
 
 
-class Line(NamedTuple):
-    """A curve; one without a label is grey. `errors` are one standard error to both sides, NaN where there is none."""
+class PlotLine(NamedTuple):
+    """A line of a panel, grey without a label; `errors` are one standard error to both sides, NaN for none."""
 
     label: str
     across: Sequence[float]
@@ -43,7 +43,7 @@ class Curves(NamedTuple):
     """Lines over a common axis, whose name is `side`; `ticks` name its whole numbers from 0."""
 
     title: str
-    lines: Sequence[Line]
+    lines: Sequence[PlotLine]
     side: str = "step"
     limits: tuple[float | None, float | None] = (None, None)
     log: bool = False

@@ -1,17 +1,15 @@
-"""What heads, lens, patch and compare measure: figures with named axes, and one way to show each. Needs no torch."""
+"""What heads, lens, patch and compare measure: figures, and one way to show each. Needs no torch."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from importlib import import_module
-from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,87 +23,7 @@ from gpt_cli.common.results import WIDTH, Figures, Screen
 from gpt_cli.common.tables import Rows, table
 from gpt_cli.errors import counted, visible
 from gpt_cli.text.sources import source_names
-
-Scale = Literal["amount", "share", "rank", "change", "signed share"]
-# the ends that the colours of a scale have at least, so that noise stays pale; a scale from below 0 is symmetric
-_ENDS: Mapping[Scale, tuple[float, float]] = {
-    "amount": (0, 1e-6),
-    "share": (0, 1),
-    "rank": (1, 10),
-    "change": (-0.01, 0.01),
-    "signed share": (-1, 1),
-}
-
-
-@dataclass(frozen=True, eq=False)
-class Figure:
-    """A measured quantity: values with a named axis for each dimension, NaN where there was nothing to measure."""
-
-    name: str
-    coords: Mapping[str, Sequence[Any]]  # the axes, such as step part layer head position, and the labels along each
-    values: np.ndarray
-    error: np.ndarray | None = None  # one standard error of each value
-    unit: str = ""
-    scale: Scale = "amount"
-
-    @classmethod
-    def of_rows(cls, rows: Sequence[Row], name: str, *axes: str, key: str = "", **more: Any) -> Figure:
-        """A figure of rows that have a label of each axis, and a number, perhaps its error; NaN where there is none."""
-        coords = {axis: sorted({row[axis] for row in rows}) for axis in axes}
-        both = np.full((2, *map(len, coords.values())), np.nan)
-        for row in rows:
-            place = (slice(None), *(labels.index(row[axis]) for axis, labels in coords.items()))
-            both[place] = [
-                np.nan if number is None else number for number in (row[key or name], row.get(f"{name}_error"))
-            ]
-        return cls(name, coords, both[0], both[1] if f"{name}_error" in rows[0] else None, **more)
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        """The names of its axes; none of a single number."""
-        return (*self.coords,)
-
-    @property
-    def title(self) -> str:
-        """The name with the unit."""
-        return self.name.replace("_", " ") + (f" ({self.unit})" if self.unit else "")
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The ends of its colours."""
-        low, high = _ENDS[self.scale]
-        most = max(high, float(np.nanmax(np.abs(self.values), initial=0)))
-        return (-most if low < 0 else low), most
-
-    def changed(self, change: Callable[[np.ndarray], np.ndarray], coords: Mapping[str, Sequence[Any]]) -> Figure:
-        """The same with a change of values and errors to other axes."""
-        error = None if self.error is None else change(self.error)
-        return replace(self, values=change(self.values), error=error, coords=coords)
-
-    def at(self, **places: Any) -> Figure:
-        """The values at a label of an axis, which goes, or at a list of them: `at(part="head", layer=[0, 1])`."""
-        figure = self
-        for axis, label in places.items():
-            labels, number = [*figure.coords[axis]], figure.axes.index(axis)
-            index = [labels.index(each) for each in label] if isinstance(label, list) else labels.index(label)
-            left = {axis: label} if isinstance(label, list) else {}
-            coords = {name: left.get(name, of_axis) for name, of_axis in figure.coords.items() if name != axis or left}
-            figure = figure.changed(partial(np.take, indices=index, axis=number), coords)
-        return figure
-
-    def over(self, *axes: str) -> Figure:
-        """The same with its axes in this order."""
-        order = [self.axes.index(axis) for axis in axes]
-        return self.changed(partial(np.transpose, axes=order), {axis: self.coords[axis] for axis in axes})
-
-    def by_place(self, *axes: str) -> Figure:
-        """The same with these axes, next to each other, as one: place, whose labels are names such as L0 H1."""
-        names = [" ".join(labels) for labels in product(*(names_along(axis, self.coords[axis]) for axis in axes))]
-        first, shape = self.axes.index(axes[0]), self.values.shape
-        flat = (*shape[:first], len(names), *shape[first + len(axes) :])
-        coords = {axis: labels for axis, labels in self.coords.items() if axis not in axes[1:]}
-        joined = {"place" if axis == axes[0] else axis: coords[axis] for axis in coords} | {"place": names}
-        return self.changed(lambda part: part.reshape(flat), joined)
+from gpt_cli.tools.interpret.figure import Figure, number_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,6 +65,11 @@ class Finding(Figures):
             rows.append(row)
         return rows
 
+    @property
+    def numbers(self) -> Row:
+        """The figures that are single numbers, as JSON has them."""
+        return {figure.name: number_of(figure.values) for figure in self.figures if not figure.axes}
+
     def to_xarray(self) -> Any:
         """The figures as an xarray.Dataset, where xarray is installed; errors are variables of their own."""
         xarray, arrays = import_module("xarray"), dict[str, Any]()
@@ -159,7 +82,7 @@ class Finding(Figures):
 
     def key_figures(self) -> dict[str, Any]:
         """What was read, and the figures."""
-        return {**self.about, **numbers_of(self), "figures": [figure.name for figure in self.figures if figure.axes]}
+        return {**self.about, **self.numbers, "figures": [figure.name for figure in self.figures if figure.axes]}
 
     def as_dict(self) -> dict[str, Any]:
         """What `--json` prints."""
@@ -194,7 +117,7 @@ class Finding(Figures):
             return None
         from gpt_cli.common.drawing.draw_panels import draw_panels
 
-        return draw_panels(self.view.origin(self), panels, notice, kind, beside=self.view.beside(self))
+        return draw_panels(self.view.origin(self), panels, notice, kind, beside=self.view.beside[bool(self.stacked)])
 
     def as_page(self) -> str | None:
         """A page that works offline, where there is one."""
@@ -227,6 +150,7 @@ class View:
     """
 
     tabled: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # keys of JSON for rows, and their axes; CSV has the last one
+    beside: ClassVar = (1, 1)  # how many panels of a picture stand beside each other, and how many of one by step
 
     def as_dict(self, finding: Finding) -> dict[str, Any]:
         """What `--json` prints."""
@@ -237,7 +161,7 @@ class View:
 
     def measured(self, finding: Finding) -> dict[str, Any]:
         """The figures of a finding as JSON has them."""
-        numbers = {name: number for name, number in numbers_of(finding).items() if number is not None}
+        numbers = {name: number for name, number in finding.numbers.items() if number is not None}
         rows = {key: self.rows(finding, *axes) for key, axes in self.tabled.items()}
         return numbers | {**finding.lists} | {key: found for key, found in rows.items() if found}
 
@@ -248,7 +172,7 @@ class View:
     def csv_rows(self, finding: Finding) -> list[Row]:
         """The rows of a CSV: of steps also the step and its single numbers."""
         if finding.stacked:
-            each = ((at, {"step": at.about["step"], **numbers_of(at)}) for at in finding.stacked)
+            each = ((at, {"step": at.about["step"], **at.numbers}) for at in finding.stacked)
             return [{**numbers, **row} for at, numbers in each for row in self.csv_rows(at)]
         return self.rows(finding, *[*self.tabled.values()][-1])
 
@@ -267,10 +191,6 @@ class View:
     def panels(self, finding: Finding) -> Iterable[Panel]:
         """The panels of the picture, if there is one."""
         return ()
-
-    def beside(self, finding: Finding) -> int:
-        """How many panels stand beside each other."""
-        return 1
 
     def origin(self, finding: Finding) -> Origin:
         """The foot of the picture."""
@@ -295,23 +215,6 @@ def stack(findings: Sequence[Finding], about: Mapping[str, Any], lists: Mapping[
         return replace(figure, coords=coords, values=np.stack([one.values for one in each]), error=error)
 
     return Finding(last.view, about, tuple(map(stacked, last.figures)), lists or {}, tuple(findings))
-
-
-def names_along(axis: str, labels: Iterable[Any]) -> list[str]:
-    """The labels of an axis as names: L0, H3."""
-    letter = {"layer": "L", "head": "H"}.get(axis, "")
-    return [f"{letter}{label}" for label in labels]
-
-
-def number_of(value: Any) -> Any:
-    """A number of an array as JSON has it: None for NaN."""
-    number = value.item()
-    return None if number != number else number
-
-
-def numbers_of(finding: Finding) -> Row:
-    """The figures that are single numbers."""
-    return {figure.name: number_of(figure.values) for figure in finding.figures if not figure.axes}
 
 
 def as_csv(rows: Sequence[Row]) -> bytes:

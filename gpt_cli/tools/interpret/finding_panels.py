@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from gpt_cli.common.drawing.panels import Curves, HeatMap, Line
-from gpt_cli.tools.interpret.finding import Figure, names_along
+from gpt_cli.common.drawing.panels import Curves, HeatMap, PlotLine
+from gpt_cli.tools.interpret.figure import Figure, names_along
 
 _NAMED = 3  # lines of a panel that have a colour and a name
 
@@ -33,10 +33,10 @@ def heat_map(
     return HeatMap(title or figure.title, figure.values, labels[0], labels[1], low, high, (sides[0], sides[1]), **style)
 
 
-def curve(figure: Figure, label: str, **style: Any) -> Line:
+def curve(figure: Figure, label: str, **style: Any) -> PlotLine:
     """A figure with one axis as a line."""
     ((_, across),) = figure.coords.items()
-    return Line(label, across, figure.values, figure.error, style)
+    return PlotLine(label, across, figure.values, figure.error, style)
 
 
 def named_curves(

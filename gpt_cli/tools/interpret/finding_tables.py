@@ -10,7 +10,8 @@ import numpy as np
 
 from gpt_cli.common.tables import Rows
 from gpt_cli.errors import counted
-from gpt_cli.tools.interpret.finding import Figure, Finding, names_along
+from gpt_cli.tools.interpret.figure import Figure, names_along
+from gpt_cli.tools.interpret.finding import Finding
 
 MAX_ROWS = 20  # of a table by step
 T = TypeVar("T")

@@ -15,13 +15,13 @@ from gpt_cli.common.drawing.canvas import new_figure
 from gpt_cli.common.drawing.draw_panels import BANDS, BARS, CELLS, GREY, draw_curves, draw_map, draw_panels
 from gpt_cli.common.drawing.file_types import PICTURES
 from gpt_cli.common.drawing.fonts import fonts_for
-from gpt_cli.common.drawing.panels import Curves, HeatMap, Line
+from gpt_cli.common.drawing.panels import Curves, HeatMap, PlotLine
 from gpt_cli.common.drawing.token_labels import Origin
 from gpt_cli.common.language import chinese
 
 ORIGIN = Origin("runs/a", 7, "a $text")
 MAP = HeatMap("induction", np.array([[0.1, 0.2], [0.3, np.nan]]), ["L0", "L1"], ["H0", "H1"])
-CURVE = Curves("loss (nats)", [Line("training", [0, 1], [1.0, 2.0], [0.5, None])], "layer")
+CURVE = Curves("loss (nats)", [PlotLine("training", [0, 1], [1.0, 2.0], [0.5, None])], "layer")
 
 
 def map_of(rows: int, columns: int, **more: Any) -> HeatMap:
@@ -65,12 +65,12 @@ def drawn(shown: Curves) -> Any:
 
 
 def test_an_error_is_one_standard_error_to_both_sides() -> None:
-    (bars,) = drawn(Curves("a", [Line("b", [0, 1, 2], [1.0, None, 3.0], [0.5, None, None])], "layer")).collections
+    (bars,) = drawn(Curves("a", [PlotLine("b", [0, 1, 2], [1.0, None, 3.0], [0.5, None, None])], "layer")).collections
     assert next(segment[:, 1].tolist() for segment in bars.get_segments()) == [0.5, 1.5]
-    (band,) = drawn(Curves("a", [Line("b", [0, 1], [1.0, 2.0], [0.25, 0.5])])).collections
+    (band,) = drawn(Curves("a", [PlotLine("b", [0, 1], [1.0, 2.0], [0.25, 0.5])])).collections
     heights = band.get_paths()[0].vertices[:, 1]
     assert (heights.min(), heights.max()) == (0.75, 2.5)
-    assert not drawn(Curves("a", [Line("b", [0, 1], [1.0, 2.0])])).collections, "without errors a line alone"
+    assert not drawn(Curves("a", [PlotLine("b", [0, 1], [1.0, 2.0])])).collections, "without errors a line alone"
 
 
 def test_a_picture_says_what_its_errors_are() -> None:
@@ -82,7 +82,7 @@ def test_a_picture_says_what_its_errors_are() -> None:
 
 
 def test_lines_with_a_name_are_coloured_and_the_others_are_grey() -> None:
-    lines = [Line("", [0, 1], [0, 1]), Line("two", [0, 1], [0, 2], style={"color": "red"})]
+    lines = [PlotLine("", [0, 1], [0, 1]), PlotLine("two", [0, 1], [0, 2], style={"color": "red"})]
     axes = drawn(Curves("a", lines))
     assert [line.get_color() for line in axes.lines] == [GREY, "red"]
     svg = draw_panels(ORIGIN, [Curves("a", lines)], kind="svg").decode()
@@ -92,7 +92,7 @@ def test_lines_with_a_name_are_coloured_and_the_others_are_grey() -> None:
 
 
 def test_an_axis_of_steps_has_whole_steps_alone() -> None:
-    axes = drawn(Curves("a", [Line("b", [0, 25, 50, 75, 100], [1.0, 2.0, 3.0, 4.0, 5.0])]))
+    axes = drawn(Curves("a", [PlotLine("b", [0, 25, 50, 75, 100], [1.0, 2.0, 3.0, 4.0, 5.0])]))
     for ends in ((25, 60), (0, 3)):  # where matplotlib would mark 27.5
         axes.set_xlim(*ends)
         assert all(float(tick).is_integer() for tick in axes.get_xticks())

@@ -14,7 +14,8 @@ import pytest
 import gpt_cli
 from gpt_cli.common.drawing.panels import Curves, HeatMap, Panel
 from gpt_cli.common.host import Host
-from gpt_cli.tools.interpret.finding import Figure, Finding, View, as_csv, stack
+from gpt_cli.tools.interpret.figure import Figure
+from gpt_cli.tools.interpret.finding import Finding, View, as_csv, stack
 from gpt_cli.tools.interpret.finding_panels import farthest, heat_map, named_curves
 from gpt_cli.tools.interpret.finding_tables import by_step, cell, matrix
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from gpt_cli.attention_maps.head_metrics import Row, head_label
-from gpt_cli.common.drawing.panels import Curves, Line, Panel
+from gpt_cli.common.drawing.panels import Curves, Panel, PlotLine
 from gpt_cli.common.drawing.token_labels import COLOURS, Origin, quoted
 from gpt_cli.common.language import say
 from gpt_cli.common.tables import Rows
@@ -16,7 +16,8 @@ from gpt_cli.common.units import with_error
 from gpt_cli.errors import visible
 from gpt_cli.text.sources import source_names
 from gpt_cli.tools.interpret.compare.request import OF_BLOCKS
-from gpt_cli.tools.interpret.finding import Figure, Finding, View
+from gpt_cli.tools.interpret.figure import Figure
+from gpt_cli.tools.interpret.finding import Finding, View
 from gpt_cli.tools.interpret.finding_panels import curve, heat_map
 from gpt_cli.tools.interpret.finding_tables import cell, matrix
 
@@ -55,6 +56,8 @@ class CompareView(View):
 
     Differences are those of the second from the first.
     """
+
+    beside: ClassVar = (5, 5)
 
     def tables(self, finding: Finding, width: int) -> list[Rows | str]:
         """Tables of losses, heads, weights and passages, with a line on the difference; of heads the most changed."""
@@ -120,14 +123,14 @@ class CompareView(View):
     def panels(self, finding: Finding) -> Iterator[Panel]:
         """The difference beside none and the losses, maps of what changed in heads, and curves of weights by layer."""
         difference, same = finding["difference"], "divergence" in finding
-        none = Line("", (-0.5, 0.5), (0, 0), style={"color": "#777777", "linewidth": 0.8})
-        point = Line(
+        none = PlotLine("", (-0.5, 0.5), (0, 0), style={"color": "#777777", "linewidth": 0.8})
+        point = PlotLine(
             "", (0,), difference.values[None], None if difference.error is None else difference.error[None], _POINT
         )
         ticks = [with_error(float(difference.values), finding.lists["difference"]["error"], signed=True)]
         yield Curves(f"second - first ({difference.unit})", [none, point], "", ticks=ticks)
         losses = finding["loss" if same else "bits_per_byte"]
-        points = Line("", (0, 1), losses.values, losses.error, _POINT)
+        points = PlotLine("", (0, 1), losses.values, losses.error, _POINT)
         yield Curves("loss (nats/token)" if same else "bits per byte", [points], "", ticks=losses.coords["run"])
         for name in CHANGES:
             if name in finding and not np.isnan(finding[name].values).all():
@@ -136,10 +139,6 @@ class CompareView(View):
             change = finding["weight_change"]
             lines = [curve(change.at(part=part), part, marker="o") for part in change.coords["part"]]
             yield Curves("change of the weights", lines, "layer", (0, None))
-
-    def beside(self, finding: Finding) -> int:
-        """All in one row."""
-        return 5
 
     def origin(self, finding: Finding) -> Origin:
         """Both runs with their steps."""

@@ -20,7 +20,8 @@ from gpt_cli.common.units import duration
 from gpt_cli.errors import DataError, UsageError, counted, shown
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.tokenizers import Tokenizer
-from gpt_cli.tools.interpret.finding import Figure, Finding
+from gpt_cli.tools.interpret.figure import Figure
+from gpt_cli.tools.interpret.finding import Finding
 from gpt_cli.tools.interpret.heads.ablation import ablate, num_models, seconds_to_ablate
 from gpt_cli.tools.interpret.heads.circuits import KINDS, Direction, baseline, composition, directions
 from gpt_cli.tools.interpret.heads.max_activating import Passages

@@ -12,7 +12,8 @@ from gpt_cli.attention_maps.snapshots import Losses, Snapshot
 from gpt_cli.common.host import Host
 from gpt_cli.errors import counted
 from gpt_cli.tools.interpret.by_step import steps_of
-from gpt_cli.tools.interpret.finding import Figure, Finding, stack
+from gpt_cli.tools.interpret.figure import Figure
+from gpt_cli.tools.interpret.finding import Finding, stack
 from gpt_cli.tools.interpret.heads.request import HeadsRequest
 from gpt_cli.tools.interpret.heads.view import HeadsView, figures_of, labels_of
 from gpt_cli.tools.interpret.run_steps import Watched

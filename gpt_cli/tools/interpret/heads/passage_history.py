@@ -13,7 +13,8 @@ from gpt_cli.common.host import Host
 from gpt_cli.common.machine.devices import choose_device
 from gpt_cli.common.machine.memory import reuse_memory
 from gpt_cli.errors import DataError, shown
-from gpt_cli.tools.interpret.finding import Figure, Finding, stack
+from gpt_cli.tools.interpret.figure import Figure
+from gpt_cli.tools.interpret.finding import Finding, stack
 from gpt_cli.tools.interpret.heads.heads import passages_of, require_room_for_heads
 from gpt_cli.tools.interpret.heads.max_activating import Passages
 from gpt_cli.tools.interpret.heads.request import HeadsRequest

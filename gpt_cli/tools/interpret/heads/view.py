@@ -22,16 +22,17 @@ from gpt_cli.attention_maps.head_metrics import (
 )
 from gpt_cli.attention_maps.snapshots import Losses
 from gpt_cli.checkpoints.run_paths import run_name
-from gpt_cli.common.drawing.panels import Curves, Line, Panel
+from gpt_cli.common.drawing.panels import Curves, Panel, PlotLine
 from gpt_cli.common.drawing.token_labels import COLOURS, label_of, quoted
 from gpt_cli.common.tables import Rows
 from gpt_cli.errors import counted
 from gpt_cli.text.sources import source_names
-from gpt_cli.tools.interpret.finding import Figure, Finding, View
+from gpt_cli.tools.interpret.figure import Figure
+from gpt_cli.tools.interpret.finding import Finding, View
 from gpt_cli.tools.interpret.finding_panels import farthest, heat_map, named_curves
 from gpt_cli.tools.interpret.finding_tables import by_step, cell, cell_at, steps_shown
-from gpt_cli.tools.interpret.heads.report_page import heads_page
-from gpt_cli.tools.interpret.heads.report_tables import BRACKETS, of_directions, of_pairs, of_passages, shown_peak
+from gpt_cli.tools.interpret.heads.page import heads_page
+from gpt_cli.tools.interpret.heads.tables import BRACKETS, of_directions, of_pairs, of_passages, shown_peak
 
 MAX_HEADS = 6  # beside each other in 80 columns
 _COLOUR = "\033[30;43m", "\033[0m"  # black on yellow, which every colour terminal has
@@ -83,6 +84,7 @@ class HeadsView(View):
     of_prompt: bool = False
     losses: Losses | None = None
     tabled: ClassVar = {"layers": ("layer",), "heads": ("layer", "head")}
+    beside: ClassVar = (4, 1)
 
     def rows(self, finding: Finding, *axes: str) -> list[Row]:
         """A row for each layer or head: its scores, its label, and what else was asked for."""
@@ -238,7 +240,7 @@ class HeadsView(View):
                 styled = {head: styles[head] for head in heads}
                 yield named_curves(figure, figure.title, styled, (-0.02, 1.02))  # a line at either end is whole
 
-    def _loss_lines(self, finding: Finding) -> Iterator[Line]:
+    def _loss_lines(self, finding: Finding) -> Iterator[PlotLine]:
         """The losses of batches and of validation; without metrics that of the snapshots' batches, or of the prompt."""
         steps, style = finding.coords["step"], {"marker": "o", "color": "#777777", "linewidth": 1}
         of_steps = [*zip(steps, finding["loss"].values.tolist(), strict=True)]
@@ -249,11 +251,7 @@ class HeadsView(View):
             lines.append(("validation", self.losses["validation_loss"], style | {"color": "black"}))
         for label, points, how in lines:
             if shown := [(step, loss) for step, loss in points if step <= steps[-1]]:
-                yield Line(label, *zip(*shown, strict=True), style=how)
-
-    def beside(self, finding: Finding) -> int:
-        """Maps stand in rows, curves by step below each other."""
-        return 1 if finding.stacked else 4
+                yield PlotLine(label, *zip(*shown, strict=True), style=how)
 
     def page(self, report: dict[str, Any]) -> bytes | None:
         """The table, a scatter of the heads by two scores, and the passages and circuits of each; by step a film."""

@@ -20,7 +20,8 @@ from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, standard_error
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.tokenizers import Tokenizer
-from gpt_cli.tools.interpret.finding import Figure, Finding, Scale, stack
+from gpt_cli.tools.interpret.figure import Figure, Scale
+from gpt_cli.tools.interpret.finding import Finding, stack
 from gpt_cli.tools.interpret.lens.request import GAINS, MEASURES, UNITS, LensRequest
 from gpt_cli.tools.interpret.lens.tuned_lens import Maps, divergence
 from gpt_cli.tools.interpret.lens.tuned_lens_files import tuned_maps

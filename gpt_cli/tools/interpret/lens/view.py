@@ -15,7 +15,8 @@ from gpt_cli.common.drawing.token_labels import STEPS, label_of, quoted
 from gpt_cli.common.tables import Rows
 from gpt_cli.errors import counted, visible
 from gpt_cli.text.sources import source_names
-from gpt_cli.tools.interpret.finding import Figure, Finding, View
+from gpt_cli.tools.interpret.figure import Figure
+from gpt_cli.tools.interpret.finding import Finding, View
 from gpt_cli.tools.interpret.finding_panels import curve, heat_map
 from gpt_cli.tools.interpret.finding_tables import by_step, cell_at, cells, spaced, steps_shown
 from gpt_cli.tools.interpret.lens.page import lens_page
@@ -36,6 +37,7 @@ class LensView(View):
     """
 
     tabled: ClassVar = {"layers": ("layer",)}
+    beside: ClassVar = (4, 4)
 
     def csv_rows(self, finding: Finding) -> list[Row]:
         """A row for each layer, or for each layer of each position."""
@@ -120,10 +122,6 @@ class LensView(View):
                 lines = [curve(finding[f"{lens}{name}"], label, marker="o") for lens, label in lenses.items()]
             log = figure.scale == "rank" and bool(np.isfinite(figure.values).any())
             yield Curves(figure.title, lines, "step" if finding.stacked else "layer", log=log)
-
-    def beside(self, finding: Finding) -> int:
-        """The measures stand in a row."""
-        return len(MEASURES)
 
     def page(self, report: dict[str, Any]) -> bytes | None:
         """Of a prompt a grid of layers by tokens, of a text curves."""

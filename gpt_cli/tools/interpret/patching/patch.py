@@ -17,7 +17,8 @@ from gpt_cli.common.machine.memory import available_memory, require_room
 from gpt_cli.errors import DataError, UsageError, counted, shown
 from gpt_cli.evaluation.nll import standard_error
 from gpt_cli.model.gpt import require_finite
-from gpt_cli.tools.interpret.finding import Figure, Finding, stack
+from gpt_cli.tools.interpret.figure import Figure
+from gpt_cli.tools.interpret.finding import Finding, stack
 from gpt_cli.tools.interpret.patching.activation_patching import (
     INPUTS,
     Task,

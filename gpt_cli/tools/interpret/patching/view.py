@@ -16,7 +16,8 @@ from gpt_cli.common.drawing.token_labels import Origin, quoted
 from gpt_cli.common.language import say
 from gpt_cli.common.tables import Rows
 from gpt_cli.errors import counted
-from gpt_cli.tools.interpret.finding import Figure, Finding, View
+from gpt_cli.tools.interpret.figure import Figure
+from gpt_cli.tools.interpret.finding import Finding, View
 from gpt_cli.tools.interpret.finding_panels import curve, farthest, heat_map, named_curves
 from gpt_cli.tools.interpret.finding_tables import by_step, cell, cell_at, matrix, steps_shown
 from gpt_cli.tools.interpret.patching.page import patch_page

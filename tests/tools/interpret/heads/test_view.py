@@ -14,7 +14,8 @@ from gpt_cli.attention_maps.head_metrics import COLUMNS, LOSS_CHANGE, SHARES, He
 from gpt_cli.attention_maps.snapshots import Snapshot
 from gpt_cli.common.drawing.panels import Curves
 from gpt_cli.common.language import chinese
-from gpt_cli.tools.interpret.finding import Figure, Finding
+from gpt_cli.tools.interpret.figure import Figure
+from gpt_cli.tools.interpret.finding import Finding
 from gpt_cli.tools.interpret.heads.history import history_of
 from gpt_cli.tools.interpret.heads.view import HEADINGS, HeadsView, figures_of, labels_of
 

@@ -17,7 +17,8 @@ from support.helpers import RunCommand, sharp_model
 import gpt_cli
 from gpt_cli.common.drawing.token_labels import label_of
 from gpt_cli.evaluation import nll
-from gpt_cli.tools.interpret.finding import Figure, Finding
+from gpt_cli.tools.interpret.figure import Figure
+from gpt_cli.tools.interpret.finding import Finding
 from gpt_cli.tools.interpret.lens.lens import look
 from gpt_cli.tools.interpret.lens.request import MEASURES
 from gpt_cli.tools.interpret.lens.view import LENS

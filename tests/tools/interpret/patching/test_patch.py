@@ -19,7 +19,8 @@ import gpt_cli
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import DataError
 from gpt_cli.text.tokenizers import CharTokenizer
-from gpt_cli.tools.interpret.finding import Figure, Finding
+from gpt_cli.tools.interpret.figure import Figure
+from gpt_cli.tools.interpret.finding import Finding
 from gpt_cli.tools.interpret.patching.patch import shares
 from gpt_cli.tools.interpret.patching.request import Edge, parse_edge
 from gpt_cli.tools.interpret.patching.view import PATCH, best_place

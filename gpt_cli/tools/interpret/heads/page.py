@@ -1,4 +1,4 @@
-"""A report on heads as one page for a browser. Needs no torch."""
+"""A finding on heads as one page for a browser. Needs no torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpt_cli.attention_maps.head_metrics import COLUMNS, LOSS_CHANGE, ROLES, Row
 from gpt_cli.common.drawing.token_labels import label_of
 from gpt_cli.text.sources import source_names
 from gpt_cli.tools.interpret.finding_tables import evenly
-from gpt_cli.tools.interpret.heads.report_tables import shown_peak
+from gpt_cli.tools.interpret.heads.tables import shown_peak
 from gpt_cli.tools.pages.html_page import build_page
 from gpt_cli.tools.pages.kinds import HEADS
 

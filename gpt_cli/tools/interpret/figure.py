@@ -1,0 +1,106 @@
+"""A measured quantity as an array whose axes and labels have names. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from typing import Any, Literal
+
+import numpy as np
+
+from gpt_cli.attention_maps.head_metrics import Row
+
+Scale = Literal["amount", "share", "rank", "change", "signed share"]
+# the ends that the colours of a scale have at least, so that noise stays pale; a scale from below 0 is symmetric
+_ENDS: Mapping[Scale, tuple[float, float]] = {
+    "amount": (0, 1e-6),
+    "share": (0, 1),
+    "rank": (1, 10),
+    "change": (-0.01, 0.01),
+    "signed share": (-1, 1),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Figure:
+    """A measured quantity: values with a named axis for each dimension, NaN where there was nothing to measure."""
+
+    name: str
+    coords: Mapping[str, Sequence[Any]]  # the axes, such as step part layer head position, and the labels along each
+    values: np.ndarray
+    error: np.ndarray | None = None  # one standard error of each value
+    unit: str = ""
+    scale: Scale = "amount"
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[Row], name: str, *axes: str, key: str = "", **more: Any) -> Figure:
+        """A figure of rows that have a label of each axis, and a number, perhaps its error; NaN where there is none."""
+        coords = {axis: sorted({row[axis] for row in rows}) for axis in axes}
+        both = np.full((2, *map(len, coords.values())), np.nan)
+        for row in rows:
+            place = (slice(None), *(labels.index(row[axis]) for axis, labels in coords.items()))
+            both[place] = [
+                np.nan if number is None else number for number in (row[key or name], row.get(f"{name}_error"))
+            ]
+        return cls(name, coords, both[0], both[1] if f"{name}_error" in rows[0] else None, **more)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The names of its axes; none of a single number."""
+        return (*self.coords,)
+
+    @property
+    def title(self) -> str:
+        """The name with the unit."""
+        return self.name.replace("_", " ") + (f" ({self.unit})" if self.unit else "")
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The ends of its colours."""
+        low, high = _ENDS[self.scale]
+        most = max(high, float(np.nanmax(np.abs(self.values), initial=0)))
+        return (-most if low < 0 else low), most
+
+    def changed(self, change: Callable[[np.ndarray], np.ndarray], coords: Mapping[str, Sequence[Any]]) -> Figure:
+        """The same with a change of values and errors to other axes."""
+        error = None if self.error is None else change(self.error)
+        return replace(self, values=change(self.values), error=error, coords=coords)
+
+    def at(self, **places: Any) -> Figure:
+        """The values at a label of an axis, which goes, or at a list of them: `at(part="head", layer=[0, 1])`."""
+        figure = self
+        for axis, label in places.items():
+            labels, number = [*figure.coords[axis]], figure.axes.index(axis)
+            index = [labels.index(each) for each in label] if isinstance(label, list) else labels.index(label)
+            left = {axis: label} if isinstance(label, list) else {}
+            coords = {name: left.get(name, of_axis) for name, of_axis in figure.coords.items() if name != axis or left}
+            figure = figure.changed(partial(np.take, indices=index, axis=number), coords)
+        return figure
+
+    def over(self, *axes: str) -> Figure:
+        """The same with its axes in this order."""
+        order = [self.axes.index(axis) for axis in axes]
+        return self.changed(partial(np.transpose, axes=order), {axis: self.coords[axis] for axis in axes})
+
+    def by_place(self, *axes: str) -> Figure:
+        """The same with these axes, next to each other, as one: place, whose labels are names such as L0 H1."""
+        names = [" ".join(labels) for labels in product(*(names_along(axis, self.coords[axis]) for axis in axes))]
+        first, shape = self.axes.index(axes[0]), self.values.shape
+        flat = (*shape[:first], len(names), *shape[first + len(axes) :])
+        coords = {axis: labels for axis, labels in self.coords.items() if axis not in axes[1:]}
+        joined = {"place" if axis == axes[0] else axis: coords[axis] for axis in coords} | {"place": names}
+        return self.changed(lambda part: part.reshape(flat), joined)
+
+
+def names_along(axis: str, labels: Iterable[Any]) -> list[str]:
+    """The labels of an axis as names: L0, H3."""
+    letter = {"layer": "L", "head": "H"}.get(axis, "")
+    return [f"{letter}{label}" for label in labels]
+
+
+def number_of(value: Any) -> Any:
+    """A number of an array as JSON has it: None for NaN."""
+    number = value.item()
+    return None if number != number else number
