@@ -21,7 +21,7 @@ from gpt_cli.config.schema import Config
 from gpt_cli.distributed.collectives import ALONE, Ranks
 from gpt_cli.distributed.environment import place_of
 from gpt_cli.distributed.process_group import ProcessGroup
-from gpt_cli.distributed.rendezvous import Meeting
+from gpt_cli.distributed.rendezvous import Rendezvous
 from gpt_cli.model.dropout import DropMasks
 from gpt_cli.tools.bench.baselines import endless_state
 from gpt_cli.training.batches import Batches
@@ -52,7 +52,7 @@ def _joined(config: Config) -> Iterator[Ranks]:
     if (place := place_of(os.environ)) is None:
         yield ALONE
         return
-    with Meeting(place, None, lambda: ("nothing is trained", None)) as meeting:
+    with Rendezvous(place, None, lambda: ("nothing is trained", None)) as meeting:
         group = ProcessGroup(place.rank, place.size, meeting, place.local_size)
         group.meet({"config": config.model_dump_json()})
         yield group

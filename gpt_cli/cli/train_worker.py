@@ -19,9 +19,9 @@ from gpt_cli.common.machine.devices import accelerator, num_accelerators
 from gpt_cli.common.machine.failures import exit_code_of
 from gpt_cli.distributed.collectives import ALONE, Ranks
 from gpt_cli.distributed.environment import Place
-from gpt_cli.distributed.heartbeat import LeftToAnother
-from gpt_cli.distributed.process_group import LostProcess, ProcessGroup
-from gpt_cli.distributed.rendezvous import Meeting
+from gpt_cli.distributed.heartbeat import LeftToAnother, LostProcess
+from gpt_cli.distributed.process_group import ProcessGroup
+from gpt_cli.distributed.rendezvous import Rendezvous
 from gpt_cli.errors import DivergedError, EnvironmentFailure, GptError, counted
 from gpt_cli.tools.loggers.processes import Followers
 from gpt_cli.training.events import Finished
@@ -42,7 +42,7 @@ def train_together(place: Place, read: Callable[[Place], Plan], console: Console
         failure = error
     directory = None if plan is None else plan.directory
     try:
-        meeting = Meeting(
+        meeting = Rendezvous(
             place, directory, RunFiles(directory).intact if directory else lambda: ("nothing was saved", None)
         )
     except EnvironmentFailure as error:
@@ -57,7 +57,7 @@ def train_together(place: Place, read: Callable[[Place], Plan], console: Console
             _choose_gpu(plan, place)
             group = ProcessGroup(place.rank, place.size, meeting, place.local_size)
             return train_and_show(
-                plan, console, json=json, ranks=group, may_speak=meeting.board.claim, part=meeting.part
+                plan, console, json=json, ranks=group, may_speak=meeting.heartbeats.claim, part=meeting.part
             )
         except LeftToAnother as left:
             return left.exit_code
@@ -65,7 +65,7 @@ def train_together(place: Place, read: Callable[[Place], Plan], console: Console
             exit_code = exit_code_of(error)
             if isinstance(error, LostProcess) and place.launcher == "gpt":
                 return exit_code  # the launcher knows which one it was
-            if not meeting.board.claim(exit_code):
+            if not meeting.heartbeats.claim(exit_code):
                 return exit_code
             raise
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from gpt_cli.common.machine.signals import say_at_last
 from gpt_cli.distributed.environment import Place, process_name
-from gpt_cli.distributed.heartbeat import Board
+from gpt_cli.distributed.heartbeat import Heartbeats
 from gpt_cli.errors import EnvironmentFailure
 
 # seconds
@@ -56,11 +56,11 @@ class Launcher:
         threading.Thread(target=look, name="launcher", daemon=True).start()
 
 
-class Watcher:
+class FailureDetector:
     """Beats for this rank and watches the beats of the others, in two daemon threads: a dead store may block one."""
 
-    def __init__(self, place: Place, board: Board, intact: Intact, clock: Callable[[], float] = time.monotonic):
-        self.place, self.board, self.intact = place, board, intact
+    def __init__(self, place: Place, board: Heartbeats, intact: Intact, clock: Callable[[], float] = time.monotonic):
+        self.place, self.heartbeats, self.intact = place, board, intact
         self.patience = PATIENCE_BEFORE
         self.where = [""] * place.size  # host and process number of each rank, once they are known
         self._clock = clock
@@ -113,8 +113,8 @@ class Watcher:
 
     def _beat(self) -> None:
         while not self._ended.is_set():
-            self.board.beat()
-            self._beats = self.board.beats() or self._beats
+            self.heartbeats.beat()
+            self._beats = self.heartbeats.beats() or self._beats
             self._ended.wait(BEAT_EVERY)
 
     def _watch(self) -> None:
@@ -127,7 +127,7 @@ class Watcher:
     def _may_speak(self, silent: int, exit_code: int) -> bool:
         """Whether the claim is granted; where a dead store does not answer, the lowest living rank speaks."""
         granted: list[bool] = []
-        thread = threading.Thread(target=lambda: granted.append(self.board.claim(exit_code)), daemon=True)
+        thread = threading.Thread(target=lambda: granted.append(self.heartbeats.claim(exit_code)), daemon=True)
         thread.start()
         thread.join(CLAIM_WITHIN)
         return granted[0] if granted else self.place.rank == (1 if silent == 0 else 0)

@@ -10,6 +10,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpt_cli.errors import EnvironmentFailure
+
 if TYPE_CHECKING:
     from torch.distributed import Store  # pyright: ignore[reportPrivateImportUsage]
 
@@ -32,7 +34,11 @@ class LeftToAnother(Exception):  # noqa: N818 - another rank reports the error
         self.exit_code = exit_code
 
 
-class FolderBoard:
+class LostProcess(EnvironmentFailure):
+    """Another rank ended without a word."""
+
+
+class FolderHeartbeats:
     """A folder with a file for each rank, whose time of change is its beat: it does not grow, and nothing listens.
 
     Its files stay open, so that they serve on where a cleaner of TMPDIR removes them. Its methods never raise: where a
@@ -79,8 +85,8 @@ class FolderBoard:
         return self._opened.get(name)
 
 
-class StoreBoard:
-    """A FolderBoard's methods on keys of a store of torch.distributed, over a connection of this thread alone."""
+class StoreHeartbeats:
+    """A FolderHeartbeats's methods on keys of a store of torch.distributed, over a connection of this thread alone."""
 
     def __init__(self, store: Store, rank: int, size: int):
         self.store, self.rank, self.size = store, rank, size
@@ -116,4 +122,4 @@ def _speaker(text: str) -> Speaker | None:
     return Speaker(int(rank), int(code)) if code else None
 
 
-Board = FolderBoard | StoreBoard
+Heartbeats = FolderHeartbeats | StoreHeartbeats

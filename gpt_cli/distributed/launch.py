@@ -18,7 +18,7 @@ from gpt_cli.common.machine.signals import STOPS, handling, held_back
 from gpt_cli.config import Config
 from gpt_cli.distributed.environment import LAUNCHER, LOOPBACK, MEETING, process_name
 from gpt_cli.distributed.failure_detector import Intact
-from gpt_cli.distributed.heartbeat import LAUNCHER_RANK, FolderBoard
+from gpt_cli.distributed.heartbeat import LAUNCHER_RANK, FolderHeartbeats
 from gpt_cli.errors import EnvironmentFailure, UsageError, counted, shown
 
 # seconds
@@ -109,7 +109,7 @@ class Workers:
 
     def __init__(self, size: int, folder: Path, intact: Intact):
         self.size, self.intact = size, intact
-        self.board = FolderBoard(folder, LAUNCHER_RANK, size)
+        self.heartbeats = FolderHeartbeats(folder, LAUNCHER_RANK, size)
         self.processes: list[subprocess.Popen[bytes]] = []
         self.received: list[int] = []
 
@@ -135,7 +135,7 @@ class Workers:
                 at = time.monotonic() + GRACE
                 last_resorts = [(at, signal.SIGTERM), (at + AFTER_TERM, signal.SIGKILL)]
             while last_resorts and time.monotonic() > last_resorts[0][0]:
-                self.board.claim(EnvironmentFailure.exit_code)  # or a rank takes this TERM for the user's
+                self.heartbeats.claim(EnvironmentFailure.exit_code)  # or a rank takes this TERM for the user's
                 self._send(last_resorts.pop(0)[1])
         return self._exit_code({rank: self.processes[rank].returncode for rank in failed})
 
@@ -161,7 +161,7 @@ class Workers:
         """
         if not failed:
             return 0
-        speaker = self.board.speaker()
+        speaker = self.heartbeats.speaker()
         if speaker is not None and speaker.rank != LAUNCHER_RANK:
             return speaker.exit_code
         first = next(iter(failed.values()))
@@ -173,9 +173,11 @@ class Workers:
         if first - 128 in STOPS and not killed:  # the first rank has told what is saved
             return first
         clause, hint = self.intact()
-        if not self.board.folder.is_dir():
+        if not self.heartbeats.folder.is_dir():
             sentence = f"it was removed, and the processes meet there; {clause}"
-            raise EnvironmentFailure(shown(self.board.folder), sentence, hint="TMPDIR=~ names another place for it")
+            raise EnvironmentFailure(
+                shown(self.heartbeats.folder), sentence, hint="TMPDIR=~ names another place for it"
+            )
         if not killed:
             raise EnvironmentFailure("‹processes›", f"the processes lost contact with each other; {clause}", hint=hint)
         number = signal.Signals(-failed[killed[0]])

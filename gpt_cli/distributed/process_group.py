@@ -7,7 +7,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -16,20 +16,9 @@ from torch import Tensor
 from gpt_cli.common.machine.devices import CPU
 from gpt_cli.common.machine.failures import exit_code_of
 from gpt_cli.distributed.collectives import Ranks
-from gpt_cli.distributed.heartbeat import LeftToAnother
-from gpt_cli.errors import EnvironmentFailure, GptError
-
-
-class LostProcess(EnvironmentFailure):
-    """Another rank ended without a word."""
-
-
-class Meeting(Protocol):
-    """How ranks find each other before they are joined; `rendezvous.py` has it."""
-
-    def local_rank_zero_first(self) -> AbstractContextManager[None]: ...
-
-    def meet(self, record: Mapping[str, str], device: torch.device) -> None: ...
+from gpt_cli.distributed.heartbeat import LeftToAnother, LostProcess
+from gpt_cli.distributed.rendezvous import Rendezvous
+from gpt_cli.errors import GptError
 
 
 class ProcessGroup(Ranks):
@@ -39,7 +28,7 @@ class ProcessGroup(Ranks):
     A method raises EnvironmentFailure where another rank has gone.
     """
 
-    def __init__(self, rank: int, size: int, meeting: Meeting, local_size: int = 1):
+    def __init__(self, rank: int, size: int, meeting: Rendezvous, local_size: int = 1):
         assert size & (size - 1) == 0
         self.rank, self.size, self.local_size = rank, size, local_size
         self._meeting = meeting

@@ -22,9 +22,15 @@ import gpt_cli
 from gpt_cli.common.machine.devices import CPU
 from gpt_cli.common.machine.failures import is_lack_of_files
 from gpt_cli.distributed.environment import LOOPBACK, Place, process_name
-from gpt_cli.distributed.failure_detector import PATIENCE, Intact, Watcher
-from gpt_cli.distributed.heartbeat import STORE, Board, FolderBoard, LeftToAnother, StoreBoard
-from gpt_cli.distributed.process_group import LostProcess
+from gpt_cli.distributed.failure_detector import PATIENCE, FailureDetector, Intact
+from gpt_cli.distributed.heartbeat import (
+    STORE,
+    FolderHeartbeats,
+    Heartbeats,
+    LeftToAnother,
+    LostProcess,
+    StoreHeartbeats,
+)
 from gpt_cli.errors import EnvironmentFailure, GptError, UsageError, counted, shown, together, visible
 
 CONNECT_SECONDS = 300.0
@@ -36,7 +42,7 @@ _NEVER = timedelta(days=7)
 _LONGEST_SHOWN = 40  # characters; a longer value is a digest
 
 
-class Meeting:
+class Rendezvous:
     """The place where the ranks of a training meet: a store that all reach. A context, which watches while it lasts.
 
     All must see the run directory, in which the first rank holds the lock; None where it is not known. `intact` says
@@ -47,11 +53,13 @@ class Meeting:
         self.place, self.run_directory = place, run_directory
         self._store, side = _open(place)
         at = (place.rank, place.size)
-        self.board: Board = FolderBoard(Path(place.address), *at) if side is None else StoreBoard(side, *at)
-        self.watcher = Watcher(place, self.board, intact)
+        self.heartbeats: Heartbeats = (
+            FolderHeartbeats(Path(place.address), *at) if side is None else StoreHeartbeats(side, *at)
+        )
+        self.watcher = FailureDetector(place, self.heartbeats, intact)
         self._num_blocks = 0
 
-    def __enter__(self) -> Meeting:
+    def __enter__(self) -> Rendezvous:
         self.watcher.start()
         return self
 
@@ -121,7 +129,7 @@ class Meeting:
     def _await(self, key: str) -> str:
         """The value of a key, once another rank has set it; the watcher ends a wait for one that is dead."""
         while not self._store.check([key]):
-            if (speaker := self.board.speaker()) is not None:
+            if (speaker := self.heartbeats.speaker()) is not None:
                 raise LeftToAnother(speaker.exit_code)
             time.sleep(POLL_SECONDS)
         return self._store.get(key).decode()

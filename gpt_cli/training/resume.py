@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
-from typing import Any
+from typing import Literal
 
 import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint
-from gpt_cli.checkpoints.header import Progress
+from gpt_cli.checkpoints.header import Figure, Progress, Step
 from gpt_cli.checkpoints.run_list import read_outcome
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.common.machine.devices import processor
-from gpt_cli.common.strict_json import figure, step_number
 from gpt_cli.common.units import twice_as_long
 from gpt_cli.config import Config
 from gpt_cli.config.field_types import FREE
@@ -28,11 +27,31 @@ from gpt_cli.training.intervals import ended_by, is_finished
 
 FREE_KEYS = keys_with(FREE)  # any other setting would make it another run
 _MOST_SOURCES = 3  # that a command in a hint names
-# the figures of an outcome
-_NUMBERS = ("tokens", "seconds", "validation_loss", "validation_tokens", "bits_per_byte", "parameters")
-_MAY_BE_NULL = ("loss", "validation_loss_error", "tokens_per_second")
-_LATER = ("smoothed_loss",)  # which earlier versions did not record
-_WORDS = ("device", "dtype")
+
+
+class _Outcome(BaseModel):
+    """The outcome of a training that has ended by itself, with all its figures."""
+
+    model_config = ConfigDict(strict=True)
+
+    stopped_by: Literal["steps", "time", "patience"]
+    step: Step
+    best_step: Step
+    tokens: Figure
+    seconds: Figure
+    loss: Figure | None
+    smoothed_loss: Figure | None = None  # which earlier versions did not record
+    validation_loss: Figure
+    validation_loss_error: Figure | None
+    validation_tokens: Figure
+    bits_per_byte: Figure
+    tokens_per_second: Figure | None
+    parameters: Figure
+    device: str
+    dtype: str
+
+
+_FIGURES = _Outcome.model_fields.keys() - {"stopped_by", "step", "best_step"}  # of a summary
 
 
 def config_to_resume(stored: Config, asked: Config, run: Config | None, files: RunFiles) -> Config:
@@ -174,24 +193,15 @@ def ended_before(run: RunFiles, progress: Progress, asked: Config, own: Config |
         outcome = read_outcome(run)
     except CheckpointError:
         return None
-    if not _is_whole(outcome) or outcome["step"] != progress.step:
+    try:
+        whole = _Outcome.model_validate(outcome).step == progress.step
+    except ValidationError:
+        whole = False
+    if not whole:
         return None  # a kill came before the closing evaluation, or a signal
-    figures = {key: outcome[key] for key in outcome if key in (*_NUMBERS, *_MAY_BE_NULL, *_LATER, *_WORDS)}
+    figures = {key: outcome[key] for key in outcome if key in _FIGURES}
     summary = {"run": str(run.path), "steps": progress.step, **figures, "stopped_by": outcome["stopped_by"]}
     return Finished(summary, None, outcome["best_step"], _sentence(run, progress, asked))
-
-
-def _is_whole(outcome: Mapping[str, Any]) -> bool:
-    """Whether an outcome has all figures of a training that has ended by itself."""
-    return (
-        outcome.get("stopped_by") in ("steps", "time", "patience")
-        and step_number(outcome.get("step")) is not None
-        and step_number(outcome.get("best_step")) is not None
-        and all(figure(outcome.get(key)) is not None for key in _NUMBERS)
-        and all(key in outcome and (outcome[key] is None or figure(outcome[key]) is not None) for key in _MAY_BE_NULL)
-        and all(outcome.get(key) is None or figure(outcome[key]) is not None for key in _LATER)
-        and all(isinstance(outcome.get(key), str) for key in _WORDS)
-    )
 
 
 def _require_no_less(run: RunFiles, progress: Progress, asked: Config, own: Config | None) -> None:

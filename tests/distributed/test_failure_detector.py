@@ -13,8 +13,8 @@ from pathlib import Path
 from support.helpers import unread_pipe
 
 from gpt_cli.distributed.environment import Place
-from gpt_cli.distributed.failure_detector import PATIENCE, Watcher
-from gpt_cli.distributed.heartbeat import FolderBoard
+from gpt_cli.distributed.failure_detector import PATIENCE, FailureDetector
+from gpt_cli.distributed.heartbeat import FolderHeartbeats
 
 
 class Clock:
@@ -27,15 +27,15 @@ class Clock:
         return self.now
 
 
-def watcher(rank: int, size: int = 3) -> tuple[Watcher, Clock]:
+def watcher(rank: int, size: int = 3) -> tuple[FailureDetector, Clock]:
     clock = Clock()
-    board = FolderBoard(Path("nowhere"), rank, size)
-    watching = Watcher(Place(rank, size, rank, size, "gpt", "nowhere"), board, lambda: ("nothing", None), clock)
+    board = FolderHeartbeats(Path("nowhere"), rank, size)
+    watching = FailureDetector(Place(rank, size, rank, size, "gpt", "nowhere"), board, lambda: ("nothing", None), clock)
     watching.patience = PATIENCE
     return watching, clock
 
 
-def silent_after(watching: Watcher, clock: Clock, moving: list[int], seconds: int) -> int | None:
+def silent_after(watching: FailureDetector, clock: Clock, moving: list[int], seconds: int) -> int | None:
     """Who is given up within a number of seconds, in which the beats of some move."""
     for second in range(1, seconds + 1):
         clock.now += 1
@@ -76,7 +76,7 @@ def test_a_rank_that_was_suspended_itself_begins_to_count_anew() -> None:
 
 
 def test_beats_in_a_folder_move_and_take_no_space(tmp_path: Path) -> None:
-    ours, others = FolderBoard(tmp_path, 0, 2), FolderBoard(tmp_path, 1, 2)
+    ours, others = FolderHeartbeats(tmp_path, 0, 2), FolderHeartbeats(tmp_path, 1, 2)
     assert ours.beats() == [0, 0]
     others.beat()
     first = ours.beats()[1]
@@ -88,7 +88,7 @@ def test_beats_in_a_folder_move_and_take_no_space(tmp_path: Path) -> None:
 
 
 def test_the_first_claim_is_granted_and_all_learn_the_exit_code(tmp_path: Path) -> None:
-    boards = [FolderBoard(tmp_path, rank, 3) for rank in range(3)]
+    boards = [FolderHeartbeats(tmp_path, rank, 3) for rank in range(3)]
     assert boards[1].speaker() is None
     assert [boards[2].claim(5), boards[0].claim(3), boards[2].claim(5)] == [True, False, False]
     assert boards[1].speaker() == (2, 5)
@@ -96,7 +96,7 @@ def test_the_first_claim_is_granted_and_all_learn_the_exit_code(tmp_path: Path) 
 
 def test_a_board_serves_on_where_a_cleaner_removes_its_folder(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    boards = [FolderBoard(tmp_path / "a", rank, 2) for rank in range(2)]
+    boards = [FolderHeartbeats(tmp_path / "a", rank, 2) for rank in range(2)]
     for board in boards:
         board.beat()
     first = boards[0].beats()[1]
@@ -109,7 +109,7 @@ def test_a_board_serves_on_where_a_cleaner_removes_its_folder(tmp_path: Path) ->
 
 
 def test_where_the_folder_is_gone_the_first_rank_speaks(tmp_path: Path) -> None:
-    boards = [FolderBoard(tmp_path / "gone", rank, 2) for rank in range(2)]
+    boards = [FolderHeartbeats(tmp_path / "gone", rank, 2) for rank in range(2)]
     boards[0].beat()
     assert [board.claim(5) for board in boards] == [True, False]
     assert boards[0].speaker() is None
@@ -120,13 +120,13 @@ GIVES_UP = """
 import sys, time
 from pathlib import Path
 from gpt_cli.distributed import failure_detector
-from gpt_cli.distributed.heartbeat import FolderBoard
+from gpt_cli.distributed.heartbeat import FolderHeartbeats
 from gpt_cli.distributed.environment import Place
 failure_detector.LOOK_EVERY, failure_detector.BEAT_EVERY = 0.02, 0.02
 folder, rank = sys.argv[1], int(sys.argv[2])
 intact = lambda: ("the checkpoint of step 40 is intact", "continue with gpt train --out r --resume")
 place = Place(rank, 3, rank, 3, "gpt", folder, launcher_pid=int(sys.argv[3]))
-watcher = failure_detector.Watcher(place, FolderBoard(Path(folder), rank, 3), intact)
+watcher = failure_detector.FailureDetector(place, FolderHeartbeats(Path(folder), rank, 3), intact)
 watcher.patience = float(sys.argv[4])
 watcher.where = ["host a, pid 1", "host a, pid 2", "host a, pid 3"]
 watcher.start()

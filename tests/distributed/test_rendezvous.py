@@ -17,7 +17,7 @@ import pytest
 from gpt_cli.distributed import rendezvous as module
 from gpt_cli.distributed.environment import Place
 from gpt_cli.distributed.heartbeat import LeftToAnother
-from gpt_cli.distributed.rendezvous import Meeting, differences, digest_of_code, shared_gpus
+from gpt_cli.distributed.rendezvous import Rendezvous, differences, digest_of_code, shared_gpus
 from gpt_cli.errors import EnvironmentFailure, GptError, UsageError
 
 HOST = f"(host {socket.gethostname()}, pid {os.getpid()})"
@@ -33,17 +33,17 @@ def nothing() -> tuple[str, None]:
     return "nothing was saved", None
 
 
-def meetings(folder: Path, size: int, run_directories: Sequence[Path | None] = ()) -> list[Meeting]:
+def meetings(folder: Path, size: int, run_directories: Sequence[Path | None] = ()) -> list[Rendezvous]:
     """Ranks that meet in this process, each in a thread of its own."""
     directories = run_directories or [None] * size
     places = [Place(rank, size, rank, size, "gpt", str(folder)) for rank in range(size)]
-    return [Meeting(place, directory, nothing) for place, directory in zip(places, directories, strict=True)]
+    return [Rendezvous(place, directory, nothing) for place, directory in zip(places, directories, strict=True)]
 
 
-def meet(ranks: Sequence[Meeting], records: Sequence[Mapping[str, str]]) -> list[list[str]]:
+def meet(ranks: Sequence[Rendezvous], records: Sequence[Mapping[str, str]]) -> list[list[str]]:
     """The lines that each rank would print; no two of these records may be equal."""
 
-    def one(rank: Meeting, record: Mapping[str, str]) -> list[str]:
+    def one(rank: Rendezvous, record: Mapping[str, str]) -> list[str]:
         with pytest.raises(GptError) as raised:
             rank.meet(record)
         return raised.value.lines()
@@ -95,7 +95,7 @@ def test_a_rank_that_waits_leaves_when_another_says_why_all_end(tmp_path: Path) 
 
     def fail() -> None:
         time.sleep(0.2)
-        assert second.board.claim(3)
+        assert second.heartbeats.claim(3)
 
     threading.Thread(target=fail).start()
     with pytest.raises(LeftToAnother) as raised:
@@ -106,7 +106,7 @@ def test_a_rank_that_waits_leaves_when_another_says_why_all_end(tmp_path: Path) 
 def test_the_first_rank_of_a_host_prepares_before_the_others(tmp_path: Path) -> None:
     done: list[int] = []
 
-    def prepare(rank: Meeting) -> None:
+    def prepare(rank: Rendezvous) -> None:
         for _ in range(2):
             with rank.local_rank_zero_first():
                 if rank.place.rank == 0:
@@ -124,7 +124,7 @@ def test_ranks_wait_no_longer_for_a_leader_that_failed(tmp_path: Path) -> None:
     leader, other = meetings(tmp_path, 2)
     with pytest.raises(ValueError, match="text"), leader.local_rank_zero_first():
         raise ValueError("no such text")
-    leader.board.claim(3)
+    leader.heartbeats.claim(3)
     with pytest.raises(LeftToAnother), other.local_rank_zero_first():
         pass
 
@@ -179,32 +179,32 @@ def test_a_store_that_cannot_be_opened_is_the_environments_fault() -> None:
         taken.listen()
         place = Place(0, 2, 0, 2, "srun", f"127.0.0.1:{taken.getsockname()[1]}")
         with pytest.raises(EnvironmentFailure) as raised:
-            Meeting(place, None, nothing)
+            Rendezvous(place, None, nothing)
     assert raised.value.where == "process 0 of 2"
     assert "cannot listen" in raised.value.sentence
 
 
-def served(size: int) -> list[Meeting]:
+def served(size: int) -> list[Rendezvous]:
     """Ranks as srun starts them, which meet at a free port of this machine; the first serves the store."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     places = [Place(rank, size, rank, size, "srun", address) for rank in range(size)]
     with ThreadPoolExecutor(size) as pool:
-        return list(pool.map(lambda place: Meeting(place, None, nothing), places))
+        return list(pool.map(lambda place: Rendezvous(place, None, nothing), places))
 
 
 def test_ranks_that_meet_at_a_port_see_beats_and_claims_and_the_server_leaves_last() -> None:
     first, second = served(2)
-    assert first.board.beats() == [0, 0]
-    second.board.beat()
-    assert first.board.beats() == [0, 1]
-    assert first.board.speaker() is None
-    assert [second.board.claim(4), first.board.claim(5)] == [True, False]
-    assert first.board.speaker() == (1, 4)
+    assert first.heartbeats.beats() == [0, 0]
+    second.heartbeats.beat()
+    assert first.heartbeats.beats() == [0, 1]
+    assert first.heartbeats.speaker() is None
+    assert [second.heartbeats.claim(4), first.heartbeats.claim(5)] == [True, False]
+    assert first.heartbeats.speaker() == (1, 4)
     began = time.monotonic()
 
-    def leave(rank: Meeting, after: float) -> float:
+    def leave(rank: Rendezvous, after: float) -> float:
         time.sleep(after)
         rank.__exit__(ValueError)
         return time.monotonic() - began
