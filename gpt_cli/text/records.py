@@ -115,7 +115,7 @@ def _without_text(record: Record, text_field: str, lengths: Mapping[str, float])
         listed = [f"{shown(name)} ({length:,.0f})" for name, length in islice(lengths.items(), _MOST_FIELDS)]
         sentence += f"; fields with text, and their mean length in characters: {', '.join(listed)}"
     if plain := [*filter(_is_plain, lengths)]:
-        hint = f"--set data.text_field={plain[0]}"
+        hint = f"‹data.text_field={plain[0]}›"
         if len(plain) > 1:
             hint += "; for questions with answers, name their fields prompt and response"
     if is_conversation(record.fields, text_field):

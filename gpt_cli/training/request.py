@@ -199,7 +199,7 @@ class TrainRequest(Request):
         several = (self.processes or 1) > 1 or (place is not None and place.size > 1)
         if several and not self.dry_run:  # of which one process writes the config
             sentence = "one process chooses the settings; let it write them to a file, and train that with several"
-            hint = "add --dry-run > my.yaml to this command, then train with --config my.yaml"
+            hint = "add ‹dry_run=True› > my.yaml to this command, then train with ‹config=my.yaml›"
             raise UsageError("‹config=auto›", sentence, hint=hint)
 
     def _with_initial(

@@ -56,6 +56,7 @@ class Message:
     text: str
     where: str
     whole: frozenset[str]
+    marked: str  # the text as it stands in the source, with fields in marks
 
 
 def skeleton(text: str) -> str:
@@ -113,9 +114,9 @@ def messages() -> Iterator[Message]:
             known = constants | _assigned(scope)
             for call in _calls(scope):
                 for argument in _read_arguments(call):
-                    for text, whole in _texts(argument, known).items():
-                        if not _is_value(text := _in_flags(text)):
-                            yield Message(text, f"{path}:{call.lineno}", frozenset(map(_in_flags, whole)))
+                    for marked, whole in _texts(argument, known).items():
+                        if not _is_value(text := _in_flags(marked)):
+                            yield Message(text, f"{path}:{call.lineno}", frozenset(map(_in_flags, whole)), marked)
 
 
 def _in_flags(text: str) -> str:
