@@ -55,6 +55,9 @@ def test_the_script_and_the_size_choose_the_tokenizer() -> None:
     assert kind(chinese(380_000))[0] == "char"
     assert kind(chinese(20_000_000))[0] == "bpe"
     assert kind(english(300_000_000), 10.0)[1] < kind(english(300_000_000))[1]  # there is no time to learn more
+    dna = TextFigures(300_000_000, 300_000_000, 4, 2.0, pair_saving=-0.05)
+    assert [kind(dna)[0], kind(replace(dna, pair_saving=0.06))[0]] == ["char", "bpe"]
+    assert kind(replace(english(460_000), num_distinct=300, pair_saving=0.0))[0] == "bpe"  # many letters, not few
 
 
 def test_more_time_gives_larger_models_and_never_smaller_ones() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -29,6 +30,14 @@ def test_byte_pairs_are_counted_on_the_text_itself() -> None:
     assert lengths == sorted(lengths)
     assert 1.2 < lengths[0] < lengths[-1] < 3  # pairs of digits, and few that are longer
     assert text_figures(in_blocks([""]), 0, 0).bytes_per_token(512) == 1
+
+
+def test_byte_pairs_of_equally_likely_letters_save_nothing() -> None:
+    draw = random.Random(0)
+    letters = "".join(draw.choice("ACGT") for _ in range(50_000))
+    assert text_figures(in_blocks([letters]), 50_000, 50_000).pair_saving < 0
+    words = "".join(draw.choice(("the ", "cat ", "sat ")) for _ in range(10_000))  # letters of 2.9 bits, words of 1.6
+    assert text_figures(in_blocks([words]), 40_000, 40_000).pair_saving == pytest.approx(1 - 1.585 / 4 / 2.75, abs=0.1)
 
 
 def test_only_the_beginning_of_a_long_text_is_read() -> None:
