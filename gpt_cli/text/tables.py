@@ -29,12 +29,11 @@ def csv_rows(text: Iterable[str], name: str, delimiter: str | None = None) -> It
     csv.field_size_limit(LINE_CHARACTERS)  # of the whole process; only this function reads csv
     lines = lines_of(text, name)
     header = next(lines, "")
-    if delimiter is None:
-        delimiter = max(_DELIMITERS, key=lambda each: len(next(csv.reader([header], delimiter=each), ())))
-    rows = csv.reader(chain([header], lines), delimiter=delimiter, strict=True)
-    names: list[str] = []
-    where = f"{name}:1"
+    names, rows = list[str](), None
     try:
+        if delimiter is None:
+            delimiter = max(_DELIMITERS, key=lambda each: len(next(csv.reader([header], delimiter=each), ())))
+        rows = csv.reader(chain([header], lines), delimiter=delimiter, strict=True)
         for row in rows:
             where = f"{name}:{rows.line_num}"
             if not names:
@@ -45,7 +44,7 @@ def csv_rows(text: Iterable[str], name: str, delimiter: str | None = None) -> It
                 sentence = f"this row has {len(row):,} cells, but the first one names {len(names):,} columns"
                 raise DataError(where, sentence, hint='put a cell with the delimiter or a line break in quotes: "a, b"')
     except csv.Error as error:
-        where = f"{name}:{rows.line_num}"
+        where = f"{name}:{rows.line_num if rows else 1}"
         raise DataError(where, f"this is no table of cells: {error}") from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 import zlib
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pypandoc
 import pytest
+from support.faults import scaled
 
 from gpt_cli.config import DataConfig
 from gpt_cli.errors import DataError, EnvironmentFailure
@@ -128,3 +130,23 @@ def test_without_the_extra_a_named_document_names_it_and_a_folder_leaves_it_out(
     corpus = read("d")
     assert corpus.documents == ("plain",)
     assert list(corpus.notices()) == ["left out 1 file without text: d/a.html (needs the extra documents)"]
+
+
+@pytest.mark.parametrize("ending", [".docx", ".epub", ".odt", ".html", ".rtf", ".ipynb", ".pdf"])
+def test_a_cut_or_changed_document_is_an_error_or_has_another_text(here: Path, ending: str) -> None:
+    path, draw = here / f"a{ending}", random.Random(ending)
+    if ending == ".pdf":
+        path.write_bytes(pdf("It was a fine day."))
+    else:
+        write(path)
+    content = path.read_bytes()
+    for number in range(scaled(200)):
+        damaged = bytearray(content)
+        damaged[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+        path.write_bytes(damaged if number % 2 else content[: draw.randrange(len(content))])
+        lines = list[str]()
+        try:
+            read(path.name)
+        except DataError as error:
+            lines = error.lines()
+        assert all(len(line) < 600 for line in lines), lines

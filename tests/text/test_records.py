@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -167,3 +168,19 @@ def test_a_record_among_questions_that_is_none_is_named(here: Path) -> None:
     (here / "a.json").write_text(json.dumps([*ALPACA, {"instruction": "a"}]))
     with pytest.raises(DataError, match=r"a\.json: item 3: this is no question with an answer"):
         read("a.json")
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_cut_or_changed_file_is_an_error_or_has_another_text(here: Path, name: str) -> None:
+    content, draw = FORMS[name], random.Random(0)
+    content = content if isinstance(content, bytes) else content.encode()
+    for number in range(40):
+        damaged = bytearray(content)
+        damaged[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+        (here / name).write_bytes(damaged if number % 2 else content[: draw.randrange(len(content))])
+        lines = list[str]()
+        try:
+            read(name)
+        except DataError as error:
+            lines = error.lines()
+        assert all(len(line) < 600 for line in lines), lines
