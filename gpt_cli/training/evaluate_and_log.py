@@ -93,7 +93,7 @@ def observe(run: Run, pace: Pace, watch: Watch, host: Host) -> Iterator[Report]:
     run.state.progress = progress
     stepped = _stepped(run, pace, now.log)
     is_best = found is not None and progress.evaluations_without_best == 0
-    best = run.checkpoint(with_moments=False) if is_best else None
+    best = run.checkpoint(with_optimizer=False) if is_best else None
 
     def write() -> None:
         if now.log:

@@ -17,7 +17,7 @@ def warmup_steps(config: TrainConfig) -> int:
     return config.warmup_steps if config.max_steps is None else min(config.warmup_steps, config.max_steps // 2)
 
 
-def rate_share(step: int, config: TrainConfig, elapsed: float = 0.0) -> float:
+def lr_multiplier(step: int, config: TrainConfig, elapsed: float = 0.0) -> float:
     """The share of the highest learning rate at a step, counted from 0, that begins `elapsed` seconds into the run.
 
     It rises over the warm-up, then falls to zero: in a straight line (Bergsma et al. 2025, arXiv 2502.15938), as half

@@ -74,15 +74,15 @@ class Run:
         """The windows of the closing evaluation."""
         return self.windows(self.config.data.validation_tokens)
 
-    def checkpoint(self, *, with_moments: bool) -> Checkpoint:
+    def checkpoint(self, *, with_optimizer: bool) -> Checkpoint:
         """The present state, ready to be saved by the first rank."""
-        stored = self.state.optimizer.moments() if with_moments else {}
+        stored = self.state.optimizer.moments() if with_optimizer else {}
         return Checkpoint(self.config, self.tokenizer, self.progress, self.state.layout.weights(), stored)
 
     def save(self) -> Path:
         """Save all that a run needs to continue; raises Diverged instead when a step's outcome is not finite."""
         read_outcomes(self.state)
-        checkpoint = self.checkpoint(with_moments=True)
+        checkpoint = self.checkpoint(with_optimizer=True)
         self.ranks.on_rank_zero(lambda: self.directory.save(checkpoint, self.config.train.keep_checkpoints))
         self.saved = self.progress
         return self.directory.step_file(self.progress.step)

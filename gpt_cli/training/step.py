@@ -16,7 +16,7 @@ from gpt_cli.common.machine.devices import autocast
 from gpt_cli.distributed.tree_sum import tree_sum
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.model.dropout import DropMasks, drop_keys, key_halves
-from gpt_cli.training.lr_schedule import rate_share
+from gpt_cli.training.lr_schedule import lr_multiplier
 from gpt_cli.training.state import Outcome, TrainingState
 from gpt_cli.training.validation import cross_entropy
 
@@ -75,7 +75,7 @@ def take_step(state: TrainingState, watch: Callable[[], object] = lambda: None) 
     """
     started, elapsed = time.perf_counter(), state.elapsed()
     settings, step = state.config.train, state.progress.step
-    share = rate_share(step, settings, elapsed)
+    share = lr_multiplier(step, settings, elapsed)
     rate = settings.learning_rate * share
     try:
         if state.whole_step is not None:

@@ -411,7 +411,7 @@ def test_by_the_clock_evaluations_count_and_one_that_uses_up_the_time_is_the_las
 def test_a_run_saved_without_elapsed_time_has_spent_the_seconds_of_its_steps(tmp_path: Path) -> None:
     run = start(tmp_path, small_config())
     list(train(run))
-    stored = run.checkpoint(with_moments=True)
+    stored = run.checkpoint(with_optimizer=True)
     old = replace(stored, progress=replace(stored.progress, elapsed=0.0, seconds=3600.0))
     assert start(tmp_path, stored.config, old).progress.elapsed == 3600
 

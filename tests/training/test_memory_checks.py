@@ -6,14 +6,14 @@ from support.helpers import small_config
 
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.training import memory_checks
-from gpt_cli.training.lr_schedule import rate_share
+from gpt_cli.training.lr_schedule import lr_multiplier
 from gpt_cli.training.memory_checks import fitting_device, resolve
 
 
 def test_a_warm_up_longer_than_the_run_is_shortened_and_told() -> None:
     notices: list[str] = []
     config = resolve(small_config("train.warmup_steps=8", "tokenizer.vocab_size=300"), notices.append)
-    assert rate_share(3, config.train) == 1.0
+    assert lr_multiplier(3, config.train) == 1.0
     assert notices == [
         "warm-up of 8 steps shortened to 4, half of the run",
         "tokenizer.vocab_size is not used by tokenizer.kind byte",

@@ -62,7 +62,7 @@ def test_a_checkpoint_by_itself_starts_no_compiler(asked: str) -> None:
 
 def test_what_makes_a_continued_run_inexact_is_named(tmp_path: Path) -> None:
     run = start(tmp_path, small_config())
-    stored = run.checkpoint(with_moments=True)
+    stored = run.checkpoint(with_optimizer=True)
     assert environment_changes(stored, run.config) == []
     other = {**stored.progress.environment, "torch": "2.9.0", "threads": "96", "processor": "another"}
     stored = replace(stored, progress=replace(stored.progress, environment=other))
@@ -75,7 +75,7 @@ def test_what_makes_a_continued_run_inexact_is_named(tmp_path: Path) -> None:
 
 
 def test_compiling_may_change_on_resume_and_is_reported(tmp_path: Path) -> None:
-    stored = start(tmp_path, small_config("train.compile=off")).checkpoint(with_moments=True)
+    stored = start(tmp_path, small_config("train.compile=off")).checkpoint(with_optimizer=True)
     asked = config_to_resume(stored.config, small_config("train.compile=on"), stored.config, RUN)
     assert asked.train.compile == "on"
     assert environment_changes(stored, asked) == ["compiled False -> True"]
@@ -94,7 +94,7 @@ def test_compiling_may_change_on_resume_and_is_reported(tmp_path: Path) -> None:
 def test_a_text_with_other_ids_is_refused_with_what_goes_on(
     settings: list[str], sentence: str, data: str, tmp_path: Path
 ) -> None:
-    stored, now = start(tmp_path, small_config()).checkpoint(with_moments=True), small_config(*settings)
+    stored, now = start(tmp_path, small_config()).checkpoint(with_optimizer=True), small_config(*settings)
     require_same_text(stored, stored.progress.data_digest, now, RUN)
     with pytest.raises(CheckpointError) as raised:
         require_same_text(stored, "b" * 64, now, RUN)
