@@ -204,7 +204,7 @@ def test_signals_have_names() -> None:
 PLACES = {
     "the optimizer's step": "gpt_cli.training.optimizer.Optimizer.step",
     "a forward pass": "gpt_cli.model.gpt.GPT.forward",
-    "an evaluation": "gpt_cli.training.evaluate_and_log.evaluate",
+    "an evaluation": "gpt_cli.training.evaluate_and_log.validation_score",
     "a sample": "gpt_cli.training.evaluate_and_log.continuations",
     "a line of metrics": "gpt_cli.training.evaluate_and_log.append",
     "a save": "gpt_cli.checkpoints.run_directory.save_checkpoint",
