@@ -152,7 +152,7 @@ def test_a_damaged_snapshot_is_named(run: RunCommand, a_run: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     outcome = run("heads", "--over-training")
     assert outcome.code == 4
-    assert 'error: "runs/smoke/attention/step-00000030.safetensors": this is not an attention snapshot of gpt, or it is damaged' in outcome.err
+    assert 'step-00000030.safetensors": this is not an attention snapshot of gpt, or it is damaged' in outcome.err
 
 
 def test_a_run_that_watches_another_text_shows_the_newer_one(run: RunCommand, a_run: Path) -> None:
