@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from gpt_cli.tools.exchange.export_model import Exported
     from gpt_cli.tools.exchange.import_model import Imported
     from gpt_cli.tools.explain.explain import Explained
-    from gpt_cli.tools.interpret.attention import Attention
+    from gpt_cli.tools.interpret.attention import AttentionResult
     from gpt_cli.tools.interpret.finding import Finding
     from gpt_cli.tools.interpret.tokens import Tokens
     from gpt_cli.tools.reports.report import RunReport
@@ -205,7 +205,7 @@ def export_model(request: ExportRequest, found: Any, host: Host) -> Exported:
 
 
 @command(AttentionRequest)
-def attention(request: AttentionRequest, found: Any, host: Host) -> Attention:
+def attention(request: AttentionRequest, found: Any, host: Host) -> AttentionResult:
     if request.over_training:
         return done("tools.interpret.training_film:film", request, found, host)
     return done("tools.interpret.attention:attention", request, found, host, shares=True)

@@ -160,6 +160,17 @@ def test_imports_stand_at_the_top_of_a_file_with_few_exceptions() -> None:
     assert imports_inside_functions(ast.parse("import a\ndef f():\n    def g(): import b.c")) == [{"b.c"}]
 
 
+def test_no_public_name_is_given_twice() -> None:
+    """Python's functions have the names of commands, as what does their work has; `drive` and `main` are protocols."""
+    modules = dict[str, list[str]]()
+    for name, tree in trees().items():
+        for node in tree.body if name not in {"__init__.py", "api.py", "configs.py", "data.py"} else ():
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
+                modules.setdefault(node.name, []).append(name)
+    twice = {name: where for name, where in modules.items() if len(where) > 1}
+    assert twice.keys() == {"drive", "main"}
+
+
 def test_only_the_command_line_prints() -> None:
     printing = [
         path

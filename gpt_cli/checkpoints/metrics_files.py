@@ -47,7 +47,7 @@ def metrics_of(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | flo
     with open_regular(path, kind) as file:
         require_size(path, file, kind, most=_MOST)
         while (line := file.readline(METRICS_LINE)).endswith(b"\n"):  # the last may be half written
-            yield figures_of(line.decode("utf-8", "replace"))
+            yield numbers_of_line(line.decode("utf-8", "replace"))
     if len(line) == METRICS_LINE:
         raise kind(shown(path), f"a line of metrics has less than {METRICS_LINE:,} bytes")
 
@@ -59,10 +59,10 @@ def last_metrics(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | f
     with open_regular(path, kind) as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
         lines = file.read(_TAIL).split(b"\n")
-    yield from filter(None, (figures_of(line.decode("utf-8", "replace")) for line in reversed(lines[:-1])))
+    yield from filter(None, (numbers_of_line(line.decode("utf-8", "replace")) for line in reversed(lines[:-1])))
 
 
-def figures_of(line: str) -> dict[str, int | float]:
+def numbers_of_line(line: str) -> dict[str, int | float]:
     """The numbers of a line of metrics by name, the step among them; none where it is damaged or names no step."""
     try:
         found = strict_json(line)
@@ -75,7 +75,7 @@ def figures_of(line: str) -> dict[str, int | float]:
 
 def step_in(line: str) -> int:
     """The step of a line of metrics; 0 where it names none."""
-    return int(figures_of(line).get("step", 0))
+    return int(numbers_of_line(line).get("step", 0))
 
 
 def sample_record(sample: LoggedSample) -> str:

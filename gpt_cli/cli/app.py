@@ -72,7 +72,7 @@ def show_help(
         list[str] | None,
         typer.Argument(
             metavar="COMMAND",
-            autocompletion=completion.words(*below("")),
+            autocompletion=completion.complete_words(*below("")),
             help="A command, such as sample or data list.",
         ),
     ] = None,

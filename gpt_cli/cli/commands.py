@@ -68,7 +68,7 @@ def _parameter(name: str, field: Any, flag: Flag) -> inspect.Parameter:
     """A parameter for typer: a text, texts, or a switch; pydantic reads its value."""
     kind, many = _kind(field.annotation)
     words = get_args(kind) if get_origin(kind) is Literal else ()
-    complete = completion.words(*words) if words else getattr(completion, flag.offers, None)
+    complete = completion.complete_words(*words) if words else getattr(completion, flag.offers, None)
     details: dict[str, Any] = {"help": as_flags(field.description), "show_default": False}
     if kind is bool:
         typed: Any = bool | None

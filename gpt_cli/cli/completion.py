@@ -53,7 +53,7 @@ def script(shell: str) -> str:
     return get_completion_script(prog_name="gpt", complete_var=VARIABLE, shell=shell)
 
 
-def words(*allowed: str) -> Completer:
+def complete_words(*allowed: str) -> Completer:
     """Completes a flag that takes one of these words."""
 
     def complete(incomplete: str) -> list[str]:
@@ -66,20 +66,20 @@ def configs(incomplete: str) -> list[str]:
     """Names of shipped configs; of files, the shell knows the names itself."""
     from gpt_cli.config.load import shipped_configs
 
-    return words(*shipped_configs())(incomplete)
+    return complete_words(*shipped_configs())(incomplete)
 
 
 def configs_and_auto(incomplete: str) -> list[str]:
     """What `gpt train` takes by name."""
     from gpt_cli.training.request import AUTO
 
-    return words(AUTO)(incomplete) + configs(incomplete)
+    return complete_words(AUTO)(incomplete) + configs(incomplete)
 
 
-devices = words("auto", "cpu", "cuda", "mps", "xpu")
-checkpoints = words("best", "last")
-commands_of_runs = words("rm")  # of directories, the shell knows the names itself
-tokenizers = words("byte", "gpt2", "cl100k_base", "o200k_base")
+devices = complete_words("auto", "cpu", "cuda", "mps", "xpu")
+checkpoints = complete_words("best", "last")
+commands_of_runs = complete_words("rm")  # of directories, the shell knows the names itself
+tokenizers = complete_words("byte", "gpt2", "cl100k_base", "o200k_base")
 
 
 def runs(incomplete: str) -> list[str]:
@@ -89,12 +89,12 @@ def runs(incomplete: str) -> list[str]:
     found: list[str] = []
     with suppress(OSError):  # a shell can show no error
         found += map(str, find_runs(Path("runs")))
-    return words(*filter(_PLAIN.fullmatch, found))(incomplete)
+    return complete_words(*filter(_PLAIN.fullmatch, found))(incomplete)
 
 
 def run_names(incomplete: str) -> list[str]:
     """Runs as `gpt runs` names them."""
-    return words(*(str(Path(path).relative_to("runs")) for path in runs("")))(incomplete)
+    return complete_words(*(str(Path(path).relative_to("runs")) for path in runs("")))(incomplete)
 
 
 def configs_and_runs(incomplete: str) -> list[str]:
@@ -106,7 +106,7 @@ def texts(incomplete: str) -> list[str]:
     """Names of the catalogue."""
     from gpt_cli.text.datasets import ENTRIES
 
-    return words(*ENTRIES)(incomplete)
+    return complete_words(*ENTRIES)(incomplete)
 
 
 def _shell(text: str) -> str:
@@ -121,7 +121,7 @@ def completion(
         typer.Argument(
             metavar="SHELL",
             parser=_shell,
-            autocompletion=words(*SHELLS),
+            autocompletion=complete_words(*SHELLS),
             help="bash, zsh or fish.",
         ),
     ],

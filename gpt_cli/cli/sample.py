@@ -148,13 +148,13 @@ def converse(console: Console, request: SampleRequest, open_model: Callable[[Sam
                 console.result(
                     say("These are the values now; type a line like them to change one, /help NAME for more:")
                 )
-                console.result("\n".join(line for name in SETTINGS for line in lines_of(request, name)))
+                console.result("\n".join(line for name in SETTINGS for line in sample_commands(request, name)))
             elif line.startswith("/"):
                 changed = changed_by(request, line)
                 if (changed.checkpoint, changed.without) != (request.checkpoint, request.without):
                     answer = open_model(changed)  # which says itself what it opens
                 else:
-                    lines = lines_of(changed, _known(word.removeprefix("/")))
+                    lines = sample_commands(changed, _known(word.removeprefix("/")))
                     console.notice("\n".join(line.removeprefix("/") for line in lines))
                 request = changed
             else:
@@ -183,7 +183,7 @@ def changed_by(request: SampleRequest, line: str) -> SampleRequest:
         # the text counts as it is typed, as spaces are part of it
         given["stop"] = [*dict.fromkeys((*request.stop, text.replace("\\n", "\n")))]
     elif not text.strip():
-        sentence = f"write a value after /{_typed(name)}, as in {lines_of(request, name)[0]}"
+        sentence = f"write a value after /{_typed(name)}, as in {sample_commands(request, name)[0]}"
         raise UsageError("/help", f"{sentence}; /help {_typed(name)} says which there are")
     else:
         given[name] = text.strip()
@@ -199,10 +199,10 @@ def explained(request: SampleRequest, typed: str) -> list[str]:
     details = SampleRequest.model_json_schema()["properties"][name]
     allowed = [say(f"Allowed: {what}") for what in allowed_values(name, details) if what not in ("text", "null")]
     none = [say(f"Or: /{_typed(name)} {SETTINGS[name]}")] if SETTINGS[name] else []
-    return [*lines_of(request, name), say(details["description"]), *allowed, *none]
+    return [*sample_commands(request, name), say(details["description"]), *allowed, *none]
 
 
-def lines_of(request: SampleRequest, name: str) -> list[str]:
+def sample_commands(request: SampleRequest, name: str) -> list[str]:
     """What can be typed to get what holds now."""
     value = getattr(request, name)
     each = value if name == "stop" else [",".join(value)] if name == "without" else [value]

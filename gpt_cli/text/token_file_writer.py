@@ -22,7 +22,7 @@ from gpt_cli.text.token_files import (
     FORMAT,
     HEADER_BYTES,
     INDEX,
-    Part,
+    TokenShard,
     TokensOnDisk,
     as_bytes,
     digest_of_json,
@@ -47,7 +47,7 @@ class TokenWriter:
         make_directory(directory)
         for path in (directory / INDEX, *temporaries(directory, _NAMES)):
             remove(path)
-        self._parts: list[Part] = []
+        self._parts: list[TokenShard] = []
         while part := _whole_part(directory / part_name(len(self._parts)), self.dtype):
             self._parts.append(part)
         # memory is taken as it is filled, so a short text needs little
@@ -89,7 +89,7 @@ class TokenWriter:
     def _write_part(self) -> None:
         if self._num_ids:
             content = as_bytes(self._buffer[: self._num_ids])
-            part = Part(self._num_ids, self._num_groups, hashlib.sha256(content).hexdigest())
+            part = TokenShard(self._num_ids, self._num_groups, hashlib.sha256(content).hexdigest())
             write_durably(self.directory / part_name(len(self._parts)), [_part_header(part, self.dtype), content])
             self._parts.append(part)
         self._num_ids = self._num_groups = 0
@@ -124,19 +124,19 @@ def sole_writer(directory: Path, notice: Callable[[str], object]) -> Iterator[No
         os.close(descriptor)
 
 
-def _part_header(part: Part, dtype: np.dtype) -> bytes:
+def _part_header(part: TokenShard, dtype: np.dtype) -> bytes:
     """The header of a safetensors file with one array `ids`."""
     about = {"sha256": part.sha256, "groups": str(part.groups), "check": digest_of_json(asdict(part))[:16]}
     return header_bytes({"ids": [part.tokens]}, about, dtype=f"U{8 * dtype.itemsize}", num_bytes=HEADER_BYTES)
 
 
-def _whole_part(path: Path, dtype: np.dtype) -> Part | None:
+def _whole_part(path: Path, dtype: np.dtype) -> TokenShard | None:
     """Metadata of a file that is a part with ids of this type that match their digest; else None."""
     try:
         with open(path, "rb", buffering=0) as file:
             header = file.read(HEADER_BYTES)
             about, arrays = parse_header(header)
-            part = Part(arrays["ids"].shape[0], int(about["groups"]), about["sha256"])
+            part = TokenShard(arrays["ids"].shape[0], int(about["groups"]), about["sha256"])
             # the digest covers what follows the header, to the end of the file
             whole = (
                 header == _part_header(part, dtype) and hashlib.file_digest(file, "sha256").hexdigest() == part.sha256

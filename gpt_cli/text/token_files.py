@@ -34,7 +34,7 @@ _HINT = "gpt data verify SOURCE finds damaged files; a part that you remove is w
 
 
 @dataclass(frozen=True)
-class Part:
+class TokenShard:
     """Content of one file; the digest covers the bytes of its ids."""
 
     tokens: int
@@ -49,7 +49,7 @@ class TokensOnDisk:
     stay open, so that ids never change while they are in use, even if the directory is removed or written anew.
     """
 
-    def __init__(self, directory: Path, parts: Sequence[Part], dtype: np.dtype, about: dict[str, Any]):
+    def __init__(self, directory: Path, parts: Sequence[TokenShard], dtype: np.dtype, about: dict[str, Any]):
         """Open the parts; raises OSError."""
         self.directory, self.parts, self.dtype, self.about = directory, parts, dtype, about
         self._starts = [0, *accumulate(part.tokens for part in parts)]
@@ -154,7 +154,7 @@ def open_tokens(directory: Path) -> TokensOnDisk | None:
     if (content := read_index(directory)) is None:
         return None
     try:
-        parts = [Part(**part) for part in content["parts"]]
+        parts = [TokenShard(**part) for part in content["parts"]]
         return TokensOnDisk(directory, parts, np.dtype(content["dtype"]), content["about"])
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE):

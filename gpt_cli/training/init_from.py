@@ -37,7 +37,7 @@ _POSITIONS = "position_embedding.weight"
 _HINT = "leave these settings out, so that they are as there, or train without ‹init_from›"
 
 
-class Given(NamedTuple):
+class InitialWeights(NamedTuple):
     """A tokenizer, and the weights of a state dict by name, float32."""
 
     tokenizer: Tokenizer
@@ -54,7 +54,7 @@ class Initial:
     where: str
     config: Config
     header: Header | None = None  # of the checkpoint
-    given: Given | None = None
+    given: InitialWeights | None = None
     own_tokenizer: bool = False  # whether the training has a tokenizer of its own, and embeddings for it
     names_text: bool = False  # whether its config alone names the text of the training
 
@@ -93,10 +93,10 @@ def read_initial(path: Path, host: Host) -> Initial:
     foreign = host.read_foreign(path)
     for line in foreign.notices:
         host.notice(line)
-    return Initial(str(path), foreign.config, given=Given(foreign.tokenizer, foreign.weights.__getitem__))
+    return Initial(str(path), foreign.config, given=InitialWeights(foreign.tokenizer, foreign.weights.__getitem__))
 
 
-def filled(document: Document, source: Config) -> Document:
+def with_source_settings(document: Document, source: Config) -> Document:
     """A config file with the settings of model and tokenizer that it leaves out, as they are in a source."""
     known = source.model_dump(mode="json")
     content = dict(document.content)
@@ -156,7 +156,7 @@ def _misfits(initial: Initial, asked: Config) -> Iterator[tuple[str, str]]:
         yield "model.context_length", sentence
 
 
-def given_by(initial: Initial) -> Given:
+def given_by(initial: Initial) -> InitialWeights:
     """The tokenizer and the weights to begin with; raises CheckpointError for a damaged checkpoint.
 
     Its hint names an intact one of the same run, where there is one.
@@ -174,7 +174,7 @@ def given_by(initial: Initial) -> Given:
             error.hint = f"this checkpoint of the run is intact: {FLAG} {shlex.quote(str(other))}"
         raise
     weights = stored.build_model().state_dict()
-    return Given(stored.tokenizer, lambda name: weights[name].numpy())
+    return InitialWeights(stored.tokenizer, lambda name: weights[name].numpy())
 
 
 def _intact_beside(damaged: Path) -> Path | None:
@@ -191,7 +191,7 @@ def _intact_beside(damaged: Path) -> Path | None:
     return None
 
 
-def begin_with(model: GPT, given: Given, tokenizer: Tokenizer, notice: Notify) -> None:
+def begin_with(model: GPT, given: InitialWeights, tokenizer: Tokenizer, notice: Notify) -> None:
     """Copy the weights into a model of the same sizes, but for embeddings of another tokenizer.
 
     Of learned positions a shorter context takes the first.

@@ -41,7 +41,7 @@ from gpt_cli.config.request import (
 from gpt_cli.config.strict_yaml import Document, parse, read_config_text
 from gpt_cli.distributed.environment import place_of
 from gpt_cli.errors import GptError, UsageError, counted, shown
-from gpt_cli.training.init_from import asks_for, filled, read_initial, require_fit, require_no_download
+from gpt_cli.training.init_from import asks_for, read_initial, require_fit, require_no_download, with_source_settings
 from gpt_cli.training.plan import AutoRun, FineTuning, NewRun, Plan, Resume
 
 # the settings that have a flag of their own
@@ -218,7 +218,7 @@ class TrainRequest(Request):
         else:
             source = initial.settings(other_text=names_text) if config is None else initial.config
         document, where = _document(config, source)
-        asked = build_config(filled(document, source), where, settings, flags)
+        asked = build_config(with_source_settings(document, source), where, settings, flags)
         if initial is not None:
             initial = replace(
                 initial, own_tokenizer=asks_for(settings, "tokenizer."), names_text=config is None and not names_text

@@ -21,7 +21,7 @@ from gpt_cli.text.sft_examples import Examples
 from gpt_cli.training.attention_snapshots import watched_ids
 from gpt_cli.training.auto_config.rules import PATIENCE
 from gpt_cli.training.events import Finished, Prepared
-from gpt_cli.training.init_from import Given, begin_with, given_by
+from gpt_cli.training.init_from import InitialWeights, begin_with, given_by
 from gpt_cli.training.load_text import load_text
 from gpt_cli.training.memory_checks import fitting_device, must_shard, require_memory, require_space, resolve
 from gpt_cli.training.plan import Plan
@@ -76,7 +76,13 @@ def _resolved(start: Start, host: Host) -> Config:
 
 
 def _state(
-    start: Start, config: Config, text: EncodedText, given: Given | None, free: int | None, host: Host, ranks: Ranks
+    start: Start,
+    config: Config,
+    text: EncodedText,
+    given: InitialWeights | None,
+    free: int | None,
+    host: Host,
+    ranks: Ranks,
 ) -> TrainingState:
     """The state at the start, once all ranks have the same config, checkpoint and text."""
     if isinstance(text.ids, Examples):  # what the settings meant for this text is stored with the run

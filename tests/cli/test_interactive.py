@@ -13,7 +13,7 @@ import pytest
 from support.helpers import RunCommand
 
 from gpt_cli.cli.console import Console
-from gpt_cli.cli.sample import SETTINGS, Answer, changed_by, converse, explained, in_session, lines_of
+from gpt_cli.cli.sample import SETTINGS, Answer, changed_by, converse, explained, in_session, sample_commands
 from gpt_cli.config.request import read_request
 from gpt_cli.errors import UsageError
 from gpt_cli.sampling.request import SampleRequest
@@ -148,7 +148,7 @@ def changed(*lines: str, **given: object) -> SampleRequest:
 
 
 def help_of(request: SampleRequest) -> list[str]:
-    return [line for name in SETTINGS for line in lines_of(request, name)]
+    return [line for name in SETTINGS for line in sample_commands(request, name)]
 
 
 def test_stops_are_added_one_by_one_and_go_together() -> None:

@@ -68,7 +68,7 @@ def draw_panels(
                 draw_map(figure, axes, panel, missing, spoken)
             else:
                 last = panel is panels[-1]
-                draw_curves(axes, panel, spoken, stacked=beside == 1, last=last)
+                draw_lines(axes, panel, spoken, stacked=beside == 1, last=last)
                 if last or _names(panel) != _names(panels[-1]):  # else the last one has them
                     _name_lines(axes, panel)
         for axes in all_axes[len(panels) :]:
@@ -173,7 +173,7 @@ def _short(number: float, decimals: int) -> str:
     return f"{number:.{decimals}f}".replace("0.", ".", 1).replace("-." + "0" * decimals, "." + "0" * decimals)
 
 
-def draw_curves(axes: Axes, shown: Curves, spoken: str, *, stacked: bool = False, last: bool = True) -> None:
+def draw_lines(axes: Axes, shown: Curves, spoken: str, *, stacked: bool = False, last: bool = True) -> None:
     """Lines with their errors; `stacked` panels share the axis of the `last` one."""
     for line in shown.lines:
         _draw_line(axes, line, spoken, band=shown.side == "step")

@@ -86,7 +86,7 @@ def packed_product(weight: Tensor, bias: Tensor | None) -> Product:
     return lambda x: torch.ops.mkldnn._linear_pointwise(x, reordered, bias, "none", [], "")
 
 
-def unpacked(x: Tensor, weight: Tensor) -> Tensor:
+def unpacked_product(x: Tensor, weight: Tensor) -> Tensor:
     """The product of oneDNN with a weight as it is stored."""
     return torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
 
@@ -150,7 +150,7 @@ class Products:
         many = self.wanted if cpu_multiplies_bfloat16() else torch.float32
         # in bfloat16, F.linear calls oneDNN by itself
         packs = many == torch.float32 and choose_form(weight.numel(), many, weight.device) == "packed"
-        kind = partial(Weight, many=many, multiply=unpacked if packs else F.linear)
+        kind = partial(Weight, many=many, multiply=unpacked_product if packs else F.linear)
         if self.int8:
             numbers, scales = to_int8(weight)
             return kind(numbers, bias, scales)

@@ -27,7 +27,7 @@ from gpt_cli.tools.exchange.gguf.import_gguf import GGUF, read_gguf
 from gpt_cli.tools.exchange.gguf.reader import is_gguf
 from gpt_cli.tools.exchange.gguf.tokenizer import tokenizer_from
 from gpt_cli.tools.exchange.hf_directory import Directory, HFTensor, read_directory
-from gpt_cli.tools.exchange.import_tensors import Rows, Weights, places_of, tensor_mismatches
+from gpt_cli.tools.exchange.import_tensors import Rows, Weights, tensor_mismatches, weight_locations
 from gpt_cli.tools.exchange.import_tokenizer import read_tokenizer
 
 LONGEST = 8192  # tokens of a context that nobody asked for; more take more memory than most have
@@ -88,7 +88,7 @@ def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
             notices.append(f"it has none of {names}: they are zeros here, which training may change")
         if wrong := list(islice(tensor_mismatches(recipes, directory), _MOST_NAMED)):
             raise together(wrong)
-        places = places_of(recipes, directory)
+        places = weight_locations(recipes, directory)
         assert places is not None
         config = (config or _defaults_with(tokenizer)).changed(model=model.model_dump())
     elif context_length is not None:
@@ -233,7 +233,7 @@ def _places_of_export(
         or any(tensor_mismatches(found.tensors, directory))
     ):
         return None
-    return places_of(found.tensors, directory)
+    return weight_locations(found.tensors, directory)
 
 
 def _without(

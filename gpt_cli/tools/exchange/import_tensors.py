@@ -82,7 +82,7 @@ class Weights:
         return self._directory.read_stored(place.source, place.first, place.last)
 
 
-def places_of(recipes: Mapping[str, Recipe], directory: Directory) -> dict[str, Rows] | None:
+def weight_locations(recipes: Mapping[str, Recipe], directory: Directory) -> dict[str, Rows] | None:
     """Where each weight of ours lies; None where the tensors are not what such a model is written as.
 
     That is so after a training elsewhere, which changes zeros and copies, and where a recipe cannot be undone: a

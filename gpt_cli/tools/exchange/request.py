@@ -104,7 +104,7 @@ class ImportRequest(Request):
         from gpt_cli.tools.exchange.gguf.reader import is_gguf
         from gpt_cli.tools.exchange.hf_directory import require_model
         from gpt_cli.tools.exchange.import_hf import read_foreign
-        from gpt_cli.tools.exchange.revisions import by_step, read_steps, shared_name
+        from gpt_cli.tools.exchange.revisions import directories_by_step, read_steps, shared_name
 
         first, *_ = self.directory
         of_file = is_gguf(first)
@@ -112,7 +112,7 @@ class ImportRequest(Request):
             raise UsageError("‹steps›", "these are directories of transformers, and this is a GGUF file")
         if len(self.directory) == 1 and self.out is None and not of_file:  # which gives the run its name
             require_model(first)
-        steps = by_step(self.directory) if self.steps else {}
+        steps = directories_by_step(self.directory) if self.steps else {}
         name = shared_name(first) if steps else os.path.basename(os.path.realpath(first))
         run = RunFiles(self.out or Path("runs") / (name.removesuffix(".gguf") if of_file else name))
         require_no_file(run.path)

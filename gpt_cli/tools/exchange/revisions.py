@@ -18,7 +18,7 @@ _STEP = re.compile(r"step[-_]?([0-9]+)(?![0-9])|([0-9]+)$", re.IGNORECASE)
 _DIGITS = len(str(STEPS))
 
 
-def by_step(directories: Sequence[Path]) -> dict[int, Path]:
+def directories_by_step(directories: Sequence[Path]) -> dict[int, Path]:
     """The directories by the steps that their names tell, the earliest first.
 
     That is the number after the word step, else the one that a name ends in. Raises UsageError that lists all names

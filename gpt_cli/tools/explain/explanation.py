@@ -56,7 +56,7 @@ class Note:
 Label = str | Note  # a plain text, such as that of a token, is the same in every language
 
 
-def words(label: Label, language: str) -> str:
+def label_text(label: Label, language: str) -> str:
     """A label in one of LANGUAGES."""
     return label if isinstance(label, str) else say(label.text, language)
 

@@ -9,7 +9,7 @@ import numpy as np
 from gpt_cli.common.drawing.canvas import Axes, Figure, as_file, new_figure, rc_context
 from gpt_cli.common.drawing.fonts import fonts_for
 from gpt_cli.common.language import say
-from gpt_cli.tools.explain.explanation import Explanation, Step, title_of, words
+from gpt_cli.tools.explain.explanation import Explanation, Step, label_text, title_of
 from gpt_cli.tools.explain.studies import SIZES
 
 
@@ -43,10 +43,10 @@ def _scaling(steps: Sequence[Step], language: str) -> Figure:
                 axes.set_xscale("log", base=2)
                 axes.set_xlabel("K")
             else:
-                _bars(axes, numbers, kinds, [words(row, language) for row in step.rows])
+                _bars(axes, numbers, kinds, [label_text(row, language) for row in step.rows])
             if num_beside == 2:
                 axes.legend(loc="upper center", ncols=2, fontsize=7)
-            axes.set_title(words(step.columns[columns[0]], language), fontsize=8)
+            axes.set_title(label_text(step.columns[columns[0]], language), fontsize=8)
             axes.margins(y=0.25)  # for the legend
             axes.set_ylim(bottom=0)
     return figure
@@ -76,7 +76,7 @@ def _maps(steps: Sequence[Step], language: str) -> Figure:
 
 def _map(axes: Axes, step: Step, language: str) -> None:
     """Numbers on their colours: from 0 to 1 for weights, to their own largest where all are small."""
-    columns = [words(label, language) for label in step.columns]
+    columns = [label_text(label, language) for label in step.columns]
     weights = np.where(np.array(columns) == "Σ", np.nan, step.numbers)  # a sum is no weight
     largest = float(np.nanmax(weights))
     top, digits = (1.0, 2) if largest > 0.1 else (largest, 4)
@@ -86,6 +86,6 @@ def _map(axes: Axes, step: Step, language: str) -> None:
             ink = "black" if np.isnan(weights[row, column]) or number > top / 2 else "white"
             axes.text(column, row, f"{number:.{digits}f}", ha="center", va="center", fontsize=7, color=ink)
     axes.set_xticks(range(len(columns)), columns)
-    axes.set_yticks(range(len(step.rows)), [words(label, language) for label in step.rows])
+    axes.set_yticks(range(len(step.rows)), [label_text(label, language) for label in step.rows])
     axes.set_title(say(step.title or title_of(step.name), language), fontsize=8)
     axes.tick_params(length=0)

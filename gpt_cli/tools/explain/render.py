@@ -12,7 +12,7 @@ from rich.cells import cell_len, set_cell_size
 
 from gpt_cli.common.language import say
 from gpt_cli.common.tables import WORD, filled
-from gpt_cli.tools.explain.explanation import Explanation, Step, title_of, words
+from gpt_cli.tools.explain.explanation import Explanation, Step, label_text, title_of
 from gpt_cli.tools.pages.html_page import hash_of_source
 
 _MAX_COLUMNS = 12  # of a row in Markdown and on a page, where columns have no names
@@ -128,14 +128,14 @@ def _tables(explanation: Explanation, language: str) -> list[Table]:
             headings.append((f"{number}. {_title(step, language)}", f"{step.formula}  {list(step.numbers.shape)}"))
         if first.beside:
             header = ["", *(_title(step, language) for step in group)]
-            columns = [words(label, language) for label in first.columns]
+            columns = [label_text(label, language) for label in first.columns]
             rows = [[label, *(_number(step.numbers[0, i]) for step in group)] for i, label in enumerate(columns)]
         else:
             labels = first.columns or list(map(str, range(first.numbers.shape[1])))
-            header = ["", *(words(label, language) for label in labels)]
-            names = [words(label, language) for label in first.rows]
+            header = ["", *(label_text(label, language) for label in labels)]
+            names = [label_text(label, language) for label in first.rows]
             rows = [[name, *map(_number, row)] for name, row in zip(names, first.numbers, strict=True)]
-        notes = [words(note, language) for step in group for note in step.notes]
+        notes = [label_text(note, language) for step in group for note in step.notes]
         title = say(explanation.parts[part], language) if begins else ""
         tables.append(Table(title, headings, header, rows, notes, whole=bool(first.columns)))
     return tables

@@ -40,7 +40,7 @@ from gpt_cli.tools.interpret.request import STDOUT, AttentionRequest, ToInspect
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attention(AttentionDump, Result):
+class AttentionResult(AttentionDump, Result):
     """Where each head looks on a prompt: `weights` [layers, heads, T, T], in `stages` with what else was asked for.
 
     It holds the model, which computes the scores of the heads for a page.
@@ -134,7 +134,7 @@ class Attention(AttentionDump, Result):
         require_room_for_dump("attn-dump", self.loaded.model, len(self.tokens), **asked)
 
 
-def attention(request: AttentionRequest, asked: ToInspect, host: Host) -> Attention:
+def attention(request: AttentionRequest, asked: ToInspect, host: Host) -> AttentionResult:
     """Run a model on a prompt, and write its attention to the file of the request.
 
     Raises CheckpointError, DataError for a prompt that does not fit, UsageError where float16 is too small, and
@@ -144,7 +144,7 @@ def attention(request: AttentionRequest, asked: ToInspect, host: Host) -> Attent
     loaded = load_for(host, request.run, request.checkpoint, asked.header)
     loaded.model.to(device)
     dump = _dumped(request, asked, loaded, host)
-    result = Attention(
+    result = AttentionResult(
         **vars(dump),
         loaded=loaded,
         out=request.out and str(request.out),

@@ -45,7 +45,7 @@ def matrix(heading: str, down: Sequence[str], figure: Figure, fitting: int, deci
     return [(heading, *(across[column] for column in shown)), *rows]
 
 
-def by_step(finding: Finding, headings: Iterable[str], cells_of: Callable[[Finding], Iterable[str]]) -> Rows:
+def table_by_step(finding: Finding, headings: Iterable[str], cells_of: Callable[[Finding], Iterable[str]]) -> Rows:
     """A row for each of at most 20 steps."""
     steps = evenly(finding.stacked, MAX_ROWS)
     return [("step", *headings), *((str(at.about["step"]), *cells_of(at)) for at in steps)]

@@ -40,7 +40,7 @@ class Text:
         return sum(end - start for start, end in self.windows)
 
 
-def read_prompt(asked: ToInspect, loaded: Loaded, *, truncate: bool | None) -> Text:
+def encode_prompt_of(asked: ToInspect, loaded: Loaded, *, truncate: bool | None) -> Text:
     """The prompt; raises DataError as `encode_prompt` does."""
     assert asked.prompt is not None
     longest = loaded.config.model.context_length

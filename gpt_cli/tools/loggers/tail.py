@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from gpt_cli.checkpoints.metrics_files import figures_of, read_log, samples_of
+from gpt_cli.checkpoints.metrics_files import numbers_of_line, read_log, samples_of
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.errors import CheckpointError
 
@@ -52,7 +52,7 @@ class News:
                 if not line.endswith(b"\n"):  # it is being written
                     break
                 self._read += len(line)
-                figures = figures_of(line.decode("utf-8", "replace"))
+                figures = numbers_of_line(line.decode("utf-8", "replace"))
                 step = int(figures.pop("step", 0))
                 if step > self._returned:
                     self._entry(step).figures = figures

@@ -31,7 +31,7 @@ from gpt_cli.tools.reports.curves import letter_of
 from gpt_cli.tools.reports.page_content import report_page
 from gpt_cli.tools.reports.request import ReportRequest
 from gpt_cli.tools.reports.run_record import RunRecord, read_records
-from gpt_cli.tools.reports.terminal_plot import Style, draw_curves
+from gpt_cli.tools.reports.terminal_plot import Style, plot_curves
 
 if TYPE_CHECKING:
     from gpt_cli.attention_maps.patterns import AttentionDump
@@ -106,7 +106,7 @@ class RunReport(Result):
         return draw_curves(self.runs, self.axis, kind, notice)
 
     def _drawn(self, style: Style) -> str:
-        curves = draw_curves(self.runs, self.axis, style)
+        curves = plot_curves(self.runs, self.axis, style)
         drawn = curves.plain
         if style.colour:
             terminal = _terminal(style.width)

@@ -61,7 +61,7 @@ class _Line:
         return cls(group.rank, x, y, joined)
 
 
-def draw_curves(records: Sequence[RunRecord], axis: str, style: Style) -> Text:
+def plot_curves(records: Sequence[RunRecord], axis: str, style: Style) -> Text:
     """The curves of all quantities by an axis, a panel each, and above them a row for each run.
 
     Runs that differ in their seed alone are one curve, their mean, with one letter and colour; of more than MOST_DRAWN

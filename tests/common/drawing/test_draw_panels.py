@@ -12,7 +12,7 @@ import pytest
 from gpt_cli.common.drawing import draw_panels as drawing
 from gpt_cli.common.drawing import fonts
 from gpt_cli.common.drawing.canvas import new_figure
-from gpt_cli.common.drawing.draw_panels import BANDS, BARS, CELLS, GREY, draw_curves, draw_map, draw_panels
+from gpt_cli.common.drawing.draw_panels import BANDS, BARS, CELLS, GREY, draw_lines, draw_map, draw_panels
 from gpt_cli.common.drawing.file_types import PICTURES
 from gpt_cli.common.drawing.fonts import fonts_for
 from gpt_cli.common.drawing.panels import Curves, HeatMap, PlotLine
@@ -60,7 +60,7 @@ def test_layers_grow_downwards_and_the_sides_of_a_map_have_names() -> None:
 
 def drawn(shown: Curves) -> Any:
     axes: Any = new_figure(6, 2, 50).subplots()
-    draw_curves(axes, shown, "en")
+    draw_lines(axes, shown, "en")
     return axes
 
 

@@ -125,8 +125,8 @@ def test_many_rows_go_through_the_fastest_product_with_a_weight_as_it_is_stored(
     generator = torch.Generator().manual_seed(0)
     weight, x = torch.randn(512, 512, generator=generator), torch.randn(17, 512, generator=generator)
     calls = list[int]()
-    plain = module.unpacked
-    monkeypatch.setattr(module, "unpacked", lambda x, weight: (calls.append(len(x)), plain(x, weight))[1])
+    plain = module.unpacked_product
+    monkeypatch.setattr(module, "unpacked_product", lambda x, weight: (calls.append(len(x)), plain(x, weight))[1])
     for vendor, expected in (("AuthenticAMD", [17]), ("GenuineIntel", [])):
         monkeypatch.setattr(module, "processor_vendor", lambda vendor=vendor: vendor)
         calls.clear()

@@ -23,7 +23,7 @@ import gpt_cli
 from gpt_cli.errors import UsageError
 from gpt_cli.tools.exchange import import_model as module
 from gpt_cli.tools.exchange.export_model import write_for_transformers
-from gpt_cli.tools.exchange.revisions import by_step, shared_name
+from gpt_cli.tools.exchange.revisions import directories_by_step, shared_name
 
 STEPS = (0, 1000, 2000)
 NAMES = [f"toy/step{step}" for step in STEPS]
@@ -68,14 +68,14 @@ def imported(published: Path, run: RunCommand) -> Path:
     ],
 )
 def test_the_name_of_a_directory_tells_its_step(name: str, step: int, shared: str) -> None:
-    assert by_step([Path(name)]) == {step: Path(name)}
+    assert directories_by_step([Path(name)]) == {step: Path(name)}
     assert shared_name(Path(name)) == shared
 
 
 def test_all_names_without_a_step_and_all_steps_that_come_twice_are_listed() -> None:
     names = ["TinyStories-33M", "a/step5", "b/step05", "main", "step99999999999999999999", "step2147483648"]
     with pytest.raises(UsageError) as raised:
-        by_step([*map(Path, names)])
+        directories_by_step([*map(Path, names)])
     no_step = "its name tells no step, as step1000 does; the largest is 2,147,483,647"
     assert [str(error) for error in (raised.value, *raised.value.others)] == [
         f'"TinyStories-33M": {no_step}',

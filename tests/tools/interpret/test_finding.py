@@ -17,7 +17,7 @@ from gpt_cli.common.host import Host
 from gpt_cli.tools.interpret.figure import Figure
 from gpt_cli.tools.interpret.finding import Finding, View, as_csv, stack
 from gpt_cli.tools.interpret.finding_panels import farthest, heat_map, named_curves
-from gpt_cli.tools.interpret.finding_tables import by_step, cell, matrix
+from gpt_cli.tools.interpret.finding_tables import cell, matrix, table_by_step
 
 NAN = np.nan
 FIGURE = Figure(
@@ -83,7 +83,7 @@ def test_findings_of_steps_are_one_with_the_axis_step_first() -> None:
     steps = found.as_dict()["steps"]
     assert [(at["step"], at["loss"], len(at["heads"])) for at in steps] == [(1, 1, 6), (2, 0.5, 6), (4, 0.25, 6)]
     assert found.as_csv().decode().splitlines()[7] == "2,0.5,1,0,0.1"
-    rows = by_step(stack([fifth(step) for step in range(40)], {}), ["head"], lambda at: ["x"])
+    rows = table_by_step(stack([fifth(step) for step in range(40)], {}), ["head"], lambda at: ["x"])
     assert [len(rows), rows[1], rows[-1]] == [21, ("0", "x"), ("39", "x")]
 
 

@@ -32,14 +32,14 @@ from gpt_cli.text.encode import encode
 from gpt_cli.tools.interpret.compare.differences import (
     PASSAGE,
     Window,
+    compare_window,
     have_same_heads,
     head_changes,
-    measure,
     most_apart,
     weight_changes,
 )
 from gpt_cli.tools.interpret.compare.request import CompareRequest, ToCompare
-from gpt_cli.tools.interpret.compare.view import COMPARE, figures_of
+from gpt_cli.tools.interpret.compare.view import COMPARE, comparison_figures
 from gpt_cli.tools.interpret.finding import Finding
 from gpt_cli.tools.interpret.text_windows import open_text, spaced_windows
 
@@ -71,7 +71,7 @@ def compare(request: CompareRequest, asked: ToCompare, host: Host) -> Finding:
     for run, share in zip(runs, shares, strict=False):  # of --data alone there are any
         run["training_share"] = share
     found |= {"runs": runs, "weights": weights}
-    return Finding(COMPARE, {"text": about}, figures_of(found), found).saved(host, request.out)
+    return Finding(COMPARE, {"text": about}, comparison_figures(found), found).saved(host, request.out)
 
 
 def _say_what_is_left_out(both: Both, asked: ToCompare, weights: list[Row], host: Host) -> None:
@@ -109,7 +109,7 @@ def _on_tokens(both: Both, corpus: Corpus, request: CompareRequest, host: Host) 
             window = np.asarray(ids[start : end + 1]).astype(np.int64)
             texts.append(window)
             on_device = torch.from_numpy(window).to(device)
-            seen.append(measure(models, on_device[:-1], on_device[1:], wheres))
+            seen.append(compare_window(models, on_device[:-1], on_device[1:], wheres))
             count(end - start)
     sizes = np.array([len(each.divergence) for each in seen], dtype=float)
     sums = np.array([each.nats.sum(axis=1) for each in seen])  # [windows, 2]

@@ -37,7 +37,7 @@ class Window:
 
 
 @torch.no_grad()
-def measure(models: Sequence[GPT], ids: Tensor, following: Tensor, wheres: Sequence[str]) -> Window:
+def compare_window(models: Sequence[GPT], ids: Tensor, following: Tensor, wheres: Sequence[str]) -> Window:
     """Two models on ids [T], of which `following` [N] are the next ones; raises CheckpointError as `require_finite`."""
     first, second = models
     heads = have_same_heads(first, second)

@@ -27,7 +27,7 @@ CHANGES = ("attention_change", "write_change")
 _POINT = {"fmt": "o", "color": COLOURS[0], "markersize": 4}
 
 
-def figures_of(found: Row) -> tuple[Figure, ...]:
+def comparison_figures(found: Row) -> tuple[Figure, ...]:
     """The rows of a comparison as figures: of each run, of heads [layer, head], of weights [layer, part] and [part]."""
     difference, apart, ends = found["difference"], found["divergence"], {"run": ("first", "second")}
     loss, loss_error, bits = (

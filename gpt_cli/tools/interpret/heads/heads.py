@@ -26,9 +26,9 @@ from gpt_cli.tools.interpret.heads.ablation import ablate, num_models, seconds_t
 from gpt_cli.tools.interpret.heads.circuits import KINDS, Direction, baseline, composition, directions
 from gpt_cli.tools.interpret.heads.max_activating import Passages
 from gpt_cli.tools.interpret.heads.request import HeadsRequest
-from gpt_cli.tools.interpret.heads.view import HeadsView, figures_of, labels_of
+from gpt_cli.tools.interpret.heads.view import HeadsView, head_figures, labels_of
 from gpt_cli.tools.interpret.request import ToInspect
-from gpt_cli.tools.interpret.text_windows import Text, read_prompt, read_text
+from gpt_cli.tools.interpret.text_windows import Text, encode_prompt_of, read_text
 
 TOP = 5  # tokens that a head raises or lowers most, and those of a direction
 _LONG = 60  # seconds of an ablation, of which a user hears before
@@ -67,7 +67,7 @@ def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> Finding:
         require_finite(torch.from_numpy(scores.columns["entropy"]), "attention weights", shown(loaded.path))
     about = {"checkpoint": str(loaded.path), "step": loaded.step, "text": text.about, "tokens": text.num_tokens}
     about |= {} if text.training_share is None else {"training_share": text.training_share}
-    figures, texts, lists = figures_of(scores), labels_of(scores, text.num_tokens), dict[str, Any]()
+    figures, texts, lists = head_figures(scores), labels_of(scores, text.num_tokens), dict[str, Any]()
     if request.ablate:
         figures += _without(request, loaded, text, device, host, chosen)
     if query is not None:
@@ -179,7 +179,7 @@ def _joined(rows: Sequence[Row], more: Sequence[Row]) -> list[Row]:
 
 def _prompt(request: HeadsRequest, asked: ToInspect, loaded: Loaded) -> Text:
     """The prompt; raises DataError where it does not fit, or has a single token and the model reads more."""
-    text = read_prompt(asked, loaded, truncate=request.truncate)
+    text = encode_prompt_of(asked, loaded, truncate=request.truncate)
     if text.num_tokens < min(2, loaded.config.model.context_length):
         raise DataError("prompt", "it has 1 token, which can only look at itself; use at least 2")
     if text.num_tokens < 2 and request.ablate:

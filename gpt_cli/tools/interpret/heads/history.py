@@ -15,7 +15,7 @@ from gpt_cli.tools.interpret.by_step import steps_of
 from gpt_cli.tools.interpret.figure import Figure
 from gpt_cli.tools.interpret.finding import Finding, stack
 from gpt_cli.tools.interpret.heads.request import HeadsRequest
-from gpt_cli.tools.interpret.heads.view import HeadsView, figures_of, labels_of
+from gpt_cli.tools.interpret.heads.view import HeadsView, head_figures, labels_of
 from gpt_cli.tools.interpret.run_steps import Watched
 
 
@@ -59,5 +59,5 @@ def history_of(
         nats = {"loss": snapshot.loss, "validation_loss": validation.get(snapshot.step, np.nan)}
         figures = [Figure(name, {}, np.array(number), unit="nats/token") for name, number in nats.items()]
         texts = labels_of(scores, len(snapshot.tokens))
-        steps.append(Finding(view, {"step": snapshot.step}, (*figures, *figures_of(scores)), {"heads": texts}))
+        steps.append(Finding(view, {"step": snapshot.step}, (*figures, *head_figures(scores)), {"heads": texts}))
     return stack(steps, about)

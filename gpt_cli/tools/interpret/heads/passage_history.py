@@ -21,7 +21,7 @@ from gpt_cli.tools.interpret.heads.request import HeadsRequest
 from gpt_cli.tools.interpret.heads.view import HeadsView
 from gpt_cli.tools.interpret.request import ToInspect
 from gpt_cli.tools.interpret.run_steps import step_files
-from gpt_cli.tools.interpret.text_windows import each_checkpoint, read_prompt, read_text
+from gpt_cli.tools.interpret.text_windows import each_checkpoint, encode_prompt_of, read_text
 
 
 def passage_history(request: HeadsRequest, asked: ToInspect, host: Host) -> Finding:
@@ -37,7 +37,7 @@ def passage_history(request: HeadsRequest, asked: ToInspect, host: Host) -> Find
     if asked.prompt is None:
         text = read_text(request, asked, loaded, host)
     else:
-        text = read_prompt(asked, loaded, truncate=None)
+        text = encode_prompt_of(asked, loaded, truncate=None)
     if text.num_tokens < 2:
         raise DataError("prompt", "it has 1 token, which can only look at itself; use at least 2")
     require_room_for_heads(max(end - start for start, end in text.windows), heads, may_choose=True)

@@ -30,7 +30,7 @@ from gpt_cli.text.sources import source_names
 from gpt_cli.tools.interpret.figure import Figure
 from gpt_cli.tools.interpret.finding import Finding, View
 from gpt_cli.tools.interpret.finding_panels import farthest, heat_map, named_curves
-from gpt_cli.tools.interpret.finding_tables import by_step, cell, cell_at, steps_shown
+from gpt_cli.tools.interpret.finding_tables import cell, cell_at, steps_shown, table_by_step
 from gpt_cli.tools.interpret.heads.page import heads_page
 from gpt_cli.tools.interpret.heads.tables import BRACKETS, of_directions, of_pairs, of_passages, shown_peak
 
@@ -57,7 +57,7 @@ _LEAST = 0.1  # the share that a head must reach for that
 _STROKES = ("-", "--", ":")  # more heads than colours have other strokes
 
 
-def figures_of(scores: HeadScores) -> list[Figure]:
+def head_figures(scores: HeadScores) -> list[Figure]:
     """Scores of heads [layer, head]."""
     places = {"layer": scores.layers, "head": scores.heads}
     return [
@@ -166,7 +166,7 @@ class HeadsView(View):
             return at[name].by_place("layer", "head")
 
         if column is None:
-            best = by_step(
+            best = table_by_step(
                 finding,
                 ("loss", *(_BY_STEP.get(name, name) for name in SHARES)),
                 lambda at: [cell_at(at["loss"], decimals=3), *(_best(of(at, name)) for name in SHARES)],
@@ -175,7 +175,7 @@ class HeadsView(View):
         last = of(finding.stacked[-1], column)
         places = [*dict.fromkeys([*farthest(last, MAX_HEADS), *last.coords["place"]])][:MAX_HEADS]
         loss = [] if column == "ratio" else ["loss"]
-        rows = by_step(
+        rows = table_by_step(
             finding,
             (*loss, *places),
             lambda at: [

@@ -28,7 +28,7 @@ from gpt_cli.tools.interpret.lens.tuned_lens_files import tuned_maps
 from gpt_cli.tools.interpret.lens.view import LENS
 from gpt_cli.tools.interpret.request import ToInspect
 from gpt_cli.tools.interpret.run_steps import step_files
-from gpt_cli.tools.interpret.text_windows import Text, each_checkpoint, read_prompt, read_text
+from gpt_cli.tools.interpret.text_windows import Text, each_checkpoint, encode_prompt_of, read_text
 
 _SCALES: Mapping[str, Scale] = {"rank": "rank", "probability": "share", "token_probability": "share"}
 
@@ -62,7 +62,7 @@ def lens(request: LensRequest, asked: ToInspect, host: Host) -> Finding:
     tuned = tuned_maps(request, asked, loaded, host) if request.tuned else None
     rest = tuned is not None and tuned.of_data and bool(request.data)
     if of_prompt:
-        text = read_prompt(asked, loaded, truncate=request.truncate)
+        text = encode_prompt_of(asked, loaded, truncate=request.truncate)
     else:
         text = read_text(request, asked, loaded, host, rest=rest)
     about: dict[str, Any] = {"text": text.about, "tokens": text.num_tokens}
@@ -72,7 +72,7 @@ def lens(request: LensRequest, asked: ToInspect, host: Host) -> Finding:
         with host.counting("reading checkpoints", len(paths) * text.num_tokens, "tokens") as count:
             for each in each_checkpoint(paths, loaded, device, host):  # one is in memory at a time
                 seen = read_layers(each, text, asked.layers, device, count)
-                steps.append(Finding(LENS, {"step": each.step}, figures_of(asked.layers, seen, of_prompt=of_prompt)))
+                steps.append(Finding(LENS, {"step": each.step}, lens_figures(asked.layers, seen, of_prompt=of_prompt)))
         finding = stack(steps, {"run": str(run.path), **about})
         return finding.saved(host, request.out, (len(steps), "checkpoint"), (len(asked.layers), "layer"))
     ways = [None, tuned.maps] if tuned else [None]
@@ -85,7 +85,7 @@ def lens(request: LensRequest, asked: ToInspect, host: Host) -> Finding:
     if of_prompt:
         both = seen[0], *mapped[:1]
         lists["positions"] = by_position(loaded.tokenizer, text.ids[:].tolist(), asked.layers, *both)
-    finding = Finding(LENS, about, figures_of(asked.layers, seen, *mapped, of_prompt=of_prompt), lists)
+    finding = Finding(LENS, about, lens_figures(asked.layers, seen, *mapped, of_prompt=of_prompt), lists)
     return finding.saved(host, request.out, (len(asked.layers), "layer"))
 
 
@@ -154,7 +154,7 @@ def _predictions(model: GPT, stream: Tensor, where: str, maps: Maps | None = Non
     return logits.log_softmax(dim=-1)
 
 
-def figures_of(
+def lens_figures(
     layers: Sequence[int], seen: Sequence[Seen], mapped: Sequence[Seen] = (), *, of_prompt: bool = False
 ) -> tuple[Figure, ...]:
     """Means over tokens [layer], and their standard errors where there are several windows; of a prompt also positions.

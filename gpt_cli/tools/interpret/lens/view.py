@@ -18,7 +18,7 @@ from gpt_cli.text.sources import source_names
 from gpt_cli.tools.interpret.figure import Figure
 from gpt_cli.tools.interpret.finding import Finding, View
 from gpt_cli.tools.interpret.finding_panels import curve, heat_map
-from gpt_cli.tools.interpret.finding_tables import by_step, cell_at, cells, spaced, steps_shown
+from gpt_cli.tools.interpret.finding_tables import cell_at, cells, spaced, steps_shown, table_by_step
 from gpt_cli.tools.interpret.lens.page import lens_page
 from gpt_cli.tools.interpret.lens.request import GAINS, MEASURES
 
@@ -62,7 +62,7 @@ class LensView(View):
             names = [f"L{layers[n]}" for n in shown]
 
             def of_measure(name: str) -> Rows:
-                return by_step(finding, names, lambda at: [cell_at(at[name], (n,), 3) for n in shown])
+                return table_by_step(finding, names, lambda at: [cell_at(at[name], (n,), 3) for n in shown])
 
             return [part for name in GAINS for part in (name, of_measure(name))]
         headings, columns = [*MEASURES], [cells(finding[name], 1 if name == "rank" else 4) for name in MEASURES]

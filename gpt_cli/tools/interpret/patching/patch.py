@@ -73,9 +73,9 @@ def patch(request: PatchRequest, asked: ToPatch, host: Host) -> Finding:
     models = each_checkpoint(paths, loaded, device, host) if paths else [loaded]
     total = max(1, len(paths)) * len(tasks) * len(places) if request.exact and not asked.edge else None
     with host.counting("patching", total, "positions") as count:
-        seen = [(each.step, measure(each, tasks, asked, chosen, places, request, count)) for each in models]
+        seen = [(each.step, measure_patches(each, tasks, asked, chosen, places, request, count)) for each in models]
     about = describe(loaded, request, asked, tasks)
-    steps = [Finding(PATCH, {"step": step}, figures_of(found, asked, chosen, places)) for step, found in seen]
+    steps = [Finding(PATCH, {"step": step}, patch_figures(found, asked, chosen, places)) for step, found in seen]
     if paths:
         finding = stack(steps, {"run": str(asked.run.path), **about})
         return finding.saved(host, request.out, (len(steps), "checkpoint"))
@@ -99,7 +99,7 @@ def tell_metric(loaded: Loaded, asked: ToPatch, tasks: Sequence[Task], host: Hos
     host.notice(f"no answer is named: {answer}, likeliest after clean, is compared with {against}, after corrupt")
 
 
-def measure(
+def measure_patches(
     loaded: Loaded,
     tasks: Sequence[Task],
     asked: ToPatch,
@@ -141,7 +141,7 @@ def shares(changes: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return changes.sum(0) / gaps.sum() + 0.0, numbers.reshape(changes.shape[1:])
 
 
-def figures_of(
+def patch_figures(
     found: Found, asked: ToPatch, chosen: Sequence[Unit], places: Sequence[int | None]
 ) -> tuple[Figure, ...]:
     """The metric on both prompts, and what patches recover of the difference, NaN where there is none."""

@@ -19,7 +19,7 @@ from gpt_cli.errors import counted
 from gpt_cli.tools.interpret.figure import Figure
 from gpt_cli.tools.interpret.finding import Finding, View
 from gpt_cli.tools.interpret.finding_panels import curve, farthest, heat_map, named_curves
-from gpt_cli.tools.interpret.finding_tables import by_step, cell, cell_at, matrix, steps_shown
+from gpt_cli.tools.interpret.finding_tables import cell, cell_at, matrix, steps_shown, table_by_step
 from gpt_cli.tools.interpret.patching.page import patch_page
 from gpt_cli.tools.interpret.patching.request import PARTS
 
@@ -75,7 +75,7 @@ class PatchView(View):
             def of_step(at: Finding) -> list[str]:
                 return [*(cell_at(at[name], decimals=3) for name in metrics), *(best_place(at, part) for part in parts)]
 
-            return [by_step(finding, (*_SIDES, *parts), of_step)]
+            return [table_by_step(finding, (*_SIDES, *parts), of_step)]
         rows, names = self.rows(finding, *PLACES), [_shown(finding).name]
         if path := finding.about.get("path"):
             best = [row for row in rows if row["position"] is None] + strongest(
@@ -116,7 +116,7 @@ class PatchView(View):
             metrics = [curve(finding[f"{side}_metric"], side, marker="o") for side in _SIDES]
             yield Curves(finding.about["metric"].replace("_", " "), metrics)
             for part in parts_by_step(finding):
-                shares = places_of(finding, part)
+                shares = shares_by_unit(finding, part)
                 last = np.nan_to_num(shares.values[-1])
                 named = {place: {} for place in farthest(shares.at(step=finding.coords["step"][-1]), STRONGEST)}
                 limits = min(_LIMITS[0], *last), max(_LIMITS[1], *last)
@@ -189,7 +189,7 @@ def parts_by_step(finding: Finding) -> list[str]:
     return [kind for kind in _by_kind(finding) if kind != "residual" or len(finding.coords["position"]) > 1]
 
 
-def places_of(finding: Finding, kind: str) -> Figure:
+def shares_by_unit(finding: Finding, kind: str) -> Figure:
     """The shares of the layers or heads of a part, [place] or [step, place], of all positions together.
 
     Of the residual stream they are those of the last position, since all positions together recover everything.
@@ -206,7 +206,7 @@ def best_place(finding: Finding, kind: str) -> str:
 
     Of the residual stream the first layer that recovers half, as the last one always recovers all.
     """
-    shares = places_of(finding, kind)
+    shares = shares_by_unit(finding, kind)
     best = farthest(shares, 1)
     if kind == "residual":
         best = [place for place, share in zip(shares.coords["place"], shares.values, strict=True) if share >= 0.5][:1]

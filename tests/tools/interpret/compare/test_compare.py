@@ -22,8 +22,8 @@ from gpt_cli.evaluation.nll import standard_error
 from gpt_cli.model import GPT
 from gpt_cli.tools.interpret.compare.differences import (
     Window,
+    compare_window,
     head_changes,
-    measure,
     most_apart,
     weight_changes,
 )
@@ -49,7 +49,7 @@ def test_a_window_has_what_plain_torch_finds(
 ) -> None:
     monkeypatch.setattr("gpt_cli.tools.interpret.compare.differences.LOGITS_AT_ONCE", at_once)
     models = two_models(settings)
-    found = measure(models, IDS[:-1], IDS[1:], ["a", "b"])
+    found = compare_window(models, IDS[:-1], IDS[1:], ["a", "b"])
     assert found.attention is not None
     assert found.written is not None
     with torch.no_grad():
@@ -71,7 +71,7 @@ def test_a_window_has_what_plain_torch_finds(
 
 def test_equal_models_differ_by_exactly_nothing() -> None:
     model = sharp_model(V)
-    found = measure([model, model], IDS[:-1], IDS[1:], ["a", "b"])
+    found = compare_window([model, model], IDS[:-1], IDS[1:], ["a", "b"])
     assert not found.divergence.any()
     assert np.array_equal(*found.nats)
     for row in head_changes([found, found]):

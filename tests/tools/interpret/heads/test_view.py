@@ -17,7 +17,7 @@ from gpt_cli.common.language import chinese
 from gpt_cli.tools.interpret.figure import Figure
 from gpt_cli.tools.interpret.finding import Finding
 from gpt_cli.tools.interpret.heads.history import history_of
-from gpt_cli.tools.interpret.heads.view import HEADINGS, HeadsView, figures_of, labels_of
+from gpt_cli.tools.interpret.heads.view import HEADINGS, HeadsView, head_figures, labels_of
 
 NAN = np.nan
 LOSSES = {"loss": [(1, 3.0), (5, 2.0)], "validation_loss": [(5, 2.25)]}
@@ -28,7 +28,7 @@ def finding(*more: Figure, sort: str | None = None, texts: Any = None, tokens: i
     scores = HeadScores((3,), (0, 11), {name: np.array([columns.get(name, [0.25, 0.25])]) for name in COLUMNS})
     rows = [label | text for label, text in zip(labels_of(scores, tokens), texts or [{}, {}], strict=True)]
     about = {"checkpoint": "runs/a/checkpoints/best.safetensors", "step": 1, "text": "The", "tokens": tokens}
-    return Finding(HeadsView(sort), about, (*figures_of(scores), *more), {"heads": rows})
+    return Finding(HeadsView(sort), about, (*head_figures(scores), *more), {"heads": rows})
 
 
 def change(*values: float, errors: Any = None, layer: bool = False) -> tuple[Figure, Figure]:

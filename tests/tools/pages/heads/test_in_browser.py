@@ -17,13 +17,13 @@ from gpt_cli.attention_maps.head_metrics import COLUMNS
 from gpt_cli.tools.interpret.attention_page import attention_page
 from gpt_cli.tools.interpret.finding import Finding
 from gpt_cli.tools.interpret.heads.page import heads_page
-from gpt_cli.tools.interpret.heads.view import HeadsView, figures_of, labels_of
+from gpt_cli.tools.interpret.heads.view import HeadsView, head_figures, labels_of
 
 SCORES = scores_of(2, 3)  # the last head has the highest induction, 0.75; the first has no duplicates
 
 
 def head_rows() -> list[dict[str, Any]]:
-    finding = Finding(HeadsView(), {}, (*figures_of(SCORES),), {"heads": labels_of(SCORES, 640)})
+    finding = Finding(HeadsView(), {}, (*head_figures(SCORES),), {"heads": labels_of(SCORES, 640)})
     return finding.as_dict()["heads"]
 
 
