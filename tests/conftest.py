@@ -73,6 +73,14 @@ def pytest_configure() -> None:
             signal.signal(number, lambda *_: None)
 
 
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """As trainings have on most machines; tests have one."""
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _own_surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tests depend neither on the caches of the user who runs them nor on what else the machine does.

@@ -51,7 +51,7 @@ class DataConfig(Section):
     separator: Annotated[Separator | None, LEARNING] = Field(
         default=None,
         description="text at which documents are split into several, such as \\n\\n for blank lines; "
-        "null splits at <|endoftext|> alone",
+        "null splits at marks of end-of-text alone",
     )
     skip_bad: Annotated[Switch, FREE] = Field(
         default=False, description="whether files that are damaged or not UTF-8 are left out; else they are errors"

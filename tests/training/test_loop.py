@@ -66,14 +66,6 @@ def test_a_run_stopped_by_a_signal_and_resumed_leaves_the_same_files(tmp_path: P
     assert replace(second.progress, seconds=0, elapsed=0) == replace(whole.progress, seconds=0, elapsed=0)
 
 
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    """As trainings have on most machines; tests have one."""
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(1)
-
-
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize(
     "settings",

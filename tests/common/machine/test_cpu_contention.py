@@ -109,6 +109,7 @@ def idle_teams() -> set[threading.Thread]:
 
 
 @needs_openmp
+@pytest.mark.usefixtures("two_threads")
 def test_beside_other_programs_an_idle_team_is_held_and_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     before = idle_teams()
     busy_from_the_start(monkeypatch)
@@ -157,14 +158,16 @@ def test_short_commands_do_not_say_that_the_machine_is_busy(
 
 
 @needs_openmp
+@pytest.mark.usefixtures("two_threads")
 def test_training_beside_other_programs_gives_the_same_weights(
-    here: Path, trained: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+    here: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert run("train", "--config", "smoke", "--out", "runs/alone").code == 0
     busy_from_the_start(monkeypatch)
     outcome = run("train", "--config", "smoke")
     assert outcome.code == 0
     assert outcome.err.count("the machine is busy") == 1
-    weights, expected = (load(folder / "runs/smoke").model.state_dict() for folder in (here, trained))
+    weights, expected = (load(here / "runs" / name).model.state_dict() for name in ("smoke", "alone"))
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
 
 
