@@ -48,8 +48,9 @@ def find_survey(looked: SourceWalk, how: Hashable) -> Survey | None:
     """The survey of these files, if it is stored and none of them has changed since; else None."""
     with contextlib.suppress(EnvironmentFailure, TypeError, KeyError):
         if _is_worth_it(looked) and (stored := read_cached_json(_survey_path(looked, how))):
-            figures = dict(stored["survey"]).items()
-            survey = Survey(**{name: tuple(value) if isinstance(value, list) else value for name, value in figures})
+            figures: dict[str, Any] = dict(stored["survey"])
+            lists = {name: tuple(value) for name, value in figures.items() if isinstance(value, list)}
+            survey = Survey(**{**figures, **lists})
             if stored["sha256"] == _digest(survey) and survey.fingerprint == looked.fingerprint():
                 return survey
     return None

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -48,7 +49,7 @@ def converted(path: Path, file: BinaryIO, note: Callable[[str], object]) -> str:
 
     Raises DataError for a document that is damaged, too large, or contains no text, as scanned pages do.
     """
-    digest = hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.file_digest(cast("BufferedReader", file), "sha256").hexdigest()
     stored = cached("documents", _VERSION, path.suffix, digest).with_suffix(".json")
     content = read_cached_json(stored)
     if not isinstance(content, dict) or not isinstance(content.get("text"), str):

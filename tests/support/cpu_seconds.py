@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-SECONDS = Counter[str]()
+SECONDS = defaultdict[str, float](float)
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -45,5 +45,5 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section(f"{sum(SECONDS.values()):.1f} seconds of processors in tests, {used():.1f} in all")
-    for file, seconds in SECONDS.most_common():
+    for file, seconds in sorted(SECONDS.items(), key=lambda each: -each[1]):
         terminalreporter.write_line(f"{seconds:8.1f}  {file}")

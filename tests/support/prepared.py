@@ -13,6 +13,7 @@ def prepared(name: str, *settings: str, vocab_size: int, tokens: int, documents:
     """Of a run of a shipped config with settings over it; a tenth as many tokens are for validation."""
     config = read_config(name, settings)
     train = config.train
+    steps = train.max_steps or 0
     return Prepared(
         directory=Path("run"),
         config=config,
@@ -25,8 +26,8 @@ def prepared(name: str, *settings: str, vocab_size: int, tokens: int, documents:
         num_training_tokens=tokens,
         num_validation_tokens=tokens // 10,
         vocab_size=vocab_size,
-        steps_left=train.max_steps,
-        epochs_left=train.max_steps * config.tokens_per_step / tokens,
+        steps_left=steps,
+        epochs_left=steps * config.tokens_per_step / tokens,
         seconds_left=60.0,
         closing_seconds=1.0,
         prompt="The",

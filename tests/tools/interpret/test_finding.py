@@ -144,7 +144,7 @@ def test_xarray_gets_every_figure_with_its_labels(smoke_run: Path) -> None:
     assert found["loss_change"].dims == ("layer", "head")
     assert found["induction"].sel(layer=1, head=0) == found["induction"].values[1, 0]
     assert {"loss", "loss_change_error"} <= {*found}
-    pair = {"clean": "The value of", "corrupt": "The name of", "answer": " the", "against": " a"}
+    pair: dict[str, Any] = {"clean": "The value of", "corrupt": "The name of", "answer": " the", "against": " a"}
     steps = gpt_cli.patch(**pair, run=smoke_run, over_training=True).to_xarray()
     assert steps["recovered"].dims == ("step", "part", "layer", "position")
     assert steps["recovered"].sel(step=20, part="H1", layer=0).shape == (4,)

@@ -86,7 +86,7 @@ def test_a_change_has_its_sign_and_its_error_where_there_is_one() -> None:
 
 
 def test_the_widest_table_of_a_gpt2_has_80_columns() -> None:
-    wide = {"entropy": [6.93] * 2, "mean_distance": [1023.4] * 2, "duplicate_token": [0.9] * 2}
+    wide: dict[str, Any] = {"entropy": [6.93] * 2, "mean_distance": [1023.4] * 2, "duplicate_token": [0.9] * 2}
     found = finding(*change(-0.1234, 0.5, errors=[0.5, 0.5]), **wide)
     assert max(map(cell_len, [*found.as_text().splitlines(), *found.view.legend(found)])) <= 80
 

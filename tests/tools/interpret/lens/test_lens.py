@@ -15,6 +15,7 @@ from PIL import Image
 from support.helpers import RunCommand, sharp_model
 
 import gpt_cli
+from gpt_cli.common.drawing.panels import Curves, HeatMap
 from gpt_cli.common.drawing.token_labels import label_of
 from gpt_cli.evaluation import nll
 from gpt_cli.tools.interpret.figure import Figure
@@ -158,12 +159,15 @@ def test_python_gets_the_same_and_a_notebook_a_picture(smoke_run: Path) -> None:
 def test_a_picture_has_its_layers_downwards_and_a_text_its_errors(smoke_run: Path) -> None:
     found = gpt_cli.lens("The value", run=smoke_run)
     (panel,) = found.view.panels(found)
+    assert isinstance(panel, HeatMap)
+    assert panel.texts is not None
     assert (panel.rows, panel.columns, panel.sides) == (["L0", "L1"], ["The", " value"], ("layer", ""))
     assert panel.numbers[1, 0] == found.positions[0]["layers"][1]["token_probability"]
     assert panel.texts[1, 0] == label_of(found.positions[0]["layers"][1]["token"], 7)
     of_text = gpt_cli.lens(run=smoke_run, max_tokens=400)
     panels = [*of_text.view.panels(of_text)]
     assert [each.title for each in panels] == ["loss (nats)", "rank", "probability", "divergence (nats)"]
+    assert isinstance(panels[0], Curves)
     assert panels[0].lines[0].errors.tolist() == [row["loss_error"] for row in of_text.layers]
 
 
