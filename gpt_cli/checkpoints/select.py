@@ -111,7 +111,7 @@ def newest_run() -> Path:
 
 
 def near_run(path: Path, *, trained: bool = False, directories: bool = False) -> Path | None:
-    """Find the run whose name is nearest to a path that is no run.
+    """Find the run whose name is most like a mistyped path.
 
     `trained` asks for one with a checkpoint; `directories` allows a sweep too.
     """
@@ -125,7 +125,7 @@ def near_run(path: Path, *, trained: bool = False, directories: bool = False) ->
 
 
 def run_hint(path: Path | None = None, *, trained: bool = False, directories: bool = False) -> str:
-    """Suggest the run nearest in name to a path that is no run, or list the runs."""
+    """Suggest the run whose name is most like a mistyped path, or else the list of runs."""
     if path is not None and (near := near_run(path, trained=trained, directories=directories)):
         return f"did you mean {shlex.quote(visible(near))}?"
     runs = _runs(trained=trained)

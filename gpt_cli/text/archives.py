@@ -1,4 +1,4 @@
-"""The files of an archive, one after another in its order: .zip, .tar, .tar.gz and .tar.zst."""
+"""Read the files of an archive one after another, in its order: .zip, .tar, .tar.gz and .tar.zst."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def is_archive(path: Path) -> bool:
 
 
 def files_of(path: Path, file: BinaryIO) -> Iterator[tuple[Path, BinaryIO]]:
-    """The regular files that are not hidden: the path of each below that of the archive, and its content.
+    """Yield each regular file that is not hidden: its path below the archive, and its content.
 
     Raises DataError for a damaged archive, one that expands further than text does, and one of too many files.
     """
@@ -67,7 +67,7 @@ def _tar_members(path: Path, file: BinaryIO) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 class _Blocks(io.RawIOBase):
-    """Blocks of bytes as a file to be read once."""
+    """A file over blocks of bytes, to be read once."""
 
     def __init__(self, blocks: Iterator[bytes]):
         self._blocks, self._rest = blocks, b""

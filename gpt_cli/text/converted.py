@@ -1,4 +1,4 @@
-"""Documents of other programs as text: books, office files and web pages through pandoc, PDF through PDFium.
+"""Convert documents of other programs to text: books, office files and web pages with pandoc, PDF with PDFium.
 
 The extra `documents` brings both. Each conversion is a process of its own, which reads nothing but the document, for a
 bounded time in bounded memory. The cache keeps the text by the content of the document.
@@ -45,7 +45,7 @@ def can_convert(path: Path) -> bool:
 
 
 def converted(path: Path, file: BinaryIO, note: Callable[[str], object]) -> str:
-    """The text of a document; `note` receives the number of pictures that were left out.
+    """Convert a document to text; `note` receives the number of pictures that the text lacks.
 
     Raises DataError for a document that is damaged, too large, or contains no text, as scanned pages do.
     """
@@ -104,7 +104,7 @@ def _text_of_pdf(path: Path, file: BinaryIO) -> str:
 
 
 def _output(path: Path, command: Sequence[str], content: BinaryIO) -> bytes:
-    """What a program prints that reads a document from stdin; raises DataError where it fails or takes too much."""
+    """Run a program with a document as stdin and return its stdout; raises DataError if it fails or takes too much."""
     with (
         tempfile.TemporaryFile() as errors,
         subprocess.Popen(command, stdin=content, stdout=subprocess.PIPE, stderr=errors) as process,

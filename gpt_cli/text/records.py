@@ -28,7 +28,7 @@ class Record(NamedTuple):
 
 
 def lines_of(text: Iterable[str], name: str) -> Iterator[str]:
-    """The lines of a text with their newlines; raises DataError for one that memory may not hold."""
+    """Yield the lines of a text with their newlines; raises DataError for a line that memory may not hold."""
     # split at newlines alone: JSON text may contain U+2028, where splitlines would cut
     unfinished, length, number = list[str](), 0, 1
     for block in text:
@@ -45,7 +45,7 @@ def lines_of(text: Iterable[str], name: str) -> Iterator[str]:
 
 
 def documents_of(records: Iterable[Record], text_field: str, note: Callable[[str], object]) -> Iterator[TextBlock]:
-    """The text of each record as a document; `note` receives which field is taken where none is named `text_field`.
+    """Yield the text of each record as a document; `note` receives the field that stands in for `text_field`.
 
     Raises DataError for a record without that text, with the fields that have one.
     """
@@ -60,7 +60,7 @@ def documents_of(records: Iterable[Record], text_field: str, note: Callable[[str
 
 
 def conversations_of(records: Iterable[Record], text_field: str, note: Callable[[str], object]) -> Iterator[TextBlock]:
-    """Each record as a conversation, written as one text; `note` receives which fields are the question and the answer.
+    """Yield each record as a conversation in one text; `note` receives the fields of the question and the answer.
 
     Raises DataError for a record that is none.
     """
@@ -74,7 +74,7 @@ def conversations_of(records: Iterable[Record], text_field: str, note: Callable[
 
 
 def text_field_of(sample: Sequence[Record], text_field: str) -> str:
-    """The field of the text: `text_field`, or the only one of long texts where nobody chose and no record has `text`.
+    """Name the field of the text: `text_field`, or without a choice and a field `text` the only field of long texts.
 
     Raises DataError that lists the fields with text, the longest first.
     """
@@ -99,7 +99,7 @@ def _sample_of(records: Iterator[Record]) -> list[Record]:
 
 
 def _mean_lengths(sample: Sequence[Record]) -> dict[str, float]:
-    """The mean number of characters of each field that contains text, the longest first."""
+    """Mean number of characters of each field that contains text, the longest first."""
     lengths = dict[str, list[int]]()
     for record in sample:
         for name, value in record.fields.items() if isinstance(record.fields, Mapping) else ():

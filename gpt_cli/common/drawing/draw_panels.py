@@ -136,7 +136,7 @@ def known(text: str, missing: set[str]) -> str:
 
 
 def draw_map(figure: Figure, axes: Axes, shown: HeatMap, missing: set[str], spoken: str) -> None:
-    """A map with the scale of its colours beside it; grey where there is no number."""
+    """Draw a heat map and its colour bar; cells without a number are grey."""
     colours = "viridis" if shown.low >= 0 else "RdBu_r"
     image = axes.imshow(shown.numbers, vmin=shown.low, vmax=shown.high, cmap=colours, aspect="auto")
     axes.set_facecolor("#cccccc")
@@ -209,7 +209,7 @@ def _name_lines(axes: Axes, shown: Curves) -> None:
 
 
 def _draw_line(axes: Axes, line: PlotLine, spoken: str, *, band: bool) -> None:
-    """A line with an error to both sides, as bars or as a band; None is no number."""
+    """Draw a line with its standard errors as bars or as a band; None leaves a gap."""
     values = np.array(line.values, float)
     errors = np.full(len(values), np.nan) if line.errors is None else np.array(line.errors, float)
     bars = None if band or np.isnan(errors).all() else np.nan_to_num(errors)

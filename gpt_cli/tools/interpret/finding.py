@@ -177,7 +177,7 @@ class View:
         return self.rows(finding, *[*self.tabled.values()][-1])
 
     def tables(self, finding: Finding, width: int) -> Sequence[Rows | str]:
-        """The tables of a terminal, and lines between them."""
+        """Tables for a terminal, and lines between them; each view has its own."""
         raise NotImplementedError
 
     def coloured_tables(self, finding: Finding, width: int) -> Sequence[Rows | str]:

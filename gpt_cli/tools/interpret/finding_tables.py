@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def cell(number: float | None, error: float | None = None, decimals: int = 2, *, sign: str = "") -> str:
-    """A number with its standard error, where it has one; a dash is no number."""
+    """Format a number with its standard error, if it has one; a dash stands for a missing number."""
     if number is None or number != number:
         return "-"
     text = f"{number:{sign}z,.{decimals}f}"
