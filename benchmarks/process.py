@@ -19,7 +19,7 @@ from gpt_cli.common.machine.memory import reuse_memory
 from gpt_cli.config.load import validate
 from gpt_cli.config.schema import Config
 from gpt_cli.distributed.collectives import ALONE, Ranks
-from gpt_cli.distributed.environment import place_of
+from gpt_cli.distributed.environment import rank_environment
 from gpt_cli.distributed.process_group import ProcessGroup
 from gpt_cli.distributed.rendezvous import Rendezvous
 from gpt_cli.model.dropout import DropMasks
@@ -49,11 +49,11 @@ def main() -> None:
 @contextlib.contextmanager
 def _joined(config: Config) -> Iterator[Ranks]:
     """This process among the others, as `gpt train` joins them."""
-    if (place := place_of(os.environ)) is None:
+    if (rank_env := rank_environment(os.environ)) is None:
         yield ALONE
         return
-    with Rendezvous(place, None, lambda: ("nothing is trained", None)) as meeting:
-        group = ProcessGroup(place.rank, place.size, meeting, place.local_size)
+    with Rendezvous(rank_env, None, lambda: ("nothing is trained", None)) as meeting:
+        group = ProcessGroup(rank_env.rank, rank_env.size, meeting, rank_env.local_size)
         group.meet({"config": config.model_dump_json()})
         yield group
 

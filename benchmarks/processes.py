@@ -20,7 +20,7 @@ from gpt_cli.common.machine.cpu_contention import cores
 from gpt_cli.common.units import size
 from gpt_cli.config import Config
 from gpt_cli.distributed.environment import process_name
-from gpt_cli.distributed.launch import own_python, process_environment, require_fitting
+from gpt_cli.distributed.launch import process_environment, python_command, require_fitting
 from gpt_cli.errors import EnvironmentFailure, GptError, counted
 from gpt_cli.tools.bench.baselines import costs
 
@@ -117,7 +117,7 @@ def _team(config: Config, size: int) -> Iterator[_Team]:
 def _start(variables: Mapping[str, str], stack: contextlib.ExitStack) -> subprocess.Popen[str]:
     """A process in a group that Ctrl-C does not reach, since this one ends it."""
     process = subprocess.Popen(
-        [*own_python(), *COMMAND],
+        [*python_command(), *COMMAND],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -12,7 +12,7 @@ from gpt_cli.cli.console import Console
 from gpt_cli.cli.torch_import import importing_torch
 from gpt_cli.common.host import ignored
 from gpt_cli.common.machine.signals import dropped
-from gpt_cli.distributed.environment import LAUNCHER, Place, place_of, sweep_of
+from gpt_cli.distributed.environment import LAUNCHER, RankEnvironment, rank_environment, sweep_of
 from gpt_cli.distributed.failure_detector import Launcher
 from gpt_cli.distributed.launch import launch, require_fitting
 from gpt_cli.errors import UsageError
@@ -30,34 +30,36 @@ def drive(request: TrainRequest, console: Console, *, json: bool, words: Sequenc
 def _drive(request: TrainRequest, console: Console, *, json: bool, words: Sequence[str]) -> int:
     processes = request.processes
 
-    def plan(place: Place | None) -> Plan:
+    def plan(rank_env: RankEnvironment | None) -> Plan:
         asked = request
-        if place is not None and place.num_restarts > 0:  # torchrun starts failed processes again with the same words
+        if (
+            rank_env is not None and rank_env.num_restarts > 0
+        ):  # torchrun starts failed processes again with the same words
             asked = request.model_copy(update={"resume": True, "overwrite": False})
         # the first process speaks for all
-        speaks = place.rank == 0 if place is not None else processes in (None, 1)
+        speaks = rank_env.rank == 0 if rank_env is not None else processes in (None, 1)
         host = replace(console.host(), read_foreign=read_model_directory)
         found = asked.find(host if speaks else replace(host, notice=ignored))
-        _require_processes(found, place, processes)
+        _require_processes(found, rank_env, processes)
         return found
 
-    place = place_of(os.environ)
-    if request.dry_run and place is not None and place.rank > 0:
+    rank_env = rank_environment(os.environ)
+    if request.dry_run and rank_env is not None and rank_env.rank > 0:
         return 0  # the first process prints the config
-    sweep = sweep_of(os.environ) if place is None else None
+    sweep = sweep_of(os.environ) if rank_env is None else None
     if sweep is not None:
         del os.environ[LAUNCHER]
         Launcher(sweep).watch()
-    if place is not None and not request.dry_run:
+    if rank_env is not None and not request.dry_run:
         with importing_torch():
             from gpt_cli.cli.train_worker import train_together
-        return train_together(place, plan, console, json=json)
-    found = replace(plan(place), of_sweep=sweep is not None)
+        return train_together(rank_env, plan, console, json=json)
+    found = replace(plan(rank_env), of_sweep=sweep is not None)
     if request.dry_run:
         with importing_torch():
             from gpt_cli.cli.train_output import announce
             from gpt_cli.training.dry_run import dry_run
-        result = dry_run(found, console.host(), several=place is not None or processes not in (None, 1))
+        result = dry_run(found, console.host(), several=rank_env is not None or processes not in (None, 1))
         if result.prepared is not None:
             announce(result.prepared, console)
         console.show(result, json=json)
@@ -70,15 +72,15 @@ def _drive(request: TrainRequest, console: Console, *, json: bool, words: Sequen
     return train_and_show(found, console, json=json)
 
 
-def _require_processes(plan: Plan, place: Place | None, processes: int | None) -> None:
+def _require_processes(plan: Plan, rank_env: RankEnvironment | None, processes: int | None) -> None:
     """Raise UsageError where a number of processes cannot train together what is asked for."""
-    if processes is not None and place is not None and place.launcher != "gpt":
-        sentence = f"{place.launcher} has started {place.size} processes already, so leave it out"
+    if processes is not None and rank_env is not None and rank_env.launcher != "gpt":
+        sentence = f"{rank_env.launcher} has started {rank_env.size} processes already, so leave it out"
         raise UsageError("--processes", sentence)
-    size = place.size if place is not None else processes or 1
+    size = rank_env.size if rank_env is not None else processes or 1
     if size == 1 or isinstance(plan, AutoRun):  # of several processes, a dry run alone may choose
         return
-    where = "--processes" if place is None or place.launcher == "gpt" else f"the processes of {place.launcher}"
+    where = "--processes" if rank_env is None or rank_env.launcher == "gpt" else f"the processes of {rank_env.launcher}"
     require_fitting(size, plan.config, where)
     sources = plan.config.data.source
     if "-" in ([sources] if isinstance(sources, str) else sources):

@@ -18,7 +18,7 @@ from gpt_cli.common.files import write_durably
 from gpt_cli.common.machine.devices import accelerator, num_accelerators
 from gpt_cli.common.machine.failures import exit_code_of
 from gpt_cli.distributed.collectives import ALONE, Ranks
-from gpt_cli.distributed.environment import Place
+from gpt_cli.distributed.environment import RankEnvironment
 from gpt_cli.distributed.heartbeat import LeftToAnother, LostProcess
 from gpt_cli.distributed.process_group import ProcessGroup
 from gpt_cli.distributed.rendezvous import Rendezvous
@@ -30,23 +30,25 @@ from gpt_cli.training.plan import Plan
 from gpt_cli.training.setup import setup
 
 
-def train_together(place: Place, read: Callable[[Place], Plan], console: Console, *, json: bool) -> int:
+def train_together(
+    rank_env: RankEnvironment, read: Callable[[RankEnvironment], Plan], console: Console, *, json: bool
+) -> int:
     """Train what `read` returns as one of many processes; returns the exit code.
 
     What it raises is for the user; where another process has told the user why all end, this one returns its code.
     """
     plan, failure = None, None
     try:
-        plan = read(place)
+        plan = read(rank_env)
     except GptError as error:  # which the others must hear of
         failure = error
     directory = None if plan is None else plan.directory
     try:
         meeting = Rendezvous(
-            place, directory, RunFiles(directory).intact if directory else lambda: ("nothing was saved", None)
+            rank_env, directory, RunFiles(directory).intact if directory else lambda: ("nothing was saved", None)
         )
     except EnvironmentFailure as error:
-        if place.rank == 0 and not isinstance(error, LostProcess):  # of which the launcher knows
+        if rank_env.rank == 0 and not isinstance(error, LostProcess):  # of which the launcher knows
             raise failure or error from None
         return error.exit_code
     with meeting:
@@ -54,8 +56,8 @@ def train_together(place: Place, read: Callable[[Place], Plan], console: Console
             if failure is not None:
                 raise failure
             assert plan is not None
-            _choose_gpu(plan, place)
-            group = ProcessGroup(place.rank, place.size, meeting, place.local_size)
+            _choose_gpu(plan, rank_env)
+            group = ProcessGroup(rank_env.rank, rank_env.size, meeting, rank_env.local_size)
             return train_and_show(
                 plan, console, json=json, ranks=group, may_speak=meeting.heartbeats.claim, part=meeting.part
             )
@@ -63,25 +65,25 @@ def train_together(place: Place, read: Callable[[Place], Plan], console: Console
             return left.exit_code
         except Exception as error:
             exit_code = exit_code_of(error)
-            if isinstance(error, LostProcess) and place.launcher == "gpt":
+            if isinstance(error, LostProcess) and rank_env.launcher == "gpt":
                 return exit_code  # the launcher knows which one it was
             if not meeting.heartbeats.claim(exit_code):
                 return exit_code
             raise
 
 
-def _choose_gpu(plan: Plan, place: Place) -> None:
+def _choose_gpu(plan: Plan, rank_env: RankEnvironment) -> None:
     """Take this process's own GPU, where GPUs are asked for or found; raises EnvironmentFailure for too few."""
     if plan.config.train.device == "cpu" or accelerator() is None:
         return  # a missing device is refused with the rest
     count = num_accelerators()
-    if count < place.local_size and (count > 1 or place.launcher == "gpt"):
+    if count < rank_env.local_size and (count > 1 or rank_env.launcher == "gpt"):
         sentence = (
-            f"{place.local_size} processes of this machine need a GPU each, but torch finds {counted(count, 'GPU')}"
+            f"{rank_env.local_size} processes of this machine need a GPU each, but torch finds {counted(count, 'GPU')}"
         )
         raise EnvironmentFailure("device", sentence, hint=f"--processes {count}, or --device cpu")
     # srun may show each process only its own GPU; whether they are different is found when all meet
-    torch.accelerator.set_device_index(place.local_rank if count > 1 else 0)
+    torch.accelerator.set_device_index(rank_env.local_rank if count > 1 else 0)
 
 
 def train_and_show(

@@ -1,4 +1,4 @@
-"""The processes of a training as one of them sees them: here, the only one."""
+"""The collectives of a training in a single process; `process_group` has those of many."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpt_cli.common.machine.devices import CPU
 class Ranks:
     """All processes that train together, one of which is this one, its *rank*; this class is a single process.
 
-    `process_group.Group` is the same for many. All ranks call each method, in the same order.
+    `process_group.ProcessGroup` is the same for many. All ranks call each method, in the same order.
     """
 
     rank = 0
@@ -28,34 +28,34 @@ class Ranks:
         return self.rank == 0
 
     def local_rank_zero_first(self) -> AbstractContextManager[None]:
-        """A block that the first rank of each host runs before the others, which then find what it made."""
+        """Run a block on the first rank of each host before the others."""
         return contextlib.nullcontext()
 
     def meet(self, record: Mapping[str, str], device: torch.device = CPU) -> None:
-        """Find every rank alive and with the same record, which names what must be equal; opens what joins devices."""
+        """Wait for all ranks, compare their records, which name what must be equal, and join their devices."""
 
     def all_reduce_max(self, *numbers: int) -> tuple[int, ...]:
-        """The largest of each number over all ranks."""
+        """Return the largest of each number over all ranks."""
         return numbers
 
     def broadcast(self, *numbers: float) -> tuple[float, ...]:
-        """The numbers of the first rank."""
+        """Return the numbers of the first rank."""
         return numbers
 
     def on_rank_zero(self, work: Callable[[], object]) -> None:
-        """Let the first rank work while the others wait; what it raises is raised by all."""
+        """Let the first rank work while the others wait; all raise what the first rank raises."""
         work()
 
     def any_differ(self, *numbers: float) -> bool:
-        """Whether the numbers are not the same, bit for bit, on all ranks."""
+        """Return whether the numbers are not the same, bit for bit, on all ranks."""
         return False
 
     def all_reduce_exact(self, values: Tensor) -> Tensor:
-        """Values of which each is zero on all ranks but one, everywhere: the sum is exact, whatever its order."""
+        """Sum values of which each is zero on all ranks but one: the sum is exact, whatever its order."""
         return values
 
     def reduce_scatter(self, parts: Sequence[Tensor]) -> Tensor:
-        """One part [N] for each rank, of other numbers on each: the sum of this rank's part over all ranks.
+        """Sum this rank's part over all ranks, each of which has one part [N] for each rank.
 
         The sum is the top of the tree that `tree_sum.tree_sum` describes.
         """
@@ -63,7 +63,7 @@ class Ranks:
         return part
 
     def all_gather(self, part: Tensor, lengths: Sequence[int]) -> list[Tensor]:
-        """The parts [length] of all ranks, each of which has one."""
+        """Return the parts [length] of all ranks, each of which has one."""
         return [part]
 
     def all_gather_into(self, part: Tensor, whole: Tensor) -> None:
@@ -71,11 +71,11 @@ class Ranks:
         whole.copy_(part)
 
     def all_to_all(self, parts: Sequence[Tensor], lengths: Sequence[int]) -> list[Tensor]:
-        """One part for each rank: the parts [length] that all ranks have for this one."""
+        """Send one part to each rank; return the parts [length] that all ranks have for this one."""
         return list(parts)
 
     def gather(self, part: Tensor, lengths: Sequence[int]) -> list[Tensor] | None:
-        """The parts [length] of all ranks, on the first rank; None elsewhere."""
+        """Return the parts [length] of all ranks on the first rank; None elsewhere."""
         return [part]
 
 

@@ -1,4 +1,4 @@
-"""Which process of a training this one is, by the environment that its launcher gave it. Needs no torch."""
+"""Read rank, world size and address of a process from the variables of its launcher. Needs no torch."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _LOWEST_PORT, _NUM_PORTS = 15000, 15000  # below those that systems give to prog
 
 
 @dataclass(frozen=True)
-class Place:
-    """One of `size` processes, and how it finds the others."""
+class RankEnvironment:
+    """Rank, world size and address of one process of a training."""
 
     rank: int
     size: int
@@ -32,7 +32,7 @@ class Place:
 
     @property
     def name(self) -> str:
-        """How messages call this process."""
+        """The name of this process in messages."""
         return process_name(self.rank, self.size)
 
     @property
@@ -42,12 +42,12 @@ class Place:
 
 
 def process_name(rank: int, size: int) -> str:
-    """How messages call a process."""
+    """Return the name of a process in messages."""
     return f"process {rank} of {size}"
 
 
-def place_of(environ: Mapping[str, str]) -> Place | None:
-    """The place of this process; None where it is alone.
+def rank_environment(environ: Mapping[str, str]) -> RankEnvironment | None:
+    """Return rank and world size of this process; None where it is alone.
 
     torchrun's variables come before those of srun, which may have started torchrun, and gpt's own before both. Raises
     UsageError for variables that are incomplete or contradict each other.
@@ -64,12 +64,12 @@ def place_of(environ: Mapping[str, str]) -> Place | None:
 
 
 def sweep_of(environ: Mapping[str, str]) -> int | None:
-    """The process number of the sweep that started this training. Raises UsageError where the variable has none."""
+    """Return the process number of the sweep that started this training. Raises UsageError where it is no number."""
     return _number(environ, LAUNCHER) if environ.get(LAUNCHER) else None
 
 
-def _of_torchrun(environ: Mapping[str, str], launcher: Literal["gpt", "torchrun"], address: str) -> Place:
-    place = Place(
+def _of_torchrun(environ: Mapping[str, str], launcher: Literal["gpt", "torchrun"], address: str) -> RankEnvironment:
+    rank_env = RankEnvironment(
         rank=_number(environ, "RANK"),
         size=_number(environ, "WORLD_SIZE"),
         local_rank=_number(environ, "LOCAL_RANK"),
@@ -80,11 +80,11 @@ def _of_torchrun(environ: Mapping[str, str], launcher: Literal["gpt", "torchrun"
         num_restarts=_number(environ, "TORCHELASTIC_RESTART_COUNT", "0") if launcher == "torchrun" else 0,
         has_store=environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
     )
-    _require_within(place, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    return place
+    _require_within(rank_env, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    return rank_env
 
 
-def _of_srun(environ: Mapping[str, str]) -> Place:
+def _of_srun(environ: Mapping[str, str]) -> RankEnvironment:
     per_host = _tasks_per_host(environ)
     host = _number(environ, "SLURM_NODEID", "0" if len(per_host) == 1 else None)
     if host >= len(per_host):
@@ -95,7 +95,7 @@ def _of_srun(environ: Mapping[str, str]) -> Place:
         name = "127.0.0.1" if len(per_host) == 1 else _first_host(_text(environ, "SLURM_STEP_NODELIST"))
         number = 31 * _number(environ, "SLURM_JOB_ID") + _number(environ, "SLURM_STEP_ID", "0")
         address = f"{name}:{_LOWEST_PORT + number % _NUM_PORTS}"
-    place = Place(
+    rank_env = RankEnvironment(
         rank=_number(environ, "SLURM_PROCID"),
         size=_number(environ, "SLURM_STEP_NUM_TASKS"),
         local_rank=_number(environ, "SLURM_LOCALID"),
@@ -103,21 +103,21 @@ def _of_srun(environ: Mapping[str, str]) -> Place:
         launcher="srun",
         address=address,
     )
-    _require_within(place, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE")
-    return place
+    _require_within(rank_env, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE")
+    return rank_env
 
 
 def _tasks_per_host(environ: Mapping[str, str]) -> list[int]:
-    """The tasks on each host: [4, 4, 2] for 4(x2),2."""
+    """Return the number of tasks on each host: [4, 4, 2] for 4(x2),2."""
     name = "SLURM_STEP_TASKS_PER_NODE"
-    found = [re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part) for part in _text(environ, name).split(",")]
-    if any(part is None for part in found):
+    matches = [re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part) for part in _text(environ, name).split(",")]
+    if any(part is None for part in matches):
         raise UsageError(name, f"{shown(environ[name])} is not a list of numbers such as 4(x2),2")
-    return [int(part[1]) for part in found if part for _ in range(int(part[2] or 1))]
+    return [int(part[1]) for part in matches if part for _ in range(int(part[2] or 1))]
 
 
 def _first_host(hosts: str) -> str:
-    """node01 of node[01-04,07],other."""
+    """Return the first name of a list of hosts: node01 of node[01-04,07],other."""
     first = re.match(r"(?:[^,\[]|\[[^\]]*\])+", hosts)
     return re.sub(r"\[(\w+)[^\]]*\]", r"\1", first[0] if first else hosts)
 
@@ -129,16 +129,16 @@ def _address(environ: Mapping[str, str]) -> str:
     return f"{_text(environ, 'MASTER_ADDR')}:{port}"
 
 
-def _require_within(place: Place, rank: str, size: str, local_rank: str, local_size: str) -> None:
-    """Raise UsageError where a number of a place exceeds another; the names are those of its variables."""
+def _require_within(rank_env: RankEnvironment, rank: str, size: str, local_rank: str, local_size: str) -> None:
+    """Raise UsageError where a rank reaches its size; the names are those of the launcher's variables."""
     for low, lower, high, higher in (
-        (place.rank, rank, place.size, size),
-        (place.local_rank, local_rank, place.local_size, local_size),
+        (rank_env.rank, rank, rank_env.size, size),
+        (rank_env.local_rank, local_rank, rank_env.local_size, local_size),
     ):
         if low >= high:
             raise UsageError(lower, f"it is {low}, but it must be below {higher}, which is {high}")
-    if place.local_size > place.size:
-        raise UsageError(local_size, f"it is {place.local_size}, but {size} is {place.size}")
+    if rank_env.local_size > rank_env.size:
+        raise UsageError(local_size, f"it is {rank_env.local_size}, but {size} is {rank_env.size}")
 
 
 def _text(environ: Mapping[str, str], name: str) -> str:

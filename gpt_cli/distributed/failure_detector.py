@@ -1,4 +1,4 @@
-"""Each rank watches the others: one that no longer answers ends the training, and nothing outlives its launcher."""
+"""End a training in which a rank no longer answers, or whose launcher is gone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from gpt_cli.common.machine.signals import say_at_last
-from gpt_cli.distributed.environment import Place, process_name
+from gpt_cli.distributed.environment import RankEnvironment, process_name
 from gpt_cli.distributed.heartbeat import Heartbeats
 from gpt_cli.errors import EnvironmentFailure
 
@@ -31,17 +31,17 @@ class Launcher:
 
     def __init__(self, pid: int, clock: Callable[[], float] = time.monotonic):
         self._pid, self._clock = pid, clock
-        self._asked_to_stop_at: float | None = None
+        self._term_sent_at: float | None = None
 
     def is_gone(self) -> bool:
-        """Look once; where it is gone, let this process stop as after TERM, and end it when it does not."""
+        """Look once; where the launcher is gone, stop this process as TERM does, and end it when it does not stop."""
         if self._pid == os.getppid():
             return False
         now = self._clock()
-        if self._asked_to_stop_at is None:
-            self._asked_to_stop_at = now
+        if self._term_sent_at is None:
+            self._term_sent_at = now
             os.kill(os.getpid(), signal.SIGTERM)
-        elif now - self._asked_to_stop_at > LEAVE_WITHIN:
+        elif now - self._term_sent_at > LEAVE_WITHIN:
             os._exit(128 + signal.SIGTERM)
         return True
 
@@ -59,16 +59,22 @@ class Launcher:
 class FailureDetector:
     """Beats for this rank and watches the beats of the others, in two daemon threads: a dead store may block one."""
 
-    def __init__(self, place: Place, board: Heartbeats, intact: Intact, clock: Callable[[], float] = time.monotonic):
-        self.place, self.heartbeats, self.intact = place, board, intact
+    def __init__(
+        self,
+        rank_env: RankEnvironment,
+        heartbeats: Heartbeats,
+        intact: Intact,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self.rank_env, self.heartbeats, self.intact = rank_env, heartbeats, intact
         self.patience = PATIENCE_BEFORE
-        self.where = [""] * place.size  # host and process number of each rank, once they are known
+        self.where = [""] * rank_env.size  # host and process number of each rank, once they are known
         self._clock = clock
         self._beats: list[int] = []
         self._looked_at = clock()
-        self._seen = [0] * place.size
-        self._moved_at = [self._looked_at] * place.size
-        self._launcher = None if place.launcher_pid is None else Launcher(place.launcher_pid, clock)
+        self._seen = [0] * rank_env.size
+        self._moved_at = [self._looked_at] * rank_env.size
+        self._launcher = None if rank_env.launcher_pid is None else Launcher(rank_env.launcher_pid, clock)
         self._ended = threading.Event()
 
     def start(self) -> None:
@@ -81,32 +87,32 @@ class FailureDetector:
         self._ended.set()
 
     def silent(self) -> int | None:
-        """Look once: the rank that has not moved for `patience` seconds; None while all live.
+        """Look once; return the rank that has not beaten for `patience` seconds, or None while all live.
 
-        Where even its own beats no longer arrive, the first rank has failed, which serves them.
+        Where this rank's beats no longer arrive either, the first rank has failed, which serves the store.
         """
         now, before = self._clock(), self._looked_at
         self._looked_at = now
         if now - before > LOOK_EVERY + SUSPENDED:
-            self._moved_at = [now] * self.place.size
+            self._moved_at = [now] * self.rank_env.size
         for rank, beat in enumerate(self._beats):
             if beat != self._seen[rank]:
                 self._seen[rank], self._moved_at[rank] = beat, now
         late = [rank for rank, moved_at in enumerate(self._moved_at) if now - moved_at > self.patience]
-        if self.place.rank in late:
+        if self.rank_env.rank in late:
             return 0
         return late[0] if late else None
 
     def orphaned(self) -> bool:
-        """Whether the launcher is gone; then this process leaves."""
+        """Return whether the launcher is gone; then this process leaves."""
         return self._launcher is not None and self._launcher.is_gone()
 
     def give_up(self, rank: int) -> None:
-        """End this process at once, whatever its main thread waits for; one of all says why."""
+        """End this process at once, whatever its main thread waits for; one rank of all says why."""
         clause, hint = self.intact()
         seconds = f"it has not answered for {self.patience:.0f} s"
         where = f" ({self.where[rank]})" if self.where[rank] else ""
-        failure = EnvironmentFailure(process_name(rank, self.place.size), f"{seconds}{where}; {clause}", hint=hint)
+        failure = EnvironmentFailure(process_name(rank, self.rank_env.size), f"{seconds}{where}; {clause}", hint=hint)
         if self._may_speak(rank, failure.exit_code):
             say_at_last("".join(f"{line}\n" for line in failure.lines()))
         os._exit(failure.exit_code)
@@ -125,9 +131,9 @@ class FailureDetector:
                 self.give_up(rank)
 
     def _may_speak(self, silent: int, exit_code: int) -> bool:
-        """Whether the claim is granted; where a dead store does not answer, the lowest living rank speaks."""
+        """Return whether this rank tells the user; where a dead store does not answer, the lowest living rank does."""
         granted: list[bool] = []
         thread = threading.Thread(target=lambda: granted.append(self.heartbeats.claim(exit_code)), daemon=True)
         thread.start()
         thread.join(CLAIM_WITHIN)
-        return granted[0] if granted else self.place.rank == (1 if silent == 0 else 0)
+        return granted[0] if granted else self.rank_env.rank == (1 if silent == 0 else 0)

@@ -1,6 +1,6 @@
-"""What ranks leave for each other to see while their main threads work: that they live, and who speaks to the user.
+"""Heartbeats of ranks, and the claim of the one that tells the user why a training ends.
 
-Needs no torch where gpt has started the processes: their board is a folder.
+Needs no torch where gpt has started the processes: they beat in a folder.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class LostProcess(EnvironmentFailure):
 class FolderHeartbeats:
     """A folder with a file for each rank, whose time of change is its beat: it does not grow, and nothing listens.
 
-    Its files stay open, so that they serve on where a cleaner of TMPDIR removes them. Its methods never raise: where a
-    board is gone, nothing moves on it.
+    Its files stay open, so that they serve on where a cleaner of TMPDIR removes them. Its methods never raise: where
+    the folder is gone, no rank beats.
     """
 
     def __init__(self, folder: Path, rank: int, size: int):
@@ -52,17 +52,17 @@ class FolderHeartbeats:
 
     def beat(self) -> None:
         """Show that this rank lives."""
-        own = self._open(f"beat-{self.rank}", os.O_CREAT | os.O_WRONLY)
-        if own is not None:
-            os.utime(own)
+        descriptor = self._open(f"beat-{self.rank}", os.O_CREAT | os.O_WRONLY)
+        if descriptor is not None:
+            os.utime(descriptor)
 
     def beats(self) -> list[int]:
-        """A number for each rank that changes when it beats."""
+        """Return a number for each rank that changes when it beats."""
         opened = (self._open(f"beat-{rank}", os.O_RDONLY) for rank in range(self.size))
         return [0 if beat is None else os.fstat(beat).st_mtime_ns for beat in opened]
 
     def claim(self, exit_code: int) -> bool:
-        """Whether this rank is the one that tells the user why all end: whoever writes the first line."""
+        """Return whether this rank tells the user why all end: the rank that writes the first line does."""
         line = f"{self.rank} {exit_code}\n".encode()
         try:
             os.write(self._opened["said"], line)
@@ -71,14 +71,14 @@ class FolderHeartbeats:
             return self.rank == 0
 
     def speaker(self) -> Speaker | None:
-        """Whose claim was granted; None while all is well."""
+        """Return the rank whose claim came first; None while all is well."""
         try:
             return _speaker(os.pread(self._opened["said"], 100, 0).decode().partition("\n")[0])
         except (OSError, KeyError):
             return None
 
     def _open(self, name: str, flags: int) -> int | None:
-        """The descriptor of a file of the folder, which stays open; None as long as there is none."""
+        """Return the descriptor of a file of the folder, which stays open; None as long as there is none."""
         if name not in self._opened:
             with contextlib.suppress(OSError):
                 self._opened[name] = os.open(self.folder / name, flags | os.O_CLOEXEC, 0o600)
@@ -86,7 +86,7 @@ class FolderHeartbeats:
 
 
 class StoreHeartbeats:
-    """A FolderHeartbeats's methods on keys of a store of torch.distributed, over a connection of this thread alone."""
+    """Methods of FolderHeartbeats on keys of a store of torch.distributed, over a connection of this thread alone."""
 
     def __init__(self, store: Store, rank: int, size: int):
         self.store, self.rank, self.size = store, rank, size

@@ -1,4 +1,4 @@
-"""`gpt train --processes N`: starts the processes of a training on this host, and ends with them. Needs no torch."""
+"""Start the processes of `gpt train --processes N` on this host, and end with them. Needs no torch."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def require_fitting(num_processes: int, config: Config, where: str = "‹process
 
 
 def fitting_sizes(micro_batches: int) -> list[int]:
-    """The numbers of ranks that can share a number of micro-batches: powers of two that divide it."""
+    """Return the numbers of ranks that can share a number of micro-batches: powers of two that divide it."""
     return [1 << bit for bit in range((micro_batches & -micro_batches).bit_length())]
 
 
@@ -69,15 +69,15 @@ def launch(words: Sequence[str], num_processes: int, config: Config, intact: Int
         with hearing(workers.hear):
             try:
                 workers.start(
-                    [*own_python(), "-m", "gpt_cli", *words], process_environment(num_processes, folder, config)
+                    [*python_command(), "-m", "gpt_cli", *words], process_environment(num_processes, folder, config)
                 )
                 return workers.wait()
             finally:
                 workers.kill()
 
 
-def own_python() -> list[str]:
-    """The words that start this Python again; it imports from the working folder only where this process does.
+def python_command() -> list[str]:
+    """Return the words that start this Python again; it imports from the working folder only where this process does.
 
     There a stranger's torch.py may lie, which `python -m` would take for torch.
     """
@@ -85,7 +85,7 @@ def own_python() -> list[str]:
 
 
 def process_environment(num_processes: int, folder: str, config: Config) -> dict[str, str]:
-    """What all processes find in their environment; only the ranks differ. They meet in a private folder."""
+    """Return the environment variables of all processes, without their ranks. Processes meet in a private folder."""
     variables = {
         **os.environ,
         "WORLD_SIZE": str(num_processes),
@@ -100,7 +100,7 @@ def process_environment(num_processes: int, folder: str, config: Config) -> dict
 
 
 def hearing(hear: Callable[[int, object], None]) -> contextlib.AbstractContextManager[None]:
-    """Let `hear` have the signals that stop, and USR1, with their numbers. One that is ignored stays ignored."""
+    """Call `hear` with the number of each signal that stops, and of USR1. An ignored signal stays ignored."""
     return handling((*STOPS, signal.SIGUSR1), hear)
 
 
@@ -117,14 +117,14 @@ class Workers:
         """Start all; the first has stdin and stdout, all have stderr and the terminal's process group."""
         for rank in range(self.size):
             nowhere = subprocess.DEVNULL if rank else None
-            own = {**variables, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            rank_variables = {**variables, "RANK": str(rank), "LOCAL_RANK": str(rank)}
             with held_back(signal.SIGUSR1):
-                self.processes.append(subprocess.Popen(command, stdin=nowhere, stdout=nowhere, env=own))
+                self.processes.append(subprocess.Popen(command, stdin=nowhere, stdout=nowhere, env=rank_variables))
         for number in self.received:
             self._send(number)
 
     def wait(self) -> int:
-        """Wait until all have ended; the exit code, or EnvironmentFailure where none of them told the user why."""
+        """Wait until all have ended; return the exit code. Raises EnvironmentFailure where none told the user why."""
         failed: list[int] = []  # ranks, in the order of their ends
         last_resorts: list[tuple[float, signal.Signals]] | None = None
         while any(worker.poll() is None for worker in self.processes):
@@ -140,7 +140,7 @@ class Workers:
         return self._exit_code({rank: self.processes[rank].returncode for rank in failed})
 
     def kill(self) -> None:
-        """End whatever still runs."""
+        """Kill the processes that still run."""
         self._send(signal.SIGKILL)
         for worker in self.processes:
             worker.wait()
@@ -155,7 +155,7 @@ class Workers:
             worker.send_signal(number)  # does nothing for one that has ended
 
     def _exit_code(self, failed: Mapping[int, int]) -> int:
-        """The code that the speaker gave, else that of the first that failed.
+        """Return the exit code of the speaker, else of the first process that failed.
 
         Raises EnvironmentFailure where a sudden death left all speechless, KeyboardInterrupt for an early Ctrl-C.
         """

@@ -1,4 +1,4 @@
-"""Many processes that train together, joined by torch.distributed: with gloo between processors."""
+"""Collectives between processes by torch.distributed: gloo between processors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gpt_cli.errors import GptError
 class ProcessGroup(Ranks):
     """See `Ranks`; W ranks, a power of two.
 
-    Numbers that are agreed on travel between processors, so that no GPU is waited for; tensors from where they are.
+    Numbers travel between processors, so that no rank waits for a GPU; tensors travel from where they are.
     A method raises EnvironmentFailure where another rank has gone.
     """
 
@@ -46,10 +46,10 @@ class ProcessGroup(Ranks):
         return tuple(agreed.tolist())
 
     def broadcast(self, *numbers: float) -> tuple[float, ...]:
-        known = torch.tensor(numbers, dtype=torch.float64)
+        agreed = torch.tensor(numbers, dtype=torch.float64)
         with self._alive():
-            dist.broadcast(known, src=0)
-        return tuple(known.tolist())
+            dist.broadcast(agreed, src=0)
+        return tuple(agreed.tolist())
 
     def on_rank_zero(self, work: Callable[[], object]) -> None:
         raised: Exception | None = None
@@ -58,11 +58,11 @@ class ProcessGroup(Ranks):
                 work()
             except Exception as error:
                 raised = error
-        told = self._text_of_first("" if raised is None else json.dumps(_described(raised)))
+        message = self._text_of_first("" if raised is None else json.dumps(_described(raised)))
         if raised is not None:
             raise raised
-        if told:
-            raise _rebuilt(json.loads(told))
+        if message:
+            raise _rebuilt(json.loads(message))
 
     def any_differ(self, *numbers: float) -> bool:
         bits = struct.unpack(f"{len(numbers)}q", struct.pack(f"{len(numbers)}d", *numbers))
@@ -79,22 +79,22 @@ class ProcessGroup(Ranks):
         mine = dict(enumerate(parts))
         for peer, bit in self._peers():
             # the peer takes the parts of those owners whose number has this bit as its own has it
-            kept = [owner for owner in mine if owner & bit == self.rank & bit]
+            retained = [owner for owner in mine if owner & bit == self.rank & bit]
             sent = [mine.pop(owner) for owner in list(mine) if owner & bit != self.rank & bit]
-            received = [torch.empty_like(mine[owner]) for owner in kept]
+            received = [torch.empty_like(mine[owner]) for owner in retained]
             self._exchange(peer, sent, received)
-            for owner, other in zip(kept, received, strict=True):
+            for owner, other in zip(retained, received, strict=True):
                 mine[owner] = other.add_(mine[owner])  # a sum of two is the same in both orders
         return mine[self.rank]
 
     def all_gather(self, part: Tensor, lengths: Sequence[int]) -> list[Tensor]:
-        known = {self.rank: part}
+        gathered = {self.rank: part}
         for peer, bit in reversed(list(self._peers())):
-            owners = sorted(known)
+            owners = sorted(gathered)
             received = [part.new_empty(lengths[owner ^ bit]) for owner in owners]
-            self._exchange(peer, [known[owner] for owner in owners], received)
-            known |= {owner ^ bit: other for owner, other in zip(owners, received, strict=True)}
-        return [known[owner] for owner in range(self.size)]
+            self._exchange(peer, [gathered[owner] for owner in owners], received)
+            gathered |= {owner ^ bit: other for owner, other in zip(owners, received, strict=True)}
+        return [gathered[owner] for owner in range(self.size)]
 
     def all_gather_into(self, part: Tensor, whole: Tensor) -> None:
         if whole.device.type != "cpu" and _is_joined(whole):
@@ -103,13 +103,13 @@ class ProcessGroup(Ranks):
             return
         # gloo's own way copies more often
         parts = self.all_gather(part, [part.numel()] * self.size)
-        for place, other in zip(whole.chunk(self.size), parts, strict=True):
-            if other is not part:  # which may lie in its place already
-                place.copy_(other)
+        for chunk, other in zip(whole.chunk(self.size), parts, strict=True):
+            if other is not part:  # `part` may lie in `whole` already
+                chunk.copy_(other)
 
     def all_to_all(self, parts: Sequence[Tensor], lengths: Sequence[int]) -> list[Tensor]:
-        own = parts[self.rank]
-        swapped = [own if rank == self.rank else own.new_empty(length) for rank, length in enumerate(lengths)]
+        local = parts[self.rank]
+        swapped = [local if rank == self.rank else local.new_empty(length) for rank, length in enumerate(lengths)]
         operations = []
         for peer in range(self.size):
             if peer != self.rank:
@@ -126,7 +126,7 @@ class ProcessGroup(Ranks):
         return parts
 
     def _peers(self) -> Iterator[tuple[int, int]]:
-        """The rank to exchange with at each level of the tree, from the lowest on, and the bit in which it differs."""
+        """Yield the rank to exchange with at each level of the tree, from the lowest on, and the bit that differs."""
         bit = 1
         while bit < self.size:
             yield self.rank ^ bit, bit
@@ -145,12 +145,12 @@ class ProcessGroup(Ranks):
         with self._alive():
             for request in dist.batch_isend_irecv(carried) if carried else []:
                 request.wait()
-        for own, other in zip(operations, carried, strict=True):
-            if own is not other and own.op is dist.irecv:
-                own.tensor.copy_(other.tensor)
+        for operation, other in zip(operations, carried, strict=True):
+            if operation is not other and operation.op is dist.irecv:
+                operation.tensor.copy_(other.tensor)
 
     def _text_of_first(self, text: str) -> str:
-        """A text of the first rank, on all ranks."""
+        """Return the first rank's text on all ranks."""
         content = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8) if text else torch.empty(0).byte()
         (length,) = self.all_reduce_max(len(content) if self.is_first else 0)
         if not length:
@@ -162,7 +162,7 @@ class ProcessGroup(Ranks):
 
     @contextmanager
     def _alive(self) -> Iterator[None]:
-        """Turn an error of torch.distributed, which another rank's end causes, into one for the user."""
+        """Turn an error of torch.distributed, which another rank's end causes, into LostProcess."""
         try:
             yield
         except RuntimeError as error:
@@ -171,12 +171,12 @@ class ProcessGroup(Ranks):
 
 
 def _is_joined(tensor: Tensor) -> bool:
-    """Whether torch can send a tensor from where it is; else it travels through main memory."""
+    """Return whether torch can send a tensor from where it is; else the tensor travels through main memory."""
     return f"{tensor.device.type}:" in dist.get_backend_config()
 
 
 def _described(error: Exception) -> dict[str, Any]:
-    """An exception in words that JSON takes."""
+    """Return an exception as an object of JSON."""
     kind = type(error)
     hint = error.hint if isinstance(error, GptError) else None
     if not kind.__module__.startswith("gpt_cli."):
@@ -185,7 +185,7 @@ def _described(error: Exception) -> dict[str, Any]:
 
 
 def _rebuilt(described: Mapping[str, Any]) -> Exception:
-    """The exception again; one that is not ours is left to the rank that raised it, which has all of it."""
+    """Return the exception again; another library's is left to the rank that raised it, which has all of it."""
     if "exit_code" in described:
         return LeftToAnother(described["exit_code"])
     kind = getattr(sys.modules[described["module"]], described["name"])

@@ -1,4 +1,4 @@
-"""How the processes of a training find each other, compare what they are about to do, and are joined."""
+"""Join the processes of a training after they have compared their configs, versions and devices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torch.distributed import FileStore, PrefixStore, Store, TCPStore  # pyright
 import gpt_cli
 from gpt_cli.common.machine.devices import CPU
 from gpt_cli.common.machine.failures import is_lack_of_files
-from gpt_cli.distributed.environment import LOOPBACK, Place, process_name
+from gpt_cli.distributed.environment import LOOPBACK, RankEnvironment, process_name
 from gpt_cli.distributed.failure_detector import PATIENCE, FailureDetector, Intact
 from gpt_cli.distributed.heartbeat import (
     STORE,
@@ -43,20 +43,22 @@ _LONGEST_SHOWN = 40  # characters; a longer value is a digest
 
 
 class Rendezvous:
-    """The place where the ranks of a training meet: a store that all reach. A context, which watches while it lasts.
+    """The store in which the ranks of a training meet; as a context, it watches their heartbeats while it lasts.
 
     All must see the run directory, in which the first rank holds the lock; None where it is not known. `intact` says
     what is left where the training ends. Raises EnvironmentFailure where the store cannot be opened.
     """
 
-    def __init__(self, place: Place, run_directory: Path | None, intact: Intact):
-        self.place, self.run_directory = place, run_directory
-        self._store, side = _open(place)
-        at = (place.rank, place.size)
+    def __init__(self, rank_env: RankEnvironment, run_directory: Path | None, intact: Intact):
+        self.rank_env, self.run_directory = rank_env, run_directory
+        self._store, heartbeat_store = _open(rank_env)
+        at = (rank_env.rank, rank_env.size)
         self.heartbeats: Heartbeats = (
-            FolderHeartbeats(Path(place.address), *at) if side is None else StoreHeartbeats(side, *at)
+            FolderHeartbeats(Path(rank_env.address), *at)
+            if heartbeat_store is None
+            else StoreHeartbeats(heartbeat_store, *at)
         )
-        self.watcher = FailureDetector(place, self.heartbeats, intact)
+        self.watcher = FailureDetector(rank_env, self.heartbeats, intact)
         self._num_blocks = 0
 
     def __enter__(self) -> Rendezvous:
@@ -71,13 +73,13 @@ class Rendezvous:
 
     @contextlib.contextmanager
     def local_rank_zero_first(self) -> Iterator[None]:
-        """A block that the first rank of each host runs before the others."""
+        """Run a block on the first rank of each host before the others."""
         self._num_blocks += 1
         key = f"block/{self._num_blocks}/{socket.gethostname()}"
-        if self.place.local_rank:
+        if self.rank_env.local_rank:
             self._await(key)
         yield
-        if not self.place.local_rank:
+        if not self.rank_env.local_rank:
             self._store.set(key, "done")
 
     def meet(self, record: Mapping[str, str], device: torch.device = CPU) -> None:
@@ -91,9 +93,9 @@ class Rendezvous:
         if self.run_directory is not None:
             mine["run directory"] = self._seen_in(self.run_directory)
         about = {"host": socket.gethostname(), "pid": str(os.getpid()), "gpu": _gpu(device)}
-        self._store.set(f"record/{self.place.rank}", json.dumps([mine, about]))
-        found = [json.loads(self._await(f"record/{rank}")) for rank in range(self.place.size)]
-        records, abouts = zip(*found, strict=True)
+        self._store.set(f"record/{self.rank_env.rank}", json.dumps([mine, about]))
+        entries = [json.loads(self._await(f"record/{rank}")) for rank in range(self.rank_env.size)]
+        records, abouts = zip(*entries, strict=True)
         self.watcher.where = [f"host {visible(about['host'])}, pid {about['pid']}" for about in abouts]
         if problems := [*differences(records, self.watcher.where), *shared_gpus(abouts, self.watcher.where)]:
             raise together(problems)
@@ -101,8 +103,8 @@ class Rendezvous:
             dist.init_process_group(
                 _backends(device),
                 store=PrefixStore("group", self._store),
-                rank=self.place.rank,
-                world_size=self.place.size,
+                rank=self.rank_env.rank,
+                world_size=self.rank_env.size,
                 timeout=_NEVER,
             )
         except RuntimeError as error:
@@ -111,7 +113,7 @@ class Rendezvous:
             reason = visible(str(error).splitlines()[0])
             # gloo takes the interface that the host's own name leads to, which may be loopback
             raise LostProcess(
-                self.place.name,
+                self.rank_env.name,
                 f"it cannot connect to the others: {reason}",
                 hint="between hosts, name the network interface, as in GLOO_SOCKET_IFNAME=eth0",
             ) from error
@@ -123,11 +125,11 @@ class Rendezvous:
         Where the launcher is gone, which would have done it, this removes the private folder.
         """
         self.watcher.end()
-        if self.place.launcher_pid not in (None, os.getppid()):
-            shutil.rmtree(self.place.address, ignore_errors=True)
+        if self.rank_env.launcher_pid not in (None, os.getppid()):
+            shutil.rmtree(self.rank_env.address, ignore_errors=True)
 
     def _await(self, key: str) -> str:
-        """The value of a key, once another rank has set it; the watcher ends a wait for one that is dead."""
+        """Return the value of a key once another rank has set it; the watcher ends a wait for a dead rank."""
         while not self._store.check([key]):
             if (speaker := self.heartbeats.speaker()) is not None:
                 raise LeftToAnother(speaker.exit_code)
@@ -135,9 +137,9 @@ class Rendezvous:
         return self._store.get(key).decode()
 
     def _seen_in(self, run_directory: Path) -> str:
-        """What this rank sees of the lock, which the first rank holds before it posts its record."""
+        """Return the lock file as this rank sees it; the first rank holds the lock before it posts its record."""
         path = run_directory / ".lock"
-        if self.place.rank:
+        if self.rank_env.rank:
             self._await("record/0")
         deadline = time.monotonic() + PROBE_SECONDS
         while True:
@@ -152,24 +154,24 @@ class Rendezvous:
 
         A folder needs nobody; where it is gone with the launcher, its store would wait for it.
         """
-        if self.place.launcher == "gpt":
+        if self.rank_env.launcher == "gpt":
             return
         with contextlib.suppress(RuntimeError):
-            if not self.place.serves:
+            if not self.rank_env.serves:
                 self._store.add("left", 1)
                 return
             deadline = time.monotonic() + LEAVE_SECONDS
-            while self._store.add("left", 0) < self.place.size - 1 and time.monotonic() < deadline:
+            while self._store.add("left", 0) < self.rank_env.size - 1 and time.monotonic() < deadline:
                 time.sleep(POLL_SECONDS)
 
 
-def _open(place: Place) -> tuple[Store, Store | None]:
-    """The store that all ranks reach and, where it is not a folder's, a connection of its own for the board."""
-    if place.launcher == "gpt":
-        if not Path(place.address).is_dir():  # for which the store would wait
-            raise LostProcess(place.name, "the launcher says why")
-        return FileStore(str(Path(place.address) / STORE), -1), None
-    host, _, port = place.address.rpartition(":")
+def _open(rank_env: RankEnvironment) -> tuple[Store, Store | None]:
+    """Return the store that all ranks reach and, where it is not a folder's, a second connection for heartbeats."""
+    if rank_env.launcher == "gpt":
+        if not Path(rank_env.address).is_dir():  # for which the store would wait
+            raise LostProcess(rank_env.name, "the launcher says why")
+        return FileStore(str(Path(rank_env.address) / STORE), -1), None
+    host, _, port = rank_env.address.rpartition(":")
     if host == "127.0.0.1":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
 
@@ -182,20 +184,20 @@ def _open(place: Place) -> tuple[Store, Store | None]:
             wait_for_workers=False,
             multi_tenant=True,
         )
-        return PrefixStore(f"gpt/{place.num_restarts}", store)
+        return PrefixStore(f"gpt/{rank_env.num_restarts}", store)
 
     try:
-        return connected(place.serves), connected(False)
+        return connected(rank_env.serves), connected(False)
     except RuntimeError as error:
         reason = visible(str(error).splitlines()[0])
-        what = "it cannot listen at" if place.serves else "it cannot reach the first process at"
+        what = "it cannot listen at" if rank_env.serves else "it cannot reach the first process at"
         raise EnvironmentFailure(
-            place.name, f"{what} {place.address}, {reason}", hint="set MASTER_ADDR and MASTER_PORT to others"
+            rank_env.name, f"{what} {rank_env.address}, {reason}", hint="set MASTER_ADDR and MASTER_PORT to others"
         ) from error
 
 
 def differences(records: Sequence[Mapping[str, str]], where: Sequence[str]) -> list[GptError]:
-    """An error for everything in which a record differs from the first rank's."""
+    """Return an error for each entry in which a record differs from the first rank's."""
     first, *others = (_flat(record) for record in records)
     problems: list[GptError] = []
     for rank, other in enumerate(others, 1):
@@ -225,7 +227,7 @@ def _difference(name: str, key: str, first: str, other: str) -> GptError:
 
 
 def shared_gpus(abouts: Sequence[Mapping[str, str]], where: Sequence[str]) -> list[GptError]:
-    """An error for the first rank that has the same GPU as another."""
+    """Return an error for the first rank that has the same GPU as another."""
     owners: dict[tuple[str, str], int] = {}
     for rank, about in enumerate(abouts):
         owner = owners.setdefault((about["host"], about["gpu"]), rank)
@@ -237,7 +239,7 @@ def shared_gpus(abouts: Sequence[Mapping[str, str]], where: Sequence[str]) -> li
 
 
 def digest_of_code() -> str:
-    """A digest of the source files of gpt_cli."""
+    """Return a digest of the source files of gpt_cli."""
     package = Path(gpt_cli.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
@@ -246,20 +248,20 @@ def digest_of_code() -> str:
 
 
 def _gpu(device: torch.device) -> str:
-    """The present GPU's own number; empty for a processor, and where torch does not know it."""
+    """Return the UUID of the present GPU; empty for a processor, and where torch does not know it."""
     module = None if device.type == "cpu" else torch.get_device_module(device)
     ask = getattr(module, "get_device_properties", None)
     return str(getattr(ask(), "uuid", "")) if ask else ""
 
 
 def _backends(device: torch.device) -> str:
-    """How tensors travel: by gloo between processors, by nccl, xccl or what else torch has between other devices."""
-    own = dist.Backend.default_device_backend_map.get(device.type, "gloo")
-    return f"cpu:gloo,{device.type}:{own}" if own != "gloo" and dist.is_backend_available(own) else "gloo"
+    """Return the backends of torch.distributed: gloo between processors, nccl, xccl or another between devices."""
+    backend = dist.Backend.default_device_backend_map.get(device.type, "gloo")
+    return f"cpu:gloo,{device.type}:{backend}" if backend != "gloo" and dist.is_backend_available(backend) else "gloo"
 
 
 def _flat(record: Mapping[str, str]) -> dict[str, str]:
-    """A record in which each setting of `config` is an entry, such as train.seed."""
+    """Return a record in which each setting of `config` is an entry, such as train.seed."""
     flat = dict(record)
     with contextlib.suppress(ValueError):
         settings = json.loads(flat.get("config", ""))

@@ -1,4 +1,4 @@
-"""The order in which the numbers of a step's micro-batches are added, which is the same for any number of ranks."""
+"""Sum the micro-batches of a step in an order that is the same for any number of ranks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def tree_sum(terms: Sequence[Tensor]) -> Tensor:
-    """The sum of terms in a fixed tree: halves while their number is even, an odd number in its order.
+    """Return the sum of terms in a fixed tree: halves while their number is even, an odd number in its order.
 
     Eight terms are ((a + b) + (c + d)) + ((e + f) + (g + h)). W ranks, W a power of two that divides their number,
     hold one branch each, so they agree with a single process to the last bit.

@@ -39,7 +39,7 @@ from gpt_cli.config.request import (
     Threads,
 )
 from gpt_cli.config.strict_yaml import Document, parse, read_config_text
-from gpt_cli.distributed.environment import place_of
+from gpt_cli.distributed.environment import rank_environment
 from gpt_cli.errors import GptError, UsageError, counted, shown
 from gpt_cli.training.init_from import asks_for, read_initial, require_fit, require_no_download, with_source_settings
 from gpt_cli.training.plan import AutoRun, FineTuning, NewRun, Plan, Resume
@@ -195,8 +195,8 @@ class TrainRequest(Request):
 
     def _require_one_process(self) -> None:
         """Raise UsageError where several processes would each measure a speed of their own."""
-        place = place_of(os.environ)
-        several = (self.processes or 1) > 1 or (place is not None and place.size > 1)
+        rank_env = rank_environment(os.environ)
+        several = (self.processes or 1) > 1 or (rank_env is not None and rank_env.size > 1)
         if several and not self.dry_run:  # of which one process writes the config
             sentence = "one process chooses the settings; let it write them to a file, and train that with several"
             hint = "add ‹dry_run=True› > my.yaml to this command, then train with ‹config=my.yaml›"

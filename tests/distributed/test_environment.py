@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpt_cli.distributed.environment import Place, place_of
+from gpt_cli.distributed.environment import RankEnvironment, rank_environment
 from gpt_cli.errors import UsageError
 
 GPT = {
@@ -39,41 +39,41 @@ SRUN = {
 
 
 def test_a_process_without_such_variables_is_alone() -> None:
-    assert place_of({"PATH": "/bin"}) is None
+    assert rank_environment({"PATH": "/bin"}) is None
 
 
 def test_a_process_of_gpt_meets_the_others_in_a_private_folder() -> None:
-    assert place_of(GPT) == Place(1, 4, 1, 4, "gpt", "/private/gpt-x", launcher_pid=77)
+    assert rank_environment(GPT) == RankEnvironment(1, 4, 1, 4, "gpt", "/private/gpt-x", launcher_pid=77)
 
 
 def test_torchrun_serves_the_store_and_counts_its_restarts() -> None:
-    expected = Place(5, 8, 1, 4, "torchrun", "node01:29500", num_restarts=2, has_store=True)
-    assert place_of(TORCHRUN) == expected
+    expected = RankEnvironment(5, 8, 1, 4, "torchrun", "node01:29500", num_restarts=2, has_store=True)
+    assert rank_environment(TORCHRUN) == expected
     assert not expected.serves
 
 
 def test_without_the_agent_of_torchrun_the_first_rank_serves_the_store() -> None:
     alone = TORCHRUN | {"RANK": "0", "LOCAL_RANK": "0", "TORCHELASTIC_USE_AGENT_STORE": "False"}
-    place = place_of(alone)
-    assert place is not None
-    assert place.serves
+    rank_env = rank_environment(alone)
+    assert rank_env is not None
+    assert rank_env.serves
 
 
 def test_tasks_of_srun_meet_on_the_first_host_at_a_port_of_the_step() -> None:
-    assert place_of(SRUN) == Place(5, 6, 1, 2, "srun", f"gpu03:{15000 + (31 * 1000 + 3) % 15000}")
+    assert rank_environment(SRUN) == RankEnvironment(5, 6, 1, 2, "srun", f"gpu03:{15000 + (31 * 1000 + 3) % 15000}")
 
 
 def test_tasks_of_srun_on_one_host_stay_on_it() -> None:
     one = SRUN | {"SLURM_STEP_TASKS_PER_NODE": "6", "SLURM_NODEID": "0", "SLURM_LOCALID": "5"}
-    place = place_of(one)
-    assert place is not None
-    assert (place.local_size, place.address.partition(":")[0]) == (6, "127.0.0.1")
+    rank_env = rank_environment(one)
+    assert rank_env is not None
+    assert (rank_env.local_size, rank_env.address.partition(":")[0]) == (6, "127.0.0.1")
 
 
 def test_a_given_address_comes_before_that_of_the_step() -> None:
-    place = place_of(SRUN | {"MASTER_ADDR": "head", "MASTER_PORT": "4000"})
-    assert place is not None
-    assert place.address == "head:4000"
+    rank_env = rank_environment(SRUN | {"MASTER_ADDR": "head", "MASTER_PORT": "4000"})
+    assert rank_env is not None
+    assert rank_env.address == "head:4000"
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_a_given_address_comes_before_that_of_the_step() -> None:
     ],
 )
 def test_the_first_host_of_a_list(hosts: str, first: str) -> None:
-    place = place_of(SRUN | {"SLURM_STEP_NODELIST": hosts})
-    assert place is not None
-    assert place.address.partition(":")[0] == first
+    rank_env = rank_environment(SRUN | {"SLURM_STEP_NODELIST": hosts})
+    assert rank_env is not None
+    assert rank_env.address.partition(":")[0] == first
 
 
 def test_hosts_with_equally_many_tasks_are_counted() -> None:
@@ -100,26 +100,26 @@ def test_hosts_with_equally_many_tasks_are_counted() -> None:
         "SLURM_NODEID": "2",
         "SLURM_PROCID": "9",
     }
-    place = place_of(many)
-    assert place is not None
-    assert place.local_size == 2
+    rank_env = rank_environment(many)
+    assert rank_env is not None
+    assert rank_env.local_size == 2
 
 
 def test_an_sbatch_script_without_srun_is_one_process() -> None:
     """Slurm gives it the number of tasks that it may start."""
-    assert place_of({"SLURM_JOB_ID": "1000", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"}) is None
+    assert rank_environment({"SLURM_JOB_ID": "1000", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"}) is None
 
 
 def test_a_single_process_of_a_launcher_is_alone() -> None:
-    assert place_of({"WORLD_SIZE": "1"}) is None
-    assert place_of(TORCHRUN | {"WORLD_SIZE": "1", "RANK": "0"}) is None
-    assert place_of(SRUN | {"SLURM_STEP_NUM_TASKS": "1"}) is None
+    assert rank_environment({"WORLD_SIZE": "1"}) is None
+    assert rank_environment(TORCHRUN | {"WORLD_SIZE": "1", "RANK": "0"}) is None
+    assert rank_environment(SRUN | {"SLURM_STEP_NUM_TASKS": "1"}) is None
 
 
 def test_torchrun_under_srun_comes_first() -> None:
-    place = place_of(SRUN | TORCHRUN)
-    assert place is not None
-    assert (place.launcher, place.rank) == ("torchrun", 5)
+    rank_env = rank_environment(SRUN | TORCHRUN)
+    assert rank_env is not None
+    assert (rank_env.launcher, rank_env.rank) == ("torchrun", 5)
 
 
 @pytest.mark.parametrize(
@@ -148,5 +148,5 @@ def test_torchrun_under_srun_comes_first() -> None:
 )
 def test_variables_that_make_no_sense_are_named(variables: dict[str, str], change: dict[str, str], named: str) -> None:
     with pytest.raises(UsageError) as raised:
-        place_of(variables | change)
+        rank_environment(variables | change)
     assert raised.value.where == named

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from support.helpers import unread_pipe
 
-from gpt_cli.distributed.environment import Place
+from gpt_cli.distributed.environment import RankEnvironment
 from gpt_cli.distributed.failure_detector import PATIENCE, FailureDetector
 from gpt_cli.distributed.heartbeat import FolderHeartbeats
 
@@ -30,7 +30,9 @@ class Clock:
 def watcher(rank: int, size: int = 3) -> tuple[FailureDetector, Clock]:
     clock = Clock()
     board = FolderHeartbeats(Path("nowhere"), rank, size)
-    watching = FailureDetector(Place(rank, size, rank, size, "gpt", "nowhere"), board, lambda: ("nothing", None), clock)
+    watching = FailureDetector(
+        RankEnvironment(rank, size, rank, size, "gpt", "nowhere"), board, lambda: ("nothing", None), clock
+    )
     watching.patience = PATIENCE
     return watching, clock
 
@@ -39,7 +41,7 @@ def silent_after(watching: FailureDetector, clock: Clock, moving: list[int], sec
     """Who is given up within a number of seconds, in which the beats of some move."""
     for second in range(1, seconds + 1):
         clock.now += 1
-        watching._beats = [second if rank in moving else 0 for rank in range(watching.place.size)]
+        watching._beats = [second if rank in moving else 0 for rank in range(watching.rank_env.size)]
         if (rank := watching.silent()) is not None:
             assert second > PATIENCE, "too early"
             return rank
@@ -121,12 +123,12 @@ import sys, time
 from pathlib import Path
 from gpt_cli.distributed import failure_detector
 from gpt_cli.distributed.heartbeat import FolderHeartbeats
-from gpt_cli.distributed.environment import Place
+from gpt_cli.distributed.environment import RankEnvironment
 failure_detector.LOOK_EVERY, failure_detector.BEAT_EVERY = 0.02, 0.02
 folder, rank = sys.argv[1], int(sys.argv[2])
 intact = lambda: ("the checkpoint of step 40 is intact", "continue with gpt train --out r --resume")
-place = Place(rank, 3, rank, 3, "gpt", folder, launcher_pid=int(sys.argv[3]))
-watcher = failure_detector.FailureDetector(place, FolderHeartbeats(Path(folder), rank, 3), intact)
+rank_env = RankEnvironment(rank, 3, rank, 3, "gpt", folder, launcher_pid=int(sys.argv[3]))
+watcher = failure_detector.FailureDetector(rank_env, FolderHeartbeats(Path(folder), rank, 3), intact)
 watcher.patience = float(sys.argv[4])
 watcher.where = ["host a, pid 1", "host a, pid 2", "host a, pid 3"]
 watcher.start()

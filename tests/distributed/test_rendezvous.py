@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from gpt_cli.distributed import rendezvous as module
-from gpt_cli.distributed.environment import Place
+from gpt_cli.distributed.environment import RankEnvironment
 from gpt_cli.distributed.heartbeat import LeftToAnother
 from gpt_cli.distributed.rendezvous import Rendezvous, differences, digest_of_code, shared_gpus
 from gpt_cli.errors import EnvironmentFailure, GptError, UsageError
@@ -36,8 +36,10 @@ def nothing() -> tuple[str, None]:
 def meetings(folder: Path, size: int, run_directories: Sequence[Path | None] = ()) -> list[Rendezvous]:
     """Ranks that meet in this process, each in a thread of its own."""
     directories = run_directories or [None] * size
-    places = [Place(rank, size, rank, size, "gpt", str(folder)) for rank in range(size)]
-    return [Rendezvous(place, directory, nothing) for place, directory in zip(places, directories, strict=True)]
+    rank_envs = [RankEnvironment(rank, size, rank, size, "gpt", str(folder)) for rank in range(size)]
+    return [
+        Rendezvous(rank_env, directory, nothing) for rank_env, directory in zip(rank_envs, directories, strict=True)
+    ]
 
 
 def meet(ranks: Sequence[Rendezvous], records: Sequence[Mapping[str, str]]) -> list[list[str]]:
@@ -109,9 +111,9 @@ def test_the_first_rank_of_a_host_prepares_before_the_others(tmp_path: Path) -> 
     def prepare(rank: Rendezvous) -> None:
         for _ in range(2):
             with rank.local_rank_zero_first():
-                if rank.place.rank == 0:
+                if rank.rank_env.rank == 0:
                     time.sleep(0.2)
-                done.append(rank.place.rank)
+                done.append(rank.rank_env.rank)
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(prepare, meetings(tmp_path, 2)))
@@ -158,7 +160,7 @@ def test_equal_records_differ_in_nothing() -> None:
 
 def test_two_processes_must_not_have_the_same_gpu() -> None:
     def gpus(*found: str) -> list[str]:
-        abouts = [{"host": place[0], "gpu": place[1:]} for place in found]
+        abouts = [{"host": rank_env[0], "gpu": rank_env[1:]} for rank_env in found]
         return [str(problem) for problem in shared_gpus(abouts, WHERE)]
 
     assert gpus("a", "a") == []  # processors
@@ -177,9 +179,9 @@ def test_a_store_that_cannot_be_opened_is_the_environments_fault() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        place = Place(0, 2, 0, 2, "srun", f"127.0.0.1:{taken.getsockname()[1]}")
+        rank_env = RankEnvironment(0, 2, 0, 2, "srun", f"127.0.0.1:{taken.getsockname()[1]}")
         with pytest.raises(EnvironmentFailure) as raised:
-            Rendezvous(place, None, nothing)
+            Rendezvous(rank_env, None, nothing)
     assert raised.value.where == "process 0 of 2"
     assert "cannot listen" in raised.value.sentence
 
@@ -189,9 +191,9 @@ def served(size: int) -> list[Rendezvous]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    places = [Place(rank, size, rank, size, "srun", address) for rank in range(size)]
+    rank_envs = [RankEnvironment(rank, size, rank, size, "srun", address) for rank in range(size)]
     with ThreadPoolExecutor(size) as pool:
-        return list(pool.map(lambda place: Rendezvous(place, None, nothing), places))
+        return list(pool.map(lambda rank_env: Rendezvous(rank_env, None, nothing), rank_envs))
 
 
 def test_ranks_that_meet_at_a_port_see_beats_and_claims_and_the_server_leaves_last() -> None:

@@ -22,7 +22,7 @@ from gpt_cli.common.units import duration
 from gpt_cli.config.field_types import as_yaml
 from gpt_cli.distributed.environment import LAUNCHER
 from gpt_cli.distributed.failure_detector import LEAVE_WITHIN
-from gpt_cli.distributed.launch import POLL_EVERY, own_python
+from gpt_cli.distributed.launch import POLL_EVERY, python_command
 from gpt_cli.errors import DivergedError, EnvironmentFailure, shown, visible
 from gpt_cli.tools.sweeps.request import Point
 from gpt_cli.tools.sweeps.sweep_file import Sweep
@@ -78,7 +78,7 @@ def training_command(sweep: Sweep, point: Point, max_time: str | None, flags: Se
         words += ["--set", f"{key}={as_yaml(value)}"]
     words += [] if max_time is None else ["--max-time", max_time]
     words += ["--resume"] if RunFiles(point.path).exists() else []
-    return [*own_python(), "-m", "gpt_cli", "train", *words, *flags]
+    return [*python_command(), "-m", "gpt_cli", "train", *words, *flags]
 
 
 def _report(ended: Sequence[_Job], host: Host, count: Callable[[int], object]) -> None:

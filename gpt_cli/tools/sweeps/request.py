@@ -19,7 +19,7 @@ from gpt_cli.common.limits import SWEEP_RECORD_BYTES
 from gpt_cli.common.untrusted_files import read_bytes
 from gpt_cli.config.field_types import Few, Switch, as_yaml
 from gpt_cli.config.request import NONE, Digits, Flag, MaybePath, PathText, Request
-from gpt_cli.distributed.environment import place_of
+from gpt_cli.distributed.environment import rank_environment
 from gpt_cli.errors import CheckpointError, UsageError, advised, shown, visible
 from gpt_cli.tools.sweeps.sweep_file import Sweep, dotted_keys, read_sweep
 
@@ -71,7 +71,7 @@ class SweepRequest(Request):
 
     def find(self, host: Host) -> ToSweep:
         """The points; raises UsageError for a wrong file, or where a directory holds another sweep."""
-        if (launched := place_of(os.environ)) is not None:
+        if (launched := rank_environment(os.environ)) is not None:
             raise UsageError("gpt sweep", f"it starts its own processes, so start it without {launched.launcher}")
         plan = read_sweep(self.file, self.max_time)
         sources = [config.data.source for config in plan.configs]
