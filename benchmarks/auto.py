@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gpt_cli.common.machine.devices import threads_kept
+from gpt_cli.common.machine.devices import restored_threads
 from gpt_cli.common.machine.memory import reuse_memory
 from gpt_cli.config import Config
 from gpt_cli.config.load import read_config, validate, write_config
@@ -227,7 +227,7 @@ def table(results: Mapping[str, Any]) -> str:
     return "\n".join(rows)
 
 
-@threads_kept()
+@restored_threads()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", action="append", default=[], help="a text; repeatable")

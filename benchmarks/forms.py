@@ -183,7 +183,7 @@ def compare_models(
     models = []
     for (form, config), (state, loss), step, sample in zip(configs.items(), learned, *seconds, strict=True):
         settings, parameters = config.train, state.num_parameters
-        moments = sum(tensor.nbytes for tensor in state.optimizer.moments().values())
+        moments = sum(tensor.nbytes for tensor in state.optimizer.state_dict().values())
         kept = kept_bytes(state.model, settings.sequences_at_once, settings.dtype)
         models.append(
             ModelCosts(

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from benchmarks.auto import cost_ratio, times_reference, trained, vocabulary
-from gpt_cli.common.machine.devices import threads_kept
+from gpt_cli.common.machine.devices import restored_threads
 from gpt_cli.common.machine.memory import reuse_memory
 from gpt_cli.common.tables import table
 from gpt_cli.config import Config
@@ -89,7 +89,7 @@ def summary(results: Iterable[Mapping[str, Any]]) -> str:
     return table(rows)
 
 
-@threads_kept()
+@restored_threads()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", action="append", required=True, help="a text; repeatable")

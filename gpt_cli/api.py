@@ -256,7 +256,7 @@ def train(request: TrainRequest, plan: Plan, host: Host) -> Training:
         from gpt_cli.training.events import Training
         from gpt_cli.training.loop import train_whole
 
-    def reports() -> Generator[of_training.Report, None, None]:
+    def reports() -> Generator[of_training.TrainingEvent, None, None]:
         with keywords_named():
             yield from train_whole(plan, host, progress=request.progress)
 

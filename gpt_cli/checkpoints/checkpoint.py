@@ -55,7 +55,7 @@ class Checkpoint:
     tokenizer: Tokenizer
     progress: Progress
     weights: Mapping[str, Tensor]  # one of TYPES each
-    moments: Mapping[str, Tensor]
+    optimizer_state: Mapping[str, Tensor]
 
     where: str = "checkpoint"  # the file it was read from, as errors name it
 
@@ -98,7 +98,7 @@ def prepared(
 
     It is called twice: now for the digest, then for the file, so that the whole of a large model is never in memory.
     """
-    moments = {OPTIMIZER_PREFIX + name: _plain(tensor) for name, tensor in checkpoint.moments.items()}
+    optimizer_state = {OPTIMIZER_PREFIX + name: _plain(tensor) for name, tensor in checkpoint.optimizer_state.items()}
     metadata = {
         "format": FORMAT,
         "format_version": str(FORMAT_VERSION),
@@ -107,18 +107,18 @@ def prepared(
         "config": _canonical(checkpoint.config.model_dump(mode="json")),
         "tokenizer": _canonical(checkpoint.tokenizer.to_dict()),
         "progress": _canonical(asdict(checkpoint.progress)),
-        "digest_rest": digest(_contents(moments)),
+        "digest_rest": digest(_contents(optimizer_state)),
         "digest_weights": BLANK,
     }
     assert tuple(metadata) == METADATA
-    every = {**stored, **{name: ("F32", tensor.shape) for name, tensor in moments.items()}}
+    every = {**stored, **{name: ("F32", tensor.shape) for name, tensor in optimizer_state.items()}}
     types, shapes = ({name: one[part] for name, one in every.items()} for part in (0, 1))
 
     def header() -> bytes:
         return header_bytes(shapes, metadata, dtype=types)
 
     metadata["digest_weights"] = digest(chain([header()], weights()))
-    return chain([header()], weights(), _contents(moments))
+    return chain([header()], weights(), _contents(optimizer_state))
 
 
 def read_checkpoint(path: Path, *, everything: bool = False) -> Checkpoint:
@@ -129,7 +129,7 @@ def read_checkpoint(path: Path, *, everything: bool = False) -> Checkpoint:
     """
     found = parse_checkpoint(read_verified(path, everything=everything))
     if everything:
-        _require_finite(found.moments, found.where, "state of the optimizer")
+        _require_finite(found.optimizer_state, found.where, "state of the optimizer")
     return found
 
 
@@ -142,9 +142,9 @@ def verify_checkpoint(path: Path) -> Checkpoint:
             wrong[name] = wrong.get(name, 0) + int((~np.isfinite(widened(numbers, kind))).sum())
 
     found = parse_checkpoint(read_verified(path, everything=True, watch=watch), as_stored=True)
-    moments = {name.removeprefix(OPTIMIZER_PREFIX): wrong.pop(name) for name in [*wrong] if _is_moment(name)}
+    optimizer_state = {name.removeprefix(OPTIMIZER_PREFIX): wrong.pop(name) for name in [*wrong] if _is_moment(name)}
     _refuse(wrong, found.where, "weights")
-    _refuse(moments, found.where, "state of the optimizer")
+    _refuse(optimizer_state, found.where, "state of the optimizer")
     return found
 
 
@@ -169,10 +169,10 @@ def parse_checkpoint(read: Verified, expected: Header | None = None, *, as_store
     if (step := read.header.step) != progress.step:
         wrong = f"this is not a valid checkpoint: its header names step {step}, its progress {progress.step}"
         raise CheckpointError(where, wrong)
-    moments = {n.removeprefix(OPTIMIZER_PREFIX): t for n, t in tensors.items() if _is_moment(n)}
+    optimizer_state = {n.removeprefix(OPTIMIZER_PREFIX): t for n, t in tensors.items() if _is_moment(n)}
     weights = {name: tensor for name, tensor in tensors.items() if not _is_moment(name)}
     _require_finite(weights, where, "weights")
-    return Checkpoint(config, tokenizer, progress, weights, moments, where)
+    return Checkpoint(config, tokenizer, progress, weights, optimizer_state, where)
 
 
 def _is_moment(name: str) -> bool:

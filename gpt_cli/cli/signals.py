@@ -43,21 +43,21 @@ class Signals:
         self.saving = self.saved = False
         self.received: int | None = None
         self._received_at = 0.0
-        self._save_asked = False
+        self._save_requested = False
 
     def stop(self) -> int | None:
         """The number of the signal that asks to stop, or None."""
         return self.received
 
-    def save_asked(self) -> bool:
+    def save_requested(self) -> bool:
         """Whether a checkpoint was asked for since the last call."""
-        asked, self._save_asked = self._save_asked, False
+        asked, self._save_requested = self._save_requested, False
         return asked
 
     def hear(self, number: int) -> None:
         """Take note of a signal; may end the process."""
         if number == signal.SIGUSR1:
-            self._save_asked = True
+            self._save_requested = True
             return
         hurry()
         if not self.saving:

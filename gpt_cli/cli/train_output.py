@@ -21,7 +21,7 @@ from gpt_cli.errors import counted
 from gpt_cli.training.advice.loss_curve import Curve, Line, read_lines
 from gpt_cli.training.advice.rates import Advice
 from gpt_cli.training.advice.sizes import before_training
-from gpt_cli.training.events import Evaluated, Finished, Prepared, Report, Sampled, Saved, Stepped
+from gpt_cli.training.events import Evaluated, Finished, Prepared, Sampled, Saved, Stepped, TrainingEvent
 
 # lines about the way of a training whose stderr is not a terminal: this many at most, or as many as these times allow
 NUM_LINES = 20
@@ -70,7 +70,7 @@ def _ratio(number: float) -> str:
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
-def show_progress(reports: Iterator[Report], prepared: Prepared, console: Console) -> Finished:
+def show_progress(reports: Iterator[TrainingEvent], prepared: Prepared, console: Console) -> Finished:
     """Print each report, on a terminal beside a bar, and advice that its figures give; returns the last one."""
     way, curve = _Way(prepared), Curve(prepared)
     bar = _Bar(
@@ -201,8 +201,8 @@ def _about_evaluation(report: Evaluated, way: _Way) -> str:
     return f"{report}, {change}"
 
 
-def _show(report: Report, console: Console) -> None:
-    if isinstance(report, Saved) and report.asked:
+def _show(report: TrainingEvent, console: Console) -> None:
+    if isinstance(report, Saved) and report.requested:
         console.notice(f"step {report.step:,}: saved as asked by SIGUSR1")
     elif isinstance(report, Sampled):
         console.notice(str(report))

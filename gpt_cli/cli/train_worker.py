@@ -107,14 +107,14 @@ def train_and_show(
         signals = Signals(before_leaving=stack.close, advice=advice, may_speak=may_speak)
         # signals stay caught until everything is printed, because they may arrive again
         with listening(signals):
-            host = replace(console.host(), stop=signals.stop, save_asked=signals.save_asked, loggers=Followers)
+            host = replace(console.host(), stop=signals.stop, save_requested=signals.save_requested, loggers=Followers)
             host = stack.enter_context(training_environment(plan.directory, host, ranks))
-            found = setup(plan, host, ranks)
-            if isinstance(found, Finished):
+            outcome = setup(plan, host, ranks)
+            if isinstance(outcome, Finished):
                 stack.close()
-                conclude_before(found, console, as_json=json)
+                conclude_before(outcome, console, as_json=json)
                 return 0
-            run, prepared = found
+            run, prepared = outcome
             announce(prepared, console, of_sweep=plan.of_sweep)
             signals.saving = True
             run.open_directory()

@@ -47,7 +47,7 @@ class Host:
     """Who calls long work: where its notices, warnings and amounts go, and what surrounds parts of it.
 
     A prompt that nobody names comes from `stdin`. `loaded` is the model of the request's run where the caller has it,
-    as `gpt_cli.load` returns it. A training asks `stop` whether to end, and after each step `save_asked` whether to
+    as `gpt_cli.load` returns it. A training asks `stop` whether to end, and after each step `save_requested` whether to
     save; then `remark` may say that other programs keep the machine busy.
     """
 
@@ -59,7 +59,7 @@ class Host:
     stdin: TextIO | None = None
     loaded: Any = None
     stop: Stop = lambda: None
-    save_asked: Callable[[], bool] = lambda: False
+    save_requested: Callable[[], bool] = lambda: False
     remark: Callable[[], None] = lambda: None
     # what a training begins with or beside it, and does not contain: models of other programs, and loggers
     read_foreign: Callable[[Path], Any] = _nothing_foreign

@@ -13,7 +13,7 @@ import torch
 
 from gpt_cli.checkpoints.load import Loaded, load_for
 from gpt_cli.common.host import Host
-from gpt_cli.common.machine.devices import choose_device, choose_dtype, threads_kept, use_threads
+from gpt_cli.common.machine.devices import choose_device, choose_dtype, restored_threads, use_threads
 from gpt_cli.common.machine.memory import available_memory, require_room
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.common.tables import Rows, table
@@ -173,7 +173,7 @@ class _Measure:
         return _Measured(figures, paired, each)
 
 
-@threads_kept()
+@restored_threads()
 def evaluate(request: EvaluateRequest, target: ToEvaluate, host: Host) -> Evaluation:
     """Measure runs on a text, or each on its own; raises CheckpointError, DataError or EnvironmentFailure."""
     use_threads(request.threads)

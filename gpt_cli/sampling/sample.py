@@ -15,7 +15,7 @@ import torch
 from gpt_cli.checkpoints.load import load_for
 from gpt_cli.common.host import Host, Notify, ignored
 from gpt_cli.common.limits import SAMPLING_BYTES
-from gpt_cli.common.machine.devices import choose_device, choose_dtype, product_dtype, threads_kept, use_threads
+from gpt_cli.common.machine.devices import choose_device, choose_dtype, product_dtype, restored_threads, use_threads
 from gpt_cli.common.machine.memory import available_memory, require_room
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.errors import DataError, UsageError, counted, inert_json, shown
@@ -99,7 +99,7 @@ class Samples(Result):
         return {**fields, "prompt": sample.prompt} if len(self.prompts) > 1 else fields
 
 
-@threads_kept()
+@restored_threads()
 def sample(request: SampleRequest, target: ToSample, host: Host) -> Samples:
     """Continue prompts, as many at once as memory allows; raises as `Sampler`, and DataError for a wrong character."""
     num_samples, num_tokens = len(target.prompts) * request.num_samples, request.max_new_tokens

@@ -1,4 +1,4 @@
-"""What a run keeps of its attention while it trains: the text it watches, and a snapshot of its heads."""
+"""Take snapshots of a run's attention while it trains: the watched text, and the scores of its heads."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _BESIDE_WEIGHTS = 4000  # bytes of a small snapshot's scores, prompt and header,
 
 
 def watched_ids(config: Config, tokenizer: Tokenizer) -> list[int]:
-    """The ids of `inspect.prompt`, none where it is null.
+    """Return the ids of `inspect.prompt`, none where it is null.
 
     Raises DataError for a character that the vocabulary lacks, fewer than two tokens, or more than the model sees.
     """
-    where, prompt, room = "inspect.prompt (‹watch›)", config.inspect.prompt, config.model.context_length
+    where, prompt, context_length = "inspect.prompt (‹watch›)", config.inspect.prompt, config.model.context_length
     if prompt is None:
         return []
     try:
@@ -36,20 +36,20 @@ def watched_ids(config: Config, tokenizer: Tokenizer) -> list[int]:
         raise
     if len(ids) < 2:
         raise DataError(where, "it is a single token, which has no other to look at; watch a text of two or more")
-    if len(ids) > room:
+    if len(ids) > context_length:
         hint = f"watch a shorter text, or begin a new run with ‹model.context_length={len(ids)}›"
-        raise DataError(where, f"it has {counted(len(ids), 'token')}, but this model sees {room}", hint=hint)
+        raise DataError(where, f"it has {counted(len(ids), 'token')}, but this model sees {context_length}", hint=hint)
     return ids
 
 
 def snapshot_size(run: Run) -> int:
-    """The bytes of a snapshot's file, roughly; 0 where the run keeps none."""
+    """Return the bytes of a snapshot's file, roughly; 0 where the run keeps none."""
     T, sizes = len(watched_ids(run.config, run.tokenizer)), run.config.model
     return sizes.num_blocks * sizes.num_heads * T * (T + 1) + _BESIDE_WEIGHTS if T else 0
 
 
 def take_snapshot(run: Run, model: GPT) -> Snapshot:
-    """The present attention to the watched text, without dropout and in float32; `model` has the run's weights.
+    """Return the present attention to the watched text, without dropout, in float32; `model` has the run's weights.
 
     Raises Diverged where it is not finite.
     """
@@ -75,7 +75,7 @@ def take_snapshot(run: Run, model: GPT) -> Snapshot:
 
 @torch.no_grad()
 def _look(model: GPT, ids: list[int], end_of_text: int) -> tuple[Tensor, HeadScores]:
-    """The weights [L, H, T, T] and scores of all heads on ids [T]."""
+    """Return the weights [L, H, T, T] and scores of all heads on ids [T]."""
     batch = torch.tensor([ids], device=model.token_embedding.weight.device)
     weights = model.attention_weights(batch)  # [L, 1, H, T, T]
     sums, counts = zip(*(pattern_sums(of_layer, batch) for of_layer in weights), strict=True)

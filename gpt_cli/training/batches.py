@@ -1,4 +1,4 @@
-"""What a step trains on: windows of the corpus as a function of (seed, step)."""
+"""Batches of a step: windows of the corpus as a function of (seed, step)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Batches:
 
     @classmethod
     def of(cls, ids: Ids, config: Config, device: torch.device) -> Batches:
-        """The batches that a config asks for; ids [tokens] in memory are moved to the device."""
+        """Return the batches of a config; ids [tokens] in memory move to the device."""
         moved = ids if isinstance(ids, TokensOnDisk) else torch.from_numpy(ids.astype(np.int32)).to(device)
         return cls(moved, config.model.context_length, config.train.batch_size, config.train.seed, str(device))
 
@@ -61,7 +61,7 @@ class Batches:
         return max(1, (len(self.ids) - 1 - self.max_offset) // self.context_length)
 
     def __call__(self, step: int, chosen: slice = slice(None)) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of the chosen sequences of a step (counted from 0): int64 [B, T] each.
+        """Return inputs and targets of the chosen sequences of a step (counted from 0): int64 [B, T] each.
 
         Targets are one token ahead.
 
@@ -70,7 +70,7 @@ class Batches:
         return self.windows(self.send(self.numbers(step, chosen)))[:2]
 
     def numbers(self, step: int, chosen: slice | np.ndarray = slice(None)) -> np.ndarray:
-        """What the device needs of the chosen sequences of a step: where they start, int64 [B].
+        """Return the starts of the chosen sequences of a step, int64 [B].
 
         Of ids that only the disk has, it needs the windows themselves, int32 [B, T + 1].
         """
@@ -83,19 +83,19 @@ class Batches:
         return windows
 
     def send(self, numbers: np.ndarray) -> Tensor:
-        """The numbers on the device of the batches; nobody waits for them."""
+        """Send numbers to the device of the batches without a wait."""
         device = self.ids.device if isinstance(self.ids, Tensor) else torch.device(self.device)
         return to_device(torch.from_numpy(numbers), device)
 
     def windows(self, numbers: Tensor) -> Sequences:
-        """Inputs and targets of sequences, int64 [B, T] each, from their numbers on the device."""
+        """Return inputs and targets of sequences, int64 [B, T] each, from their numbers on the device."""
         if isinstance(self.ids, Tensor):
             numbers = self.ids[numbers[:, None] + torch.arange(self.context_length + 1, device=numbers.device)]
         windows = numbers.long()
         return Sequences(windows[:, :-1], windows[:, 1:])
 
     def starts(self, step: int) -> np.ndarray:
-        """The first position of each window of a step: int64 [B]."""
+        """Return the first position of each window of a step: int64 [B]."""
         epochs, windows = chosen_windows(self.seed, step, self.batch_size, self.windows_per_epoch)
         offsets = [stream_key(self.seed, "offset", epoch) % (self.max_offset + 1) for epoch in epochs.tolist()]
         return np.array(offsets) + windows * self.context_length
@@ -116,7 +116,7 @@ class PackedBatches:
 
     @cached_property
     def rows(self) -> list[np.ndarray]:
-        """The examples of each window."""
+        """Return the examples of each window."""
         return pack(self.ids.lengths, self.context_length)
 
     @property
@@ -124,7 +124,7 @@ class PackedBatches:
         return len(self.rows)
 
     def numbers(self, step: int, chosen: slice | np.ndarray = slice(None)) -> np.ndarray:
-        """Inputs, targets and positions of the chosen sequences of a step, then its targets that count.
+        """Return inputs, targets and positions of the chosen sequences of a step, then its targets that count.
 
         int64 [B, 3 T + 1].
         """
@@ -134,24 +134,24 @@ class PackedBatches:
         return np.concatenate([*packed, np.full((len(packed.inputs), 1), num_targets)], axis=1)
 
     def send(self, numbers: np.ndarray) -> Tensor:
-        """The numbers on the device; nobody waits for them."""
+        """Send numbers to the device without a wait."""
         return to_device(torch.from_numpy(numbers), self.device)
 
     def windows(self, numbers: Tensor) -> Sequences:
-        """The sequences from their numbers on the device."""
+        """Return the sequences from their numbers on the device."""
         inputs, targets, positions, num_targets = numbers.split([self.context_length] * 3 + [1], dim=1)
         return Sequences(inputs, targets, positions, num_targets[0, 0])
 
 
 def batches_of(ids: Ids | Examples, config: Config, device: torch.device) -> Batches | PackedBatches:
-    """The batches that a config asks for."""
+    """Return the batches of a config."""
     if isinstance(ids, Examples):
         return PackedBatches(ids, config.model.context_length, config.train.batch_size, config.train.seed, device)
     return Batches.of(ids, config, device)
 
 
 def chosen_windows(seed: int, step: int, batch_size: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The epoch of each sequence of a step, and its window of the `count` of an epoch: int64 [B] each."""
+    """Return the epoch of each sequence of a step, and its window of the `count` of an epoch: int64 [B] each."""
     epochs, places = np.divmod(np.arange(step * batch_size, (step + 1) * batch_size), count)
     windows = np.empty(batch_size, np.int64)
     for epoch in np.unique(epochs).tolist():
@@ -163,5 +163,5 @@ def chosen_windows(seed: int, step: int, batch_size: int, count: int) -> tuple[n
 
 @lru_cache(maxsize=2)
 def _order(key: int, count: int) -> np.ndarray:
-    """The windows of an epoch in its order: int64 [count]."""
+    """Return the windows of an epoch in its order: int64 [count]."""
     return permutation(key, count)

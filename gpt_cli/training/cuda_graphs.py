@@ -1,4 +1,4 @@
-"""A whole training step as one graph of the device, which then needs one launch a step instead of thousands."""
+"""Record a training step as one graph of the device, which then needs one launch a step instead of thousands."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _UNSTEADY, _TIMES = 1e-3, 10
 
 
 class WholeStep:
-    """A training step that reads everything that changes from step to step from one place of the device's memory.
+    """A training step that reads all inputs that change from step to step from one tensor on the device.
 
-    The host puts it there in one transfer: where the sequences begin, the keys of dropout, the share of the learning
-    rate. So the device can do the step again by itself, once it is recorded.
+    The host fills the tensor in one transfer: the starts of the sequences, the keys of dropout, the share of the
+    learning rate. So the device can repeat the step by itself, once it is recorded.
     """
 
     def __init__(self, state: TrainingState):
@@ -53,7 +53,7 @@ class WholeStep:
         return self._recorded.clone()
 
     def _parts(self, step: int, share: float) -> list[np.ndarray]:
-        """What the device needs for a step; of the last number, two of float32, it reads the first."""
+        """Return the inputs of a step for the device; of the last number, two of float32, it reads the first."""
         train, sizes = self.state.config.train, self.state.config.model
         keys = drop_keys(train.seed, step, sizes.num_blocks).view(np.int64)
         return [self.state.batches.numbers(step), keys, np.array([share, 0.0], np.float32).view(np.int64)]
@@ -70,10 +70,10 @@ class WholeStep:
         return loss_and_norm
 
     def record(self) -> str | None:
-        """Let the graph take all steps, if it takes one to the same bits; returns why not.
+        """Let the graph take all steps, if it takes one to the same bits; return the reason where it does not.
 
-        It records one step and is tried on the next, at another rate, so that it repeats no number of the host. The
-        training stays as it was.
+        The graph records one step and repeats the next, at another rate, so that it repeats no number of the host.
+        The training stays as it was.
         """
         step, changing = self.state.progress.step, self.state.optimizer.changing()
         before: list[Tensor] = []
@@ -120,13 +120,13 @@ class WholeStep:
 
 
 class _Taken(NamedTuple):
-    """What a step gave: the bits of loss, norm and all that it changed, and these two with how far each tensor went."""
+    """The result of a step: bits of loss, norm and changed tensors; loss, norm and the distance of each tensor."""
 
     bits: Tensor
     numbers: Tensor
 
     def repeats(self, expected: _Taken, again: _Taken) -> bool:
-        """Whether it is the expected step, to the bit unless the device has computed that with other bits `again`.
+        """Return whether this is the expected step, to the bit unless the device computes other bits `again`.
 
         The backward pass of flash kernels adds in any order; a rate or a batch of another step shows all the same.
         """
@@ -137,9 +137,9 @@ class _Taken(NamedTuple):
 
 
 def record_step(state: TrainingState, warn: Notify) -> float | None:
-    """Let the device record the training's step where it has graphs and trains alone; the seconds of a step then.
+    """Let the device record the training's step where it has graphs and trains alone; return the seconds of a step.
 
-    Whether it is recorded changes no result. `warn` receives why it is not, where it should be.
+    Recording changes no result. `warn` receives the reason of a failure.
     """
     if state.ranks.size > 1 or not supports(state.device, "graphs"):
         return None

@@ -1,4 +1,4 @@
-"""Where a model in training is, when several ranks share the work: all weights on each, the rest with their owners."""
+"""Data parallelism: all weights on each rank, gradients and optimizer state with the owners of parameters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Replicated:
         trained: Mapping[str, nn.Parameter] | None = None,
         low_rank: LowRank | None = None,
     ):
-        """`trained` are the parameters of the model that train, or those of its low-rank changes; None means all.
+        """Distribute the `trained` parameters of the model, or those of its low-rank changes; None means all.
 
         `together` are groups of them, each of which must have one owner.
         """
@@ -40,12 +40,12 @@ class Replicated:
         self.owned = {name: self.parameters[name] for name in self.names_of_owner[ranks.rank]}
 
     def micro_batches(self, num_micro_batches: int) -> range:
-        """The micro-batches of a step that this rank computes: a branch of the tree in which all are added."""
+        """Return the micro-batches of a step that this rank computes: a branch of the tree of their sum."""
         count = num_micro_batches // self.ranks.size
         return range(self.ranks.rank * count, (self.ranks.rank + 1) * count)
 
     def take_gradients(self) -> list[Tensor]:
-        """The gradients of all parameters, which have none then."""
+        """Return the gradients of all parameters, and remove them there."""
         taken = [gradient(parameter) for parameter in self.parameters.values()]
         for parameter in self.parameters.values():
             parameter.grad = None
@@ -53,13 +53,13 @@ class Replicated:
 
     @torch.no_grad()
     def add_gradients(self, taken: list[Tensor]) -> None:
-        """Add gradients that were taken to those that have come since."""
+        """Add `taken` gradients to those that were computed since."""
         for parameter, before in zip(self.parameters.values(), taken, strict=True):
             gradient(parameter).add_(before)
 
     @torch.no_grad()
     def sum_gradients(self) -> None:
-        """Add up the gradients of all ranks, each on the owner of its parameter; other gradients are gone then."""
+        """Sum the gradients of all ranks, each on the owner of its parameter; remove the others."""
         if self.ranks.size == 1:
             return
         parts = []
@@ -72,17 +72,17 @@ class Replicated:
             parameter.grad = total
 
     def gradient_norms(self) -> Tensor:
-        """The norm of the gradient of each parameter [number of parameters], zero for those of other owners."""
+        """Return the norm of each parameter's gradient [number of parameters], zero for those of other owners."""
         # all at once, because a kernel for each takes a GPU longer than the products of a small model (note 0004)
         gradients = [gradient(parameter) for parameter in self.owned.values()]
         norms = torch._foreach_norm(gradients) if gradients else []  # type: ignore[attr-defined]
-        found = dict(zip(self.owned, norms, strict=True))
+        norm_of = dict(zip(self.owned, norms, strict=True))
         zero = torch.zeros((), device=self.device)
-        return torch.stack([found.get(name, zero) for name in self.parameters])
+        return torch.stack([norm_of.get(name, zero) for name in self.parameters])
 
     @torch.no_grad()
     def share_weights(self) -> None:
-        """Give all ranks the parameters that their owners have changed, and the model what changes it."""
+        """Send all ranks the parameters that their owners have changed, and include low-rank changes."""
         if self.ranks.size > 1:
             self._share()
         if self.low_rank is not None:
@@ -98,7 +98,7 @@ class Replicated:
 
     @torch.no_grad()
     def gather(self, names: Sequence[str], mine: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """A tensor for each named parameter, of its shape, on the first rank in that order; {} on the others.
+        """Return a tensor for each named parameter, of its shape, on the first rank in that order; {} on the others.
 
         `mine` has the tensors of those names that this rank owns.
         """
@@ -108,42 +108,42 @@ class Replicated:
         of_owner = [[name for name in owned if name in chosen] for owned in self.names_of_owner]
         lengths = [sum(self.parameters[name].numel() for name in owned) for owned in of_owner]
         part = flat([mine[name] for name in of_owner[self.ranks.rank]])
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for owned, gathered in zip(of_owner, self.ranks.gather(part.cpu(), lengths) or [], strict=False):
-            found |= zip(owned, self._split(gathered, owned), strict=True)
-        return {name: found[name] for name in names} if found else {}
+            tensors |= zip(owned, self._split(gathered, owned), strict=True)
+        return {name: tensors[name] for name in names} if tensors else {}
 
     def forget_gradients(self) -> None:
-        """Leave no parameter a gradient."""
+        """Remove the gradients of all parameters."""
         for parameter in self.parameters.values():
             parameter.grad = None
 
     def weights(self) -> Mapping[str, Tensor]:
-        """All weights, on the first rank at least."""
+        """Return all weights, on the first rank at least."""
         return self.model.state_dict()
 
     def check_sum(self) -> float:
-        """A number that is the same for ranks with the same weights."""
+        """Return a number that is the same for ranks with the same weights."""
         sums = torch.stack([parameter.detach().sum() for parameter in self.parameters.values()])
         return sums.cpu().double().sum().item()
 
     def model_of(self, other: GPT) -> GPT:
-        """A model with the weights of another, which all ranks evaluate together."""
+        """Return a model with the weights of another, which all ranks evaluate together."""
         return other.to(self.device)
 
     def whole_model(self) -> GPT | None:
-        """The model as it is now, for the first rank to use by itself."""
+        """Return the present model, for the first rank to use by itself."""
         return self.model
 
     def _split(self, part: Tensor, names: Sequence[str]) -> list[Tensor]:
-        """The tensors of some parameters, as views of a flat part."""
+        """Return the tensors of some parameters, as views of a flat part."""
         shapes = [self.parameters[name].shape for name in names]
         pieces = part.split([shape.numel() for shape in shapes])
         return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
 
 def owners(sizes: Mapping[str, int], together: Sequence[Sequence[str]], num_ranks: int) -> list[list[str]]:
-    """The names that each rank owns: the largest group first, each to the rank with the least so far."""
+    """Return the names that each rank owns: the largest group first, each to the rank with the least so far."""
     grouped = {name for names in together for name in names}
     groups = [*together, *([name] for name in sizes if name not in grouped)]
     loads, chosen = [0] * num_ranks, {}
@@ -155,11 +155,11 @@ def owners(sizes: Mapping[str, int], together: Sequence[Sequence[str]], num_rank
 
 
 def flat(tensors: Sequence[Tensor]) -> Tensor:
-    """The numbers of tensors of any shape, one after the other: [N]."""
+    """Return the numbers of tensors of any shape, one after the other: [N]."""
     return torch.cat([tensor.detach().reshape(-1) for tensor in tensors]) if tensors else torch.empty(0)
 
 
 def gradient(parameter: Tensor) -> Tensor:
-    """The gradient of a parameter that must have one."""
+    """Return the gradient of a parameter that must have one."""
     assert parameter.grad is not None
     return parameter.grad

@@ -1,4 +1,4 @@
-"""What an error of a training adds for its user: which checkpoint is intact, and what to try."""
+"""Complete the errors of a training with its intact checkpoint, and flags to try."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpt_cli.training.step import Diverged
 
 
 def diverged_error(diverged: Diverged, hint: str, intact: str = "") -> DivergedError:
-    """The error of a loss or gradient that is not finite; `hint` is what to try, `intact` a clause on what is left."""
+    """Return the error of a loss or gradient that is not finite; `intact` is a clause on the intact checkpoint."""
     if diverged.loss is None:
         sentence = f"{diverged.what} are not finite"
     elif diverged.gradient_norm is None:
@@ -25,7 +25,7 @@ def diverged_error(diverged: Diverged, hint: str, intact: str = "") -> DivergedE
 
 
 def lower_rates(config: Config) -> str:
-    """The flags of lower learning rates, which may keep a training from diverging: the usual ones, or thirds."""
+    """Return flags of lower learning rates, which may keep a training from diverging: the usual ones, or thirds."""
     rate, flags = rate_of(config), list[str]()
     if rate.key != "learning_rate":  # AdamW moves what Muon does not
         flags.append(f"‹train.learning_rate={one_digit(config.train.learning_rate / 3):g}›")
@@ -33,7 +33,7 @@ def lower_rates(config: Config) -> str:
 
 
 def what_is_intact(run: Run) -> str:
-    """Which checkpoint a failed training leaves, as a clause."""
+    """Return a clause that names the checkpoint that a failed training leaves."""
     if run.saved is None:
         return "nothing was saved yet"
     if not run.directory.step_file(run.saved.step).exists():
@@ -42,7 +42,7 @@ def what_is_intact(run: Run) -> str:
 
 
 def add_what_is_intact(error: EnvironmentFailure, run: Run) -> None:
-    """Complete an error with which checkpoint is intact and how to continue from it."""
+    """Add the intact checkpoint to an error, and the command that continues from it."""
     error.sentence += f"; {what_is_intact(run)}"
     first = error.hint if run.directory.checkpoints.is_dir() else "put the directory back"
     error.hint = "; then ".join(filter(None, [first, f"continue with {run.directory.resume_command}"]))

@@ -1,4 +1,4 @@
-"""`gpt train --dry-run`: all that a training says before its first step, and the config that it would have."""
+"""Prepare a training without its first step, and show its config: `gpt train --dry-run`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from gpt_cli.common.host import Host
 from gpt_cli.common.machine.cpu_contention import sharing
-from gpt_cli.common.machine.devices import threads_kept
+from gpt_cli.common.machine.devices import restored_threads
 from gpt_cli.common.machine.memory import reuse_memory
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.config import Config
 from gpt_cli.config.load import write_config
 from gpt_cli.text.load import read_data
-from gpt_cli.training.auto_config.auto_config import chosen
+from gpt_cli.training.auto_config.auto_config import choose_config
 from gpt_cli.training.events import Finished, Prepared
 from gpt_cli.training.plan import AutoRun, NewRun, Plan
 from gpt_cli.training.setup import setup
@@ -21,7 +21,7 @@ from gpt_cli.training.setup import setup
 
 @dataclass(frozen=True)
 class Chosen(Result):
-    """The config that a training would have, why where gpt chose it, and what the training would take.
+    """The config of a training, the reasons where gpt chose it, and estimates of its costs.
 
     `prepared` is None for a run that has nothing left to train.
     """
@@ -31,31 +31,31 @@ class Chosen(Result):
     prepared: Prepared | None = field(default=None, repr=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """What `gpt train --dry-run --json` prints."""
+        """Return the object of `gpt train --dry-run --json`."""
         return {"config": self.config.model_dump(mode="json"), "reasons": list(self.reasons)}
 
     def as_text(self, width: int = WIDTH) -> str:
-        """The config as YAML, which `--config` takes."""
+        """Return the config as YAML, which `--config` takes."""
         return write_config(self.config).rstrip()
 
 
 def dry_run(plan: Plan, host: Host, *, several: bool = False) -> Chosen:
-    """Prepare a training that does not begin; raises errors as it does, but for a run that is there already.
+    """Prepare a training; raise the errors of a training, but for a run that is there already.
 
-    Device, dtype and compiling stay as they were asked for: another machine may have others. Of `several` processes,
-    one cannot tell what each would hold, so it only chooses the config.
+    Device, dtype and compiling stay unresolved: another machine may have others. Of `several` processes, one cannot
+    tell the memory of each, so it only chooses the config.
     """
     reuse_memory()
-    with threads_kept(), sharing():
+    with restored_threads(), sharing():
         if several and isinstance(plan, AutoRun):
-            choice = chosen(plan.config, read_data(plan.config.data, host), host)
+            choice = choose_config(plan.config, read_data(plan.config.data, host), host)
             return Chosen(choice.config, choice.reasons)
         if several:
             return Chosen(plan.config)
-        found = setup(replace(plan, overwrite=True) if isinstance(plan, NewRun) else plan, host)
-    if isinstance(found, Finished):
-        host.notice(found.before or "")
+        outcome = setup(replace(plan, overwrite=True) if isinstance(plan, NewRun) else plan, host)
+    if isinstance(outcome, Finished):
+        host.notice(outcome.before or "")
         return Chosen(plan.config)
-    asked, (_, prepared) = plan.config.train, found
-    kept = {key: getattr(asked, key) for key in ("device", "dtype", "compile")}
-    return Chosen(prepared.config.changed(train=kept), prepared.reasons, prepared)
+    settings, (_, prepared) = plan.config.train, outcome
+    unresolved = {key: getattr(settings, key) for key in ("device", "dtype", "compile")}
+    return Chosen(prepared.config.changed(train=unresolved), prepared.reasons, prepared)

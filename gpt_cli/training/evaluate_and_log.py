@@ -1,4 +1,4 @@
-"""What is due after a step besides saving: evaluation, a line of metrics, a sample, a snapshot.
+"""Evaluate, log, sample and take snapshots after a step.
 
 Everything is computed first and written afterwards, so that a stop in between leaves nothing half done.
 """
@@ -24,9 +24,9 @@ from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.text.sft_examples import Examples
 from gpt_cli.training.attention_snapshots import take_snapshot
-from gpt_cli.training.events import Evaluated, Report, Sampled, Stepped
+from gpt_cli.training.events import Evaluated, Sampled, Stepped, TrainingEvent
 from gpt_cli.training.interrupts import Watch
-from gpt_cli.training.intervals import due, snapshot_due
+from gpt_cli.training.intervals import step_actions, takes_snapshot
 from gpt_cli.training.run import Run
 from gpt_cli.training.sample_prompts import sample_prompt
 from gpt_cli.training.step import Diverged, read_outcomes
@@ -37,13 +37,13 @@ SAMPLE_NEW_TOKENS = 64
 
 @dataclass
 class Pace:
-    """How far the training was at the last line of metrics, or where this part of the run began."""
+    """Step and seconds at the last line of metrics, or at the begin of this part of the run."""
 
     step: int
     seconds: float
 
     def tokens_per_second(self, run: Run) -> float:
-        """The mean speed since then."""
+        """Return the mean speed since `step`."""
         steps, seconds = run.progress.step - self.step, run.progress.seconds - self.seconds
         # a run that continues at a step whose evaluation was cut short has trained nothing yet
         if not steps:
@@ -51,32 +51,32 @@ class Pace:
         return steps * run.config.tokens_per_step / seconds
 
 
-def observe(run: Run, pace: Pace, watch: Watch, host: Host) -> Iterator[Report]:
-    """Do what is due after the run's last step; reports what was done, after all of it is written.
+def observe(run: Run, pace: Pace, watch: Watch, host: Host) -> Iterator[TrainingEvent]:
+    """Evaluate, log and sample after the run's last step as the settings say; yield events once all is written.
 
     `watch` is called between batches and tokens; when it raises, nothing has changed. `host.counting` opens a bar.
     Raises Diverged when the validation loss, or the outcome of an earlier step, is not finite.
     """
     settings, step = run.config.train, run.progress.step
-    found: Score | None = None
+    score: Score | None = None
     sampled: list[Sampled] = []
     snapshots: list[bytes] = []
-    at_first = due(run.progress, settings)
-    if at_first.log or at_first.sample or snapshot_due(run.progress, run.config):
+    at_first = step_actions(run.progress, settings)
+    if at_first.log or at_first.sample or takes_snapshot(run.progress, run.config):
         read_outcomes(run.state)
     progress = replace(run.progress, observed_step=step)
-    if due(progress, settings).evaluate:  # asked again: the wait may have taken the rest of max_time
-        found = _evaluate(run, watch, host)
-        best = progress.best_loss is None or found.loss < progress.best_loss
+    if step_actions(progress, settings).evaluate:  # decided anew: the wait may have taken the rest of max_time
+        score = _evaluate(run, watch, host)
+        best = progress.best_loss is None or score.loss < progress.best_loss
         progress = replace(
             progress,
-            best_loss=found.loss if best else progress.best_loss,
+            best_loss=score.loss if best else progress.best_loss,
             evaluations_without_best=0 if best else progress.evaluations_without_best + 1,
             evaluated_step=step,
             elapsed=run.state.elapsed(),  # the evaluation may have taken the rest of max_time
         )
-    now = due(progress, settings)
-    keeps_snapshot = snapshot_due(progress, run.config)
+    now = step_actions(progress, settings)
+    keeps_snapshot = takes_snapshot(progress, run.config)
     if now.sample or keeps_snapshot:
         whole = run.state.layout.whole_model()
 
@@ -92,12 +92,12 @@ def observe(run: Run, pace: Pace, watch: Watch, host: Host) -> Iterator[Report]:
 
     run.state.progress = progress
     stepped = _stepped(run, pace, now.log)
-    is_best = found is not None and progress.evaluations_without_best == 0
+    is_best = score is not None and progress.evaluations_without_best == 0
     best = run.checkpoint(with_optimizer=False) if is_best else None
 
     def write() -> None:
         if now.log:
-            append(run.directory.metrics, _metrics_line(run, stepped, found))
+            append(run.directory.metrics, _metrics_line(run, stepped, score))
         for sample in sampled:
             run.directory.add_sample(step, sample.prompt + sample.text)
         for snapshot in snapshots:
@@ -109,8 +109,8 @@ def observe(run: Run, pace: Pace, watch: Watch, host: Host) -> Iterator[Report]:
     run.ranks.on_rank_zero(write)
     if now.log:
         pace.step, pace.seconds = step, progress.seconds
-    if found:
-        yield Evaluated(step, found, is_best)
+    if score:
+        yield Evaluated(step, score, is_best)
     yield stepped
     yield from sampled
 
@@ -126,11 +126,11 @@ def _stepped(run: Run, pace: Pace, logged: bool) -> Stepped:
 
 
 def _evaluate(run: Run, watch: Watch, host: Host) -> Score:
-    """The validation loss on evenly spaced windows."""
+    """Measure the validation loss on evenly spaced windows."""
     settings, windows = run.config.train, run.windows(run.config.train.eval_tokens)
     with host.counting("evaluating", sum(end - start for start, end in windows), "tokens") as count:
         count(0)
-        found = validation_score(
+        score = validation_score(
             run.state.model,
             run.tokenizer,
             run.validation_ids,
@@ -140,9 +140,9 @@ def _evaluate(run: Run, watch: Watch, host: Host) -> Score:
             count=both(count, watch),
             ranks=run.ranks,
         )
-    if not math.isfinite(found.loss):
-        raise Diverged(run.progress.step, found.loss)
-    return found
+    if not math.isfinite(score.loss):
+        raise Diverged(run.progress.step, score.loss)
+    return score
 
 
 def _sample(run: Run, model: GPT, watch: Callable[[], object], host: Host) -> Sampled:
@@ -169,7 +169,7 @@ def _sample(run: Run, model: GPT, watch: Callable[[], object], host: Host) -> Sa
     return Sampled(run.progress.step, tokenizer.decode(prompt), tokenizer.decode(tokens, begins=False))
 
 
-def _metrics_line(run: Run, stepped: Stepped, found: Score | None) -> str:
+def _metrics_line(run: Run, stepped: Stepped, score: Score | None) -> str:
     assert stepped.tokens_per_second is not None
     line: dict[str, Any] = {
         "step": stepped.step,
@@ -181,8 +181,8 @@ def _metrics_line(run: Run, stepped: Stepped, found: Score | None) -> str:
         "gradient_norm": stepped.gradient_norm,
         "tokens_per_second": round(stepped.tokens_per_second, 1),
     }
-    if found:
-        line["validation_loss"] = found.loss
-        line["validation_tokens"] = found.num_tokens
-        line["bits_per_byte"] = found.bits_per_byte
+    if score:
+        line["validation_loss"] = score.loss
+        line["validation_tokens"] = score.num_tokens
+        line["bits_per_byte"] = score.bits_per_byte
     return json.dumps(line) + "\n"

@@ -1,4 +1,4 @@
-"""What a training reports to its caller."""
+"""Events that a training yields to its caller."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpt_cli.model.costs import CostEstimate
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything is checked and read, nothing is written yet: what will be trained, and what it will take."""
+    """Everything is checked and read, nothing is written yet: sizes of the training, and estimates of its costs."""
 
     directory: Path
     config: Config = field(repr=False)  # with device, dtype and compiling chosen
@@ -45,7 +45,7 @@ class Prepared:
 
     @property
     def disk_bytes(self) -> int:
-        """What the run directory will hold at its end: checkpoints with all that continues, and the best weights."""
+        """Bytes of the run directory at its end: checkpoints with all that continues, and the best weights."""
         trained = self.num_trained or self.costs.parameters
         to_continue = self.costs.parameters + self.config.train.kept_of_each * trained
         return 4 * (to_continue * self.config.train.keep_checkpoints + self.costs.parameters)
@@ -101,11 +101,11 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Saved:
-    """A checkpoint was written; `asked` when a user asked for it."""
+    """A checkpoint was written; `requested` when a user asked for it."""
 
     step: int
     path: Path
-    asked: bool
+    requested: bool
 
     def __str__(self) -> str:
         return f"step {self.step:,}: saved {visible(self.path)}"
@@ -116,7 +116,7 @@ class Finished(Figures):
     """The end: the figures of `gpt train --json`, the signal that stopped it, and the step of the best weights.
 
     `signal` is None for a training that ended by itself, `best_step` for one that a signal stopped. `before` is None,
-    or says of a run that was to go on why nothing was left to train; then this is its only report.
+    or says of a run that was to go on why nothing was left to train; then this is its only event.
     """
 
     summary: dict[str, Any]
@@ -125,15 +125,15 @@ class Finished(Figures):
     before: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """What `gpt train --json` prints."""
+        """Return the object of `gpt train --json`."""
         return self.summary
 
     def key_figures(self) -> dict[str, Any]:
-        """The run, how far it is, and its losses."""
+        """Return the run, its number of steps, and its losses."""
         return {key: self.summary[key] for key in ("run", "steps", "loss", "validation_loss", "stopped_by")}
 
     def as_text(self, width: int = WIDTH) -> str:
-        """One line."""
+        """Return one line."""
         steps = counted(self.summary["steps"], "step")
         return f"{visible(self.summary['run'])}: {steps} in {duration(self.summary['seconds'])}{self.losses}"
 
@@ -141,7 +141,7 @@ class Finished(Figures):
         return f"{visible(self.summary['run'])}: {counted(self.summary['steps'], 'step')}{self.losses}"
 
     def as_picture(self, kind: str = "png") -> bytes | None:
-        """The losses of the run."""
+        """Draw the losses of the run."""
         pictures = import_module("gpt_cli.tools.reports.curves_picture")  # not of the core
         return pictures.draw_losses_of(Path(self.summary["run"]), kind)
 
@@ -160,30 +160,30 @@ class Finished(Figures):
         )
 
 
-Report = Prepared | Stepped | Evaluated | Sampled | Saved | Finished
+TrainingEvent = Prepared | Stepped | Evaluated | Sampled | Saved | Finished
 
 
-class Training(Generator[Report, None, None]):
-    """The reports of a training, which runs as they are taken; `finish` takes the rest."""
+class Training(Generator[TrainingEvent, None, None]):
+    """The events of a training, which runs as they are taken; `finish` takes the rest."""
 
-    def __init__(self, reports: Generator[Report, None, None]):
-        self._reports, self._last = reports, None
+    def __init__(self, events: Generator[TrainingEvent, None, None]):
+        self._reports, self._last = events, None
 
     def __repr__(self) -> str:
-        """How far it is; who has only called `train` sees what to do."""
+        """Return the last event; before the first, say that nothing has run."""
         return f"<Training: {self._last or 'nothing has run yet; finish() trains to the end'}>"
 
-    def send(self, value: None, /) -> Report:
-        """The next report, as next() returns it."""
+    def send(self, value: None, /) -> TrainingEvent:
+        """Return the next event, as next() returns it."""
         self._last = self._reports.send(value)
         return self._last
 
-    def throw(self, *error: Any) -> Report:
-        """Raise an error where the training is; `close` ends it so."""
+    def throw(self, *error: Any) -> TrainingEvent:
+        """Raise an error inside the training; `close` ends a training in this way."""
         return self._reports.throw(*error)
 
     def finish(self) -> Finished:
-        """Train to the end and return the last report, also when it has been taken.
+        """Train to the end and return the last event, also when it has been taken.
 
         Raises UsageError for a training that was closed, or that an error ended.
         """
@@ -196,26 +196,26 @@ class Training(Generator[Report, None, None]):
 
 
 @contextlib.contextmanager
-def drawing() -> Iterator[Callable[[Report], object]]:
-    """A function that receives reports and moves a bar of tqdm, which suits a notebook or a terminal."""
+def drawing() -> Iterator[Callable[[TrainingEvent], object]]:
+    """Yield a function that receives events and moves a bar of tqdm, which suits a notebook or a terminal."""
     with contextlib.ExitStack() as stack:
         bar, best = None, ""
 
-        def draw(report: Report) -> None:
+        def draw(event: TrainingEvent) -> None:
             nonlocal bar, best
-            if isinstance(report, Prepared):
-                total = report.step + report.steps_left  # by the clock, an estimate
-                name = visible(report.directory)
-                begun, unit = report.step, " steps"
+            if isinstance(event, Prepared):
+                total = event.step + event.steps_left  # by the clock, an estimate
+                name = visible(event.directory)
+                begun, unit = event.step, " steps"
                 bar = tqdm_of_here()(desc=name, initial=begun, total=total, unit=unit, mininterval=1)
                 stack.enter_context(bar)
-            elif isinstance(report, Evaluated) and report.best:
-                best = f", best validation {report.score.loss:.3f}"
-            elif isinstance(report, Stepped) and bar is not None:
-                if report.loss is not None:
-                    mean = report.loss if report.smoothed_loss is None else report.smoothed_loss
+            elif isinstance(event, Evaluated) and event.best:
+                best = f", best validation {event.score.loss:.3f}"
+            elif isinstance(event, Stepped) and bar is not None:
+                if event.loss is not None:
+                    mean = event.loss if event.smoothed_loss is None else event.smoothed_loss
                     bar.set_postfix_str(f"loss {mean:.3f}{best}", refresh=False)
-                bar.total = max(bar.total, report.step)
-                bar.update(report.step - bar.n)
+                bar.total = max(bar.total, event.step)
+                bar.update(event.step - bar.n)
 
         yield draw

@@ -1,4 +1,4 @@
-"""Where a model in training is when no rank holds all of its weights: importing this takes seconds."""
+"""Shard the weights of a model between ranks, none of which holds all: importing this takes seconds."""
 
 from __future__ import annotations
 
@@ -59,24 +59,24 @@ class Sharded(Replicated):
             part.set_force_sum_reduction_for_comms(True)
 
     def micro_batches(self, num_micro_batches: int) -> range:
-        """The micro-batches that this rank computes: in each round, ranks compute neighbours, a branch of the tree."""
+        """Return this rank's micro-batches: in each round, ranks compute neighbours, a branch of the tree."""
         return range(self.ranks.rank, num_micro_batches, self.ranks.size)
 
     def take_gradients(self) -> list[Tensor]:
-        """The sums of all ranks' gradients in this rank's shards, which have none then."""
+        """Return the sums of all ranks' gradients in this rank's shards, and remove them there."""
         taken = [_local(gradient(shard)) for shard in self.shards.values()]
         self._forget_shards()
         return taken
 
     @torch.no_grad()
     def add_gradients(self, taken: list[Tensor]) -> None:
-        """Add gradients that were taken to those that have come since."""
+        """Add `taken` gradients to those that were computed since."""
         for shard, before in zip(self.shards.values(), taken, strict=True):
             _local(gradient(shard)).add_(before)
 
     @torch.no_grad()
     def sum_gradients(self) -> None:
-        """Move the gradients, which are summed, to the owners of the parameters."""
+        """Move the summed gradients to the owners of the parameters."""
         parts = [flat([_local(gradient(self.shards[name])) for name in names]) for names in self.names_of_owner]
         self._forget_shards()
         sizes = [[self.sizes[name][rank] for name in self.owned] for rank in range(self.ranks.size)]
@@ -91,7 +91,7 @@ class Sharded(Replicated):
 
     @torch.no_grad()
     def share_weights(self) -> None:
-        """Put what the owners have changed into the shards of all ranks."""
+        """Copy the owners' parameters into the shards of all ranks."""
         cut = [parameter.view(-1).split(self.sizes[name]) for name, parameter in self.owned.items()]
         parts = [flat([pieces[rank] for pieces in cut]) for rank in range(self.ranks.size)]
         sizes = [[self.sizes[name][self.ranks.rank] for name in names] for names in self.names_of_owner]
@@ -102,23 +102,23 @@ class Sharded(Replicated):
         self._collect_anew()
 
     def weights(self) -> Mapping[str, Tensor]:
-        """All weights, in main memory of the first rank; {} on the others."""
+        """Return all weights in main memory of the first rank; {} on the others."""
         return self.gather(list(self.parameters), self.owned)
 
     def check_sum(self) -> float:
-        """That of the weights at the start; no two ranks have the same ones later."""
+        """Return the check sum of the weights at the start; later, no two ranks have the same weights."""
         return self._first_sum
 
     @torch.no_grad()
     def model_of(self, other: GPT) -> GPT:
-        """This rank's model, which has the weights of another from now on; its owners keep theirs."""
+        """Return this rank's model with the weights of another; owners keep their parameters."""
         for name, parameter in other.named_parameters():
             self._set_shard(name, parameter.reshape(-1).split(self.sizes[name])[self.ranks.rank])
         self._collect_anew()
         return self.model
 
     def whole_model(self) -> GPT | None:
-        """The model in main memory of the first rank, which has room where a GPU has none; None on the others."""
+        """Return the model in main memory of the first rank, where a GPU may have too little; None on the others."""
         weights = self.weights()
         if not weights:
             return None
@@ -131,7 +131,7 @@ class Sharded(Replicated):
         local.copy_(numbers.view(local.shape))
 
     def _collect_anew(self) -> None:
-        """Drop whole parameters that an evaluation has left behind."""
+        """Free whole parameters that an evaluation has left behind."""
         cast("Any", self.model).reshard()
 
     def _forget_shards(self) -> None:
@@ -140,7 +140,7 @@ class Sharded(Replicated):
 
 
 class _Exchange:
-    """What ranks do together, as `fully_shard` asks for it: see torch.distributed.fsdp's class Comm.
+    """A collective as `fully_shard` calls it: see torch.distributed.fsdp's class Comm.
 
     Through `ranks`, so that the end of another rank is an error for the user.
     """
@@ -178,7 +178,7 @@ class _TreeSum(_Exchange):
 
 
 def _shard_sizes(shape: torch.Size, num_ranks: int) -> list[int]:
-    """The numbers of a parameter that each rank holds: as many rows, except for the last ones, which may have fewer."""
+    """Return the numbers of a parameter that each rank holds: equal rows, of which the last ranks may have fewer."""
     rows = -(-shape[0] // num_ranks)
     width = shape[1:].numel()
     return [width * min(rows, max(0, shape[0] - rank * rows)) for rank in range(num_ranks)]

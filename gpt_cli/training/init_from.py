@@ -1,4 +1,4 @@
-"""What a training begins with where its weights are not random: `--init-from`.
+"""Begin a training with the weights of another model: `--init-from`.
 
 Needs no torch until the weights are read.
 """
@@ -46,27 +46,27 @@ class InitialWeights(NamedTuple):
 
 @dataclass(frozen=True)
 class Initial:
-    """A model to begin with: its config now, its weights when they are needed.
+    """A model to begin with: its config, and weights that are read later.
 
-    They are in a checkpoint, or `given` by whoever can read another format.
+    The weights are in a checkpoint, or `weights` reads them from another format.
     """
 
     where: str
     config: Config
     header: Header | None = None  # of the checkpoint
-    given: InitialWeights | None = None
-    own_tokenizer: bool = False  # whether the training has a tokenizer of its own, and embeddings for it
+    weights: InitialWeights | None = None
+    new_tokenizer: bool = False  # whether the training has another tokenizer, and new embeddings
     names_text: bool = False  # whether its config alone names the text of the training
 
     @property
     def name(self) -> str:
-        """The name that a run keeps of it: the last of its path, and of a checkpoint in a run the run's too."""
+        """The name that a run stores: the last of its path, and of a checkpoint in a run the run's too."""
         path = Path(self.where).resolve()
         run = run_of_checkpoint(path)
         return path.name if run is None else f"{run.path.name}/{path.name}"
 
     def settings(self, *, other_text: bool) -> Config:
-        """All settings, for a training without a config; those of a run are in its config.yaml.
+        """Return all settings, for a training without a config; those of a run are in its config.yaml.
 
         Raises UsageError where nothing that gpt may read names a text, unless the training has an `other_text`.
         """
@@ -82,9 +82,9 @@ class Initial:
 
 
 def read_initial(path: Path, host: Host) -> Initial:
-    """The model that a path names: the best of a run, a checkpoint, or a directory of transformers.
+    """Read the model that a path names: the best of a run, a checkpoint, or a directory of transformers.
 
-    `host.notice` receives what such a directory has that is left out. Raises CheckpointError where there is none that
+    `host.notice` receives the parts of such a directory that are left out. Raises CheckpointError where no model
     fits.
     """
     if not (path / "config.json").is_file() or RunFiles(path).exists():
@@ -93,76 +93,76 @@ def read_initial(path: Path, host: Host) -> Initial:
     foreign = host.read_foreign(path)
     for line in foreign.notices:
         host.notice(line)
-    return Initial(str(path), foreign.config, given=InitialWeights(foreign.tokenizer, foreign.weights.__getitem__))
+    return Initial(str(path), foreign.config, weights=InitialWeights(foreign.tokenizer, foreign.weights.__getitem__))
 
 
 def with_source_settings(document: Document, source: Config) -> Document:
-    """A config file with the settings of model and tokenizer that it leaves out, as they are in a source."""
-    known = source.model_dump(mode="json")
+    """Return a config file with the settings of model and tokenizer that it leaves out, as they are in a source."""
+    source_settings = source.model_dump(mode="json")
     content = dict(document.content)
     for section in ("model", "tokenizer"):
-        own = content.get(section)
-        if own is None or isinstance(own, dict):  # else validation reports that it is no section
-            content[section] = {**known[section], **(own or {})}
+        settings = content.get(section)
+        if settings is None or isinstance(settings, dict):  # else validation reports that it is no section
+            content[section] = {**source_settings[section], **(settings or {})}
     return Document(content, document.lines)
 
 
 def asks_for(settings: Sequence[str], *beginnings: str) -> bool:
-    """Whether a `--set` text begins in one of these ways, such as `tokenizer.`."""
+    """Return whether a `--set` text begins with one of `beginnings`, such as `tokenizer.`."""
     return any(setting.startswith(beginnings) for setting in settings)
 
 
-def require_fit(initial: Initial, asked: Config, settings: Sequence[str] = (), config: str | None = None) -> None:
-    """Raises CheckpointError that lists every setting with which the weights do not fit.
+def require_fit(initial: Initial, requested: Config, settings: Sequence[str] = (), config: str | None = None) -> None:
+    """Raise CheckpointError that lists every setting with which the weights do not fit.
 
     `settings` are those of `--set`; the others come from the file that `config` names.
     """
-    misfits = list(_misfits(initial, asked))
+    misfits = list(_misfits(initial, requested))
     if not misfits:
         return
     hint = _HINT
     from_file = [key for key, _ in misfits if not asks_for(settings, f"{key}=")]
     if config is not None and from_file:
         of_file = f"‹config={config}› asks for this; without it, gpt train takes all settings of {initial.where}"
-        kind = f"tokenizer.kind={asked.tokenizer.kind}"
+        kind = f"tokenizer.kind={requested.tokenizer.kind}"
         hint = of_file if "tokenizer.kind" not in from_file else f"{of_file}; or ‹{kind}› for new embeddings"
     raise advised([CheckpointError(FLAG, sentence) for _, sentence in misfits], hint)
 
 
-def require_no_download(initial: Initial, asked: Config) -> None:
-    """Raises UsageError where a training has a tokenizer of its own, and the model alone says that it is a download."""
-    if initial.own_tokenizer and asked.tokenizer.kind == "tiktoken":
+def require_no_download(initial: Initial, requested: Config) -> None:
+    """Raise UsageError where a new tokenizer is a download, which the model alone asks for."""
+    if initial.new_tokenizer and requested.tokenizer.kind == "tiktoken":
         sentence = (
             f"{initial.where} has tiktoken, whose vocabulary may need a download, so gpt uses it where you ask for it"
         )
         raise UsageError("tokenizer.kind", sentence, hint="‹tokenizer.kind=tiktoken›")
 
 
-def _misfits(initial: Initial, asked: Config) -> Iterator[tuple[str, str]]:
-    """The settings with which the weights do not fit, each with a sentence."""
+def _misfits(initial: Initial, requested: Config) -> Iterator[tuple[str, str]]:
+    """Yield the settings with which the weights do not fit, each with a sentence."""
     there = initial.config.model
-    for key, old, new in config_differences(initial.config, asked):
+    for key, old, new in config_differences(initial.config, requested):
         section, _, _ = key.partition(".")
         if section == "model" and key not in _FREE:
             yield key, f"{key} is {old} in {initial.where} and {new} here, and its weights fit {old} alone"
-        elif section == "tokenizer" and not initial.own_tokenizer:
+        elif section == "tokenizer" and not initial.new_tokenizer:
             sentence = f"{key} is {old} in {initial.where} and {new} here; only ‹{key}={new}› asks for new embeddings"
             yield key, sentence
-    if there.positions == "learned" and asked.model.context_length > there.context_length:
+    if there.positions == "learned" and requested.model.context_length > there.context_length:
         sentence = (
-            f"model.context_length is {asked.model.context_length}, but {initial.where} has learned "
+            f"model.context_length is {requested.model.context_length}, but {initial.where} has learned "
             f"{there.context_length} positions; use at most {there.context_length}"
         )
         yield "model.context_length", sentence
 
 
-def given_by(initial: Initial) -> InitialWeights:
-    """The tokenizer and the weights to begin with; raises CheckpointError for a damaged checkpoint.
+def load_initial_weights(initial: Initial) -> InitialWeights:
+    """Load the tokenizer and the weights to begin with; raise CheckpointError for a damaged checkpoint.
 
-    Its hint names an intact one of the same run, where there is one.
+    The hint names an intact checkpoint of the same run, where there is one.
     """
-    if initial.given is not None:
-        return initial.given
+    if initial.weights is not None:
+        return initial.weights
     from gpt_cli.checkpoints.checkpoint import read_checkpoint
 
     assert initial.header is not None
@@ -178,7 +178,7 @@ def given_by(initial: Initial) -> InitialWeights:
 
 
 def _intact_beside(damaged: Path) -> Path | None:
-    """The newest intact checkpoint of the run that a damaged one belongs to, the best after all others."""
+    """Return the newest intact checkpoint of the run that a damaged one belongs to, the best after all others."""
     from gpt_cli.checkpoints.checkpoint import read_checkpoint
 
     if (run := run_of_checkpoint(damaged)) is None:
@@ -191,18 +191,18 @@ def _intact_beside(damaged: Path) -> Path | None:
     return None
 
 
-def begin_with(model: GPT, given: InitialWeights, tokenizer: Tokenizer, notice: Notify) -> None:
+def begin_with(model: GPT, initial: InitialWeights, tokenizer: Tokenizer, notice: Notify) -> None:
     """Copy the weights into a model of the same sizes, but for embeddings of another tokenizer.
 
     Of learned positions a shorter context takes the first.
     """
     import torch
 
-    same_tokens = tokenizer.digest == given.tokenizer.digest
+    same_tokens = tokenizer.digest == initial.tokenizer.digest
     for name, parameter in model.state_dict().items():
         if name.startswith(_OF_TOKENS) and not same_tokens:
             continue
-        weight = torch.from_numpy(given.weight(name))
+        weight = torch.from_numpy(initial.weight(name))
         if name == _POSITIONS and len(weight) > len(parameter):
             notice(f"the first {len(parameter)} of {len(weight)} positions are used, as model.context_length says")
             weight = weight[: len(parameter)]

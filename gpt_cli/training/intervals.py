@@ -1,4 +1,4 @@
-"""What is due after a step, and whether it was the last: pure functions of the progress and the settings."""
+"""Decide the actions after a step, and whether it was the last: pure functions of progress and settings."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from gpt_cli.config import Config, TrainConfig
 
 
 @dataclass(frozen=True)
-class Due:
-    """What to do after a step; the last step is logged, evaluated, sampled and saved whatever the periods."""
+class StepActions:
+    """Actions after a step; the last step is logged, evaluated, sampled and saved whatever the periods."""
 
     log: bool
     evaluate: bool
@@ -19,8 +19,8 @@ class Due:
     last: bool
 
 
-def due(progress: Progress, settings: TrainConfig) -> Due:
-    """What is due after the last step of the progress; at step 0 nothing is.
+def step_actions(progress: Progress, settings: TrainConfig) -> StepActions:
+    """Return the actions after the last step of the progress; none at step 0.
 
     An evaluation changes the answer: it may exhaust the patience, and by the clock it makes a step the last one. Where
     time runs out while an unevaluated step is logged, another step follows and is the last.
@@ -34,7 +34,7 @@ def due(progress: Progress, settings: TrainConfig) -> Due:
         return progress.step > 0 and period is not None and progress.step % period == 0
 
     evaluate = over or every(settings.eval_every)
-    return Due(
+    return StepActions(
         log=last or evaluate or every(settings.log_every),
         evaluate=evaluate,
         sample=last or every(settings.sample_every),
@@ -43,28 +43,28 @@ def due(progress: Progress, settings: TrainConfig) -> Due:
     )
 
 
-def snapshot_due(progress: Progress, config: Config) -> bool:
-    """Whether to keep a snapshot of attention: after the first step, each period, and the last step."""
+def takes_snapshot(progress: Progress, config: Config) -> bool:
+    """Return whether to keep a snapshot of attention: after the first step, each period, and the last step."""
     step, inspect = progress.step, config.inspect
     if inspect.prompt is None or not step:
         return False
-    return step == 1 or step % inspect.every == 0 or due(progress, config.train).last
+    return step == 1 or step % inspect.every == 0 or step_actions(progress, config.train).last
 
 
 def is_finished(progress: Progress, settings: TrainConfig) -> bool:
-    """Whether no step is left to take and nothing is left to do about the last one."""
-    return progress.observed and due(progress, settings).last
+    """Return whether no step is left to take and no action after the last one."""
+    return progress.observed and step_actions(progress, settings).last
 
 
 def ended_by(progress: Progress, settings: TrainConfig) -> str:
-    """What ended a finished training: steps, time or patience."""
+    """Return the cause of a training's end: steps, time or patience."""
     if not _is_over(progress, settings):
         return "patience"
     return "steps" if _has_all_steps(progress, settings) else "time"
 
 
 def _is_over(progress: Progress, settings: TrainConfig) -> bool:
-    """Whether max_steps are taken; by the clock, whether another step would likely end after max_time."""
+    """Return whether max_steps are taken; by the clock, whether another step would likely end after max_time."""
     if settings.max_time is None or not progress.step or _has_all_steps(progress, settings):
         return _has_all_steps(progress, settings)
     return progress.elapsed + progress.seconds / progress.step > settings.max_time

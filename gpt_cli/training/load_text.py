@@ -1,4 +1,4 @@
-"""The text of a training, from its sources to token ids."""
+"""Read the text of a training, from its sources to token ids."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def load_text(
 
 
 def _where_the_text_is(start: Start, config: Config, directory: RunDirectory, notice: Notify) -> Config:
-    """The config to read the text by: of a run that continues with its own text, with paths that lead there.
+    """Return the config to read the text by: of a run that continues with its text, with paths that lead there.
 
     No run keeps these paths, which name folders of this machine.
     """
@@ -57,7 +57,7 @@ def _where_the_text_is(start: Start, config: Config, directory: RunDirectory, no
 
 
 def _read(start: Start, config: Config, directory: RunDirectory, host: Host) -> SourceCorpus:
-    """The text of a training; the hint of a DataError says what to do where a run's own text is not there."""
+    """Read the text of a training; the hint of a DataError names the remedy where a run's text is missing."""
     try:
         return read_data(config.data, host)
     except DataError as error:
@@ -76,15 +76,15 @@ def _remark_on(corpus: SourceCorpus, config: Config, notice: Notify, *, continue
         notice(line)
     if corpus.num_documents == 1 and not continued and not corpus.how.conversations:  # it would be another text now
         one = f"{text_name(config.data)} counts as one document"
-        if (given := config.data.separator) is not None:
-            notice(f"{one}; data.separator {given!r} occurs nowhere between two")
-        elif separator := _separator_in(next(corpus.blocks()).text):
+        if (separator := config.data.separator) is not None:
+            notice(f"{one}; data.separator {separator!r} occurs nowhere between two")
+        elif guess := _separator_in(next(corpus.blocks()).text):
             several = "if it holds several (poems, letters, names), say what separates them"
-            notice(f"{one}; {several}: ‹data.separator={repr(separator)[1:-1]}›")
+            notice(f"{one}; {several}: ‹data.separator={repr(guess)[1:-1]}›")
 
 
 def _separator_in(text: str) -> str | None:
-    """What may separate the documents of a text that begins so: blank lines, or the ends of lines like names."""
+    """Return what may separate the documents of a text: blank lines, or the ends of lines like names."""
     end = "\r\n" if "\r\n" in text else "\n" if "\n" in text else "\r"
     if 2 * end in text.strip():
         return 2 * end

@@ -1,4 +1,4 @@
-"""A whole training, and its loop: generators of reports that compute, evaluate and save, and never print."""
+"""A whole training, and its loop: generators of events that compute, evaluate and save, and never print."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.common.host import NOBODY, Host, both, drawn
 from gpt_cli.common.machine.cpu_contention import sharing
-from gpt_cli.common.machine.devices import threads_kept
+from gpt_cli.common.machine.devices import restored_threads
 from gpt_cli.common.machine.memory import reuse_memory
 from gpt_cli.distributed.collectives import ALONE, Ranks
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.evaluation.nll import Observations, Score
 from gpt_cli.training.divergence import add_what_is_intact, diverged_error, lower_rates, what_is_intact
 from gpt_cli.training.evaluate_and_log import Pace, observe
-from gpt_cli.training.events import Finished, Report, Saved, drawing
-from gpt_cli.training.interrupts import StopAsked, Watch
-from gpt_cli.training.intervals import due, ended_by, is_finished
+from gpt_cli.training.events import Finished, Saved, TrainingEvent, drawing
+from gpt_cli.training.interrupts import StopRequested, Watch
+from gpt_cli.training.intervals import ended_by, is_finished, step_actions
 from gpt_cli.training.memory_checks import fitting_device
 from gpt_cli.training.plan import Plan
 from gpt_cli.training.run import Run
@@ -35,7 +35,7 @@ BAR_SECONDS = 2.0  # work that takes less shows no bar beside that of the steps
 def training_environment(directory: Path, host: Host, ranks: Ranks = ALONE) -> Iterator[Host]:
     """Hold the lock of a run directory on the first rank, and watch the machine; yields the host of the training."""
     lock = sole_trainer(directory, host.warn) if ranks.is_first else nullcontext(lambda: None)
-    with threads_kept(), sharing() as shared, lock as require_held:
+    with restored_threads(), sharing() as shared, lock as require_held:
         reuse_memory()
 
         def stop() -> int | None:
@@ -45,36 +45,36 @@ def training_environment(directory: Path, host: Host, ranks: Ranks = ALONE) -> I
         yield replace(host, stop=stop, remark=lambda: shared.remark(host.notice))
 
 
-def train_whole(plan: Plan, host: Host, *, progress: bool = False) -> Generator[Report, None, None]:
-    """Train as Python asks; Finished comes when the run directory is free again."""
+def train_whole(plan: Plan, host: Host, *, progress: bool = False) -> Generator[TrainingEvent, None, None]:
+    """Yield the events of a training, for Python; Finished comes when the run directory is free again."""
     bar = drawing() if progress else nullcontext(lambda _: None)
     if progress:
         host = drawn(host, BAR_SECONDS)  # or every evaluation and save would have one beside that of the steps
     with training_environment(plan.directory, host) as inner, bar as draw:
-        found = setup(plan, inner)
-        if not isinstance(found, Finished):
-            run, prepared = found
+        outcome = setup(plan, inner)
+        if not isinstance(outcome, Finished):
+            run, prepared = outcome
             draw(prepared)
             yield prepared
             run.open_directory()
-            with closing(train(run, inner)) as reports:
-                for report in reports:
-                    draw(report)
-                    if isinstance(report, Finished):
-                        found = report
+            with closing(train(run, inner)) as events:
+                for event in events:
+                    draw(event)
+                    if isinstance(event, Finished):
+                        outcome = event
                     else:
-                        yield report
-    assert isinstance(found, Finished), "a training ends with Finished"
-    yield found
+                        yield event
+    assert isinstance(outcome, Finished), "a training ends with Finished"
+    yield outcome
 
 
-def train(run: Run, host: Host = NOBODY) -> Generator[Report, None, None]:
-    """Train to max_steps, max_time, patience or a signal, from wherever the run is; its directory is open.
+def train(run: Run, host: Host = NOBODY) -> Generator[TrainingEvent, None, None]:
+    """Train to max_steps, max_time, patience or a signal, from the progress of the run, whose directory is open.
 
-    Nothing runs until the reports are taken. The loop asks `host.stop` for the number of a signal that arrived,
-    between micro-batches, batches of an evaluation and sampled tokens. After a signal it drops what is unfinished,
-    which the run that continues does again, saves the state and ends. After each step it asks `host.save_asked`
-    whether to save. `host.counting` opens a bar for what lasts beside the steps. Raises DivergedError before a
+    Nothing runs until the events are taken. The loop asks `host.stop` for the number of a signal that arrived,
+    between micro-batches, batches of an evaluation and sampled tokens. After a signal it drops unfinished work,
+    which the run that continues does again, saves the state and ends. After each step it asks
+    `host.save_requested` whether to save. `host.counting` opens a bar for long work. Raises DivergedError before a
     non-finite loss or gradient reaches a checkpoint, EnvironmentFailure when a file cannot be written.
     """
     state, pace, watch = run.state, Pace(run.progress.step, run.progress.seconds), Watch(host.stop, run.ranks)
@@ -88,19 +88,19 @@ def train(run: Run, host: Host = NOBODY) -> Generator[Report, None, None]:
                     take_step(state, watch)
                 yield from observe(run, pace, watch, host)
                 state.progress = replace(run.progress, elapsed=state.elapsed())
-            except StopAsked as stopped:
+            except StopRequested as stopped:
                 signal = stopped.signal
-            asked = bool(run.ranks.all_reduce_max(host.save_asked())[0])
-            wanted = asked or signal is not None or due(run.progress, run.config.train).save
+            requested = bool(run.ranks.all_reduce_max(host.save_requested())[0])
+            wanted = requested or signal is not None or step_actions(run.progress, run.config.train).save
             if wanted and run.progress.step and run.progress != run.saved:
                 with host.working("saving"):
                     path = run.save()
-                yield Saved(run.progress.step, path, asked)
+                yield Saved(run.progress.step, path, requested)
             remark()
         if signal is None:
             try:
                 closing_evaluation = _closing_evaluation(run, watch, host)
-            except StopAsked as stopped:  # all is saved: nothing but this figure is lost
+            except StopRequested as stopped:  # all is saved: nothing but this figure is lost
                 signal = stopped.signal
         finished = _finished(run, closing_evaluation, signal)
         run.ranks.on_rank_zero(lambda: _record(run, finished))
@@ -109,7 +109,7 @@ def train(run: Run, host: Host = NOBODY) -> Generator[Report, None, None]:
 
 @contextlib.contextmanager
 def _followed(run: Run, host: Host) -> Iterator[Callable[[], None]]:
-    """Start the loggers of a run; yields what looks after them, or at the machine, after each step."""
+    """Start the loggers of a run; yields the function that watches loggers, or the machine, after each step."""
     loggers = run.config.train.log_to if run.ranks.is_first else []
     if not loggers or host.loggers is None:
         # to this process the processes of a compiler and other ranks are other programs, as those of loggers are
@@ -122,7 +122,7 @@ def _followed(run: Run, host: Host) -> Iterator[Callable[[], None]]:
 
 @contextlib.contextmanager
 def _failures_explained(run: Run) -> Iterator[None]:
-    """Say in the errors of a training which checkpoint is intact, and what to try."""
+    """Name in the errors of a training the intact checkpoint, and flags to try."""
     recorded = run.state.whole_step is not None and run.config.train.graph != "off"
     try:
         with fitting_device(run.config, run.ranks.size, recorded=recorded):
@@ -171,7 +171,7 @@ def _closing_evaluation(run: Run, watch: Watch, host: Host) -> _Closing:
 
 
 def _finished(run: Run, closing: _Closing | None, signal: int | None) -> Finished:
-    """The closing figures; those of the closing evaluation are None after a signal."""
+    """Return the closing figures; those of the closing evaluation are None after a signal."""
     settings, progress = run.config.train, run.progress
     num_tokens, seconds = progress.step * run.config.tokens_per_step, progress.seconds
     summary = {
@@ -195,14 +195,14 @@ def _finished(run: Run, closing: _Closing | None, signal: int | None) -> Finishe
 
 
 def _record(run: Run, finished: Finished) -> None:
-    """Write how the run ended into its directory, which may move: so without its path."""
+    """Write the outcome of the run into its directory, which may move: so without its path."""
     figures = {key: value for key, value in finished.summary.items() if key not in ("run", "steps", "stopped_by")}
     figures |= {"best_step": finished.best_step}
     run.directory.end(finished.summary["stopped_by"], finished.summary["steps"], **figures)
 
 
 def _record_divergence(run: Run, diverged: Diverged) -> None:
-    """Write that the run diverged. The other ranks may have met it elsewhere, so they do not wait for it."""
+    """Write that the run diverged. Other ranks may diverge elsewhere, so they do not wait for this one."""
     if run.ranks.is_first:
         with contextlib.suppress(EnvironmentFailure):  # the divergence is the error to report
             run.directory.end("diverged", diverged.step)

@@ -1,4 +1,4 @@
-"""What of a model trains: parts of it stay (`train.freeze`), or matrices change by low-rank products (`train.rank`)."""
+"""Freeze parts of a model (`train.freeze`), or change matrices by low-rank products (`train.rank`)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LowRank:
 
     @torch.no_grad()
     def include(self) -> None:
-        """Put what the factors have become into the weights."""
+        """Add the change of the products to the weights."""
         for name, matrix in self.matrices.items():
             a, b = (self.factors[f"{name}.{factor}"].detach() for factor in "AB")
             old_a, old_b = (self._included[f"{name}.{factor}"] for factor in "AB")
@@ -48,12 +48,12 @@ class LowRank:
             old_b.copy_(b)
 
     def changing(self) -> list[Tensor]:
-        """Every tensor that `include` changes."""
+        """Return every tensor that `include` changes."""
         return [*(matrix.detach() for matrix in self.matrices.values()), *self._included.values()]
 
     @torch.no_grad()
-    def restore(self, stored: Mapping[str, Tensor]) -> None:
-        """Put back the factors, by `<matrix>.<A or B>.factor`, whose products the weights include."""
+    def load_state_dict(self, stored: Mapping[str, Tensor]) -> None:
+        """Restore the factors from `<matrix>.<A or B>.factor`; the weights include their products."""
         for name, factor in self.factors.items():
             factor.copy_(stored[f"{name}.factor"])
             self._included[name].copy_(factor)
@@ -61,29 +61,29 @@ class LowRank:
 
 @torch.no_grad()
 def _pass_on(a: nn.Parameter, b: nn.Parameter, matrix: Tensor) -> None:
-    """Turn the gradient of a matrix into that of its factors."""
+    """Turn the gradient of a matrix into those of its factors."""
     assert matrix.grad is not None
     of_matrix, matrix.grad = matrix.grad.mul(SCALE), None
-    for factor, found in ((a, b.T @ of_matrix), (b, of_matrix @ a.T)):
-        factor.grad = found if factor.grad is None else factor.grad.add_(found)
+    for factor, factor_gradient in ((a, b.T @ of_matrix), (b, of_matrix @ a.T)):
+        factor.grad = factor_gradient if factor.grad is None else factor.grad.add_(factor_gradient)
 
 
-def what_trains(model: GPT, settings: TrainConfig) -> tuple[dict[str, nn.Parameter], LowRank | None]:
-    """The parameters that the optimizer changes, by name, and the low-rank changes whose factors they are.
+def trained_parameters(model: GPT, settings: TrainConfig) -> tuple[dict[str, nn.Parameter], LowRank | None]:
+    """Return the parameters that the optimizer changes, by name, and the low-rank changes whose factors they are.
 
-    All others of the model no longer ask for a gradient.
+    All other parameters no longer require a gradient.
     """
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(_trains(name, parameter, settings))
-    found = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if settings.rank is None:
-        return found, None
-    low_rank = LowRank(found, settings)
+        return trained, None
+    low_rank = LowRank(trained, settings)
     return low_rank.factors, low_rank
 
 
 def num_trained(config: Config, vocab_size: int) -> int | None:
-    """How many numbers the optimizer changes; None where those are all of the model."""
+    """Count the weights that the optimizer changes; None where those are all of the model."""
     settings = config.train
     if settings.trains_all:
         return None

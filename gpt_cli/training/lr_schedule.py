@@ -10,7 +10,7 @@ _STABLE = 0.5  # share of the run after which the rate of a stable schedule fall
 
 
 def warmup_steps(config: TrainConfig) -> int:
-    """The number of warm-up steps, at most half of max_steps.
+    """Return the number of warm-up steps, at most half of max_steps.
 
     By the clock the number of steps is not known in advance.
     """
@@ -18,9 +18,9 @@ def warmup_steps(config: TrainConfig) -> int:
 
 
 def lr_multiplier(step: int, config: TrainConfig, elapsed: float = 0.0) -> float:
-    """The share of the highest learning rate at a step, counted from 0, that begins `elapsed` seconds into the run.
+    """Return the share of the highest learning rate at a step, counted from 0, that begins after `elapsed` seconds.
 
-    It rises over the warm-up, then falls to zero: in a straight line (Bergsma et al. 2025, arXiv 2502.15938), as half
+    The share rises over the warm-up, then falls to zero: linearly (Bergsma et al. 2025, arXiv 2502.15938), as half
     a cosine (Loshchilov and Hutter 2017, eq. 5), or from the middle of the run on (stable; Hu et al. 2024, section 4).
     By the clock it depends on the share of max_time that has passed, and a warm-up ends by half of it. Where steps end
     a run too, the larger share counts: a time that is far away changes nothing.
@@ -39,7 +39,7 @@ def lr_multiplier(step: int, config: TrainConfig, elapsed: float = 0.0) -> float
 
 
 def _fall(left: float, schedule: str) -> float:
-    """The share of the rate when a share of the run (1 to 0) is left."""
+    """Return the share of the rate when a share of the run (1 to 0) is left."""
     if schedule == "cosine":
         return (1 - math.cos(math.pi * left)) / 2
     return min(1.0, left / _STABLE) if schedule == "stable" else left

@@ -1,4 +1,4 @@
-"""What a training takes of this machine: the device, the number format, memory and disk."""
+"""Choose device and dtype of a training, and check memory and disk."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ COMPILE_FROM_SECONDS = 60.0
 
 
 def resolve(config: Config, notice: Notify, *sources: Config | None) -> Config:
-    """The config with device, dtype and compiling chosen; `notice` receives settings without effect.
+    """Return the config with device, dtype and compiling chosen; `notice` receives settings without effect.
 
-    It leaves out those that came from one of the sources. `compile` stays auto where a timed step has to decide.
-
+    Settings that came from one of the sources are left out. `compile` stays auto where a timed step has to decide.
     Raises EnvironmentFailure for a device that does not exist.
     """
     device = choose_device(config.train.device)
@@ -36,9 +35,9 @@ def resolve(config: Config, notice: Notify, *sources: Config | None) -> Config:
         notice(f"warm-up of {config.train.warmup_steps} steps shortened to {shortened}, half of the run")
     for line in config.unused(*sources):
         notice(line)
-    asked, seconds = config.train.compile, config.train.max_time
-    compiled = choose_compile(asked, device, long=seconds is None or seconds >= COMPILE_FROM_SECONDS)
-    undecided = asked == "auto" and compiled == "on" and config.train.max_steps is not None
+    requested, seconds = config.train.compile, config.train.max_time
+    compiled = choose_compile(requested, device, long=seconds is None or seconds >= COMPILE_FROM_SECONDS)
+    undecided = requested == "auto" and compiled == "on" and config.train.max_steps is not None
     return config.changed(
         train={
             "device": str(device),
@@ -49,21 +48,20 @@ def resolve(config: Config, notice: Notify, *sources: Config | None) -> Config:
 
 
 def must_shard(config: Config, vocab_size: int, free: int | None, ranks: Ranks) -> bool:
-    """Whether ranks share the weights too: where `train.parallel` says so, or where a rank cannot hold all of them.
+    """Return whether ranks share the weights: where `train.parallel` says so, or where a rank cannot hold all.
 
-    They never do where only a part of the weights trains.
-
-    `free` is the main memory of this host in bytes, None where it is unknown; a GPU is asked for its own.
-    Raises UsageError where ranks cannot share the weights, because the micro-batches of a step are no power of two.
+    They never do where only a part of the weights trains. `free` is the main memory of this host in bytes, None where
+    it is unknown; a GPU reports its free memory. Raises UsageError where the micro-batches of a step are no power of
+    two, so that ranks cannot share the weights.
     """
     settings = config.train
     if ranks.size == 1 or settings.parallel == "replicate" or not settings.trains_all:
         return False
     if settings.parallel == "auto":
         share = free and free // ranks.local_size
-        room = share if settings.device == "cpu" else free_memory(torch.device(settings.device))
+        capacity = share if settings.device == "cpu" else free_memory(torch.device(settings.device))
         needed = _costs(config, vocab_size, settings.sequences_at_once, ranks)["replicate"].bytes_held
-        if not ranks.all_reduce_max(room is not None and needed > room)[0]:
+        if not ranks.all_reduce_max(capacity is not None and needed > capacity)[0]:
             return False
     if (number := settings.num_micro_batches) & (number - 1):
         sizes = [n for n in range(1, settings.batch_size) if settings.batch_size % (n * ranks.size) == 0]
@@ -89,8 +87,8 @@ def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE, *, ma
 
     def needs(num_sequences: int, width: int = config.model.d_model) -> int:
         costs = _costs(config.changed(model={"d_model": width}), 1, num_sequences, ranks)
-        asked = "replicate" if ranks.size == 1 else settings.parallel
-        least = min(found.bytes_held for layout, found in costs.items() if asked in (layout, "auto"))
+        layout_setting = "replicate" if ranks.size == 1 else settings.parallel
+        least = min(cost.bytes_held for layout, cost in costs.items() if layout_setting in (layout, "auto"))
         # the estimate is a tenth above what was measured
         return ranks.local_size * least * 4 // 5
 
@@ -118,9 +116,9 @@ def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE, *, ma
 
 @contextlib.contextmanager
 def fitting_device(config: Config, num_ranks: int = 1, *, recorded: bool = False) -> Iterator[None]:
-    """Say in an EnvironmentFailure with which micro-batches a training may fit a device whose memory runs out.
+    """Turn a lack of device memory into an EnvironmentFailure whose hint names smaller micro-batches.
 
-    `recorded` says that a graph takes the steps, whose memory nothing else may use.
+    `recorded` says that a graph takes the steps, whose memory no other computation may use.
     """
     try:
         yield
@@ -137,7 +135,7 @@ def fitting_device(config: Config, num_ranks: int = 1, *, recorded: bool = False
 
 
 def _costs(config: Config, vocab_size: int, num_sequences: int, ranks: Ranks) -> dict[str, RankCosts]:
-    """What a rank needs in each layout, with micro-batches of `num_sequences`."""
+    """Return the costs of a rank in each layout, with micro-batches of `num_sequences`."""
     return rank_costs(
         config.model,
         vocab_size,
@@ -155,11 +153,11 @@ def require_space(run: Run) -> None:
     settings = run.config.train
     weights = 4 * run.state.num_parameters
     to_continue = weights + 4 * settings.kept_of_each * run.state.num_trained
-    num_kept = len(run.directory.steps()) if run.progress.step else 0
+    num_saved = len(run.directory.steps()) if run.progress.step else 0
     snapshots = 0
     at_once = settings.keep_checkpoints + 1  # the new one is written before the oldest is removed
     if settings.max_steps is not None:
         num_saves = -(-(settings.max_steps - run.progress.step) // settings.save_every)
-        at_once = min(num_kept + num_saves, at_once)
+        at_once = min(num_saved + num_saves, at_once)
         snapshots = snapshot_size(run) * ((settings.max_steps - run.progress.step) // run.config.inspect.every)
     run.directory.require_space(to_continue, weights, at_once, snapshots)

@@ -30,7 +30,7 @@ class Muon:
         dtype: torch.dtype,
         owned: Container[str] | None = None,
     ):
-        """Of the parameters this rank steps those that it owns, whole stacks of them; None means all."""
+        """Step the `owned` parameters of this rank, in whole stacks; None means all."""
         chosen = [names for names in stacks(parameters) if owned is None or names[0] in owned]
         self.parameters = {name: parameters[name] for names in chosen for name in names}
         self.weight_decay = weight_decay
@@ -50,34 +50,34 @@ class Muon:
         """Change the parameters by their gradients, none of which may be None; the rate may be float32 [] on a GPU."""
         gradients = {name: parameter.grad for name, parameter in self.parameters.items() if parameter.grad is not None}
         cut = {name: _cut(name, parameter) for name, parameter in self.parameters.items()}
-        kept = 1 - learning_rate * self.weight_decay
+        decay = 1 - learning_rate * self.weight_decay
         for key, stacked in self._pieces(gradients).items():
             momentum = self.momentum[key]
             momentum.lerp_(stacked, 1 - MOMENTUM)
             steps = orthogonalise(stacked.lerp_(momentum, MOMENTUM), self.dtype)
             for (name, number), step in zip(self.batches[key], steps, strict=True):
-                decayed = cut[name][number].mul_(kept)
+                decayed = cut[name][number].mul_(decay)
                 if isinstance(learning_rate, Tensor):
                     decayed.addcmul_(step, learning_rate, value=-1)
                 else:
                     decayed.add_(step, alpha=-learning_rate)
 
-    def moments(self) -> dict[str, Tensor]:
-        """The momentum of each parameter, by its name."""
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the momentum of each parameter, by its name."""
         joined = {name: torch.empty_like(p, requires_grad=False) for name, p in self.parameters.items()}
         for key, pieces in self.batches.items():
             for (name, number), piece in zip(pieces, self.momentum[key], strict=True):
                 _cut(name, joined[name])[number].copy_(piece)
         return joined
 
-    def restore(self, stored: Mapping[str, Tensor]) -> None:
-        """Put back what was stored, by `<parameter>.momentum`."""
+    def load_state_dict(self, stored: Mapping[str, Tensor]) -> None:
+        """Restore the momentum of each parameter from `<parameter>.momentum`."""
         pieces = self._pieces({name: stored[f"{name}.momentum"] for name in self.parameters})
         for key, stacked in pieces.items():
             self.momentum[key].copy_(stacked)
 
     def _pieces(self, matrices: Mapping[str, Tensor]) -> dict[tuple[int, torch.Size], Tensor]:
-        """The pieces of all matrices, by stack and shape: [pieces, rows, columns] each."""
+        """Return the pieces of all matrices, by stack and shape: [pieces, rows, columns] each."""
         cut = {name: _cut(name, matrix) for name, matrix in matrices.items()}
         return {
             key: torch.stack([cut[name][number] for name, number in pieces]) for key, pieces in self.batches.items()
@@ -85,27 +85,27 @@ class Muon:
 
 
 def stacks(parameters: Mapping[str, Tensor]) -> list[list[str]]:
-    """The names of matrices whose pieces are made orthogonal together: pieces of one shape, STACK_NUMBERS or more.
+    """Group the names of matrices that become orthogonal together: pieces of one shape, STACK_NUMBERS or more.
 
     torch may round a product differently in a larger stack, so a stack is never divided between ranks.
     """
     by_shape: defaultdict[tuple[torch.Size, ...], list[str]] = defaultdict(list)
     for name, parameter in parameters.items():
         by_shape[tuple(sorted({piece.shape for piece in _cut(name, parameter)}))].append(name)
-    found: list[list[str]] = []
+    groups: list[list[str]] = []
     for names in by_shape.values():
         size = STACK_NUMBERS
         for name in names:
             if size >= STACK_NUMBERS:
-                found.append([])
+                groups.append([])
                 size = 0
-            found[-1].append(name)
+            groups[-1].append(name)
             size += parameters[name].numel()
-    return found
+    return groups
 
 
 def orthogonalise(matrices: Tensor, dtype: torch.dtype) -> Tensor:
-    """The nearest orthogonal matrix to each of [N, rows, columns], rows <= columns, nearly.
+    """Return nearly the nearest orthogonal matrix to each of [N, rows, columns], rows <= columns.
 
     Newton-Schulz iterations of fifth order, with products in `dtype`: singular values end between 0.6 and 1.3, those
     below about a hundredth of the largest lower.
@@ -120,7 +120,7 @@ def orthogonalise(matrices: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _cut(name: str, matrix: Tensor) -> tuple[Tensor, ...]:
-    """The pieces of a matrix that are made orthogonal, as views, each with no more rows than columns."""
+    """Cut a matrix into the pieces that become orthogonal, as views, each with no more rows than columns."""
     shorter, longer = sorted(matrix.shape)
     wide = matrix if matrix.shape[0] == shorter else matrix.T
     return wide.tensor_split(longer // shorter, dim=1) if "feed_forward" in name else (wide,)

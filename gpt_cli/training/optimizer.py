@@ -1,4 +1,4 @@
-"""How gradients change weights: AdamW for everything, or Muon for the matrices inside blocks.
+"""Change weights by gradients: AdamW for everything, or Muon for the matrices inside blocks.
 
 Neither is a torch.optim.Optimizer: making one imports torch's compiler, which takes a second.
 """
@@ -56,13 +56,13 @@ class AdamW:
                 eps=_EPSILON,
             )
 
-    def moments(self) -> dict[str, dict[str, Tensor]]:
-        """The running averages of gradients (exp_avg) and of their squares (exp_avg_sq), by parameter."""
+    def state_dict(self) -> dict[str, dict[str, Tensor]]:
+        """Return the running averages of gradients (exp_avg) and of their squares (exp_avg_sq), by parameter."""
         return {"exp_avg": self.averages, "exp_avg_sq": self.squares}
 
-    def restore(self, stored: Mapping[str, Tensor], step: int) -> None:
-        """Put back what was stored after a step, by `<parameter>.<kind>`."""
-        for kind, averages in self.moments().items():
+    def load_state_dict(self, stored: Mapping[str, Tensor], step: int) -> None:
+        """Restore the averages after a step from `<parameter>.<kind>`."""
+        for kind, averages in self.state_dict().items():
             for name, tensor in averages.items():
                 tensor.copy_(stored[f"{name}.{kind}"])
         for num_steps in self.num_steps:
@@ -70,7 +70,7 @@ class AdamW:
 
 
 class Optimizer:
-    """All parameters of a model, each with the kind of step that the config gives it; a rank steps those it owns."""
+    """AdamW and Muon for the parameters of a model, as the config says; a rank steps the parameters it owns."""
 
     def __init__(self, layout: Replicated, config: TrainConfig):
         self.config, self.layout = config, layout
@@ -94,7 +94,7 @@ class Optimizer:
             self.muon.step(self.config.muon_learning_rate * share)
 
     def changing(self) -> list[Tensor]:
-        """Every tensor that a step of a single process changes, all float32."""
+        """Return every tensor that a step of a single process changes, all float32."""
         of_adamw = [*self.adamw.num_steps, *self.adamw.averages.values(), *self.adamw.squares.values()]
         of_muon = [] if self.muon is None else self.muon.momentum.values()
         low_rank = self.layout.low_rank
@@ -105,20 +105,20 @@ class Optimizer:
         """Forget the gradients."""
         self.layout.forget_gradients()
 
-    def moments(self) -> dict[str, Tensor]:
-        """What a run needs to continue, on the first rank; {} on others.
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the tensors that continue a run, on the first rank; {} on others.
 
         Running averages are `<parameter>.<kind>`, and low-rank factors `<matrix>.<A or B>.factor`.
         """
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for names, kinds in self._kinds():
             for kind, mine in kinds.items():
                 gathered = self.layout.gather(names, mine)
-                found |= {f"{name}.{kind}": tensor for name, tensor in gathered.items()}
-        return found
+                tensors |= {f"{name}.{kind}": tensor for name, tensor in gathered.items()}
+        return tensors
 
-    def restore(self, stored: Mapping[str, Tensor], step: int, where: str) -> None:
-        """Put back what `moments` returned after a step; raises CheckpointError about `where` when it does not fit."""
+    def load_state_dict(self, stored: Mapping[str, Tensor], step: int, where: str) -> None:
+        """Restore a `state_dict` after a step; raise CheckpointError about `where` when it does not fit."""
         expected = {
             f"{name}.{kind}": self.layout.parameters[name].shape
             for names, kinds in self._kinds()
@@ -127,27 +127,27 @@ class Optimizer:
         }
         if {name: tensor.shape for name, tensor in stored.items()} != expected:
             raise CheckpointError(where, "no run continues from it: its optimizer state does not fit its weights")
-        self.adamw.restore(stored, step)
+        self.adamw.load_state_dict(stored, step)
         if self.muon is not None:
-            self.muon.restore(stored)
+            self.muon.load_state_dict(stored)
         if self.layout.low_rank is not None:
-            self.layout.low_rank.restore(stored)
+            self.layout.low_rank.load_state_dict(stored)
 
     def _kinds(self) -> list[tuple[list[str], dict[str, dict[str, Tensor]]]]:
-        """For each kind of step: the parameters that all ranks together give it, and this rank's moments of them."""
-        others = self.adamw.moments()
+        """Return the parameters of AdamW and of Muon on all ranks, each with this rank's averages by kind."""
+        others = self.adamw.state_dict()
         if self.layout.low_rank is not None:
             others = others | {"factor": {name: factor.detach() for name, factor in self.layout.owned.items()}}
         kinds = [(self._others, others)]
-        return kinds if self.muon is None else [*kinds, (self._orthogonal, {"momentum": self.muon.moments()})]
+        return kinds if self.muon is None else [*kinds, (self._orthogonal, {"momentum": self.muon.state_dict()})]
 
 
 def orthogonal_names(parameters: Mapping[str, Tensor], config: TrainConfig) -> list[str]:
-    """The parameters that Muon steps."""
+    """Return the names of the parameters that Muon steps."""
     muon = config.optimizer == "muon"
     return [name for name, tensor in parameters.items() if muon and name.startswith("blocks.") and tensor.dim() == 2]
 
 
 def undivided(parameters: Mapping[str, Tensor], config: TrainConfig) -> list[list[str]]:
-    """The groups of parameters that one rank must step together."""
+    """Return the groups of parameters that one rank must step together."""
     return stacks({name: parameters[name] for name in orthogonal_names(parameters, config)})

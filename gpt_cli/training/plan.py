@@ -1,4 +1,4 @@
-"""The four kinds of training that a request may ask for; each holds what it needs, and no flag that it cannot have."""
+"""The four kinds of training that a request may ask for, each without flags that it cannot have."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class NewRun(Plan):
 
 
 class AutoRun(NewRun):
-    """Train new weights from step 0; the config has what somebody set, and `auto_config` chooses the rest."""
+    """Train new weights from step 0; the config has some settings, and `auto_config` chooses the rest."""
 
 
 @dataclass(frozen=True, kw_only=True)

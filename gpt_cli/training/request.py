@@ -1,4 +1,4 @@
-"""What a user asks to be trained: read and refused before torch is loaded or a file is touched."""
+"""Requests to train: read and refused before torch is loaded or a file is touched."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class TrainRequest(Request):
     exclusive = (("resume", "overwrite"),)
 
     def find(self, host: Host) -> Plan:
-        """The plan, of a config that is complete; of --init-from all but the weights is read.
+        """Return the plan, of a config that is complete; of --init-from all but the weights is read.
 
         Raises UsageError for whatever does not fit together, CheckpointError where the model to begin with does not
         fit, EnvironmentFailure for a logger whose package is missing.
@@ -164,7 +164,7 @@ class TrainRequest(Request):
             start = self._with_initial(directory, settings, flags, host)
         elif chooses and not (self.resume and run.exists()):
             self._require_one_process()
-            start = AutoRun(config=self._asked_of_choice(flags), directory=directory)
+            start = AutoRun(config=self._fixed_settings(flags), directory=directory)
         elif isinstance(config, Config):
             document = Document(config.model_dump(mode="json"))
             start = NewRun(config=build_config(document, "config", settings, flags), directory=directory)
@@ -181,20 +181,20 @@ class TrainRequest(Request):
             return start
         return Resume(config=start.config, directory=directory, start=start, by_run_config=by_run_config)
 
-    def _asked_of_choice(self, flags: Mapping[str, tuple[str, Any]]) -> Config:
-        """What is set of a config that gpt is to choose; raises UsageError for what leaves no choice."""
-        asked = build_config(Document({}), AUTO, self.settings, flags, to_choose=True)
-        given = asked.train.model_fields_set
-        if "max_steps" not in given and "max_time" in given and asked.train.max_time is None:
+    def _fixed_settings(self, flags: Mapping[str, tuple[str, Any]]) -> Config:
+        """Return the settings that gpt is not to choose; raise UsageError for settings that leave no choice."""
+        config = build_config(Document({}), AUTO, self.settings, flags, to_choose=True)
+        fields_set = config.train.model_fields_set
+        if "max_steps" not in fields_set and "max_time" in fields_set and config.train.max_time is None:
             sentence = "gpt chooses settings for a time or a number of steps; name one of them"
             raise UsageError("‹settings›: train.max_time", sentence, hint="‹max_steps=1000›")
-        if asked.tokenizer.kind == "kept":
+        if config.tokenizer.kind == "kept":
             sentence = "kept is the tokenizer of an imported model, for a training with ‹init_from›"
             raise UsageError("‹settings›: tokenizer.kind", sentence, hint="use bpe, byte, char or tiktoken")
-        return asked
+        return config
 
     def _require_one_process(self) -> None:
-        """Raise UsageError where several processes would each measure a speed of their own."""
+        """Raise UsageError where each of several processes would measure another speed."""
         rank_env = rank_environment(os.environ)
         several = (self.processes or 1) > 1 or (rank_env is not None and rank_env.size > 1)
         if several and not self.dry_run:  # of which one process writes the config
@@ -205,7 +205,7 @@ class TrainRequest(Request):
     def _with_initial(
         self, directory: Path, settings: list[str], flags: Mapping[str, tuple[str, Any]], host: Host
     ) -> NewRun:
-        """A run that begins with a model, whose sizes and tokenizer the config may leave out."""
+        """Return a run that begins with a model, whose sizes and tokenizer the config may leave out."""
         assert self.init_from is not None
         names_text = bool(self.data) or asks_for(settings, "data.source=", "data=")
         initial, config = None, self.config
@@ -218,21 +218,21 @@ class TrainRequest(Request):
         else:
             source = initial.settings(other_text=names_text) if config is None else initial.config
         document, where = _document(config, source)
-        asked = build_config(with_source_settings(document, source), where, settings, flags)
+        merged = build_config(with_source_settings(document, source), where, settings, flags)
         if initial is not None:
             initial = replace(
-                initial, own_tokenizer=asks_for(settings, "tokenizer."), names_text=config is None and not names_text
+                initial, new_tokenizer=asks_for(settings, "tokenizer."), names_text=config is None and not names_text
             )
-            require_fit(initial, asked, settings, config if isinstance(config, str) else None)
+            require_fit(initial, merged, settings, config if isinstance(config, str) else None)
             section = document.content.get("tokenizer") if config is not None else None
             if not asks_for(settings, "tokenizer.kind=") and "kind" not in (section or {}):
-                require_no_download(initial, asked)
-            return FineTuning(config=asked, directory=directory, initial=initial)
-        return NewRun(config=asked, directory=directory)
+                require_no_download(initial, merged)
+            return FineTuning(config=merged, directory=directory, initial=initial)
+        return NewRun(config=merged, directory=directory)
 
 
 def require_run(run: RunFiles) -> None:
-    """Raises UsageError where there is no run whose config a training could take."""
+    """Raise UsageError where there is no run whose config a training could take."""
     if not run.exists():
         other = near_run(run.path, trained=True)
         with contextlib.suppress(GptError):
@@ -242,7 +242,7 @@ def require_run(run: RunFiles) -> None:
 
 
 def _require_what_stays(start: NewRun, *, continues: bool) -> None:
-    """Raise UsageError where a part of the model is to stay as it is that does not exist, or is random."""
+    """Raise UsageError where a frozen part of the model does not exist, or is random."""
     settings, num_blocks = start.config.train, start.config.model.num_blocks
     if settings.trains_all:
         return
@@ -252,7 +252,7 @@ def _require_what_stays(start: NewRun, *, continues: bool) -> None:
         raise UsageError(
             f"train.{name}", sentence, hint="gpt train --init-from runs/tiny --data my.txt --out runs/mine"
         )
-    if isinstance(start, FineTuning) and start.initial.own_tokenizer:
+    if isinstance(start, FineTuning) and start.initial.new_tokenizer:
         sentence = f"the embeddings of a new tokenizer must train, and train.{name} leaves them as they are"
         raise UsageError(f"train.{name}", sentence, hint=f"‹train.{name}=null›")
     most = num_blocks if settings.rank is None else num_blocks - 1
@@ -262,7 +262,7 @@ def _require_what_stays(start: NewRun, *, continues: bool) -> None:
 
 
 def _document(config: str | Config | None, source: Config) -> tuple[Document, str]:
-    """The settings that a config gives, and its name in messages; those of a source where there is none."""
+    """Return the settings of a config, or of a source without a config, and the name in messages."""
     if config is None:
         return Document(source.model_dump(mode="json")), "config"
     if isinstance(config, Config):

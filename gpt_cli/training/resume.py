@@ -1,4 +1,4 @@
-"""Runs that continue: what may change, what must stay the same for exact bits, and whether anything is left to do."""
+"""Continue runs: compare configs, environments and texts, and find whether anything is left to train."""
 
 from __future__ import annotations
 
@@ -54,22 +54,24 @@ class _Outcome(BaseModel):
 _FIGURES = _Outcome.model_fields.keys() - {"stopped_by", "step", "best_step"}  # of a summary
 
 
-def config_to_resume(stored: Config, asked: Config, run: Config | None, files: RunFiles) -> Config:
-    """The asked config, in which `auto` means what the run chose; raises CheckpointError for every fixed setting.
+def config_to_resume(stored: Config, requested: Config, run: Config | None, files: RunFiles) -> Config:
+    """Return the requested config with the run's choice for `auto`; raise CheckpointError for every fixed setting.
 
     `stored` is of the checkpoint, `run` of the config.yaml of `files`. A stranger's checkpoint in a run starts no
     compiler.
     """
-    own = {key: getattr(stored.data, key) for key in ("loss", "template") if getattr(asked.data, key) is None}
-    asked = asked.changed(data=own)  # what null means is in the text, and the run has noted it
+    text_settings = {
+        key: getattr(stored.data, key) for key in ("loss", "template") if getattr(requested.data, key) is None
+    }
+    requested = requested.changed(data=text_settings)  # what null means is in the text, and the run has noted it
     sources = {"dtype": stored, "device": run, "compile": run}
     chosen = {
         key: getattr(source.train, key)
         for key, source in sources.items()
-        if source is not None and getattr(asked.train, key) == "auto"
+        if source is not None and getattr(requested.train, key) == "auto"
     }
-    asked = asked.changed(train=chosen)
-    changes = _fixed_changes(stored, asked)
+    requested = requested.changed(train=chosen)
+    changes = _fixed_changes(stored, requested)
     sentences = (
         f"{key} was {_quoted(old)} in this run and is {_quoted(new)} now, and it may not change"
         for key, old, new in changes
@@ -80,43 +82,43 @@ def config_to_resume(stored: Config, asked: Config, run: Config | None, files: R
             other = f"begin a new run with these weights: {_begin_anew(files, run or stored)} ..."
         hint = f"leave out what changes these settings (‹config›, ‹settings›, ‹seed›, ...), or {other}"
         raise advised(fixed, hint)
-    return asked
+    return requested
 
 
 def _fixed_changes(one: Config, other: Config) -> list[tuple[str, str, str]]:
-    """The settings in which two configs are of different runs: key, value, and the other value."""
+    """Return the settings in which two configs are of different runs: key, value, and the other value."""
     return [change for change in config_differences(one, other) if change[0] not in FREE_KEYS]
 
 
-def _quoted(written: str) -> str:
-    """A value as a config writes it, a text in quotes."""
+def _quoted(value: str) -> str:
+    """Return a value as a config writes it, a text in quotes."""
     try:
-        json.loads(written)
+        json.loads(value)
     except ValueError:
-        return shown(written)
-    return written
+        return shown(value)
+    return value
 
 
 def _begin_anew(files: RunFiles, config: Config) -> str:
-    """What begins a new run with the weights of this one."""
+    """Return the command that begins a new run with the weights of this one."""
     sources = source_names(config.data.source)
     data = [f"--data {shlex.quote(source)}" for source in sources] if len(sources) <= _MOST_SOURCES else ["--data ..."]
-    own, other = shlex.quote(str(files.path)), shlex.quote(f"{files.path}-2")
-    return " ".join(["gpt train --init-from", own, *data, "--out", other])
+    run_path, other = shlex.quote(str(files.path)), shlex.quote(f"{files.path}-2")
+    return " ".join(["gpt train --init-from", run_path, *data, "--out", other])
 
 
-def is_own_best(best: Checkpoint, config: Config, progress: Progress) -> bool:
-    """Whether a best.safetensors is that of a run at this progress; of a later step it may be, too."""
-    found = best.progress
+def is_best_of_run(best: Checkpoint, config: Config, progress: Progress) -> bool:
+    """Return whether a best.safetensors is that of a run at this progress, or at a later step."""
+    best_progress = best.progress
     return (
         not _fixed_changes(best.config, config)
-        and found.data_digest == progress.data_digest
-        and (found.step > progress.observed_step or found.best_loss == progress.best_loss)
+        and best_progress.data_digest == progress.data_digest
+        and (best_progress.step > progress.observed_step or best_progress.best_loss == progress.best_loss)
     )
 
 
 def environment(config: Config) -> dict[str, str]:
-    """What two runs must have in common to agree bit for bit."""
+    """Return the environment that two runs must share to agree bit for bit."""
     # versions before the tree added micro-batches in their order, which for up to three is the same
     sums = {"sums": "tree"} if config.train.num_micro_batches > 3 and config.train.num_micro_batches % 2 == 0 else {}
     return sums | {
@@ -130,7 +132,7 @@ def environment(config: Config) -> dict[str, str]:
 
 
 def environment_changes(continued: Checkpoint, config: Config) -> list[str]:
-    """What differs from the environment in which a checkpoint was written, such as "threads 2 -> 4"."""
+    """Return the differences from the environment of a checkpoint, such as "threads 2 -> 4"."""
     # a version without a compiler stored auto, and compiled nothing
     compiled, compiles = (settings.compile == "on" for settings in (continued.config.train, config.train))
     micro_batch_size = continued.config.train.micro_batch_size
@@ -140,13 +142,13 @@ def environment_changes(continued: Checkpoint, config: Config) -> list[str]:
 
 
 def require_same_text(continued: Checkpoint, data_digest: str, config: Config, files: RunFiles) -> None:
-    """Raises CheckpointError where the text's ids are not those that the run was trained on."""
+    """Raise CheckpointError where the text's ids are not those that the run was trained on."""
     if continued.progress.data_digest != data_digest:
         raise _other_text(continued, config, files)
 
 
 def text_problem(error: DataError, continued: Checkpoint, config: Config, files: RunFiles) -> GptError:
-    """What a text that cannot be read or encoded means for a run that continues."""
+    """Return the error of a run that continues, for a text that cannot be read or encoded."""
     if is_missing(error):
         error.hint = f"if it was moved or renamed: {files.resume_command} {text_flag(error, config)}"
         return error
@@ -154,12 +156,12 @@ def text_problem(error: DataError, continued: Checkpoint, config: Config, files:
 
 
 def is_missing(error: DataError) -> bool:
-    """Whether the text that a SOURCE names is missing."""
+    """Return whether the text that a SOURCE names is missing."""
     return error.hint is not None and error.hint.endswith(NAME_A_SOURCE)
 
 
 def text_flag(error: DataError, config: Config) -> str:
-    """The flag that names a missing text anew."""
+    """Return the flag that names a missing text anew."""
     of_validation = any(error.where == shown(name) for name in source_names(config.data.validation_source))
     return "--set data.validation_source=NEW/PATH" if of_validation else "--data NEW/PATH"
 
@@ -178,17 +180,17 @@ def _other_text(continued: Checkpoint, config: Config, files: RunFiles, why: str
     return CheckpointError("‹resume›", sentence + why, hint=hint)
 
 
-def ended_before(run: RunFiles, progress: Progress, asked: Config, own: Config | None) -> Finished | None:
-    """How a run has ended that has trained all that is asked; None where something is left to do.
+def ended_before(run: RunFiles, progress: Progress, requested: Config, run_config: Config | None) -> Finished | None:
+    """Return the closing figures of a run that has trained all requested steps; None where something is left to do.
 
-    `own` is the config that the run has kept. Raises UsageError where less is asked than the run has trained already.
+    `run_config` is the run's config.yaml. Raises UsageError for a length that the run has passed already.
     """
-    _require_no_less(run, progress, asked, own)
-    if not is_finished(progress, asked.train):
+    _require_no_less(run, progress, requested, run_config)
+    if not is_finished(progress, requested.train):
         return None
     measured = ("source", "validation_source", "validation_tokens")
-    if own is None or any(getattr(own.data, key) != getattr(asked.data, key) for key in measured):
-        return None  # to be measured anew, if the text is the same
+    if run_config is None or any(getattr(run_config.data, key) != getattr(requested.data, key) for key in measured):
+        return None  # the closing evaluation is on another text
     try:
         outcome = read_outcome(run)
     except CheckpointError:
@@ -201,32 +203,34 @@ def ended_before(run: RunFiles, progress: Progress, asked: Config, own: Config |
         return None  # a kill came before the closing evaluation, or a signal
     figures = {key: outcome[key] for key in outcome if key in _FIGURES}
     summary = {"run": str(run.path), "steps": progress.step, **figures, "stopped_by": outcome["stopped_by"]}
-    return Finished(summary, None, outcome["best_step"], _sentence(run, progress, asked))
+    return Finished(summary, None, outcome["best_step"], _sentence(run, progress, requested))
 
 
-def _require_no_less(run: RunFiles, progress: Progress, asked: Config, own: Config | None) -> None:
-    """Raise UsageError for a length that this command gives and that the run has passed."""
-    steps, seconds = asked.train.max_steps, asked.train.max_time
-    own_steps, own_seconds = (None, None) if own is None else (own.train.max_steps, own.train.max_time)
-    if (steps, seconds) == (own_steps, own_seconds):
+def _require_no_less(run: RunFiles, progress: Progress, requested: Config, run_config: Config | None) -> None:
+    """Raise UsageError for a requested length that the run has passed."""
+    steps, seconds = requested.train.max_steps, requested.train.max_time
+    run_steps, run_seconds = (
+        (None, None) if run_config is None else (run_config.train.max_steps, run_config.train.max_time)
+    )
+    if (steps, seconds) == (run_steps, run_seconds):
         return
     if steps is not None and steps < progress.step:
         sentence = f"{shown(run.path)} has trained {progress.step:,} steps already, more than {steps:,}"
         # the run's own length may still lie ahead
-        ahead = own_steps is not None and own_steps > progress.step
+        ahead = run_steps is not None and run_steps > progress.step
         longer = "" if ahead else f" --max-steps {2 * progress.step}"
         raise UsageError("‹max_steps›", sentence, hint=f"{run.resume_command}{longer}")
     if seconds is not None and seconds < progress.elapsed:
         spent = round(progress.elapsed)
         sentence = f"{shown(run.path)} has trained for {spent:,} s already, more than {seconds:g} s"
-        ahead = own_seconds is not None and own_seconds > progress.elapsed
+        ahead = run_seconds is not None and run_seconds > progress.elapsed
         longer = "" if ahead else f" --max-time {twice_as_long(progress.elapsed)}"
         raise UsageError("‹max_time›", sentence, hint=f"{run.resume_command}{longer}")
 
 
-def _sentence(run: RunFiles, progress: Progress, asked: Config) -> str:
-    """That nothing is left to train, and what goes on."""
-    settings, name = asked.train, visible(run.path)
+def _sentence(run: RunFiles, progress: Progress, requested: Config) -> str:
+    """Return a sentence that says that nothing is left to train, with flags that continue."""
+    settings, name = requested.train, visible(run.path)
     is_out = settings.patience is not None and progress.evaluations_without_best >= settings.patience
     also = " --set train.patience=null" if is_out else ""
     match ended_by(progress, settings):

@@ -1,4 +1,4 @@
-"""A training with its files: the state, the directory that keeps it, and the text that it is measured on."""
+"""A training with its files: the state, the run directory, and the validation text."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from gpt_cli.model import GPT
 from gpt_cli.text.sft_examples import Examples
 from gpt_cli.text.token_files import Ids, validation_windows
 from gpt_cli.text.tokenizers import Tokenizer
-from gpt_cli.training.resume import is_own_best
+from gpt_cli.training.resume import is_best_of_run
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import read_outcomes
 
 
 @dataclass
 class Run:
-    """A training state and all that surrounds it; `saved` is the progress in the newest checkpoint of this run."""
+    """A training state, its files and texts; `saved` is the progress in the newest checkpoint of this run."""
 
     state: TrainingState
     directory: RunDirectory
@@ -52,7 +52,7 @@ class Run:
         after = None if self.saved is None else self.saved.observed_step
 
         def make_ready() -> None:
-            if after is not None and self.directory.best.exists() and not self._has_own_best():
+            if after is not None and self.directory.best.exists() and not self._best_is_of_run():
                 move(self.directory.best, self.directory.foreign_best)
             self.directory.open_for(self.config, after)
 
@@ -61,7 +61,7 @@ class Run:
             self.save()
 
     def windows(self, num_tokens: int) -> list[tuple[int, int]]:
-        """Evenly spaced windows (start, end) of the validation text, of at most a number of tokens together.
+        """Return evenly spaced windows (start, end) of the validation text, of at most `num_tokens` together.
 
         Of examples, each is a window.
         """
@@ -75,12 +75,12 @@ class Run:
         return self.windows(self.config.data.validation_tokens)
 
     def checkpoint(self, *, with_optimizer: bool) -> Checkpoint:
-        """The present state, ready to be saved by the first rank."""
-        stored = self.state.optimizer.moments() if with_optimizer else {}
-        return Checkpoint(self.config, self.tokenizer, self.progress, self.state.layout.weights(), stored)
+        """Return a checkpoint of the present state, for the first rank to save."""
+        optimizer_state = self.state.optimizer.state_dict() if with_optimizer else {}
+        return Checkpoint(self.config, self.tokenizer, self.progress, self.state.layout.weights(), optimizer_state)
 
     def save(self) -> Path:
-        """Save all that a run needs to continue; raises Diverged instead when a step's outcome is not finite."""
+        """Save a checkpoint that the run can continue from; raise Diverged instead for a loss that is not finite."""
         read_outcomes(self.state)
         checkpoint = self.checkpoint(with_optimizer=True)
         self.ranks.on_rank_zero(lambda: self.directory.save(checkpoint, self.config.train.keep_checkpoints))
@@ -88,8 +88,8 @@ class Run:
         return self.directory.step_file(self.progress.step)
 
     def best_model(self) -> tuple[GPT, int]:
-        """The weights of the lowest validation loss and their step; the present ones where the run has no such file."""
-        if not self.ranks.all_reduce_max(self.directory.best.exists() and self._has_own_best())[0]:
+        """Return the weights of the lowest validation loss and their step, or the present ones without such a file."""
+        if not self.ranks.all_reduce_max(self.directory.best.exists() and self._best_is_of_run())[0]:
             return self.state.model, self.progress.step
         best = read_checkpoint(self.directory.best)
         if self.ranks.any_differ(best.progress.step):
@@ -97,9 +97,9 @@ class Run:
             raise EnvironmentFailure(shown(self.directory.best), sentence)
         return self.state.layout.model_of(best.build_model()), best.progress.step
 
-    def _has_own_best(self) -> bool:
-        """Whether best.safetensors is of this run, or damaged, which whoever reads it finds."""
+    def _best_is_of_run(self) -> bool:
+        """Return whether best.safetensors is of this run, or damaged, which its next reader reports."""
         try:
-            return is_own_best(read_checkpoint(self.directory.best), self.config, self.progress)
+            return is_best_of_run(read_checkpoint(self.directory.best), self.config, self.progress)
         except CheckpointError:
             return True

@@ -19,44 +19,44 @@ _SHORTEST = 2  # tokens before a prompt ends with its line or with a word
 
 
 def sample_prompt(config: Config, tokenizer: Tokenizer, validation_ids: Ids | Examples) -> list[int]:
-    """The ids that samples continue: `train.sample_prompt`, or the beginning of a line of the validation text.
+    """Return the ids that samples continue: `train.sample_prompt`, or the beginning of a line of the validation text.
 
-    Of examples, it is a question or the first of theirs. Raises DataError for a character that the vocabulary lacks.
+    Of examples, it is a question, the first unless set. Raises DataError for a character that the vocabulary lacks.
     """
     if config.train.sample_prompt is None and isinstance(validation_ids, Examples):
-        found = validation_ids.question(0)
+        prompt_ids = validation_ids.question(0)
     elif config.train.sample_prompt is None:
         assert not isinstance(validation_ids, Examples)
         ids = validation_ids[:_SEARCHED].astype(int).tolist()
         start, parts = _start(tokenizer, ids)
-        found = ids[start : start + _length(parts[start : start + SAMPLE_PROMPT_TOKENS + 1])]
+        prompt_ids = ids[start : start + _length(parts[start : start + SAMPLE_PROMPT_TOKENS + 1])]
     else:
         try:
             if isinstance(validation_ids, Examples):
-                found = validation_ids.template.encode([Turn("user", config.train.sample_prompt)], tokenizer).ids
+                prompt_ids = validation_ids.template.encode([Turn("user", config.train.sample_prompt)], tokenizer).ids
             else:
-                found = [*tokenizer.starts_with, *tokenizer.encode(config.train.sample_prompt)]
+                prompt_ids = [*tokenizer.starts_with, *tokenizer.encode(config.train.sample_prompt)]
         except DataError as error:
             error.where = "train.sample_prompt"
             raise
-    return found[-config.model.context_length :]
+    return prompt_ids[-config.model.context_length :]
 
 
 def _start(tokenizer: Tokenizer, ids: list[int]) -> tuple[int, list[bytes]]:
-    """Where a line begins, else a word, else a character; and the bytes of each id, a line break for end-of-text.
+    """Find the first line, else word, else character; return its index, and the bytes of each id.
 
-    The validation text is cut off at a share of the characters, so it may itself begin in the middle of a word.
+    End-of-text has the bytes of a line break. The validation text may begin in the middle of a word.
     """
     parts = [b"\n" if one == tokenizer.end_of_text else tokenizer.token_bytes[one] for one in ids]
     places = range(1, len(ids) - SAMPLE_PROMPT_TOKENS)
     lines = [i for i in places if b"\n" in _space_after(parts[i - 1]) and not parts[i].isspace()]
     words = [i for i in places if not parts[i].isspace() and (_space_after(parts[i - 1]) or parts[i][:1].isspace())]
     characters = [i for i in (0, *places) if not _is_within_character(parts[i])]
-    return next((found[0] for found in (lines, words, characters) if found), 0), parts
+    return next((starts[0] for starts in (lines, words, characters) if starts), 0), parts
 
 
 def _length(parts: Sequence[bytes]) -> int:
-    """How many of these tokens are a prompt: those of the line, else of whole words, else of whole characters."""
+    """Count the first tokens that make a prompt: those of the line, else of whole words, else of whole characters."""
     ends = range(_SHORTEST, len(parts))
     lines = [i for i in ends if parts[i].startswith(b"\n")]
     words = [i for i in ends if parts[i][:1].isspace() and not _space_after(parts[i - 1])]
@@ -70,12 +70,12 @@ def _space_after(part: bytes) -> bytes:
 
 
 def _is_within_character(part: bytes) -> bool:
-    """Whether a token begins with a later byte of a character of UTF-8."""
+    """Return whether a token begins with a later byte of a character of UTF-8."""
     return b"\x80" <= part[:1] < b"\xc0"
 
 
 def prompt_of_validation(tokenizer: Tokenizer, validation_ids: Ids | Examples) -> str:
-    """A prompt that the tokenizer takes, of the kind of the validation text: a word of it unless it is English."""
+    """Return a prompt that the tokenizer encodes, of the kind of the validation text: a word unless it is English."""
     if isinstance(validation_ids, Examples):
         return tokenizer.decode(validation_ids.question(0))
     ids = validation_ids[:_SEARCHED].astype(int).tolist()

@@ -1,4 +1,4 @@
-"""What comes before the first step: every check, the text, the model, and an estimate of what training will take."""
+"""Prepare a training: check it, read the text, build the model, and estimate time and memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gpt_cli.text.sft_examples import Examples
 from gpt_cli.training.attention_snapshots import watched_ids
 from gpt_cli.training.auto_config.rules import PATIENCE
 from gpt_cli.training.events import Finished, Prepared
-from gpt_cli.training.init_from import InitialWeights, begin_with, given_by
+from gpt_cli.training.init_from import InitialWeights, begin_with, load_initial_weights
 from gpt_cli.training.load_text import load_text
 from gpt_cli.training.memory_checks import fitting_device, must_shard, require_memory, require_space, resolve
 from gpt_cli.training.plan import Plan
@@ -36,9 +36,9 @@ _WHOLE_STEP = 1.2  # the time of a step with its optimizer's, and a share of eva
 
 
 def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] | Finished:
-    """Do everything that comes before the first write: returns a run that is ready to train, and what it will take.
+    """Do everything that comes before the first write; return a run that is ready to train, and its estimates.
 
-    Of a run that has nothing left to train, it returns how that has ended. Raises every kind of GptError.
+    Returns the closing figures of a run that has nothing left to train. Raises every kind of GptError.
     """
     directory = RunDirectory(plan.directory)
     free = available_memory()  # measured before the checkpoint is read, whose memory the training reuses
@@ -48,10 +48,12 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
     is_new = start.checkpoint is None
     config = _resolved(start, host)
     require_memory(config, free, ranks, may_change=is_new and start.initial is None)
-    given = start.initial and given_by(start.initial)
-    tokenizer = given.tokenizer if given and start.initial and not start.initial.own_tokenizer else None
+    initial_weights = start.initial and load_initial_weights(start.initial)
+    tokenizer = (
+        initial_weights.tokenizer if initial_weights and start.initial and not start.initial.new_tokenizer else None
+    )
     corpus, text = load_text(start, config, tokenizer, directory, host, ranks, of_sweep=plan.of_sweep)
-    state = _state(start, config, text, given, free, host, ranks)
+    state = _state(start, config, text, initial_weights, free, host, ranks)
     run = Run(state, directory, text.tokenizer, text.validation_ids, saved=None if is_new else state.progress)
     # ranks that compile and ranks that do not would wait for each other in different places
     must_compile = ranks.size > 1 or (is_new and start.config.train.compile == "on")
@@ -67,7 +69,7 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
 
 
 def _resolved(start: Start, host: Host) -> Config:
-    """The config with everything chosen for this machine, once it is clear that a run may continue with it."""
+    """Return the config with device, dtype and compiling chosen; warn where a run continues with other bits."""
     config = resolve(start.config, host.notice if start.checkpoint is None else ignored, *start.sources)
     use_threads(config.train.threads)
     if start.checkpoint is not None and (changes := environment_changes(start.checkpoint, config)):
@@ -79,12 +81,12 @@ def _state(
     start: Start,
     config: Config,
     text: EncodedText,
-    given: InitialWeights | None,
+    initial_weights: InitialWeights | None,
     free: int | None,
     host: Host,
     ranks: Ranks,
 ) -> TrainingState:
-    """The state at the start, once all ranks have the same config, checkpoint and text."""
+    """Return the state at the start, once all ranks have the same config, checkpoint and text."""
     if isinstance(text.ids, Examples):  # what the settings meant for this text is stored with the run
         config = config.changed(data={"loss": config.data.loss or "answers", "template": text.ids.template.name})
     watched_ids(config, text.tokenizer)  # refuses a text that cannot be watched
@@ -106,8 +108,8 @@ def _state(
         config = config.changed(train={"compile": "off"})
 
     def begin(model: GPT) -> None:
-        if given is not None:
-            begin_with(model, given, text.tokenizer, host.notice)
+        if initial_weights is not None:
+            begin_with(model, initial_weights, text.tokenizer, host.notice)
 
     with host.working("building the model"), fitting_device(config, ranks.size):
         if start.checkpoint is not None:
@@ -119,7 +121,7 @@ def _state(
 
 
 def _keep_to(seconds: float, step_seconds: float, state: TrainingState, notice: Notify) -> None:
-    """Shorten a training whose chosen number of steps may take longer than was asked for, or let the clock end it."""
+    """Shorten a training whose chosen number of steps may take longer than `seconds`, or let the clock end it."""
     steps = state.config.train.max_steps
     if state.config.train.max_time is not None or steps is None:
         return
@@ -130,13 +132,13 @@ def _keep_to(seconds: float, step_seconds: float, state: TrainingState, notice: 
         notice(f"length    {counted(fewer, 'step')}, as {counted(steps, 'step')} may take {duration(needed)} here")
         state.config = state.config.changed(train={"max_steps": fewer})
     else:
-        given = "patience" in state.config.train.model_fields_set
+        has_patience = "patience" in state.config.train.model_fields_set
         notice(
             f"length    by the clock, as {counted(steps, 'step')} may take {duration(needed)} here instead of "
             + duration(seconds)
-            + ("" if given else f", or shorter: {PATIENCE} evaluations in a row without a better loss end it")
+            + ("" if has_patience else f", or shorter: {PATIENCE} evaluations in a row without a better loss end it")
         )
-        patience = {} if given else {"patience": PATIENCE}
+        patience = {} if has_patience else {"patience": PATIENCE}
         state.config = state.config.changed(train={"max_time": seconds, "max_steps": None, **patience})
 
 

@@ -1,4 +1,4 @@
-"""What a training starts from: new weights, those of another model, or a checkpoint of its run."""
+"""Choose the start of a training: new weights, those of another model, or a checkpoint of its run."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from gpt_cli.errors import CheckpointError, UsageError, shown, visible
 from gpt_cli.text.load import SourceCorpus, read_data
 from gpt_cli.text.missing_source import require_there
 from gpt_cli.text.sources import source_names
-from gpt_cli.training.auto_config.auto_config import chosen
+from gpt_cli.training.auto_config.auto_config import choose_config
 from gpt_cli.training.auto_config.rules import Choice
 from gpt_cli.training.events import Finished
 from gpt_cli.training.init_from import Initial
 from gpt_cli.training.plan import AutoRun, FineTuning, NewRun, Plan, Resume
 from gpt_cli.training.request import require_run
-from gpt_cli.training.resume import config_to_resume, ended_before, is_own_best
+from gpt_cli.training.resume import config_to_resume, ended_before, is_best_of_run
 
 
 @dataclass(frozen=True)
 class Start:
-    """The weights that a training starts from, random where nothing names others, and the config that it then has."""
+    """The initial weights of a training, random where nothing names others, and its config."""
 
     config: Config
     sources: tuple[Config | None, ...] = ()  # configs that it is made from, whose settings nobody has set here
@@ -40,7 +40,7 @@ class Start:
 
 
 def start_of(plan: Plan, directory: RunDirectory, host: Host) -> Start | Finished:
-    """What a plan starts from; of a run that has nothing left to train, how that has ended.
+    """Return the start of a plan, or the closing figures of a run that has nothing left to train.
 
     Raises UsageError where the directory has another run, CheckpointError where the run cannot continue.
     """
@@ -58,7 +58,7 @@ def start_of(plan: Plan, directory: RunDirectory, host: Host) -> Start | Finishe
     if checkpoint is None:
         host.notice(f"no checkpoint in {directory.path} yet; starting at step 0")
         start = _new(plan.start, host)
-        # a run that begins again has told of its own settings when it first began
+        # a run that begins again has reported the settings of its config when it first began
         sources = (*start.sources, run_config if plan.by_run_config else None)
         return replace(start, sources=sources, run_config=run_config)
     config = config_to_resume(checkpoint.config, plan.config, run_config, directory)
@@ -69,19 +69,19 @@ def start_of(plan: Plan, directory: RunDirectory, host: Host) -> Start | Finishe
 
 
 def _new(plan: NewRun, host: Host) -> Start:
-    """The start at step 0; of an automatic run, it reads the text and chooses the config."""
+    """Return the start at step 0; for an automatic run, read the text and choose the config."""
     if isinstance(plan, FineTuning):
         return Start(plan.config, (plan.initial.config, plan.shipped), initial=plan.initial)
     if not isinstance(plan, AutoRun):
         return Start(plan.config, (plan.shipped,))
     choose_device(plan.config.train.device)  # refuses one that does not exist before it reads a long text
     corpus = read_data(plan.config.data, host)
-    choice = chosen(plan.config, corpus, host)
+    choice = choose_config(plan.config, corpus, host)
     return Start(choice.config, choice=choice, corpus=corpus)
 
 
 def _other_run(directory: RunDirectory, config: Config) -> UsageError:
-    """The error for a directory that has a run already, which a new one would replace."""
+    """Return the error for a directory that has a run already, which a new one would replace."""
     for name in [*source_names(config.data.source), *source_names(config.data.validation_source)]:
         require_there(name)  # a mistyped text is the first mistake to mend
     sentence = "there is a run already; continue it with ‹resume=True› or replace it with ‹overwrite=True›"
@@ -92,7 +92,7 @@ def _other_run(directory: RunDirectory, config: Config) -> UsageError:
 
 
 def _free_directory(beside: Path, source: str) -> str:
-    """A directory beside a run that does not exist yet, named after a text."""
+    """Return a directory beside a run that does not exist yet, named after a text."""
     name = Path(source).stem.strip("*?-") or "run"
     names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
     free = next(path for each in names if not os.path.exists(path := beside.parent / each))  # of a long name false
@@ -100,23 +100,23 @@ def _free_directory(beside: Path, source: str) -> str:
 
 
 def _knowing_its_best(directory: RunDirectory, continued: Checkpoint, warn: Notify) -> Checkpoint:
-    """The checkpoint, which forgets the best loss where best.safetensors has other weights; `warn` receives why.
+    """Return the checkpoint, without its best loss where best.safetensors has other weights; `warn` receives why.
 
-    The next evaluation is then the best, of those whose weights are still there.
+    The next evaluation is then the best.
     """
     best, forgetful = directory.best, replace(continued, progress=replace(continued.progress, best_loss=None))
     if not best.exists():
         return forgetful
     try:
-        found = read_checkpoint(best)
+        best_checkpoint = read_checkpoint(best)
     except CheckpointError as error:
         warn(f"{error.where}: {error.sentence}; gpt train goes on without it")
         return forgetful
-    if not is_own_best(found, continued.config, continued.progress):
+    if not is_best_of_run(best_checkpoint, continued.config, continued.progress):
         warn(
             f"{shown(best)}: this is not the best checkpoint of this run; gpt train keeps it as "
             f"{directory.foreign_best.name} and goes on without it"
         )
         return forgetful
     # a later one is removed, and the same steps make it again
-    return continued if found.progress.step <= continued.progress.step else forgetful
+    return continued if best_checkpoint.progress.step <= continued.progress.step else forgetful

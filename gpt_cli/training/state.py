@@ -1,4 +1,4 @@
-"""What a training computes with: a model, what changes it, and how far it is; no disk, no tokenizer, no wording."""
+"""The state of a training: model, optimizer, batches and progress; no disk, no tokenizer, no wording."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpt_cli.text.sft_examples import Examples
 from gpt_cli.text.token_files import Ids
 from gpt_cli.training.batches import Batches, PackedBatches, batches_of
 from gpt_cli.training.data_parallel import Replicated
-from gpt_cli.training.lora import what_trains
+from gpt_cli.training.lora import trained_parameters
 from gpt_cli.training.optimizer import Optimizer, undivided
 from gpt_cli.training.resume import environment
 
@@ -35,7 +35,7 @@ class Outcome:
 
 @dataclass
 class TrainingState:
-    """A model in training; a step changes it, and nothing but its `progress` counts steps and seconds."""
+    """A model in training; only its `progress` counts steps and seconds."""
 
     config: Config
     model: GPT
@@ -61,7 +61,7 @@ class TrainingState:
         began_from: str | None = None,
         sharded: bool = False,
     ) -> TrainingState:
-        """A new model on training ids [tokens]; the config is resolved.
+        """Return a new model on training ids [tokens]; the config is resolved.
 
         Its seed decides the weights, which `begin` may replace by those of the model `began_from`; `sharded` says
         whether ranks share them.
@@ -77,13 +77,13 @@ class TrainingState:
     def continued(
         cls, config: Config, ids: Ids | Examples, checkpoint: Checkpoint, ranks: Ranks = ALONE, *, sharded: bool = False
     ) -> TrainingState:
-        """The model of a checkpoint, on the same ids; raises CheckpointError when its tensors do not fit."""
+        """Return the model of a checkpoint, on the same ids; raise CheckpointError when its tensors do not fit."""
         before = checkpoint.progress
         # versions without a clock spent at least the seconds of their steps
         elapsed = max(before.elapsed, before.seconds)
         progress = replace(before, environment=environment(config), elapsed=elapsed)
         state = cls._of(config, ids, checkpoint.build_model(), progress, ranks, sharded)
-        state.optimizer.restore(checkpoint.moments, before.step, checkpoint.where)
+        state.optimizer.load_state_dict(checkpoint.optimizer_state, before.step, checkpoint.where)
         return state
 
     @classmethod
@@ -95,7 +95,7 @@ class TrainingState:
             device = torch.device(device.type, torch.accelerator.current_device_index())
         if not sharded:
             model.to(device)
-        trained, low_rank = what_trains(model, config.train)
+        trained, low_rank = trained_parameters(model, config.train)
         together = undivided(trained, config.train)
         if sharded:
             from gpt_cli.training.fsdp import Sharded  # which takes seconds
@@ -118,7 +118,7 @@ class TrainingState:
 
     @property
     def reads_at_once(self) -> bool:
-        """Whether a step's outcome is read before the next begins; on a GPU that would make both wait."""
+        """Whether the host reads a step's outcome before the next begins; with a GPU, both would wait."""
         return self.device.type == "cpu"
 
     @property
@@ -127,7 +127,7 @@ class TrainingState:
 
     @property
     def num_trained(self) -> int:
-        """How many numbers the optimizer changes."""
+        """The number of weights that the optimizer changes."""
         return sum(parameter.numel() for parameter in self.layout.parameters.values())
 
     def compile_blocks(self, compiled: bool) -> None:
@@ -136,12 +136,12 @@ class TrainingState:
         self.config = self.config.changed(train={"compile": "on" if compiled else "off"})
 
     def start_clock(self) -> None:
-        """Let time pass from where the progress is."""
+        """Start the clock at the elapsed seconds of the progress."""
         self.started = time.perf_counter() - self.progress.elapsed
 
     def elapsed(self) -> float:
-        """Seconds of training, evaluating, sampling and saving, those of earlier parts of the run included.
+        """Return the seconds of training, evaluating, sampling and saving, in all parts of the run.
 
-        They are those of the first rank, so that all decide the same by the clock.
+        All ranks have those of the first, so that all decide the same by the clock.
         """
         return self.ranks.broadcast(time.perf_counter() - self.started)[0]

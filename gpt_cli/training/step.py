@@ -23,7 +23,7 @@ from gpt_cli.training.validation import cross_entropy
 
 @dataclass(frozen=True)
 class StepInputs:
-    """What the host sends to the device for a step: numbers of the sequences of each micro-batch (`Batches.numbers`).
+    """The inputs of a step on the device: numbers of the sequences of each micro-batch (`Batches.numbers`).
 
     `keys` are those of dropout where the device must have them, [blocks, 3, 2].
     """
@@ -34,7 +34,7 @@ class StepInputs:
 
 
 def send(state: TrainingState, step: int) -> StepInputs:
-    """Send what this rank's micro-batches of a step need, in one transfer; compiled blocks need a second one."""
+    """Send the inputs of this rank's micro-batches in one transfer; compiled blocks need a second one."""
     settings, micro = state.config.train, state.config.train.sequences_at_once
     micro_batches = state.layout.micro_batches(settings.num_micro_batches)
     sequences = np.arange(settings.batch_size).reshape(-1, micro)[micro_batches].ravel()
@@ -48,7 +48,7 @@ def send(state: TrainingState, step: int) -> StepInputs:
 
 
 class Diverged(Exception):  # noqa: N818 - the loop makes an error for users of it
-    """The loss of a step or its gradient is not finite; without a gradient norm, the validation loss after it.
+    """The loss or the gradient of a step is not finite; without a gradient norm, the validation loss is not.
 
     A loss of None says that other numbers, `what`, are not finite.
     """
@@ -95,7 +95,7 @@ def take_step(state: TrainingState, watch: Callable[[], object] = lambda: None) 
 
 
 def read_outcomes(state: TrainingState) -> None:
-    """Wait for the steps taken, so that the progress holds the last one's loss and all seconds.
+    """Wait for the steps taken, so that the progress has the last loss and all seconds.
 
     Raises Diverged for the first whose loss or gradient norm is not finite. Call it before using the weights.
     """
@@ -117,7 +117,7 @@ def _read(state: TrainingState) -> None:
 
 
 def _take_time(state: TrainingState, started: float) -> None:
-    """Count the seconds since then as those of steps."""
+    """Add the seconds since `started` to those of steps."""
     (seconds,) = state.ranks.broadcast(state.progress.seconds + time.perf_counter() - started)
     state.progress = replace(state.progress, elapsed=state.elapsed(), seconds=seconds)
 
@@ -186,14 +186,14 @@ def _compute_micro_batch(state: TrainingState, sent: StepInputs, micro_batch: in
 
 
 def _loss_and_norm(state: TrainingState, losses: Tensor) -> tuple[Tensor, Tensor]:
-    """The loss of a step and the norm of its whole gradient, both the same on all ranks."""
+    """Return the loss of a step and the norm of its whole gradient, both the same on all ranks."""
     merged = state.ranks.all_reduce_exact(torch.cat((losses, state.layout.gradient_norms())))
     of_micro_batches, of_parameters = merged.split((len(losses), len(merged) - len(losses)))
     return tree_sum(of_micro_batches.unbind()), torch.linalg.vector_norm(of_parameters)
 
 
 def time_step(state: TrainingState) -> float:
-    """Seconds that a step's gradient takes, measured on the next batch; leaves the training as it was."""
+    """Return the seconds of a step's gradient, measured on the next batch; the training stays as it was."""
     seconds = 0.0
     for _ in range(2):  # the first one also warms up
         started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""How well a model predicts text it was not trained on."""
+"""Measure the loss of a model on validation text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gpt_cli.text.tokenizers import Tokenizer
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
-    """Loss in nats: logits [B, T, V] and targets [B, T] -> a scalar; computed in float32 at least."""
+    """Return the loss in nats: logits [B, T, V] and targets [B, T] -> a scalar; computed in float32 at least."""
     return F.cross_entropy(_in_full(logits).flatten(0, 1), targets.flatten(), reduction=reduction)
 
 
@@ -31,7 +31,7 @@ def _in_full(logits: Tensor) -> Tensor:
 
 
 def evaluation_batch_size(context_length: int, vocab_size: int, device: torch.device) -> int:
-    """How many windows of context_length a device evaluates at once, whatever the training's batch size."""
+    """Return the number of windows that a device evaluates at once, whatever the training's batch size."""
     return max(1, min(tokens_at_once(device, 2**12), LOGITS_AT_ONCE // vocab_size) // context_length)
 
 
@@ -47,7 +47,7 @@ def validation_score(
     by_window: Observations | None = None,
     ranks: Ranks = ALONE,
 ) -> Score:
-    """The loss on windows (start, end) of ids; each window starts without context. Draws nothing at random.
+    """Measure the loss on windows (start, end) of ids; each window starts without context. Draws nothing at random.
 
     Of examples, the loss is that of the learned tokens.
 

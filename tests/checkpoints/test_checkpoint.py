@@ -59,7 +59,7 @@ def test_everything_survives(saved: Path) -> None:
         written.progress,
         written.tokenizer.digest,
     )
-    for ours, theirs in ((read.weights, written.weights), (read.moments, written.moments)):
+    for ours, theirs in ((read.weights, written.weights), (read.optimizer_state, written.optimizer_state)):
         assert set(ours) == set(theirs)
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     model = read.build_model()
@@ -70,7 +70,7 @@ def test_everything_survives(saved: Path) -> None:
 def test_the_safetensors_library_reads_the_file_by_itself(saved: Path) -> None:
     tensors = safetensors.torch.load_file(saved)
     assert torch.equal(tensors["token_embedding.weight"], make().weights["token_embedding.weight"])
-    assert sum(name.startswith("optimizer.") for name in tensors) == len(make().moments)
+    assert sum(name.startswith("optimizer.") for name in tensors) == len(make().optimizer_state)
 
 
 def test_weights_come_before_the_optimizer(saved: Path) -> None:
@@ -197,7 +197,7 @@ def test_weights_that_are_not_finite_are_counted_and_the_first_is_named(tmp_path
 
 def test_moments_that_are_not_finite_are_refused_by_those_who_continue_with_them(tmp_path: Path) -> None:
     checkpoint = make()
-    checkpoint.moments["final_norm.weight.exp_avg"][1] = float("nan")
+    checkpoint.optimizer_state["final_norm.weight.exp_avg"][1] = float("nan")
     save_checkpoint(tmp_path / "c.safetensors", checkpoint)
     assert read_checkpoint(tmp_path / "c.safetensors").build_model()
     said = 'there is NaN or infinity in its state of the optimizer: 1 number of 1 tensor, as in "final_norm.weight.exp_avg"$'
@@ -212,7 +212,7 @@ def test_a_checkpoint_is_verified_in_pieces_and_none_of_its_numbers_stays(
     monkeypatch.setattr(verify, "PIECE", 64)
     found, read = verify_checkpoint(saved), read_checkpoint(saved, everything=True)
     assert found.progress == read.progress
-    for ours, theirs in ((found.weights, read.weights), (found.moments, read.moments)):
+    for ours, theirs in ((found.weights, read.weights), (found.optimizer_state, read.optimizer_state)):
         assert {name: (one.shape, one.dtype) for name, one in ours.items()} == {
             name: (one.shape, one.dtype) for name, one in theirs.items()
         }

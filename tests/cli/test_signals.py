@@ -66,7 +66,7 @@ def test_usr1_asks_once_for_a_checkpoint() -> None:
         os.kill(os.getpid(), signal.SIGUSR1)
         os.kill(os.getpid(), signal.SIGTERM)
         assert heard(signals) == signal.SIGTERM
-        assert [signals.save_asked(), signals.save_asked()] == [True, False]
+        assert [signals.save_requested(), signals.save_requested()] == [True, False]
 
 
 @pytest.mark.parametrize("then", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

@@ -17,7 +17,7 @@ from gpt_cli.cli.console import Console
 from gpt_cli.cli.train_output import announce, conclude, show_progress
 from gpt_cli.evaluation.nll import Score
 from gpt_cli.model.costs import estimate
-from gpt_cli.training.events import Evaluated, Finished, Prepared, Report, Sampled, Stepped
+from gpt_cli.training.events import Evaluated, Finished, Prepared, Sampled, Stepped, TrainingEvent
 
 
 def prepared(*settings: str, step: int = 0, elapsed: float = 0.0) -> Prepared:
@@ -43,7 +43,7 @@ def prepared(*settings: str, step: int = 0, elapsed: float = 0.0) -> Prepared:
     )
 
 
-def reports(*steps: tuple[int, float]) -> Iterator[Report]:
+def reports(*steps: tuple[int, float]) -> Iterator[TrainingEvent]:
     """Steps with the seconds of the run at their end."""
     for step, elapsed in steps:
         time.sleep(0.11)  # a bar is drawn ten times a second at most
@@ -138,7 +138,7 @@ def evaluated(step: int, loss: float) -> Evaluated:
 
 
 def shown(
-    reports: list[Report], start: Prepared, capsys: pytest.CaptureFixture[str], *, quiet: bool = False
+    reports: list[TrainingEvent], start: Prepared, capsys: pytest.CaptureFixture[str], *, quiet: bool = False
 ) -> list[str]:
     """The lines on stderr of a training that reports these."""
     show_progress(iter([*reports, Finished({}, None, None)]), start, Console(quiet))
@@ -228,7 +228,7 @@ def test_an_evaluation_is_said_above_a_bar_that_knows_its_step(monkeypatch: pyte
     assert " 49/100 steps" not in drawn[drawn.index("step 50: validation loss") :]
 
 
-def reports_after(seconds: float, *reports: Report) -> Iterator[Report]:
+def reports_after(seconds: float, *reports: TrainingEvent) -> Iterator[TrainingEvent]:
     """Reports with time between them, in which a bar is drawn."""
     for report in reports:
         time.sleep(seconds)
@@ -240,7 +240,9 @@ def test_off_a_terminal_a_line_comes_for_each_twentieth_of_the_way_and_each_minu
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def steps_with_lines(num_steps: int, seconds: float) -> list[int]:
-        steps: list[Report] = [Stepped(n + 1, 1.5, 1e-3, 1.0, 1000.0, False, seconds * (n + 1)) for n in range(100)]
+        steps: list[TrainingEvent] = [
+            Stepped(n + 1, 1.5, 1e-3, 1.0, 1000.0, False, seconds * (n + 1)) for n in range(100)
+        ]
         lines = shown(steps, prepared(f"train.max_steps={num_steps}"), capsys)
         return [int(line.split("/")[0].removeprefix("step ")) for line in lines]
 
@@ -250,7 +252,7 @@ def test_off_a_terminal_a_line_comes_for_each_twentieth_of_the_way_and_each_minu
 
 
 def test_advice_is_told_after_the_line_that_it_is_about(capsys: pytest.CaptureFixture[str]) -> None:
-    steps: list[Report] = [logged(10, 600.0), evaluated(20, 700.0), logged(20, 650.0), logged(30, 500.0)]
+    steps: list[TrainingEvent] = [logged(10, 600.0), evaluated(20, 700.0), logged(20, 650.0), logged(30, 500.0)]
     lines = shown(steps, prepared("train.max_steps=1000"), capsys)
     assert lines[1] == (
         "advice: step 20: the loss has risen to 650, where guessing has 5.55: the steps are too large; "

@@ -66,7 +66,7 @@ def _trained(device: str, *settings: str) -> TrainingState:
 
 
 def _numbers(state: TrainingState) -> dict[str, torch.Tensor]:
-    tensors = {**state.model.state_dict(), **state.optimizer.moments()}
+    tensors = {**state.model.state_dict(), **state.optimizer.state_dict()}
     return {name: on_cpu(tensor.detach()) for name, tensor in tensors.items()}
 
 

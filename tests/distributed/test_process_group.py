@@ -7,7 +7,7 @@ import pytest
 from gpt_cli.distributed.heartbeat import LeftToAnother
 from gpt_cli.distributed.process_group import ProcessGroup
 from gpt_cli.errors import EnvironmentFailure
-from gpt_cli.training.interrupts import StopAsked
+from gpt_cli.training.interrupts import StopRequested
 from gpt_cli.training.step import Diverged
 
 
@@ -39,8 +39,8 @@ def test_all_ranks_raise_an_error_for_the_user(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_all_ranks_stop_by_the_signal_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, second = raised_by_both(StopAsked(15), monkeypatch)
-    assert isinstance(second, StopAsked)
+    _, second = raised_by_both(StopRequested(15), monkeypatch)
+    assert isinstance(second, StopRequested)
     assert second.signal == 15
 
 

@@ -132,7 +132,7 @@ def fingerprint(run: Path, without: Collection[str] = ()) -> str:
 
     for path in (directory.step_file(max(directory.steps())), directory.best):
         stored = read_checkpoint(path, everything=True)
-        for name, tensor in sorted([*stored.weights.items(), *stored.moments.items()]):
+        for name, tensor in sorted([*stored.weights.items(), *stored.optimizer_state.items()]):
             digest.update(name.encode() + tensor.numpy().tobytes())
         digest.update(figures(asdict(stored.progress)))
     for line in directory.metrics.read_text().splitlines():

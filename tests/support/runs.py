@@ -36,7 +36,7 @@ def start(folder: Path, config: Config, continued: Checkpoint | None = None) -> 
 def tensors(run: Run) -> dict[str, Tensor]:
     """Weights and moments, as a checkpoint would have them."""
     stored = run.checkpoint(with_optimizer=True)
-    return {**stored.weights, **{f"optimizer.{name}": tensor for name, tensor in stored.moments.items()}}
+    return {**stored.weights, **{f"optimizer.{name}": tensor for name, tensor in stored.optimizer_state.items()}}
 
 
 def assert_same(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:

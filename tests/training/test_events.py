@@ -8,7 +8,7 @@ import pytest
 from support.prepared import prepared
 
 from gpt_cli.evaluation.nll import Score
-from gpt_cli.training.events import Evaluated, Finished, Report, Sampled, Saved, Stepped, Training
+from gpt_cli.training.events import Evaluated, Finished, Sampled, Saved, Stepped, Training, TrainingEvent
 
 SUMMARY = {
     "run": "runs/a",
@@ -47,7 +47,7 @@ SUMMARY = {
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_report_prints_as_a_line(report: Report, line: str) -> None:
+def test_a_report_prints_as_a_line(report: TrainingEvent, line: str) -> None:
     assert str(report) == line
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from gpt_cli.checkpoints.header import Progress
 from gpt_cli.config import Config, InspectConfig, TrainConfig
-from gpt_cli.training.intervals import Due, due, ended_by, is_finished, snapshot_due
+from gpt_cli.training.intervals import StepActions, ended_by, is_finished, step_actions, takes_snapshot
 
 START = Progress.at_the_start(1, "", {})
 BY_STEP = TrainConfig(
@@ -21,9 +21,9 @@ def at(step: int, **others: float) -> Progress:
     return replace(START, **({"step": step, "seconds": float(step), "elapsed": float(step)} | others))
 
 
-def expected(words: str) -> Due:
+def expected(words: str) -> StepActions:
     names = ("log", "evaluate", "sample", "save", "last")
-    return Due(**{name: name in words.split() for name in names})
+    return StepActions(**{name: name in words.split() for name in names})
 
 
 TABLE = [
@@ -56,7 +56,7 @@ TABLE = [
 
 @pytest.mark.parametrize(("settings", "progress", "words"), TABLE)
 def test_what_is_due(settings: TrainConfig, progress: Progress, words: str) -> None:
-    assert due(progress, settings) == expected(words)
+    assert step_actions(progress, settings) == expected(words)
 
 
 def test_a_training_is_finished_when_its_last_step_is_observed() -> None:
@@ -68,9 +68,13 @@ def test_a_training_is_finished_when_its_last_step_is_observed() -> None:
 
 def test_where_both_lengths_hold_the_first_ends_the_run() -> None:
     both = BY_CLOCK.changed(max_steps=100)
-    assert [due(at(step, evaluated_step=step), both).last for step in (28, 29, 30)] == [False, False, True]
+    assert [step_actions(at(step, evaluated_step=step), both).last for step in (28, 29, 30)] == [False, False, True]
     by_steps = both.changed(max_time=1000.0)
-    assert [due(at(step, evaluated_step=step), by_steps).last for step in (98, 99, 100)] == [False, False, True]
+    assert [step_actions(at(step, evaluated_step=step), by_steps).last for step in (98, 99, 100)] == [
+        False,
+        False,
+        True,
+    ]
     assert (ended_by(at(31), both), ended_by(at(100), by_steps)) == ("time", "steps")
 
 
@@ -83,6 +87,6 @@ def test_the_reason_for_the_end_is_named() -> None:
 @pytest.mark.parametrize("settings", [BY_STEP, BY_CLOCK.changed(max_time=100.5)], ids=["steps", "clock"])
 def test_snapshots_are_due_after_the_first_step_each_period_and_the_last(settings: TrainConfig) -> None:
     config = Config(train=settings, inspect=InspectConfig(prompt="a b", every=30))
-    steps = [step for step in range(101) if snapshot_due(at(step, evaluated_step=step), config)]
+    steps = [step for step in range(101) if takes_snapshot(at(step, evaluated_step=step), config)]
     assert steps == [1, 30, 60, 90, 100]
-    assert not any(snapshot_due(at(step), Config(train=settings)) for step in range(101))
+    assert not any(takes_snapshot(at(step), Config(train=settings)) for step in range(101))

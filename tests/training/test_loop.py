@@ -25,7 +25,7 @@ from gpt_cli.text.sft_examples import Examples
 from gpt_cli.text.token_files import validation_windows
 from gpt_cli.training import evaluate_and_log
 from gpt_cli.training.batches import Batches
-from gpt_cli.training.events import Evaluated, Finished, Report, Sampled, Saved, Stepped
+from gpt_cli.training.events import Evaluated, Finished, Sampled, Saved, Stepped, TrainingEvent
 from gpt_cli.training.loop import train
 from gpt_cli.training.run import Run
 from gpt_cli.training.step import compute_gradient, send, time_step
@@ -40,7 +40,7 @@ def first_tokens(run: Run, number: int) -> None:
     run.state.batches = replace(run.state.batches, ids=run.state.batches.ids[:number])
 
 
-def until_saved(reports: Iterator[Report], step: int) -> None:
+def until_saved(reports: Iterator[TrainingEvent], step: int) -> None:
     """Take reports until the checkpoint of a step is written, then abandon the run as a kill would."""
     for report in reports:
         if isinstance(report, Saved) and report.step == step:
@@ -148,7 +148,7 @@ def test_reports_files_and_summary_belong_together(tmp_path: Path) -> None:
     assert set(lines[1]) - set(lines[0]) == {"validation_loss", "validation_tokens", "bits_per_byte"}
     assert [line["tokens"] for line in lines] == [2 * 64, 4 * 64, 6 * 64, 8 * 64]
     assert list(run.directory.steps()) == [8]
-    assert read_checkpoint(run.directory.best).moments == {}
+    assert read_checkpoint(run.directory.best).optimizer_state == {}
     (finished,) = (report for report in reports if isinstance(report, Finished))
     assert " ".join(finished.summary) == (
         "run steps tokens seconds loss smoothed_loss validation_loss validation_loss_error validation_tokens "
@@ -259,8 +259,8 @@ def test_an_unfinished_accumulation_is_dropped(tmp_path: Path) -> None:
 
 def test_a_checkpoint_that_is_asked_for_is_saved_after_the_step(tmp_path: Path) -> None:
     run = start(tmp_path, small_config())
-    reports = list(train(run, Host(save_asked=lambda: run.progress.step == 3)))
-    saved = [(report.step, report.asked) for report in reports if isinstance(report, Saved)]
+    reports = list(train(run, Host(save_requested=lambda: run.progress.step == 3)))
+    saved = [(report.step, report.requested) for report in reports if isinstance(report, Saved)]
     assert saved == [(3, True), (4, False), (8, False)]
 
 

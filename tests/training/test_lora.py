@@ -18,7 +18,7 @@ from gpt_cli import load
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
 from gpt_cli.config import Config
 from gpt_cli.text.tokenizers import ByteTokenizer
-from gpt_cli.training.lora import SCALE, LowRank, num_trained, what_trains
+from gpt_cli.training.lora import SCALE, LowRank, num_trained, trained_parameters
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import compute_gradient, send, take_step
 
@@ -50,7 +50,7 @@ def test_gradients_of_the_factors_are_those_of_the_written_out_product(form: tup
     model = sharp_model(257, *form)
     start = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     ids = torch.tensor([[1, 2, 3, 4], [9, 8, 7, 6]])
-    matrices, low_rank = what_trains(model, RANK.train)
+    matrices, low_rank = trained_parameters(model, RANK.train)
     assert low_rank is not None
     drawn(low_rank)
     for _ in range(2):  # two micro-batches add up
@@ -110,7 +110,7 @@ def test_frozen_blocks_and_embeddings_stay_and_take_no_moments() -> None:
     for name, after in state.model.state_dict().items():
         stays = name.startswith(("blocks.0.", "token_embedding.", "position_embedding."))
         assert torch.equal(after, before[name]) == stays, name
-        assert any(kept.startswith(f"{name}.") for kept in state.optimizer.moments()) == (not stays), name
+        assert any(kept.startswith(f"{name}.") for kept in state.optimizer.state_dict()) == (not stays), name
 
 
 def test_a_frozen_beginning_gives_the_others_the_gradient_that_they_have_without_it() -> None:
@@ -137,7 +137,7 @@ def test_a_run_of_many_heads_with_many_matrices_each_is_read_again(tmp_path: Pat
     config = small_config(*form, "train.rank=1", "train.max_steps=1")
     _, state = stepped(config, 1)
     progress = replace(state.progress, step=1)
-    stored = Checkpoint(config, ByteTokenizer(), progress, state.model.state_dict(), state.optimizer.moments())
+    stored = Checkpoint(config, ByteTokenizer(), progress, state.model.state_dict(), state.optimizer.state_dict())
     save_checkpoint(tmp_path / "m.safetensors", stored)
     again = read_checkpoint(tmp_path / "m.safetensors", everything=True)
     ids = np.random.default_rng(0).integers(257, size=2000)
@@ -150,7 +150,7 @@ def test_the_number_that_trains_is_known_before_the_model_is(settings: list[str]
     config = small_config(*settings)
     state = TrainingState.at_the_start(config, np.zeros(2000, np.int32), 257)
     assert num_trained(config, 257) == state.num_trained
-    assert sum(tensor.numel() for tensor in state.optimizer.moments().values()) == (
+    assert sum(tensor.numel() for tensor in state.optimizer.state_dict().values()) == (
         config.train.kept_of_each * state.num_trained
     )
 

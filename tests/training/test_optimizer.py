@@ -70,7 +70,7 @@ def test_what_is_stored_continues_the_same_way(config: object) -> None:
     again = GPT(config.model, 257).eval()
     again.load_state_dict(model.state_dict())
     restored = Optimizer(Replicated(again), config.train)
-    restored.restore({name: tensor.clone() for name, tensor in optimizer.moments().items()}, 1, "a file")
+    restored.load_state_dict({name: tensor.clone() for name, tensor in optimizer.state_dict().items()}, 1, "a file")
     for one, optimizing in ((model, optimizer), (again, restored)):
         optimizing.zero_grad()
         one(torch.tensor([[4, 5]])).square().sum().backward()
@@ -82,9 +82,9 @@ def test_what_is_stored_continues_the_same_way(config: object) -> None:
 def test_moments_that_do_not_fit_are_refused_with_the_name_of_their_file() -> None:
     model, optimizer = stepped()
     with pytest.raises(CheckpointError, match=r"^a file: no run continues from it"):
-        Optimizer(Replicated(model), CONFIG.train).restore({}, 1, "a file")
+        Optimizer(Replicated(model), CONFIG.train).load_state_dict({}, 1, "a file")
     with pytest.raises(CheckpointError, match=r"^a file: no run continues from it"):
-        Optimizer(Replicated(model), MUON.train).restore(optimizer.moments(), 1, "a file")
+        Optimizer(Replicated(model), MUON.train).load_state_dict(optimizer.state_dict(), 1, "a file")
 
 
 def test_making_one_does_not_load_the_compiler_of_torch() -> None:

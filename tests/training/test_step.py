@@ -60,7 +60,7 @@ def test_a_checkpoint_saved_between_reads_contains_the_outcome_of_its_step(
     def now(wanted: str) -> bool:
         return how == wanted and run.progress.step == 3
 
-    for report in train(run, Host(stop=lambda: 15 if now("signal") else None, save_asked=lambda: now("asked"))):
+    for report in train(run, Host(stop=lambda: 15 if now("signal") else None, save_requested=lambda: now("asked"))):
         if isinstance(report, Saved):
             break
     stored = run.directory.newest(print)

@@ -251,7 +251,7 @@ def autocast(device: torch.device, dtype: str) -> contextlib.AbstractContextMana
 
 
 @contextlib.contextmanager
-def threads_kept() -> Iterator[None]:
+def restored_threads() -> Iterator[None]:
     """Afterwards, torch computes with as many threads as before."""
     before = torch.get_num_threads()
     try:

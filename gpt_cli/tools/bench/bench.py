@@ -21,9 +21,9 @@ from gpt_cli.common.machine.devices import (
     choose_device,
     processor,
     product_dtype,
+    restored_threads,
     supports,
     synchronize,
-    threads_kept,
     use_threads,
 )
 from gpt_cli.common.machine.memory import reuse_memory
@@ -107,7 +107,7 @@ def _timings(timings: Sequence[Timing]) -> Rows:
     return rows
 
 
-@threads_kept()
+@restored_threads()
 def bench(request: BenchRequest, config: Config, host: Host) -> Bench:
     """Time training and sampling; raises EnvironmentFailure where memory is too small for them."""
     use_threads(config.train.threads)

@@ -145,7 +145,7 @@ def _state(file: Path, stored: Checkpoint | None) -> str:
         stored = stored or verify_checkpoint(file)
     except CheckpointError as error:
         return f"damaged ({error})"
-    return f"intact, {size(file.stat().st_size)}" + (", resumable" if stored.moments else "")
+    return f"intact, {size(file.stat().st_size)}" + (", resumable" if stored.optimizer_state else "")
 
 
 def _of_config(config: Config, host: Host, num_ranks: int | None) -> Info:

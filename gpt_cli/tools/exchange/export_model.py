@@ -136,7 +136,9 @@ def write_file(out: Path, checkpoint: Checkpoint) -> None:
     Raises EnvironmentFailure when the system refuses.
     """
     progress = replace(checkpoint.progress, environment={})
-    save_checkpoint(out, replace(checkpoint, config=shareable(checkpoint.config), progress=progress, moments={}))
+    save_checkpoint(
+        out, replace(checkpoint, config=shareable(checkpoint.config), progress=progress, optimizer_state={})
+    )
 
 
 def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str | None = None) -> Fit:

@@ -1,4 +1,4 @@
-"""Advice while a training runs, and at its end: what its curve shows.
+"""Advise by the loss curve while a training runs, and at its end.
 
 The limits come from runs of `tiny` and `smoke` on their own text and on parts of Shakespeare.
 """
@@ -50,7 +50,7 @@ _FOLLOWS = {
 
 @dataclass(frozen=True)
 class Line:
-    """What a line of metrics.jsonl tells; only some lines have a validation loss."""
+    """A line of metrics.jsonl; only some lines have a validation loss."""
 
     step: int
     loss: float
@@ -68,19 +68,19 @@ class CurvePoint:
 
 
 def read_lines(metrics: Path, before: int) -> Iterator[Line]:
-    """The lines of metrics.jsonl of earlier steps.
+    """Read the lines of metrics.jsonl of earlier steps.
 
-    What was cut off, has no loss or cannot be read is left out, as advice is worth no error.
+    Lines that are cut off, have no loss or cannot be read are left out, as advice is worth no error.
     """
     with contextlib.suppress(OSError, GptError):
-        for found in metrics_of(metrics, CheckpointError):
-            if found.keys() >= {"step", "loss", "gradient_norm"} and found["step"] < before:
-                loss, norm, evaluated = found["loss"], found["gradient_norm"], found.get("validation_loss")
-                yield Line(int(found["step"]), loss, norm, evaluated)
+        for entry in metrics_of(metrics, CheckpointError):
+            if entry.keys() >= {"step", "loss", "gradient_norm"} and entry["step"] < before:
+                loss, norm, evaluated = entry["loss"], entry["gradient_norm"], entry.get("validation_loss")
+                yield Line(int(entry["step"]), loss, norm, evaluated)
 
 
 class Curve:
-    """What a run has shown so far, and what was said about it, which follows from its lines alone.
+    """The loss curve of a run so far, and the advice about it, which follows from the lines alone.
 
     So a run that continues, and begins with the lines of its earlier parts, hears nothing twice.
     """
@@ -93,34 +93,34 @@ class Curve:
         self._said: dict[str, float] = {}
 
     def add(self, line: Line) -> list[Advice]:
-        """Take note of a line of metrics; returns what is new."""
+        """Add a line of metrics; return new advice."""
         self._lines.append(line)
         while len(self._lines) > _MANY and self._lines[0].step <= line.step - _LONG:
             self._lines.popleft()
         self._losses.append(line.loss)
-        found = [*of_lines(list(self._lines), self._config, self._guessing)]
+        candidates = [*of_lines(list(self._lines), self._config, self._guessing)]
         if line.validation_loss is not None:
             self._evaluations.append(CurvePoint(line.step, fmean(self._losses), line.validation_loss))
             self._losses.clear()
             if not self._is_last(line.step):  # then the end says more
-                found += other_kind(self._evaluations, self._start, self._guessing)
-                found += of_evaluations(self._evaluations, self._start, self._guessing)
-        news: list[Advice] = []
-        for advice in filter(self._is_new, found):
-            news.append(advice)
+                candidates += other_kind(self._evaluations, self._start, self._guessing)
+                candidates += of_evaluations(self._evaluations, self._start, self._guessing)
+        new_advice: list[Advice] = []
+        for advice in filter(self._is_new, candidates):
+            new_advice.append(advice)
             self._said[advice.kind] = advice.degree
-        return news
+        return new_advice
 
     def at_the_end(self, closing_loss: float, stopped_by: str, resume_command: str) -> list[Advice]:
-        """What to try next, at most one thing; `closing_loss` is that of the best weights, in nats per token."""
+        """Return at most one advice for the next run; `closing_loss` is that of the best weights, in nats per token."""
         if not self._evaluations:
             return []
-        found = [
+        candidates = [
             *other_kind(self._evaluations, self._start, self._guessing),
             *of_the_whole(self._evaluations, self._start, self._guessing, closing_loss, stopped_by, resume_command),
         ]
         follows = {kind for kind, causes in _FOLLOWS.items() if causes & self._said.keys()}
-        return [advice for advice in found if advice.kind not in self._said.keys() | follows][:1]
+        return [advice for advice in candidates if advice.kind not in self._said.keys() | follows][:1]
 
     def _is_last(self, step: int) -> bool:
         steps = self._config.train.max_steps
@@ -134,7 +134,7 @@ class Curve:
 
 
 def of_lines(lines: Sequence[Line], config: Config, guessing: float) -> Iterator[Advice]:
-    """What the last lines of metrics show; `guessing` is the loss of equally likely tokens, in nats."""
+    """Yield advice by the last lines of metrics; `guessing` is the loss of equally likely tokens, in nats."""
     last, rate = lines[-1], rate_of(config)
     if len(lines) > 1 and min(line.loss for line in lines[-2:]) > _EXPLODED * guessing:
         sentence = f"the loss has risen to {last.loss:.4g}, where guessing has {guessing:.2f}: the steps are too large"
@@ -157,7 +157,7 @@ def of_lines(lines: Sequence[Line], config: Config, guessing: float) -> Iterator
 
 
 def other_kind(evaluations: Sequence[CurvePoint], start: Prepared, guessing: float) -> Iterator[Advice]:
-    """The validation text is of another kind: its loss is far above that of a text that was read too few times."""
+    """Advise where the validation loss is far above that of a text that was read few times: another kind of text."""
     last = evaluations[-1]
     # the first training loss is a mean from the very first step, so a validation loss above it shows more
     most = 2 * HARMLESS_EPOCHS if last is evaluations[0] else HARMLESS_EPOCHS
@@ -180,7 +180,7 @@ def other_kind(evaluations: Sequence[CurvePoint], start: Prepared, guessing: flo
 
 
 def of_evaluations(evaluations: Sequence[CurvePoint], start: Prepared, guessing: float) -> Iterator[Advice]:
-    """What the evaluations so far show: the validation loss has turned, or nothing moves any more."""
+    """Yield advice by the evaluations so far: the validation loss has turned, or the losses are level."""
     config = start.config
     last, best = evaluations[-1], _best(evaluations)
     if has_turned(evaluations):
@@ -214,7 +214,7 @@ def of_the_whole(
     stopped_by: str,
     resume_command: str,
 ) -> Iterator[Advice]:
-    """What to try after a training that ended by itself, the most important first; nothing where all is well."""
+    """Yield advice after a training that ended by itself, the most important first; nothing where all is well."""
     last, best, config, settings = evaluations[-1], _best(evaluations), start.config, start.config.train
     if closing_loss > guessing and last.training_loss < _STUCK * guessing:
         knows = "knows its text by heart" if last.training_loss < _BY_HEART * guessing else "has learned its text"
@@ -247,7 +247,7 @@ def of_the_whole(
 
 
 def has_turned(evaluations: Sequence[CurvePoint]) -> bool:
-    """Whether the validation loss rises, at two evaluations at least, while the training loss falls."""
+    """Return whether the validation loss rises, at two evaluations at least, while the training loss falls."""
     last, best = evaluations[-1], _best(evaluations)
     late = len(evaluations) > 2 and evaluations[-2].step > best.step
     rises = last.validation_loss - best.validation_loss > _TURNED * max(1.0, best.validation_loss)
@@ -255,7 +255,7 @@ def has_turned(evaluations: Sequence[CurvePoint]) -> bool:
 
 
 def is_level(evaluations: Sequence[CurvePoint]) -> bool:
-    """Whether neither loss has moved over half of the run, of eight evaluations and 200 steps at least."""
+    """Return whether neither loss has moved over half of the run, of eight evaluations and 200 steps at least."""
     if len(evaluations) < 8 or evaluations[-1].step < 2 * _LONG:
         return False
     before, now = evaluations[len(evaluations) // 2], evaluations[-1]
@@ -266,10 +266,10 @@ def is_level(evaluations: Sequence[CurvePoint]) -> bool:
 
 
 def falling(evaluations: Sequence[CurvePoint]) -> float:
-    """The share by which the validation loss fell in the last quarter of the steps; 0 where that is not known."""
+    """Return the share by which the validation loss fell in the last quarter of the steps; 0 where it is unknown."""
     last = evaluations[-1]
     start = 0.75 * last.step
-    earlier = [found for found in evaluations if found.step <= start]
+    earlier = [point for point in evaluations if point.step <= start]
     if not earlier:
         return 0.0
     before = earlier[-1]
@@ -280,11 +280,11 @@ def falling(evaluations: Sequence[CurvePoint]) -> float:
 
 
 def _best(evaluations: Sequence[CurvePoint]) -> CurvePoint:
-    return min(evaluations, key=lambda found: found.validation_loss)
+    return min(evaluations, key=lambda point: point.validation_loss)
 
 
 def _against_memory(config: Config) -> list[str]:
-    """A flag against learning a text by heart, where dropout is still low."""
+    """Return a flag against memorising a text, where dropout is still low."""
     dropout = config.model.dropout
     return [f"‹model.dropout={dropout + 0.1:g}›"] if dropout <= 0.2 else []
 

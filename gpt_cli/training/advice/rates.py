@@ -20,7 +20,7 @@ MORE_TEXT = "more text, another ‹data=FILE› beside the first"
 
 @dataclass(frozen=True)
 class Advice:
-    """What figures show, with the number behind it, and what to type instead.
+    """A sentence on the figures of a training, with the number behind it, and flags to try.
 
     A training hears each kind once; one with a degree again, when that has grown much.
     """
@@ -36,7 +36,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class Rate:
-    """The learning rate that moves most of a model: its key, its value, and one that is usual there."""
+    """The learning rate that moves most of a model: its key, its value, and the usual value."""
 
     key: str
     value: float
@@ -44,12 +44,12 @@ class Rate:
 
     @property
     def is_high(self) -> bool:
-        """Whether it is more than twice what is usual."""
+        """Whether the rate is more than twice the usual one."""
         return self.value > 2 * self.usual
 
     @property
     def is_low(self) -> bool:
-        """Whether it is less than half of what is usual."""
+        """Whether the rate is less than half of the usual one."""
         return self.value < self.usual / 2
 
     @property
@@ -59,16 +59,16 @@ class Rate:
 
     @property
     def other(self) -> str:
-        """The flag of a lower rate, or where this one is low of the usual one."""
+        """The flag of a lower rate, or of the usual one where this one is low."""
         return self.flag(self.usual) if self.is_low else self.lower
 
     def flag(self, value: float) -> str:
-        """What to type for a rate."""
+        """Return the flag of a rate."""
         return f"‹train.{self.key}={value:g}›"
 
 
 def rate_of(config: Config) -> Rate:
-    """The rate of AdamW; or that of Muon, which then moves all matrices inside blocks."""
+    """Return the rate of AdamW, or of Muon, which then moves all matrices inside blocks."""
     settings = config.train
     if settings.optimizer == "muon":
         return Rate("muon_learning_rate", settings.muon_learning_rate, MUON_RATE)
@@ -76,16 +76,16 @@ def rate_of(config: Config) -> Rate:
 
 
 def fitting_context(context_length: int, mean: float) -> int:
-    """A power of two below `context_length` that holds documents of `mean` tokens, where a window has many of them."""
+    """Return a power of two below `context_length` that holds documents of `mean` tokens, where a window has many."""
     enough = max(_SMALLEST_CONTEXT, 1 << max(0, int(2 * mean - 1)).bit_length())
     return min(context_length, enough) if context_length > _DOCUMENTS_AT_ONCE * mean else context_length
 
 
 def text_name(data: DataConfig) -> str:
-    """What to call the text of a training: its one source, or "the text"."""
+    """Return the name of a training's text in messages: its one source, or "the text"."""
     return visible(data.source) if isinstance(data.source, str) and data.source != STDIN else "the text"
 
 
 def one_digit(number: float) -> float:
-    """A number as people write one that need not be exact."""
+    """Round a number to one digit."""
     return float(f"{number:.1g}")

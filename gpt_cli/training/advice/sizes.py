@@ -1,4 +1,4 @@
-"""Advice before the first step: what the sizes of a model, its text and its rates promise."""
+"""Advise before the first step, by the sizes of model and text and the learning rates."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FAR_ABOVE, _FAR_BELOW = 10, 50
 
 
 def before_training(start: Prepared) -> list[Advice]:
-    """What to change before time is spent; nothing for a run that continues, or that began with another's weights.
+    """Return advice on settings; nothing for a run that continues, or that began with another's weights.
 
     Where the vocabulary dwarfs the model, the number of parameters says little, so that comes first and alone.
     """
@@ -37,7 +37,7 @@ def before_training(start: Prepared) -> list[Advice]:
 
 
 def _memorised(start: Prepared) -> Iterator[Advice]:
-    """A model that is large for its text, which it reads many times, learns the text instead of the language."""
+    """Advise against a model that is large for its text and reads it many times: it memorises the text."""
     tokens, model, settings = start.num_training_tokens, start.config.model, start.config.train
 
     passes = start.epochs_left * start.costs.parameters / tokens
@@ -66,7 +66,7 @@ def _size(model: ModelConfig, vocab_size: int) -> int:
 
 
 def narrower(model: ModelConfig) -> Iterator[int]:
-    """Widths that fit the heads of a model, each about half of the one before."""
+    """Yield widths that fit the heads of a model, each about half of the one before."""
     unit = model.num_heads * (2 if model.positions == "rope" else 1)
     width = model.d_model // 2
     while width >= _NARROWEST:
@@ -77,7 +77,7 @@ def narrower(model: ModelConfig) -> Iterator[int]:
 
 
 def _vocabulary(start: Prepared) -> Iterator[Advice]:
-    """Vectors of single tokens, which know nothing of their neighbours, make up most of the model."""
+    """Advise against a vocabulary whose embeddings make up most of the model."""
     model, tokenizer, parts = start.config.model, start.config.tokenizer, start.costs.parameters_by_part
     of_tokens = sum(parts.get(part, 0) for part in ("token embedding", "output layer"))
     share = of_tokens / start.costs.parameters
@@ -98,7 +98,7 @@ def _vocabulary(start: Prepared) -> Iterator[Advice]:
 
 
 def _context(start: Prepared) -> Iterator[Advice]:
-    """A window contains many documents, and a token attends to few of its own."""
+    """Advise against a context that contains many documents."""
     model, settings = start.config.model, start.config.train
     mean = (start.num_training_tokens + start.num_validation_tokens) / start.num_documents
     enough = fitting_context(model.context_length, mean)
@@ -116,7 +116,7 @@ def _context(start: Prepared) -> Iterator[Advice]:
 
 
 def _rate(start: Prepared) -> Iterator[Advice]:
-    """The learning rate is far from those that work for such a width."""
+    """Advise against a learning rate far from the usual one at such a width."""
     rate = rate_of(start.config)
     times = rate.value / rate.usual
     if 1 / _FAR_BELOW <= times <= _FAR_ABOVE:
@@ -130,5 +130,5 @@ def _rate(start: Prepared) -> Iterator[Advice]:
 
 
 def _amount(number: int) -> str:
-    """A number in words that are short: 476, 0.82 M."""
+    """Format a number in few characters: 476, 0.82 M."""
     return f"{number / 1e6:,.2f} M" if number >= 100_000 else f"{number:,}"

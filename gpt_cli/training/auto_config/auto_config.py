@@ -1,4 +1,4 @@
-"""`gpt train` without a config: it measures the text, times this machine, and lets the rules choose."""
+"""Choose the config of `gpt train` without one: measure the text, time this machine, apply the rules."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _SHARE_OF_MEMORY = 0.5  # for the weights, their moments and the activations of 
 FEWEST_CHARACTERS = 200  # of which byte pairs, too, fill a window of the shortest context
 
 
-def chosen(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
-    """The settings for a text and this machine; those that somebody set in `config` stay as they are.
+def choose_config(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
+    """Choose the settings for a text and this machine; those that somebody set in `config` stay as they are.
 
     Raises UsageError where settings do not fit together, DataError for a text of less than FEWEST_CHARACTERS.
     """
@@ -27,14 +27,14 @@ def chosen(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
     with host.working("measuring the text"):
         text = _figures(corpus, config)
     if text.num_characters < FEWEST_CHARACTERS and not text.longest_example:
-        found = counted(text.num_characters, "character")
-        sentence = f"the text has {found}, and a training needs at least {FEWEST_CHARACTERS}"
+        length = counted(text.num_characters, "character")
+        sentence = f"the text has {length}, and a training needs at least {FEWEST_CHARACTERS}"
         raise DataError("corpus", sentence, hint="add text with ‹data›; `gpt data list` prints some that can be had")
-    settings, asked = config.train, config.train.model_fields_set
-    known = (available_memory(), free_memory(choose_device(settings.device)))
-    free = min((free for free in known if free is not None), default=None)
+    settings, fields_set = config.train, config.train.model_fields_set
+    limits = (available_memory(), free_memory(choose_device(settings.device)))
+    free = min((free for free in limits if free is not None), default=None)
     choice = None
-    if settings.max_time is not None or "max_steps" not in asked:
+    if settings.max_time is not None or "max_steps" not in fields_set:
         with host.working("timing this machine"):
             budget = Budget(settings.max_time or DEFAULT_SECONDS, step_seconds=reference_seconds(config))
         choice = fitting(text, budget, config, free)
@@ -47,7 +47,7 @@ def chosen(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
 
 
 def _figures(corpus: SourceCorpus, config: Config) -> TextFigures:
-    """What the rules know of a text; questions and answers are read as they are learned, each as a whole."""
+    """Measure a text for the rules; questions and answers are measured as whole examples."""
     number = corpus.num_documents
     if not corpus.how.conversations:
         return text_figures(corpus.blocks(), corpus.num_bytes, corpus.num_characters, number)
@@ -55,7 +55,7 @@ def _figures(corpus: SourceCorpus, config: Config) -> TextFigures:
 
 
 def fitting(text: TextFigures, budget: Budget, config: Config, free: int | None) -> Choice:
-    """The choice whose training takes at most half of `free` bytes of memory, or the smallest that there is."""
+    """Return the choice whose training takes at most half of `free` bytes of memory, or the smallest choice."""
     fixed = config.model_dump(exclude_unset=True)
     choice, most = choose_settings(text, budget, fixed), 1e8
     while free is not None and needed(choice.config, choice.vocab_size) > _SHARE_OF_MEMORY * free and most > 1e5:
@@ -64,6 +64,6 @@ def fitting(text: TextFigures, budget: Budget, config: Config, free: int | None)
 
 
 def needed(config: Config, vocab_size: int) -> int:
-    """Bytes that a training takes."""
+    """Estimate the bytes of memory of a training."""
     at_once = config.train.sequences_at_once
     return estimate(config.model, vocab_size, micro_batch_size=at_once, dtype="float32").training_bytes

@@ -1,4 +1,4 @@
-"""How large a model pays: widths and depths, what they cost, and their heads and context. Needs no torch."""
+"""Choose width, depth, heads and context of a model by their costs. Needs no torch."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ NGRAMS_UP_TO = 1_300
 
 
 def parameters_of(width: int, blocks: int, vocabulary: int, inner: int | None = None) -> float:
-    """Weights that multiply: attention, a feed-forward part four times as wide or as given, and the output layer."""
+    """Count the weights that multiply: attention, a feed-forward part (4 x width by default), the output layer."""
     return blocks * (4.0 * width**2 + 2.0 * width * (inner or 4 * width)) + width * vocabulary
 
 
 def cost_of(width: int, blocks: int, vocabulary: int, inner: int | None = None) -> float:
-    """The time of a token, about: its products, and what a block takes besides them at any width."""
+    """Estimate the time of a token: its products, and the fixed cost of a block at any width."""
     return parameters_of(width, blocks, vocabulary, inner) + 100_000 * blocks
 
 
@@ -48,12 +48,12 @@ REFERENCE_COST = cost_of(REFERENCE.d_model, REFERENCE.num_blocks, REFERENCE_VOCA
 
 
 def shape_of(
-    tokens: float, steps: float, vocabulary: int, given: Mapping[str, Any], most_parameters: float
+    tokens: float, steps: float, vocabulary: int, overrides: Mapping[str, Any], most_parameters: float
 ) -> tuple[int, int]:
-    """The largest width and number of blocks for which there are steps, text and memory."""
+    """Return the largest width and number of blocks for which there are steps, text and memory."""
     least = _TOKENS_PER_PARAMETER if steps <= NGRAMS_UP_TO else _WITHOUT_NGRAMS
-    sizes = [(given.get("d_model", width), given.get("num_blocks", blocks)) for width, blocks in SIZES]
-    best, inner = sizes[0], given.get("feed_forward_size")
+    sizes = [(overrides.get("d_model", width), overrides.get("num_blocks", blocks)) for width, blocks in SIZES]
+    best, inner = sizes[0], overrides.get("feed_forward_size")
     for width, blocks in sizes[1:]:
         parameters = parameters_of(width, blocks, vocabulary, inner)
         trained = REFERENCE_TOKENS * steps * REFERENCE_COST / cost_of(width, blocks, vocabulary, inner)
@@ -62,14 +62,14 @@ def shape_of(
         if trained >= least * parameters or trained >= _OFTEN * tokens:
             best = (width, blocks)
     width, blocks = best
-    multiple = given.get("num_heads") or given.get("num_key_value_heads")
-    if multiple and not given.get("head_size") and "d_model" not in given:  # rope turns pairs within each head
+    multiple = overrides.get("num_heads") or overrides.get("num_key_value_heads")
+    if multiple and not overrides.get("head_size") and "d_model" not in overrides:  # rope turns pairs within each head
         width = max(1, width // (2 * multiple)) * 2 * multiple
     return width, blocks
 
 
 def context_of(text: TextFigures, bytes_per_token: float, validation: float, width: int) -> int:
-    """A power of two, of which the validation text contains several, and that fits most documents or examples."""
+    """Return a power of two, of which the validation text contains several, and that fits most documents."""
     longest = 256 if width >= _LONG else 128
     while longest > 16 and validation < 4 * longest:
         longest //= 2
@@ -81,7 +81,7 @@ def context_of(text: TextFigures, bytes_per_token: float, validation: float, wid
 
 
 def heads_of(width: int, multiple: int) -> int:
-    """The number of heads of 32, or of 64 in wide models; of a width that somebody else chose, one that divides it."""
+    """Return the number of heads of 32, or of 64 in wide models; of a fixed width, one that divides it."""
     wanted = width // (64 if width >= _LONG else 32)
     possible = range(max(multiple, wanted // multiple * multiple), 0, -multiple)
     return next((heads for heads in possible if width % (2 * heads) == 0), multiple)

@@ -1,4 +1,4 @@
-"""The rules: figures of a text and a budget of steps in, settings and the reason of each out. Needs no torch.
+"""Choose settings and their reasons by rules from figures of a text and a budget of steps. Needs no torch.
 
 The figures behind them are in the notes 0013 to 0019.
 """
@@ -55,9 +55,9 @@ _CADENCES = (10, 25, 50, 100, 250, 500, 1000, 2500)
 
 @dataclass(frozen=True)
 class Budget:
-    """What a training may take: seconds, where a step of the reference takes `step_seconds`, or a number of steps.
+    """The budget of a training: seconds, where a step of the reference takes `step_seconds`, or a number of steps.
 
-    A number of steps is as many steps of the reference, so that it gives the same config on every machine.
+    A number of steps counts as steps of the reference, so that it gives the same config on every machine.
     """
 
     seconds: float = DEFAULT_SECONDS
@@ -66,7 +66,7 @@ class Budget:
 
     @property
     def reference_steps(self) -> float:
-        """How many steps of the reference that is."""
+        """The budget in steps of the reference."""
         return float(self.steps) if self.steps is not None else self.seconds / self.step_seconds
 
 
@@ -84,59 +84,61 @@ class Choice:
 def choose_settings(
     text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_parameters: float = math.inf
 ) -> Choice:
-    """The settings for a text and a budget; those in `fixed` (section -> key -> value) stay, and the rest follows them.
+    """Choose settings for a text and a budget; those in `fixed` (section -> key -> value) stay, the rest follows.
 
     `most_parameters` bounds the weights of blocks and of the output layer, for a machine with little memory. Raises
     UsageError where what is fixed does not fit together.
     """
-    given = {section: dict(fixed.get(section, {})) for section in ("model", "tokenizer", "train")}
+    overrides = {section: dict(fixed.get(section, {})) for section in ("model", "tokenizer", "train")}
     steps = budget.reference_steps
-    tokenizer, why_tokenizer, bytes_per_token = _tokenizer(text, steps, given["tokenizer"])
+    tokenizer, why_tokenizer, bytes_per_token = _tokenizer(text, steps, overrides["tokenizer"])
     vocabulary = _num_tokens(text, tokenizer)
     share = _share_to_train_on(fixed.get("data", {}))
     tokens = max(1.0, share * (text.num_bytes / bytes_per_token + text.num_documents - 1))  # with end-of-text between
-    width, blocks = shape_of(tokens, steps, vocabulary, given["model"], most_parameters)
-    bounded = (width, blocks) != shape_of(tokens, steps, vocabulary, given["model"], math.inf)
+    width, blocks = shape_of(tokens, steps, vocabulary, overrides["model"], most_parameters)
+    bounded = (width, blocks) != shape_of(tokens, steps, vocabulary, overrides["model"], math.inf)
     validation = tokens / share * (1 - share or 0.1)  # another text is about as long as a share of this one would be
-    length = given["model"].get("context_length") or context_of(text, bytes_per_token, validation, width)
-    batch = given["train"].get("batch_size") or _batch(length, given["train"].get("micro_batch_size"))
-    sizes, tokens_per_step = (width, blocks, vocabulary, given["model"].get("feed_forward_size")), batch * length
+    length = overrides["model"].get("context_length") or context_of(text, bytes_per_token, validation, width)
+    batch = overrides["train"].get("batch_size") or _batch(length, overrides["train"].get("micro_batch_size"))
+    sizes, tokens_per_step = (width, blocks, vocabulary, overrides["model"].get("feed_forward_size")), batch * length
     parameters, cost = parameters_of(*sizes), cost_of(*sizes) * tokens_per_step
     possible = budget.steps or max(1, round(budget.reference_steps * REFERENCE_COST * REFERENCE_TOKENS / cost))
     most_epochs = _OF_CHARACTERS if _has_wide_characters(text, tokenizer["kind"]) else _MOST_EPOCHS
     useful = max(_FEWEST_STEPS, _rounded(most_epochs * tokens / tokens_per_step))
     reads = _lasting(budget, possible, useful) * tokens_per_step / tokens
     pays = reads < _NGRAMS_BELOW and steps <= NGRAMS_UP_TO
-    ngrams = _ngrams(text, tokenizer) if pays or "ngram_rows" in given["model"] else None
-    attention = given["model"].get("attention", "grouped_query" if "num_key_value_heads" in given["model"] else None)
-    form = _form(given["model"].get("ngram_embedding", ngrams), attention)
+    ngrams = _ngrams(text, tokenizer) if pays or "ngram_rows" in overrides["model"] else None
+    attention = overrides["model"].get(
+        "attention", "grouped_query" if "num_key_value_heads" in overrides["model"] else None
+    )
+    form = _form(overrides["model"].get("ngram_embedding", ngrams), attention)
     if form is not _BESIDE_NGRAMS and budget.steps is None:
         possible = max(1, round(possible / _SLOWER))
     num_steps = _lasting(budget, possible, useful)
     ends_early, epochs = num_steps < possible, num_steps * tokens_per_step / tokens
-    heads = given["model"].get("num_heads") or heads_of(width, given["model"].get("num_key_value_heads") or 1)
+    heads = overrides["model"].get("num_heads") or heads_of(width, overrides["model"].get("num_key_value_heads") or 1)
     model = {
         "context_length": length,
         "d_model": width,
         "num_heads": heads,
         "num_blocks": blocks,
-        "positions": "learned" if (given["model"].get("head_size") or width // heads) % 2 else "rope",
+        "positions": "learned" if (overrides["model"].get("head_size") or width // heads) % 2 else "rope",
         **({"attention": attention} if attention else {}),
         **form,
         "bias": False,
         "ngram_embedding": ngrams,
         "dropout": next(dropout for least, dropout in _DROPOUTS if epochs >= least),
-    } | given["model"]
+    } | overrides["model"]
     often = _cadence(num_steps / 10)
     train = {
         "batch_size": batch,
         "optimizer": "muon",
-        "learning_rate": _rate(given["train"].get("optimizer", "muon"), width),
+        "learning_rate": _rate(overrides["train"].get("optimizer", "muon"), width),
         "warmup_steps": min(100, num_steps // 10),
         "eval_every": often,
         "save_every": often,
         "sample_every": 5 * often,
-    } | given["train"]
+    } | overrides["train"]
     if ends_early:
         train |= {"max_steps": num_steps, "max_time": None}
     elif budget.steps is None:
@@ -153,14 +155,14 @@ def choose_settings(
         + (", as large as there is memory for" if bounded else ""),
         f"training  {train['optimizer']}, {tokens_per_step:,} tokens a step; the text is read about "
         f"{_few(epochs)} times, "
-        f"{'with' if given['model'].keys() & {'dropout', 'ngram_embedding'} else 'hence'} {_against_memory(model)}",
+        f"{'with' if overrides['model'].keys() & {'dropout', 'ngram_embedding'} else 'hence'} {_against_memory(model)}",
         f"length    about {counted(num_steps, 'step')} at that speed"
         if budget.steps is None and not ends_early
         else f"length    {counted(num_steps, 'step')}"
-        + (_why_fewer(possible, known_by_heart=epochs > 1.5 * most_epochs) if ends_early else "")
+        + (_why_fewer(possible, memorised=epochs > 1.5 * most_epochs) if ends_early else "")
         + (
             f", or fewer: {PATIENCE} evaluations in a row without a better loss end it"
-            if "patience" in train.keys() - given["train"].keys()
+            if "patience" in train.keys() - overrides["train"].keys()
             else ""
         ),
     )
@@ -169,18 +171,18 @@ def choose_settings(
 
 
 def _lasting(budget: Budget, possible: int, useful: int) -> int:
-    """The steps of a training: all that are possible, where somebody gave their number, else those that are useful."""
+    """Return the steps of a training: all possible ones, where somebody set their number, else the useful ones."""
     return useful if budget.steps is None and useful < 0.9 * possible else possible
 
 
-def _why_fewer(possible: int, *, known_by_heart: bool) -> str:
-    if known_by_heart:
+def _why_fewer(possible: int, *, memorised: bool) -> str:
+    if memorised:
         return ", which learn so short a text by heart; more text makes a better model"
     return f" instead of about {possible:,}, which would probably learn the text by heart"
 
 
 def _share_to_train_on(data: Mapping[str, Any]) -> float:
-    """The share of the text that is not kept for validation."""
+    """Return the share of the text that is not for validation."""
     fraction = DataConfig.model_fields["validation_fraction"].default
     return 1.0 if data.get("validation_source") else 1 - data.get("validation_fraction", fraction)
 
@@ -192,27 +194,27 @@ def _why_budget(budget: Budget) -> str:
     return f"budget    {duration(budget.seconds)}, on this machine enough for about {steps} of the config tiny"
 
 
-def _tokenizer(text: TextFigures, steps: float, given: Mapping[str, Any]) -> tuple[dict[str, Any], str, float]:
-    """The tokenizer's settings, why, and the bytes that a token will have, about."""
+def _tokenizer(text: TextFigures, steps: float, overrides: Mapping[str, Any]) -> tuple[dict[str, Any], str, float]:
+    """Choose the tokenizer's settings; return also the reason, and about how many bytes a token will have."""
     wide = _has_wide_characters(text, "char")
     often = steps * REFERENCE_TOKENS >= _TIMES * text.num_characters
     few_letters = text.num_distinct <= _LETTERS and text.pair_saving < _PAYING_PAIRS
     small = text.num_bytes < _CHARACTERS_UP_TO if wide else few_letters or (text.num_bytes < _LETTERS_BELOW and often)
-    learns = "vocab_size" in given or "pattern" in given
-    kind = given.get("kind") or ("tiktoken" if "name" in given else "char" if small and not learns else "bpe")
+    learns = "vocab_size" in overrides or "pattern" in overrides
+    kind = overrides.get("kind") or ("tiktoken" if "name" in overrides else "char" if small and not learns else "bpe")
     if kind in ("char", "byte"):
         what = f"tokens are {'bytes' if kind == 'byte' else 'characters'}"
-        return {**given, "kind": kind}, what, 1.0 if kind == "byte" else text.bytes_per_character
+        return {**overrides, "kind": kind}, what, 1.0 if kind == "byte" else text.bytes_per_character
     if kind != "bpe":
-        return {**given, "kind": kind}, "a published vocabulary", 4.0
+        return {**overrides, "kind": kind}, "a published vocabulary", 4.0
     num_bytes = min(text.num_bytes, _SHORT_VOCABULARY) if steps < _SHORT else text.num_bytes
-    vocabulary = given.get("vocab_size") or _VOCABULARIES[max(size for size in _VOCABULARIES if num_bytes >= size)]
-    chosen = {**given, "kind": kind, "vocab_size": vocabulary}
+    vocabulary = overrides.get("vocab_size") or _VOCABULARIES[max(size for size in _VOCABULARIES if num_bytes >= size)]
+    chosen = {**overrides, "kind": kind, "vocab_size": vocabulary}
     return chosen, f"byte pairs, vocabulary of {vocabulary:,}", text.bytes_per_token(vocabulary)
 
 
 def _has_wide_characters(text: TextFigures, kind: str) -> bool:
-    """Whether tokens are characters of a script such as Chinese, each of which says as much as a part of a word."""
+    """Return whether tokens are characters of a script such as Chinese, each worth a part of a word."""
     return kind == "char" and text.bytes_per_character >= _WIDE_SCRIPT and text.entropy >= _WIDE_ENTROPY
 
 
@@ -222,25 +224,25 @@ def _num_tokens(text: TextFigures, tokenizer: Mapping[str, Any]) -> int:
 
 
 def _rate(optimizer: str, width: int) -> float:
-    """The learning rate of AdamW, which is lower where that moves the matrices of blocks too."""
+    """Return the learning rate of AdamW, lower where AdamW moves the matrices of blocks too."""
     times = _RATE_TIMES_WIDTH if optimizer == "muon" else RATE_TIMES_WIDTH
     return min(_HIGHEST_RATE, one_digit(times / width))
 
 
 def _batch(context_length: int, at_once: int | None) -> int:
-    """Sequences of a step, a multiple of those that somebody wants computed at once."""
+    """Return the number of sequences of a step, a multiple of `at_once`."""
     batch = max(1, REFERENCE_TOKENS // context_length)
     return batch if not at_once else at_once * -(-batch // at_once)
 
 
 def _ngrams(text: TextFigures, tokenizer: Mapping[str, Any]) -> int:
-    """The longest n-gram with a vector of its own."""
+    """Return the length of the longest n-gram with a vector."""
     letters = tokenizer["kind"] in ("char", "byte") and not _has_wide_characters(text, "char")
     return 4 if letters else 2
 
 
 def _form(ngrams: int | None, attention: str | None) -> Mapping[str, Any]:
-    """The settings of the blocks beside n-grams or alone; latent attention has no norm of queries and keys."""
+    """Return the settings of blocks beside n-grams or alone; latent attention has no norm of queries and keys."""
     if ngrams:
         return _BESIDE_NGRAMS
     return _ALONE if attention != "latent" else {**_ALONE, "qk_norm": False}
@@ -254,15 +256,15 @@ def _against_memory(model: Mapping[str, Any]) -> str:
 
 
 def _cadence(steps: float) -> int:
-    """The nearest usual number of steps between two evaluations."""
+    """Return the nearest usual number of steps between two evaluations."""
     return min(_CADENCES, key=lambda usual: abs(usual - steps))
 
 
 def _few(number: float) -> str:
-    """Two digits of a small number, all of a large one before the point."""
+    """Format two digits of a small number, all of a large one before the point."""
     return f"{number:,.0f}" if number >= 100 else f"{number:.2g}"
 
 
 def _rounded(number: float) -> int:
-    """Two digits, so that small changes of a text or a machine change nothing."""
+    """Round to two digits, so that small changes of a text or a machine change nothing."""
     return int(float(f"{number:.2g}"))

@@ -1,4 +1,4 @@
-"""How fast this machine trains: the time of a step of the reference."""
+"""Time a step of the reference on this machine."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _LARGE = REFERENCE.changed(d_model=768, num_heads=12, num_blocks=6)
 
 
 def seconds_of(configs: Sequence[Config]) -> list[float]:
-    """About how many seconds of steps each training takes on this machine, where its clock does not end it before.
+    """Estimate the seconds of each training on this machine, at most its max_time.
 
     The speed is that of reference steps, the arithmetic of a config as the choice of settings counts it.
     """
-    reference, found = reference_seconds(configs[0]), list[float]()
+    reference, estimates = reference_seconds(configs[0]), list[float]()
     for config in configs:
         model, train = config.model, config.train
         cost = cost_of(model.d_model, model.num_blocks, config.tokenizer.vocab_size, model.feed_forward_size)
@@ -42,15 +42,15 @@ def seconds_of(configs: Sequence[Config]) -> list[float]:
         evaluated = train.eval_tokens / train.eval_every / 3
         tokens = (train.max_steps or math.inf) * (config.tokens_per_step + evaluated)
         seconds = tokens / REFERENCE_TOKENS * cost / REFERENCE_COST * reference
-        found.append(min(seconds, train.max_time or seconds))
-    return found
+        estimates.append(min(seconds, train.max_time or seconds))
+    return estimates
 
 
 def reference_seconds(config: Config) -> float:
-    """Seconds of a reference step on the device and with the number type of `config.train`: the least of several.
+    """Return the seconds of a reference step on the device and with the dtype of `config.train`: the least of several.
 
-    Another program that keeps the machine busy for a moment changes little so, and one slow step is enough to know.
-    On a quick device a larger model is timed, and its time is divided by how much more it computes.
+    The least changes little where another program keeps the machine busy for a moment. On a quick device, a larger
+    model is timed, and its time is divided by how much more it computes.
     """
     seconds = _timed(REFERENCE, config)
     if seconds < _QUICK:
@@ -65,8 +65,8 @@ def _timed(model: ModelConfig, config: Config) -> float:
     dtype = choose_dtype(settings.dtype, device, model.d_model)
     of_steps = {"batch_size": REFERENCE_BATCH, "graph": settings.graph, "compile": "off"}
     ids = np.random.default_rng(0).integers(REFERENCE_VOCABULARY, size=50_000, dtype=np.int32)
-    asked = Config(model=model).changed(train={"device": str(device), "dtype": dtype, **of_steps})
-    state = TrainingState.at_the_start(asked, ids, REFERENCE_VOCABULARY)
+    timing_config = Config(model=model).changed(train={"device": str(device), "dtype": dtype, **of_steps})
+    state = TrainingState.at_the_start(timing_config, ids, REFERENCE_VOCABULARY)
     record_step(state, ignored)  # without it, the time of Python would hide that of a GPU
     times: list[float] = []
     began = time.perf_counter()

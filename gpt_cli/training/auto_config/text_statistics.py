@@ -1,4 +1,4 @@
-"""Figures of a text, from its survey and its first megabyte. Needs no torch."""
+"""Statistics of a text, from its survey and its first megabyte. Needs no torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENGLISH = ((300, 1.6), (512, 2.2), (1024, 2.7), (2048, 3.3), (4096, 3.8))
 
 @dataclass(frozen=True)
 class TextFigures:
-    """The size of a whole text, and what its beginning shows of its script."""
+    """The size of a whole text, and statistics of the script at its beginning."""
 
     num_bytes: int
     num_characters: int
@@ -36,11 +36,11 @@ class TextFigures:
 
     @property
     def bytes_per_character(self) -> float:
-        """1 for English, about 2 for Cyrillic, about 3 for Chinese."""
+        """Bytes of a character: 1 for English, about 2 for Cyrillic, about 3 for Chinese."""
         return self.num_bytes / max(1, self.num_characters)
 
     def bytes_per_token(self, vocab_size: int) -> float:
-        """How long a token is with a vocabulary of byte pairs; 257 have none, and larger ones go on as in English."""
+        """Return the length of a token with a vocabulary of byte pairs; 257 have none, more go on as in English."""
         sizes, lengths = zip((257, 1.0), *self.pairs, (50_000, self.pairs[-1][1] * 1.2), strict=True)
         return float(np.interp(math.log(vocab_size), np.log(sizes), lengths))
 
@@ -48,7 +48,7 @@ class TextFigures:
 def text_figures(
     blocks: Iterable[TextBlock], num_bytes: int, num_characters: int, num_documents: int = 1
 ) -> TextFigures:
-    """The figures of a text of that size; of `blocks`, the first million characters are read."""
+    """Measure a text of a known size; of `blocks`, read the first million characters."""
     texts, left = list[str](), SAMPLE_CHARACTERS
     for block in blocks:
         texts.append(block.text[:left])
@@ -65,7 +65,7 @@ def text_figures(
 
 
 def describe_examples(blocks: Iterable[TextBlock], num_examples: int) -> TextFigures:
-    """The figures of questions with their answers; their sizes as a text follow from those of the sample."""
+    """Measure questions with their answers; their sizes as a text follow from those of the sample."""
     sample, lengths, num_characters = list[TextBlock](), list[int](), 0
     for block in blocks:
         if block.starts:
@@ -76,18 +76,18 @@ def describe_examples(blocks: Iterable[TextBlock], num_examples: int) -> TextFig
         lengths[-1] += len(block.text.encode())
         num_characters += len(block.text)
     times = num_examples / max(1, len(lengths))
-    found = text_figures(sample, round(times * sum(lengths)), round(times * num_characters), num_examples)
-    return replace(found, longest_example=sorted(lengths)[len(lengths) * 19 // 20] if lengths else 0)
+    figures = text_figures(sample, round(times * sum(lengths)), round(times * num_characters), num_examples)
+    return replace(figures, longest_example=sorted(lengths)[len(lengths) * 19 // 20] if lengths else 0)
 
 
 def _entropy(counts: Counter[Any]) -> float:
-    """Entropy in bits of what was counted."""
+    """Return the entropy of counts in bits."""
     total = max(1, counts.total())
     return abs(sum(count / total * math.log2(count / total) for count in counts.values()))
 
 
 def _pairs(texts: list[str]) -> tuple[tuple[tuple[int, float], ...], float]:
-    """Bytes of a token of these texts, for the vocabularies of ENGLISH, and the bits of all tokens of _COMPARED.
+    """Return bytes of a token for the vocabularies of ENGLISH, and the bits of all tokens of _COMPARED.
 
     Each vocabulary is a part of the largest.
     """

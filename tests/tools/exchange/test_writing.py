@@ -88,12 +88,12 @@ def test_a_link_is_kept_and_what_it_leads_to_replaced(tmp_path: Path) -> None:
 
 def test_the_file_has_the_weights_and_nothing_of_this_machine(tmp_path: Path) -> None:
     stored = sharp_checkpoint("data.source=/home/ann/diary.txt")
-    trained = replace(stored, moments={"mean": torch.ones(3)}, progress=replace(stored.progress, best_loss=2.5))
+    trained = replace(stored, optimizer_state={"mean": torch.ones(3)}, progress=replace(stored.progress, best_loss=2.5))
     save_checkpoint(tmp_path / "run.safetensors", trained)
     write_file(tmp_path / "shared.safetensors", read_checkpoint(tmp_path / "run.safetensors"))
     shared = read_checkpoint(tmp_path / "shared.safetensors", everything=True)
     assert all(torch.equal(shared.weights[name], weight) for name, weight in stored.weights.items())
-    assert (shared.moments, shared.progress.environment, shared.progress.best_loss) == ({}, {}, 2.5)
+    assert (shared.optimizer_state, shared.progress.environment, shared.progress.best_loss) == ({}, {}, 2.5)
     assert shared.config.data.source == "diary.txt"
     assert shared.config.model == stored.config.model
     content = (tmp_path / "shared.safetensors").read_bytes()

@@ -13,7 +13,7 @@ from gpt_cli.attention_maps.head_scores import BYTES_PER_WEIGHT
 from gpt_cli.checkpoints.load import Loaded, load
 from gpt_cli.common.host import Host
 from gpt_cli.common.limits import HEADS_TOKENS
-from gpt_cli.common.machine.devices import choose_device, threads_kept, use_threads
+from gpt_cli.common.machine.devices import choose_device, restored_threads, use_threads
 from gpt_cli.common.machine.memory import available_memory, require_room, reuse_memory
 from gpt_cli.errors import DataError, counted, shown, visible
 from gpt_cli.evaluation.nll import (
@@ -46,7 +46,7 @@ from gpt_cli.tools.interpret.text_windows import open_text, spaced_windows
 Both = tuple[Loaded, Loaded]
 
 
-@threads_kept()
+@restored_threads()
 def compare(request: CompareRequest, asked: ToCompare, host: Host) -> Finding:
     """Compare two models, and write the file of the request.
 

@@ -14,7 +14,7 @@ from gpt_cli.attention_maps.head_scores import BYTES_PER_WEIGHT, num_repeats, re
 from gpt_cli.attention_maps.logit_attribution import head_writes
 from gpt_cli.checkpoints.load import Loaded, load_for
 from gpt_cli.common.host import Host
-from gpt_cli.common.machine.devices import choose_device, choose_dtype, threads_kept, use_threads
+from gpt_cli.common.machine.devices import choose_device, choose_dtype, restored_threads, use_threads
 from gpt_cli.common.machine.memory import available_memory, require_room
 from gpt_cli.common.units import duration
 from gpt_cli.errors import DataError, UsageError, counted, shown
@@ -34,7 +34,7 @@ TOP = 5  # tokens that a head raises or lowers most, and those of a direction
 _LONG = 60  # seconds of an ablation, of which a user hears before
 
 
-@threads_kept()
+@restored_threads()
 def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> Finding:
     """Report on the heads of a model, and write the file of the request.
 

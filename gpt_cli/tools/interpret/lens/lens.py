@@ -14,7 +14,7 @@ from gpt_cli.attention_maps.head_metrics import Row
 from gpt_cli.checkpoints.load import Loaded, load_for
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.common.host import Host
-from gpt_cli.common.machine.devices import choose_device, threads_kept, use_threads
+from gpt_cli.common.machine.devices import choose_device, restored_threads, use_threads
 from gpt_cli.errors import shown
 from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, standard_error
 from gpt_cli.model import GPT
@@ -48,7 +48,7 @@ class Seen:
     probability: np.ndarray  # [L, N]
 
 
-@threads_kept()
+@restored_threads()
 def lens(request: LensRequest, asked: ToInspect, host: Host) -> Finding:
     """Report on the layers of a model, or of all checkpoints of a run, and write the file of the request.
 

@@ -12,7 +12,7 @@ import torch
 from gpt_cli.attention_maps.head_metrics import Row
 from gpt_cli.checkpoints.load import Loaded, load, load_for
 from gpt_cli.common.host import Host
-from gpt_cli.common.machine.devices import choose_device, threads_kept, use_threads
+from gpt_cli.common.machine.devices import choose_device, restored_threads, use_threads
 from gpt_cli.common.machine.memory import available_memory, require_room
 from gpt_cli.errors import DataError, UsageError, counted, shown
 from gpt_cli.evaluation.nll import standard_error
@@ -53,7 +53,7 @@ class Found(NamedTuple):
         return self.clean - self.corrupt
 
 
-@threads_kept()
+@restored_threads()
 def patch(request: PatchRequest, asked: ToPatch, host: Host) -> Finding:
     """Report on what patches recover, of one model or by step, and write the file of the request.
 
