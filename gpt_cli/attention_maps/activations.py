@@ -17,7 +17,7 @@ from gpt_cli.model.attention import causal_mask, join_heads
 
 
 class Activations:
-    """What a block makes of n runs of T tokens, where nothing is dropped: a site is computed when it is first read.
+    """Compute a block on n runs of T tokens, without dropout: each site when it is first read.
 
     Setting a site, `made.heads = ...`, touches the runs: what follows is made of that. `chosen` are the heads to
     compute (None: all). Where queries and stream are cut to the last t of the T tokens, what follows is of these.
@@ -48,7 +48,7 @@ class Activations:
         return self._weights()
 
     def _weights(self) -> Tensor:
-        """As `attend` computes them."""
+        """Compute the attention weights, as `attend` does."""
         attention, queries, keys = self.block.attention, self.queries.flatten(0, 1), self.keys.flatten(0, 1)
         (n, H, t, _), T = self.queries.shape, keys.shape[1]
         hidden = causal_mask(T, queries.device, attention.window)[T - t :]

@@ -43,12 +43,12 @@ GAP = 12  # between maps is this part of one
 
 
 def format_of(path: Path) -> str:
-    """The format that the ending of a name means, in capitals or not, such as `.png`. Raises UsageError."""
+    """Return the format that the ending of a name means, in capitals or not, such as `.png`. Raises UsageError."""
     return ending_of(path, FORMATS)
 
 
 def check_format(ending: str, stages: Sequence[str], file_dtype: str = "float32") -> None:
-    """Raises UsageError when a format cannot hold the stages or the type of number."""
+    """Raise UsageError if a format cannot hold the stages or the type of number."""
     if ending not in _WITH_STAGES and set(stages) != {"weights"}:
         wrong = f"a {ending} file holds weights only; use {', '.join(_WITH_STAGES[:-1])} or {_WITH_STAGES[-1]}"
         raise UsageError("‹stage›", wrong)
@@ -62,16 +62,13 @@ def num_written(num_heads: int, num_tokens: int) -> int:
 
 
 def written_bytes(num_heads: int, num_tokens: int) -> tuple[int, int]:
-    """About what memory and what disk one head's share of these takes."""
+    """Estimate the memory and disk that `num_written` tokens of one head take: (memory, disk)."""
     count = 2 * num_written(num_heads, num_tokens) * num_tokens
     return _WRITTEN_MEMORY * count, _WRITTEN_DISK * count
 
 
 def writing_bytes(ending: str, num_numbers: int, num_dots: int) -> tuple[int, int]:
-    """About what memory and what disk one head's share of a file takes.
-
-    From how many numbers the head has, and how many dots its map has in a picture.
-    """
+    """Estimate the memory and disk that one head takes in a file, from its numbers and the dots of its map."""
     costs = _COSTS[ending]
     on_map, of_map = costs.map
     return costs.memory * num_numbers + costs.dot * num_dots + on_map, costs.disk * num_numbers + of_map
@@ -107,6 +104,6 @@ def tokens_per_dot(num_tokens: int, num_layers: int, num_heads: int) -> int:
 
 
 def num_dots(num_tokens: int, num_layers: int, num_heads: int) -> int:
-    """About how many dots a map takes while it is drawn."""
+    """Estimate how many dots a map takes while it is drawn."""
     inches = map_inches(num_tokens, num_layers * num_heads)
     return min(num_tokens, most_dots(num_layers, num_heads, inches)) ** 2

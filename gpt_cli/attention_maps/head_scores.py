@@ -1,4 +1,4 @@
-"""What heads do, as numbers: a few means over the weights of each head."""
+"""Scores of heads: a few means over the attention weights of each."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def score_heads(
     for starts, _, batch in window_batches(model, ids, windows):
         of_batch = torch.zeros_like(counts)
         for row, stages in enumerate(model.attention_stages(batch, layers, heads)):
-            found, of_batch = pattern_sums(stages.weights, batch)
-            sums[row] += found
+            layer_sums, of_batch = pattern_sums(stages.weights, batch)
+            sums[row] += layer_sums
             watch(row, stages, starts)
             count(_share(batch, row, len(layers)))
         counts += of_batch
@@ -87,7 +87,7 @@ def score_heads(
 def window_batches(
     model: GPT, ids: Ids, windows: Sequence[tuple[int, int]], batch_size: int | None = None, num_targets: int = 0
 ) -> Iterator[tuple[np.ndarray, np.ndarray, Tensor]]:
-    """Yields windows of equal length together: their starts [B], their numbers [B] and their ids [B, T + num_targets].
+    """Yield windows of equal length together: their starts [B], their numbers [B] and their ids [B, T + num_targets].
 
     As many at once as `sequences_at_once` says where there is no `batch_size`.
     """
@@ -101,7 +101,7 @@ def window_batches(
 def as_scores(
     sums: Tensor, counts: Tensor, induction: np.ndarray, layers: Sequence[int], heads: Sequence[int]
 ) -> HeadScores:
-    """Scores from what `pattern_sums` finds, [layers, 6, heads] and [6], and from `induction_scores`."""
+    """Compute scores from the sums and counts of `pattern_sums`, [layers, 6, heads] and [6], and `induction_scores`."""
     means = (sums / counts[:, None]).numpy()  # 0 / 0 is NaN
     columns: dict[str, np.ndarray] = dict(zip(COLUMNS, [*means.swapaxes(0, 1), induction], strict=True))
     return HeadScores(tuple(layers), tuple(heads), columns)
@@ -123,7 +123,7 @@ def repeated_length(model: GPT) -> int:
 
 
 def num_repeats(model: GPT) -> int:
-    """On how many sequences induction is measured: NUM_REPEATS, of a large model fewer, at least one."""
+    """Number of sequences on which induction is measured: NUM_REPEATS, fewer for a large model, at least one."""
     length = max(1, repeated_length(model))
     sizes = model.config.changed(context_length=length)
     costs = estimate(sizes, model.vocab_size, micro_batch_size=1, dtype="float32")

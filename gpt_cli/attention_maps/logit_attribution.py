@@ -1,4 +1,4 @@
-"""Direct logit attribution: what each part of a model adds to its logits, and which tokens a head raises and lowers.
+"""Direct logit attribution: each part's contribution to the logits, and the tokens that a head raises and lowers.
 
 The residual stream is a sum of what the parts of a model write to it. A norm of the stream is linear once its scale
 is held at the value that it has, so that each logit is a sum over the parts as well. Elhage et al. 2021, "A
@@ -28,8 +28,8 @@ def head_columns(block: Block) -> Tensor:
     return block.attention.projection_layer.weight.unflatten(1, (block.attention.num_heads, -1)).transpose(0, 1)
 
 
-def written(block: Block, outputs: Tensor, heads: Sequence[int]) -> Tensor:
-    """What the given heads add to the residual stream: outputs of all heads [B, H, T, K] -> [heads, B, T, D]."""
+def head_results(block: Block, outputs: Tensor, heads: Sequence[int]) -> Tensor:
+    """Contribution of each given head to the residual stream, from all outputs: [B, H, T, K] -> [heads, B, T, D]."""
     chosen = to_device(torch.tensor(list(heads)), outputs.device)
     return torch.einsum("bhtk,hdk->hbtd", outputs[:, chosen], head_columns(block)[chosen])
 
@@ -99,7 +99,7 @@ def head_writes(
 
 
 def _outputs_and_scales(model: GPT, ids: Sequence[int], queries: Sequence[int]) -> tuple[list[Tensor], list[Tensor]]:
-    """For each layer, the outputs of its heads [H, queries, K] and the scale of what they write [queries, 1].
+    """Outputs of the heads of each layer [H, queries, K], and the scale of their contributions [queries, 1].
 
     That scale is the product of those of all norms on the way to the output layer. Raises CheckpointError where it is
     not finite.
@@ -125,11 +125,11 @@ def _outputs_and_scales(model: GPT, ids: Sequence[int], queries: Sequence[int]) 
 
 
 def through(norm: Norm, reader: Tensor) -> Tensor:
-    """A reader [V, D] of what a norm gives, as a reader of what it receives, but for the scale and the bias."""
+    """Fold a norm into a reader [V, D] of its output, so that it reads its input, but for the scale and the bias."""
     return centred(norm, reader * norm.weight.to(reader))
 
 
 def _extremes(logits: Tensor, top: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Ids and values of the largest logits, then of the smallest: [T, V] -> [T, top] each."""
+    """Return ids and values of the largest logits, then of the smallest: [T, V] -> [T, top] each."""
     highest, lowest = logits.topk(top), logits.topk(top, largest=False)
     return highest.indices, highest.values, lowest.indices, lowest.values

@@ -1,4 +1,4 @@
-"""Refuses a dump of attention that memory or disk cannot hold."""
+"""Refuse a dump of attention that memory or disk cannot hold."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def require_room_for_dump(
     out: Path | None,
     shorter: str = "use a shorter prompt",
 ) -> None:
-    """Before the model runs, refuse what a file of this ending takes; where a single head fits, attn-dump names it.
+    """Refuse, before the model runs, a file that does not fit; where a single head fits, attn-dump names it.
 
     None as `ending` is a drawing, as `out` no file on disk; `shorter` is the hint where none fits. Raises
     EnvironmentFailure.
@@ -59,7 +59,7 @@ def require_room_for_dump(
 
 
 def _bytes_of_heads(model: GPT, num_heads: int, num_tokens: int) -> int:
-    """About what memory `with_heads` takes beside its result, for some heads of a layer on some tokens."""
+    """Estimate the memory that `with_heads` takes beside its result, for some heads of a layer on some tokens."""
     V, sizes = model.vocab_size, model.config
     T = repeated_length(model)
     scoring = BYTES_PER_WEIGHT * num_heads * T**2 * min(num_repeats(model), sequences_at_once(sizes.num_heads, T))

@@ -67,7 +67,7 @@ def dump_attention(
     num_generated: int = 0,
     origin: Origin | None = None,
 ) -> AttentionDump:
-    """The wanted stages of the wanted heads on ids [T], in float32 or float16; the model wrote the last ones itself.
+    """Compute the stages of the heads on ids [T], in float32 or float16; the model wrote the last `num_generated`.
 
     Raises CheckpointError where the model computes numbers that are not finite, UsageError where float16 is too small.
     """
@@ -92,7 +92,7 @@ def dump_attention(
 
 @torch.inference_mode()
 def _chances(model: GPT, batch: torch.Tensor, num_generated: int) -> tuple[Chance, ...]:
-    """The chances of the last tokens of a batch [1, T]."""
+    """Probability and rank of each of the last tokens of a batch [1, T]."""
     if not num_generated:
         return ()
     x, rotation = model.embed(batch)

@@ -19,7 +19,7 @@ _FOOTER = 0.3  # inches, for two lines
 
 
 def draw(dump: AttentionDump, notice: Callable[[str], object] = lambda _: None, *, kind: str = "png") -> bytes:
-    """A picture of all chosen heads, each with queries down and keys across.
+    """Draw a picture of all chosen heads, each with queries down and keys across.
 
     Many heads make a grid, a row for each layer; one head of many layers makes a strip, layer after layer; a single
     head makes a large map, with its numbers where they are readable. The colours show the square root of a weight, so
@@ -60,8 +60,8 @@ def draw(dump: AttentionDump, notice: Callable[[str], object] = lambda _: None, 
         axes.text(left + size - 1, top, name, ha="right", va="top", fontsize=7)
     if num_maps == 1 and inches / num_tokens >= _READABLE_NUMBER:
         _write_numbers(axes, dump.weights[0, 0])
-    for side in axes.spines.values():
-        side.set_visible(False)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
     bar = figure.add_axes((1 - 0.7 / width, foot / height, 0.12 / width, 1 - (foot + 0.5) / height))
     figure.colorbar(image, cax=bar, ticks=[0, 0.05, 0.25, 0.5, 1]).ax.tick_params(labelsize=7)
     words, spoken = fonts_for(language(), notice)
@@ -72,7 +72,7 @@ def draw(dump: AttentionDump, notice: Callable[[str], object] = lambda _: None, 
 
 
 def largest(weights: np.ndarray, each: int) -> np.ndarray:
-    """The largest of `each` x `each` weights, so that a line one token wide stays: [T, T] -> [T / each, T / each]."""
+    """Pool weights by their maximum, so that a line one token wide stays: [T, T] -> [T / each, T / each]."""
     if each == 1:
         return weights
     starts = np.arange(0, len(weights), each)
@@ -80,7 +80,7 @@ def largest(weights: np.ndarray, each: int) -> np.ndarray:
 
 
 def _write_numbers(axes: Axes, weights: np.ndarray) -> None:
-    """Each weight of one head, [T, T], on its cell."""
+    """Write each weight of one head, [T, T], on its cell."""
     for query, row in enumerate(weights):
         for key, weight in enumerate(row[: query + 1]):
             ink = "black" if weight > 0.2 else "white"
@@ -113,7 +113,7 @@ def _label_axes(
 
 
 def _labels(dump: AttentionDump, notice: Callable[[str], object]) -> tuple[list[str], list[str], set[str]]:
-    """The tokens as labels, the fonts to write them in, and the characters that no installed font has.
+    """Return the tokens as labels, the fonts for them, and the characters that no installed font has.
 
     A token with such a character is labelled by its id.
     """
@@ -127,5 +127,5 @@ def _labels(dump: AttentionDump, notice: Callable[[str], object]) -> tuple[list[
 
 
 def _is_upright(label: str) -> bool:
-    """Whether a label below a column needs no turn: a single character, or Chinese, written downwards."""
+    """Return whether a label below a column needs no turn: a single character, or Chinese, written downwards."""
     return len(label) == 1 or all(ord(c) > 0x2E80 for c in label)

@@ -1,4 +1,4 @@
-"""What a user may ask for: stages of attention, layers and heads. Needs no torch."""
+"""Selections of a user: stages of attention, layers and heads. Needs no torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STAGES: tuple[str, ...] = get_args(Stage)
 
 
 def parse_selection(text: str | None, count: int, field: str) -> tuple[int, ...]:
-    """The numbers that `0,3-5` means, sorted; None and `all` mean all of 0..count-1. Raises UsageError."""
+    """Parse `0,3-5` to sorted numbers; None and `all` mean all of 0..count-1. Raises UsageError."""
     if text in (None, "all"):
         return tuple(range(count))
     where = f"‹{field}›"

@@ -1,4 +1,4 @@
-"""What heads did on one text at steps of a training: small files that the run keeps. Needs no torch."""
+"""Attention to one text at steps of a training: small files that the run keeps. Needs no torch."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Steps:
 
 
 def snapshot_bytes(snapshot: Snapshot) -> bytes:
-    """A snapshot as the content of a file, always the same for the same one.
+    """Encode a snapshot as the content of a file, always the same for the same one.
 
     It is a safetensors file of `weights` [L, H, T (T + 1) / 2], the lower triangles by rows in float16, and a [L, H]
     for each column of the scores; all else is JSON in its metadata.
@@ -74,7 +74,7 @@ def snapshot_bytes(snapshot: Snapshot) -> bytes:
 
 
 def read_snapshot(path: Path) -> Snapshot:
-    """The snapshot that a file contains; raises CheckpointError for one that is missing, damaged or foreign."""
+    """Read a snapshot from a file; raises CheckpointError for one that is missing, damaged or foreign."""
     stored, arrays = _FILE.read(path, SNAPSHOT_BYTES)
     try:
         about = TypeAdapter(_About).validate_json(json.dumps(stored), strict=True)
@@ -90,7 +90,7 @@ def read_snapshot(path: Path) -> Snapshot:
 
 
 def _fit(about: _About, arrays: Mapping[str, np.ndarray]) -> bool:
-    """Whether the arrays are a snapshot of these tokens."""
+    """Return whether the arrays are a snapshot of these tokens."""
     T = len(about.tokens)
     if {*arrays} != {"weights", *COLUMNS} or len(about.token_ids) != T:
         return False
@@ -99,7 +99,7 @@ def _fit(about: _About, arrays: Mapping[str, np.ndarray]) -> bool:
 
 
 def newest_snapshot(run: RunFiles) -> Snapshot:
-    """The last snapshot of a run; raises CheckpointError where there is none, or where it is damaged or foreign."""
+    """Read the last snapshot of a run; raises CheckpointError where it is missing, damaged or foreign."""
     paths = list(run.snapshots().values())
     if not paths:
         sentence = "this run has kept no snapshots of its attention while it trained"
@@ -124,7 +124,7 @@ def read_snapshots(run: RunFiles, every: int = 1) -> Iterator[Snapshot]:
 
 
 def kept_steps(run: RunFiles) -> Steps:
-    """The snapshots that a run has kept; raises CheckpointError as `newest_snapshot` does."""
+    """List the snapshots of a run; raises CheckpointError as `newest_snapshot` does."""
     return Steps(
         str(run.path), newest_snapshot(run), len(run.snapshots()), partial(read_snapshots, run), losses_by_step(run)
     )

@@ -31,7 +31,7 @@ def maps_to_draw(dump: AttentionDump) -> dict[str, np.ndarray]:
 
 
 def draw_text_map(tokens: tuple[str, ...], weights: np.ndarray, width: int, *, colour: bool) -> tuple[Text, int]:
-    """The map as text at most `width` cells wide, and how many of the last tokens it shows.
+    """Draw the map as text at most `width` cells wide; returns it and how many of the last tokens it shows.
 
     Each row is a token, each column a token it may look at; the shade follows the square root of the weight. Where
     a token can be two cells wide, columns have labels too; else it is one cell wide and, in colour, half as high.
@@ -63,7 +63,7 @@ def colour_scale(meaning: str) -> Text:
 def _draw_lines(
     labels: Sequence[str], weights: np.ndarray, label_width: int, first: int, *, colour: bool, cell: int
 ) -> Text:
-    """A line for each token from `first` on, then the labels of the columns, written downwards, where they fit."""
+    """Draw a line for each token from `first` on, then the labels of the columns, written downwards, where they fit."""
     text = Text(no_wrap=True)
     for query in range(first, len(labels)):
         text.append(_at_the_left(labels[query], label_width))
@@ -83,7 +83,7 @@ def _draw_lines(
 
 
 def _draw_halves(pairs: Sequence[str], weights: np.ndarray, label_width: int, first: int) -> Text:
-    """A line for every two tokens: the upper half of a cell shows the first, the lower half the second."""
+    """Draw a line for every two tokens: the upper half of a cell shows the first, the lower half the second."""
     text = Text(no_wrap=True)
     num_tokens = len(weights)
     for upper in range(first, num_tokens, 2):

@@ -1,1 +1,1 @@
-"""How well a model predicts: losses with errors, answers, what it knows by heart."""
+"""Evaluation of models: losses with errors, answers, memorization."""

@@ -1,4 +1,4 @@
-"""How well a model answers: the loss on answers, exact answers, and choices among given ones, each with its error."""
+"""Evaluation on answers: their loss, exact answers, and choices among given ones, each with its error."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def answer_costs(
     count: Callable[[int], object] = lambda _: None,
     where: str = "checkpoint",
 ) -> AnswerCosts:
-    """The costs of examples, each alone; raises CheckpointError, at `where`, for logits that are not finite.
+    """Compute the costs of examples, each alone; raises CheckpointError, at `where`, for logits that are not finite.
 
     `count` receives the number of tokens done since its last call.
     """
     lengths, device = examples.lengths, model.token_embedding.weight.device
-    found = AnswerCosts(np.zeros(len(lengths)), np.zeros(len(lengths), bool))
+    costs = AnswerCosts(np.zeros(len(lengths)), np.zeros(len(lengths), bool))
     for batch in in_batches(lengths, max(1, _AT_ONCE // max(1, int(lengths.max(initial=1))))):
         length = int(lengths[batch[0]])
         places = examples.bounds[batch][:, None] + np.arange(length + 1)
@@ -74,10 +74,10 @@ def answer_costs(
                 nats.append(nll_of(logits, wanted)[0].cpu().double().numpy())
                 likeliest.append((logits.argmax(dim=-1) == wanted)[0].cpu().numpy())
         rows = np.nonzero(learned)[0]
-        found.nats[batch] = np.bincount(rows, np.concatenate(nats), len(batch))
-        found.exact[batch] = np.bincount(rows, ~np.concatenate(likeliest), len(batch)) == 0
+        costs.nats[batch] = np.bincount(rows, np.concatenate(nats), len(batch))
+        costs.exact[batch] = np.bincount(rows, ~np.concatenate(likeliest), len(batch)) == 0
         count(length * len(batch))
-    return found
+    return costs
 
 
 class Answered(NamedTuple):
@@ -132,24 +132,24 @@ def answer_bytes(examples: Examples, tokenizer: Tokenizer) -> np.ndarray:
 def _chosen(
     model: GPT, conversations: Sequence[Conversation], tokenizer: Tokenizer, template: Template, dtype: str
 ) -> np.ndarray:
-    """Of each conversation with choices that all fit, whether the right one is the likeliest: bool [N]."""
-    found = list[bool]()
+    """Return for each conversation whose choices all fit whether the right one is the likeliest: bool [N]."""
+    is_right = list[bool]()
     for one in conversations:
         if one.choices:
-            given = [one.answered_by(choice) for choice in one.choices]
-            examples = gather(given, tokenizer, template, model.config.context_length)
+            candidates = [one.answered_by(choice) for choice in one.choices]
+            examples = gather(candidates, tokenizer, template, model.config.context_length)
             if not examples.num_left_out:
                 best = int(answer_costs(model, examples, dtype=dtype).nats.argmin())
-                found.append(one.choices[best] == one.turns[-1].content)
-    return np.array(found, bool)
+                is_right.append(one.choices[best] == one.turns[-1].content)
+    return np.array(is_right, bool)
 
 
-def _share(found: np.ndarray) -> dict[str, Any] | None:
-    """The share of true ones and its standard error; None of none."""
-    number = len(found)
+def _share(hits: np.ndarray) -> dict[str, Any] | None:
+    """Share of hits [N] and its standard error; None if there are none."""
+    number = len(hits)
     if not number:
         return None
-    share = float(found.mean())
+    share = float(hits.mean())
     error = math.sqrt(share * (1 - share) / (number - 1)) if number > 1 else None
     return {"share": share, "error": error, "examples": number}
 
@@ -159,6 +159,6 @@ def about_answers(name: str, about: dict[str, Any]) -> str:
     said = [f"{visible(name)}: {counted(about['examples'], 'example')}"]
     said += [f"{about['left_out']:,} left out, which its context cannot hold"] if about["left_out"] else []
     for key, what in (("exact_match", "exact answers"), ("choices", "right choices")):
-        if found := about[key]:
-            said.append(f"{what} {with_error(found['share'], found['error'])} of {found['examples']:,}")
+        if figures := about[key]:
+            said.append(f"{what} {with_error(figures['share'], figures['error'])} of {figures['examples']:,}")
     return "; ".join(said)

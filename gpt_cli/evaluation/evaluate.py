@@ -1,4 +1,4 @@
-"""What `gpt eval` does with the models: measure them, and print what was found."""
+"""`gpt eval`: measure models on texts and conversations, and report the losses."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from gpt_cli.evaluation.nll import (
 from gpt_cli.evaluation.texts import (
     BYTES_PER_TOKEN,
     beginning,
-    given_text,
-    is_own_text,
+    is_run_text,
     joined,
-    own_text,
+    read_named_text,
+    read_run_text,
     remark_on_shares,
     training_share,
 )
@@ -72,7 +72,7 @@ class Evaluation(Result):
         """The object that `gpt eval --json` prints."""
         off = {"without": self.without} if self.without else {}
         each = {"per_token": self.per_token.as_list()} if self.per_token else {}
-        return {"data": self.data, **off, "runs": [{**found, **each} for found in self.runs]}
+        return {"data": self.data, **off, "runs": [{**result, **each} for result in self.runs]}
 
     def as_text(self, width: int = WIDTH) -> str:
         """A row for each run, after a line for each token if they were asked for."""
@@ -88,7 +88,7 @@ class Evaluation(Result):
 
     def key_figures(self) -> dict[str, Any]:
         """The runs and their losses."""
-        return {name: [found[key] for found in self.runs] for name, key in (("runs", "run"), ("losses", "loss"))}
+        return {name: [result[key] for result in self.runs] for name, key in (("runs", "run"), ("losses", "loss"))}
 
     def parts(self) -> list[Rows | str]:
         """A row for each run, then how they differ, and what they copy."""
@@ -99,7 +99,7 @@ class Evaluation(Result):
 
 
 class _Measured(NamedTuple):
-    """The figures of a run on a text, and what parts of it cost, which are compared with those of other runs."""
+    """The figures of a run on a text, and the cost of its parts, which are compared with those of other runs."""
 
     figures: dict[str, Any]
     costs: Observations | None
@@ -108,7 +108,7 @@ class _Measured(NamedTuple):
 
 @dataclass(frozen=True)
 class _Measure:
-    """What all measurements of an evaluation share."""
+    """Settings that all measurements of an evaluation share."""
 
     request: EvaluateRequest
     target: ToEvaluate
@@ -118,13 +118,13 @@ class _Measure:
     def answers(self, loaded: Loaded, corpus: ConversationCorpus) -> _Measured:
         """Measure a model on the answers of conversations."""
         request, device = self.request, self.device
-        for flag, asked in {
+        for flag, value in {
             "‹per_token›": request.per_token,
             "‹memorised›": request.memorised,
             "‹stride›": request.stride,
             "‹max_tokens›": request.max_tokens,
         }.items():
-            if asked:
+            if value:
                 raise UsageError(flag, "it measures a text, and these are questions and answers; leave it out")
         dtype = choose_dtype(request.dtype, device, loaded.config.model.d_model, self.host.notice)
         loaded = replace(loaded, model=round_weights(loaded.model)) if request.quantize else loaded
@@ -148,8 +148,8 @@ class _Measure:
                     error.where = f"{visible(name)}: {visible(joined(source))}"
                 raise
         if len(ids) < 2:
-            place = "‹data›" if request.data else name
-            raise DataError(place, "the text is one token long, so there is nothing to predict")
+            where = "‹data›" if request.data else name
+            raise DataError(where, "the text is one token long, so there is nothing to predict")
         dtype = choose_dtype(request.dtype, device, sizes.d_model, host.notice)
         lengths = byte_lengths_on(corpus, ids, tokenizer)
         parts, ids = _spaced(ids, target, request)
@@ -189,12 +189,12 @@ def evaluate(request: EvaluateRequest, target: ToEvaluate, host: Host) -> Evalua
         remove_heads(loaded.model, target.without)
         name = str(path or loaded.path.parent.parent)
         result = {"run": name, "checkpoint": str(loaded.path), "step": loaded.step}
-        run_text = own_text(name, text, host) if not request.data or request.memorised else None
-        same = run_text is None or is_own_text(name, run_text, loaded, host)
+        run_text = read_run_text(name, text, host) if not request.data or request.memorised else None
+        same = run_text is None or is_run_text(name, run_text, loaded, host)
         if request.data:
             how = (text.text_field, text.skip_bad)
             if how not in corpora:
-                corpora[how] = given_text(request.data, text, host, answers=True)
+                corpora[how] = read_named_text(request.data, text, host, answers=True)
             corpus: Corpus = corpora[how]
             result["training_share"] = training_share(name, corpora[how], loaded, host)
             if corpora[how].how.conversations:
@@ -223,41 +223,41 @@ def evaluate(request: EvaluateRequest, target: ToEvaluate, host: Host) -> Evalua
     return Evaluation(list(request.data) or None, head_names(target.without), results, measured[-1].per_token)
 
 
-def _spaced(ids: Ids, asked: ToEvaluate, request: EvaluateRequest) -> tuple[Sequence[Ids], Ids]:
-    """The parts of a text to read by themselves, and all ids that they predict behind the first: all, or --max-tokens.
+def _spaced(ids: Ids, target: ToEvaluate, request: EvaluateRequest) -> tuple[Sequence[Ids], Ids]:
+    """Cut a text into the parts to read by themselves, all or --max-tokens; returns them and all ids that they predict.
 
     Runs with one tokenizer read the same parts, each as long as their longest window.
     """
-    if request.max_tokens is None or not asked.one_tokenizer:
+    if request.max_tokens is None or not target.one_tokenizer:
         return [ids], ids
-    length = min(asked.longest_window, request.max_tokens)
+    length = min(target.longest_window, request.max_tokens)
     parts = [ids[start : end + 1] for start, end in validation_windows(len(ids), length, request.max_tokens)]
     return parts, np.concatenate([parts[0][:1], *(part[1:] for part in parts)])
 
 
-def _stretches_to_pair(asked: ToEvaluate, ids: Ids, byte_lengths: np.ndarray) -> Stretches:
+def _stretches_to_pair(target: ToEvaluate, ids: Ids, byte_lengths: np.ndarray) -> Stretches:
     """Stretches in which all runs are compared: windows, or of different tokenizers about as much text, in bytes."""
-    if asked.one_tokenizer:
-        return Stretches(asked.longest_window, ids)
-    return Stretches(BYTES_PER_TOKEN * asked.longest_window, ids, byte_lengths)
+    if target.one_tokenizer:
+        return Stretches(target.longest_window, ids)
+    return Stretches(BYTES_PER_TOKEN * target.longest_window, ids, byte_lengths)
 
 
 def _difference(
-    first: dict[str, Any], found: dict[str, Any], of_first: Observations, of_found: Observations, one_tokenizer: bool
+    first: dict[str, Any], result: dict[str, Any], first_costs: Observations, costs: Observations, one_tokenizer: bool
 ) -> dict[str, Any]:
     """Difference of a run's loss from the first run's on the same text, with its standard error."""
     key, unit, nats = ("loss", "nats/token", 1.0) if one_tokenizer else ("bits_per_byte", "bits/byte", log(2))
-    error = of_found.error_of_difference(of_first)
+    error = costs.error_of_difference(first_costs)
     return {
         "from": first["run"],
-        "value": found[key] - first[key],
+        "value": result[key] - first[key],
         "error": error and error / nats,
         "unit": unit,
     }
 
 
 def _require_room(loaded: Loaded, num_ids: int, stride: int, dtype: str, request: EvaluateRequest) -> int:
-    """Number of windows that memory holds at once; raises before the model runs if it holds none."""
+    """Return the number of windows that memory holds at once; raises before the model runs if it holds none."""
     free, model = available_memory(), loaded.model
     if request.quantize:
         hint = "leave out ‹quantize›"
@@ -314,37 +314,37 @@ def _memorised(loaded: Loaded, training: Corpus, request: EvaluateRequest) -> di
     }
 
 
-def _about_difference(name: str, found: dict[str, Any]) -> str:
-    written = with_error(found["value"], found["error"], signed=True)
-    return f"{visible(name)} - {visible(found['from'])}: {written} {found['unit']}"
+def _about_difference(name: str, difference: dict[str, Any]) -> str:
+    value = with_error(difference["value"], difference["error"], signed=True)
+    return f"{visible(name)} - {visible(difference['from'])}: {value} {difference['unit']}"
 
 
-def _about_copies(name: str, found: dict[str, Any]) -> str:
-    share = "no sample is that long" if found["copied_share"] is None else f"{found['copied_share']:.1%}"
+def _about_copies(name: str, memorised: dict[str, Any]) -> str:
+    share = "no sample is that long" if memorised["copied_share"] is None else f"{memorised['copied_share']:.1%}"
     return (
-        f"{visible(name)}: longest run of characters shared with the training text {found['longest_length']}: "
-        f"{found['longest']!r}; {NGRAM}-grams of tokens copied from it: {share}"
+        f"{visible(name)}: longest run of characters shared with the training text {memorised['longest_length']}: "
+        f"{memorised['longest']!r}; {NGRAM}-grams of tokens copied from it: {share}"
     )
 
 
 def _summary(results: list[dict[str, Any]]) -> Rows:
     """A row for each run; the text is a column where each run was measured on its own."""
-    own = any("text" in found for found in results)
-    rows = [("run", "step", "tokens", "nats/token", "perplexity", "bits/byte", *(["text"] if own else []))]
-    for found in results:
-        perplexity = found["perplexity"]
+    with_text = any("text" in result for result in results)
+    rows = [("run", "step", "tokens", "nats/token", "perplexity", "bits/byte", *(["text"] if with_text else []))]
+    for result in results:
+        perplexity = result["perplexity"]
         row = (
-            visible(found["run"]),
-            f"{found['step']:,}",
-            f"{found['num_tokens']:,}",
-            with_error(found["loss"], found["loss_error"]),
+            visible(result["run"]),
+            f"{result['step']:,}",
+            f"{result['num_tokens']:,}",
+            with_error(result["loss"], result["loss_error"]),
             "too large" if perplexity is None else f"{perplexity:.3f}",
-            f"{found['bits_per_byte']:.4f}",
+            f"{result['bits_per_byte']:.4f}",
         )
-        rows.append((*row, _text_of(found)) if own else row)
+        rows.append((*row, _text_of(result)) if with_text else row)
     return rows
 
 
-def _text_of(found: dict[str, Any]) -> str:
-    source = visible(joined(found["text"]))
-    return source if found["same_text"] else f"{source} (changed)"
+def _text_of(result: dict[str, Any]) -> str:
+    source = visible(joined(result["text"]))
+    return source if result["same_text"] else f"{source} (changed)"

@@ -1,4 +1,4 @@
-"""How much of a model's text is copied from its training text, which is read once and never held in memory.
+"""Memorization: the share of a model's text that its training text has too, which is read once and never held.
 
 Both searches first compare hashes of runs of n symbols, a million positions at once, and then look at the few
 places that remain.
@@ -55,18 +55,18 @@ def copied_share(samples: Sequence[Sequence[int]], training_ids: Iterable[np.nda
 
 
 def _windows_of_text(blocks: Iterable[str], overlap: int) -> Iterator[str]:
-    """The text in windows of at least WINDOW characters; each begins with the last `overlap` ones of the one before."""
-    kept: list[str] = []
+    """Yield a text in windows of at least WINDOW characters, each after the last `overlap` characters before it."""
+    parts: list[str] = []
     num_new = 0
     for block in blocks:
-        kept.append(block)
+        parts.append(block)
         num_new += len(block)
         if num_new >= WINDOW:
-            window = "".join(kept)
+            window = "".join(parts)
             yield window
-            kept, num_new = [window[max(0, len(window) - overlap) :]], 0
+            parts, num_new = [window[max(0, len(window) - overlap) :]], 0
     if num_new:
-        yield "".join(kept)
+        yield "".join(parts)
 
 
 def _places_to_try(samples: Sequence[str], window: str, n: int) -> Sequence[int]:
@@ -78,8 +78,8 @@ def _places_to_try(samples: Sequence[str], window: str, n: int) -> Sequence[int]
         hashes.append(_hashes(_codes(sample), n))
         numbers.append(first + np.arange(len(hashes[-1])))
         first += len(sample)
-    wanted, found = np.concatenate(hashes), _hashes(_codes(window), n)
-    return np.concatenate(numbers)[np.isin(wanted, found[_where(found, wanted)])].tolist()
+    wanted, window_hashes = np.concatenate(hashes), _hashes(_codes(window), n)
+    return np.concatenate(numbers)[np.isin(wanted, window_hashes[_where(window_hashes, wanted)])].tolist()
 
 
 def _codes(text: str) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""How surprised a model is by a text, token by token and on average."""
+"""Negative log-likelihood of a text under a model, of each token and on average."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def token_nll(model: GPT, x: Tensor, targets: Tensor) -> Tensor:
 
 
 def logits_in_slices(model: GPT, x: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """The logits [B, t, V] of some positions after the others, in float32 at least, and their targets [B, t]."""
+    """Yield the logits [B, t, V] of some positions after the others, at least float32, and their targets [B, t]."""
     at_once = max(1, LOGITS_AT_ONCE // (len(x) * model.vocab_size))
     for some, wanted in zip(x.split(at_once, dim=1), targets.split(at_once, dim=1), strict=True):
         logits = model.logits(some)
@@ -109,9 +109,9 @@ def windows_at_once(model: GPT, num_windows: int, dtype: str = "float32", free: 
 
 
 def scoring_bytes(model: GPT, num_windows: int, length: int, dtype: str = "float32") -> int:
-    """About what memory `surprisals` take beside the model, with a number of windows of `length` tokens at once.
+    """Estimate the memory that `surprisals` take beside the model, for a batch of windows of `length` tokens.
 
-    That is one batch, and copies of the weights in bfloat16.
+    Copies of the weights in bfloat16 count.
     """
     sizes, V, size = model.config, model.vocab_size, 2 if dtype == "bfloat16" else 4
     copies = size * sum(parameter.numel() for parameter in model.parameters()) if size < 4 else 0
@@ -152,7 +152,7 @@ def _total(lengths: np.ndarray, ids: Ids) -> int:
 
 
 def score_of(nats: float, num_tokens: int, num_bytes: int) -> Score:
-    """The means, from the sum of surprisals in nats, the tokens that were predicted, and the bytes of their text."""
+    """Compute the means, from the sum of surprisals in nats, the tokens that were predicted, and their bytes."""
     loss = nats / num_tokens
     perplexity = math.exp(loss) if loss < 700 else None
     return Score(num_tokens, loss, perplexity, nats / math.log(2) / max(1, num_bytes))
@@ -170,7 +170,7 @@ class Observations:
         return standard_error(self.nats, self.amounts)
 
     def error_of_difference(self, other: Observations) -> float | None:
-        """The standard error of what this costs more than another on the same parts; None for fewer than two.
+        """Standard error of the difference in cost from another on the same parts; None for fewer than two.
 
         A part that is hard for one model is hard for the other, so it is far below the error of either.
         """
@@ -232,12 +232,12 @@ def standard_error(nats: np.ndarray, num_tokens: np.ndarray) -> float | None:
 
 
 def _deviations(nats: np.ndarray, num_tokens: np.ndarray) -> np.ndarray:
-    """By how much each window differs from what as many tokens cost on average: the e of `standard_error`, [N]."""
+    """Difference of each window's cost from the average cost of as many tokens: the e of `standard_error`, [N]."""
     return nats - nats.sum() / num_tokens.sum() * num_tokens
 
 
 def score(nats: Iterable[np.ndarray], ids: Ids, byte_lengths: np.ndarray, where: str = "checkpoint") -> Score:
-    """The means of the surprisals, arrays that are together [N - 1], of ids [N]; no more of them is kept in memory.
+    """Compute the means of the surprisals, arrays that are together [N - 1], of ids [N]; holds one array at a time.
 
     Raises CheckpointError, at `where`, when they are not finite.
     """

@@ -29,13 +29,13 @@ BYTES_PER_TOKEN = 4  # of a stretch of text on which tokenizers are compared; fe
 
 
 def beginning(corpus: Corpus, max_tokens: int) -> Corpus:
-    """About so many tokens of a text, whatever the tokenizer."""
+    """Return about so many tokens of a text, whatever the tokenizer."""
     most = BYTES_PER_TOKEN * max_tokens
     return corpus.split(1 - most / corpus.num_bytes)[0] if corpus.num_bytes > most else corpus
 
 
-def given_text(sources: Sequence[str], text: DataConfig, host: Host, *, answers: bool = False) -> SourceCorpus:
-    """The text of `--data`, read as a run reads text; with `answers`, questions and answers are read as such.
+def read_named_text(sources: Sequence[str], text: DataConfig, host: Host, *, answers: bool = False) -> SourceCorpus:
+    """Read the text of `--data` as a run reads text; with `answers`, questions and answers are read as such.
 
     Raises DataError or EnvironmentFailure, whose hints lack what only commands with `--set` can do.
     """
@@ -44,13 +44,13 @@ def given_text(sources: Sequence[str], text: DataConfig, host: Host, *, answers:
         return read_corpus([*sources], None, how, skip_bad=text.skip_bad, host=host)
     except GptError as error:
         for problem in (error, *error.others):
-            ways = re.split("(?=; )", problem.hint or "")
-            kept = "".join(way for way in ways if "‹data." not in way)
-            problem.hint = re.sub("^; (or )?", "", kept) or None
+            clauses = re.split("(?=; )", problem.hint or "")
+            suggestions = "".join(clause for clause in clauses if "‹data." not in clause)
+            problem.hint = re.sub("^; (or )?", "", suggestions) or None
         raise
 
 
-class OwnText(NamedTuple):
+class RunText(NamedTuple):
     """The text that a run was trained on, as it is now, in its two parts."""
 
     data: DataConfig
@@ -63,19 +63,19 @@ class OwnText(NamedTuple):
         return self.data.validation_source or self.data.source
 
 
-def own_text(name: str, data: DataConfig, host: Host) -> OwnText:
-    """The text that a run was trained on; raises DataError where it cannot be read."""
+def read_run_text(name: str, data: DataConfig, host: Host) -> RunText:
+    """Read the text that a run was trained on; raises DataError where that fails."""
     try:
-        return OwnText(data, *read_split(located(data, named_run(name), host.notice), host))
+        return RunText(data, *read_split(located(data, named_run(name), host.notice), host))
     except DataError as error:
         hint = f"{name} was trained on it; name it where it is now, or another text, with ‹data=SOURCE›"
         raise DataError(error.where, error.sentence, hint=hint) from error
 
 
-def is_own_text(name: str, own: OwnText, loaded: Loaded, host: Host) -> bool:
-    """Whether a text gives the ids that the run was trained and evaluated on; the user is warned where it does not."""
-    data = own.data
-    if not (same := _gives_same_ids(own.training, own.validation, loaded, host)):
+def is_run_text(name: str, text: RunText, loaded: Loaded, host: Host) -> bool:
+    """Return whether a text gives the ids that the run was trained and evaluated on; warn where it does not."""
+    data = text.data
+    if not (same := _gives_same_ids(text.training, text.validation, loaded, host)):
         sources = [*source_names(data.source), *source_names(data.validation_source)]
         host.warn(f"{name}: {joined(sources)} has changed since this run was trained on it")
     return same
@@ -95,17 +95,17 @@ def _gives_same_ids(training: Corpus, validation: Corpus, loaded: Loaded, host: 
     return digest == loaded.data_digest
 
 
-def training_share(name: str, given: SourceCorpus, loaded: Loaded, host: Host) -> float:
-    """About which share of --data the model has learned from; `remark_on_shares` says it.
+def training_share(name: str, corpus: SourceCorpus, loaded: Loaded, host: Host) -> float:
+    """Estimate the share of --data that the model has learned from, for `remark_on_shares`.
 
     It counts files that the run was trained on and that are older than the checkpoint, and a short text that gives the
     same ids under any name.
     """
     data, share = loaded.config.data, 0.0
     with contextlib.suppress(GptError, OSError):  # texts of the run that are no longer there
-        share = 0.0 if loaded.header.progress.imported else _share_of_files(name, given, loaded)
-        if not share and not given.is_large and data.separator is None and data.validation_source is None:
-            parts = split_of(given, data)
+        share = 0.0 if loaded.header.progress.imported else _share_of_files(name, corpus, loaded)
+        if not share and not corpus.is_large and data.separator is None and data.validation_source is None:
+            parts = split_of(corpus, data)
             share = (1 - data.validation_fraction) * _gives_same_ids(*parts, loaded, replace(host, notice=ignored))
     return share
 
@@ -122,33 +122,33 @@ def remark_on_shares(shares: Iterable[tuple[str, float]], host: Host) -> None:
         host.notice(f"{sentence}; without ‹data›, validation text is measured")
 
 
-def _share_of_files(name: str, given: SourceCorpus, loaded: Loaded) -> float:
-    measured = {_identity(found): found for found in SourceWalk(given.sources, given.skip_bad)}
+def _share_of_files(name: str, corpus: SourceCorpus, loaded: Loaded) -> float:
+    measured = {_identity(file): file for file in SourceWalk(corpus.sources, corpus.skip_bad)}
     # a stranger's model names any paths: those of other names than the measured ones are never looked for
-    parts = {part for found in measured.values() for part in Path(os.path.abspath(found.name)).parts}
+    parts = {part for file in measured.values() for part in Path(os.path.abspath(file.name)).parts}
     if not any(fnmatch.filter(parts, Path(source).name or "*") for source in source_names(loaded.config.data.source)):
         return 0.0
-    data, written = located(loaded.config.data, named_run(name), ignored), loaded.path.stat().st_mtime
-    sizes = {_identity(found): (_size(found), found) for found in SourceWalk(source_names(data.source), data.skip_bad)}
+    data, saved_at = located(loaded.config.data, named_run(name), ignored), loaded.path.stat().st_mtime
+    sizes = {_identity(file): (_size(file), file) for file in SourceWalk(source_names(data.source), data.skip_bad)}
     left = sum(size for size, _ in sizes.values())
     left *= 1.0 if data.validation_source else 1 - data.validation_fraction  # of the training part, which comes first
     learned = dict[object, float]()
-    for identity, (size, found) in sizes.items():
-        if found.status is None or found.status.st_mtime <= written:
+    for identity, (size, file) in sizes.items():
+        if file.status is None or file.status.st_mtime <= saved_at:
             learned[identity] = min(size, max(0.0, left))
         left -= size
     return sum(learned.get(identity, 0.0) for identity in measured) / max(1, sum(map(_size, measured.values())))
 
 
-def _identity(found: SourceFile) -> object:
-    return found.name if found.status is None else (found.status.st_dev, found.status.st_ino)
+def _identity(file: SourceFile) -> object:
+    return file.name if file.status is None else (file.status.st_dev, file.status.st_ino)
 
 
-def _size(found: SourceFile) -> int:
+def _size(file: SourceFile) -> int:
     """The bytes of a file, or of a text of the catalogue that is here."""
-    if found.status is not None:
-        return found.status.st_size
-    entry = ENTRIES.get(found.name)
+    if file.status is not None:
+        return file.status.st_size
+    entry = ENTRIES.get(file.name)
     return sum(len(text.encode()) for text in read_entry(entry)) if entry and entry.is_here() else 0
 
 

@@ -1,4 +1,4 @@
-"""How surprising each token of a text was: as a list, as a table, and as the text on coloured grounds."""
+"""Surprisal of each token of a text: as a list, as a table, and as the text on coloured grounds."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ class Surprisals:
         ]
 
     def as_table(self) -> str:
-        """A line for each token, in quotes because most begin with a space."""
+        """Format a line for each token, in quotes because most begin with a space."""
         rows = ((dumps(token["text"], ensure_ascii=False), f"{token['nats']:.3f}") for token in self.as_list())
         return table([("token", "nats"), *rows])
 
     def as_coloured_text(self) -> str:
-        """The text on grounds that show how surprising each token was, with a legend."""
-        text = "".join(_on_ground(piece, nats) for piece, nats in self._pieces())
+        """Format the text on grounds that show how surprising each token was, with a legend."""
+        text = "".join(_on_ground(piece, nats) for piece, nats in self._texts_and_nats())
         return f"{text}\n\nnats per token: {' '.join(_on_ground(f' {name} ', low) for name, low in _grades())}"
 
     def as_page(self, summary: str) -> str:
         """Render a page that runs no script and requests nothing, with lines about the whole text."""
-        text = "".join(_marked(piece, nats, f"{nats:.3f}") for piece, nats in self._pieces())
+        text = "".join(_marked(piece, nats, f"{nats:.3f}") for piece, nats in self._texts_and_nats())
         legend = " ".join(_marked(f" {name} ", low) for name, low in _grades())
         return (
             '<!doctype html><html><head><meta charset="utf-8">'
@@ -60,8 +60,8 @@ class Surprisals:
             f"<pre>{text}</pre><p>nats per token: {legend}</p><pre>{html.escape(inert(summary))}</pre></body></html>"
         )
 
-    def _pieces(self) -> Iterator[tuple[str, float]]:
-        """Texts and their nats; where a character takes several tokens, their sum."""
+    def _texts_and_nats(self) -> Iterator[tuple[str, float]]:
+        """Yield texts and their nats; where a character takes several tokens, their sum."""
         stream, sum_of_nats = TextStream(self.tokenizer), 0.0
         for token, surprisal in zip(self.ids, [0.0, *self.nats], strict=True):
             sum_of_nats += surprisal
@@ -73,7 +73,7 @@ class Surprisals:
 
 
 def _grades() -> Iterator[tuple[str, float]]:
-    """The names of GRADES, and where each begins."""
+    """Yield the names of GRADES, and where each begins."""
     for low, high in pairwise([0, *(limit for limit, _, _ in GRADES)]):
         yield f"{low} to {high}" if high < float("inf") else f"{low} and more", low
 

@@ -1,1 +1,1 @@
-"""New text from a model, and how well a model predicts a given text."""
+"""Sampling from a model, with a cache of earlier tokens."""

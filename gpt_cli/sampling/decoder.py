@@ -19,7 +19,7 @@ from gpt_cli.sampling.kv_cache import QUERIES_AT_ONCE, SCORES_AT_ONCE, DecodeSte
 
 
 def row_bytes(config: ModelConfig, vocab_size: int, num_prompt_tokens: int, num_tokens: int) -> int:
-    """About the memory that a decoder takes at most for a row of `num_tokens` tokens, its prompt included."""
+    """Estimate the most memory that a decoder takes for a row of `num_tokens` tokens, its prompt included."""
     T = num_prompt_tokens
     scores = min(config.num_heads * T * min(T, QUERIES_AT_ONCE), max(SCORES_AT_ONCE, config.num_heads * T))
     heads, hidden = config.num_heads * config.query_size, (4 if config.gated else 2) * config.hidden_size
@@ -113,7 +113,7 @@ class Decoder:
         return self._refill(full, ids)
 
     def _refill(self, full: list[int], ids: Sequence[int]) -> Tensor:
-        """Compute rows with a full window again from its last half, and the others as usual."""
+        """Compute rows with a full window again from their last half, and the others as usual."""
         half = max(1, self.config.context_length // 2)
         logits = torch.empty(len(ids), len(self.token_embedding), device=self.device, dtype=self._plain.dtype)
         for number in full:
@@ -179,7 +179,7 @@ class Decoder:
 
 
 def _gated(activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """activation(gate) * expanded, from both side by side: [N, 2 * hidden] -> [N, hidden]."""
+    """activation(gate) * expanded, from both together: [N, 2 * hidden] -> [N, hidden]."""
 
     def product(x: Tensor) -> Tensor:
         gate, expanded = x.chunk(2, dim=-1)

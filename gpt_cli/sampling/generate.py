@@ -83,7 +83,7 @@ def continuations(
     watch: Callable[[], object] = lambda: None,
     where: str = "checkpoint",
 ) -> list[list[int]]:
-    """The tokens that `generate` draws for each row. It calls `watch` after each step; `watch` may raise."""
+    """Return the tokens that `generate` draws for each row; `watch`, called after each step, may raise."""
     rows: list[list[int]] = [[] for _ in range(len(prompts) * num_samples)]
     for draws in generate(
         decoder,

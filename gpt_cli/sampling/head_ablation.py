@@ -1,4 +1,4 @@
-"""Models without some of their heads. Needs no torch."""
+"""Ablation of heads: a model without some of them. Needs no torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def parse_heads(text: str, sizes: ModelConfig, model: str = "this model") -> tuple[tuple[int, int], ...]:
-    """The heads that `--without 2.3,4.0` means, (layer, head), sorted and each once.
+    """Parse `--without 2.3,4.0` to (layer, head), sorted and each once.
 
     Raises UsageError, which calls the model of these sizes `model`.
     """
@@ -34,7 +34,7 @@ def parse_heads(text: str, sizes: ModelConfig, model: str = "this model") -> tup
 
 
 def head_names(heads: Sequence[tuple[int, int]]) -> list[str]:
-    """Heads as `parse_heads` reads them."""
+    """Format heads as `parse_heads` reads them."""
     return [f"{layer}.{head}" for layer, head in heads]
 
 

@@ -1,4 +1,4 @@
-"""Attention of one layer in decoding: what it keeps of earlier tokens, and how new tokens look at them."""
+"""Attention of one layer in decoding: a cache of earlier tokens, at which new tokens look."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class DecodeStep:
     biases: dict[int, Tensor | None] = field(default_factory=dict)  # of layers with the same reach
 
     def hidden(self, first: int, start: int, end: int, reach: int, like: Tensor) -> Tensor | None:
-        """-inf where the queries in slots `start` to `end` may not look, 0 elsewhere: [R, 1, end - start, end - first].
+        """Mask: -inf where queries in slots `start` to `end` may not look, else 0: [R, 1, end - start, end - first].
 
         The keys are in slots `first` to `end`, and a query sees `reach` of them. None lets each look everywhere.
         Padding looks at itself, since softmax needs at least one key.
@@ -72,15 +72,15 @@ class Cache(ABC):
         self.dtype = products.dtype
         self.projection_layer = products.of(attention.projection_layer.weight, attention.projection_layer.bias)
         self.base = self.num_rows = self.num_slots = 0
-        self.kept: Tensor  # slots are its last dimension but one
+        self.slots: Tensor  # their number is its last dimension but one
 
     @abstractmethod
     def shape(self, num_rows: int, num_slots: int) -> tuple[int, ...]:
-        """The shape of `kept`."""
+        """The shape of `slots`."""
 
     @abstractmethod
     def mix(self, x: Tensor, step: DecodeStep) -> Tensor:
-        """Keep the tokens whose inputs are x [R * T, D]; returns the outputs of their heads [R * T, H * K]."""
+        """Cache the tokens whose inputs are x [R * T, D]; returns the outputs of their heads [R * T, H * K]."""
 
     def begin(self, num_rows: int, length: int, like: Tensor) -> None:
         """Forget all tokens, and make room for new rows of `length` tokens."""
@@ -88,38 +88,38 @@ class Cache(ABC):
         num_slots = min(2 * self.reach, length - self.base + _NEW_SLOTS)
         if num_rows != self.num_rows or num_slots > self.num_slots:
             # not zeroed: a slot is written before it is read, and touching all of them costs 20 ms
-            self.kept = like.new_empty(self.shape(num_rows, num_slots))
+            self.slots = like.new_empty(self.shape(num_rows, num_slots))
             self.num_rows, self.num_slots = num_rows, num_slots
 
     def make_room(self, end: int) -> None:
         """Make room for a token in slot `end`, which may drop those that it does not see."""
         if end - self.base < self.num_slots:
             return
-        earlier, kept, most = self.num_slots, self.kept, 2 * self.reach
+        earlier, slots, most = self.num_slots, self.slots, 2 * self.reach
         if earlier < most:
             self.num_slots = min(2 * earlier, most)
-            self.kept = kept.new_empty(self.shape(self.num_rows, self.num_slots))
-            self.kept[..., :earlier, :] = kept
+            self.slots = slots.new_empty(self.shape(self.num_rows, self.num_slots))
+            self.slots[..., :earlier, :] = slots
         else:
-            kept[..., : self.reach, :] = kept[..., self.reach :, :].clone()
+            slots[..., : self.reach, :] = slots[..., self.reach :, :].clone()
             self.base += self.reach
 
     def _keep(self, cached: Tensor, new: Tensor, step: DecodeStep) -> None:
-        """Put what the tokens leave, [R, ..., T, size], into their slots of `kept` [B, ..., slots, size]."""
+        """Put the keys, values or latents of new tokens, [R, ..., T, size], into their slots [B, ..., slots, size]."""
         if new.shape[-2] > self.reach:
             new = new[..., -self.reach :, :]
         end = step.end - self.base
         cached[step.rows, ..., end - new.shape[-2] : end, :] = new
 
     def _seen(self, step: DecodeStep) -> slice | None:
-        """The slots of `kept` that the tokens see, counted from `base`; None if it does not keep them all."""
+        """Return the slots that the tokens see, counted from `base`; None if the cache does not hold them all."""
         num_tokens, end = step.end - step.start, step.end - self.base
         if num_tokens > self.reach:
             return None
         return slice(max(0, end - self.reach) if num_tokens == 1 else end - num_tokens, end)
 
     def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, step: DecodeStep) -> Tensor:
-        """[R, H, T, K], [R * G, S, K], [R * G, S, K'] -> mixed values [R, H, T, K'].
+        """Attend: [R, H, T, K], [R * G, S, K], [R * G, S, K'] -> mixed values [R, H, T, K'].
 
         Long prompts go through a part of the queries at a time, each with the keys that it sees.
         """
@@ -162,7 +162,7 @@ class Cache(ABC):
 
 
 class KeyValueCache(Cache):
-    """Keeps keys and values of G heads [2, B, G, slots, K], for multi-head (G = H) and grouped-query attention."""
+    """Cache of keys and values of G heads [2, B, G, slots, K], for multi-head (G = H) and grouped-query attention."""
 
     def __init__(self, attention: MultiHeadAttention | GroupedQueryAttention, products: Products, context_length: int):
         super().__init__(attention, products, context_length)
@@ -177,11 +177,11 @@ class KeyValueCache(Cache):
             self.norms = torch.cat([of_queries.expand(self.num_heads, 1, K), of_keys.expand(self.num_groups, 1, K)])
 
     def shape(self, num_rows: int, num_slots: int) -> tuple[int, ...]:
-        """The shape of `kept`."""
+        """The shape of `slots`."""
         return 2, num_rows, self.num_groups, num_slots, self.head_size
 
     def mix(self, x: Tensor, step: DecodeStep) -> Tensor:
-        """Keep the tokens whose inputs are x [R * T, D]; returns the outputs of their heads [R * T, H * K]."""
+        """Cache the tokens whose inputs are x [R * T, D]; returns the outputs of their heads [R * T, H * K]."""
         R, T = len(step.starts), step.end - step.start
         H, G, K = self.num_heads, self.num_groups, self.head_size
         projections = self.queries_keys_values(x.to(self.dtype)).to(x.dtype).view(R, T, H + 2 * G, K).transpose(1, 2)
@@ -191,17 +191,17 @@ class KeyValueCache(Cache):
         if step.rotation is not None:
             turning = rotate(turning, step.rotation)
         queries, keys = turning.split((H, G), dim=1)
-        self._keep(self.kept[0], keys, step)
-        self._keep(self.kept[1], values, step)
+        self._keep(self.slots[0], keys, step)
+        self._keep(self.slots[1], values, step)
         if seen := self._seen(step):
-            keys, values = self.kept[:, step.rows, :, seen].view(2, R * G, -1, K)
+            keys, values = self.slots[:, step.rows, :, seen].view(2, R * G, -1, K)
         else:
             keys, values = keys.flatten(0, 1), values.flatten(0, 1)
         return self._attend(queries, keys, values, step).transpose(1, 2).reshape(R * T, H * K)
 
 
 class LatentCache(Cache):
-    """Keeps only the latent and the rotary key: [B, slots, C + R].
+    """Cache of the latent and the rotary key only: [B, slots, C + R].
 
     W_UK and W_UV never touch what the cache keeps. (W_UQ q) · (W_UK c) = (W_UKᵀ W_UQ q) · c, so each query gets the
     width of the latent and all heads look at the latents themselves; W_UV turns their mix into the output of the head.
@@ -224,11 +224,11 @@ class LatentCache(Cache):
         self.absorbed_values = products.batched([head.W_UV.weight for head in heads])
 
     def shape(self, num_rows: int, num_slots: int) -> tuple[int, ...]:
-        """The shape of `kept`."""
+        """The shape of `slots`."""
         return num_rows, num_slots, self.latent_size + self.rotary_size
 
     def mix(self, x: Tensor, step: DecodeStep) -> Tensor:
-        """Keep the tokens whose inputs are x [R * T, D]; returns the outputs of their heads [R * T, H * K]."""
+        """Cache the tokens whose inputs are x [R * T, D]; returns the outputs of their heads [R * T, H * K]."""
         N, T, R = len(step.starts), step.end - step.start, self.rotary_size
         H, K, C = self.num_heads, self.head_size, self.latent_size
         lower = x.to(self.dtype)
@@ -241,8 +241,8 @@ class LatentCache(Cache):
             turned = rotate(queries[..., K:].transpose(1, 2), step.rotation)
             absorbed = torch.cat([absorbed, turned], dim=-1)
             latents = torch.cat([latents[..., :C], rotate(latents[..., C:], step.rotation[:, :, 0])], dim=-1)
-        self._keep(self.kept, latents, step)
-        keys = self.kept[step.rows, seen] if (seen := self._seen(step)) else latents
+        self._keep(self.slots, latents, step)
+        keys = self.slots[step.rows, seen] if (seen := self._seen(step)) else latents
         mixed = self._attend(absorbed, keys, keys[..., :C], step)
         outputs = self.absorbed_values(mixed.transpose(0, 1).reshape(H, N * T, C))
         return outputs.transpose(0, 1).reshape(N * T, H * K)
@@ -256,7 +256,7 @@ CACHES: Mapping[type[SelfAttention], Callable[[Any, Products, int], Cache]] = {
 
 
 def make_cache(attention: SelfAttention, products: Products, context_length: int) -> Cache:
-    """The cache for the form of attention that a layer has, whose tokens see at most context_length tokens."""
+    """Make the cache for the form of attention that a layer has, whose tokens see at most context_length tokens."""
     # not the cache of a form from which this one is derived, which may keep something else
     if type(attention) not in CACHES:
         raise unknown_form("sampling", type(attention).__name__)

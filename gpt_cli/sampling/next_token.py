@@ -1,4 +1,4 @@
-"""Which token comes next: pure functions of logits and parameters."""
+"""Choice of the next token: pure functions of logits and parameters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SamplingParameters:
 
 
 def probabilities(logits: Tensor, parameters: SamplingParameters, seen: Tensor | None = None) -> Tensor:
-    """The probability of each token: logits [B, V], tokens seen before as bool [B, V] -> float64 [B, V]; rows sum to 1.
+    """Probability of each token: logits [B, V], tokens seen before as bool [B, V] -> float64 [B, V]; rows sum to 1.
 
     The steps, each applied to the result of the one before: the penalty (divides positive logits of seen tokens,
     multiplies negative ones; Keskar et al. 2019, section 4.1), the temperature, top_k (of equals the first stay), top_p

@@ -1,4 +1,4 @@
-"""Where a prompt comes from."""
+"""Prompts: from the command line, a file or a pipe, to ids."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def read_prompt(
     prompt: str | None, file: Path | None, header: Header | None, stdin: TextIO | None, may_be_empty: bool = False
 ) -> tuple[str, str]:
-    """The text of ‹prompt›, else of ‹prompt_file›, else of stdin when it is piped, and what errors about it name.
+    """Read the text of ‹prompt›, else of ‹prompt_file›, else of piped stdin; returns it and its name for errors.
 
     A hint offers what the model reads. In Python there is no stdin, and a prompt of `-` means itself.
 
@@ -47,7 +47,7 @@ def read_prompt(
 def read_prompts(
     prompt: str | None, prompt_file: Path | None, header: Header, stdin: TextIO | None
 ) -> tuple[list[str], str]:
-    """As `read_prompt`, but a file contains one prompt per line; empty lines are left out."""
+    """Read prompts as `read_prompt`, but one per line of a file; empty lines are left out."""
     text, source = read_prompt(prompt, prompt_file, header, stdin, may_be_empty=True)
     if prompt_file is None:
         return [text], source
@@ -58,7 +58,7 @@ def read_prompts(
 
 
 def encode_text(tokenizer: Tokenizer, text: str, source: str) -> list[int]:
-    """The ids of a prompt, which may be none; raises DataError about `source` for a character the model lacks."""
+    """Encode a prompt, which may be empty; raises DataError about `source` for a character the model lacks."""
     try:
         return tokenizer.encode(text)
     except DataError as error:
@@ -69,7 +69,7 @@ def encode_text(tokenizer: Tokenizer, text: str, source: str) -> list[int]:
 def encode_prompt(
     tokenizer: Tokenizer, text: str, context_length: int, num_generated: int = 0, *, source: str, truncate: bool | None
 ) -> list[int]:
-    """The ids of a prompt that leave place for those to come, after what the tokenizer puts before every text.
+    """Encode a prompt after the tokenizer's first ids, and leave room for `num_generated` tokens.
 
     An empty one is that, or the end-of-text token.
 
@@ -77,25 +77,25 @@ def encode_prompt(
     None where nobody can ask for that.
     """
     ids = tokenizer.begin(encode_text(tokenizer, text, source))
-    room = context_length - num_generated
-    if room < 1:
+    max_length = context_length - num_generated
+    if max_length < 1:
         raise UsageError(
             "‹generate›",
             f"this model sees {context_length} tokens, so there is no room for a prompt before {num_generated} new "
             f"tokens; use at most {context_length - 1}",
         )
-    if len(ids) > room and not truncate:
+    if len(ids) > max_length and not truncate:
         of = f" and {num_generated} to generate" if num_generated else ""
         raise DataError(
             "prompt",
             f"it has {counted(len(ids), 'token')}{of}, but this model sees {context_length}",
             hint=None if truncate is None else "‹truncate=True› keeps the last ones",
         )
-    return ids[-room:]
+    return ids[-max_length:]
 
 
 def _offered(header: Header | None) -> str:
-    """A prompt for a hint, which the model reads."""
+    """Return a prompt for a hint, which the model reads."""
     return "The value of" if header is None else readable_prompt(header)
 
 

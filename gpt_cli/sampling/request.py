@@ -1,4 +1,4 @@
-"""What the commands of this package are asked. Needs no torch."""
+"""Requests of the commands of this package. Needs no torch."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _read_run(value: Any) -> Any:
 
 
 def new_seed() -> int:
-    """A seed where nobody names one."""
+    """Draw a seed where nobody names one."""
     return secrets.randbelow(2**31)
 
 

@@ -89,7 +89,7 @@ class Samples(Result):
         return "\n---\n".join(sample.text for sample in self.samples)
 
     def _around(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The JSON before and after the samples; each sample names its prompt where there are several."""
+        """Return the JSON before and after the samples; each sample names its prompt where there are several."""
         off = {"without": self.without} if self.without else {}
         prompt = {"prompt": self.prompts[0]} if len(self.prompts) == 1 else {}
         return {"checkpoint": self.checkpoint, "step": self.step, "seed": self.seed}, {**off, **prompt}
@@ -144,7 +144,7 @@ class Sampler:
         )
 
     def accept(self, prompts: Sequence[str], source: str, seed: int | None = None) -> list[Prompt]:
-        """The ids of prompts, after notices about them and about a seed that the user does not know yet.
+        """Encode prompts, after notices about them and about a seed that the user does not know yet.
 
         The ids of an empty prompt start a document. Raises DataError about `source` for a character the model lacks.
         """
@@ -169,7 +169,7 @@ class Sampler:
         return [Prompt(text, ids[-length:]) for text, ids in zip(prompts, encoded, strict=True)]
 
     def accept_all(self, request: SampleRequest, target: ToSample) -> list[Prompt]:
-        """The ids of the prompts or conversations that were found; raises as `accept` and `ask`."""
+        """Encode the prompts or conversations that were found; raises as `accept` and `ask`."""
         seed = target.seed if request.seed is None else None
         if target.conversations is None:
             return self.accept(target.prompts, target.source, seed)
@@ -178,14 +178,14 @@ class Sampler:
         return [self.ask(turns, request.max_new_tokens, target.source) for turns in conversations]
 
     def tell(self, seed: int | None) -> None:
-        """Notices of the model with a seed that the user does not know yet, and that it has learned no answers."""
+        """Tell the user the model, a seed that they do not know yet, and that a model has learned no answers."""
         if seed is not None:
             self._host.notice(f"{self.loaded.path}, step {self.loaded.step:,}, ‹seed={seed}›")
         if self.loaded.config.data.loss is None and self._template.end is None:
             self._host.notice("this model has learned no answers, so it continues the question like any other text")
 
     def ask(self, turns: Sequence[Turn], num_new_tokens: int, source: str) -> Prompt:
-        """The ids of a conversation whose answer comes next, after a notice of turns that have left the window.
+        """Encode a conversation whose answer comes next, after a notice of turns that have left the window.
 
         Raises DataError, at `source`, for a message that does not fit, or a character that the model lacks.
         """
@@ -204,7 +204,7 @@ class Sampler:
         return template_for(self.loaded.config.data.template, self.loaded.tokenizer, self._host.notice)
 
     def batches(self, prompts: Sequence[Prompt], request: SampleRequest) -> Iterator[list[Prompt]]:
-        """The prompts in order, at once as many as SAMPLING_BYTES of memory hold, and at least one."""
+        """Yield the prompts in order, at once as many as SAMPLING_BYTES of memory hold, and at least one."""
         free, batch, longest, config = available_memory(), list[Prompt](), 0, self._decoder.config
         most = SAMPLING_BYTES if free is None else min(SAMPLING_BYTES, free // 2)
         for prompt in prompts:
@@ -281,7 +281,7 @@ class _Row:
 
 
 def _pays(model: GPT, request: SampleRequest) -> bool:
-    """Whether compiled code gains more than a compiler takes, as it does for each model stored in bfloat16.
+    """Return whether compiled code gains more than a compiler takes, as it does for each model stored in bfloat16.
 
     torch would need a copy of such a one in float32. What is compiled already decides nothing, so that a command gives
     the same sample each time.
@@ -292,7 +292,7 @@ def _pays(model: GPT, request: SampleRequest) -> bool:
 
 
 def _require_memory(field: str, number: int, each: int, about: str) -> None:
-    """Refuse a number of a field, each of which takes so many bytes, that memory cannot hold; a hint says what fits."""
+    """Refuse a number of a field, each of which takes so many bytes, if memory is short; the hint says what fits."""
     free = available_memory()
     fits = (free or 0) // each
     hint = f"‹{field}={fits}›" if fits else "give fewer prompts at once"

@@ -1,4 +1,4 @@
-"""From ids to text, token by token, in whole characters."""
+"""Text from ids, token by token, in whole characters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpt_cli.text.tokenizers import Tokenizer
 
 
 class TextStream:
-    """Returns text as soon as its characters are complete; bytes that are not UTF-8 become U+FFFD.
+    """Return text as soon as its characters are complete; bytes that are not UTF-8 become U+FFFD.
 
     The text ends before the first of the `stops`, wherever tokens are cut. It holds back text that may become a stop.
     Where it `begins` with the first token, it begins without the space that some tokenizers put there.
@@ -25,14 +25,14 @@ class TextStream:
         self._begins = begins
 
     def feed(self, token_id: int) -> str:
-        """The characters that this token completes; often none for Chinese, whose characters take three bytes."""
+        """Return the characters that this token completes; often none for Chinese, where one takes three bytes."""
         content = self._tokenizer.decode_bytes([token_id])
         if self._begins and content:
             content, self._begins = self._tokenizer.at_the_start(content), False
         return self._pass_on(self._decoder.decode(content))
 
     def finish(self) -> str:
-        """The rest: a character that was never completed, or the start of a stop that never came."""
+        """Return the rest: a character that was never completed, or the start of a stop that never came."""
         text = self._pass_on(self._decoder.decode(b"", final=True))
         return text if self.stopped else text + self._held
 

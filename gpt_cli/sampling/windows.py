@@ -1,4 +1,4 @@
-"""How long the windows are in which a model reads a text. Needs no torch."""
+"""Length of the windows in which a model reads a text. Needs no torch."""
 
 from __future__ import annotations
 

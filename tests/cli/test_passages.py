@@ -14,7 +14,7 @@ from support.helpers import RunCommand, overflow
 
 import gpt_cli
 from gpt_cli.attention_maps.activations import walk
-from gpt_cli.attention_maps.logit_attribution import written
+from gpt_cli.attention_maps.logit_attribution import head_results
 from gpt_cli.checkpoints.run_paths import RunFiles
 
 pytestmark = pytest.mark.slow
@@ -31,7 +31,7 @@ def size_at(path: Path, ids: list[int], layer: int, head: int, place: int) -> fl
     model = gpt_cli.load(path).model
     with torch.no_grad():
         made = list(walk(model, *model.embed(torch.tensor([ids]))))[layer]
-        return float(written(made.block, made.heads, [head])[0, 0, place].norm())
+        return float(head_results(made.block, made.heads, [head])[0, 0, place].norm())
 
 
 def test_a_head_has_its_passages_whose_tokens_are_those_of_the_text(

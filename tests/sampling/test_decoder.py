@@ -180,7 +180,7 @@ def test_a_cache_that_grows_keeps_its_tokens(monkeypatch: pytest.MonkeyPatch) ->
     for number in range(2 * C):
         chosen = [continuation(row, number) for row in range(2)]
         torch.testing.assert_close(growing.decode(chosen), whole.decode(chosen), rtol=0, atol=1e-12)
-        sizes.append(growing.layers[0].cache.kept.shape[-2])
+        sizes.append(growing.layers[0].cache.slots.shape[-2])
     assert sizes == [2, *[4] * 2, *[8] * 4, *[16] * 9]
     assert torch.equal(growing.prefill(PROMPTS[:2]), whole.prefill(PROMPTS[:2]))
 
@@ -192,7 +192,7 @@ def test_bfloat16_is_near() -> None:
     wanted, got = full.prefill(PROMPTS), half.prefill(PROMPTS)
     assert got.dtype == torch.float32
     assert (got - wanted).abs().max() < 0.05 * wanted.abs().max()
-    assert half.layers[0].cache.kept.dtype == torch.float32
+    assert half.layers[0].cache.slots.dtype == torch.float32
 
 
 def test_the_model_and_its_decoder_do_not_touch_each_other() -> None:

@@ -38,9 +38,9 @@ def test_a_latent_cache_keeps_only_the_latent_and_the_rotary_key() -> None:
         assert attention.W_KR is not None
         assert rotation is not None
         # a quarter of d_model 16, and half of a head of four
-        assert layer.cache.kept.shape == (1, 2 * C, 4 + 2)
+        assert layer.cache.slots.shape == (1, 2 * C, 4 + 2)
         expected = torch.cat([attention.W_DKV(x), rotate(attention.W_KR(x), rotation)], dim=-1)
-        torch.testing.assert_close(layer.cache.kept[:, : len(ids)], expected, rtol=0, atol=1e-12)
+        torch.testing.assert_close(layer.cache.slots[:, : len(ids)], expected, rtol=0, atol=1e-12)
         seen = block(seen, rotation)
 
 
@@ -49,7 +49,7 @@ def test_a_cache_has_the_size_that_the_config_computes(settings: list[str]) -> N
     model = make_model(*settings)
     decoder = Decoder(model, torch.float64)
     decoder.prefill([[1, 2], [3]])
-    kept = sum(layer.cache.kept.nbytes for layer in decoder.layers)
+    kept = sum(layer.cache.slots.nbytes for layer in decoder.layers)
     assert kept == 2 * decoder.cache_bytes(2 * C) == 2 * 2 * 8 * 2 * C * model.config.cached_size
     kind = LatentCache if model.config.attention == "latent" else KeyValueCache
     assert all(isinstance(layer.cache, kind) for layer in decoder.layers)
@@ -61,7 +61,7 @@ def test_a_cache_takes_what_its_tokens_and_windows_need() -> None:
     decoder = Decoder(sharp_model(V, *settings), torch.float64)
     for length, slots in ((3, [259, 32]), (1500, [1756, 32])):
         decoder.prefill([[1] * length])
-        assert [layer.cache.kept.shape[-2] for layer in decoder.layers] == slots
+        assert [layer.cache.slots.shape[-2] for layer in decoder.layers] == slots
     assert decoder.cache_bytes(100) == 2 * 16 * 8 * (100 + 32)
     kept, of_prompt, scores = (
         4 * 32 * (20_010 + 32),
@@ -81,7 +81,7 @@ def test_weights_on_padding_are_exactly_zero(settings: list[str]) -> None:
         decoder = Decoder(model, torch.float64)
         decoder.prefill([[1, 2, 3, 4, 5], [6, 7]])
         for layer in decoder.layers:
-            row = layer.cache.kept[1] if isinstance(layer.cache, LatentCache) else layer.cache.kept[:, 1]
+            row = layer.cache.slots[1] if isinstance(layer.cache, LatentCache) else layer.cache.slots[:, 1]
             row[..., :3, :] = number
         found.append(torch.stack([decoder.decode([8, 9]), decoder.decode([1, 2])]))
     assert torch.equal(*found)

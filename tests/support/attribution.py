@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from gpt_cli.attention_maps.activations import walk
-from gpt_cli.attention_maps.logit_attribution import Norm, centred, scale, written
+from gpt_cli.attention_maps.logit_attribution import Norm, centred, head_results, scale
 from gpt_cli.model import GPT
 
 
@@ -32,7 +32,7 @@ def attribute(model: GPT, ids: Sequence[int], query: int) -> Attribution:
     for layer, made in enumerate(walk(model, x, rotation)):
         block, outputs, projection = made.block, made.heads, made.block.attention.projection_layer
         heads, before = range(block.attention.num_heads), stream.sum()
-        stream.add([f"L{layer} H{head}" for head in heads], written(block, outputs[:, :, -1:], heads)[:, 0, 0])
+        stream.add([f"L{layer} H{head}" for head in heads], head_results(block, outputs[:, :, -1:], heads)[:, 0, 0])
         if projection.bias is not None:
             stream.add([f"L{layer} projection bias"], projection.bias[None])
         if not block.pre_norm:

@@ -19,7 +19,7 @@ _ACTIVATIONS = {"gelu": 0, "gelu_tanh": 1, "relu": 2, "relu2": 3, "swiglu": 4, "
 
 
 def can_compile(model: GPT) -> bool:
-    """Whether compiled code computes the tokens of a model: on a CPU, with keys and values for each head or group."""
+    """Return whether compiled code computes the tokens of a model: on a CPU, with keys and values per head or group."""
     forms = {type(block.attention) for block in model.blocks}
     return (
         forms <= {MultiHeadAttention, GroupedQueryAttention}
@@ -60,17 +60,17 @@ class CompiledToken:
             self._layers, self._norm(final_norm), self._output_layer.matrix, len(blocks), config.d_model, H, G, K, F,
             config.turned_size if config.positions == "rope" else 0, _ACTIVATIONS[config.activation], config.gated,
             config.norm == "rmsnorm", config.norm_position == "pre", config.parallel_branches, 1,
-            self._kept(torch.empty((H + 2 * G) * K)), None, self._kept(torch.empty(H * K)), self._kept(torch.empty(F)),
-            config.epsilon,
+            self._address(torch.empty((H + 2 * G) * K)), None, self._address(torch.empty(H * K)),
+            self._address(torch.empty(F)), config.epsilon,
         )  # fmt: skip
 
     def __call__(self, x: Tensor, step: DecodeStep) -> Tensor:
-        """From the embedding of the token [1, D] to its logits [1, V]; its keys and values go into the caches."""
+        """Compute logits [1, V] from the embedding of the token [1, D]; its keys and values go into the caches."""
         x = x.contiguous().clone()
         most = 0
         for layer, cache in zip(self._layers, self._caches, strict=True):
-            layer.keys = start = cache.kept.data_ptr()
-            layer.values, layer.num_slots = start + 4 * cache.kept[0].numel(), cache.num_slots
+            layer.keys = start = cache.slots.data_ptr()
+            layer.values, layer.num_slots = start + 4 * cache.slots[0].numel(), cache.num_slots
             layer.last = step.end - 1 - cache.base
             layer.first = max(step.starts[0] - cache.base, layer.last + 1 - cache.reach, 0)
             most = max(most, cache.num_slots)
@@ -90,16 +90,16 @@ class CompiledToken:
         products = cache.queries_keys_values, cache.projection_layer, block.expand, block.contract
         weights = [_weight(product) for product in products]
         self._alive += weights
-        norms, epsilon = (None, 0.0) if cache.norms is None else (self._kept(cache.norms), cache.epsilon)
+        norms, epsilon = (None, 0.0) if cache.norms is None else (self._address(cache.norms), cache.epsilon)
         norms_1_2 = self._norm(block.norm_1), self._norm(block.norm_2)
         return Layer(*norms_1_2, *(weight.matrix for weight in weights), norms, 0, 0, 0, 0, 0, cache.scale, epsilon)
 
     def _norm(self, norm: nn.Module) -> Norm:
         parameters = dict(norm.named_parameters())
-        return Norm(*(self._kept(parameters[name]) if name in parameters else None for name in ("weight", "bias")))
+        return Norm(*(self._address(parameters[name]) if name in parameters else None for name in ("weight", "bias")))
 
-    def _kept(self, numbers: Tensor) -> int:
-        """The address of numbers in float32 that live as long as this object."""
+    def _address(self, numbers: Tensor) -> int:
+        """Return the address of numbers in float32 that live as long as this object."""
         wide = numbers.detach().float().contiguous()
         self._alive.append(wide)
         return wide.data_ptr()

@@ -74,7 +74,7 @@ class Model(ctypes.Structure):
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """token.c for this processor, compiled once and kept in the cache directory; None where that fails.
+    """Compile token.c for this processor, once, and keep it in the cache directory; None where that fails.
 
     The variable CC names the compiler; an empty one means none.
     """

@@ -28,7 +28,7 @@ def _part_to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def float32_weight(weight: Tensor) -> Tensor:
-    """A weight of 16 bits in float32, which has each of its numbers; others as they are."""
+    """Return a weight of 16 bits in float32, which has each of its numbers; others as they are."""
     return weight if weight.dtype.itemsize > 2 else weight.float()
 
 
@@ -45,7 +45,7 @@ def round_weights(model: GPT) -> GPT:
 
 
 def rounding_bytes(model: GPT) -> int:
-    """About what memory `round_weights` takes beside the model: two copies of the largest matrix that it rounds."""
+    """Estimate the memory that `round_weights` takes beside the model: two copies of the largest matrix."""
     return 2 * max(weight.nbytes for weight in _rounded(model))
 
 

@@ -27,7 +27,7 @@ _BLOCK = 32  # columns of int8 weights; 16 or 32, by processor
 
 
 def possible(form: Form, dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether this processor can compute a form, fast or not."""
+    """Return whether this processor can compute a form, fast or not."""
     if form == "linear":
         return True
     if device.type != "cpu" or dtype not in PACKED_FROM or (form != "packed" and dtype != torch.bfloat16):
@@ -107,7 +107,7 @@ def int8(weight: Tensor, bias: Tensor | None) -> Product:
 
 
 def packed_int8(weight: Tensor, bias: Tensor | None) -> Product:
-    """As `int8`, with the whole numbers in bfloat16, which has each of them, and in the order that oneDNN reads."""
+    """Multiply as `int8` does, with the whole numbers in bfloat16, which has each, in the order that oneDNN reads."""
     numbers, scales = to_int8(weight)
     product = packed_product(numbers.to(torch.bfloat16), None)
     if bias is None:
@@ -121,12 +121,12 @@ FORMS: Mapping[Form, Callable[[Tensor, Tensor | None], Product]] = MappingProxyT
 
 
 def copied(weight: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """A weight in `dtype`, None for its own: a copy, or one of 16 bits itself, since nothing trains those."""
+    """Return a weight in `dtype`, None for its own: a copy, or one of 16 bits itself, since nothing trains those."""
     return weight.detach().to(weight.dtype if dtype is None else dtype, copy=weight.dtype.itemsize > 2)
 
 
 class Products:
-    """Makes products of one kind: in `dtype`, or with `int8` in bfloat16 with weights rounded to whole numbers.
+    """Make products of one kind: in `dtype`, or with `int8` in bfloat16 with weights rounded to whole numbers.
 
     `num_rows` is how many rows are multiplied at once, most of the time. `compiled` ones take float32, and keep
     weights of bfloat16 as they are.
@@ -139,7 +139,7 @@ class Products:
         self._choose = partial(choose_form, int8=int8, num_rows=num_rows)
 
     def of(self, weight: Tensor, bias: Tensor | None = None) -> Product:
-        """x [N, in] -> [N, out], both in `dtype`, with copies of a weight [out, in] and a bias; see `copied`."""
+        """Copy a weight [out, in] and a bias, as `copied`; returns x [N, in] -> [N, out], both in `dtype`."""
         if self.compiled:
             return self._stored(weight.detach(), bias)
         form = self._choose(weight.numel(), self.dtype, weight.device)
@@ -159,7 +159,7 @@ class Products:
         return kind(copied(weight, torch.bfloat16 if stays_bfloat16 else self.wanted), bias)
 
     def batched(self, weights: Sequence[Tensor], *, transposed: bool = False) -> Product:
-        """x [n, N, in] -> [n, N, out] with copies of n weights [out, in], [in, out] if transposed.
+        """Copy n weights [out, in], [in, out] if transposed; returns x [n, N, in] -> [n, N, out].
 
         They are in the dtype of the weights, of 16 bits in float32: bfloat16 takes three times as long for such small
         products (note 0026).

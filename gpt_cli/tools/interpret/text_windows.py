@@ -15,7 +15,7 @@ from gpt_cli.common.host import Host
 from gpt_cli.common.limits import HEADS_TOKENS, HEADS_WINDOW
 from gpt_cli.config import DataConfig
 from gpt_cli.errors import CheckpointError, DataError, counted, shown, visible
-from gpt_cli.evaluation.texts import given_text, is_own_text, own_text, remark_on_shares, training_share
+from gpt_cli.evaluation.texts import is_run_text, read_named_text, read_run_text, remark_on_shares, training_share
 from gpt_cli.sampling.prompts import encode_prompt
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encode import encode
@@ -77,14 +77,14 @@ def open_text(
     """
     shares = list[tuple[str, float]]()
     if data:
-        corpus: Corpus = (given := given_text(data, how, host))
+        corpus: Corpus = (given := read_named_text(data, how, host))
         about: str | list[str] = [*data]
         shares = [(name, training_share(name, given, loaded, host)) for name, loaded in models]
         remark_on_shares(shares, host)
     else:
         name, first = models[0]
-        own = own_text(name, how, host)
-        is_own_text(name, own, first, host)
+        own = read_run_text(name, how, host)
+        is_run_text(name, own, first, host)
         corpus, about = own.validation, own.validated_on
     for name in (visible(each.path.parent.parent) for _, each in models if each.config.data.loss == "answers"):
         host.notice(

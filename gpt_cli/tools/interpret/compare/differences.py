@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gpt_cli.attention_maps.activations import walk
 from gpt_cli.attention_maps.head_metrics import Row
-from gpt_cli.attention_maps.logit_attribution import written
+from gpt_cli.attention_maps.logit_attribution import head_results
 from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, standard_error
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
@@ -48,7 +48,7 @@ def compare_window(models: Sequence[GPT], ids: Tensor, following: Tensor, wheres
             a, b = both
             attention.append((a.weights - b.weights).abs().sum(dim=(0, 2, 3)) / 2)
             if writes:
-                before, after = (written(each.block, each.heads, range(first.config.num_heads)) for each in both)
+                before, after = (head_results(each.block, each.heads, range(first.config.num_heads)) for each in both)
                 of_heads.append(torch.stack([part.square().sum(dim=(1, 2, 3)) for part in (after - before, before)]))
             streams = [a.resid_post, b.resid_post]
     else:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gpt_cli.attention_maps.activations import Activations, walk
 from gpt_cli.attention_maps.head_scores import window_batches
-from gpt_cli.attention_maps.logit_attribution import written
+from gpt_cli.attention_maps.logit_attribution import head_results
 from gpt_cli.common.machine.devices import autocast, float64_device, tokens_at_once
 from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, standard_error, token_nll
 from gpt_cli.model import GPT
@@ -131,7 +131,7 @@ def _without(
         elif layer in layers and heads:
             outputs = made.heads if means is None else made.heads - means[layer][:, None]
             for first in range(0, len(heads), at_once):
-                variants = _lacking(made, written(made.block, outputs, heads[first : first + at_once]))
+                variants = _lacking(made, head_results(made.block, outputs, heads[first : first + at_once]))
                 yield _nats(model, variants, rotation, layer + 1, targets)
         x = made.resid_post
     yield _nats(model, x[None], rotation, len(model.blocks), targets)

@@ -22,7 +22,7 @@ from gpt_cli.common.machine.memory import available_memory, require_room
 from gpt_cli.common.safetensors_header import MALFORMED
 from gpt_cli.common.units import size
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, GptError, counted, shown, visible
-from gpt_cli.evaluation.texts import given_text, joined, own_text
+from gpt_cli.evaluation.texts import joined, read_named_text, read_run_text
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encode import encode
 from gpt_cli.text.sources import source_names
@@ -91,12 +91,12 @@ def _training_text(
     """The training text of the run; where it cannot be read, --data. Also its sources, and whether it is --data."""
     name = str(loaded.path.parent.parent)
     try:
-        own = own_text(name, own_config(asked.header, _ADVICE).data, host)
+        own = read_run_text(name, own_config(asked.header, _ADVICE).data, host)
     except GptError:
         if not request.data:
             raise
         assert asked.text
-        return given_text(request.data, asked.text, host), [*request.data], True
+        return read_named_text(request.data, asked.text, host), [*request.data], True
     return own.training, own.data.source, False
 
 

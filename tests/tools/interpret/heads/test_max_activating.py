@@ -13,7 +13,7 @@ from support.helpers import sharp_model
 from gpt_cli.attention_maps import head_scores
 from gpt_cli.attention_maps.activations import walk
 from gpt_cli.attention_maps.head_scores import score_heads
-from gpt_cli.attention_maps.logit_attribution import written
+from gpt_cli.attention_maps.logit_attribution import head_results
 from gpt_cli.errors import CheckpointError
 from gpt_cli.model import GPT
 from gpt_cli.text.tokenizers import ByteTokenizer
@@ -37,7 +37,7 @@ def plain_sizes(model: GPT, layer: int, head: int) -> dict[int, float]:
     sizes = {}
     for start, end in WINDOWS:
         made = list(walk(model, *model.embed(torch.from_numpy(IDS[None, start:end]))))[layer]
-        (rows,) = written(made.block, made.heads, [head])[0]
+        (rows,) = head_results(made.block, made.heads, [head])[0]
         sizes |= {start + place: float(rows[place].norm()) for place in range(1, end - start)}
     return sizes
 
