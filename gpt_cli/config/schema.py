@@ -54,7 +54,9 @@ class DataConfig(Section):
         "null splits at marks of end-of-text alone",
     )
     skip_bad: Annotated[Switch, FREE] = Field(
-        default=False, description="whether files that are damaged or not UTF-8 are left out; else they are errors"
+        default=False,
+        description="whether bad records, and files below a directory that are damaged or not UTF-8, are left out; "
+        "else they are errors",
     )
     validation_source: Annotated[Source | Annotated[list[Source], Field(min_length=1)] | None, FREE] = Field(
         default=None,

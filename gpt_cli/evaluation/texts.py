@@ -39,9 +39,11 @@ def read_named_text(sources: Sequence[str], text: DataConfig, host: Host, *, ans
 
     Raises DataError or EnvironmentFailure, whose hints lack what only commands with `--set` can do.
     """
-    how = reading_of([*sources], text) if answers else Reading(text.text_field)
+    how = Reading(text.text_field, skip_bad=text.skip_bad)
+    if answers:
+        how = reading_of([*sources], text.changed(separator=None))
     try:
-        return read_corpus([*sources], None, how, skip_bad=text.skip_bad, host=host)
+        return read_corpus([*sources], how, host=host)
     except GptError as error:
         for problem in (error, *error.others):
             clauses = re.split("(?=; )", problem.hint or "")
@@ -123,7 +125,7 @@ def remark_on_shares(shares: Iterable[tuple[str, float]], host: Host) -> None:
 
 
 def _share_of_files(name: str, corpus: SourceCorpus, loaded: Loaded) -> float:
-    measured = {_identity(file): file for file in SourceWalk(corpus.sources, corpus.skip_bad)}
+    measured = {_identity(file): file for file in SourceWalk(corpus.sources, corpus.how.skip_bad)}
     # a stranger's model names any paths: those of other names than the measured ones are never looked for
     parts = {part for file in measured.values() for part in Path(os.path.abspath(file.name)).parts}
     if not any(fnmatch.filter(parts, Path(source).name or "*") for source in source_names(loaded.config.data.source)):

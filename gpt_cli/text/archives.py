@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import tarfile
 import tempfile
@@ -55,7 +56,16 @@ def _zip_members(path: Path, file: BinaryIO) -> Iterator[tuple[str, IO[bytes]]]:
         for member in archive.infolist():
             if not member.is_dir():
                 with archive.open(member) as content:
-                    yield member.filename, content
+                    yield _name_of(member), content
+
+
+def _name_of(member: zipfile.ZipInfo) -> str:
+    """The name of a file in an archive, which old programs of China write in GBK without saying so."""
+    if not member.flag_bits & 0x800:  # else it is UTF-8
+        for encoding in ("utf-8", "gb18030"):
+            with contextlib.suppress(UnicodeError):
+                return member.filename.encode("cp437").decode(encoding)
+    return member.filename
 
 
 def _tar_members(path: Path, file: BinaryIO) -> Iterator[tuple[str, IO[bytes]]]:

@@ -108,7 +108,7 @@ def conversation(record: Mapping[str, Any], where: str, *, answered: bool = True
         raise DataError(where, 'choices is a list of answers such as ["yes", "no"]')
     if choices and answered and (turns[-1].content not in choices or len(set(choices)) < max(2, len(choices))):
         raise DataError(where, "choices has at least two answers, each once, and the right one is among them")
-    return Conversation(tuple(turns), tuple(_whole(choice, where) for choice in choices))
+    return Conversation(tuple(turns), tuple(whole_text(choice, where) for choice in choices))
 
 
 def conversations_of_file(text: str, where: str) -> list[Conversation]:
@@ -167,10 +167,11 @@ def _text(record: Mapping[str, Any], key: str, where: str) -> str:
         raise DataError(where, f"{key} is missing")
     if not isinstance(text := record[key], str):
         raise DataError(where, f"{key} is not a text")
-    return _whole(text, where)
+    return whole_text(text, where)
 
 
-def _whole(text: str, where: str) -> str:
+def whole_text(text: str, where: str) -> str:
+    """Return the text; raises DataError if it has half a character."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:

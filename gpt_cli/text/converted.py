@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from io import BufferedReader
+from itertools import groupby
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from gpt_cli.common.extras import is_installed, optional_library
 from gpt_cli.common.limits import DOCUMENT_BYTES, DOCUMENT_MEMORY, DOCUMENT_SECONDS
-from gpt_cli.errors import DataError, counted, shown, visible
+from gpt_cli.errors import DataError, shown, visible
 from gpt_cli.text.cache import cached, read_cached_json, write_json
+from gpt_cli.text.remarks import Remarks
 
 # how file names end -> what pandoc calls the format
 _PANDOC = {
@@ -36,7 +39,10 @@ _PANDOC = {
     ".tex": "latex",
 }
 DOCUMENTS = (*_PANDOC, ".pdf")
-_VERSION = 1  # of the conversion
+_VERSION = 2  # of the conversion
+# titles of tables of contents, and what their links lead to: a place in the document, or in a book a chapter
+_CONTENTS = re.compile(r"(table of )?contents|目\s*[录錄]|toc", re.IGNORECASE)
+_WITHIN = re.compile(r"#|[^:]*\.xhtml\b")
 
 
 def can_convert(path: Path) -> bool:
@@ -44,8 +50,8 @@ def can_convert(path: Path) -> bool:
     return is_installed("pypdfium2" if path.suffix == ".pdf" else "pypandoc")
 
 
-def converted(path: Path, file: BinaryIO, note: Callable[[str], object]) -> str:
-    """Convert a document to text; `note` receives the number of pictures that the text lacks.
+def converted(path: Path, file: BinaryIO, remarks: Remarks) -> str:
+    """Convert a document to text; `remarks` count the pictures and the tables of contents that the text lacks.
 
     Raises DataError for a document that is damaged, too large, or contains no text, as scanned pages do.
     """
@@ -54,21 +60,23 @@ def converted(path: Path, file: BinaryIO, note: Callable[[str], object]) -> str:
     content = read_cached_json(stored)
     if not isinstance(content, dict) or not isinstance(content.get("text"), str):
         file.seek(0)
-        text, num_pictures = (_text_of_pdf(path, file), 0) if path.suffix == ".pdf" else _text_of_pandoc(path, file)
-        content = {"text": text, "num_pictures": num_pictures}
+        content = (_content_of_pdf if path.suffix == ".pdf" else _content_of_pandoc)(path, file)
         write_json(stored, content)
-    if num_pictures := content["num_pictures"]:
-        note(f"gpt left out {counted(num_pictures, 'picture')}")
+    for what in ("picture", "contents"):
+        if number := content.get(what):
+            remarks.leave_out(what, visible(path), number)
     return content["text"]
 
 
-def _text_of_pandoc(path: Path, file: BinaryIO) -> tuple[str, int]:
+def _content_of_pandoc(path: Path, file: BinaryIO) -> dict[str, Any]:
+    """The text of a document, and how many pictures and tables of contents it lacks."""
     pandoc = optional_library("pypandoc", "documents", path).get_pandoc_path()
     limits = ["+RTS", f"-M{DOCUMENT_MEMORY}", "-RTS"]
     tree = _output(path, [pandoc, "--sandbox", "--from", _PANDOC[path.suffix], "--to", "json", *limits], file)
     try:
         content = json.loads(tree)
-        num_pictures = _without_pictures(content["blocks"])
+        counts = {"picture": 0, "contents": 0}
+        _leave_out(content["blocks"], counts)
         tree = json.dumps(content).encode()
     except (ValueError, RecursionError) as error:
         raise DataError(shown(path), "this document is nested too deeply") from error
@@ -76,31 +84,75 @@ def _text_of_pandoc(path: Path, file: BinaryIO) -> tuple[str, int]:
         held.write(tree)
         held.seek(0)
         text = _output(path, [pandoc, "--from", "json", "--to", "plain", "--wrap", "none", *limits], held)
-    return text.decode("utf-8"), num_pictures
+    return {"text": text.decode("utf-8"), **counts}
 
 
-def _without_pictures(blocks: list[Any]) -> int:
-    """Take pictures out of a tree of pandoc; returns their number."""
-    number, open_lists = 0, [blocks]
+def _leave_out(blocks: list[Any], counts: dict[str, int]) -> None:
+    """Take pictures and tables of contents out of a tree of pandoc, and count them."""
+    open_lists = [blocks]
     while open_lists:
-        nodes = open_lists.pop()
-        pictures = [isinstance(node, dict) and node.get("t") == "Image" for node in nodes]
-        number += sum(pictures)
-        nodes[:] = [node for node, is_picture in zip(nodes, pictures, strict=True) if not is_picture]
-        for node in nodes:
-            inner = node.get("c") if isinstance(node, dict) else node
-            if isinstance(inner, list):
-                open_lists.append(inner)
-    return number
+        nodes, kept = open_lists.pop(), list[Any]()
+        for are_entries, found in groupby(nodes, _is_entry):
+            group = [*found]
+            if are_entries and (len(group) > 1 or group[0]["t"] not in ("Para", "Plain")):
+                counts["contents"] += 1
+                if kept and _CONTENTS.fullmatch(_words(kept[-1]).strip()):
+                    kept.pop()
+                continue
+            pictures = [isinstance(node, dict) and node.get("t") == "Image" for node in group]
+            counts["picture"] += sum(pictures)
+            kept += [node for node, is_picture in zip(group, pictures, strict=True) if not is_picture]
+        nodes[:] = kept
+        open_lists += [inner for node in nodes if isinstance(inner := _inside(node), list)]
 
 
-def _text_of_pdf(path: Path, file: BinaryIO) -> str:
+def _is_entry(node: Any) -> bool:
+    """Whether a block is part of a table of contents: links into its own document alone, lists of them, its heading."""
+    match node:
+        case {"t": "Para" | "Plain", "c": inlines}:
+            return any(map(_is_link, inlines)) and all(_is_link(part) or not _letters(part) for part in inlines)
+        case {"t": "BulletList", "c": items} | {"t": "OrderedList", "c": [_, items]}:
+            return bool(items) and all(item and all(map(_is_entry, item)) for item in items)
+        case {"t": "Header", "c": [_, [_, classes, _], _]}:
+            return "TOC-Heading" in classes  # of Word
+    return False
+
+
+def _is_link(part: Any) -> bool:
+    match part:
+        case {"t": "Link", "c": [_, _, [target, _]]}:
+            return _WITHIN.match(target) is not None
+        case {"t": "Underline" | "Strong" | "Emph", "c": [inner]}:
+            return _is_link(inner)
+    return False
+
+
+def _letters(part: Any) -> bool:
+    """Whether a part of a line contains more than marks and numbers."""
+    return isinstance(part, dict) and (
+        part["t"] not in ("Str", "Space", "SoftBreak", "Span") or any(map(str.isalpha, _words(part)))
+    )
+
+
+def _words(node: Any) -> str:
+    """The words of a block, with spaces between them."""
+    if isinstance(node, dict) and node.get("t") in ("Str", "Space", "SoftBreak"):
+        return node.get("c", " ")
+    inner = _inside(node)
+    return "".join(map(_words, inner)) if isinstance(inner, list) else ""
+
+
+def _inside(node: Any) -> Any:
+    return node.get("c") if isinstance(node, dict) else node
+
+
+def _content_of_pdf(path: Path, file: BinaryIO) -> dict[str, Any]:
     optional_library("pypdfium2", "documents", path)
     text = _output(path, [sys.executable, "-m", "gpt_cli.text.pdf_text"], file).decode("utf-8")
     if not text.strip():
         hint = "recognise its letters first: ocrmypdf --force-ocr FILE.pdf OUT.pdf"
         raise DataError(shown(path), "this PDF contains no text, as scanned pages do not", hint=hint)
-    return text
+    return {"text": text}
 
 
 def _output(path: Path, command: Sequence[str], content: BinaryIO) -> bytes:

@@ -93,8 +93,7 @@ class Survey:
     num_characters: int
     num_bytes: int
     num_skipped: int = 0  # files without text
-    skipped: tuple[str, ...] = ()  # the first of these, and why
-    notes: tuple[str, ...] = ()  # which fields are the text, and what else a reader may want to know
+    notes: tuple[str, ...] = ()  # which fields are the text, what was left out, and what else the user may want to know
     num_repeated: int = 0  # files named twice
     bad: tuple[str, ...] = ()
     num_windows: int = 0  # sources with the line ends of Windows, or with \r alone

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from gpt_cli.common.limits import LINE_CHARACTERS
 from gpt_cli.errors import DataError
 from gpt_cli.text.records import Record, lines_of
+from gpt_cli.text.remarks import Remarks
 
 _SPACE = " \t\r\n"
 
@@ -27,22 +28,26 @@ def form_of_json(start: str) -> str | None:
     return None
 
 
-def json_lines(text: Iterable[str], name: str) -> Iterator[Record]:
-    """The values of lines that are not empty. Raises DataError for a line that is not JSON, or too long."""
+def json_lines(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Record]:
+    """The values of lines that are not empty; a line that is not JSON is a bad record. Raises DataError."""
     for number, line in enumerate(lines_of(text, name), start=1):
         if not line.strip():
             continue
         where = f"{name}:{number}"
         try:
             value = json.loads(line)
-        except (ValueError, RecursionError) as error:
+        except (ValueError, RecursionError):
             example = '{"text": "..."}'
-            raise DataError(where, f"this is not JSON; each line is an object such as {example}") from error
+            remarks.leave_out_record(DataError(where, f"this is not JSON; each line is an object such as {example}"))
+            continue
         yield Record(where, value if isinstance(value, dict | str) else {})
 
 
-def json_items(text: Iterable[str], name: str) -> Iterator[Record]:
-    """The items of one array, objects or texts. Raises DataError for what is no array, cut off, or has a large item."""
+def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Record]:
+    """The items of one array, objects or texts; any other item is a bad record.
+
+    Raises DataError for what is no array, cut off, or has a large item.
+    """
     decoder, blocks, number = json.JSONDecoder(), iter(text), 0
     rest, closed = "", False
 
@@ -87,10 +92,10 @@ def json_items(text: Iterable[str], name: str) -> Iterator[Record]:
             continue
         if not complete and more():
             continue
-        number += 1
-        if not isinstance(value, dict | str):
-            raise DataError(where, "this item is neither an object nor a text")
-        rest = item[end:]
-        yield Record(where, value)
+        number, rest = number + 1, item[end:]
+        if isinstance(value, dict | str):
+            yield Record(where, value)
+        else:
+            remarks.leave_out_record(DataError(where, "this item is neither an object nor a text"))
     if not closed:
         raise DataError(f"{name}: item {number:,}", "the array ends without its bracket: the file is cut off")

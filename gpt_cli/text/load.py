@@ -24,14 +24,14 @@ from gpt_cli.text.cache import find_survey, remember
 from gpt_cli.text.compressed import BLOCK
 from gpt_cli.text.corpus import Corpus, Survey, SurveyedCorpus, Tally, Watch, fits_in_memory
 from gpt_cli.text.documents import TextBlock, decoded, in_blocks, split_at, split_at_marks
-from gpt_cli.text.file_formats import LeftOut, Reading, holds_conversations, is_left_out, is_plain, read_file
+from gpt_cli.text.file_formats import Reading, holds_conversations, is_plain, read_file
 from gpt_cli.text.missing_source import NAME_A_SOURCE, require_there
+from gpt_cli.text.remarks import Remarks
 from gpt_cli.text.sft_examples import ConversationCorpus, split_conversations
 from gpt_cli.text.sources import STDIN, SourceFile, SourceWalk, source_names
 
 NOBODY = Host()  # a caller who wants to see nothing
 MOST_ERRORS = 20
-_MOST_SKIPPED = 3  # files that a notice names
 _MOVE_HINT = "then move the old file out of the directory"
 _SKIP_HINT = "‹data.skip_bad=true› leaves such files out"
 
@@ -43,8 +43,8 @@ class SourceCorpus(SurveyedCorpus):
     _stdin: IO[bytes]  # what came through stdin, which gives it once
     _kept: list[TextBlock] | None = None  # all documents of a short text, once they have been read
 
-    def __init__(self, sources: Sequence[str], separator: str | None, how: Reading, skip_bad: bool):
-        self.sources, self.separator, self.how, self.skip_bad = sources, separator, how, skip_bad
+    def __init__(self, sources: Sequence[str], how: Reading):
+        self.sources, self.how = sources, how
 
     def blocks(self) -> Iterator[TextBlock]:
         if self._kept is None and fits_in_memory(self.num_characters, self.num_documents):
@@ -52,23 +52,20 @@ class SourceCorpus(SurveyedCorpus):
         yield from self._blocks_again() if self._kept is None else self._kept
 
     def _blocks_again(self) -> Iterator[TextBlock]:
-        left_out = set(self.survey.bad)
-        for file in SourceWalk(self.sources, self.skip_bad):
-            if file.name not in left_out and not isinstance(blocks := self._blocks_of(file), LeftOut):
-                yield from blocks
+        left_out, remarks = set(self.survey.bad), Remarks(skip_bad=self.how.skip_bad)
+        for file in SourceWalk(self.sources, self.how.skip_bad):
+            if file.name not in left_out:
+                yield from self._blocks_of(file, remarks)
 
     def require_unchanged(self) -> None:
-        if SourceWalk(self.sources, self.skip_bad).finished().fingerprint() != self.fingerprint:
+        if SourceWalk(self.sources, self.how.skip_bad).finished().fingerprint() != self.fingerprint:
             hint = "try again when no other program writes to it"
             raise DataError(self._where, "the text changed while gpt read it", hint=hint)
 
     def notices(self) -> Iterator[str]:
-        """A line for each kind of file that was left out."""
+        """A line for each remark, and for each kind of source that was left out."""
         survey = self.survey
         yield from survey.notes
-        if survey.num_skipped:
-            more = ", ..." if survey.num_skipped > len(survey.skipped) else ""
-            yield f"left out {counted(survey.num_skipped, 'file')} without text: {', '.join(survey.skipped)}{more}"
         if survey.num_repeated:
             yield f"left out {counted(survey.num_repeated, 'repeated source')}: each text is read once"
         if survey.bad:
@@ -99,7 +96,7 @@ class SourceCorpus(SurveyedCorpus):
     def survey_all(self, host: Host, watch: Watch, fresh: bool) -> Survey:
         """The survey that this corpus needs before anything else; see `read_corpus`."""
         with host.working("looking for changes"):
-            looked = SourceWalk(self.sources, self.skip_bad).finished()
+            looked = SourceWalk(self.sources, self.how.skip_bad).finished()
         num_bytes = looked.num_bytes
         if STDIN in self.sources:
             self._stdin = tempfile.SpooledTemporaryFile(max_size=STDIN_MEMORY)  # noqa: SIM115
@@ -107,38 +104,28 @@ class SourceCorpus(SurveyedCorpus):
             with host.counting("reading stdin", None, "B") as count:
                 _keep_stdin(self._stdin, count)
             num_bytes += self._stdin.tell()
-        how = (self.separator, self.how, self.skip_bad)
-        cached = find_survey(looked, how)
+        cached = find_survey(looked, self.how)
         self.is_known = cached is not None
         if cached is not None and not fresh:
             return cached
         with host.counting("reading", num_bytes, "B") as count, ThreadPoolExecutor(1) as worker:
             survey = self._read_all(Tally(worker), count, watch)
-        if not survey.num_documents:
-            raise DataError(self._where, "this source contains no text")
         if cached is not None and cached.fingerprint == survey.fingerprint and cached.digest != survey.digest:
             sentence = "the content is not what gpt read before, but sizes and times of the files are: they are damaged"
             hint = "restore them from a copy; if the text is right as it is, run touch on one of the files"
             raise DataError(self._where, sentence, hint=hint)
-        remember(survey, looked, how)
+        remember(survey, looked, self.how)
         return survey
 
     def _read_all(self, tally: Tally, count: Callable[[int], object], watch: Watch) -> Survey:
-        walk = SourceWalk(self.sources, self.skip_bad)
-        num_skipped, skipped, bad, errors = 0, list[str](), list[str](), list[GptError]()
-        notes = dict[str, str]()  # a sentence, and the first file of which it is true
+        walk, remarks = SourceWalk(self.sources, self.how.skip_bad), Remarks(skip_bad=self.how.skip_bad)
+        bad, errors = list[str](), list[GptError]()
         any_named = any_found = False
         first_windows = ""
         for file in walk:
             try:
-                name = "stdin" if file.name == STDIN and file.status is None else visible(file.name)
-                blocks = self._blocks_of(file, count, lambda note, name=name: notes.setdefault(note, name))
-                if isinstance(blocks, LeftOut):
-                    num_skipped += 1
-                    skipped += [f"{name} ({blocks.why})"] if len(skipped) < _MOST_SKIPPED else []
-                else:
-                    tally.add_all(blocks, watch)
-                    first_windows = first_windows or (file.name if tally.num_windows else "")
+                tally.add_all(self._blocks_of(file, remarks, count), watch)
+                first_windows = first_windows or (file.name if tally.num_windows else "")
             except DataError as error:
                 bad.append(file.name)
                 any_named |= file.named  # a mistyped name must not train on less text
@@ -147,19 +134,22 @@ class SourceCorpus(SurveyedCorpus):
                     moved = f"{error.hint}; {_MOVE_HINT}" if " > " in (error.hint or "") else error.hint
                     error.hint, any_found = moved or _SKIP_HINT, True
                 errors += [error] if len(bad) <= MOST_ERRORS else []
+        for name in walk.special:
+            remarks.leave_out("file", f"{visible(name)} (not a regular file)")
         survey, self._kept = tally.survey(), tally.kept
-        if errors and (any_named or not self.skip_bad or not survey.num_documents):
+        if errors and (any_named or not self.how.skip_bad or not survey.num_documents):
             if len(bad) > MOST_ERRORS:
                 more = f"{counted(len(bad) - MOST_ERRORS, 'more file')} cannot be read"
                 errors.append(DataError(self._where, more, hint=_SKIP_HINT))
-            if any_found and all(error.hint != _SKIP_HINT for error in errors):
+            if any_found and all("skip_bad" not in (error.hint or "") for error in errors):
                 errors[-1].hint = f"{errors[-1].hint}; or {_SKIP_HINT}"
             raise together(errors)
+        if not survey.num_documents:
+            raise remarks.first_bad or DataError(self._where, "this source contains no text")
         return replace(
             survey,
-            num_skipped=num_skipped + walk.num_special,
-            skipped=tuple(skipped),
-            notes=tuple(f"in {name}, {sentence}" for sentence, name in notes.items()),
+            num_skipped=remarks.counts["file"],
+            notes=remarks.lines(),
             num_repeated=walk.num_repeated,
             bad=(*bad, *walk.closed),
             first_windows=first_windows,
@@ -167,28 +157,26 @@ class SourceCorpus(SurveyedCorpus):
         )
 
     def _blocks_of(
-        self,
-        file: SourceFile,
-        count: Callable[[int], object] = lambda _: None,
-        note: Callable[[str], object] = lambda _: None,
-    ) -> Iterator[TextBlock] | LeftOut:
-        """The documents of one file or other source, or why a file that nobody named has none."""
-        if self.how.conversations and file.status is None and not _is_of_conversations(file, self.how):
+        self, file: SourceFile, remarks: Remarks, count: Callable[[int], object] = lambda _: None
+    ) -> Iterator[TextBlock]:
+        """Yield the documents of one file or other source."""
+        how, is_stdin = self.how, file.name == STDIN and file.status is None  # else a file of that name in a directory
+        remarks.begin("stdin" if is_stdin else file.name, has_file=not is_stdin)
+        if how.conversations and file.status is None and not _is_of_conversations(file, how):
             sentence = "this is no list of questions and answers, but the first source is one, so all must be"
             raise DataError(shown(file.name), sentence)
-        if file.name == STDIN and file.status is None:  # else a file of that name in a directory
-            advice = "unpack it before the pipe, as zcat does"
-            blocks: Iterator[TextBlock] | LeftOut = decoded(self._stdin_content(count), "stdin", advice)
+        if is_stdin:
+            blocks = decoded(self._stdin_content(count), "stdin", "unpack it before the pipe, as zcat does")
         elif file.status is None and file.name in datasets.ENTRIES:
             blocks = in_blocks(datasets.read_entry(datasets.ENTRIES[file.name]))
         else:
             if file.named and file.status is None:
                 require_there(file.name)
             hint = NAME_A_SOURCE if file.named else None
-            blocks = read_file(Path(file.name), self.how, named=file.named, hint=hint, count=count, note=note)
-        if isinstance(blocks, LeftOut) or self.how.conversations:
+            blocks = read_file(Path(file.name), how, remarks, named=file.named, hint=hint, count=count)
+        if how.conversations:
             return blocks
-        return split_at(self.separator, blocks) if self.separator else split_at_marks(blocks, note)
+        return split_at(how.separator, blocks) if how.separator else split_at_marks(blocks, remarks.note)
 
     def _stdin_content(self, count: Callable[[int], object]) -> Iterator[bytes]:
         self._stdin.seek(0)
@@ -223,21 +211,19 @@ def _keep_stdin(spooled: IO[bytes], count: Callable[[int], object]) -> None:
 
 def read_corpus(
     sources: str | Sequence[str],
-    separator: str | None = None,
     how: Reading | None = None,
     *,
-    skip_bad: bool = False,
     fresh: bool = False,
     host: Host = NOBODY,
     watch: Watch = lambda _: None,
 ) -> SourceCorpus:
-    """The documents of one or more SOURCEs, each file once; `separator` splits them into shorter ones.
+    """The documents of one or more SOURCEs, each file once.
 
     With `fresh` everything is read, and compared with what an earlier program has noted. `watch` receives each block of
     that pass in UTF-8, of bad files too. Raises DataError for a source that is missing, damaged, contains no text
     or is not UTF-8, and EnvironmentFailure for one that the user may not read.
     """
-    corpus = SourceCorpus(source_names(sources), separator, how or Reading(), skip_bad)
+    corpus = SourceCorpus(source_names(sources), how or Reading())
     corpus.take(corpus.survey_all(host, watch, fresh))
     return corpus
 
@@ -246,30 +232,29 @@ def read_data(
     config: DataConfig, host: Host = NOBODY, *, fresh: bool = False, watch: Watch = lambda _: None
 ) -> SourceCorpus:
     """The text that a config names; raises errors as `read_corpus` does."""
-    how, skip_bad = reading_of(config.source, config), config.skip_bad
+    how = reading_of(config.source, config)
     if config.loss == "answers" and not how.conversations:
         sentence = "answers needs lines of .jsonl with questions and answers, and the first source has none"
         raise DataError("data.loss", sentence, hint="‹data.loss=all›")
     if config.separator is not None and how.conversations:
         host.notice("data.separator is not used by questions and answers")
-    return read_corpus(config.source, config.separator, how, skip_bad=skip_bad, fresh=fresh, host=host, watch=watch)
+    return read_corpus(config.source, how, fresh=fresh, host=host, watch=watch)
 
 
 def reading_of(sources: str | Sequence[str], config: DataConfig) -> Reading:
     """Options by which a config reads SOURCEs: as questions and answers if the first file begins with one."""
-    how = Reading(config.text_field)
+    how = Reading(config.text_field, config.separator, skip_bad=config.skip_bad)
     with contextlib.suppress(GptError):  # reading itself finds the words
-        files = SourceWalk(source_names(sources), config.skip_bad)
-        first = next((file for file in files if file.named or not is_left_out(Path(file.name), how)), None)
-        return replace(how, conversations=first is not None and _is_of_conversations(first, how))
+        kinds = (_is_of_conversations(file, how) for file in SourceWalk(source_names(sources), config.skip_bad))
+        return replace(how, conversations=next((kind for kind in kinds if kind is not None), False))
     return how
 
 
-def _is_of_conversations(file: SourceFile, how: Reading) -> bool:
-    """Whether a source is a list of questions and answers."""
+def _is_of_conversations(file: SourceFile, how: Reading) -> bool | None:
+    """Whether a source is a list of questions and answers; None for one without text that nobody named."""
     if file.status is None:
         return file.name in datasets.ENTRIES and datasets.ENTRIES[file.name].has_answers
-    return holds_conversations(Path(file.name), how)
+    return holds_conversations(Path(file.name), how, named=file.named)
 
 
 def read_split(config: DataConfig, host: Host = NOBODY) -> tuple[Corpus, Corpus]:

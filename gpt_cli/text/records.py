@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
+from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 from gpt_cli.common.limits import LINE_CHARACTERS
-from gpt_cli.errors import DataError, shown
-from gpt_cli.text.conversations import conversation, fields_in_words, is_conversation
+from gpt_cli.errors import DataError, shown, visible
+from gpt_cli.text.conversations import conversation, fields_in_words, is_conversation, whole_text
 from gpt_cli.text.documents import TextBlock
+from gpt_cli.text.remarks import Remarks
 
 DEFAULT_FIELD = "text"  # of data.text_field
 SAMPLE, _SAMPLE_CHARACTERS = 100, 2**20  # of the records that decide which field is the text
@@ -44,36 +47,45 @@ def lines_of(text: Iterable[str], name: str) -> Iterator[str]:
         yield last
 
 
-def documents_of(records: Iterable[Record], text_field: str, note: Callable[[str], object]) -> Iterator[TextBlock]:
-    """Yield the text of each record as a document; `note` receives the field that stands in for `text_field`.
+def documents_of(records: Iterable[Record], text_field: str, remarks: Remarks) -> Iterator[TextBlock]:
+    """Yield the text of each record as a document; a record without text is a bad one.
 
-    Raises DataError for a record without that text, with the fields that have one.
+    Raises DataError if the records have no such field, with the fields that contain text.
     """
     records = iter(records)
     sample = _sample_of(records)
-    field = text_field_of([record for record in sample if not isinstance(record.fields, str)], text_field)
+    field = text_field_of([record for record in sample if not isinstance(record.fields, str)], text_field, remarks)
     if field != text_field:
-        note(f"{field} is the text of each record")
+        remarks.note(f"{field} is the text of each record")
     for record in chain(sample, records):
-        if text := _text(record, field):
+        try:
+            text = _text(record, field, remarks.path)
+        except DataError as error:
+            remarks.leave_out_record(error)
+            continue
+        if text:
             yield TextBlock(True, text)
 
 
-def conversations_of(records: Iterable[Record], text_field: str, note: Callable[[str], object]) -> Iterator[TextBlock]:
-    """Yield each record as a conversation in one text; `note` receives the fields of the question and the answer.
-
-    Raises DataError for a record that is none.
-    """
+def conversations_of(records: Iterable[Record], text_field: str, remarks: Remarks) -> Iterator[TextBlock]:
+    """Yield each record as a conversation in one text; a record that is none is a bad one."""
     for number, record in enumerate(records):
-        if not is_conversation(record.fields, text_field):
-            sentence = "this is no question with an answer, as the first record of the first file is"
-            raise DataError(record.where, sentence, hint="put texts into a file of their own, and train on that alone")
+        try:
+            if not is_conversation(record.fields, text_field):
+                sentence = "this is no question with an answer, as the first record of the first file is"
+                raise DataError(
+                    record.where, sentence, hint="put texts into a file of their own, and train on that alone"
+                )
+            written = conversation(record.fields, record.where).written()
+        except DataError as error:
+            remarks.leave_out_record(error)
+            continue
         if number == 0 and (words := fields_in_words(record.fields)):
-            note(words)
-        yield TextBlock(True, conversation(record.fields, record.where).written())
+            remarks.note(words)
+        yield TextBlock(True, written)
 
 
-def text_field_of(sample: Sequence[Record], text_field: str) -> str:
+def text_field_of(sample: Sequence[Record], text_field: str, remarks: Remarks) -> str:
     """Name the field of the text: `text_field`, or without a choice and a field `text` the only field of long texts.
 
     Raises DataError that lists the fields with text, the longest first.
@@ -84,7 +96,7 @@ def text_field_of(sample: Sequence[Record], text_field: str) -> str:
     long = [name for name, length in lengths.items() if length >= _LONG]
     if text_field == DEFAULT_FIELD and len(long) == 1 and _is_plain(long[0]):
         return long[0]
-    raise _without_text(sample[0], text_field, lengths)
+    raise _without_text(sample[0], text_field, lengths, remarks.path)
 
 
 def _sample_of(records: Iterator[Record]) -> list[Record]:
@@ -109,7 +121,7 @@ def _mean_lengths(sample: Sequence[Record]) -> dict[str, float]:
     return dict(sorted(means.items(), key=lambda field: -field[1]))
 
 
-def _without_text(record: Record, text_field: str, lengths: Mapping[str, float]) -> DataError:
+def _without_text(record: Record, text_field: str, lengths: Mapping[str, float], path: Path | None) -> DataError:
     sentence, hint = f"this record has no field {shown(text_field)} that contains text", None
     if lengths:
         listed = [f"{shown(name)} ({length:,.0f})" for name, length in islice(lengths.items(), _MOST_FIELDS)]
@@ -117,21 +129,47 @@ def _without_text(record: Record, text_field: str, lengths: Mapping[str, float])
     if plain := [*filter(_is_plain, lengths)]:
         hint = f"‹data.text_field={plain[0]}›"
         if len(plain) > 1:
-            hint += "; for questions with answers, name their fields prompt and response"
+            # of the two longest, the question comes first in the record
+            question, answer = sorted(plain[:2], key=[*record.fields].index)
+            command = path and _rewriting(record, path, question, answer)
+            way = f": {command}" if command else ", name their fields prompt and response"
+            hint += f"; for questions with answers{way}"
     if is_conversation(record.fields, text_field):
         hint = "questions with answers are read without other text; name their file alone"
     return DataError(record.where, sentence, hint=hint)
+
+
+def _rewriting(record: Record, path: Path, question: str, answer: str) -> str | None:
+    """The command that writes a file again with prompt and response as the fields of questions and answers.
+
+    None for a file of another kind, and for one whose name cannot be typed.
+    """
+    packed, name = path.suffix == ".gz", Path(path.name.removesuffix(".gz"))
+    ending = ".jsonl" if name.suffix == ".json" else name.suffix
+    old, new = quote(str(path)), quote(str(path.with_name(f"{name.stem}-qa{ending}")))
+    program = None
+    if not path.is_file() or visible(str(path)) != str(path):
+        return None
+    if ending == ".jsonl":
+        rows = "json.load(sys.stdin)" if ": item " in record.where else "map(json.loads, filter(str.strip, sys.stdin))"
+        pair = f'{{"prompt": r["{question}"], "response": r["{answer}"]}}'
+        program = f"python3 -c 'import json, sys; [print(json.dumps({pair})) for r in {rows}]'"
+    elif ending in (".csv", ".tsv"):
+        names = [*record.fields, "prompt", "response"]
+        if not any(one in other != one for one in (question, answer) for other in names) and answer != "prompt":
+            program = f"sed '1s/{question}/prompt/; 1s/{answer}/response/'"
+    elif ending == ".parquet":
+        names = f'{{"{question}": "prompt", "{answer}": "response"}}'
+        program = f"import sys, pyarrow.parquet as p; t = p.read_table(sys.argv[1]).rename_columns({names})"
+        return f"python3 -c '{program}; p.write_table(t, sys.argv[2])' {old} {new}"
+    return program and (f"gunzip -c {old} | {program} > {new}" if packed else f"{program} < {old} > {new}")
 
 
 def _field(record: Record, name: str) -> Any:
     return record.fields.get(name) if isinstance(record.fields, Mapping) else record.fields
 
 
-def _text(record: Record, field: str) -> str:
+def _text(record: Record, field: str, path: Path | None) -> str:
     if not isinstance(text := _field(record, field), str):
-        raise _without_text(record, field, _mean_lengths([record]))
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise DataError(record.where, f"the text has half a character at position {error.start}") from None
-    return text
+        raise _without_text(record, field, _mean_lengths([record]), path)
+    return whole_text(text, record.where)

@@ -47,7 +47,7 @@ class SourceWalk:
     sources: Sequence[str]
     skip_closed: bool = False
     closed: dict[str, None] = field(default_factory=dict)  # the directories left out, as an ordered set
-    num_special: int = 0  # broken links, pipes, sockets below a directory
+    special: list[str] = field(default_factory=list)  # broken links, pipes, sockets below a directory
     num_repeated: int = 0
     num_files: int = 0
     num_bytes: int = 0
@@ -63,7 +63,7 @@ class SourceWalk:
             for file, identity in self._found(source):
                 unnamed = None if file.named else file.status
                 if unnamed and (not stat.S_ISREG(unnamed.st_mode) or (unnamed.st_dev, unnamed.st_ino) in outputs):
-                    self.num_special += 1
+                    self.special.append(file.name)
                     continue
                 # a million paths would take twice the memory of their digests
                 digest = hashlib.blake2b(os.fsencode(identity), digest_size=16).digest()

@@ -15,16 +15,17 @@ from gpt_cli.common.limits import LINE_CHARACTERS
 from gpt_cli.errors import DataError, shown, visible
 from gpt_cli.text.compressed import Growth
 from gpt_cli.text.records import Record, lines_of
+from gpt_cli.text.remarks import Remarks
 
 _DELIMITERS = ",;\t|"
 _BUFFER = 2**20  # without one a whole column of a row group is read at once
 _ROWS, _MOST_ROWS = 2**25, 256  # bytes, about, and number of rows of a table that are read at once
 
 
-def csv_rows(text: Iterable[str], name: str, delimiter: str | None = None) -> Iterator[Record]:
+def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | None = None) -> Iterator[Record]:
     """The rows below the first one, which has the names of the columns; the delimiter that makes most names is taken.
 
-    Raises DataError for a row with another number of cells, and for quotes that do not close.
+    A row with another number of cells is a bad record. Raises DataError for quotes that do not close.
     """
     csv.field_size_limit(LINE_CHARACTERS)  # of the whole process; only this function reads csv
     lines = lines_of(text, name)
@@ -42,7 +43,8 @@ def csv_rows(text: Iterable[str], name: str, delimiter: str | None = None) -> It
                 yield Record(where, dict(zip(names, row, strict=True)))
             elif row:
                 sentence = f"this row has {len(row):,} cells, but the first one names {len(names):,} columns"
-                raise DataError(where, sentence, hint='put a cell with the delimiter or a line break in quotes: "a, b"')
+                hint = 'put a cell with the delimiter or a line break in quotes: "a, b"'
+                remarks.leave_out_record(DataError(where, sentence, hint=hint))
     except csv.Error as error:
         where = f"{name}:{rows.line_num if rows else 1}"
         raise DataError(where, f"this is no table of cells: {error}") from error

@@ -161,7 +161,7 @@ def test_corpora(found: list[tuple[str, bytes]], separator: str | None, skip_bad
         for number, (ending, content) in enumerate(found):
             Path(folder, f"{number}.{ending}").write_bytes(content)
         try:
-            corpus = read_corpus(folder, separator, Reading(), skip_bad=skip_bad)
+            corpus = read_corpus(folder, Reading(separator=separator, skip_bad=skip_bad))
             assert sum(map(len, corpus.documents)) == corpus.num_characters
             CharTokenizer(sorted(set("".join(corpus.documents)))).encode("".join(corpus.documents)[:100])
         except GptError as error:

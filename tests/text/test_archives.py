@@ -68,7 +68,7 @@ def test_an_archive_is_the_files_inside(here: Path, ending: str) -> None:
     (here / f"a.{ending}").write_bytes(archive_of(ending, FILES))
     corpus = read(f"a.{ending}")
     assert corpus.documents == DOCUMENTS
-    assert list(corpus.notices()) == [f"in a.{ending}, gpt left out 1 file without text: photo.jpg (a JPEG picture)"]
+    assert list(corpus.notices()) == [f"left out 1 file without text: a.{ending}/photo.jpg (a JPEG picture)"]
     (here / "folder").mkdir()
     (here / "folder" / f"a.{ending}").write_bytes(archive_of(ending, FILES))
     assert read("folder").digest == corpus.digest
@@ -118,3 +118,18 @@ def test_encrypted_files_are_named(here: Path) -> None:
     (here / "a.zip").write_bytes(content)
     with pytest.raises(DataError, match="its files are encrypted"):
         read("a.zip")
+
+
+@pytest.mark.parametrize("encoding", ["gb18030", "utf-8", "cp437"])
+def test_names_of_old_programs_are_shown_right(here: Path, encoding: str) -> None:
+    class Unmarked(zipfile.ZipInfo):
+        """A name in bytes that no flag calls UTF-8."""
+
+        def _encodeFilenameFlags(self) -> tuple[bytes, int]:
+            return self.filename.encode(encoding), self.flag_bits
+
+    picture = "café.png" if encoding == "cp437" else "照片.png"
+    with zipfile.ZipFile(here / "a.zip", "w") as archive:
+        archive.writestr(Unmarked("a.txt"), "text")
+        archive.writestr(Unmarked(picture), b"\x89PNG\r\n\x1a\n")
+    assert list(read("a.zip").notices()) == [f"left out 1 file without text: a.zip/{picture} (a PNG picture)"]

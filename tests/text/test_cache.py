@@ -46,15 +46,15 @@ def manifests() -> list[Path]:
 def test_a_second_start_opens_nothing_and_knows_the_same(opened: list[str]) -> None:
     Path("d/binary").write_bytes(b"\0")
     Path("d/bad.txt").write_bytes(b"\xff")
-    first = read_corpus(["d", "d/a.txt"], skip_bad=True)
+    first = read_corpus(["d", "d/a.txt"], Reading(skip_bad=True))
     assert opened == ["a.txt", "b.txt", "bad.txt", "binary", "c.jsonl"]
     opened.clear()
-    second = read_corpus(["d", "d/a.txt"], skip_bad=True)
+    second = read_corpus(["d", "d/a.txt"], Reading(skip_bad=True))
     assert opened == []
     assert (second.survey, second.documents) == (first.survey, first.documents)
     assert second.survey.bad == ("d/bad.txt",)
     opened.clear()
-    assert read_corpus(["d", "d/a.txt"], skip_bad=True, fresh=True).survey == first.survey
+    assert read_corpus(["d", "d/a.txt"], Reading(skip_bad=True), fresh=True).survey == first.survey
     assert len(opened) == 5
 
 
@@ -99,9 +99,9 @@ def test_what_decides_how_files_are_read_has_a_manifest_of_its_own(opened: list[
     Path("d/c.jsonl").write_text('{"text": "今\\n\\n天", "body": "B"}\n')
     found = [
         read_corpus("d").survey,
-        read_corpus("d", "\n\n").survey,
-        read_corpus("d", how=Reading(text_field="body")).survey,
-        read_corpus("d", skip_bad=True).survey,
+        read_corpus("d", Reading(separator="\n\n")).survey,
+        read_corpus("d", Reading(text_field="body")).survey,
+        read_corpus("d", Reading(skip_bad=True)).survey,
         read_corpus("d/*").survey,
     ]
     assert len(opened) == 12

@@ -21,9 +21,10 @@ MARKDOWN = "# 第一章\n\n今天天气很好。\n\nIt was a *fine* day.\n\n# Ch
 TEXT = "第一章\n\n今天天气很好。\n\nIt was a fine day.\n\nChapter 2\n\nThe end."
 
 
-def write(path: Path, markdown: str = MARKDOWN) -> None:
+def write(path: Path, markdown: str = MARKDOWN, *flags: str) -> None:
     writer = {".htm": "html", ".tex": "latex"}.get(path.suffix, path.suffix[1:])
-    command = [pypandoc.get_pandoc_path(), "--standalone", "--to", writer, "--metadata", "title=", "--output", path]
+    command = [pypandoc.get_pandoc_path(), "--standalone", "--to", writer, "--metadata", "title=", *flags]
+    command += ["--output", str(path)]
     subprocess.run(command, input=markdown.encode(), check=True, stderr=subprocess.DEVNULL)
 
 
@@ -43,7 +44,31 @@ def test_pictures_are_counted_and_left_out(here: Path) -> None:
     write(here / "a.html", "One ![picture](a.png) two ![](b.png).\n")
     corpus = read("a.html")
     assert corpus.documents[0].split() == ["One", "two", "."]
-    assert list(corpus.notices()) == ["in a.html, gpt left out 2 pictures"]
+    assert list(corpus.notices()) == ["left out 2 pictures: a.html"]
+
+
+@pytest.mark.parametrize("ending", [".html", ".docx", ".epub", ".rtf"])
+def test_tables_of_contents_are_counted_and_left_out(here: Path, ending: str) -> None:
+    write(here / f"a{ending}", "# One\n\nText.\n\n## Two\n\nMore, see [one](#one).\n", "--toc")
+    corpus = read(f"a{ending}")
+    assert corpus.documents[0].split() == ["One", "Text.", "Two", "More,", "see", "one."]
+    assert list(corpus.notices()) == [f"left out 1 table of contents: a{ending}"]
+
+
+@pytest.mark.parametrize(
+    ("page", "text", "number"),
+    [
+        ("<p>目录</p><p><a href='#x'>一</a> 1</p><p><a href='#y'>二</a> 2</p><p>正文</p>", "正文", 1),
+        ("<p>See <a href='#x'>one</a></p><ul><li><a href='https://a.b'>c</a></li></ul>", "See one - c", 0),
+        ("<p><a href='#x'>one</a></p><p>alone</p>", "one alone", 0),
+        ("<ul><li><a href='#x'>one</a><ul><li><a href='#y'>two</a></li></ul></li></ul><p>end</p>", "end", 1),
+    ],
+)
+def test_a_table_of_contents_is_nothing_but_links_within(here: Path, page: str, text: str, number: int) -> None:
+    (here / "a.html").write_text(page)
+    corpus = read("a.html")
+    assert " ".join(corpus.documents[0].split()) == text
+    assert len(list(corpus.notices())) == number
 
 
 def test_a_second_start_converts_nothing(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +129,7 @@ def test_a_document_includes_nothing_and_takes_bounded_time_and_text(
     assert "more than a document has" in refusal("b.html")
     monkeypatch.undo()
     monkeypatch.chdir(here)
-    (here / "sleep").write_text("#!/bin/sh\nsleep 60\n")
+    (here / "sleep").write_text("#!/bin/sh\nexec sleep 60\n")
     (here / "sleep").chmod(0o755)
     monkeypatch.setattr(module, "DOCUMENT_SECONDS", 0.1)
     monkeypatch.setattr(pypandoc, "get_pandoc_path", lambda: str(here / "sleep"))

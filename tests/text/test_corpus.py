@@ -24,6 +24,7 @@ from gpt_cli.text import compressed, file_formats
 from gpt_cli.text import corpus as corpus_module
 from gpt_cli.text import load as module
 from gpt_cli.text.corpus import Texts
+from gpt_cli.text.file_formats import Reading
 from gpt_cli.text.load import read_corpus, read_data, read_split, split_of
 
 
@@ -104,18 +105,21 @@ def test_the_python_documentation_needs_no_network() -> None:
     assert corpus.num_characters > 300_000
 
 
+LEAVE_OUT = "\nhint: --set data.skip_bad=true leaves such records out"
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", 'x.jsonl:2: this is not JSON; each line is an object such as {"text": "..."}'),
+        ("{", f'x.jsonl:2: this is not JSON; each line is an object such as {{"text": "..."}}{LEAVE_OUT}'),
         (
             '{"id": 1, "txt": "a"}',
             'x.jsonl:2: this record has no field "text" that contains text; '
             'fields with text, and their mean length in characters: "txt" (1)\n'
             "hint: --set data.text_field=txt",
         ),
-        ('{"text": "a\\ud800"}', "x.jsonl:2: the text has half a character at position 1"),
-        ('["text"]', 'x.jsonl:2: this record has no field "text" that contains text'),
+        ('{"text": "a\\ud800"}', f"x.jsonl:2: the text has half a character at position 1{LEAVE_OUT}"),
+        ('["text"]', f'x.jsonl:2: this record has no field "text" that contains text{LEAVE_OUT}'),
     ],
 )
 def test_wrong_lines_of_jsonl_are_named(here: Path, line: str, message: str) -> None:
@@ -213,8 +217,8 @@ def test_a_tilde_is_the_home_folder_also_where_no_shell_expands_it(
 def test_a_separator_splits_documents_and_leaves_out_empty_ones(here: Path) -> None:
     (here / "a.txt").write_text("\n\none\nline\n\n\n\ntwo\n\n \n\n")
     (here / "b.txt").write_bytes(b"three\r\n\r\nfour")
-    assert read_corpus(["a.txt", "b.txt"], "\n\n").documents == ("one\nline", "two", "three", "four")
-    assert read_corpus("b.txt", "re").documents == ("th", "e\r\n\r\nfour")
+    assert read_corpus(["a.txt", "b.txt"], Reading(separator="\n\n")).documents == ("one\nline", "two", "three", "four")
+    assert read_corpus("b.txt", Reading(separator="re")).documents == ("th", "e\r\n\r\nfour")
     assert read_corpus("b.txt").documents == ("three\r\n\r\nfour",)
     config = DataConfig(source=["a.txt", "b.txt"], separator="\n\n", validation_fraction=0.2)
     assert [part.documents for part in read_data(config).split(0.2)] == [part.documents for part in read_split(config)]
@@ -266,9 +270,9 @@ def test_any_source_in_blocks_of_any_size_gives_what_whole_strings_give(
         expected = twin.divided(separator)
         if not expected.documents:
             with pytest.raises(DataError, match="contains no text"):
-                read_corpus(sources, separator)
+                read_corpus(sources, Reading(separator=separator))
             return
-        corpus = read_corpus(sources, separator)
+        corpus = read_corpus(sources, Reading(separator=separator))
         assert list(corpus.documents) == expected.documents
         assert corpus.num_characters == sum(map(len, expected.documents))
         assert corpus.num_bytes == sum(len(document.encode()) for document in expected.documents)
@@ -319,12 +323,15 @@ def test_bad_files_are_left_out_and_counted_where_the_config_says_so(
     bad_files(here / "d", 3)
     (here / "d" / "cut.txt.gz").write_bytes(gzip.compress(b"begins as text" * 99)[:-1])
     (here / "d" / "line.jsonl").write_text('{"text": "fine"}\n{"txt": "not"}\n')
-    corpus = read_corpus("d", skip_bad=True)
-    assert corpus.documents == ("A", "Z"), "nothing of a file that turns bad at its end"
-    assert (corpus.survey.num_documents, corpus.num_characters, corpus.num_bytes) == (2, 2, 2)
-    assert corpus.digest == Texts(("A", "Z")).digest
-    assert list(corpus.notices()) == ['left out 5 bad files, the first being "d/bad-00.txt"']
-    assert read_data(DataConfig(source="d", skip_bad=True)).documents == ("A", "Z")
+    corpus = read_corpus("d", Reading(skip_bad=True))
+    assert corpus.documents == ("A", "fine", "Z"), "nothing of a file that turns bad at its end, all good records"
+    assert (corpus.survey.num_documents, corpus.num_characters, corpus.num_bytes) == (3, 6, 6)
+    assert corpus.digest == Texts(("A", "fine", "Z")).digest
+    assert list(corpus.notices()) == [
+        "left out 1 bad record: d/line.jsonl:2",
+        'left out 4 bad files, the first being "d/bad-00.txt"',
+    ]
+    assert read_data(DataConfig(source="d", skip_bad=True)).documents == ("A", "fine", "Z")
 
 
 def test_what_was_hashed_of_a_bad_file_does_not_count(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,7 +340,7 @@ def test_what_was_hashed_of_a_bad_file_does_not_count(here: Path, monkeypatch: p
     (here / "d").mkdir()
     for name, end in (("a", b""), ("b", b"\xff"), ("c", b"")):
         (here / "d" / f"{name}.txt").write_bytes(name.encode() * 1000 + end)
-    assert read_corpus("d", skip_bad=True).digest == Twin(["a" * 1000, "c" * 1000]).digest
+    assert read_corpus("d", Reading(skip_bad=True)).digest == Twin(["a" * 1000, "c" * 1000]).digest
 
 
 def test_a_look_at_many_files_shows_that_it_is_at_work(here: Path) -> None:
@@ -353,7 +360,7 @@ def test_where_no_file_is_good_the_reason_is_named(here: Path) -> None:
     (here / "a.txt").write_bytes(b"\xff")
     for source, message in {"a.txt": "must be UTF-8", "nothere": "no such file"}.items():
         with pytest.raises(DataError, match=message):
-            read_corpus(source, skip_bad=True)
+            read_corpus(source, Reading(skip_bad=True))
 
 
 def test_a_text_that_changed_since_the_first_pass_is_noticed(here: Path) -> None:
@@ -425,7 +432,7 @@ def test_a_file_that_the_user_named_is_never_left_out_as_bad(here: Path) -> None
     (here / "bad.txt").write_bytes(b"\xff")
     for missing in ("typo.txt", "bad.txt"):
         with pytest.raises(DataError, match=missing):
-            read_corpus(["a.txt", missing], skip_bad=True)
+            read_corpus(["a.txt", missing], Reading(skip_bad=True))
 
 
 def test_a_validation_text_tells_what_it_left_out_and_what_it_shares(here: Path) -> None:

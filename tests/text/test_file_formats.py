@@ -20,7 +20,8 @@ from support.texts import frames, json_lines, members, parquet
 from gpt_cli.errors import DataError, EnvironmentFailure
 from gpt_cli.text import compressed
 from gpt_cli.text import file_formats as module
-from gpt_cli.text.file_formats import LeftOut, Reading, read_file
+from gpt_cli.text.file_formats import Reading, read_file
+from gpt_cli.text.remarks import Remarks
 
 pytestmark = pytest.mark.slow
 
@@ -28,16 +29,13 @@ TEXT = "今天天气很好。🙂\nIt was a fine day.\r\n" * 20
 
 
 def documents(path: Path | str, how: Reading | None = None, *, named: bool = True) -> list[str] | None:
-    blocks = read_file(Path(path), how or Reading(), named=named)
-    if isinstance(blocks, LeftOut):
-        return None
-    found = list[str]()
-    for block in blocks:
+    remarks, found = Remarks(), list[str]()
+    for block in read_file(Path(path), how or Reading(), remarks, named=named):
         assert block.content == block.text.encode()
         if block.starts:
             found.append("")
         found[-1] += block.text
-    return found
+    return None if remarks.counts["file"] else found
 
 
 def refusal(path: Path | str, how: Reading | None = None) -> str:
@@ -200,8 +198,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(here: Path, monkeypatc
     for name, change in itertools.product(("a.txt", "a.jsonl", "a.txt.gz"), changes):
         content = json_lines(["one line"] * 9) if name == "a.jsonl" else random.Random(0).randbytes(999).hex().encode()
         (here / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
-        blocks = read_file(here / name, Reading(), named=True)
-        assert not isinstance(blocks, LeftOut)
+        blocks = read_file(here / name, Reading(), Remarks(), named=True)
         next(blocks)
         change(here / name)
         with pytest.raises(DataError, match="changed while gpt read it"):
@@ -216,14 +213,10 @@ def test_a_disk_that_breaks_is_an_error_of_the_file(here: Path, monkeypatch: pyt
     opened = module.open_regular
 
     def opened_broken(*arguments: Any, **others: Any) -> Any:
-        class File:
-            def __init__(self) -> None:
-                self.file = opened(*arguments, **others)
-                self.fileno, self.close = self.file.fileno, self.file.close
-
+        class Broken(io.BufferedReader):
             read = broken
 
-        return File()
+        return Broken(opened(*arguments, **others).detach())
 
     monkeypatch.setattr(module, "open_regular", opened_broken)
     assert refusal("a.txt") == 'error: "a.txt": input/output error'
@@ -235,13 +228,14 @@ from pathlib import Path
 import pyarrow.parquet, zstandard
 from gpt_cli.errors import DataError
 from gpt_cli.text.file_formats import Reading, read_file
+from gpt_cli.text.remarks import Remarks
 
 def peak():  # unlike ru_maxrss without that of the process that started this one
     return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) // 1024
 
 before = peak()
 try:
-    read = sum(len(block.text) for block in read_file(Path(sys.argv[1]), Reading(), named=True))
+    read = sum(len(block.text) for block in read_file(Path(sys.argv[1]), Reading(), Remarks(), named=True))
 except DataError as error:
     read = str(error)
 print(read)
@@ -308,7 +302,7 @@ def test_bytes_of_the_file_are_counted_once(here: Path, monkeypatch: pytest.Monk
     }.items():
         (here / name).write_bytes(content)
         counted = list[int]()
-        list(read_file(here / name, Reading(), named=True, count=counted.append) or ())
+        list(read_file(here / name, Reading(), Remarks(), named=True, count=counted.append))
         assert sum(counted) == len(content)
         assert min(counted) >= 0
 

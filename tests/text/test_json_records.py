@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gpt_cli.errors import DataError
 from gpt_cli.text import json_records as module
 from gpt_cli.text.json_records import form_of_json, json_items
+from gpt_cli.text.remarks import Remarks
 
 
 def blocks(text: str, size: int) -> Iterator[str]:
@@ -20,7 +21,7 @@ def blocks(text: str, size: int) -> Iterator[str]:
 
 
 def items(text: str, size: int = 8) -> list[Any]:
-    return [record.fields for record in json_items(blocks(text, size), "a.json")]
+    return [record.fields for record in json_items(blocks(text, size), "a.json", Remarks())]
 
 
 @given(

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import random
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -158,7 +162,8 @@ def test_of_several_long_columns_the_error_lists_all_the_longest_first(here: Pat
     assert raised.value.lines() == [
         'error: a.csv:2: this record has no field "text" that contains text; fields with text, and their mean length in '
         'characters: "body" (500), "summary" (30), "id" (1)',
-        "hint: --set data.text_field=body; for questions with answers, name their fields prompt and response",
+        "hint: --set data.text_field=body; for questions with answers: "
+        "sed '1s/summary/prompt/; 1s/body/response/' < a.csv > a-qa.csv",
     ]
     with pytest.raises(DataError, match='this record has no field "summry"'):
         read("a.csv", text_field="summry")
@@ -168,6 +173,70 @@ def test_a_record_among_questions_that_is_none_is_named(here: Path) -> None:
     (here / "a.json").write_text(json.dumps([*ALPACA, {"instruction": "a"}]))
     with pytest.raises(DataError, match=r"a\.json: item 3: this is no question with an answer"):
         read("a.json")
+
+
+UNKNOWN = [{"id": "1", "问": asked, "回答": answered} for asked, answered in QUESTIONS]
+REWRITTEN: dict[str, str | bytes] = {
+    "a b.jsonl": json_lines_of(UNKNOWN) + "\n",
+    "escaped.json": json.dumps(UNKNOWN, indent=1),
+    "packed.jsonl.gz": gzip.compress(json_lines_of(UNKNOWN).encode()),
+    "excel.csv": "\ufeff" + table(UNKNOWN),
+    "tabs.tsv": table(UNKNOWN, dialect="excel-tab"),
+    "rows.parquet": parquet_of(UNKNOWN),
+}
+
+
+@pytest.mark.parametrize("name", REWRITTEN)
+def test_the_command_of_a_hint_makes_questions_of_fields_that_gpt_does_not_know(here: Path, name: str) -> None:
+    content = REWRITTEN[name]
+    (here / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(DataError, match='"问"') as raised:
+        read(name)
+    command = (raised.value.hint or "").partition("; for questions with answers: ")[2]
+    assert "\n" not in command
+    before = {*here.iterdir()}
+    command = command.replace("python3", shlex.quote(sys.executable))
+    subprocess.run(command, shell=True, check=True)
+    (new,) = {*here.iterdir()} - before
+    (here / "ours.jsonl").write_text(json_lines_of(pairs("prompt", "response")))
+    assert read(new.name).digest == read("ours.jsonl").digest
+    assert (here / name).read_bytes() == (content if isinstance(content, bytes) else content.encode())
+
+
+def test_a_column_whose_name_is_part_of_another_is_not_rewritten(here: Path) -> None:
+    (here / "a.csv").write_text(table([{"ask": "a" * 30, "asked": "b" * 50}]))
+    with pytest.raises(DataError) as raised:
+        read("a.csv")
+    assert (
+        raised.value.hint
+        == "‹data.text_field=asked›; for questions with answers, name their fields prompt and response"
+    )
+
+
+BAD_RECORDS: dict[str, str] = {
+    "a.jsonl": '{"text": "one"}\n{"text"\n{"text": null}\n{"text": "a\\ud800"}\n{"text": "two"}\n',
+    "a.json": '[{"text": "one"}, {"text": null}, 3, {"text": "a\\ud800"}, {"text": "two"}]',
+    "a.csv": "id,text\n1,one\n2\n3,a,b\n4,x,\n5,two\n",
+    "q.jsonl": '{"prompt": "a", "response": "b"}\n{\n{"prompt": "c"}\n{"prompt": "c", "response": 3}\n',
+}
+
+
+@pytest.mark.parametrize("name", BAD_RECORDS)
+def test_bad_records_are_left_out_and_counted_where_the_config_says_so(here: Path, name: str) -> None:
+    (here / name).write_text(BAD_RECORDS[name])
+    with pytest.raises(DataError):
+        read(name)
+    corpus = read(name, skip_bad=True)
+    assert corpus.num_documents == (1 if name == "q.jsonl" else 2)
+    (notice,) = corpus.notices()
+    assert notice.startswith(f"left out 3 bad records: {name}")
+    assert [*corpus.blocks()] == [*read(name, skip_bad=True).blocks()]
+
+
+def test_where_every_record_is_bad_the_first_is_an_error(here: Path) -> None:
+    (here / "a.jsonl").write_text('{"text": "\\ud800"}\n{"text": "\\ud801"}\n')
+    with pytest.raises(DataError, match="half a character"):
+        read("a.jsonl", skip_bad=True)
 
 
 @pytest.mark.parametrize("name", FORMS)

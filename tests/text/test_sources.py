@@ -50,7 +50,7 @@ def test_links_pipes_runs_and_hidden_files(here: Path) -> None:
     os.mkfifo(here / "d" / "pipe")
     walk = SourceWalk(["d", "other"])
     assert [found.name for found in walk] == ["d/a.txt", "d/outside"]
-    assert (walk.num_special, walk.num_repeated) == (3, 2)
+    assert (len(walk.special), walk.num_repeated) == (3, 2)
     assert walk.num_bytes == len("d/a.txt") + len("other/x.txt")
     assert walk.only_files
     with pytest.raises(DataError, match="this is a run directory"):

@@ -9,6 +9,7 @@ import pytest
 from gpt_cli.config import DataConfig
 from gpt_cli.errors import DataError
 from gpt_cli.text.load import read_data
+from gpt_cli.text.remarks import Remarks
 from gpt_cli.text.tables import csv_rows
 
 
@@ -29,12 +30,12 @@ def test_what_is_no_table_is_named_with_its_line(here: Path, content: str, messa
 
 
 def test_lines_without_cells_and_a_header_alone_are_no_rows() -> None:
-    assert [record.fields for record in csv_rows(["\n\na,b\n\n1,2\n\n"], "f")] == [{"a": "1", "b": "2"}]
-    assert list(csv_rows(["a,b\n"], "f")) == list(csv_rows([], "f")) == []
+    assert [record.fields for record in csv_rows(["\n\na,b\n\n1,2\n\n"], "f", Remarks())] == [{"a": "1", "b": "2"}]
+    assert list(csv_rows(["a,b\n"], "f", Remarks())) == list(csv_rows([], "f", Remarks())) == []
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_rows_are_the_same_in_blocks_of_any_size(size: int) -> None:
     content = 'id;text\r\n1;"a ""b""\r\nc"\r\n2;今天\r\n'
-    rows = csv_rows((content[at : at + size] for at in range(0, len(content), size)), "f")
+    rows = csv_rows((content[at : at + size] for at in range(0, len(content), size)), "f", Remarks())
     assert [record.fields["text"] for record in rows] == ['a "b"\r\nc', "今天"]

@@ -1,0 +1,62 @@
+"""Remark on what a pass over texts finds beside them: which fields are the text, and what is left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from gpt_cli.errors import DataError, visible
+
+_MOST_NAMED = 3  # of what is left out
+_LEFT_OUT = {
+    "file": "file{s} without text",
+    "picture": "picture{s}",
+    "contents": "table{s} of contents",
+    "record": "bad record{s}",
+}
+
+
+class Remarks:
+    """Sentences about the source that is being read, and what the whole pass leaves out.
+
+    With `skip_bad` it leaves out bad records, which are errors otherwise.
+    """
+
+    name = ""  # of the source that is being read
+    path: Path | None = None  # of its file, where it has one
+    first_bad: DataError | None = None  # of the bad records
+
+    def __init__(self, *, skip_bad: bool = False):
+        self.counts = Counter[str]()
+        self._skip_bad, self._notes = skip_bad, dict[str, str]()
+        self._names = {what: list[str]() for what in _LEFT_OUT}
+
+    def begin(self, name: str, *, has_file: bool) -> None:
+        """Take the next remarks as remarks on this source."""
+        self.name, self.path = (visible(name), Path(name)) if has_file else (name, None)
+
+    def note(self, sentence: str) -> None:
+        """Note a sentence; a notice says it once, of the first source of which it is true."""
+        self._notes.setdefault(sentence, self.name)
+
+    def leave_out(self, what: str, name: str | None = None, number: int = 1) -> None:
+        """Count a file, pictures, contents or a record that are left out; the first few names stay."""
+        self.counts[what] += number
+        self._names[what] += [name or self.name] if len(self._names[what]) <= _MOST_NAMED else []
+
+    def leave_out_record(self, error: DataError) -> None:
+        """Count a bad record, or raise its error unless bad records are left out."""
+        if not self._skip_bad:
+            error.hint = error.hint or "‹data.skip_bad=true› leaves such records out"
+            raise error
+        self.first_bad = self.first_bad or error
+        self.leave_out("record", error.where)
+
+    def lines(self) -> tuple[str, ...]:
+        """A line for each sentence, and for each kind of what was left out."""
+        lines = [f"in {name}, {sentence}" for sentence, name in self._notes.items()]
+        for what, number in self.counts.items():
+            things, names = _LEFT_OUT[what].format(s="" if number == 1 else "s"), self._names[what]
+            more = ", ..." if len(names) > _MOST_NAMED else ""
+            lines.append(f"left out {number:,} {things}: {', '.join(names[:_MOST_NAMED])}{more}")
+        return tuple(lines)
