@@ -20,7 +20,7 @@ from gpt_cli.text.tokenizers import Tokenizer
 
 
 @dataclass(frozen=True)
-class Chance:
+class Prediction:
     """The probability, 0 to 1, that the model gave a token it wrote, and the token's rank among all, from 1."""
 
     probability: float
@@ -33,7 +33,7 @@ class AttentionDump:
 
     `stages` maps a name to [layers, heads, T, T] (weights, scores: a row looks at columns) or [layers, heads, T, K]
     (the others; queries and keys of latent attention are wider). The model may have written the last tokens itself;
-    `chances` has one entry for each of these.
+    `predictions` has one entry for each of these.
     """
 
     tokens: tuple[str, ...]
@@ -41,7 +41,7 @@ class AttentionDump:
     layers: tuple[int, ...]
     heads: tuple[int, ...]
     stages: Mapping[str, np.ndarray]
-    chances: tuple[Chance, ...] = ()
+    predictions: tuple[Prediction, ...] = ()
     origin: Origin | None = None
     # for a page, of the same layers and heads: the scores of these, what they write, the texts of the tokens in that,
     # and what each layer would predict at each position, as `gpt lens` reports it
@@ -86,12 +86,12 @@ def dump_attention(
                 arrays[stage] = np.empty((len(layers), *array.shape), file_dtype)
             arrays[stage][row] = array
     tokens = tuple(tokenizer.token_text(token) for token in ids)
-    chances = _chances(model, batch, num_generated)
-    return AttentionDump(tokens, tuple(ids), tuple(layers), tuple(heads), arrays, chances, origin)
+    predictions = _predictions(model, batch, num_generated)
+    return AttentionDump(tokens, tuple(ids), tuple(layers), tuple(heads), arrays, predictions, origin)
 
 
 @torch.inference_mode()
-def _chances(model: GPT, batch: torch.Tensor, num_generated: int) -> tuple[Chance, ...]:
+def _predictions(model: GPT, batch: torch.Tensor, num_generated: int) -> tuple[Prediction, ...]:
     """Probability and rank of each of the last tokens of a batch [1, T]."""
     if not num_generated:
         return ()
@@ -104,4 +104,4 @@ def _chances(model: GPT, batch: torch.Tensor, num_generated: int) -> tuple[Chanc
     chosen = logits.gather(1, batch[0, -num_generated:, None].to(logits.device))
     probabilities = (chosen - logits.logsumexp(dim=1, keepdim=True)).exp()[:, 0]
     ranks = 1 + (logits > chosen).sum(dim=1)
-    return tuple(Chance(p, r) for p, r in zip(probabilities.tolist(), ranks.tolist(), strict=True))
+    return tuple(Prediction(p, r) for p, r in zip(probabilities.tolist(), ranks.tolist(), strict=True))

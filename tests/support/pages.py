@@ -14,13 +14,13 @@ import numpy as np
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS, HeadScores
 from gpt_cli.attention_maps.logit_attribution import Writes
-from gpt_cli.attention_maps.patterns import AttentionDump, Chance, Origin
+from gpt_cli.attention_maps.patterns import AttentionDump, Origin, Prediction
 from gpt_cli.attention_maps.snapshots import Snapshot, snapshot_bytes
 from gpt_cli.checkpoints.run_paths import RunFiles
 
 
 def dump_of(
-    tokens: list[str], weights: np.ndarray, chances: tuple[Chance, ...] = (), origin: Origin | None = None
+    tokens: list[str], weights: np.ndarray, predictions: tuple[Prediction, ...] = (), origin: Origin | None = None
 ) -> AttentionDump:
     layers, heads, count, _ = weights.shape
     return AttentionDump(
@@ -29,7 +29,7 @@ def dump_of(
         layers=tuple(range(layers)),
         heads=tuple(range(heads)),
         stages={"weights": weights},
-        chances=chances,
+        predictions=predictions,
         origin=origin,
     )
 

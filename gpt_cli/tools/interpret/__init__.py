@@ -1,1 +1,1 @@
-"""Where the heads of a model look, as files, pictures, pages and drawings in the terminal."""
+"""Attention of the heads of a model as files, pictures, pages and drawings in the terminal."""

@@ -33,7 +33,7 @@ from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.sampling.prompts import encode_prompt
 from gpt_cli.text.tokenizers import Tokenizer
-from gpt_cli.tools.interpret.attention_files import num_rows, pieces, write_dump
+from gpt_cli.tools.interpret.attention_files import encode_dump, num_rows, write_dump
 from gpt_cli.tools.interpret.attention_page import attention_page, page_bytes
 from gpt_cli.tools.interpret.lens.lens import lens_of_ids
 from gpt_cli.tools.interpret.request import STDOUT, AttentionRequest, ToInspect
@@ -41,7 +41,7 @@ from gpt_cli.tools.interpret.request import STDOUT, AttentionRequest, ToInspect
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionResult(AttentionDump, Result):
-    """Where each head looks on a prompt: `weights` [layers, heads, T, T], in `stages` with what else was asked for.
+    """Attention to a prompt: `weights` [layers, heads, T, T], in `stages` with the others of the request.
 
     It holds the model, which computes the scores of the heads for a page.
     """
@@ -54,14 +54,14 @@ class AttentionResult(AttentionDump, Result):
     @property
     def generated(self) -> list[dict[str, Any]]:
         """The tokens that the model wrote, with their probabilities and ranks."""
-        written = self.tokens[len(self.tokens) - len(self.chances) :]
+        generated_tokens = self.tokens[len(self.tokens) - len(self.predictions) :]
         return [
-            {"text": text, "probability": chance.probability, "rank": chance.rank}
-            for text, chance in zip(written, self.chances, strict=True)
+            {"text": text, "probability": prediction.probability, "rank": prediction.rank}
+            for text, prediction in zip(generated_tokens, self.predictions, strict=True)
         ]
 
     def as_dict(self) -> dict[str, Any]:
-        """What `gpt attn-dump --json` prints: what the file has, without its numbers."""
+        """Return the object that `gpt attn-dump --json` prints: the content of the file without its numbers."""
         return {
             "checkpoint": str(self.loaded.path),
             "out": self.out,
@@ -73,15 +73,15 @@ class AttentionResult(AttentionDump, Result):
         }
 
     def as_text(self, width: int = WIDTH) -> str:
-        """A map of each head in shades, or of their mean where there are many."""
+        """Draw a map of each head in shades, or of their mean where there are many."""
         return self.drawing(width)[0]
 
     def as_coloured_text(self, width: int = WIDTH) -> str:
-        """The same in colours, where the terminal has more than sixteen."""
+        """Draw the maps in colours, where the terminal has more than sixteen."""
         return self.drawing(width, coloured=True)[0]
 
     def drawing(self, width: int, *, coloured: bool = False) -> tuple[str, int]:
-        """The maps as text of `width` columns, and how many of the last tokens have room there."""
+        """Draw the maps as text of `width` columns; returns it and how many of the last tokens have room there."""
         terminal = Console(
             file=io.StringIO(),
             force_terminal=coloured,
@@ -111,39 +111,39 @@ class AttentionResult(AttentionDump, Result):
                 screen.notice(f"the last {num_shown} of {len(self.tokens)} tokens fit here; ‹out=FILE.png› shows all")
             screen.result(drawing)
         elif self.out == str(STDOUT):
-            screen.pieces(piece.decode() for piece in pieces(self, self.ending or ".json"))
+            screen.pieces(piece.decode() for piece in encode_dump(self, self.ending or ".json"))
 
     def as_page(self) -> str:
         """The weights, the scores of the heads and what they write; raises EnvironmentFailure as `as_picture`."""
         self._require_room(".html")
-        found = self if self.scores else with_heads(self, self.loaded.model, self.loaded.tokenizer)
-        return attention_page(found).decode()
+        dump = self if self.scores else with_heads(self, self.loaded.model, self.loaded.tokenizer)
+        return attention_page(dump).decode()
 
     def page_bytes(self) -> int:
-        """About how many bytes the page has."""
+        """Estimate how many bytes the page has."""
         return page_bytes(len(self.layers) * len(self.heads), len(self.tokens))
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes:
-        """A grid of maps, a row for each layer; raises EnvironmentFailure where memory cannot hold it."""
+        """Draw a grid of maps, a row for each layer; raises EnvironmentFailure where memory cannot hold it."""
         self._require_room(ending := f".{kind}")
-        (picture,) = pieces(self, ending, notice)
+        (picture,) = encode_dump(self, ending, notice)
         return picture
 
     def _require_room(self, ending: str) -> None:
-        asked = {"layers": self.layers, "heads": self.heads, "ending": ending, "out": None}
-        require_room_for_dump("attn-dump", self.loaded.model, len(self.tokens), **asked)
+        selection = {"layers": self.layers, "heads": self.heads, "ending": ending, "out": None}
+        require_room_for_dump("attn-dump", self.loaded.model, len(self.tokens), **selection)
 
 
-def attention(request: AttentionRequest, asked: ToInspect, host: Host) -> AttentionResult:
+def attention(request: AttentionRequest, target: ToInspect, host: Host) -> AttentionResult:
     """Run a model on a prompt, and write its attention to the file of the request.
 
     Raises CheckpointError, DataError for a prompt that does not fit, UsageError where float16 is too small, and
     EnvironmentFailure for what memory or disk cannot hold.
     """
     device = choose_device(request.device or "auto")
-    loaded = load_for(host, request.run, request.checkpoint, asked.header)
+    loaded = load_for(host, request.run, request.checkpoint, target.header)
     loaded.model.to(device)
-    dump = _dumped(request, asked, loaded, host)
+    dump = _dumped(request, target, loaded, host)
     result = AttentionResult(
         **vars(dump),
         loaded=loaded,
@@ -154,11 +154,11 @@ def attention(request: AttentionRequest, asked: ToInspect, host: Host) -> Attent
     if result.generated:
         rows = [(say("generated"), say("probability"), say("rank"))]
         rows += [
-            (label_of(found["text"]), f"{found['probability']:.4f}", str(found["rank"])) for found in result.generated
+            (label_of(entry["text"]), f"{entry['probability']:.4f}", str(entry["rank"])) for entry in result.generated
         ]
         host.notice(table(rows))
     if request.out is None:
-        num_read = counted(len(dump.tokens) - len(dump.chances), "token")
+        num_read = counted(len(dump.tokens) - len(dump.predictions), "token")
         host.notice(f"{run_name(loaded.path)}, step {loaded.step:,}: {num_read} of the prompt")
     elif request.out != STDOUT:
         assert request.ending
@@ -167,24 +167,24 @@ def attention(request: AttentionRequest, asked: ToInspect, host: Host) -> Attent
             count(0)
             write_dump(request.out, dump, host.notice, count)
         numbers = (("layer", dump.layers), ("head", dump.heads), ("token", dump.tokens))
-        said = ", ".join(counted(len(found), noun) for noun, found in numbers)
+        said = ", ".join(counted(len(items), noun) for noun, items in numbers)
         host.notice(f"wrote {visible(request.out)}: {said}")
     return result
 
 
-def _dumped(request: AttentionRequest, asked: ToInspect, loaded: Loaded, host: Host) -> AttentionDump:
-    """The attention of a model to the prompt and to what it writes after it."""
-    assert asked.prompt is not None
+def _dumped(request: AttentionRequest, target: ToInspect, loaded: Loaded, host: Host) -> AttentionDump:
+    """Compute the attention of a model to the prompt and to the tokens that it adds."""
+    assert target.prompt is not None
     model, tokenizer, num_generated = loaded.model, loaded.tokenizer, request.generate or 0
     ids = encode_prompt(
         tokenizer,
-        asked.prompt,
+        target.prompt,
         loaded.config.model.context_length,
         num_generated,
-        source=asked.source,
+        source=target.source,
         truncate=request.truncate,
     )
-    chosen: dict[str, Any] = {"layers": asked.layers, "heads": asked.heads, "stages": request.stages}
+    chosen: dict[str, Any] = {"layers": target.layers, "heads": target.heads, "stages": request.stages}
     require_room_for_dump(
         "attn-dump",
         model,
@@ -207,7 +207,7 @@ def _dumped(request: AttentionRequest, asked: ToInspect, loaded: Loaded, host: H
                 where=shown(loaded.path),
             )
     with host.working("computing attention"):
-        origin = Origin(str(loaded.path), loaded.step, asked.prompt)
+        origin = Origin(str(loaded.path), loaded.step, target.prompt)
         about = {"file_dtype": request.file_dtype, "num_generated": len(added), "origin": origin}
         dump = dump_attention(model, tokenizer, ids + added, **chosen, **about)
     if request.ending != ".html":
@@ -224,7 +224,7 @@ def with_heads(
     notice: Callable[[str], object] = ignored,
     count: Callable[[int], object] = lambda _: None,
 ) -> AttentionDump:
-    """The dump with what layers would predict, the scores of heads, and what they write, unless that is too much.
+    """Add the predictions of layers, the scores of heads, and what heads write, unless that is too much.
 
     `count` receives the number of tokens done since its last call: those for induction, then the dump's for each head.
     Raises CheckpointError where the model computes numbers that are not finite.
@@ -244,5 +244,5 @@ def with_heads(
         notice("the page does not show what heads write, which is too much here; fewer ‹layers› or ‹heads› make room")
         return dump
     writes = head_writes(model, dump.token_ids, top=top, count=count, **chosen)
-    known = np.unique([writes.raised, writes.lowered]).tolist()
-    return replace(dump, writes=writes, texts={token: tokenizer.token_text(token) for token in known})
+    token_ids = np.unique([writes.raised, writes.lowered]).tolist()
+    return replace(dump, writes=writes, texts={token: tokenizer.token_text(token) for token in token_ids})

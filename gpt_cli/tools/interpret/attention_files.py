@@ -33,22 +33,22 @@ def write_dump(
 
     `notice` receives what a picture cannot show, `count` how many of `num_rows` are written.
     """
-    write_durably(path, pieces(dump, format_of(path), notice, count))
+    write_durably(path, encode_dump(dump, format_of(path), notice, count))
 
 
 def num_rows(dump: AttentionDump, ending: str) -> int | None:
-    """The rows of all heads that a file of that ending writes one by one; None where it is written at once."""
+    """Number of rows of all heads that a file of that ending writes one by one; None where it is written at once."""
     stages = {".json": dump.stages, ".csv": {"weights": dump.weights}}.get(ending)
     return stages and sum(array[..., 0].size for array in stages.values())
 
 
-def pieces(
+def encode_dump(
     dump: AttentionDump,
     ending: str,
     notice: Callable[[str], object] = _nothing,
     count: Callable[[int], object] = _nothing,
 ) -> Iterator[bytes]:
-    """A dump as the content of a file of that ending, one of FORMATS: json and csv row by row, others at once."""
+    """Encode a dump as a file of that ending, one of FORMATS: json and csv row by row, others at once."""
     if ending in PICTURES:
         from gpt_cli.attention_maps.picture import draw  # loads matplotlib, which takes half a second
 
@@ -73,22 +73,21 @@ def _safetensors(dump: AttentionDump) -> bytes:
 
 
 def _arrays(dump: AttentionDump) -> dict[str, np.ndarray]:
-    """All arrays by name. `heads` contains the numbers of the heads; beside the stage of that name, which is their
-    output, the numbers are `head_numbers`."""
+    """Name all arrays. `heads` has the numbers of the heads, which are `head_numbers` beside the stage `heads`."""
     numbers = "head_numbers" if "heads" in dump.stages else "heads"
     arrays = dict(dump.stages) | {
         "token_ids": np.array(dump.token_ids),
         "layers": np.array(dump.layers),
         numbers: np.array(dump.heads),
     }
-    if dump.chances:
-        arrays["generated_probabilities"] = np.array([chance.probability for chance in dump.chances])
-        arrays["generated_ranks"] = np.array([chance.rank for chance in dump.chances])
+    if dump.predictions:
+        arrays["generated_probabilities"] = np.array([prediction.probability for prediction in dump.predictions])
+        arrays["generated_ranks"] = np.array([prediction.rank for prediction in dump.predictions])
     return arrays
 
 
 def _csv(dump: AttentionDump, count: Callable[[int], object]) -> Iterator[str]:
-    """One line for each weight on or below the diagonal; tokens are `inert_cell`s."""
+    """Yield a line for each weight on or below the diagonal; tokens are `inert_cell`s."""
     tokens = ['"' + inert_cell(token).replace('"', '""') + '"' for token in dump.tokens]
     yield "layer,head,query,key,query_token,key_token,weight\n"
     for layer, of_layer in zip(dump.layers, dump.weights, strict=True):

@@ -24,7 +24,7 @@ _MAX_PROMPT = 80  # characters
 
 
 def attention_page(dump: AttentionDump, title: str = "") -> bytes:
-    """The page as HTML in UTF-8, with the weights of all chosen heads in it, and perhaps a title."""
+    """Build the page as HTML in UTF-8, with the weights of all chosen heads, and perhaps a title."""
     content = dump_content(dump) | {
         "title": title,
         "scores": dump.scores and scores_content([dump.scores]),
@@ -35,7 +35,7 @@ def attention_page(dump: AttentionDump, title: str = "") -> bytes:
 
 
 def page_bytes(num_heads: int, num_tokens: int) -> int:
-    """About how many bytes the page of a number of heads has at most, beside its scripts."""
+    """Estimate the most bytes that the page of a number of heads has, beside its scripts."""
     numbers = num_heads * num_tokens * (num_tokens + 1) // 2
     of_head = written_bytes(num_heads, num_tokens)[1] + CELL_BYTES * num_tokens
     packed_bytes = (2 if numbers <= _FEW else 1) * numbers + num_heads * of_head
@@ -43,7 +43,7 @@ def page_bytes(num_heads: int, num_tokens: int) -> int:
 
 
 def dump_content(dump: AttentionDump) -> dict[str, object]:
-    """The tokens and weights of a dump as the content of a page has them."""
+    """Encode the tokens and weights of a dump as the content of a page."""
     num_tokens = len(dump.tokens)
     triangles = dump.weights[..., *np.tril_indices(num_tokens)]  # [layers, heads, T (T + 1) / 2]
     levels = 65535 if triangles.size <= _FEW else 255
@@ -52,7 +52,9 @@ def dump_content(dump: AttentionDump) -> dict[str, object]:
         "labels": labels_content(dump.tokens),
         "layers": dump.layers,
         "heads": dump.heads,
-        "generated": [{"probability": chance.probability, "rank": chance.rank} for chance in dump.chances],
+        "generated": [
+            {"probability": prediction.probability, "rank": prediction.rank} for prediction in dump.predictions
+        ],
         "colours": STEPS,
         "origin": dump.origin and asdict(dump.origin) | {"prompt": prompt_content(dump.origin.prompt)},
         "levels": levels,
@@ -61,39 +63,39 @@ def dump_content(dump: AttentionDump) -> dict[str, object]:
 
 
 def prompt_content(prompt: str) -> str:
-    """The beginning of a prompt, to name a page; the whole text is on the page below."""
+    """Shorten a prompt, to name a page; the whole text is on the page below."""
     return label_of(prompt, limit=_MAX_PROMPT)
 
 
 def labels_content(tokens: Sequence[str]) -> list[dict[str, str]]:
-    """For each token a label with all of its text, and a short one."""
+    """Make two labels of each token: one with all of its text, and a short one."""
     return [{"text": label_of(token, limit=None), "short": label_of(token)} for token in tokens]
 
 
 def scores_content(frames: Sequence[HeadScores]) -> dict[str, object]:
-    """The columns, their numbers [frames, layers, heads, columns], and from which score on each label applies."""
+    """Encode scores, [frames, layers, heads, columns], their columns, and from which score on each label applies."""
     numbers = np.stack([np.stack([scores.columns[name] for name in COLUMNS], axis=-1) for scores in frames])
     return scored_content(numbers)
 
 
 def scored_content(numbers: np.ndarray) -> dict[str, object]:
-    """The same, of numbers in any shape."""
+    """Encode scores of any shape, their columns, and from which score on each label applies."""
     roles = [(column, least) for column, _, least in ROLES]
-    found = packed(numbers.astype("<f4").tobytes())
-    return {"columns": COLUMNS, "roles": roles, "least_tokens": LEAST_TOKENS, "numbers": found}
+    content = packed(numbers.astype("<f4").tobytes())
+    return {"columns": COLUMNS, "roles": roles, "least_tokens": LEAST_TOKENS, "numbers": content}
 
 
 def writes_content(writes: Writes, texts: Mapping[int, str]) -> dict[str, object]:
-    """The tokens that heads raise, then those they lower, [2, layers, heads, T, top]: places in `texts`, and logits.
+    """Encode the tokens that heads raise, then those they lower: [2, layers, heads, T, top], as indices of `texts`.
 
     A logit is a whole number times `unit`: it differs by at most the largest of all divided by 65534.
     """
     logits = np.stack([writes.raised_by, writes.lowered_by])
     unit = float(np.abs(logits).max()) / 32767 or 1.0
-    known, places = np.unique([writes.raised, writes.lowered], return_inverse=True)
+    unique_ids, places = np.unique([writes.raised, writes.lowered], return_inverse=True)
     return {
         "top": logits.shape[-1],
-        "texts": [label_of(texts[token], limit=None) for token in known.tolist()],
+        "texts": [label_of(texts[token], limit=None) for token in unique_ids.tolist()],
         "tokens": packed(places.astype("<u4").tobytes()),
         "unit": unit,
         "logits": packed(np.rint(logits / unit).astype("<i2").tobytes()),
@@ -101,7 +103,7 @@ def writes_content(writes: Writes, texts: Mapping[int, str]) -> dict[str, object
 
 
 def quantise(weights: np.ndarray, levels: int) -> np.ndarray:
-    """Square roots of weights, 0 to 1, as whole numbers up to `levels`.
+    """Return the square roots of weights, 0 to 1, as whole numbers up to `levels`.
 
     The square of number / levels differs from the weight w by at most sqrt(w) / levels + 1 / (4 levels^2): small
     weights, of which long texts have many, keep more digits than large ones.

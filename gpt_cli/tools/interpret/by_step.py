@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def steps_of(watched: Watched, device: str | None, host: Host) -> Iterator[Steps]:
-    """The steps of a run, those of a prompt on a device; raises errors as `kept_steps` and `computed_steps` do."""
+    """Open the steps of a run, those of a prompt on a device; raises errors as `kept_steps` and `computed_steps` do."""
     if watched.prompt is None:
         from gpt_cli.attention_maps.snapshots import kept_steps
 

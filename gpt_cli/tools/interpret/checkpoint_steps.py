@@ -1,4 +1,4 @@
-"""What heads did on a prompt at the steps of a training, from its checkpoints."""
+"""Attention to a prompt at the steps of a training, computed from its checkpoints."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def computed_steps(
 
 
 def _snapshot(path: Path, prompt: str, source: str, device: torch.device, host: Host) -> Snapshot:
-    """The attention of one checkpoint, in float32, with the scores of `gpt heads`."""
+    """Compute the attention of one checkpoint, in float32, with the scores of `gpt heads`."""
     loaded = load(path, None, host.warn)
     model, sizes, where = loaded.model.to(device), loaded.config.model, shown(path)
     ids = encode_prompt(loaded.tokenizer, prompt, sizes.context_length, source=source, truncate=None)

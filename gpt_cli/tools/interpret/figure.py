@@ -36,19 +36,19 @@ class Figure:
 
     @classmethod
     def of_rows(cls, rows: Sequence[Row], name: str, *axes: str, key: str = "", **more: Any) -> Figure:
-        """A figure of rows that have a label of each axis, and a number, perhaps its error; NaN where there is none."""
+        """Make a figure of rows with a label of each axis, a number, and perhaps its error; NaN where there is none."""
         coords = {axis: sorted({row[axis] for row in rows}) for axis in axes}
         both = np.full((2, *map(len, coords.values())), np.nan)
         for row in rows:
-            place = (slice(None), *(labels.index(row[axis]) for axis, labels in coords.items()))
-            both[place] = [
+            index = (slice(None), *(labels.index(row[axis]) for axis, labels in coords.items()))
+            both[index] = [
                 np.nan if number is None else number for number in (row[key or name], row.get(f"{name}_error"))
             ]
         return cls(name, coords, both[0], both[1] if f"{name}_error" in rows[0] else None, **more)
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The names of its axes; none of a single number."""
+        """The names of the axes; none of a single number."""
         return (*self.coords,)
 
     @property
@@ -58,18 +58,18 @@ class Figure:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The ends of its colours."""
+        """The ends of the scale of colours."""
         low, high = _ENDS[self.scale]
         most = max(high, float(np.nanmax(np.abs(self.values), initial=0)))
         return (-most if low < 0 else low), most
 
     def changed(self, change: Callable[[np.ndarray], np.ndarray], coords: Mapping[str, Sequence[Any]]) -> Figure:
-        """The same with a change of values and errors to other axes."""
+        """Apply a change to values and errors, which gives them other axes."""
         error = None if self.error is None else change(self.error)
         return replace(self, values=change(self.values), error=error, coords=coords)
 
     def at(self, **places: Any) -> Figure:
-        """The values at a label of an axis, which goes, or at a list of them: `at(part="head", layer=[0, 1])`."""
+        """Select a label of an axis, which goes, or a list of labels: `at(part="head", layer=[0, 1])`."""
         figure = self
         for axis, label in places.items():
             labels, number = [*figure.coords[axis]], figure.axes.index(axis)
@@ -80,12 +80,12 @@ class Figure:
         return figure
 
     def over(self, *axes: str) -> Figure:
-        """The same with its axes in this order."""
+        """Transpose the figure to this order of axes."""
         order = [self.axes.index(axis) for axis in axes]
         return self.changed(partial(np.transpose, axes=order), {axis: self.coords[axis] for axis in axes})
 
     def by_place(self, *axes: str) -> Figure:
-        """The same with these axes, next to each other, as one: place, whose labels are names such as L0 H1."""
+        """Join these neighbouring axes to one: place, whose labels are names such as L0 H1."""
         names = [" ".join(labels) for labels in product(*(names_along(axis, self.coords[axis]) for axis in axes))]
         first, shape = self.axes.index(axes[0]), self.values.shape
         flat = (*shape[:first], len(names), *shape[first + len(axes) :])
@@ -95,12 +95,12 @@ class Figure:
 
 
 def names_along(axis: str, labels: Iterable[Any]) -> list[str]:
-    """The labels of an axis as names: L0, H3."""
+    """Name the labels of an axis: L0, H3."""
     letter = {"layer": "L", "head": "H"}.get(axis, "")
     return [f"{letter}{label}" for label in labels]
 
 
 def number_of(value: Any) -> Any:
-    """A number of an array as JSON has it: None for NaN."""
+    """Convert a number of an array to JSON: None for NaN."""
     number = value.item()
     return None if number != number else number

@@ -1,4 +1,4 @@
-"""What heads, lens, patch and compare measure: figures, and one way to show each. Needs no torch."""
+"""Findings of heads, lens, patch and compare: figures, and one way to show each. Needs no torch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from gpt_cli.tools.interpret.figure import Figure, number_of
 
 @dataclass(frozen=True, eq=False)
 class Finding(Figures):
-    """What a command has measured: figures by name, as `finding["induction"].values`.
+    """Figures that a command has measured, by name: `finding["induction"].values`.
 
     `about` says what was read, `lists` have what is text. With `stacked`, the findings of the steps of a training,
     every figure has the axis step first.
@@ -53,25 +53,25 @@ class Finding(Figures):
         return {axis: labels for figure in self.figures for axis, labels in figure.coords.items()}
 
     def rows_along(self, *axes: str) -> list[Row]:
-        """A row for each place along these axes: its labels, the figures that have no other axis, and their errors."""
+        """Make a row for each index along these axes: its labels, the figures without other axes, and their errors."""
         figures = [figure for figure in self.figures if figure.axes == axes]
         rows = []
-        for place in np.ndindex(figures[0].values.shape if figures else (0,)):
-            row = {axis: figures[0].coords[axis][n] for axis, n in zip(axes, place, strict=True)}
+        for index in np.ndindex(figures[0].values.shape if figures else (0,)):
+            row = {axis: figures[0].coords[axis][n] for axis, n in zip(axes, index, strict=True)}
             for figure in figures:
-                row[figure.name] = number_of(figure.values[place])
+                row[figure.name] = number_of(figure.values[index])
                 if figure.error is not None:
-                    row[f"{figure.name}_error"] = number_of(figure.error[place])
+                    row[f"{figure.name}_error"] = number_of(figure.error[index])
             rows.append(row)
         return rows
 
     @property
     def numbers(self) -> Row:
-        """The figures that are single numbers, as JSON has them."""
+        """The figures that are single numbers, by name."""
         return {figure.name: number_of(figure.values) for figure in self.figures if not figure.axes}
 
     def to_xarray(self) -> Any:
-        """The figures as an xarray.Dataset, where xarray is installed; errors are variables of their own."""
+        """Convert the figures to an xarray.Dataset, where xarray is installed; errors are variables of their own."""
         xarray, arrays = import_module("xarray"), dict[str, Any]()
         for figure in self.figures:
             labels = {axis: [*of_axis] for axis, of_axis in figure.coords.items()}  # a tuple would have a meaning there
@@ -81,11 +81,11 @@ class Finding(Figures):
         return xarray.Dataset(arrays)
 
     def key_figures(self) -> dict[str, Any]:
-        """What was read, and the figures."""
+        """Return `about` and the figures."""
         return {**self.about, **self.numbers, "figures": [figure.name for figure in self.figures if figure.axes]}
 
     def as_dict(self) -> dict[str, Any]:
-        """What `--json` prints."""
+        """Return the object that `--json` prints."""
         return self.view.as_dict(self)
 
     def parts(self, width: int = WIDTH) -> Sequence[Rows | str]:
@@ -93,26 +93,26 @@ class Finding(Figures):
         return self.view.tables(self, width)
 
     def as_text(self, width: int = WIDTH) -> str:
-        """The same with empty lines between them."""
+        """Format the tables with empty lines between them."""
         return _joined(self.parts(width))
 
     def as_coloured_text(self, width: int = WIDTH) -> str:
-        """The same in colour, where that tells something."""
+        """Format the tables in colour, where that tells something."""
         return _joined(self.view.coloured_tables(self, width))
 
     def show(self, screen: Screen) -> None:
-        """The tables, and their legend on stderr; nothing where they are in a file."""
+        """Show the tables, and their legend on stderr; nothing where they are in a file."""
         if self.out is None:
             for line in self.view.legend(self):
                 screen.notice(line)
             super().show(screen)
 
     def as_csv(self) -> bytes:
-        """The rows of the view as CSV."""
+        """Format the rows of the view as CSV."""
         return as_csv(self.view.csv_rows(self))
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
-        """A picture, where there is one; `notice` hears of characters that no font has."""
+        """Draw a picture, where there is one; `notice` hears of characters that no font has."""
         if not (panels := [*self.view.panels(self)]):
             return None
         from gpt_cli.common.drawing.draw_panels import draw_panels
@@ -120,12 +120,12 @@ class Finding(Figures):
         return draw_panels(self.view.origin(self), panels, notice, kind, beside=self.view.beside[bool(self.stacked)])
 
     def as_page(self) -> str | None:
-        """A page that works offline, where there is one."""
+        """Build a page that works offline, where there is one."""
         page = self.view.page(self.as_dict())
         return None if page is None else page.decode()
 
     def saved(self, host: Host, out: Path | None, *numbers: tuple[int, str]) -> Finding:
-        """The finding, once it is in the file of the request; a notice names the file and how many things it has."""
+        """Write the finding to the file of the request, and return it; a notice names the file and its size."""
         if out is None:
             return self
         with host.working(f"writing {visible(out)}"):
@@ -135,7 +135,7 @@ class Finding(Figures):
         return replace(self, out=str(out))
 
     def _as_file(self, ending: str, notice: Notify) -> bytes:
-        """The content of a .json, .csv, .html or picture, as the request has checked."""
+        """Encode a .json, .csv, .html or picture, as the request has checked."""
         if ending in PICTURES:
             return self.as_picture(ending[1:], notice) or b""
         if ending == ".json":
@@ -144,7 +144,7 @@ class Finding(Figures):
 
 
 class View:
-    """How a kind of finding is shown; what a command measures needs one of these alone.
+    """Way to show a kind of finding: the only thing that a new measurement needs to define.
 
     The defaults suit rows of figures: JSON has what the finding is about, single numbers, and rows.
     """
@@ -153,17 +153,17 @@ class View:
     beside: ClassVar = (1, 1)  # how many panels of a picture stand beside each other, and how many of one by step
 
     def as_dict(self, finding: Finding) -> dict[str, Any]:
-        """What `--json` prints."""
+        """Return the object that `--json` prints."""
         if not finding.stacked:
             return {**finding.about, **self.measured(finding)}
         steps = [{"step": at.about["step"], **self.measured(at)} for at in finding.stacked]
         return {**finding.about, **finding.lists, "steps": steps}
 
     def measured(self, finding: Finding) -> dict[str, Any]:
-        """The figures of a finding as JSON has them."""
+        """Return the figures of a finding as JSON has them."""
         numbers = {name: number for name, number in finding.numbers.items() if number is not None}
         rows = {key: self.rows(finding, *axes) for key, axes in self.tabled.items()}
-        return numbers | {**finding.lists} | {key: found for key, found in rows.items() if found}
+        return numbers | {**finding.lists} | {key: table_rows for key, table_rows in rows.items() if table_rows}
 
     def rows(self, finding: Finding, *axes: str) -> list[Row]:
         """The rows along some axes."""
@@ -177,15 +177,15 @@ class View:
         return self.rows(finding, *[*self.tabled.values()][-1])
 
     def tables(self, finding: Finding, width: int) -> Sequence[Rows | str]:
-        """Tables for a terminal, and lines between them; each view has its own."""
+        """Make tables for a terminal, and lines between them; each view has its own."""
         raise NotImplementedError
 
     def coloured_tables(self, finding: Finding, width: int) -> Sequence[Rows | str]:
-        """The tables of a terminal with colours."""
+        """Make the tables of a terminal with colours."""
         return self.tables(finding, width)
 
     def legend(self, finding: Finding) -> Iterable[str]:
-        """What the tables are about, in lines."""
+        """Yield lines on what the tables are about."""
         return ()
 
     def panels(self, finding: Finding) -> Iterable[Panel]:
@@ -200,12 +200,12 @@ class View:
         return Origin(about["run"] if finding.stacked else about["checkpoint"], step, text)
 
     def page(self, report: dict[str, Any]) -> bytes | None:
-        """The page of what `--json` prints, if there is one."""
+        """Build the page of the report that `--json` prints, if there is one."""
         return None
 
 
 def stack(findings: Sequence[Finding], about: Mapping[str, Any], lists: Mapping[str, Any] | None = None) -> Finding:
-    """The findings of the steps of a training as one."""
+    """Join the findings of the steps of a training to one."""
     last = findings[-1]
 
     def stacked(figure: Figure) -> Figure:
@@ -218,7 +218,7 @@ def stack(findings: Sequence[Finding], about: Mapping[str, Any], lists: Mapping[
 
 
 def as_csv(rows: Sequence[Row]) -> bytes:
-    """Rows as CSV, with their keys as its first line; None is empty, and no text is a formula.
+    """Format rows as CSV, with their keys as its first line; None is empty, and no text is a formula.
 
     A list has columns for each of its entries: raises_1_token.
     """
@@ -235,7 +235,7 @@ def as_csv(rows: Sequence[Row]) -> bytes:
 
 
 def _flat(row: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, Any]]:
-    """The cells of a row without lists: each entry has its number in the key, and keys of its own after that."""
+    """Yield the cells of a row without lists: keys have the number of each entry, then the keys in it."""
     for key, value in row.items():
         parts = {str(n): part for n, part in enumerate(value, 1)} if isinstance(value, list) else value
         if isinstance(parts, Mapping):

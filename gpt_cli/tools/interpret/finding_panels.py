@@ -20,7 +20,7 @@ def heat_map(
     ends: tuple[float, float] | None = None,
     **style: Any,
 ) -> HeatMap:
-    """A map of a figure with two axes, downwards and across, or with the first alone.
+    """Make a map of a figure with two axes, downwards and across, or with the first alone.
 
     `names` are the labels along an axis, None: those of its coordinates; `ends` those of the colours.
     """
@@ -34,7 +34,7 @@ def heat_map(
 
 
 def curve(figure: Figure, label: str, **style: Any) -> PlotLine:
-    """A figure with one axis as a line."""
+    """Make a line of a figure with one axis."""
     ((_, across),) = figure.coords.items()
     return PlotLine(label, across, figure.values, figure.error, style)
 
@@ -42,14 +42,14 @@ def curve(figure: Figure, label: str, **style: Any) -> PlotLine:
 def named_curves(
     figure: Figure, title: str, named: Mapping[str, Mapping[str, Any]], limits: tuple[float, float]
 ) -> Curves:
-    """A line for each place of [step, place], of which some have a name and a style."""
+    """Make a line for each place of [step, place], of which some have a name and a style."""
     others = [curve(figure.at(place=each), "") for each in figure.coords["place"] if each not in named]
     lines = [curve(figure.at(place=each), each, **style) for each, style in named.items()]
     return Curves(title, [*others, *lines], limits=limits)
 
 
 def farthest(figure: Figure, most: int, least: float = 0) -> list[str]:
-    """The places whose numbers reach farthest from 0, at least `least`, the farthest first; none without a number."""
+    """Return the places whose numbers reach farthest from 0, at least `least`, the farthest first."""
     others = tuple(n for n, axis in enumerate(figure.axes) if axis != "place")
     measured = np.where(np.isnan(figure.values), -np.inf, np.abs(figure.values))
     reach = measured.max(axis=others)

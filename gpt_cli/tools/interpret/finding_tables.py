@@ -25,20 +25,20 @@ def cell(number: float | None, error: float | None = None, decimals: int = 2, *,
     return text if error is None or error != error else f"{text} ±{error:,.{decimals}f}"
 
 
-def cell_at(figure: Figure, place: tuple[int, ...] = (), decimals: int = 2, *, sign: str = "") -> str:
-    """A value of a figure as a cell."""
-    error = None if figure.error is None else figure.error[place]
-    return cell(figure.values[place], error, decimals, sign=sign)
+def cell_at(figure: Figure, index: tuple[int, ...] = (), decimals: int = 2, *, sign: str = "") -> str:
+    """Format a value of a figure as a cell."""
+    error = None if figure.error is None else figure.error[index]
+    return cell(figure.values[index], error, decimals, sign=sign)
 
 
 def cells(figure: Figure, decimals: int = 2, *, sign: str = "", with_error: bool = True) -> list[str]:
-    """All values of a figure as cells, in the order of its axes."""
+    """Format all values of a figure as cells, in the order of its axes."""
     figure = figure if with_error else replace(figure, error=None)
-    return [cell_at(figure, place, decimals, sign=sign) for place in np.ndindex(figure.values.shape)]
+    return [cell_at(figure, index, decimals, sign=sign) for index in np.ndindex(figure.values.shape)]
 
 
 def matrix(heading: str, down: Sequence[str], figure: Figure, fitting: int, decimals: int = 2) -> Rows:
-    """A figure with two axes: of the columns as many as fit, evenly spaced, the last one among them."""
+    """Make a table of a figure with two axes: as many columns as fit, evenly spaced, the last one among them."""
     across = names_along(figure.axes[1], figure.coords[figure.axes[1]])
     shown = spaced(len(across), fitting)
     rows = ((name, *(cell_at(figure, (row, column), decimals) for column in shown)) for row, name in enumerate(down))
@@ -46,24 +46,24 @@ def matrix(heading: str, down: Sequence[str], figure: Figure, fitting: int, deci
 
 
 def table_by_step(finding: Finding, headings: Iterable[str], cells_of: Callable[[Finding], Iterable[str]]) -> Rows:
-    """A row for each of at most 20 steps."""
+    """Make a row for each of at most 20 steps."""
     steps = evenly(finding.stacked, MAX_ROWS)
     return [("step", *headings), *((str(at.about["step"]), *cells_of(at)) for at in steps)]
 
 
 def evenly(steps: Sequence[T], most: int) -> list[T]:
-    """At most a number of steps, evenly chosen, the first and the last among them."""
+    """Select at most a number of steps, evenly, the first and the last among them."""
     count = min(most, len(steps))
     return [steps[round(i * (len(steps) - 1) / max(1, count - 1))] for i in range(count)]
 
 
 def spaced(number: int, fitting: int) -> list[int]:
-    """At most as many of 0 to number - 1 as fit, evenly spaced, the last one among them; at least that."""
+    """Select at most as many of 0 to number - 1 as fit, evenly spaced, the last one among them; at least that."""
     count = min(number, max(1, fitting))
     return sorted(number - 1 - n * number // count for n in range(count))
 
 
 def steps_shown(finding: Finding, noun: str) -> list[str]:
-    """The line of a legend that says that a table has not all steps, where that is so."""
+    """Return the line of a legend that says that a table has not all steps, where that is so."""
     number = len(finding.stacked)
     return [] if number <= MAX_ROWS else [f"{MAX_ROWS} of {counted(number, noun)} are shown; --json and --out have all"]

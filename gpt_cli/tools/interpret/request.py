@@ -1,4 +1,4 @@
-"""What the commands of this package are asked. Needs no torch."""
+"""Requests of the commands of this package. Needs no torch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ STDOUT = Path("-")
 
 
 def _read_selection(value: Any) -> Any:
-    """Python may name layers and heads by numbers: 2, or [0, 3]."""
+    """Convert numbers of layers and heads, which Python may give: 2, or [0, 3]."""
     if isinstance(value, Sequence | range) and not isinstance(value, str):
         return ",".join(map(str, value))
     return str(value) if isinstance(value, int) else value
@@ -161,12 +161,12 @@ class AttentionRequest(Request):
     exclusive = (("prompt", "prompt_file"),)
 
     def misfits(self) -> Iterator[Misfit]:
-        """What a film has no use for, and what only generated tokens or stdout have."""
+        """Refuse flags without effect on a film, and those that only generated tokens or stdout need."""
         yield from super().misfits()
         if self.over_training:
             of_step = ("format", "checkpoint", "generate", "temperature", "seed", "stage")
-            kept = ("device",) if self.prompt is None and self.prompt_file is None else ()  # nothing is computed then
-            yield from self.apart("over_training", *of_step, "file_dtype", "truncate", *kept)
+            unused = ("device",) if self.prompt is None and self.prompt_file is None else ()  # nothing is computed then
+            yield from self.apart("over_training", *of_step, "file_dtype", "truncate", *unused)
             return
         if self.format and self.out != STDOUT:
             yield Misfit(("format",), "only ‹out=-› needs it; a file's ending names its format", "‹out=-›")
@@ -188,7 +188,7 @@ class AttentionRequest(Request):
             raise UsageError("‹json›", "‹json› and ‹out=-› cannot be combined; leave one of them out")
 
     def find(self, host: Host) -> ToInspect | Watched:
-        """The prompt and the heads that are meant; for a film the run, with the prompt where there is one.
+        """Resolve the prompt and the heads; for a film the run, with the prompt where there is one.
 
         Raises UsageError for heads that the model does not have and for files that cannot be written.
         """
@@ -210,13 +210,13 @@ class AttentionRequest(Request):
 
 
 def require_report(out: Path, page: str | None = None) -> None:
-    """Raises UsageError for a file that no report is, or without `page`, the command that writes one, a page."""
+    """Raise UsageError for a file that no report is, or without `page`, the command that writes one, a page."""
     ending_of(out, REPORTS if page else (*REPORTS, ".html"), {".html": page})
     require_foreign(out)
 
 
 class ReadingRequest(Request):
-    """What the reports on a prompt or a text have in common."""
+    """Request of a report on a prompt or a text."""
 
     prompt: Prompt = Field(default=None, kw_only=False)
     prompt_file: PromptFile = NONE
@@ -245,18 +245,18 @@ class ReadingRequest(Request):
     @property
     def film(self) -> str:
         """The command that writes a film of the same run and prompt."""
-        given = {"--run": self.run, "--prompt": self.prompt, "--prompt-file": self.prompt_file}
-        flags = "".join(f" {flag} {shlex.quote(visible(value))}" for flag, value in given.items() if value is not None)
+        values = {"--run": self.run, "--prompt": self.prompt, "--prompt-file": self.prompt_file}
+        flags = "".join(f" {flag} {shlex.quote(visible(value))}" for flag, value in values.items() if value is not None)
         return f"gpt attn-dump{flags} --over-training --out film.html"
 
     def require_prompt(self, flag: str, host: Host) -> None:
-        """Raises UsageError where there is none for a flag that needs it; a hint offers one that the model reads."""
+        """Raise UsageError for a flag that needs a prompt where there is none; a hint offers one."""
         if not self.prompted:
             hint = f"‹prompt={readable_prompt(find_header(self.run, self.checkpoint, host))}›"
             raise UsageError(flag, f"{flag} needs ‹prompt› or ‹prompt_file›", hint=hint)
 
     def reading(self, host: Host, heads: str | None = None) -> ToInspect:
-        """What the model reads, and the layers and heads that are meant; raises UsageError for those it lacks."""
+        """Resolve the layers, the heads and what the model reads; raises UsageError for those it lacks."""
         header = find_header(self.run, self.checkpoint, host)
         chosen = _chosen(header, self.layers, heads)
         if self.prompted:

@@ -1,4 +1,4 @@
-"""Which steps of a run `--over-training` shows: those that it has kept, or those of its checkpoints. Needs no torch."""
+"""Steps of a run that `--over-training` shows: its snapshots, or its checkpoints. Needs no torch."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class Watched(NamedTuple):
 
 
 def find_watched(run: Path | None, prompt: str | None, file: Path | None, host: Host) -> Watched:
-    """The run that is meant, with the prompt that --prompt or --prompt-file give."""
+    """Find the run, and read the prompt that --prompt or --prompt-file give."""
     header = find_header(run, None, host)
-    found = RunFiles(header.path.parent.parent)
+    run_files = RunFiles(header.path.parent.parent)
     if prompt is None and file is None:
-        return Watched(found)
-    return Watched(found, *read_prompt(prompt, file, header, host.stdin))
+        return Watched(run_files)
+    return Watched(run_files, *read_prompt(prompt, file, header, host.stdin))
 
 
 def step_files(run: RunFiles) -> list[Path]:
-    """The checkpoints of a run by step; raises CheckpointError where there is none."""
+    """List the checkpoints of a run by step; raises CheckpointError where there is none."""
     if not (paths := [*run.steps().values()]):
         sentence = "this run has no checkpoints of steps, from which anything could be computed by step"
         raise CheckpointError(shown(run.path), sentence, hint="gpt import DIR... --steps makes such a run")

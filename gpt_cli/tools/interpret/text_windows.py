@@ -1,4 +1,4 @@
-"""What is read while a model is inspected: a prompt or windows of a text, and the checkpoints of a run."""
+"""Inputs of a model that is inspected: a prompt or windows of a text, and the checkpoints of a run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DATA_TO_TRAIN = 0.9  # of a text on which something is trained too, that part is
 
 @dataclass(frozen=True)
 class Text:
-    """What is read: the ids of `windows` (start, end); those of `targets` have a token after each of them."""
+    """Text to read: the ids of `windows` (start, end); those of `targets` have a token after each of them."""
 
     about: str | list[str]
     ids: Ids
@@ -40,29 +40,29 @@ class Text:
         return sum(end - start for start, end in self.windows)
 
 
-def encode_prompt_of(asked: ToInspect, loaded: Loaded, *, truncate: bool | None) -> Text:
-    """The prompt; raises DataError as `encode_prompt` does."""
-    assert asked.prompt is not None
+def encode_prompt_of(target: ToInspect, loaded: Loaded, *, truncate: bool | None) -> Text:
+    """Encode the prompt; raises DataError as `encode_prompt` does."""
+    assert target.prompt is not None
     longest = loaded.config.model.context_length
-    ids = encode_prompt(loaded.tokenizer, asked.prompt, longest, source=asked.source, truncate=truncate)
-    return Text(asked.prompt, np.array(ids), [(0, len(ids))], [(0, len(ids) - 1)])
+    ids = encode_prompt(loaded.tokenizer, target.prompt, longest, source=target.source, truncate=truncate)
+    return Text(target.prompt, np.array(ids), [(0, len(ids))], [(0, len(ids) - 1)])
 
 
-def read_text(request: ReadingRequest, asked: ToInspect, loaded: Loaded, host: Host, *, rest: bool = False) -> Text:
-    """Evenly spaced windows of --data, or of the run's own validation text; raises DataError for too little text.
+def read_text(request: ReadingRequest, target: ToInspect, loaded: Loaded, host: Host, *, rest: bool = False) -> Text:
+    """Read evenly spaced windows of --data, or of the run's validation text; raises DataError for too little text.
 
     With `rest` they are of what DATA_TO_TRAIN leaves of --data.
     """
-    assert asked.text
+    assert target.text
     name = str(named_run(request.run) if request.run else loaded.path.parent.parent)
-    corpus, about, shares = open_text(request.data, asked.text, [(name, loaded)], host)
+    corpus, about, shares = open_text(request.data, target.text, [(name, loaded)], host)
     with host.counting("tokenizing", corpus.num_bytes, "B") as count:
         ids = encode(corpus, loaded.tokenizer, count, host.notice)
     if rest:
         ids = ids[round(len(ids) * DATA_TO_TRAIN) :]
     if len(ids) < 3:
-        place = "‹data›" if request.data else name
-        raise DataError(place, f"the text has {counted(len(ids), 'token')}; use at least 3")
+        where = "‹data›" if request.data else name
+        raise DataError(where, f"the text has {counted(len(ids), 'token')}; use at least 3")
     windows = spaced_windows(len(ids), loaded.config.model.context_length, request.max_tokens, host)
     return Text(about, ids, windows, windows, *shares)
 
@@ -70,22 +70,22 @@ def read_text(request: ReadingRequest, asked: ToInspect, loaded: Loaded, host: H
 def open_text(
     data: Sequence[str], how: DataConfig, models: Sequence[tuple[str, Loaded]], host: Host
 ) -> tuple[Corpus, str | list[str], list[float]]:
-    """The text that models of these names read, and its sources; of --data also the `training_share` of each model.
+    """Open the text that some models read; returns it, its sources, and of --data the `training_share` of each model.
 
     Without `data` it is the validation text of the first. A model that learned answers alone has another loss here than
     in `gpt eval`, which the user hears.
     """
     shares = list[tuple[str, float]]()
     if data:
-        corpus: Corpus = (given := read_named_text(data, how, host))
+        corpus: Corpus = (source := read_named_text(data, how, host))
         about: str | list[str] = [*data]
-        shares = [(name, training_share(name, given, loaded, host)) for name, loaded in models]
+        shares = [(name, training_share(name, source, loaded, host)) for name, loaded in models]
         remark_on_shares(shares, host)
     else:
         name, first = models[0]
-        own = read_run_text(name, how, host)
-        is_run_text(name, own, first, host)
-        corpus, about = own.validation, own.validated_on
+        text = read_run_text(name, how, host)
+        is_run_text(name, text, first, host)
+        corpus, about = text.validation, text.validated_on
     for name in (visible(each.path.parent.parent) for _, each in models if each.config.data.loss == "answers"):
         host.notice(
             f"{name} learned answers alone; gpt eval counts only those, and this counts all tokens that it reads"
@@ -94,7 +94,7 @@ def open_text(
 
 
 def spaced_windows(num_ids: int, context_length: int, most: int | None, host: Host) -> list[tuple[int, int]]:
-    """Windows (start, end) of about `most` ids, evenly spaced; None is HEADS_TOKENS."""
+    """Cut windows (start, end) of about `most` ids, evenly spaced; None is HEADS_TOKENS."""
     most = most or HEADS_TOKENS
     length = min(context_length, HEADS_WINDOW, most)
     if length == HEADS_WINDOW < context_length:
@@ -103,7 +103,7 @@ def spaced_windows(num_ids: int, context_length: int, most: int | None, host: Ho
 
 
 def each_checkpoint(paths: Iterable[Path], newest: Loaded, device: torch.device, host: Host) -> Iterator[Loaded]:
-    """Yields the models of checkpoints on a device, of which the newest is loaded.
+    """Yield the models of checkpoints on a device, of which the newest is loaded.
 
     Raises CheckpointError for one that is damaged or not like the newest.
     """
@@ -115,7 +115,7 @@ def each_checkpoint(paths: Iterable[Path], newest: Loaded, device: torch.device,
 
 
 def _require_like(loaded: Loaded, newest: Loaded) -> None:
-    """Raises CheckpointError for a step with another tokenizer, or other numbers of blocks, heads or tokens read."""
+    """Raise CheckpointError for a step with another tokenizer, or other numbers of blocks, heads or tokens read."""
     if loaded.header.metadata["tokenizer"] != newest.header.metadata["tokenizer"]:
         sentence = f"its tokenizer is not that of {visible(newest.path)}, so its layers read other tokens"
         raise CheckpointError(shown(loaded.path), sentence)

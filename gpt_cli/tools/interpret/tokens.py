@@ -26,7 +26,7 @@ _GROUNDS = ("\033[30;46m", "\033[30;43m")  # by turns: black on cyan and on yell
 
 @dataclass(frozen=True)
 class Token:
-    """One token: its id, its text, or its bytes where they are no whole characters."""
+    """Token: its id, its text, or its bytes where they are no whole characters."""
 
     id: int
     text: str
@@ -45,22 +45,22 @@ class Tokens(Result):
 
     @property
     def summary(self) -> str:
-        """How many tokens, for how much text."""
+        """Number of tokens, and of characters of the text."""
         each = "" if self.bytes_per_token is None else f", {self.bytes_per_token:.2f} bytes per token"
         tokens, characters = counted(self.num_tokens, "token"), counted(self.num_characters, "character")
         return f"{self.tokenizer}: {tokens} for {characters}{each}"
 
     def parts(self) -> list[Rows | str]:
-        """How many tokens, and a row for each."""
+        """Return the summary, and a row for each token."""
         rows = [(str(each.id), label_of(each.text.replace(" ", "␣"), None)) for each in self.tokens]
         return [self.summary, [("id", "token"), *rows]]
 
     def as_text(self, width: int = WIDTH) -> str:
-        """The pieces in rows, with their ids below them."""
+        """Format the pieces in rows, with their ids below them."""
         return "\n".join(self._lines(width))
 
     def as_coloured_text(self, width: int = WIDTH) -> str:
-        """The same on grounds that tell neighbours apart."""
+        """Format the pieces on grounds that tell neighbours apart."""
         return "\n".join(self._lines(width, colour=True))
 
     def show(self, screen: Screen) -> None:
@@ -69,7 +69,7 @@ class Tokens(Result):
         super().show(screen)
 
     def _lines(self, width: int, *, colour: bool = False) -> Iterator[str]:
-        """Pieces in a row with their ids below them, in as many such pairs of lines as the width asks for."""
+        """Yield pieces in a row with their ids below them, in as many such pairs of lines as the width asks for."""
         upper, lower, length = "", "", 0
         for number, token in enumerate(self.tokens):
             # a space between words would not be seen, and is a part of its token
@@ -86,7 +86,7 @@ class Tokens(Result):
             yield f"{upper.rstrip()}\n{lower.rstrip()}"
 
 
-def tokens(request: TokensRequest, found: None, host: Host) -> Tokens:
+def tokens(request: TokensRequest, target: None, host: Host) -> Tokens:
     """Cut a text; raises DataError for one with a character that the tokenizer lacks."""
     if request.tokenizer is None:
         loaded = host.loaded or first_usable(request.run, request.checkpoint, read_verified, host.warn)
@@ -109,7 +109,7 @@ def tokens(request: TokensRequest, found: None, host: Host) -> Tokens:
 
 
 def _named(name: str) -> Tokenizer:
-    """A tokenizer without a run; errors are about --tokenizer."""
+    """Load a tokenizer without a run; errors are about --tokenizer."""
     try:
         return named_tokenizer(name)
     except GptError as error:

@@ -32,7 +32,7 @@ _MOST_POINTS = 2000  # of a curve, more than the page is wide
 
 @dataclass(frozen=True)
 class Film(Result):
-    """What a page shows of the steps of a run: of its snapshots every `every`-th one, counted from the last."""
+    """Page of the steps of a run: of its snapshots every `every`-th one, counted from the last."""
 
     run: str
     content: dict[str, object] = field(repr=False)  # of the page, with the weights of all frames
@@ -55,14 +55,14 @@ class Film(Result):
         return self.scores[0].heads
 
     def as_dict(self) -> dict[str, Any]:
-        """What `gpt attn-dump --over-training --json` prints."""
+        """Return the object that `gpt attn-dump --over-training --json` prints."""
         content = {"layers": self.layers, "heads": self.heads, "tokens": self.tokens, "steps": self.steps}
-        return {"run": self.run, "out": self.out} | {name: [*found] for name, found in content.items()}
+        return {"run": self.run, "out": self.out} | {name: [*values] for name, values in content.items()}
 
     def as_text(self, width: int = WIDTH) -> str:
-        """How many steps, layers, heads and tokens it shows."""
+        """Count the steps, layers, heads and tokens that the film shows."""
         numbers = (("step", self.steps), ("layer", self.layers), ("head", self.heads), ("token", self.tokens))
-        return ", ".join(counted(len(found), noun) for noun, found in numbers)
+        return ", ".join(counted(len(items), noun) for noun, items in numbers)
 
     @property
     def page(self) -> bytes:
@@ -70,7 +70,7 @@ class Film(Result):
         return build_page(ATTENTION, self.content)
 
     def as_page(self) -> str:
-        """The same as text."""
+        """The page as text."""
         return self.page.decode()
 
 
@@ -82,7 +82,7 @@ def make_film(
     name: str | None = None,
     title: str = "",
 ) -> Film:
-    """The film of these heads, such as `0,3-5`, on the prompt of the steps, or of the run's newest snapshot.
+    """Make the film of these heads, such as `0,3-5`, on the prompt of the steps, or of the run's newest snapshot.
 
     It calls the run `name`, None: by its path.
 
@@ -90,18 +90,18 @@ def make_film(
     model does not have.
     """
     run = kept_steps(run) if isinstance(run, RunFiles) else run
-    found = read_frames(run, MOST_BYTES, layers, heads, name)
-    content = found.content | {
+    frames = read_frames(run, MOST_BYTES, layers, heads, name)
+    content = frames.content | {
         "title": title,
-        "scores": scores_content(found.scores),
+        "scores": scores_content(frames.scores),
         "writes": None,
-        "frames": {"steps": found.steps, "losses": found.losses, "curves": _curves(run.losses)},
+        "frames": {"steps": frames.steps, "losses": frames.losses, "curves": _curves(run.losses)},
     }
-    return replace(found, content=content)
+    return replace(frames, content=content)
 
 
 def film(request: AttentionRequest, watched: Watched, host: Host) -> Film:
-    """The film of a run, written to the file of the request; raises errors as `steps_of` and `make_film` do."""
+    """Make the film of a run, and write the file of the request; raises errors as `steps_of` and `make_film` do."""
     writing = f"writing {visible(request.out)}" if request.out else "computing"
     with steps_of(watched, request.device, host) as steps, host.working(writing):
         made = replace(make_film(steps, request.layers, request.heads), out=request.out and str(request.out))
@@ -128,7 +128,7 @@ def tell_omissions(made: Film, notice: Notify) -> None:
 def read_frames(
     run: Steps, most_bytes: int, layers: str | None = None, heads: str | None = None, name: str | None = None
 ) -> Film:
-    """As many snapshots of the newest one's prompt as `most_bytes` hold before they are compressed, at least one.
+    """Read as many snapshots of the newest one's prompt as `most_bytes` hold before compression, at least one.
 
     Raises errors as `make_film` does.
     """
@@ -148,7 +148,7 @@ def read_frames(
         losses.append(snapshot.loss)
         chosen = snapshot.weights[np.ix_(*places)]
         weights.append(quantise(chosen[..., *np.tril_indices(T)], _LEVELS))
-        columns = {name: found[np.ix_(*places)] for name, found in snapshot.scores.columns.items()}
+        columns = {name: values[np.ix_(*places)] for name, values in snapshot.scores.columns.items()}
         scores.append(HeadScores(*places, columns))
         lenses.append([each | {"layers": [each["layers"][n] for n in places[0]]} for each in snapshot.lens])
     content = {
@@ -170,19 +170,19 @@ def read_frames(
 def frames_apart(
     num_snapshots: int, num_heads: int, num_tokens: int, most_bytes: int = MOST_BYTES, num_cells: int = 0
 ) -> int:
-    """1 where a page can hold every snapshot, 2 where every second one, and so on; `num_cells` are those of a lens."""
+    """Return 1 where a page can hold every snapshot, 2 where every second one, and so on; a lens has `num_cells`."""
     frame = num_heads * (num_tokens * (num_tokens + 1) // 2 + 4 * len(COLUMNS) + 1)
     frame += CELL_BYTES * num_cells
     return -(-num_snapshots // max(1, most_bytes // frame))
 
 
 def _differences(frames: np.ndarray) -> np.ndarray:
-    """Each frame less the one before it, modulo 256: much of it is near 0, so that it compresses well."""
+    """Subtract from each frame the one before it, modulo 256: much is then near 0, and compresses well."""
     return np.concatenate((frames[:1], np.diff(frames, axis=0)))
 
 
 def _curves(losses: Mapping[str, Sequence[tuple[int, float]]]) -> dict[str, list[tuple[int, float]]]:
-    """The finite points of each curve, thinned evenly to those that a page can show."""
+    """Thin the finite points of each curve evenly to as many as a page can show."""
     curves = {}
     for name, points in losses.items():
         finite = [(step, loss) for step, loss in points if np.isfinite(loss)]

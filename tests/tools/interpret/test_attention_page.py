@@ -11,7 +11,7 @@ from support.pages import content_of, dump_of, random_weights, restored, scores_
 from gpt_cli.attention_maps.file_formats import num_written, written_bytes
 from gpt_cli.attention_maps.head_metrics import COLUMNS, ROLES
 from gpt_cli.attention_maps.logit_attribution import Writes
-from gpt_cli.attention_maps.patterns import Chance
+from gpt_cli.attention_maps.patterns import Prediction
 from gpt_cli.tools.interpret.attention_page import attention_page, quantise
 
 
@@ -45,7 +45,7 @@ def test_all_heads_of_the_default_model_stay_below_a_megabyte() -> None:
 
 
 def test_the_same_dump_gives_the_same_page() -> None:
-    dump = dump_of(["a", "b"], random_weights(1, 1, 2), (Chance(0.25, 3),))
+    dump = dump_of(["a", "b"], random_weights(1, 1, 2), (Prediction(0.25, 3),))
     assert attention_page(dump) == attention_page(dump)
     assert content_of(attention_page(dump))["generated"] == [{"probability": 0.25, "rank": 3}]
 

@@ -47,36 +47,36 @@ Both = tuple[Loaded, Loaded]
 
 
 @restored_threads()
-def compare(request: CompareRequest, asked: ToCompare, host: Host) -> Finding:
+def compare(request: CompareRequest, target: ToCompare, host: Host) -> Finding:
     """Compare two models, and write the file of the request.
 
     Raises CheckpointError, DataError, UsageError and EnvironmentFailure.
     """
     use_threads(request.threads)
     device = choose_device(request.device or "auto")
-    pairs = zip(asked.paths, asked.headers, strict=True)
+    pairs = zip(target.paths, target.headers, strict=True)
     reuse_memory()
     first, second = (load(path, None, host.warn, header) for path, header in pairs)
-    models = [(str(path), loaded) for path, loaded in zip(asked.paths, (first, second), strict=True)]
-    corpus, about, shares = open_text(request.data, asked.text, models, host)
+    models = [(str(path), loaded) for path, loaded in zip(target.paths, (first, second), strict=True)]
+    corpus, about, shares = open_text(request.data, target.text, models, host)
     for loaded in (first, second):
         loaded.model.to(device)
-    found = (_on_tokens if asked.one_tokenizer else _on_stretches)((first, second), corpus, request, host)
+    comparison = (_on_tokens if target.one_tokenizer else _on_stretches)((first, second), corpus, request, host)
     weights = weight_changes(first.model, second.model)
-    _say_what_is_left_out((first, second), asked, weights, host)
+    _say_what_is_left_out((first, second), target, weights, host)
     runs: list[Row] = [
         {"run": name, "checkpoint": str(loaded.path), "step": loaded.step, **figures}
-        for (name, loaded), figures in zip(models, found.pop("runs"), strict=True)
+        for (name, loaded), figures in zip(models, comparison.pop("runs"), strict=True)
     ]
     for run, share in zip(runs, shares, strict=False):  # of --data alone there are any
         run["training_share"] = share
-    found |= {"runs": runs, "weights": weights}
-    return Finding(COMPARE, {"text": about}, comparison_figures(found), found).saved(host, request.out)
+    comparison |= {"runs": runs, "weights": weights}
+    return Finding(COMPARE, {"text": about}, comparison_figures(comparison), comparison).saved(host, request.out)
 
 
-def _say_what_is_left_out(both: Both, asked: ToCompare, weights: list[Row], host: Host) -> None:
+def _say_what_is_left_out(both: Both, target: ToCompare, weights: list[Row], host: Host) -> None:
     first, second = (loaded.model for loaded in both)
-    if not asked.one_tokenizer:
+    if not target.one_tokenizer:
         host.notice("the tokenizers differ, so bits per byte are compared, and no heads")
     elif not have_same_heads(first, second):
         host.notice("the models differ in blocks or heads, so no heads are compared")
@@ -92,7 +92,7 @@ def _say_what_is_left_out(both: Both, asked: ToCompare, weights: list[Row], host
 
 
 def _on_tokens(both: Both, corpus: Corpus, request: CompareRequest, host: Host) -> dict[str, Any]:
-    """The fields of a comparison on the same windows of the same ids."""
+    """Compare on the same windows of the same ids; returns the fields of a comparison."""
     tokenizer = both[0].tokenizer
     with host.counting("tokenizing", corpus.num_bytes, "B") as count:
         ids = encode(corpus, tokenizer, count, host.notice)
@@ -140,7 +140,7 @@ def _on_tokens(both: Both, corpus: Corpus, request: CompareRequest, host: Host) 
 
 
 def _require_room(both: Both, num_tokens: int) -> None:
-    """Before the models run, refuse what memory cannot hold: the attention of a layer of both, and their logits."""
+    """Refuse, before the models run, what memory cannot hold: the attention of a layer of both, and their logits."""
     num_heads = sum(loaded.config.model.num_heads for loaded in both)
     logits = 8 * min(sum(loaded.model.vocab_size for loaded in both) * num_tokens, 2 * LOGITS_AT_ONCE)
     require_room(
@@ -153,7 +153,7 @@ def _require_room(both: Both, num_tokens: int) -> None:
 
 
 def _passage(loaded: Loaded, window: np.ndarray, seen: Window, offset: int, start: int, end: int) -> Row:
-    """The predicted tokens of a passage with the surprisal of each model, and the text of as many tokens before."""
+    """Make a row of a passage: its predicted tokens, the surprisal of each model, and the text before."""
     say, ids = loaded.tokenizer.token_text, window.tolist()
     nats, apart = seen.nats[:, start:end], seen.divergence[start:end]
     before = loaded.tokenizer.decode(ids[max(0, start + 1 - PASSAGE) : start + 1])
@@ -168,7 +168,7 @@ def _passage(loaded: Loaded, window: np.ndarray, seen: Window, offset: int, star
 
 
 def _on_stretches(both: Both, corpus: Corpus, request: CompareRequest, host: Host) -> dict[str, Any]:
-    """The same of models with different tokenizers, in stretches of as many bytes of the beginning of the text."""
+    """Compare models with different tokenizers, in stretches of equal bytes of the beginning of the text."""
     corpus = beginning(corpus, request.max_tokens or HEADS_TOKENS)
     size = BYTES_PER_TOKEN * max(window_length(loaded.config.model) for loaded in both)
     paired, scores = list[Stretches](), list[Row]()
@@ -186,9 +186,13 @@ def _on_stretches(both: Both, corpus: Corpus, request: CompareRequest, host: Hos
         windows = Stretches(length := window_length(loaded.config.model), ids)
         with host.counting("comparing", len(ids) - 1, "tokens") as count:
             parts = surprisals(loaded.model, ids, stride=length, count=count)
-            found = score(in_stretches(parts, ids, (windows, paired[-1])), ids, lengths, shown(loaded.path))
-        own: Row = {"tokens": found.num_tokens, "loss": found.loss, "loss_error": windows.standard_error()}
-        scores.append(own | {"bits_per_byte": found.bits_per_byte})
+            text_score = score(in_stretches(parts, ids, (windows, paired[-1])), ids, lengths, shown(loaded.path))
+        figures: Row = {
+            "tokens": text_score.num_tokens,
+            "loss": text_score.loss,
+            "loss_error": windows.standard_error(),
+        }
+        scores.append(figures | {"bits_per_byte": text_score.bits_per_byte})
     error = paired[1].error_of_difference(paired[0])
     value = scores[1]["bits_per_byte"] - scores[0]["bits_per_byte"]
     difference = {"value": value, "error": error and error / math.log(2), "unit": "bits/byte"}
@@ -197,12 +201,12 @@ def _on_stretches(both: Both, corpus: Corpus, request: CompareRequest, host: Hos
     apart = np.abs(bits[1] - bits[0])
     passages: list[Row] = [
         {
-            "position": int(place * size),
+            "position": int(index * size),
             # without the parts of characters at its ends
-            "text": content[place * size : (place + 1) * size].decode("utf-8", "ignore"),
-            "first": float(bits[0][place]),
-            "second": float(bits[1][place]),
+            "text": content[index * size : (index + 1) * size].decode("utf-8", "ignore"),
+            "first": float(bits[0][index]),
+            "second": float(bits[1][index]),
         }
-        for place in np.argsort(-apart, kind="stable")[: request.passages]
+        for index in np.argsort(-apart, kind="stable")[: request.passages]
     ]
     return {"runs": scores, "difference": difference, "divergence": None, "heads": [], "passages": passages}

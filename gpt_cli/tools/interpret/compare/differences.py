@@ -1,4 +1,4 @@
-"""Where two models differ: in their predictions, in what their heads look at and write, in their weights."""
+"""Differences between two models: in predictions, in what heads look at and write, in weights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PARTS = {"attention": "attention", "feed_forward": "feed-forward"}  # of a bloc
 
 @dataclass(frozen=True)
 class Window:
-    """What two models do on N tokens: surprisals, how far the second's predictions are from the first's, in nats.
+    """Two models on N tokens: surprisals, and the divergence of the second's predictions from the first's, in nats.
 
     Of each head, where they have the same ones: half the sum of |a - b| over all rows of its attention; and where
     their streams are equally wide, the sums of squares of b - a and of a, where a and b are what it writes.
@@ -33,12 +33,12 @@ class Window:
     divergence: np.ndarray  # [N]: sum p log (p / q) over the vocabulary, p of the first
     num_rows: int  # tokens that look
     attention: np.ndarray | None = None  # [L, H]
-    written: np.ndarray | None = None  # [2, L, H]
+    write_squares: np.ndarray | None = None  # [2, L, H]
 
 
 @torch.no_grad()
 def compare_window(models: Sequence[GPT], ids: Tensor, following: Tensor, wheres: Sequence[str]) -> Window:
-    """Two models on ids [T], of which `following` [N] are the next ones; raises CheckpointError as `require_finite`."""
+    """Run two models on ids [T]; `following` [N] are the next ones. Raises CheckpointError as `require_finite`."""
     first, second = models
     heads = have_same_heads(first, second)
     writes = heads and first.config.d_model == second.config.d_model
@@ -56,25 +56,25 @@ def compare_window(models: Sequence[GPT], ids: Tensor, following: Tensor, wheres
     at_once, N = max(1, LOGITS_AT_ONCE // first.vocab_size), len(following)
     parts = list[tuple[Tensor, Tensor]]()
     for start in range(0, N, at_once):
-        place = slice(start, min(start + at_once, N))
-        chances = list[Tensor]()
+        rows = slice(start, min(start + at_once, N))
+        log_probs = list[Tensor]()
         for model, stream, where in zip(models, streams, wheres, strict=True):
-            logits = model.logits(stream[0, place])
+            logits = model.logits(stream[0, rows])
             require_finite(logits, "logits", where)
-            chances.append(logits.log_softmax(dim=-1))
-        nats = torch.stack([-each.gather(-1, following[place, None])[:, 0] for each in chances])
-        parts.append((nats, divergence(chances[1], chances[0]).clamp(min=0)))
+            log_probs.append(logits.log_softmax(dim=-1))
+        nats = torch.stack([-each.gather(-1, following[rows, None])[:, 0] for each in log_probs])
+        parts.append((nats, divergence(log_probs[1], log_probs[0]).clamp(min=0)))
     return Window(
         nats=torch.cat([nats for nats, _ in parts], dim=1).double().cpu().numpy(),
         divergence=torch.cat([apart for _, apart in parts]).double().cpu().numpy(),
         num_rows=len(ids),
         attention=torch.stack(attention).double().cpu().numpy() if heads else None,
-        written=torch.stack(of_heads, dim=1).double().cpu().numpy() if writes else None,
+        write_squares=torch.stack(of_heads, dim=1).double().cpu().numpy() if writes else None,
     )
 
 
 def have_same_heads(first: GPT, second: GPT) -> bool:
-    """Whether two models have as many blocks, with as many heads."""
+    """Return whether two models have as many blocks, with as many heads."""
     return all(getattr(first.config, key) == getattr(second.config, key) for key in ("num_blocks", "num_heads"))
 
 
@@ -96,7 +96,7 @@ def head_changes(windows: Sequence[Window]) -> list[Row]:
             "write_change": None,
             "write_change_error": None,
         }
-        squares = np.array([each.written[:, layer, head] for each in windows if each.written is not None])
+        squares = np.array([each.write_squares[:, layer, head] for each in windows if each.write_squares is not None])
         if len(squares) and squares[:, 1].sum():
             row["write_change"] = change = float(np.sqrt(squares[:, 0].sum() / squares[:, 1].sum()))
             # the error of a square root, from that of what is below it
@@ -131,7 +131,7 @@ def weight_changes(first: GPT, second: GPT) -> list[Row]:
 
 
 def _part_of(name: str) -> tuple[int | None, str]:
-    """The layer and the part that a parameter belongs to."""
+    """Return the layer and the part that a parameter belongs to."""
     if not name.startswith("blocks."):
         return None, name.partition(".")[0].replace("_", " ")
     _, layer, module, *_ = name.split(".")
@@ -139,18 +139,20 @@ def _part_of(name: str) -> tuple[int | None, str]:
 
 
 def most_apart(divergences: Sequence[np.ndarray], number: int, length: int = PASSAGE) -> list[tuple[int, int, int]]:
-    """The passages with the largest sums of some windows' divergences: the window, start and end of each.
+    """Select the passages with the largest sums of some windows' divergences: the window, start and end of each.
 
     They do not overlap, and each has `length` tokens, or those of a shorter window; those without divergence are
     left out.
     """
-    found = list[tuple[float, int, int, int]]()
+    candidates = list[tuple[float, int, int, int]]()
     for window, apart in enumerate(divergences):
         size = min(length, len(apart))
         sums = np.convolve(apart, np.ones(size), "valid") if size else np.empty(0)
-        found += [(-total / size, window, start, start + size) for start, total in enumerate(sums.tolist()) if total]
+        candidates += [
+            (-total / size, window, start, start + size) for start, total in enumerate(sums.tolist()) if total
+        ]
     chosen = list[tuple[int, int, int]]()
-    for _, window, start, end in sorted(found):
+    for _, window, start, end in sorted(candidates):
         if len(chosen) == number:
             break
         if all(window != other or end <= a or b <= start for other, a, b in chosen):

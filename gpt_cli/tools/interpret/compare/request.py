@@ -1,4 +1,4 @@
-"""What `gpt compare` is asked. Needs no torch."""
+"""Request of `gpt compare`. Needs no torch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ToCompare(NamedTuple):
 
     @property
     def one_tokenizer(self) -> bool:
-        """Whether both models cut text into the same tokens."""
+        """Return whether both models cut text into the same tokens."""
         return len({header.metadata["tokenizer"] for header in self.headers}) == 1
 
 

@@ -27,22 +27,22 @@ CHANGES = ("attention_change", "write_change")
 _POINT = {"fmt": "o", "color": COLOURS[0], "markersize": 4}
 
 
-def comparison_figures(found: Row) -> tuple[Figure, ...]:
-    """The rows of a comparison as figures: of each run, of heads [layer, head], of weights [layer, part] and [part]."""
-    difference, apart, ends = found["difference"], found["divergence"], {"run": ("first", "second")}
+def comparison_figures(comparison: Row) -> tuple[Figure, ...]:
+    """Make figures of a comparison: of each run, of heads [layer, head], of weights [layer, part] and [part]."""
+    difference, apart, ends = comparison["difference"], comparison["divergence"], {"run": ("first", "second")}
     loss, loss_error, bits = (
-        _numbers([one[key] for one in found["runs"]]) for key in ("loss", "loss_error", "bits_per_byte")
+        _numbers([one[key] for one in comparison["runs"]]) for key in ("loss", "loss_error", "bits_per_byte")
     )
     value, error = _numbers(difference["value"]), _numbers(difference["error"])
     figures = [Figure("loss", ends, loss, loss_error, "nats/token"), Figure("bits_per_byte", ends, bits)]
     figures.append(Figure("difference", {}, value, error, difference["unit"]))
     if apart is not None:
         figures.append(Figure("divergence", {}, _numbers(apart["mean"]), _numbers(apart["error"]), "nats/token"))
-    if found["heads"]:
-        figures += [Figure.of_rows(found["heads"], name, "layer", "head", scale="share") for name in CHANGES]
-    if blocks := [row for row in found["weights"] if row["layer"] is not None]:
+    if comparison["heads"]:
+        figures += [Figure.of_rows(comparison["heads"], name, "layer", "head", scale="share") for name in CHANGES]
+    if blocks := [row for row in comparison["weights"] if row["layer"] is not None]:
         figures.append(Figure.of_rows(blocks, "weight_change", "layer", "part", key="change"))
-    if others := [row for row in found["weights"] if row["layer"] is None]:
+    if others := [row for row in comparison["weights"] if row["layer"] is None]:
         figures.append(Figure.of_rows(others, "other_weight_change", "part", key="change"))
     return (*figures,)
 
@@ -91,7 +91,7 @@ class CompareView(View):
         return parts
 
     def legend(self, finding: Finding) -> Iterator[str]:
-        """What was read, and what the columns mean, in lines."""
+        """Yield lines on the text that was read and the meaning of the columns."""
         yield f"both models read {visible(', '.join(source_names(finding.about['text'])))}; ±: standard error"
         if heads := finding.lists["heads"]:
             yield "attention: total variation distance of its rows (0 to 1); writes, weights: ||b - a|| / ||a||"
@@ -102,7 +102,7 @@ class CompareView(View):
             yield f"passages where the predictions part most, and what they cost each model ({unit})"
 
     def csv_rows(self, finding: Finding) -> list[Row]:
-        """All figures but those of passages, a row for each."""
+        """Make a row of each figure but those of passages."""
         empty = {"run": None, "layer": None, "head": None, "part": None}
         lists, places = finding.lists, []
         for one in lists["runs"]:
@@ -112,12 +112,12 @@ class CompareView(View):
         places.append((f"difference ({difference['unit']})", {}, difference["value"], difference["error"]))
         places += [] if apart is None else [("divergence", {}, apart["mean"], apart["error"])]
         for row in lists["heads"]:
-            place = {"layer": row["layer"], "head": row["head"]}
-            places += [(name, place, row[name], row[f"{name}_error"]) for name in CHANGES]
+            labels = {"layer": row["layer"], "head": row["head"]}
+            places += [(name, labels, row[name], row[f"{name}_error"]) for name in CHANGES]
         for row in lists["weights"]:
             places.append(("weight_change", {"layer": row["layer"], "part": row["part"]}, row["change"], None))
         return [
-            {"what": what, **empty, **place, "value": value, "error": error} for what, place, value, error in places
+            {"what": what, **empty, **labels, "value": value, "error": error} for what, labels, value, error in places
         ]
 
     def panels(self, finding: Finding) -> Iterator[Panel]:

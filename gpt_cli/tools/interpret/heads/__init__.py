@@ -1,1 +1,1 @@
-"""What heads do, what each is worth, and what it writes."""
+"""Scores of heads, the loss without each, and the directions that each reads and writes."""

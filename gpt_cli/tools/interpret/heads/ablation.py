@@ -1,4 +1,4 @@
-"""What heads are worth: how much the loss rises when one is removed, all heads of a layer in one pass."""
+"""Ablation of heads: how much the loss rises without each, all heads of a layer in one pass."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def ablate(
     dtype: str = "float32",
     count: Callable[[int], object] = lambda _: None,
 ) -> Ablation:
-    """What each of the given heads (None: all) is worth on windows (start, end) of ids; `how` is one of WAYS.
+    """Measure the loss without each of some heads (None: all) on windows (start, end) of ids; `how` is one of WAYS.
 
     `zero` takes what a head adds to the residual stream away, `mean` puts the mean over these windows in its place, and
     `layer` skips whole blocks. The layers below a head are computed once for all heads. Sequences go through the layers
@@ -82,7 +82,7 @@ def ablate(
 
 
 def num_models(how: str, layers: Sequence[int], heads: Sequence[int]) -> int:
-    """How many models `ablate` measures: one without each head or layer, and the whole one."""
+    """Number of models that `ablate` measures: one without each head or layer, and the whole one."""
     return len(layers) * (1 if how == "layer" else len(heads)) + 1
 
 
@@ -97,7 +97,7 @@ def seconds_to_ablate(
     heads: Sequence[int],
     dtype: str,
 ) -> float:
-    """About how long `ablate` takes, from the time of some windows in the whole model and in its output layer alone."""
+    """Estimate how long `ablate` takes, from the time of some windows in the whole model and in the output layer."""
     lengths, L = [end - start for start, end in windows], len(model.blocks)
     *_, tokens = next(window_batches(model, ids, windows, _sequences_at_once(model, max(lengths)), 1))
     seconds = []
@@ -114,7 +114,7 @@ def seconds_to_ablate(
 
 
 def _sequences_at_once(model: GPT, length: int) -> int:
-    """How many sequences of a length go through the model at once; without one head and without another are two."""
+    """Number of sequences of a length that go through the model at once; those without another head count again."""
     num_tokens = min(tokens_at_once(model.token_embedding.weight.device, 2**11), LOGITS_AT_ONCE // model.vocab_size)
     return max(1, num_tokens // length)
 
@@ -122,7 +122,7 @@ def _sequences_at_once(model: GPT, length: int) -> int:
 def _without(
     model: GPT, tokens: Tensor, layers: Sequence[int], heads: Sequence[int] | None, means: Tensor | None, at_once: int
 ) -> Iterator[Tensor]:
-    """Yields what windows [B, T + 1] cost without each head (None: each layer), then as they are: float64 [n, B]."""
+    """Yield the losses of windows [B, T + 1] without each head (None: each layer), then as they are: float64 [n, B]."""
     targets = tokens[:, 1:]
     x, rotation = model.embed(tokens[:, :-1])
     for layer, made in enumerate(walk(model, x, rotation)):
@@ -138,7 +138,7 @@ def _without(
 
 
 def _lacking(made: Activations, missing: Tensor) -> Tensor:
-    """The residual stream after a block without what is `missing` of its attention: [n, B, T, D] -> [n, B, T, D]."""
+    """Remove what is `missing` from attention, in the stream after a block: [n, B, T, D] -> [n, B, T, D]."""
     if made.block.parallel:  # nothing in it reads what its heads write
         return made.resid_post - missing
     # taken from the stream, which stays in float32, and not from what attention adds to it
@@ -146,7 +146,7 @@ def _lacking(made: Activations, missing: Tensor) -> Tensor:
 
 
 def _nats(model: GPT, x: Tensor, rotation: Tensor | None, layer: int, targets: Tensor) -> Tensor:
-    """What each window costs, from the variants [n, B, T, D] of the input of a layer: float64 [n, B]."""
+    """Loss of each window, from the variants [n, B, T, D] of the input of a layer: float64 [n, B]."""
     n, B, T, _ = x.shape
     x = x.flatten(0, 1)
     for block in model.blocks[layer:]:
@@ -156,7 +156,7 @@ def _nats(model: GPT, x: Tensor, rotation: Tensor | None, layer: int, targets: T
 
 
 def _mean_outputs(model: GPT, batches: Iterable[Tensor]) -> Tensor:
-    """The mean of what each head of each layer gives over all inputs of the windows [B, T + 1]: [L, H, K]."""
+    """Mean output of each head of each layer over all inputs of the windows [B, T + 1]: [L, H, K]."""
     sizes, like = model.config, model.token_embedding.weight
     shape = sizes.num_blocks, sizes.num_heads, sizes.value_size
     sums = torch.zeros(shape, dtype=torch.float64, device=float64_device(like.device))

@@ -1,4 +1,4 @@
-"""What heads compute, from their weights alone: how they compose, and which tokens they read, write, seek and match.
+"""Circuits of heads, from their weights alone: composition, and the tokens that they read, write, seek and match.
 
 Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits". A head looks by the form QK and moves by the
 matrix OV, both D x D of rank K at most. Norms take part by what is linear in them, gain and centring: their scale, all
@@ -38,7 +38,7 @@ class Factors:
     scale: float
 
     def reading(self, change: Callable[[Tensor], Tensor]) -> Factors:
-        """The same, where `change` was made to what reads the stream."""
+        """Return the factors with `change` made to what reads the stream."""
         return Factors(change(self.queries), change(self.keys), change(self.values), self.outputs, self.scale)
 
 
@@ -55,7 +55,7 @@ class Direction:
 
 
 def factors_of(block: Block, heads: Sequence[int]) -> Factors:
-    """The factors of the given heads of a block, with the norm in front of its attention where it has one."""
+    """Return the factors of the given heads of a block, with the norm in front of its attention where it has one."""
     attention = block.attention
     if type(attention) is LatentAttention:
         queries, keys, values = _of_latent(attention, heads)
@@ -68,8 +68,8 @@ def factors_of(block: Block, heads: Sequence[int]) -> Factors:
     queries, keys, values, outputs = (
         part.to(device).double() for part in (queries, keys, values, head_columns(block)[list(heads)])
     )
-    found = Factors(queries, keys, values, outputs, attention.scale)
-    return found.reading(lambda part: through(block.norm_1, part)) if block.pre_norm else found
+    factors = Factors(queries, keys, values, outputs, attention.scale)
+    return factors.reading(lambda part: through(block.norm_1, part)) if block.pre_norm else factors
 
 
 def _matrix(attention: SelfAttention, name: str, head: int) -> Tensor:
@@ -84,19 +84,19 @@ def _matrix(attention: SelfAttention, name: str, head: int) -> Tensor:
 
 
 def _of_latent(attention: LatentAttention, heads: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries and keys [heads, K + R, D], values [heads, K, D], multiplied out of the latents."""
+    """Multiply out latents: queries and keys [heads, K + R, D], values [heads, K, D]."""
     chosen, down = [attention.heads[head] for head in heads], attention.W_DKV.weight
     queries = attention.query_weights(heads).unflatten(0, (len(heads), -1))
     if attention.W_DQ is not None:
         queries = queries @ attention.W_DQ.weight
-    keys = torch.stack([own.W_UK.weight @ down for own in chosen])
+    keys = torch.stack([part.W_UK.weight @ down for part in chosen])
     if attention.W_KR is not None:
         keys = torch.cat([keys, attention.W_KR.weight.expand(len(keys), -1, -1)], dim=1)
-    return queries, keys, torch.stack([own.W_UV.weight @ down for own in chosen])
+    return queries, keys, torch.stack([part.W_UV.weight @ down for part in chosen])
 
 
 def baseline(d_model: int) -> float:
-    """The score of matrices of any rank and spectrum, one turned at random: the root of the mean square, 1 / sqrt(D).
+    """Composition score of matrices of any rank and spectrum, one turned at random, its root mean square: 1 / sqrt(D).
 
     A random rotation sends each direction that is written to all D alike.
     """
@@ -111,26 +111,30 @@ def composition(
     count: Callable[[int], object] = lambda _: None,
     where: str = "checkpoint",
 ) -> Iterator[tuple[int, int, Tensor]]:
-    """Yields (lower layer, layer, scores [3, heads, heads of the lower layer]) for each pair of the given layers.
+    """Yield (lower layer, layer, scores [3, heads, heads of the lower layer]) for each pair of the given layers.
 
     A score is ||M OV|| / (||M|| ||OV||), Frobenius norms, OV being that of the lower head and M the transposed QK for
     Q, QK for K and OV for V, of the higher one: 0 to 1, and 0 where a matrix is zero. QR makes each product of two
     D x D matrices one of K x D and D x K, of the same norm. `count` receives the pairs of layers that are done. Raises
     CheckpointError, at `where`, for scores that are not finite.
     """
-    written = list[Tensor]()  # of the layers below: [heads, D, K], which is OV but for a rotation from the right
+    writers = list[Tensor]()  # of the layers below: [heads, D, K], which is OV but for a rotation from the right
     for number, layer in enumerate(layers):
-        own = factors_of(model.blocks[layer], heads)
+        factors = factors_of(model.blocks[layer], heads)
         # the transposed QK, QK and OV, but for a rotation from the left: [heads, K, D] each
-        readers = [_root(own.keys) @ own.queries, _root(own.queries) @ own.keys, _root(own.outputs.mT) @ own.values]
+        readers = [
+            _root(factors.keys) @ factors.queries,
+            _root(factors.queries) @ factors.keys,
+            _root(factors.outputs.mT) @ factors.values,
+        ]
         for below in range(layer - 1, layers[0] - 1, -1):
             if not model.blocks[below].pre_norm:  # more norms on the way
                 readers = [_through_block(model.blocks[below], part) for part in readers]
             if below in layers:
-                scores = torch.stack([_scores(part, written[layers.index(below)]) for part in readers])
+                scores = torch.stack([_scores(part, writers[layers.index(below)]) for part in readers])
                 require_finite(scores, "composition scores", where)
                 yield below, layer, scores.cpu()
-        written.append(own.outputs @ _root(own.values).mT)
+        writers.append(factors.outputs @ _root(factors.values).mT)
         count(number)
 
 
@@ -138,7 +142,7 @@ def composition(
 def directions(
     model: GPT, layer: int, heads: Sequence[int], where: str = "checkpoint"
 ) -> Iterator[tuple[list[Direction], list[Direction]]]:
-    """Yields for each of the heads the strongest singular directions of OV, then those of QK, as tokens.
+    """Yield the strongest singular directions of OV, then those of QK, of each head, as tokens.
 
     Each is read on the direct path from the token embedding, and written on that to the logits, above their mean.
     Raises CheckpointError, at `where`, for matrices that are not finite.
@@ -148,12 +152,12 @@ def directions(
     for block in below:
         factors = factors.reading(lambda part, block=block: _through_block(block, part))
     for q, k, v, o in zip(factors.queries, factors.keys, factors.values, factors.outputs, strict=True):
-        written, moved, read = _singular(o, v.mT, where)
+        writes, moved, read = _singular(o, v.mT, where)
         seeking, matched, sought = _singular(q.mT * factors.scale, k.mT, where)
         read, seeking, sought = (_of_tokens(model.token_embedding.weight, part) for part in (read, seeking, sought))
-        moving = zip(moved, read, _logits(model, layer, written), strict=True)
-        looking = zip(matched, seeking, sought, strict=True)
-        yield [_signed(*parts) for parts in moving], [_signed(*parts) for parts in looking]
+        ov = zip(moved, read, _logits(model, layer, writes), strict=True)
+        qk = zip(matched, seeking, sought, strict=True)
+        yield [_signed(*parts) for parts in ov], [_signed(*parts) for parts in qk]
 
 
 def _root(matrix: Tensor) -> Tensor:
@@ -161,16 +165,16 @@ def _root(matrix: Tensor) -> Tensor:
     return torch.linalg.qr(matrix.mT, mode="r").R
 
 
-def _scores(readers: Tensor, written: Tensor) -> Tensor:
-    """Of what heads read [heads, K, D] and what those below write [heads, D, K']: [heads, heads below]."""
-    wide = written.transpose(0, 1).flatten(1)  # [D, heads K']
-    norms = torch.stack([(one @ wide).unflatten(1, (len(written), -1)).norm(dim=(0, 2)) for one in readers])
-    sizes = torch.outer(readers.flatten(1).norm(dim=1), written.flatten(1).norm(dim=1))
+def _scores(readers: Tensor, writers: Tensor) -> Tensor:
+    """Composition scores of readers [heads, K, D] with writers below [heads, D, K']: [heads, heads below]."""
+    wide = writers.transpose(0, 1).flatten(1)  # [D, heads K']
+    norms = torch.stack([(one @ wide).unflatten(1, (len(writers), -1)).norm(dim=(0, 2)) for one in readers])
+    sizes = torch.outer(readers.flatten(1).norm(dim=1), writers.flatten(1).norm(dim=1))
     return torch.where(sizes == 0, 0, norms / sizes)
 
 
 def _through_block(block: Block, reader: Tensor) -> Tensor:
-    """A reader of what a post-norm block gives, as a reader of the sum in front of its norms."""
+    """Fold a post-norm block into a reader of its output, so that it reads the sum in front of the norms."""
     return through(block.norm_1, through(block.norm_2, reader))
 
 
@@ -184,19 +188,19 @@ def _singular(left: Tensor, right: Tensor, where: str) -> tuple[Tensor, Tensor, 
     return (basis @ u[:, :n]).mT, values[:n], v[:n] @ other.mT
 
 
-def _of_tokens(tokens: Tensor, found: Tensor) -> Tensor:
-    """The product of each token's row [V, D] with directions [n, D]: [n, V], on the CPU."""
-    return (found.to(tokens) @ tokens.T).cpu()
+def _of_tokens(tokens: Tensor, vectors: Tensor) -> Tensor:
+    """Multiply each token's row [V, D] with directions [n, D]: [n, V], on the CPU."""
+    return (vectors.to(tokens) @ tokens.T).cpu()
 
 
-def _logits(model: GPT, layer: int, found: Tensor) -> Tensor:
-    """Directions that a layer writes, [n, D], as logits above their mean, [n, V]."""
+def _logits(model: GPT, layer: int, vectors: Tensor) -> Tensor:
+    """Convert directions that a layer writes, [n, D], to logits above their mean, [n, V]."""
     norms: list[Norm] = []
     for block in model.blocks[layer:]:
         norms += [] if block.pre_norm else [block.norm_1, block.norm_2]
     for norm in (*norms, model.final_norm):
-        found = centred(norm, found) * norm.weight.to(found)
-    logits = _of_tokens(model.output_weight, found)
+        vectors = centred(norm, vectors) * norm.weight.to(vectors)
+    logits = _of_tokens(model.output_weight, vectors)
     return logits - logits.mean(dim=1, keepdim=True)
 
 

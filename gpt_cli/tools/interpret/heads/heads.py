@@ -1,4 +1,4 @@
-"""`gpt heads`: scores the heads of a model, removes them in turn, and finds what they promote."""
+"""`gpt heads`: score the heads of a model, remove them in turn, and read what they promote."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LONG = 60  # seconds of an ablation, of which a user hears before
 
 
 @restored_threads()
-def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> Finding:
+def heads(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
     """Report on the heads of a model, and write the file of the request.
 
     Raises CheckpointError, DataError, UsageError for a position that the prompt does not have, and EnvironmentFailure
@@ -43,22 +43,22 @@ def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> Finding:
     """
     use_threads(request.threads)
     device = choose_device(request.device or "auto")
-    loaded = load_for(host, request.run, request.checkpoint, asked.header)
+    loaded = load_for(host, request.run, request.checkpoint, target.header)
     sizes, tokenizer = loaded.config.model, loaded.tokenizer
-    text = read_text(request, asked, loaded, host) if asked.prompt is None else _prompt(request, asked, loaded)
+    text = read_text(request, target, loaded, host) if target.prompt is None else _prompt(request, target, loaded)
     query = None if request.query is None else _position(request.query, text.num_tokens)
     # what heads are worth, and what they promote, is computed with all heads of a layer
     whole = request.ablate is not None or query is not None
     longest = max(end - start for start, end in text.windows)
     repeated = repeated_length(loaded.model)
     require_room_for_heads(
-        max(longest, repeated), range(sizes.num_heads) if whole else asked.heads, may_choose=not whole
+        max(longest, repeated), range(sizes.num_heads) if whole else target.heads, may_choose=not whole
     )
     loaded.model.to(device)
-    chosen: dict[str, Any] = {"layers": asked.layers, "heads": asked.heads}
+    chosen: dict[str, Any] = {"layers": target.layers, "heads": target.heads}
     passages = None
     if request.passages:
-        passages = Passages(loaded.model, asked.layers, asked.heads, request.passages, shown(loaded.path))
+        passages = Passages(loaded.model, target.layers, target.heads, request.passages, shown(loaded.path))
     watch = passages.add if passages else (lambda *_: None)
     with host.counting("scoring heads", text.num_tokens + num_repeats(loaded.model) * repeated, "tokens") as count:
         end = tokenizer.end_of_text
@@ -82,7 +82,7 @@ def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> Finding:
         if pairs := lists["circuits"]["composition"]:
             places = ("kind", "from_layer", "from_head", "to_layer", "to_head")
             figures.append(Figure.of_rows(pairs, "composition", *places, key="score", scale="share"))
-    view = HeadsView(request.sort, of_prompt=asked.prompt is not None)
+    view = HeadsView(request.sort, of_prompt=target.prompt is not None)
     finding = Finding(view, about, (*figures,), {**lists, "heads": texts})
     return finding.saved(host, request.out, (len(texts), "head"))
 
@@ -90,7 +90,7 @@ def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> Finding:
 def passages_of(
     passages: Passages, text: Text, tokenizer: Tokenizer, layers: Sequence[int], heads: Sequence[int]
 ) -> tuple[Figure, list[Row]]:
-    """The mean size of what each head writes, and its passages."""
+    """Return the mean size of what each head writes, and its passages."""
     rows = passages.rows(text.ids, tokenizer)
     sizes = np.array([row.pop("mean_size") for row in rows], float).reshape(len(layers), len(heads))
     return Figure("mean_size", {"layer": layers, "head": heads}, sizes), rows
@@ -99,7 +99,7 @@ def passages_of(
 def _without(
     request: HeadsRequest, loaded: Loaded, text: Text, device: torch.device, host: Host, chosen: dict[str, Any]
 ) -> list[Figure]:
-    """The change of the loss without each head, or layer, and the loss of the whole model."""
+    """Measure the change of the loss without each head, or layer, and the loss of the whole model."""
     how, layers = request.ablate, chosen["layers"]
     assert how
     dtype = choose_dtype(request.dtype or "auto", device, loaded.config.model.d_model, host.notice)
@@ -118,8 +118,8 @@ def _without(
 
 
 def _promoted(loaded: Loaded, ids: Sequence[int], query: int, layers: Sequence[int], heads: Sequence[int]) -> list[Row]:
-    """The tokens that each head raises and lowers most at a position."""
-    found = head_writes(loaded.model, ids, queries=[query], top=TOP, layers=layers, heads=heads)
+    """Return the tokens that each head raises and lowers most at a position."""
+    writes = head_writes(loaded.model, ids, queries=[query], top=TOP, layers=layers, heads=heads)
 
     def tokens(ids: np.ndarray, logits: np.ndarray) -> list[Row]:
         pairs = zip(ids.tolist(), logits.tolist(), strict=True)
@@ -127,25 +127,25 @@ def _promoted(loaded: Loaded, ids: Sequence[int], query: int, layers: Sequence[i
 
     return [
         {
-            "raises": tokens(found.raised[at][0], found.raised_by[at][0]),
-            "lowers": tokens(found.lowered[at][0], found.lowered_by[at][0]),
+            "raises": tokens(writes.raised[at][0], writes.raised_by[at][0]),
+            "lowers": tokens(writes.lowered[at][0], writes.lowered_by[at][0]),
         }
-        for at in np.ndindex(found.raised.shape[:2])
+        for at in np.ndindex(writes.raised.shape[:2])
     ]
 
 
 def _circuits(
     loaded: Loaded, host: Host, layers: Sequence[int], heads: Sequence[int]
 ) -> tuple[dict[str, Any], list[Row]]:
-    """The composition of each pair of heads, and for each head the directions of `ov` and `qk`."""
+    """Compute the composition of each pair of heads, and for each head the directions of `ov` and `qk`."""
     model, tokenizer, pairs = loaded.model, loaded.tokenizer, list[Row]()
     where = shown(loaded.path)
     expected, num_pairs = baseline(model.config.d_model), len(layers) * (len(layers) - 1) // 2
     with host.counting("composing heads", num_pairs, "pairs of layers") as count:
         for below, layer, scores in composition(model, layers, heads, count, where):
             for (kind, reader, writer), score in np.ndenumerate(scores.numpy()):
-                place = {"from_layer": below, "from_head": heads[writer], "to_layer": layer, "to_head": heads[reader]}
-                pairs.append({"kind": KINDS[kind], **place, "score": float(score), "excess": float(score) - expected})
+                ends = {"from_layer": below, "from_head": heads[writer], "to_layer": layer, "to_head": heads[reader]}
+                pairs.append({"kind": KINDS[kind], **ends, "score": float(score), "excess": float(score) - expected})
     rows = list[Row]()
     with host.counting("reading directions", len(layers) * len(heads), "heads") as count:
         for layer in layers:
@@ -177,9 +177,9 @@ def _joined(rows: Sequence[Row], more: Sequence[Row]) -> list[Row]:
     return [row | added for row, added in zip(rows, more, strict=True)]
 
 
-def _prompt(request: HeadsRequest, asked: ToInspect, loaded: Loaded) -> Text:
-    """The prompt; raises DataError where it does not fit, or has a single token and the model reads more."""
-    text = encode_prompt_of(asked, loaded, truncate=request.truncate)
+def _prompt(request: HeadsRequest, target: ToInspect, loaded: Loaded) -> Text:
+    """Encode the prompt; raises DataError where it does not fit, or has a single token and the model reads more."""
+    text = encode_prompt_of(target, loaded, truncate=request.truncate)
     if text.num_tokens < min(2, loaded.config.model.context_length):
         raise DataError("prompt", "it has 1 token, which can only look at itself; use at least 2")
     if text.num_tokens < 2 and request.ablate:
@@ -189,7 +189,7 @@ def _prompt(request: HeadsRequest, asked: ToInspect, loaded: Loaded) -> Text:
 
 
 def _position(query: int, num_tokens: int) -> int:
-    """The position that --query names, from 0; raises UsageError where the prompt does not have it."""
+    """Return the position that --query names, from 0; raises UsageError where the prompt does not have it."""
     if not -num_tokens <= query < num_tokens:
         wrong = f"this prompt has tokens 0 to {num_tokens - 1}, so {query} is out of range"
         raise UsageError("‹query›", wrong, hint="‹query=-1› is the last token")
@@ -197,7 +197,7 @@ def _position(query: int, num_tokens: int) -> int:
 
 
 def require_room_for_heads(num_tokens: int, heads: Sequence[int], *, may_choose: bool) -> None:
-    """Before the model runs, refuse what memory cannot hold; `may_choose` says that fewer heads take less.
+    """Refuse, before the model runs, what memory cannot hold; `may_choose` says that fewer heads take less.
 
     Layers are computed one by one.
     """

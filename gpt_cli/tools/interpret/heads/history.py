@@ -20,7 +20,7 @@ from gpt_cli.tools.interpret.run_steps import Watched
 
 
 def head_history(request: HeadsRequest, watched: Watched, host: Host) -> Finding:
-    """The scores of a run by step, written to the file of the request.
+    """Read the scores of a run by step, and write the file of the request.
 
     Raises CheckpointError for a damaged snapshot or checkpoint, UsageError for layers the model does not have.
     """
@@ -45,7 +45,7 @@ def history_of(
     heads: Sequence[int],
     sort: str | None = None,
 ) -> Finding:
-    """The history of the chosen heads; the snapshots, of one prompt, come one at a time, as their weights are large.
+    """Stack the scores of the chosen heads; snapshots, of one prompt, come one at a time, as their weights are large.
 
     A step has the loss of its batch, or from a checkpoint, which has no metrics, of the prompt; and a validation loss
     where it was evaluated, in nats per token.

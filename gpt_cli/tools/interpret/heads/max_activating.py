@@ -1,4 +1,4 @@
-"""Where in a text heads act most: by the size of what they write to the residual stream."""
+"""Max-activating passages: where in a text each head writes most to the residual stream."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Passages:
         others: Passages | None = None,
     ):
         self.most, self._where = most, where
-        self.found: list[list[list[Passage]]] = [[[] for _ in heads] for _ in layers]
+        self.top: list[list[list[Passage]]] = [[[] for _ in heads] for _ in layers]
         self._others = others.peaks if others else [[[] for _ in heads] for _ in layers]
         self.values = [[[0.0] * len(of_head) for of_head in of_layer] for of_layer in self._others]
         self._sums, self._num_tokens = np.zeros((len(layers), len(heads))), np.zeros(len(layers))
@@ -66,10 +66,10 @@ class Passages:
     @property
     def peaks(self) -> list[list[list[int]]]:
         """The places of all peaks in the text: [layers][heads][passages]."""
-        return [[[passage.peak for passage in of_head] for of_head in of_layer] for of_layer in self.found]
+        return [[[passage.peak for passage in of_head] for of_head in of_layer] for of_layer in self.top]
 
     def add(self, row: int, stages: Stages, starts: np.ndarray) -> None:
-        """Look at the heads of the layer in a row of `layers`, on windows that begin at `starts` [B] of the text."""
+        """Search the heads of the layer in a row of `layers`, on windows that begin at `starts` [B] of the text."""
         sizes = written_sizes(self._roots[row], stages)
         require_finite(sizes, "outputs of heads", self._where)
         norms = sizes.cpu().numpy()
@@ -100,27 +100,27 @@ class Passages:
             looks_at = tuple((begin + key, float(looks[key])) for key in keys.tolist())
             around = norms[window, head, start:end].copy()
             value = float(norms[window, head, peak])
-            self.found[row][head].append(Passage(begin + peak, value, begin + start, begin + end, around, looks_at))
-        for of_head in self.found[row]:
+            self.top[row][head].append(Passage(begin + peak, value, begin + start, begin + end, around, looks_at))
+        for of_head in self.top[row]:
             of_head.sort(key=lambda passage: (-passage.value, passage.peak))
             del of_head[self.most :]
 
     def _least(self, row: int, head: int) -> float:
-        """What a peak must reach to be one of the largest."""
-        kept = self.found[row][head]
-        return kept[-1].value if len(kept) == self.most else 0.0
+        """Size that a peak must reach to be one of the largest."""
+        passages = self.top[row][head]
+        return passages[-1].value if len(passages) == self.most else 0.0
 
     def rows(self, ids: Ids, tokenizer: Tokenizer) -> list[Row]:
-        """Of each head, by layer and head, the mean size and the passages, the largest first, with their tokens.
+        """Make a row of each head: the mean size and the passages, the largest first, with their tokens.
 
         The mean is over all tokens of the windows but the first of each; None where there is none.
         """
         return [
             {
                 "mean_size": float(self._sums[at] / self._num_tokens[at[0]]) if self._num_tokens[at[0]] else None,
-                "passages": [_row(passage, ids, tokenizer, found[0].value) for passage in found],
+                "passages": [_row(passage, ids, tokenizer, passages[0].value) for passage in passages],
             }
-            for at, found in ((at, self.found[at[0]][at[1]]) for at in np.ndindex(self._sums.shape))
+            for at, passages in ((at, self.top[at[0]][at[1]]) for at in np.ndindex(self._sums.shape))
         ]
 
 
@@ -159,9 +159,9 @@ def _row(passage: Passage, ids: Ids, tokenizer: Tokenizer, largest: float) -> Ro
 
 
 def whole_characters(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """The text of each token; a character that several tokens make is at the first of them, the others are empty."""
-    known = tokenizer.token_bytes
-    parts = [END_OF_TEXT.encode() if token == tokenizer.end_of_text else known[token] for token in ids]
+    """Return the text of each token; a character of several tokens is at the first of them, the others are empty."""
+    token_bytes = tokenizer.token_bytes
+    parts = [END_OF_TEXT.encode() if token == tokenizer.end_of_text else token_bytes[token] for token in ids]
     owners = [number for number, part in enumerate(parts) for _ in part]
     texts, at = [""] * len(parts), 0
     for character in b"".join(parts).decode("utf-8", "surrogateescape"):

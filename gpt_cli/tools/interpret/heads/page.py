@@ -21,7 +21,7 @@ _PLACES = {label: column for column, label, _ in ROLES}
 
 
 def heads_page(report: Mapping[str, Any]) -> bytes:
-    """The report that `gpt heads --json` prints, as HTML in UTF-8; of circuits the strongest partners of each head.
+    """Build the page of what `gpt heads --json` prints; of circuits it shows the strongest partners of each head.
 
     With `steps` it is a film of them, evenly chosen where their passages are too many.
     """
@@ -43,28 +43,28 @@ def heads_page(report: Mapping[str, Any]) -> bytes:
 
 def _content(row: Row, partners: Mapping[tuple[int, int], Row] | None) -> Row:
     numbers = ("layer", "head", *_COLUMNS, f"{LOSS_CHANGE}_error")
-    found = {name: row[name] for name in numbers if name in row}
-    found["role"] = _PLACES.get(row.get("label") or "")
+    content = {name: row[name] for name in numbers if name in row}
+    content["role"] = _PLACES.get(row.get("label") or "")
     if "passages" in row:
-        found["passages"] = [_passage(passage) for passage in row["passages"]]
+        content["passages"] = [_passage(passage) for passage in row["passages"]]
     for name, first, second in (("ov", "reads", "writes"), ("qk", "queries", "keys")):
         if name in row:
-            found[name] = [_pair(part["singular_value"], part[first], part[second]) for part in row[name]]
+            content[name] = [_pair(part["singular_value"], part[first], part[second]) for part in row[name]]
     if "raises" in row:
         raised, lowered = ([entry["token"] for entry in row[name]] for name in ("raises", "lowers"))
-        found["query"] = [_pair(None, raised, lowered)]
+        content["query"] = [_pair(None, raised, lowered)]
     if partners is not None:
-        found["composed"] = partners.get((row["layer"], row["head"]), {"receives": [], "gives": []})
-    return found
+        content["composed"] = partners.get((row["layer"], row["head"]), {"receives": [], "gives": []})
+    return content
 
 
 def _passage(passage: Row) -> Row:
-    """Its tokens as labels, which stay empty where a character is at a token before."""
+    """Label the tokens of a passage; a label is empty where a character is at a token before."""
     looks = [{**look, "token": _shown(look["token"])} for look in passage["looks_at"]]
     tokens = [_shown(token) for token in passage["tokens"]]
-    place = passage["place"] + passage["peak"]
-    known = {"value": passage["value"], "shades": passage["shades"], "peak": shown_peak(passage)}
-    return known | {"place": place, "tokens": tokens, "looks_at": looks}
+    position = passage["place"] + passage["peak"]
+    numbers = {"value": passage["value"], "shades": passage["shades"], "peak": shown_peak(passage)}
+    return numbers | {"place": position, "tokens": tokens, "looks_at": looks}
 
 
 def _shown(token: str) -> str:
@@ -80,12 +80,12 @@ def _pair(value: float | None, first: Iterable[str], second: Iterable[str]) -> R
 
 
 def _partners(composition: Iterable[Row]) -> dict[tuple[int, int], Row]:
-    """For each head those below it and above it with which it composes most, as [kind, layer, head, score]."""
-    found = dict[tuple[int, int], Row]()
+    """Return the heads below and above each head with which it composes most, as [kind, layer, head, score]."""
+    partners = dict[tuple[int, int], Row]()
     for pair in composition:  # the highest score first
         lower, higher = ((pair[f"{end}_layer"], pair[f"{end}_head"]) for end in ("from", "to"))
-        for head, way, other in ((higher, "receives", lower), (lower, "gives", higher)):
-            of_head = found.setdefault(head, {"receives": [], "gives": []})[way]
+        for head, direction, other in ((higher, "receives", lower), (lower, "gives", higher)):
+            of_head = partners.setdefault(head, {"receives": [], "gives": []})[direction]
             if len(of_head) < _PARTNERS:
                 of_head.append([pair["kind"], *other, pair["score"]])
-    return found
+    return partners

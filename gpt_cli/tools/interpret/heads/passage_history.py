@@ -24,20 +24,20 @@ from gpt_cli.tools.interpret.run_steps import step_files
 from gpt_cli.tools.interpret.text_windows import each_checkpoint, encode_prompt_of, read_text
 
 
-def passage_history(request: HeadsRequest, asked: ToInspect, host: Host) -> Finding:
-    """The history, written to the file of the request; one checkpoint more than the last is in memory at a time.
+def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
+    """Compute the history, and write the file of the request; at most two checkpoints are in memory.
 
     Raises CheckpointError for a run without checkpoints of steps, DataError for a text that does not fit.
     """
     assert request.passages
-    run = RunFiles(asked.header.path.parent.parent)
-    paths, device, layers, heads = step_files(run), choose_device(request.device or "auto"), asked.layers, asked.heads
+    run = RunFiles(target.header.path.parent.parent)
+    paths, device, layers, heads = step_files(run), choose_device(request.device or "auto"), target.layers, target.heads
     reuse_memory()
-    loaded = load(paths[-1], None, host.warn, asked.header)
-    if asked.prompt is None:
-        text = read_text(request, asked, loaded, host)
+    loaded = load(paths[-1], None, host.warn, target.header)
+    if target.prompt is None:
+        text = read_text(request, target, loaded, host)
     else:
-        text = encode_prompt_of(asked, loaded, truncate=None)
+        text = encode_prompt_of(target, loaded, truncate=None)
     if text.num_tokens < 2:
         raise DataError("prompt", "it has 1 token, which can only look at itself; use at least 2")
     require_room_for_heads(max(end - start for start, end in text.windows), heads, may_choose=True)
@@ -47,15 +47,15 @@ def passage_history(request: HeadsRequest, asked: ToInspect, host: Host) -> Find
         # the last one first, whose peaks are looked for in the others
         for at in each_checkpoint((paths[-1], *paths[:-1]), loaded, device, host):
             model = at.model
-            own = Passages(model, layers, heads, request.passages, shown(at.path), last)
+            passages = Passages(model, layers, heads, request.passages, shown(at.path), last)
             for starts, _, batch in window_batches(model, text.ids, text.windows):
                 for row, stages in enumerate(model.attention_stages(batch, layers, heads)):
-                    own.add(row, stages, starts)
+                    passages.add(row, stages, starts)
                 count(batch.numel())
-            sizes, texts = passages_of(own, text, loaded.tokenizer, layers, heads)
-            last = last or own
-            of_heads = [each for of_layer in own.values for each in of_layer]
-            values = [[each["value"] for each in row["passages"]] for row in texts] if last is own else of_heads
+            sizes, texts = passages_of(passages, text, loaded.tokenizer, layers, heads)
+            last = last or passages
+            of_heads = [each for of_layer in passages.values for each in of_layer]
+            values = [[each["value"] for each in row["passages"]] for row in texts] if last is passages else of_heads
             of_step = [row | {"values": each} for row, each in zip(texts, values, strict=True)]
             ratios = np.array([*map(ratio, values, sizes.values.ravel().tolist())]).reshape(sizes.values.shape)
             figures = sizes, Figure("ratio", sizes.coords, ratios)
@@ -68,5 +68,5 @@ def passage_history(request: HeadsRequest, asked: ToInspect, host: Host) -> Find
 
 
 def ratio(values: Sequence[float], mean: float) -> float:
-    """How much larger a head's sizes at its passages are than its mean; NaN where it writes nothing."""
+    """Ratio of a head's mean size at its passages to its mean size; NaN where it writes nothing."""
     return sum(values) / len(values) / mean if values and mean > 0 else np.nan

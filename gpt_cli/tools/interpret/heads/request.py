@@ -1,4 +1,4 @@
-"""What `gpt heads` is asked. Needs no torch."""
+"""Request of `gpt heads`. Needs no torch."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ class HeadsRequest(ReadingRequest):
     )
 
     def misfits(self) -> Iterator[Misfit]:
-        """What a history, a prompt or scores alone have no use for."""
+        """Refuse flags without effect on a history, a prompt or scores alone."""
         yield from super().misfits()
         if self.over_training:
             others = ("checkpoint", "ablate", "query", "circuits", "truncate", "dtype", "threads")
-            kept = () if self.passages or self.prompted else ("device",)  # of snapshots nothing is computed
+            unused = () if self.passages or self.prompted else ("device",)  # of snapshots nothing is computed
             other = ("sort",) if self.passages else ("data", "max_tokens")
-            yield from self.apart("over_training", *others, *kept, *other)
+            yield from self.apart("over_training", *others, *unused, *other)
         if self.dtype and not self.ablate and not self.over_training:
             yield Misfit(("dtype",), "it is for ‹ablate›; scores are always in float32", "‹ablate=zero›")
         if self.sort == LOSS_CHANGE and self.ablate in (None, "layer"):
@@ -80,7 +80,7 @@ class HeadsRequest(ReadingRequest):
             yield Misfit(("sort",), wrong, None if self.over_training else "‹ablate=zero›")
 
     def find(self, host: Host) -> ToInspect | Watched:
-        """What the heads read, and which of them are meant; of a training the run, with the prompt if there is one.
+        """Resolve the heads and what they read; of a training the run, with the prompt if there is one.
 
         Raises UsageError for heads that the model does not have, for files that cannot be written and for a model
         without a text of its own.
@@ -92,7 +92,7 @@ class HeadsRequest(ReadingRequest):
         if self.out is not None:
             require_report(self.out, self.film if self.over_training and not self.passages else None)
             tokens = {"‹query›": self.query is not None, "‹passages›": self.passages, "‹circuits›": self.circuits}
-            if self.out.suffix.lower() in PICTURES and (flags := [flag for flag, asked in tokens.items() if asked]):
+            if self.out.suffix.lower() in PICTURES and (flags := [flag for flag, is_set in tokens.items() if is_set]):
                 wrong, hint = "a picture shows no tokens; use .json, .csv or .html", "‹out=heads.html›"
                 raise UsageError(flags[0], wrong, hint=hint)
         if self.over_training and self.passages:

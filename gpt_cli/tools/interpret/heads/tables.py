@@ -18,7 +18,7 @@ _SHARE = 0.6  # of a line: what comes before a peak explains it
 
 
 def of_passages(heads: Iterable[Row], width: int, marks: tuple[str, str]) -> Rows:
-    """A line for each passage of each head, with its peak between the marks and cut to the width."""
+    """Make a line for each passage of each head, with its peak between the marks and cut to the width."""
     rows = [("head", "mean", "size", "where it writes most")]
     for row in heads:
         name, mean = head_label(row), f"{row['mean_size'] or 0:.2f}"
@@ -29,29 +29,29 @@ def of_passages(heads: Iterable[Row], width: int, marks: tuple[str, str]) -> Row
 
 
 def marked(passage: Row, width: int, marks: tuple[str, str]) -> str:
-    """The text of a passage around its peak, in at most `width` columns where the peak leaves room."""
+    """Cut a passage around its peak to at most `width` columns, where the peak leaves room."""
     peak = shown_peak(passage)
     before, after = (_in_line(part) for part in (passage["tokens"][:peak], passage["tokens"][peak + 1 :]))
     token = label_of(passage["tokens"][peak])
-    room = max(2, width - cell_len(token) - 4)
-    left = min(cell_len(before), max(int(_SHARE * room), room - cell_len(after)))
+    columns = max(2, width - cell_len(token) - 4)
+    left = min(cell_len(before), max(int(_SHARE * columns), columns - cell_len(after)))
     if cell_len(before) > left:
         while cell_len(before) > left - 1:
             before = before[1:]
         before = f"…{before}"
-    return f"{before}{marks[0]}{token}{marks[1]}{cut(after, room - left)}".rstrip()
+    return f"{before}{marks[0]}{token}{marks[1]}{cut(after, columns - left)}".rstrip()
 
 
 def _in_line(tokens: Iterable[str]) -> str:
-    """Tokens as text in one line, with one space for many."""
+    """Join tokens to text in one line, with one space for many."""
     text = re.sub(" {2,}", " ", "".join(tokens))
     return label_of(text, None) if text else ""
 
 
 def shown_peak(passage: Row) -> int:
-    """The place of the token that shows the peak: the one before, if that has the peak's character."""
+    """Return the index of the token that shows the peak: the one before, if that has the peak's character."""
     tokens, peak = passage["tokens"], passage["peak"]
-    return max((place for place in range(peak + 1) if tokens[place]), default=peak)
+    return max((index for index in range(peak + 1) if tokens[index]), default=peak)
 
 
 def of_pairs(circuits: Mapping[str, Any]) -> Rows:
@@ -64,24 +64,24 @@ def of_pairs(circuits: Mapping[str, Any]) -> Rows:
 
 
 def of_directions(heads: Sequence[Row], width: int) -> list[Rows]:
-    """The strongest direction of OV of each head, then that of QK."""
-    room = (width - 19) // 2
+    """Make a table of the strongest direction of OV of each head, then one of QK."""
+    columns = (width - 19) // 2
     tables = []
     for name, (first, second) in (("ov", ("reads", "writes")), ("qk", ("queries", "keys"))):
         rows = [("head", name.upper(), first, second)]
         for row in heads:
             strongest = row[name][0]
-            one, other = (_some(strongest[key], room) for key in (first, second))
+            one, other = (_some(strongest[key], columns) for key in (first, second))
             rows.append((head_label(row), f"{strongest['singular_value']:.3g}", one, other))
         tables.append(rows)
     return tables
 
 
-def _some(tokens: Iterable[str], room: int) -> str:
-    """As many tokens as fit, at least one."""
+def _some(tokens: Iterable[str], columns: int) -> str:
+    """Join as many tokens as fit, at least one."""
     text = ""
     for token in map(quoted, tokens):
-        if text and cell_len(text) + 1 + cell_len(token) > room:
+        if text and cell_len(text) + 1 + cell_len(token) > columns:
             break
         text += f" {token}" if text else token
-    return text if cell_len(text) <= room else set_cell_size(text, max(2, room))
+    return text if cell_len(text) <= columns else set_cell_size(text, max(2, columns))

@@ -67,9 +67,9 @@ def head_figures(scores: HeadScores) -> list[Figure]:
 
 
 def labels_of(scores: HeadScores, num_tokens: int) -> list[Row]:
-    """The label of each head on a text of so many tokens."""
+    """Label each head on a text of so many tokens."""
     places = np.ndindex(len(scores.layers), len(scores.heads))
-    return [{"label": role_of(scores.of(*place), num_tokens)} for place in places]
+    return [{"label": role_of(scores.of(*index), num_tokens)} for index in places]
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class HeadsView(View):
     beside: ClassVar = (4, 1)
 
     def rows(self, finding: Finding, *axes: str) -> list[Row]:
-        """A row for each layer or head: its scores, its label, and what else was asked for."""
+        """Make a row for each layer or head: its scores, its label, and the rest of the request."""
         rows = finding.rows_along(*axes)
         if axes == ("layer",):
             return rows
@@ -101,7 +101,7 @@ class HeadsView(View):
         return sorted(rows, key=lambda row: -np.inf if row[column] is None else row[column], reverse=True)
 
     def csv_rows(self, finding: Finding) -> list[Row]:
-        """A row for each head, of steps for each step and head.
+        """Make a row for each head, of steps for each step and head.
 
         Passages are texts, what a layer is worth stands in the rows of its heads, and the scores of the heads that
         compose with each in columns such as q_L0_H3. By step, passages are the sizes at those of the last step.
@@ -114,7 +114,7 @@ class HeadsView(View):
             pairs = ((row, zip(places[n % len(places)], row["values"], strict=True)) for n, row in enumerate(rows))
             return [
                 {name: row[name] for name in ("step", "layer", "head", "mean_size")}
-                | {"passages": [{"place": place, "value": value} for place, value in sizes]}
+                | {"passages": [{"place": position, "value": value} for position, value in sizes]}
                 for row, sizes in pairs
             ]
         composed = dict[tuple[int, int], Row]()
@@ -135,7 +135,7 @@ class HeadsView(View):
         return rows
 
     def tables(self, finding: Finding, width: int, marks: tuple[str, str] = BRACKETS) -> list[Rows]:
-        """A row for each head; then what else was asked for, with the peak of a passage between `marks`.
+        """Make a row for each head; then passages and circuits, with the peak of a passage between `marks`.
 
         By step, the strongest head in each share of attention, or with `sort` the heads that end highest; of passages
         the heads whose sizes there end largest beside their mean, and the passages.
@@ -156,7 +156,7 @@ class HeadsView(View):
         return parts
 
     def coloured_tables(self, finding: Finding, width: int) -> list[Rows]:
-        """The same with the peaks of passages in colour."""
+        """Make the tables with the peaks of passages in colour."""
         return self.tables(finding, width, _COLOUR)
 
     def _by_step(self, finding: Finding, width: int) -> list[Rows]:
@@ -180,16 +180,16 @@ class HeadsView(View):
             (*loss, *places),
             lambda at: [
                 *(cell_at(at[name], decimals=3) for name in loss),
-                *(cell_at(of(at, column).at(place=place)) for place in places),
+                *(cell_at(of(at, column).at(place=name)) for name in places),
             ],
         )
         if column != "ratio":
             return [rows]
         heads = {head_label(row): row for row in finding.lists["heads"]}
-        return [rows, of_passages([heads[place] for place in places], width, BRACKETS)]
+        return [rows, of_passages([heads[name] for name in places], width, BRACKETS)]
 
     def legend(self, finding: Finding) -> Iterator[str]:
-        """What was read, and what the headings mean, in lines."""
+        """Yield lines on what was read and the meaning of the headings."""
         about = finding.about
         if "ratio" in finding:
             read = f"{about['run']}, {counted(about['tokens'], 'token')}"
@@ -261,13 +261,13 @@ class HeadsView(View):
 
 
 def _best(figure: Figure) -> str:
-    """The head with the highest score, and that."""
+    """Name the head with the highest score, and that."""
     best = farthest(figure, 1)
     return f"{best[0]} {cell_at(figure.at(place=best[0]))}" if best else "-"
 
 
 def _as_text(passage: Row) -> Row:
-    """A passage in a few cells."""
+    """Put a passage into a few cells."""
     tokens, looks = passage["tokens"], passage["looks_at"]
     cells = {"place": passage["place"] + passage["peak"], "value": passage["value"]}
     cells |= {"token": tokens[shown_peak(passage)], "text": "".join(tokens)}
@@ -297,7 +297,7 @@ def _change(row: Row) -> str:
 
 
 def _raised(row: Row, width: int) -> str:
-    """As many of the tokens as fit beside the name, at least one."""
+    """Join as many of the raised tokens as fit beside the name, at least one."""
     text = ""
     for entry in row["raises"]:
         more = f"{quoted(entry['token'])} {entry['logit']:+.2f}"

@@ -1,1 +1,1 @@
-"""What each layer would already predict."""
+"""Logit lens and tuned lens: the predictions of each layer."""

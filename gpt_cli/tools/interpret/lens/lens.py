@@ -35,13 +35,13 @@ _SCALES: Mapping[str, Scale] = {"rank": "rank", "probability": "share", "token_p
 
 @dataclass(frozen=True)
 class Seen:
-    """Of L layers and T tokens: the likeliest next token and its probability, and how far from the last layer.
+    """Predictions of L layers on T tokens: the likeliest, its probability, and the divergence from the last layer.
 
     Of the first N tokens, whose next one is known, the loss of it in nats, its rank from 1 and its probability.
     """
 
     tokens: np.ndarray  # [L, T]
-    chances: np.ndarray  # [L, T]
+    token_probability: np.ndarray  # [L, T]
     divergence: np.ndarray  # [L, T], in nats
     loss: np.ndarray  # [L, N]
     rank: np.ndarray  # [L, N]
@@ -49,44 +49,44 @@ class Seen:
 
 
 @restored_threads()
-def lens(request: LensRequest, asked: ToInspect, host: Host) -> Finding:
+def lens(request: LensRequest, target: ToInspect, host: Host) -> Finding:
     """Report on the layers of a model, or of all checkpoints of a run, and write the file of the request.
 
     Raises CheckpointError, DataError, UsageError and EnvironmentFailure.
     """
     use_threads(request.threads)
     device = choose_device(request.device or "auto")
-    loaded = load_for(host, request.run, request.checkpoint, asked.header)
-    of_prompt = asked.prompt is not None
+    loaded = load_for(host, request.run, request.checkpoint, target.header)
+    of_prompt = target.prompt is not None
     loaded.model.to(device)
-    tuned = tuned_maps(request, asked, loaded, host) if request.tuned else None
+    tuned = tuned_maps(request, target, loaded, host) if request.tuned else None
     rest = tuned is not None and tuned.of_data and bool(request.data)
     if of_prompt:
-        text = encode_prompt_of(asked, loaded, truncate=request.truncate)
+        text = encode_prompt_of(target, loaded, truncate=request.truncate)
     else:
-        text = read_text(request, asked, loaded, host, rest=rest)
+        text = read_text(request, target, loaded, host, rest=rest)
     about: dict[str, Any] = {"text": text.about, "tokens": text.num_tokens}
     if request.over_training:
-        run, steps = RunFiles(asked.header.path.parent.parent), list[Finding]()
+        run, steps = RunFiles(target.header.path.parent.parent), list[Finding]()
         paths = step_files(run)
         with host.counting("reading checkpoints", len(paths) * text.num_tokens, "tokens") as count:
             for each in each_checkpoint(paths, loaded, device, host):  # one is in memory at a time
-                seen = read_layers(each, text, asked.layers, device, count)
-                steps.append(Finding(LENS, {"step": each.step}, lens_figures(asked.layers, seen, of_prompt=of_prompt)))
+                seen = read_layers(each, text, target.layers, device, count)
+                steps.append(Finding(LENS, {"step": each.step}, lens_figures(target.layers, seen, of_prompt=of_prompt)))
         finding = stack(steps, {"run": str(run.path), **about})
-        return finding.saved(host, request.out, (len(steps), "checkpoint"), (len(asked.layers), "layer"))
-    ways = [None, tuned.maps] if tuned else [None]
-    with host.counting("reading layers", text.num_tokens * len(ways), "tokens") as count:
-        seen, *mapped = (read_layers(loaded, text, asked.layers, device, count, maps) for maps in ways)
+        return finding.saved(host, request.out, (len(steps), "checkpoint"), (len(target.layers), "layer"))
+    lenses = [None, tuned.maps] if tuned else [None]
+    with host.counting("reading layers", text.num_tokens * len(lenses), "tokens") as count:
+        seen, *mapped = (read_layers(loaded, text, target.layers, device, count, maps) for maps in lenses)
     about = {"checkpoint": str(loaded.path), "step": loaded.step, **about}
     about |= {} if text.training_share is None else {"training_share": text.training_share}
     about |= {"tuned": tuned.as_dict()} if tuned else {}
     lists = {}
     if of_prompt:
         both = seen[0], *mapped[:1]
-        lists["positions"] = by_position(loaded.tokenizer, text.ids[:].tolist(), asked.layers, *both)
-    finding = Finding(LENS, about, lens_figures(asked.layers, seen, *mapped, of_prompt=of_prompt), lists)
-    return finding.saved(host, request.out, (len(asked.layers), "layer"))
+        lists["positions"] = by_position(loaded.tokenizer, text.ids[:].tolist(), target.layers, *both)
+    finding = Finding(LENS, about, lens_figures(target.layers, seen, *mapped, of_prompt=of_prompt), lists)
+    return finding.saved(host, request.out, (len(target.layers), "layer"))
 
 
 def read_layers(
@@ -97,16 +97,16 @@ def read_layers(
     count: Callable[[int], object],
     maps: Maps | None = None,
 ) -> list[Seen]:
-    """What layers would predict in each window of a text; `count` receives the tokens of each that is done."""
-    found = []
+    """Compute the predictions of layers in each window of a text; `count` receives the tokens of each that is done."""
+    seen = []
     for (start, end), (first, last) in zip(text.windows, text.targets, strict=True):
         ids, following = (
             torch.from_numpy(np.asarray(text.ids[a:b]).astype(np.int64)).to(device)
             for a, b in ((start, end), (first + 1, last + 1))
         )
-        found.append(look(loaded.model, ids, following, layers, shown(loaded.path), maps))
+        seen.append(look(loaded.model, ids, following, layers, shown(loaded.path), maps))
         count(end - start)
-    return found
+    return seen
 
 
 @torch.no_grad()
@@ -118,7 +118,7 @@ def look(
     where: str = "checkpoint",
     maps: Maps | None = None,
 ) -> Seen:
-    """What layers would predict after each of the ids [T]; `following` [N] are the next ones, as far as they are known.
+    """Compute the predictions of layers after each of the ids [T]; `following` [N] are the known next ones.
 
     With `maps` they predict behind these (tuned lens), without them from the stream as it is (logit lens).
 
@@ -129,19 +129,19 @@ def look(
     T, N, at_once = len(ids), len(following), max(1, LOGITS_AT_ONCE // model.vocab_size)
     parts = list[list[tuple[Tensor, ...]]]()
     for start in range(0, T, at_once):
-        place, known = slice(start, start + at_once), max(0, min(at_once, N - start))
-        goals = following[start : start + known, None]
-        last = _predictions(model, streams[-1][place], where)
+        chunk, num_known = slice(start, start + at_once), max(0, min(at_once, N - start))
+        targets = following[start : start + num_known, None]
+        last = _predictions(model, streams[-1][chunk], where)
         rows = []
         for layer in layers:
-            found = (
-                last if layer == len(streams) - 1 else _predictions(model, streams[layer][place], where, maps, layer)
+            log_probs = (
+                last if layer == len(streams) - 1 else _predictions(model, streams[layer][chunk], where, maps, layer)
             )
-            best, token = found.max(dim=-1)
-            apart = divergence(found, last).clamp(min=0)
-            own = found[:known].gather(-1, goals)
-            rank = (found[:known] > own).sum(dim=-1) + 1
-            rows.append((token, best.exp(), apart, -own[:, 0], rank, own[:, 0].exp()))
+            best, token = log_probs.max(dim=-1)
+            apart = divergence(log_probs, last).clamp(min=0)
+            target_log_probs = log_probs[:num_known].gather(-1, targets)
+            rank = (log_probs[:num_known] > target_log_probs).sum(dim=-1) + 1
+            rows.append((token, best.exp(), apart, -target_log_probs[:, 0], rank, target_log_probs[:, 0].exp()))
         parts.append(rows)
     kinds = ([torch.cat([rows[n][kind] for rows in parts]) for n in range(len(layers))] for kind in range(6))
     return Seen(*(torch.stack(kind).cpu().numpy() for kind in kinds))
@@ -157,7 +157,7 @@ def _predictions(model: GPT, stream: Tensor, where: str, maps: Maps | None = Non
 def lens_figures(
     layers: Sequence[int], seen: Sequence[Seen], mapped: Sequence[Seen] = (), *, of_prompt: bool = False
 ) -> tuple[Figure, ...]:
-    """Means over tokens [layer], and their standard errors where there are several windows; of a prompt also positions.
+    """Compute means over tokens [layer], and their standard errors over windows; of a prompt also positions.
 
     With what layers predict behind maps, the same of these, and by how much they lower loss and divergence: the error
     of that is of the differences in each window.
@@ -169,23 +169,23 @@ def lens_figures(
         windows |= {f"tuned_{name}": parts for name, parts in behind.items()}
         windows |= {f"{name}_gain": [before - after for before, after in pairs[name]] for name in GAINS}
     figures = [_mean(name, layers, parts) for name, parts in windows.items()]
-    for prefix, (found, *_) in (
+    for prefix, (window, *_) in (
         (("position_", seen), *((("tuned_position_", mapped),) if mapped else ())) if of_prompt else ()
     ):
-        T = found.tokens.shape[1]
+        T = window.tokens.shape[1]
         places = {"layer": layers, "position": range(T)}
         for name in (*MEASURES, "token_probability"):
-            numbers = found.chances if name == "token_probability" else getattr(found, name)
-            known = np.full((len(layers), T), np.nan)
-            known[:, : numbers.shape[1]] = numbers
+            numbers = getattr(window, name)
+            padded = np.full((len(layers), T), np.nan)
+            padded[:, : numbers.shape[1]] = numbers
             figures.append(
-                Figure(prefix + name, places, known, unit=UNITS.get(name, ""), scale=_SCALES.get(name, "amount"))
+                Figure(prefix + name, places, padded, unit=UNITS.get(name, ""), scale=_SCALES.get(name, "amount"))
             )
     return (*figures,)
 
 
 def _mean(name: str, layers: Sequence[int], windows: Sequence[np.ndarray]) -> Figure:
-    """The mean of a measure over the tokens of all windows [L, N], and its standard error; NaN where there is none."""
+    """Mean of a measure over the tokens of all windows [L, N], and its standard error; NaN where there is none."""
     means, errors = list[float](), list[float]()
     for row in range(len(layers)):
         sums, sizes = (np.array([part(each[row]) for each in windows], dtype=float) for part in (np.sum, len))
@@ -200,30 +200,30 @@ def _mean(name: str, layers: Sequence[int], windows: Sequence[np.ndarray]) -> Fi
 def by_position(
     tokenizer: Tokenizer, ids: Sequence[int], layers: Sequence[int], seen: Seen, mapped: Sequence[Seen] = ()
 ) -> list[Row]:
-    """A row for each token of a prompt, with what each layer predicts after it, perhaps also behind its map."""
+    """Make a row for each token of a prompt: each layer's prediction after it, perhaps also behind its map."""
     say = tokenizer.token_text
     rows = []
-    for place, token in enumerate(ids):
-        known = place < seen.loss.shape[1]
+    for position, token in enumerate(ids):
+        has_next = position < seen.loss.shape[1]
         of_layers = []
         for row, layer in enumerate(layers):
-            own: Row = {"layer": layer}
+            entry: Row = {"layer": layer}
             for prefix, each in (("", seen), *(("tuned_", one) for one in mapped)):
-                best = int(each.tokens[row, place])
-                own[f"{prefix}token"], own[f"{prefix}id"] = say(best), best
-                own[f"{prefix}token_probability"] = float(each.chances[row, place])
+                best = int(each.tokens[row, position])
+                entry[f"{prefix}token"], entry[f"{prefix}id"] = say(best), best
+                entry[f"{prefix}token_probability"] = float(each.token_probability[row, position])
                 for name in ("loss", "rank", "probability"):
-                    own[prefix + name] = getattr(each, name)[row, place].item() if known else None
-                own[f"{prefix}divergence"] = float(each.divergence[row, place])
-            of_layers.append(own)
-        following = say(ids[place + 1]) if known else None
-        rows.append({"position": place, "token": say(token), "next": following, "layers": of_layers})
+                    entry[prefix + name] = getattr(each, name)[row, position].item() if has_next else None
+                entry[f"{prefix}divergence"] = float(each.divergence[row, position])
+            of_layers.append(entry)
+        following = say(ids[position + 1]) if has_next else None
+        rows.append({"position": position, "token": say(token), "next": following, "layers": of_layers})
     return rows
 
 
 def lens_of_ids(
     model: GPT, tokenizer: Tokenizer, ids: Sequence[int], layers: Sequence[int], where: str = "checkpoint"
 ) -> list[Row]:
-    """A row for each of the ids [T], as `gpt lens --json` has them; raises CheckpointError as `look` does."""
-    found = torch.tensor([*ids], device=model.token_embedding.weight.device)
-    return by_position(tokenizer, ids, layers, look(model, found, found[1:], layers, where))
+    """Make a row for each of the ids [T], as `gpt lens --json` has them; raises CheckpointError as `look` does."""
+    token_ids = torch.tensor([*ids], device=model.token_embedding.weight.device)
+    return by_position(tokenizer, ids, layers, look(model, token_ids, token_ids[1:], layers, where))

@@ -1,4 +1,4 @@
-"""What layers would predict, on pages for a browser. Needs no torch."""
+"""Predictions of layers on pages for a browser. Needs no torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CELL_BYTES = 4 * (len(_NUMBERS) + 1)  # of a layer at a token, before compressio
 
 
 def lens_content(frames: Sequence[Sequence[Row]], lens: str = "") -> dict[str, object]:
-    """The positions of `gpt lens --json`, of each frame, as the content of a page: numbers [frames, 5, L, T].
+    """Encode the positions of `gpt lens --json`, of each frame, as the content of a page: numbers [frames, 5, L, T].
 
     `tokens` [frames, L, T] are places in `texts`; `lens` begins the keys of predictions.
     """
@@ -28,7 +28,7 @@ def lens_content(frames: Sequence[Sequence[Row]], lens: str = "") -> dict[str, o
         for rows in cells
     ]
     texts = list(dict.fromkeys(row[f"{lens}token"] for rows in cells for row in rows))
-    places = {text: place for place, text in enumerate(texts)}
+    places = {text: index for index, text in enumerate(texts)}
     tokens = np.array([[places[row[f"{lens}token"]] for row in rows] for rows in cells], "<u4").reshape(shape)
     return {
         "layers": [row["layer"] for row in frames[0][0]["layers"]],
@@ -39,7 +39,7 @@ def lens_content(frames: Sequence[Sequence[Row]], lens: str = "") -> dict[str, o
 
 
 def lens_page(report: dict[str, Any]) -> bytes:
-    """The report that `gpt lens --json` prints as a page: a grid of a prompt, or the curves of a text."""
+    """Build the page of what `gpt lens --json` prints: a grid of a prompt, or the curves of a text."""
     positions, texts = report.get("positions"), report["text"]
     origin = {"checkpoint": report["checkpoint"], "step": report["step"], "tokens": report["tokens"]}
     tuned = report.get("tuned")

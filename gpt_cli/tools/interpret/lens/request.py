@@ -1,4 +1,4 @@
-"""What `gpt lens` is asked. Needs no torch."""
+"""Request of `gpt lens`. Needs no torch."""
 
 from __future__ import annotations
 
@@ -43,16 +43,14 @@ class LensRequest(ReadingRequest):
     )
 
     def find(self, host: Host) -> ToInspect:
-        """What the model reads, and the layers; raises UsageError for those it lacks, for maps of a model without
-        any, and for a file of another kind.
-        """
+        """Resolve the layers and what the model reads; raises UsageError for layers, maps or files that cannot be."""
         if self.truncate:
             self.require_prompt("‹truncate›", host)
         if self.out is not None:
             page = self.film if self.prompted else "‹out=lens.png›"
             require_report(self.out, page if self.over_training else None)
-        asked = (self.model_copy(update={"checkpoint": "last"}) if self.over_training else self).reading(host)
-        if self.tuned and asked.header.config.model.num_blocks == 1:
+        target = (self.model_copy(update={"checkpoint": "last"}) if self.over_training else self).reading(host)
+        if self.tuned and target.header.config.model.num_blocks == 1:
             wrong = "this model has one block, whose stream the output layer reads, so there is no map to train"
             raise UsageError("‹tuned›", wrong, hint="gpt lens without --tuned")
-        return asked
+        return target

@@ -38,17 +38,17 @@ class Maps:
 
     @classmethod
     def identity(cls, model: GPT) -> Maps:
-        """Maps that leave the stream as it is."""
+        """Make maps that leave the stream as it is."""
         D, like = model.config.d_model, model.output_weight
         return cls(like.new_zeros(len(model.blocks) - 1, D, D), like.new_zeros(len(model.blocks) - 1, D))
 
     def __call__(self, layer: int, x: Tensor) -> Tensor:
-        """The mapped stream after a block: [..., D] -> [..., D]; that of the last block stays."""
+        """Map the stream after a block: [..., D] -> [..., D]; that of the last block stays."""
         return x if layer == len(self.weights) else _mapped(x, self.weights[layer], self.biases[layer])
 
 
 def num_steps(model: GPT) -> int:
-    """How many steps a training has: a fixed rule on the sizes of the model, so that it repeats."""
+    """Number of steps of a training: a fixed rule on the sizes of the model, so that it repeats."""
     D, V, num_maps = model.config.d_model, model.vocab_size, len(model.blocks) - 1
     of_blocks = sum(parameter.numel() for parameter in model.blocks[0].parameters()) * len(model.blocks)
     # the stream of all tokens; then logits and their gradient, the map and its two gradients
@@ -65,7 +65,7 @@ def train_maps(
     *,
     steps: int | None = None,
 ) -> Maps:
-    """Maps of a model, trained on windows of ids [N] that are drawn anew in each step, from the identity on.
+    """Train maps of a model on windows of ids [N] that are drawn anew in each step, from the identity on.
 
     The loss of each map is the divergence of its prediction from that of the model, sum p log (p / q), the mean over
     positions that are drawn from the windows. `count` receives 1 after each of `steps`, or of `num_steps`. Only one
@@ -86,7 +86,7 @@ def train_maps(
 
 @torch.no_grad()
 def _streams(model: GPT, ids: Ids, key: int) -> list[Tensor]:
-    """The stream after each block at some positions of some windows, both drawn by a key: [positions, D] each."""
+    """Return the stream after each block at some positions of some windows, drawn by a key: [positions, D] each."""
     C = min(model.config.context_length, HEADS_WINDOW, len(ids))
     num_windows = max(1, BATCH_TOKENS // C)
     starts = random_words(key, 0, num_windows).astype(np.int64) % (len(ids) - C + 1)
@@ -98,22 +98,22 @@ def _streams(model: GPT, ids: Ids, key: int) -> list[Tensor]:
     return [stream.flatten(0, 1)[places] for stream in model.residual_streams(batch)]
 
 
-def divergence(found: Tensor, last: Tensor) -> Tensor:
-    """How far log chances are from the last ones, sum p log (p / q): [..., V], [..., V] -> [...], in nats."""
-    return F.kl_div(found, last, reduction="none", log_target=True).sum(dim=-1)
+def divergence(log_q: Tensor, log_p: Tensor) -> Tensor:
+    """KL divergence of the last layer's p from a layer's q, sum p log (p / q): [..., V], [..., V] -> [...], in nats."""
+    return F.kl_div(log_q, log_p, reduction="none", log_target=True).sum(dim=-1)
 
 
 def _gradients(model: GPT, maps: Maps, streams: list[Tensor], where: str) -> list[Tensor]:
-    """Those of the mean divergence of each layer: of W [L - 1, D, D] and b [L - 1, D], one layer at a time."""
+    """Gradients of the mean divergence of each layer: of W [L - 1, D, D] and b [L - 1, D], one layer at a time."""
     with torch.no_grad():
-        last = model.logits(streams[-1])
-        require_finite(last, "logits", where)
-        last = last.log_softmax(dim=-1)
+        log_p = model.logits(streams[-1])
+        require_finite(log_p, "logits", where)
+        log_p = log_p.log_softmax(dim=-1)
     parts = []
     for layer, stream in enumerate(streams[:-1]):
-        own = [part[layer].detach().requires_grad_() for part in (maps.weights, maps.biases)]
-        found = model.logits(_mapped(stream, *own)).log_softmax(dim=-1)
-        parts.append(torch.autograd.grad(divergence(found, last).mean(), own))
+        parameters = [part[layer].detach().requires_grad_() for part in (maps.weights, maps.biases)]
+        log_q = model.logits(_mapped(stream, *parameters)).log_softmax(dim=-1)
+        parts.append(torch.autograd.grad(divergence(log_q, log_p).mean(), parameters))
     return [torch.stack(part) for part in zip(*parts, strict=True)]
 
 

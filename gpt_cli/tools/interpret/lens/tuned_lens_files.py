@@ -36,21 +36,21 @@ _ADVICE = "gpt lens --tuned --data FILE trains maps on that text, and â€¹promptâ
 
 @dataclass(frozen=True)
 class Tuned:
-    """Maps, the text that they were trained on, and whether that is the beginning of --data; `kept` is their file."""
+    """Maps, the text that they were trained on, and whether that is the beginning of --data; `path` is their file."""
 
     maps: Maps
     text: str | list[str]
     of_data: bool
     steps: int
-    kept: str | None = None
+    path: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """What a report says of the maps."""
-        return {"text": self.text, "steps": self.steps, "kept": self.kept}
+        """Return the fields of a report about the maps."""
+        return {"text": self.text, "steps": self.steps, "kept": self.path}
 
 
-def tuned_maps(request: ReadingRequest, asked: ToInspect, loaded: Loaded, host: Host) -> Tuned:
-    """The maps that the run of a model keeps for its weights; without them, maps are trained and kept, if they can be.
+def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host: Host) -> Tuned:
+    """Read the maps that a run keeps for the weights of a model; without them, train maps and keep them, if possible.
 
     A model without a text of its own learns them on the first nine tenths of --data. Raises UsageError where there is
     neither, and DataError, CheckpointError and EnvironmentFailure.
@@ -60,12 +60,12 @@ def tuned_maps(request: ReadingRequest, asked: ToInspect, loaded: Loaded, host: 
     device = loaded.model.output_weight.device
     if path is not None and path.exists():
         try:
-            if kept := read_maps(path, identity, loaded, device):
-                return kept
+            if cached := read_maps(path, identity, loaded, device):
+                return cached
             host.notice(f"{visible(path)} belongs to other weights, so new maps are trained")
         except CheckpointError as error:
             host.warn(f"{error.where}: {error.sentence}; new maps are trained")
-    corpus, about, of_data = _training_text(request, asked, loaded, host)
+    corpus, about, of_data = _training_text(request, target, loaded, host)
     with host.counting("tokenizing", corpus.num_bytes, "B") as count:
         ids = encode(corpus, loaded.tokenizer, count, host.notice)
     end = round(len(ids) * DATA_TO_TRAIN) if of_data else len(ids)
@@ -78,45 +78,45 @@ def tuned_maps(request: ReadingRequest, asked: ToInspect, loaded: Loaded, host: 
     with host.counting("training maps", steps, "steps") as count:
         seed, where = loaded.config.train.seed, shown(loaded.path)
         maps = train_maps(loaded.model, ids[:end], seed, where, count, steps=steps)
-    found = Tuned(maps, about, of_data, steps)
+    tuned = Tuned(maps, about, of_data, steps)
     if run is None:
         host.notice("the maps are not kept, because this checkpoint lies in no run")
-        return found
-    return _keep(found, run, run.maps_file(loaded.step), identity, host)
+        return tuned
+    return _keep(tuned, run, run.maps_file(loaded.step), identity, host)
 
 
 def _training_text(
-    request: ReadingRequest, asked: ToInspect, loaded: Loaded, host: Host
+    request: ReadingRequest, target: ToInspect, loaded: Loaded, host: Host
 ) -> tuple[Corpus, str | list[str], bool]:
-    """The training text of the run; where it cannot be read, --data. Also its sources, and whether it is --data."""
+    """Read the training text of the run; else --data. Returns it, its sources, and whether it is --data."""
     name = str(loaded.path.parent.parent)
     try:
-        own = read_run_text(name, own_config(asked.header, _ADVICE).data, host)
+        text = read_run_text(name, own_config(target.header, _ADVICE).data, host)
     except GptError:
         if not request.data:
             raise
-        assert asked.text
-        return read_named_text(request.data, asked.text, host), [*request.data], True
-    return own.training, own.data.source, False
+        assert target.text
+        return read_named_text(request.data, target.text, host), [*request.data], True
+    return text.training, text.data.source, False
 
 
 def identity_of(loaded: Loaded) -> str:
-    """The SHA-256 of the weights in memory and of the sizes of the model, in hexadecimal."""
-    found = hashlib.sha256(loaded.config.model.model_dump_json().encode())
+    """SHA-256 of the weights in memory and of the sizes of the model, in hexadecimal."""
+    digest = hashlib.sha256(loaded.config.model.model_dump_json().encode())
     for name, tensor in loaded.model.state_dict().items():
-        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        found.update(bytes_of(tensor.detach().cpu().contiguous()))
-    return found.hexdigest()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(bytes_of(tensor.detach().cpu().contiguous()))
+    return digest.hexdigest()
 
 
 def maps_bytes(tuned: Tuned, identity: str) -> bytes:
-    """Maps as the content of a safetensors file: `weights`, `biases`, and all else as JSON in its metadata."""
+    """Encode maps as a safetensors file: `weights`, `biases`, and all else as JSON in its metadata."""
     about = {"model": identity, "text": tuned.text, "of_data": tuned.of_data, "steps": tuned.steps}
     return _FILE.to_bytes(about, {name: part.cpu().numpy() for name, part in vars(tuned.maps).items()})
 
 
 def read_maps(path: Path, identity: str, loaded: Loaded, device: torch.device | None = None) -> Tuned | None:
-    """The maps of a file; None where they belong to other weights. Raises CheckpointError for a damaged file."""
+    """Read the maps of a file; None where they belong to other weights. Raises CheckpointError for a damaged file."""
     like = vars(Maps.identity(loaded.model))
     about, arrays = _FILE.read(path, 4 * sum(part.numel() for part in like.values()) + 2**20)
     try:
@@ -146,4 +146,4 @@ def _keep(tuned: Tuned, run: RunFiles, path: Path, identity: str, host: Host) ->
         host.warn(f"{error.where}: {error.sentence}; the maps are not kept, so the next call trains them again")
         return tuned
     host.notice(f"wrote {visible(path)}: {size(path.stat().st_size)}")
-    return replace(tuned, kept=str(path))
+    return replace(tuned, path=str(path))

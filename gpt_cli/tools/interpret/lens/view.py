@@ -51,7 +51,7 @@ class LensView(View):
         ]
 
     def tables(self, finding: Finding, width: int) -> list[Rows | str]:
-        """Of a prompt the likeliest next token of each layer at each position, then the means of each layer.
+        """Make a table of a prompt's likeliest next tokens by layer and position, then of the means of each layer.
 
         Of steps, loss and divergence: a row for each step, a column for each layer. Layers that do not fit are left
         out evenly, but for the last.
@@ -79,7 +79,7 @@ class LensView(View):
         return [[("token", *(f"L{layers[n]}" for n in shown)), *guesses], means]
 
     def legend(self, finding: Finding) -> Iterator[str]:
-        """What was read, and what the columns mean, in lines."""
+        """Yield lines on what was read and the meaning of the columns."""
         about, of_prompt, tuned = finding.about, "position" in finding.coords, finding.about.get("tuned")
         source = "the prompt" if of_prompt else ", ".join(source_names(about["text"]))
         if finding.stacked:
@@ -102,7 +102,7 @@ class LensView(View):
         yield from steps_shown(finding, "checkpoint")
 
     def panels(self, finding: Finding) -> Iterator[Panel]:
-        """Of a prompt a map of the likeliest next tokens; of a text curves of each measure, by step of each layer."""
+        """Draw a map of a prompt's likeliest next tokens; of a text curves of each measure, by step of each layer."""
         tuned = "tuned_" if "tuned_loss" in finding else ""
         if positions := finding.lists.get("positions", [])[-MOST_TOKENS:]:
             title = "the likeliest next token after each layer, and its probability"
@@ -124,7 +124,7 @@ class LensView(View):
             yield Curves(figure.title, lines, "step" if finding.stacked else "layer", log=log)
 
     def page(self, report: dict[str, Any]) -> bytes | None:
-        """Of a prompt a grid of layers by tokens, of a text curves."""
+        """Build a page: of a prompt a grid of layers by tokens, of a text curves."""
         return None if "steps" in report else lens_page(report)
 
 

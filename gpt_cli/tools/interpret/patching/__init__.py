@@ -1,1 +1,1 @@
-"""Which part of a model carries an answer: activations of a clean prompt in the run of a corrupt one."""
+"""Activation patching: activations of a clean prompt in the run of a corrupt one show which part carries an answer."""

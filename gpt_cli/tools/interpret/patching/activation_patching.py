@@ -1,4 +1,4 @@
-"""What patches change: the metric of a corrupt prompt with activations of a clean one, exactly and as an estimate.
+"""Effects of patches: the metric of a corrupt prompt with activations of a clean one, exactly and as an estimate.
 
 A change of the residual stream reaches only later positions and higher blocks. So the keys and values of earlier
 positions are those of the corrupt run, and of the last block one position is enough to predict the next token.
@@ -37,7 +37,7 @@ class Task(NamedTuple):
 
 
 def record(model: GPT, ids: Tensor) -> Recorded:
-    """Run a model on ids [T] and keep what its blocks make; with gradients where torch records them."""
+    """Run a model on ids [T] and keep the activations of its blocks; with gradients where torch records them."""
     x, rotation = model.embed(ids[None])
     if torch.is_grad_enabled():
         x = x.detach().requires_grad_()
@@ -45,7 +45,7 @@ def record(model: GPT, ids: Tensor) -> Recorded:
 
 
 def metric(model: GPT, x: Tensor, task: Task) -> Tensor:
-    """The logit of the answer minus that of the other, or its log probability: streams [N, D] -> float64 [N]."""
+    """Logit of the answer minus that of the other, or its log probability: streams [N, D] -> float64 [N]."""
     if task.against is not None:
         # in float64, where the order of a sum does not show: a whole clean stream gives the clean metric
         seen, weights = (
@@ -58,7 +58,7 @@ def metric(model: GPT, x: Tensor, task: Task) -> Tensor:
 
 
 def units(parts: Sequence[str], heads: Sequence[int]) -> list[Unit]:
-    """What is patched in each layer."""
+    """List the parts and heads to patch in each layer."""
     return [(part, head) for part in parts for head in (heads if part == "head" else [None])]
 
 
@@ -70,10 +70,10 @@ def exact(
     task: Task,
     layers: Sequence[int],
     chosen: Sequence[Unit],
-    places: Sequence[int | None],
+    positions: Sequence[int | None],
     count: Callable[[int], object] = lambda _: None,
 ) -> Tensor:
-    """The metric minus that of the corrupt run, with each unit of each layer at each place: [layers, units, places].
+    """Metric minus that of the corrupt run, with each unit of each layer patched: [layers, units, positions].
 
     Meng et al. 2022; Heimersheim and Nanda 2024. A place is a position, or None for all positions together. Positions
     before the first difference, and all but the last one in the last layer, change nothing. `count` hears of places.
@@ -82,51 +82,51 @@ def exact(
     base = metric(model, corrupt[-1].resid_post[:, -1], task)
     # a block after its attention treats each position by itself, so all positions are patched at once
     new = {layer: _patched(clean[layer], corrupt[layer], chosen, first) for layer in layers}
-    found = base.new_zeros(len(layers), len(chosen), len(places))
-    for column, place in enumerate(places):
+    effects = base.new_zeros(len(layers), len(chosen), len(positions))
+    for column, position in enumerate(positions):
         count(1)
-        if place is None:
+        if position is None:
             start, changed = first, new
-        elif place < first:
+        elif position < first:
             continue
         else:
-            start, changed = place, dict[int, Tensor]()
+            start, changed = position, dict[int, Tensor]()
             for layer, of_layer in new.items():
-                if layer < top or place == T - 1:
-                    changed[layer] = corrupt[layer].resid_post[:, place:].repeat(len(chosen), 1, 1)
-                    changed[layer][:, 0] = of_layer[:, place - first]
+                if layer < top or position == T - 1:
+                    changed[layer] = corrupt[layer].resid_post[:, position:].repeat(len(chosen), 1, 1)
+                    changed[layer][:, 0] = of_layer[:, position - first]
         if changed:
             differences = metric(model, finish(model, corrupt, start, changed), task) - base
-            found[: len(changed), :, column] = differences.view(len(changed), len(chosen))
-    return found
+            effects[: len(changed), :, column] = differences.view(len(changed), len(chosen))
+    return effects
 
 
 def _patched(clean: Activations, corrupt: Activations, chosen: Sequence[Unit], first: int) -> Tensor:
-    """The stream after a block at the positions from `first` on, each with its own patch: [units, T - first, D]."""
-    block, found = corrupt.block, list[Tensor]()
-    entered, attended, own, left, fed = (
+    """Stream after a block at the positions from `first` on, each with its own patch: [units, T - first, D]."""
+    block, streams = corrupt.block, list[Tensor]()
+    entered, attended, clean_attended, left, fed = (
         site[:, first:]
         for site in (corrupt.resid_pre, corrupt.attn_out, clean.attn_out, clean.resid_post, clean.mlp_out)
     )
     change = (clean.heads - corrupt.heads)[:, :, first:]
     for part, head in chosen:
         if part == "residual":
-            found.append(left)
+            streams.append(left)
         elif part == "feed_forward":
-            found.append(block.after_feed_forward(block.feed_forward_input(entered, attended)[0], fed))
+            streams.append(block.after_feed_forward(block.feed_forward_input(entered, attended)[0], fed))
         else:
-            new = own if head is None else attended + head_change(block, head, change[:, head])
-            found.append(block.after_attention(entered, new))
-    return torch.cat(found)
+            new = clean_attended if head is None else attended + head_change(block, head, change[:, head])
+            streams.append(block.after_attention(entered, new))
+    return torch.cat(streams)
 
 
 def head_change(block: Block, head: int, change: Tensor) -> Tensor:
-    """What a change of the output of a head adds to the output of its attention: [..., K] -> [..., D]."""
+    """Change of the output of attention that a change of the output of a head makes: [..., K] -> [..., D]."""
     return change @ head_columns(block)[head].T
 
 
 def finish(model: GPT, recorded: Recorded, start: int, changed: Mapping[int, Tensor]) -> Tensor:
-    """The last position after all blocks, of runs that change: [N, D], layer after layer of `changed`.
+    """Compute the last position after all blocks, of runs that change: [N, D], layer after layer of `changed`.
 
     `changed` has for a layer n ways in which the stream after its block differs from the recorded one: [n, T - start,
     D], from position `start` on. All of them go through a block together, at most `tokens_at_once` tokens at a time.
@@ -143,12 +143,12 @@ def finish(model: GPT, recorded: Recorded, start: int, changed: Mapping[int, Ten
 
 
 def _later(recorded: Activations, x: Tensor, *, only_last: bool) -> Tensor:
-    """The stream after a block at the last t tokens [n, t, D], or at the last one alone [n, 1, D]."""
+    """Compute the stream after a block at the last t tokens [n, t, D], or at the last one alone [n, 1, D]."""
     n, start = len(x), recorded.keys.shape[2] - x.shape[1]
     made = Activations(recorded.block, x, None if recorded.rotation is None else recorded.rotation[:, start:])
     made.keys, made.values = (
-        torch.cat((before[:, :, :start].expand(n, -1, -1, -1), own), dim=2)
-        for before, own in ((recorded.keys, made.keys), (recorded.values, made.values))
+        torch.cat((before[:, :, :start].expand(n, -1, -1, -1), new), dim=2)
+        for before, new in ((recorded.keys, made.keys), (recorded.values, made.values))
     )
     if only_last:
         made.queries, made.resid_pre = made.queries[:, :, -1:], x[:, -1:]
@@ -156,9 +156,14 @@ def _later(recorded: Activations, x: Tensor, *, only_last: bool) -> Tensor:
 
 
 def estimated(
-    model: GPT, clean: Recorded, task: Task, layers: Sequence[int], chosen: Sequence[Unit], places: Sequence[int | None]
+    model: GPT,
+    clean: Recorded,
+    task: Task,
+    layers: Sequence[int],
+    chosen: Sequence[Unit],
+    positions: Sequence[int | None],
 ) -> Tensor:
-    """The same to first order, (clean - corrupt) · gradient, by one backward pass of the corrupt run.
+    """Estimate `exact` to first order, (clean - corrupt) · gradient, by one backward pass of the corrupt run.
 
     Nanda 2023, "Attribution patching"; Syed et al. 2023.
     """
@@ -169,41 +174,41 @@ def estimated(
         gradients = iter(torch.autograd.grad(metric(model, corrupt[-1].resid_post[:, -1], task).sum(), wanted))
     products = {
         part: [
-            ((new - own.detach()) * next(gradients)).double().sum(-1)[0]
-            for new, own in zip(news, kinds[part], strict=True)
+            ((clean_site - corrupt_site.detach()) * next(gradients)).double().sum(-1)[0]
+            for clean_site, corrupt_site in zip(clean_sites, kinds[part], strict=True)
         ]
-        for part, news in _by_part(clean).items()
+        for part, clean_sites in _by_part(clean).items()
     }
 
     def product(layer: int, part: str, head: int | None) -> Tensor:
         return products[part][layer] if head is None else products[part][layer][head]
 
     by_position = torch.stack([torch.stack([product(layer, *unit) for unit in chosen]) for layer in layers])
-    at = [by_position.sum(-1) if place is None else by_position[:, :, place] for place in places]
+    at = [by_position.sum(-1) if position is None else by_position[:, :, position] for position in positions]
     return torch.stack(at, dim=-1)
 
 
 def _by_part(recorded: Recorded) -> dict[str, list[Tensor]]:
-    """What each part of a block made, by layer."""
+    """Return the outputs of each part of a block, by layer."""
     sites = {"residual": "resid_post", "attention": "attn_out", "feed_forward": "mlp_out", "head": "heads"}
     return {part: [getattr(made, site) for made in recorded] for part, site in sites.items()}
 
 
 @torch.no_grad()
 def along(
-    model: GPT, clean: Recorded, corrupt: Recorded, task: Task, edge: Edge, places: Sequence[int | None]
+    model: GPT, clean: Recorded, corrupt: Recorded, task: Task, edge: Edge, positions: Sequence[int | None]
 ) -> Tensor:
-    """The metric minus that of the corrupt run, with one edge patched: [inputs, places]; a place is of the sender.
+    """Metric minus that of the corrupt run, with one edge patched: [inputs, positions], of the sender.
 
     What the receiver reads has the sender's clean output; all that lies between keeps the outputs of the corrupt run.
     A head reads by all of INPUTS, or by one alone. Goldowsky-Dill et al. 2023.
     """
     base = metric(model, corrupt[-1].resid_post[:, -1], task)
     sender, between = corrupt[edge.layer], corrupt[edge.layer : edge.to_layer]
-    change = (clean[edge.layer].heads - sender.heads)[:, edge.head].repeat(len(places), 1, 1)
-    for row, place in enumerate(places):
-        if place is not None:
-            change[row, :place] = change[row, place + 1 :] = 0
+    change = (clean[edge.layer].heads - sender.heads)[:, edge.head].repeat(len(positions), 1, 1)
+    for row, position in enumerate(positions):
+        if position is not None:
+            change[row, :position] = change[row, position + 1 :] = 0
     attended = sender.attn_out + head_change(sender.block, edge.head, change)
     x = sender.resid_pre.expand_as(attended)
     for usual, made in zip(between, walk(model, x, sender.rotation, edge.layer), strict=False):
@@ -223,21 +228,21 @@ def along(
         changed = _read_by_head(receiver, int(edge.to), x)
         inputs = len(INPUTS)
     last = finish(model, corrupt, 0, {edge.to_layer: changed.resid_post})
-    return (metric(model, last, task) - base).view(inputs, len(places))
+    return (metric(model, last, task) - base).view(inputs, len(positions))
 
 
 def _read_by_head(usual: Activations, head: int, x: Tensor) -> Activations:
-    """A block of which one head reads x [n, T, D], by all INPUTS and then by each: 4 n runs."""
+    """Run a block of which one head reads x [n, T, D], by all INPUTS and then by each: 4 n runs."""
     block, rotation = usual.block, usual.rotation
     new, old = (Activations(block, stream, rotation, [head]) for stream in (x, usual.resid_pre))
-    found = []
+    changes = []
     for read in INPUTS:
         mixed = Activations(block, x, rotation, [head])
         for name in INPUTS[1:]:
-            own = getattr(new, name)
-            setattr(mixed, name, own if read in ("all", name) else getattr(old, name).expand_as(own))
-        found.append(mixed.heads[:, 0] - usual.heads[:, head])
-    attended = usual.attn_out + head_change(block, head, torch.cat(found))
+            value = getattr(new, name)
+            setattr(mixed, name, value if read in ("all", name) else getattr(old, name).expand_as(value))
+        changes.append(mixed.heads[:, 0] - usual.heads[:, head])
+    attended = usual.attn_out + head_change(block, head, torch.cat(changes))
     changed = Activations(block, usual.resid_pre.expand_as(attended), rotation)
     changed.attn_out = attended
     return changed

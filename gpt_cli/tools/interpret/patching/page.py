@@ -1,4 +1,4 @@
-"""What patches recover, on pages for a browser. Needs no torch."""
+"""Shares that patches recover, on pages for a browser. Needs no torch."""
 
 from __future__ import annotations
 

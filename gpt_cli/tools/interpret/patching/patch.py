@@ -40,8 +40,8 @@ _SMALL = 0.1  # of the metric, in nats: a tenth of what one patch often changes
 LEAST = 1e-3  # of the metric between two prompts, in nats: the rounding of float32 is a thousandth of it
 
 
-class Found(NamedTuple):
-    """Of P pairs, the metric of both prompts [P], and what patches change [P, ...], exactly and as estimates."""
+class PatchMeasurement(NamedTuple):
+    """Metric of both prompts of P pairs [P], and its change by patches [P, ...], exactly and as estimates."""
 
     clean: np.ndarray
     corrupt: np.ndarray
@@ -54,32 +54,32 @@ class Found(NamedTuple):
 
 
 @restored_threads()
-def patch(request: PatchRequest, asked: ToPatch, host: Host) -> Finding:
+def patch(request: PatchRequest, target: ToPatch, host: Host) -> Finding:
     """Report on what patches recover, of one model or by step, and write the file of the request.
 
     Where no answer is named, the newest checkpoint names it for all. Raises CheckpointError, also for a run without
     checkpoints, DataError and EnvironmentFailure.
     """
     use_threads(request.threads)
-    paths, device = step_files(asked.run) if request.over_training else [], choose_device(request.device or "auto")
+    paths, device = step_files(target.run) if request.over_training else [], choose_device(request.device or "auto")
     if paths:
         loaded = load(paths[-1], None, host.warn)
     else:
-        loaded = load_for(host, request.run, request.checkpoint, asked.header)
+        loaded = load_for(host, request.run, request.checkpoint, target.header)
     loaded.model.to(device)
-    tasks = read_tasks(asked.pairs, loaded, device, host)
-    tell_metric(loaded, asked, tasks, host)
-    chosen, places = to_patch(loaded, request, asked, tasks, host)
+    tasks = read_tasks(target.pairs, loaded, device, host)
+    tell_metric(loaded, target, tasks, host)
+    chosen, places = to_patch(loaded, request, target, tasks, host)
     models = each_checkpoint(paths, loaded, device, host) if paths else [loaded]
-    total = max(1, len(paths)) * len(tasks) * len(places) if request.exact and not asked.edge else None
+    total = max(1, len(paths)) * len(tasks) * len(places) if request.exact and not target.edge else None
     with host.counting("patching", total, "positions") as count:
-        seen = [(each.step, measure_patches(each, tasks, asked, chosen, places, request, count)) for each in models]
-    about = describe(loaded, request, asked, tasks)
-    steps = [Finding(PATCH, {"step": step}, patch_figures(found, asked, chosen, places)) for step, found in seen]
+        seen = [(each.step, measure_patches(each, tasks, target, chosen, places, request, count)) for each in models]
+    about = describe(loaded, request, target, tasks)
+    steps = [Finding(PATCH, {"step": step}, patch_figures(measured, target, chosen, places)) for step, measured in seen]
     if paths:
-        finding = stack(steps, {"run": str(asked.run.path), **about})
+        finding = stack(steps, {"run": str(target.run.path), **about})
         return finding.saved(host, request.out, (len(steps), "checkpoint"))
-    _require_gap(seen[0][1], asked, host)
+    _require_gap(seen[0][1], target, host)
     about = {"checkpoint": str(loaded.path), "step": loaded.step, **about}
     about |= {} if request.path is None else {"path": request.path}
     finding = replace(steps[0], about=about)
@@ -88,9 +88,9 @@ def patch(request: PatchRequest, asked: ToPatch, host: Host) -> Finding:
     return finding.saved(host, request.out, (len(rows), "row"))
 
 
-def tell_metric(loaded: Loaded, asked: ToPatch, tasks: Sequence[Task], host: Host) -> None:
+def tell_metric(loaded: Loaded, target: ToPatch, tasks: Sequence[Task], host: Host) -> None:
     """Say which tokens are compared where the user has named none."""
-    if asked.pairs[0].answer is not None:
+    if target.pairs[0].answer is not None:
         return
     if len(tasks) > 1:
         host.notice("no answer is named: of each pair, the likeliest tokens after clean and corrupt are compared")
@@ -102,35 +102,35 @@ def tell_metric(loaded: Loaded, asked: ToPatch, tasks: Sequence[Task], host: Hos
 def measure_patches(
     loaded: Loaded,
     tasks: Sequence[Task],
-    asked: ToPatch,
+    target: ToPatch,
     chosen: Sequence[Unit],
     places: Sequence[int | None],
     request: PatchRequest,
     count: Callable[[int], object] = lambda _: None,
-) -> Found:
-    """What patches change in each pair; raises CheckpointError for numbers that are not finite."""
+) -> PatchMeasurement:
+    """Measure the patches in each pair; raises CheckpointError for numbers that are not finite."""
     model, metrics, changes, estimates = loaded.model, list[list[float]](), list[np.ndarray](), list[np.ndarray]()
     for task in tasks:
         with torch.no_grad():
             clean, corrupt = record(model, task.clean), record(model, task.corrupt)
             both = torch.cat([run[-1].resid_post[:, -1] for run in (clean, corrupt)])
             metrics.append(metric(model, both, task).tolist())
-        if asked.edge is not None:
-            changes.append(along(model, clean, corrupt, task, asked.edge, places).cpu().numpy())
+        if target.edge is not None:
+            changes.append(along(model, clean, corrupt, task, target.edge, places).cpu().numpy())
         elif request.exact:
-            changes.append(exact(model, clean, corrupt, task, asked.layers, chosen, places, count).cpu().numpy())
+            changes.append(exact(model, clean, corrupt, task, target.layers, chosen, places, count).cpu().numpy())
         if request.estimate:
-            estimates.append(estimated(model, clean, task, asked.layers, chosen, places).cpu().numpy())
+            estimates.append(estimated(model, clean, task, target.layers, chosen, places).cpu().numpy())
     sides = np.array(metrics).T
     arrays = [np.array(each) if each else None for each in (changes, estimates)]
     for numbers in (sides, *arrays):
         if numbers is not None:
             require_finite(torch.from_numpy(numbers), "logits", shown(loaded.path))
-    return Found(sides[0], sides[1], arrays[0], arrays[1])
+    return PatchMeasurement(sides[0], sides[1], arrays[0], arrays[1])
 
 
 def shares(changes: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What is recovered over pairs, and its standard error, NaN of one pair: [P, ...], [P] -> [...] each.
+    """Recovered share over pairs, and its standard error, NaN of one pair: [P, ...], [P] -> [...] each.
 
     The ratio of means, so that a pair on which the metric hardly differs weighs little, where the mean of ratios would
     explode. The error is that of a ratio of two sums, pairs being drawn (`evaluation.nll.standard_error`).
@@ -142,40 +142,40 @@ def shares(changes: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def patch_figures(
-    found: Found, asked: ToPatch, chosen: Sequence[Unit], places: Sequence[int | None]
+    measured: PatchMeasurement, target: ToPatch, chosen: Sequence[Unit], places: Sequence[int | None]
 ) -> tuple[Figure, ...]:
-    """The metric on both prompts, and what patches recover of the difference, NaN where there is none."""
-    if asked.edge:
+    """Make figures of the metric on both prompts, and of the share that patches recover, NaN where there is none."""
+    if target.edge:
         coords: dict[str, Sequence[Any]] = {"input": INPUTS, "position": places}
     else:
         parts = [part if head is None else f"H{head}" for part, head in chosen]
-        coords = {"layer": asked.layers, "part": parts, "position": places}
-    sides = (("clean_metric", found.clean), ("corrupt_metric", found.corrupt))
+        coords = {"layer": target.layers, "part": parts, "position": places}
+    sides = (("clean_metric", measured.clean), ("corrupt_metric", measured.corrupt))
     figures = [Figure(name, {}, values.mean(), unit="nats") for name, values in sides]
-    for name, changes in (("recovered", found.changes), ("estimate", found.estimates)):
+    for name, changes in (("recovered", measured.changes), ("estimate", measured.estimates)):
         if changes is not None:
-            differs = abs(found.gaps.mean()) >= LEAST
-            numbers, error = shares(changes, found.gaps) if differs else np.full((2, *changes.shape[1:]), np.nan)
+            differs = abs(measured.gaps.mean()) >= LEAST
+            numbers, error = shares(changes, measured.gaps) if differs else np.full((2, *changes.shape[1:]), np.nan)
             figure = Figure(name, coords, numbers, error if name == "recovered" else None, scale="signed share")
-            figures.append(figure if asked.edge else figure.over("part", "layer", "position"))
+            figures.append(figure if target.edge else figure.over("part", "layer", "position"))
     return (*figures,)
 
 
 def to_patch(
-    loaded: Loaded, request: PatchRequest, asked: ToPatch, tasks: Sequence[Task], host: Host
+    loaded: Loaded, request: PatchRequest, target: ToPatch, tasks: Sequence[Task], host: Host
 ) -> tuple[list[Unit], list[int | None]]:
-    """What is patched in each layer; and all positions together, then each, where all prompts have as many tokens.
+    """Choose the units of each layer, and all positions together, then each, where all prompts have as many tokens.
 
     Raises UsageError for the residual stream alone at all positions together, and EnvironmentFailure for what memory
     cannot hold: the residual streams of all patches of one position.
     """
-    chosen, lengths = units(request.chosen, asked.heads), {len(task.clean) for task in tasks}
-    num_patches, longest = len(chosen) * len(asked.layers), max(lengths)
+    chosen, lengths = units(request.chosen, target.heads), {len(task.clean) for task in tasks}
+    num_patches, longest = len(chosen) * len(target.layers), max(lengths)
     about = f"{counted(num_patches, 'changed run')} of {counted(longest, 'token')}"
     num_bytes = 3 * 4 * num_patches * longest * loaded.config.model.d_model
     require_room("patch", about, num_bytes, available_memory(), hint="fewer ‹layers›, ‹parts› or ‹heads› take less")
     if len(lengths) > 1:
-        if request.chosen == ("residual",) and not asked.edge:
+        if request.chosen == ("residual",) and not target.edge:
             wrong = (
                 "the pairs have different numbers of tokens, so all positions are patched together, where the residual "
                 "stream recovers everything"
@@ -189,14 +189,14 @@ def to_patch(
     return chosen, [None, *range(longest)]
 
 
-def _require_gap(found: Found, asked: ToPatch, host: Host) -> None:
-    """Refuse prompts on which the metric does not differ; tell where it hardly does over the pairs."""
-    gaps, place = found.gaps, asked.pairs[0].named("corrupt") if len(asked.pairs) == 1 else "‹pairs›"
+def _require_gap(measured: PatchMeasurement, target: ToPatch, host: Host) -> None:
+    """Refuse prompts on which the metric does not differ; tell the user where it hardly does over the pairs."""
+    gaps, where = measured.gaps, target.pairs[0].named("corrupt") if len(target.pairs) == 1 else "‹pairs›"
     if abs(gaps.mean()) < LEAST:
         wrong = (
-            f"the metric is {found.clean.mean():.4f} on clean and on corrupt prompts, so there is nothing to recover"
+            f"the metric is {measured.clean.mean():.4f} on clean and on corrupt prompts, so there is nothing to recover"
         )
-        raise DataError(place, wrong, hint="name another answer, or prompts on which the model answers differently")
+        raise DataError(where, wrong, hint="name another answer, or prompts on which the model answers differently")
     if len(gaps) == 1 and abs(gaps[0]) < _SMALL:
         host.notice(
             f"the metric differs by {gaps[0]:.4f} nats between the two prompts, too little for shares that mean much"
@@ -213,14 +213,14 @@ def _require_gap(found: Found, asked: ToPatch, host: Host) -> None:
 
 
 def _correlation(rows: Sequence[Row]) -> float | None:
-    """Of estimates and exact shares that are not both 0; None where there are too few, or all are equal."""
+    """Correlation of estimates and exact shares that are not both 0; None of too few, or of equal ones."""
     both = [(row["recovered"], row.get("estimate")) for row in rows]
     two: np.ndarray = np.empty(0) if None in both[0] else np.array([pair for pair in both if any(pair)]).T
     return float(np.corrcoef(two)[0, 1]) if two.size > 4 and two.std(axis=1).all() else None
 
 
-def describe(loaded: Loaded, request: PatchRequest, asked: ToPatch, tasks: Sequence[Task]) -> Row:
-    """The fields of a report that say what was compared, and the tokens that all pairs share.
+def describe(loaded: Loaded, request: PatchRequest, target: ToPatch, tasks: Sequence[Task]) -> Row:
+    """Return the fields of a report about what was compared, and the tokens that all pairs share.
 
     Those of a position are null unless all share that of the clean prompt and that of the corrupt one.
     """
@@ -231,14 +231,14 @@ def describe(loaded: Loaded, request: PatchRequest, asked: ToPatch, tasks: Seque
         return None if others or token is None else say(token)
 
     pairs, lengths = {"file": str(request.pairs), "number": len(tasks)}, {len(task.clean) for task in tasks}
-    sides = [[getattr(task, side).tolist() for task in tasks] for side in ("clean", "corrupt")]
+    sides = [[getattr(task, prompt).tolist() for task in tasks] for prompt in ("clean", "corrupt")]
     tokens = list[Row]()
     for at in range(lengths.pop()) if len(lengths) == 1 else ():
         clean, corrupt = (shared(ids[at] for ids in of_side) for of_side in sides)
         both = (clean, corrupt) if clean is not None and corrupt is not None else (None, None)
         tokens.append({"position": at, "clean": both[0], "corrupt": both[1]})
     return {
-        **({"clean": asked.pairs[0].clean, "corrupt": asked.pairs[0].corrupt} if one else {"pairs": pairs}),
+        **({"clean": target.pairs[0].clean, "corrupt": target.pairs[0].corrupt} if one else {"pairs": pairs}),
         "metric": "log_probability" if tasks[0].against is None else "logit_difference",
         "answer": shared(task.answer for task in tasks),
         "against": shared(task.against for task in tasks),

@@ -24,7 +24,7 @@ from gpt_cli.tools.interpret.patching.view import LABEL
 
 
 def read_tasks(pairs: Sequence[Pair], loaded: Loaded, device: torch.device, host: Host) -> list[Task]:
-    """The pairs as ids on a device.
+    """Encode the pairs as ids on a device.
 
     Without an answer, those are compared that the model finds likeliest after the clean and after the corrupt prompt.
     Raises DataError for prompts of different lengths, for equal ones, and for an answer of more than one token.
@@ -60,7 +60,7 @@ def _encode(loaded: Loaded, pair: Pair, key: str) -> list[int]:
 
 
 def _of_other_length(loaded: Loaded, pair: Pair, clean: Sequence[int], corrupt: Sequence[int], host: Host) -> DataError:
-    """The error about two lengths; a notice shows both prompts, a token below its counterpart."""
+    """Return the error about two lengths; a notice shows both prompts, a token below its counterpart."""
     rows = [(name, *map(loaded.tokenizer.token_text, ids)) for name, ids in (("clean", clean), ("corrupt", corrupt))]
     columns = zip_longest(
         *([name, *(quoted(token, LABEL) for token in tokens)] for name, *tokens in rows), fillvalue=""
@@ -75,7 +75,7 @@ def _of_other_length(loaded: Loaded, pair: Pair, clean: Sequence[int], corrupt: 
 
 
 def _likeliest(loaded: Loaded, both: Tensor, pair: Pair) -> tuple[int, int]:
-    """What the model finds likeliest after the clean and after the corrupt prompt; DataError where it is the same."""
+    """Return the likeliest tokens after the clean and after the corrupt prompt; DataError where they are the same."""
     with torch.no_grad():
         logits = loaded.model.next_logits(both)
     require_finite(logits, "logits", shown(loaded.path))
@@ -89,13 +89,13 @@ def _likeliest(loaded: Loaded, both: Tensor, pair: Pair) -> tuple[int, int]:
 
 
 def _next_token(tokenizer: Tokenizer, pair: Pair, key: str, host: Host) -> int:
-    """The id of a text that is one token after both prompts; raises DataError, whose hint adds a missing space."""
-    text, source, found = getattr(pair, key), pair.named(key), set[int]()
+    """Return the id of a text that is one token after both prompts; the hint of a DataError adds a missing space."""
+    text, source, token_ids = getattr(pair, key), pair.named(key), set[int]()
     for prompt in (pair.clean, pair.corrupt):
         token = _added(tokenizer, prompt, text, source)
         if isinstance(token, list):
-            pieces = ", ".join(shown(tokenizer.token_text(piece)) for piece in token)
-            wrong = f"{shown(text)} is not one token after {shown(prompt)}, which goes on with {pieces}"
+            parts = ", ".join(shown(tokenizer.token_text(piece)) for piece in token)
+            wrong = f"{shown(text)} is not one token after {shown(prompt)}, which goes on with {parts}"
             hint = "most words begin with their space, as in ' Paris'"
             if tokenizer.kind == "char":
                 hint = "a token of this model is a single character"
@@ -103,16 +103,16 @@ def _next_token(tokenizer: Tokenizer, pair: Pair, key: str, host: Host) -> int:
             elif pair.where is None and _is_one_with_space(tokenizer, prompt, text):
                 hint = f"‹{key}= {text}›, with the space before the word"
             raise DataError(source, wrong, hint=hint)
-        found.add(token)
+        token_ids.add(token)
     if pair.where is None and text[:1].isalnum() and _is_one_with_space(tokenizer, pair.clean, text):
         host.notice(f"{source} {shown(text)} has no space before it; with one it is another token: {shown(' ' + text)}")
-    if len(found) > 1:
+    if len(token_ids) > 1:
         raise DataError(source, f"{shown(text)} is another token after the other prompt")
-    return found.pop()
+    return token_ids.pop()
 
 
 def _is_one_with_space(tokenizer: Tokenizer, prompt: str, text: str) -> bool:
-    """Whether a text behind a space is one token after a prompt."""
+    """Return whether a text behind a space is one token after a prompt."""
     try:
         return isinstance(_added(tokenizer, prompt, " " + text, ""), int)
     except DataError:  # a vocabulary of characters may lack the space
@@ -120,7 +120,7 @@ def _is_one_with_space(tokenizer: Tokenizer, prompt: str, text: str) -> bool:
 
 
 def _added(tokenizer: Tokenizer, prompt: str, text: str, source: str) -> int | list[int]:
-    """The one token that a text adds to a prompt; else all from where the prompt is cut in another way."""
+    """Return the one token that a text adds to a prompt; else all from where the prompt is cut in another way."""
     encode_text(tokenizer, text, source)  # so that an error counts characters from where the text begins
     before, after = encode_text(tokenizer, prompt, source), encode_text(tokenizer, prompt + text, source)
     if after[:-1] == before:

@@ -1,4 +1,4 @@
-"""What `gpt patch` is asked. Needs no torch."""
+"""Request of `gpt patch`. Needs no torch."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _PAIR = '{"clean": "...", "corrupt": "...", "answer": " a", "against": " b"}'
 
 
 def _read_parts(value: Any) -> Any:
-    """Parts with commas between them, or one after another."""
+    """Split parts with commas between them, or one after another."""
     several = [value] if isinstance(value, str) else value
     if isinstance(several, Sequence) and all(isinstance(each, str) for each in several):
         return tuple(dict.fromkeys(part.strip() for each in several for part in each.split(",")))
@@ -62,12 +62,12 @@ class Pair(NamedTuple):
     where: str | None = None
 
     def named(self, key: str) -> str:
-        """How the user knows one of the four."""
+        """Name one of the four as the user knows it."""
         return f"‹{key}›" if self.where is None else f"{self.where}: {key}"
 
 
 class Edge(NamedTuple):
-    """From a head, (layer, head), to what reads it: a head, the feed-forward of a layer, or the logits."""
+    """Edge from a head, (layer, head), to what reads it: a head, the feed-forward of a layer, or the logits."""
 
     layer: int
     head: int
@@ -152,7 +152,7 @@ class PatchRequest(Request):
     )
 
     def misfits(self) -> Iterator[Misfit]:
-        """Texts that miss another, and what pairs, one edge, exact shares or a training have no use for."""
+        """Refuse texts that miss another, and exact shares that nothing replaces."""
         yield from super().misfits()
         for one, other in (("clean", "corrupt"), ("corrupt", "clean"), ("against", "answer"), ("answer", "clean")):
             if getattr(self, one) is not None and getattr(self, other) is None and not self.pairs:
@@ -163,7 +163,7 @@ class PatchRequest(Request):
             )
 
     def find(self, host: Host) -> ToPatch:
-        """The pairs and the chosen parts; raises UsageError for what the model lacks, DataError for a wrong file."""
+        """Resolve the pairs and the chosen parts; raises UsageError for missing parts, DataError for a wrong file."""
         if self.pairs is None and self.clean is None:
             hint = "‹clean=The value of› ‹corrupt=The name of› ‹answer= the›"
             raise UsageError("gpt patch", "there is nothing to patch; use ‹clean› and ‹corrupt›, or ‹pairs›", hint=hint)
@@ -183,17 +183,17 @@ class PatchRequest(Request):
 
 
 def parse_edge(text: str, sizes: ModelConfig) -> Edge:
-    """The edge that `1.3:2.0`, `1.3:2.feed_forward` or `1.3:logits` means; raises UsageError."""
+    """Parse `1.3:2.0`, `1.3:2.feed_forward` or `1.3:logits` to an edge; raises UsageError."""
 
-    def place(part: str, *others: str) -> tuple[int, int | str] | None:
+    def parse_end(part: str, *others: str) -> tuple[int, int | str] | None:
         layer, _, head = part.strip().partition(".")
         if len(part) <= 20 and layer.isdecimal() and (head.isdecimal() or head in others):
             return int(layer), head if head in others else int(head)
         return None
 
     first, _, second = text.partition(":")
-    sender = place(first)
-    receiver = (sizes.num_blocks, LOGITS) if second.strip() == LOGITS else place(second, FEED_FORWARD)
+    sender = parse_end(first)
+    receiver = (sizes.num_blocks, LOGITS) if second.strip() == LOGITS else parse_end(second, FEED_FORWARD)
     if sender is None or receiver is None:
         sentence = f"{shown(text)} is no edge; name two heads, as in 0.1:1.0, or a head and 1.feed_forward or logits"
         raise UsageError("‹path›", sentence, hint="‹path=0.0:1.0›")
@@ -210,7 +210,7 @@ def parse_edge(text: str, sizes: ModelConfig) -> Edge:
 
 
 def _read_pairs(path: Path) -> list[Pair]:
-    """The pairs of a file; raises DataError about the first lines that are none, and for mixed metrics."""
+    """Read the pairs of a file; raises DataError about the first lines that are none, and for mixed metrics."""
     try:
         lines = read_bytes(path, DataError, most=("a file of pairs", PROMPT_BYTES)).decode("utf-8-sig").split("\n")
     except UnicodeDecodeError:
@@ -232,17 +232,17 @@ def _read_pairs(path: Path) -> list[Pair]:
 
 def _read_pair(line: str, where: str) -> Pair:
     try:
-        found = strict_json(line)
+        fields = strict_json(line)
     except json.JSONDecodeError:
         raise DataError(where, f"this is not JSON; each line is an object such as {_PAIR}") from None
     except (ValueError, RecursionError) as error:
         raise DataError(where, plainly(error)) from None
-    if not isinstance(found, dict) or not {"clean", "corrupt"} <= {*found}:
+    if not isinstance(fields, dict) or not {"clean", "corrupt"} <= {*fields}:
         raise DataError(where, "a pair has the keys clean and corrupt, and perhaps answer and against")
-    if unknown := [key for key in found if key not in _KEYS]:
+    if unknown := [key for key in fields if key not in _KEYS]:
         raise DataError(where, f"{shown(unknown[0])} is not a key of a pair")
-    if wrong := [key for key in _KEYS if key in found and not (isinstance(found[key], str) and found[key])]:
+    if wrong := [key for key in _KEYS if key in fields and not (isinstance(fields[key], str) and fields[key])]:
         raise DataError(where, f"{wrong[0]} is not a text, or is empty")
-    if "against" in found and "answer" not in found:
+    if "against" in fields and "answer" not in fields:
         raise DataError(where, "against needs answer")
-    return Pair(**found, where=where)
+    return Pair(**fields, where=where)

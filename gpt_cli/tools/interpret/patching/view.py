@@ -49,17 +49,17 @@ class PatchView(View):
     tabled: ClassVar = {"rows": PLACES}
 
     def rows(self, finding: Finding, *axes: str) -> list[Row]:
-        """A row for each place: part, layer, head, position, recovered, recovered_error; perhaps estimate, input."""
+        """Make a row for each place: part, layer, head, position, recovered, its error; perhaps estimate, input."""
         shares: Row = {"recovered": None, "recovered_error": None}
         if path := finding.about.get("path"):
             layer, _, head = path.partition(":")[2].partition(".")
-            place = {"part": "path", "layer": _number(layer), "head": _number(head), "position": None, "input": None}
-            return [place | shares | row for row in finding.rows_along("input", "position")]
+            labels = {"part": "path", "layer": _number(layer), "head": _number(head), "position": None, "input": None}
+            return [labels | shares | row for row in finding.rows_along("input", "position")]
         rows = list[Row]()
         for row in finding.rows_along(*axes):
             part = row.pop("part")
-            place = {"part": _kind(part), "layer": row["layer"], "head": _number(part[1:]), "position": None}
-            rows.append(place | shares | row)
+            labels = {"part": _kind(part), "layer": row["layer"], "head": _number(part[1:]), "position": None}
+            rows.append(labels | shares | row)
         return sorted(rows, key=lambda row: (PARTS.index(row["part"]), row["layer"], row["head"] or 0))
 
     def tables(self, finding: Finding, width: int) -> list[Rows]:
@@ -70,7 +70,7 @@ class PatchView(View):
         """
         parts = parts_by_step(finding)
         if finding.stacked:
-            metrics = [f"{side}_metric" for side in _SIDES]
+            metrics = [f"{prompt}_metric" for prompt in _SIDES]
 
             def of_step(at: Finding) -> list[str]:
                 return [*(cell_at(at[name], decimals=3) for name in metrics), *(best_place(at, part) for part in parts)]
@@ -86,11 +86,11 @@ class PatchView(View):
         names += ["estimate"] if "recovered" in finding and "estimate" in finding else []
         best = [row for part in PARTS[1:] for row in strongest(rows, part, names[0])]
         places = [_cells(finding, row, names, row["part"], head_label(row)) for row in best]
-        found = [_map(finding, width)] if "residual" in parts else []
-        return found + ([[("part", "place", "position", *names), *places]] if places else [])
+        maps = [_map(finding, width)] if "residual" in parts else []
+        return maps + ([[("part", "place", "position", *names), *places]] if places else [])
 
     def legend(self, finding: Finding) -> Iterator[str]:
-        """What was compared, and what the columns mean, in lines."""
+        """Yield lines on what was compared and the meaning of the columns."""
         about, pairs = finding.about, finding.about.get("pairs")
         if finding.stacked:
             yield f"{about['run']}; metric: {metric_words(finding)}"
@@ -99,7 +99,7 @@ class PatchView(View):
                 yield "residual: the first layer after which the last position alone recovers half"
             yield from steps_shown(finding, "checkpoint")
             return
-        clean, corrupt = (float(finding[f"{side}_metric"].values) for side in _SIDES)
+        clean, corrupt = (float(finding[f"{prompt}_metric"].values) for prompt in _SIDES)
         yield f"{run_name(Path(about['checkpoint']))}, step {about['step']:,}; metric: {metric_words(finding)}"
         yield f"clean {clean:.4f}, corrupt {corrupt:.4f}; recovered: 0 as corrupt, 1 as clean"
         if pairs is not None and pairs["number"] > 1:
@@ -113,17 +113,17 @@ class PatchView(View):
         All maps have the same colours. Where only estimates were computed, they are shown.
         """
         if finding.stacked:
-            metrics = [curve(finding[f"{side}_metric"], side, marker="o") for side in _SIDES]
+            metrics = [curve(finding[f"{prompt}_metric"], prompt, marker="o") for prompt in _SIDES]
             yield Curves(finding.about["metric"].replace("_", " "), metrics)
             for part in parts_by_step(finding):
                 shares = shares_by_unit(finding, part)
                 last = np.nan_to_num(shares.values[-1])
-                named = {place: {} for place in farthest(shares.at(step=finding.coords["step"][-1]), STRONGEST)}
+                named = {unit: {} for unit in farthest(shares.at(step=finding.coords["step"][-1]), STRONGEST)}
                 limits = min(_LIMITS[0], *last), max(_LIMITS[1], *last)
                 yield named_curves(shares, part.replace("_", "-"), named, limits)
             return
         shares, reached = _shown(finding), _reached(_shown(finding))
-        columns = {"position": [label(finding, place, 8).replace(" / ", "\n") for place in reached]}
+        columns = {"position": [label(finding, position, 8).replace(" / ", "\n") for position in reached]}
         placed = shares.at(position=reached or None)
         if "path" in finding.about:
             yield heat_map(
@@ -156,7 +156,7 @@ PATCH = PatchView()
 
 
 def metric_words(finding: Finding) -> str:
-    """The metric in words, with its tokens where all pairs share them."""
+    """Describe the metric, with its tokens where all pairs share them."""
     answer, against = (finding.about[key] and quoted(finding.about[key], LABEL) for key in ("answer", "against"))
     if finding.about["metric"] == "log_probability":
         return f"log probability of {answer or 'the answer'}"
@@ -166,10 +166,10 @@ def metric_words(finding: Finding) -> str:
 
 
 def label(finding: Finding, position: int | None, limit: int = LABEL) -> str:
-    """A position as its tokens: those of both prompts where they differ."""
+    """Label a position with its tokens: those of both prompts where they differ."""
     if position is None:
         return "all"
-    clean, corrupt = (finding.about["tokens"][position][side] for side in _SIDES)
+    clean, corrupt = (finding.about["tokens"][position][prompt] for prompt in _SIDES)
     if clean is None:
         return str(position)
     return f"{position} {quoted(clean, limit)}" + ("" if clean == corrupt else f" / {quoted(corrupt, limit)}")
@@ -178,7 +178,7 @@ def label(finding: Finding, position: int | None, limit: int = LABEL) -> str:
 def strongest(
     rows: Sequence[Row], part: str, figure: str, together: int = STRONGEST, each: int = STRONGEST
 ) -> list[Row]:
-    """The rows of a part with the largest shares, above or below 0: of all positions together, then of each."""
+    """Select the rows of a part with the largest shares, above or below 0: of all positions together, then of each."""
     of_part = sorted((row for row in rows if row["part"] == part), key=lambda row: -abs(row[figure]))
     placed = [row for row in of_part if row["position"] is not None and abs(row[figure]) >= LEAST]
     return [row for row in of_part if row["position"] is None][:together] + placed[:each]
@@ -202,22 +202,22 @@ def shares_by_unit(finding: Finding, kind: str) -> Figure:
 
 
 def best_place(finding: Finding, kind: str) -> str:
-    """The place of a part with the largest share, above or below 0, and that share; a dash where there is none.
+    """Name the unit of a part with the largest share, above or below 0, and that share; a dash where there is none.
 
     Of the residual stream the first layer that recovers half, as the last one always recovers all.
     """
     shares = shares_by_unit(finding, kind)
     best = farthest(shares, 1)
     if kind == "residual":
-        best = [place for place, share in zip(shares.coords["place"], shares.values, strict=True) if share >= 0.5][:1]
+        best = [unit for unit, share in zip(shares.coords["place"], shares.values, strict=True) if share >= 0.5][:1]
     return f"{best[0]} {cell_at(shares.at(place=best[0]))}" if best else "-"
 
 
 def _map(finding: Finding, width: int) -> Rows:
-    """The residual stream at the positions that the change reaches, by as many layers as fit."""
+    """Make a table of the residual stream at the positions that the change reaches, by as many layers as fit."""
     shares = _shown(finding).at(part="residual")
-    reached = [place for place in _reached(shares) if shares.at(position=place).values.any()]
-    labels = [label(finding, place) for place in reached]
+    reached = [position for position in _reached(shares) if shares.at(position=position).values.any()]
+    labels = [label(finding, position) for position in reached]
     shares = replace(shares, error=None)  # has no room
     return matrix(
         "residual", labels, shares.at(position=reached).over("position", "layer"), (width - 2 * LABEL - 12) // _CELL
@@ -230,19 +230,19 @@ def _cells(finding: Finding, row: Row, names: Sequence[str], *first: str) -> tup
 
 
 def _shown(finding: Finding) -> Figure:
-    """The shares, or where only these were computed, their estimates."""
+    """Return the shares, or where only these were computed, their estimates."""
     return finding["recovered" if "recovered" in finding else "estimate"]
 
 
 def _reached(shares: Figure) -> list[int]:
-    """The last positions of those from the first on at which a patch changes anything; none of all together."""
-    positions = [place for place in shares.coords["position"] if place is not None]
-    changed = [at for at, place in enumerate(positions) if shares.at(position=place).values.any()]
+    """Return the last positions of those from the first on at which a patch changes anything; none of all together."""
+    positions = [position for position in shares.coords["position"] if position is not None]
+    changed = [at for at, position in enumerate(positions) if shares.at(position=position).values.any()]
     return positions[min(changed, default=0) :][-MOST_TOKENS:]
 
 
 def _by_kind(finding: Finding) -> dict[str, list[str]]:
-    """The parts of each kind, of which heads are one."""
+    """Group the parts by kind, of which heads are one."""
     parts = finding.coords.get("part", ())
     return {kind: [part for part in parts if _kind(part) == kind] for kind in dict.fromkeys(map(_kind, parts))}
 

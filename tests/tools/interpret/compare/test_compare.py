@@ -51,7 +51,7 @@ def test_a_window_has_what_plain_torch_finds(
     models = two_models(settings)
     found = compare_window(models, IDS[:-1], IDS[1:], ["a", "b"])
     assert found.attention is not None
-    assert found.written is not None
+    assert found.write_squares is not None
     with torch.no_grad():
         p, q = (model(IDS[None, :-1])[0].softmax(-1) for model in models)
         weights = [model.attention_weights(IDS[None, :-1])[:, 0] for model in models]
@@ -66,7 +66,7 @@ def test_a_window_has_what_plain_torch_finds(
             for of_model, model in zip(outputs, models, strict=True)
         )
         sums = [float(part.square().sum()) for part in (b - a, a)]
-        np.testing.assert_allclose(found.written[:, layer, head], sums, rtol=1e-8)
+        np.testing.assert_allclose(found.write_squares[:, layer, head], sums, rtol=1e-8)
 
 
 def test_equal_models_differ_by_exactly_nothing() -> None:

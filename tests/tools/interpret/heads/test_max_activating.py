@@ -56,12 +56,12 @@ def test_the_passages_of_a_head_are_around_the_largest_that_it_writes(settings: 
                 expected.append((peak, pytest.approx(left[peak], rel=1e-9)))
                 window = peak // T  # of 16 tokens, so that one passage fills it
                 left = {place: size for place, size in left.items() if place // T != window}
-            assert [(each.peak, each.value) for each in found.found[layer][head]] == expected
+            assert [(each.peak, each.value) for each in found.top[layer][head]] == expected
 
 
 def test_a_passage_knows_its_surroundings_and_where_the_head_looks() -> None:
     model = sharp_model(V)
-    (best, *_) = passages_of(model, 1).found[1][0]
+    (best, *_) = passages_of(model, 1).top[1][0]
     start, end = WINDOWS[best.peak // T]
     assert (best.start, best.end) == (max(start, best.peak - BEFORE), min(end, best.peak + AFTER + 1))
     assert best.sizes[best.peak - best.start] == best.value
@@ -74,7 +74,7 @@ def test_a_passage_knows_its_surroundings_and_where_the_head_looks() -> None:
 def test_passages_of_a_head_do_not_overlap_and_their_number_is_bounded() -> None:
     model = sharp_model(V, "model.context_length=64")
     windows = [(0, len(IDS) - 1)]
-    for of_layer in passages_of(model, 9, windows).found:
+    for of_layer in passages_of(model, 9, windows).top:
         for of_head in of_layer:
             assert 2 <= len(of_head) <= 3, "the text has no room for more"
             assert [each.value for each in of_head] == sorted((each.value for each in of_head), reverse=True)
@@ -90,7 +90,7 @@ def test_equal_peaks_come_in_the_order_of_the_text(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(head_scores, "WEIGHTS_AT_ONCE", at_once)
         found = Passages(model, [0], [0, 1], 2)
         score_heads(model, again, windows, end_of_text=256, layers=[0], watch=found.add)
-        for of_head in found.found[0]:
+        for of_head in found.top[0]:
             first, second = of_head
             assert (first.peak // T, second.peak) == (0, first.peak + T)
 
@@ -99,7 +99,7 @@ def test_a_head_that_writes_nothing_has_no_passages_and_no_numbers_are_refused()
     model = sharp_model(V)
     with torch.no_grad():
         model.blocks[0].attention.projection_layer.weight[:, :8] = 0
-    assert [len(of_head) for of_head in passages_of(model, 1).found[0]] == [0, 1]
+    assert [len(of_head) for of_head in passages_of(model, 1).top[0]] == [0, 1]
     with torch.no_grad():
         model.blocks[0].attention.projection_layer.weight[:, :8] = torch.inf
     with pytest.raises(CheckpointError, match="outputs of heads"):

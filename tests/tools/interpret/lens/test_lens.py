@@ -50,7 +50,7 @@ def test_layers_predict_what_hooks_in_plain_torch_find(
         assert found.tokens[layer].tolist() == token.tolist()
         true = chances[torch.arange(7), IDS[1:]]
         for numbers, expected in (
-            (found.chances, best),
+            (found.token_probability, best),
             (found.probability, true),
             (found.loss, -true.log()),
             (found.divergence, (last * (last / chances).log()).sum(dim=-1)),

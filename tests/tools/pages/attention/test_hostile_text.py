@@ -13,7 +13,7 @@ from support.hostile import CALL, PAYLOADS
 from support.pages import dump_of, random_weights, scores_of, snapshots_of
 
 from gpt_cli.attention_maps.logit_attribution import Writes
-from gpt_cli.attention_maps.patterns import Chance, Origin
+from gpt_cli.attention_maps.patterns import Origin, Prediction
 from gpt_cli.attention_maps.snapshots import snapshot_bytes
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.tools.interpret.attention_page import attention_page
@@ -59,7 +59,7 @@ def test_no_token_text_does_anything(browser: Browser, tmp_path: Path) -> None:
     origin = Origin(f"<img src=x onerror={CALL}>", 5, f"</script><script>{CALL}</script>")
     weights = random_weights(1, 2, len(PAYLOADS))
     dump = replace(
-        dump_of(PAYLOADS, weights, (Chance(0.5, 1),) * 3, origin),
+        dump_of(PAYLOADS, weights, (Prediction(0.5, 1),) * 3, origin),
         scores=scores_of(1, 2),
         writes=every_text_written(),
         texts=dict(enumerate(PAYLOADS)),

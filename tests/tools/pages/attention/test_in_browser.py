@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page
 from support.browsers import Opened
 from support.pages import dump_of, random_weights, restored
 
-from gpt_cli.attention_maps.patterns import Chance, Origin
+from gpt_cli.attention_maps.patterns import Origin, Prediction
 from gpt_cli.tools.interpret.attention_page import attention_page
 
 TOKENS = ["The", " value", " of", " 今天", "\n", " is", " <b>", " None"]
@@ -24,7 +24,7 @@ ROW, COLUMN = np.tril_indices(8)
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "attention.html"
     origin = Origin("runs/tiny/checkpoints/best.safetensors", 1200, "The value of 今天\n is")
-    path.write_bytes(attention_page(dump_of(TOKENS, WEIGHTS, (Chance(0.125, 2), Chance(0.5, 1)), origin)))
+    path.write_bytes(attention_page(dump_of(TOKENS, WEIGHTS, (Prediction(0.125, 2), Prediction(0.5, 1)), origin)))
     return path
 
 

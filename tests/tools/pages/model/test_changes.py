@@ -142,7 +142,7 @@ def test_the_lens_is_that_of_the_command(run_script: RunScript) -> None:
         for name in ("loss", "rank", "probability"):
             np.testing.assert_allclose([row[name] for row in rows[:-1]], getattr(seen, name)[layer], atol=1e-4)
         np.testing.assert_allclose([row["divergence"] for row in rows], seen.divergence[layer], atol=1e-4)
-        np.testing.assert_allclose([row["top"][0]["chance"] for row in rows], seen.chances[layer], atol=1e-4)
+        np.testing.assert_allclose([row["top"][0]["chance"] for row in rows], seen.token_probability[layer], atol=1e-4)
         assert all(row["top"][0]["chance"] >= row["top"][1]["chance"] >= row["top"][2]["chance"] for row in rows)
     assert [row["loss"] for row in found[-1]] == [None] * 3, "nobody knows what comes after the last token"
 

@@ -166,6 +166,6 @@ def test_the_lens_follows_the_text(page: Page) -> None:
         told = page.locator("#lens .grid-told p").all_inner_texts()
         place = len(ids) - 2
         assert f"(token {place})" in told[0]
-        assert told[0].endswith(f"with probability {seen.chances[-1, place]:.4f}.")
+        assert told[0].endswith(f"with probability {seen.token_probability[-1, place]:.4f}.")
         assert f"rank {seen.rank[-1, place]:,} and probability {seen.probability[-1, place]:.4f}" in told[1]
         assert told[2] == "Divergence from the last layer: 0.0000 nats."
