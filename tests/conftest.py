@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch: no test takes an NVIDIA or AMD GPU
+# before torch: no test takes an NVIDIA or AMD GPU, and no thread of several spins while it waits
+os.environ |= {"CUDA_VISIBLE_DEVICES": "", "OMP_WAIT_POLICY": "passive"}
 
 import hypothesis
 import pytest
@@ -93,7 +94,6 @@ def _own_surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         patch.delenv("NO_COLOR", raising=False)
         patch.setenv("GPT_LANGUAGE", "en")  # whatever the locale is
         patch.setattr(subprocess.Popen, "__exit__", _leave)
-        patch.setenv("OMP_WAIT_POLICY", "passive")  # commands leave that alone, and print nothing about a busy machine
         yield
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 
 from gpt_cli.errors import shown
 
@@ -27,6 +28,7 @@ def nearest(typed: str, names: Iterable[str], fits: Callable[[str], bool] = lamb
     return next(iter(difflib.get_close_matches(typed, filter(fits, names), n=1, cutoff=cutoff)), None)
 
 
+@lru_cache(maxsize=8)  # suggestions ask about one text for every name
 def half_width(text: str) -> str:
     """A text with ASCII instead of full-width marks, letters and digits."""
     return text.translate(_HALF_WIDTH)

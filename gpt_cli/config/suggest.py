@@ -53,6 +53,7 @@ def value_meant(value: object, fits: Callable[[str], bool]) -> str | None:
     return next(filter(fits, [*typed, *ours]), None)
 
 
+@lru_cache(maxsize=8)
 def _as_duration(value: str) -> str:
     """A time in the words of English or Chinese as gpt reads it: 20s of "20 sec"; other texts stay as they are."""
     for letter, unit in {

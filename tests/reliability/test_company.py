@@ -19,7 +19,7 @@ from support.forks import Servers
 from gpt_cli.checkpoints.load import load
 from gpt_cli.common.file_signatures import LOCK
 
-STARTERS = 20
+STARTERS = scaled(20, 8)
 STARTER = """
 import os, sys, time
 from pathlib import Path

@@ -64,7 +64,7 @@ def test_killed_at_any_file_operation(servers: Servers, folder: Path, tally, how
         assert strays(case / "run") == [], f"operation {number}"
         shutil.rmtree(case)
 
-    numbers = some_of(range(1, num_operations + 1), 4)
+    numbers = some_of(range(1, num_operations + 1), 3)
     in_parallel(killed_at, numbers)
     tally(f"kill -9 at a file operation ({how}, {kind} run) of {num_operations}: same weights in the end", len(numbers))
 
@@ -84,7 +84,7 @@ def test_killed_at_any_time(servers: Servers, folder: Path, tally) -> None:
         assert ended.code == 0, ended.err
         assert fingerprint(case / "run") == expected, times[number]
 
-    count = scaled(50, 4)
+    count = scaled(50)
     times = [(draw.uniform(0, length), draw.uniform(0, length)) for _ in range(count)]
     in_parallel(killed, range(count))
     tally("kill -9 at random times, twice each: same weights in the end", count)
@@ -130,7 +130,7 @@ def test_killed_after_any_byte_of_a_checkpoint(
     save_checkpoint(path, checkpoint)  # with its tensors in the order in which they were read
     size = path.stat().st_size
     path.unlink()
-    lengths = some_of(range(size), 40)
+    lengths = some_of(range(size), 12)
     for length in lengths:
         with monkeypatch.context() as patch:
             patch.setattr(gpt_cli.common.files, "os", Operations(DieAfter(length)))

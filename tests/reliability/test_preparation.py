@@ -91,7 +91,7 @@ def test_killed_at_any_file_operation_it_continues_and_writes_no_part_again(
     assert isinstance(expected.ids, TokensOnDisk)
     assert len(expected.ids.parts) > 3
     contents = {path: path.read_bytes() for path in cached()}
-    numbers = some_of(range(1, operations.count + 1), 30)
+    numbers = some_of(range(1, operations.count + 1), 15)
     for number in numbers:
         shutil.rmtree(here / "cache")
         with monkeypatch.context() as patch:
@@ -123,7 +123,7 @@ def test_a_run_whose_preparation_was_killed_ends_as_one_that_holds_its_text_in_m
         assert fingerprint(case / "run") == expected, f"operation {number}"
         assert strays(case / "run") == []
 
-    numbers = some_of(range(1, 121), 3)
+    numbers = some_of(range(1, 121))
     in_parallel(killed_at, numbers)
     tally("kill -9 at a file operation of a run with a large text: same weights in the end", len(numbers))
 
@@ -160,8 +160,8 @@ print(num_ids)
 def test_a_text_ten_times_as_large_as_the_memory_is_prepared(here: Path) -> None:
     """At full scale with the sizes of the program, else with all of them smaller."""
     full = SCALE >= 1
-    limit = 400 * 10**6 + 15 * 10**6 * len(os.sched_getaffinity(0)) if full else 24 * 10**6
-    block = 2**20 if full else 2**16
+    limit = 400 * 10**6 + 15 * 10**6 * len(os.sched_getaffinity(0)) if full else 18 * 10**6
+    block = 2**20 if full else 2**15
     (here / "texts").mkdir()
     paragraph = "今天天气很好，The weather is fine today.🙂\n"
     # one document as large as the limit, and links to it, which count as files of their own

@@ -74,7 +74,7 @@ def test_stopped_anywhere(tmp_path: Path, tally, kind: str) -> None:
         expected, asked = whole(tmp_path / f"{seed}", config)
         anywhere = [StopAt(number=number) for number in range(1, asked + 1)]
         after_a_step = [StopAt(step=step) for step in range(1, 41)]
-        for number, stop in enumerate(some_of(after_a_step if seed else anywhere, 3)):
+        for number, stop in enumerate(some_of(after_a_step if seed else anywhere)):
             path = tmp_path / f"{seed}-{number}"
             run(path, config, stop)
             run(path, config, StopAt())
@@ -86,7 +86,7 @@ def test_stopped_anywhere(tmp_path: Path, tally, kind: str) -> None:
 
 def test_stopped_five_times(tmp_path: Path, tally) -> None:
     draw = random.Random(0)
-    count = scaled(60, 3)
+    count = scaled(60)
     for number in range(count):
         config = small_config(*STEPS, *list(KINDS.values())[number % len(KINDS)], f"train.seed={number}")
         expected, asked = whole(tmp_path / f"{number}-whole", config)

@@ -31,7 +31,10 @@ def _bomb(here: Path) -> Path:
     "command",
     [
         ["data", "stats", "bomb.txt.gz"],
-        ["data", "prepare", "bomb.txt.gz", "--config", "smoke", "--set", "tokenizer.kind=char"],
+        pytest.param(
+            ["data", "prepare", "bomb.txt.gz", "--config", "smoke", "--set", "tokenizer.kind=char"],
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["stats", "prepare"],
 )

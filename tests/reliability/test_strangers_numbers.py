@@ -85,7 +85,7 @@ def beside(copied: Path, here: Path) -> Path:
     return copied
 
 
-@pytest.mark.parametrize("what", some_of(list(ALTERED), 8))
+@pytest.mark.parametrize("what", some_of(list(ALTERED), 4))
 def test_in_a_checkpoint(what: str, beside: Path, run: RunCommand) -> None:
     name, alter = ALTERED[what]
     change(beside / "checkpoints" / name, alter)
@@ -105,8 +105,10 @@ def test_in_a_checkpoint(what: str, beside: Path, run: RunCommand) -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("validation_loss", BIG), ("tokens", -BIG), ("seconds", 10**300), ("tokens_per_second", BIG), ("step", BIG)],
-    ids=["loss", "tokens", "seconds", "speed", "step"],
+    some_of(
+        [("validation_loss", BIG), ("tokens", -BIG), ("tokens_per_second", BIG), ("step", BIG), ("seconds", 10**300)]
+    ),
+    ids=str,
 )
 def test_in_an_outcome(key: str, value: int, beside: Path, run: RunCommand) -> None:
     outcome = json.loads((beside / "outcome.json").read_text())
@@ -119,7 +121,7 @@ def test_in_an_outcome(key: str, value: int, beside: Path, run: RunCommand) -> N
     require_answer(run(*CONTINUED), 0)
 
 
-@pytest.mark.parametrize("digits", [30, 401, 5000])
+@pytest.mark.parametrize("digits", some_of([30, 401, 5000], 1))
 def test_in_the_logs(digits: int, beside: Path, run: RunCommand) -> None:
     number = "9" * digits
     with (beside / "samples.txt").open("a") as file:

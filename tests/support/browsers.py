@@ -5,19 +5,16 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
+from typing import Protocol
 
 from playwright.sync_api import Browser, Request
 
 
 class Opened:
-    """A page in a context of its own; keeps its requests and its error messages."""
+    """A page in a context of its own, which opens one file after another; keeps their requests and error messages."""
 
     def __init__(self, browser: Browser, path: Path, locale: str = "en-US", scheme: str = "light"):
-        self.context = browser.new_context(
-            viewport={"width": 1300, "height": 1000},
-            locale=locale,
-            color_scheme="dark" if scheme == "dark" else "light",
-        )
+        self.context = browser.new_context(locale=locale, color_scheme="dark" if scheme == "dark" else "light")
         self.context.grant_permissions(["clipboard-read", "clipboard-write"])
         self.page = self.context.new_page()
         self.complaints: list[str] = []
@@ -26,6 +23,14 @@ class Opened:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.add_init_script("window.num_fired = 0; window.fired = () => { window.num_fired += 1; }")
         self.context.on("request", self._keep)
+        self.open(path)
+
+    def open(self, path: Path) -> None:
+        """Show a file as a new page would, which takes longer."""
+        self.page.mouse.move(0, 0)
+        self.page.set_viewport_size({"width": 1300, "height": 1000})
+        self.complaints.clear()
+        self.requests.clear()
         self.page.goto(path.as_uri())
         self.page.wait_for_selector("html[data-ready]")
 
@@ -38,3 +43,9 @@ class Opened:
         self.page.wait_for_selector("#status:not(:empty)")
         text = self.page.evaluate("navigator.clipboard.readText()")
         return list(csv.reader(io.StringIO(text.replace("\r\n", "\n"), newline="")))
+
+
+class OpenPage(Protocol):
+    """The fixture that opens a file on a page that tests share."""
+
+    def __call__(self, path: Path, locale: str = "en-US", scheme: str = "light") -> Opened: ...

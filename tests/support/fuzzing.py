@@ -15,11 +15,11 @@ from gpt_cli.errors import GptError
 from support.faults import SCALE
 from support.helpers import Outcome
 
-SHARE = 20  # `make test` tries one input of this many
+SHARE = 60  # `make test` tries one input of this many
 
 
 def num_inputs(count: int) -> int:
-    """How many of `count` inputs are generated at this scale: a twentieth, or all."""
+    """How many of `count` inputs are generated at this scale: a sixtieth, or all."""
     return count if SCALE >= 1 else count // SHARE
 
 

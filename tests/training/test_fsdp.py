@@ -26,7 +26,7 @@ SHARD = "train.parallel=shard"
 @pytest.mark.parametrize("case", some_of(list(reversed(FORMS)), least=1))
 def test_shared_weights_give_the_run_of_one_process(servers: Servers, tmp_path: Path, case: str) -> None:
     alone = trained(servers, tmp_path / "1", 1, SHARD, *FORMS[case])
-    for processes in some_of([4, 2, 8], least=1):
+    for processes in some_of([2, 4, 8], least=1):
         assert trained(servers, tmp_path / str(processes), processes, SHARD, *FORMS[case]) == alone, processes
 
 
@@ -102,13 +102,6 @@ def test_each_process_holds_its_share(tmp_path: Path) -> None:
 
 def _count(folder: Path, rank: int) -> None:
     """Write the numbers in this rank's shards, in what it owns, and in the whole model, after a forward pass."""
-    import torch.distributed as dist
-    from torch.distributed import FileStore  # pyright: ignore[reportPrivateImportUsage]
-
-    from gpt_cli.distributed.process_group import ProcessGroup
-    from gpt_cli.model import GPT
-    from gpt_cli.training.fsdp import Sharded
-
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", store=FileStore(str(folder / "store"), 2), rank=rank, world_size=2)
     model = GPT(small_config().model, 257)
@@ -126,6 +119,13 @@ def _count(folder: Path, rank: int) -> None:
 
 
 if __name__ == "__main__":
+    import torch.distributed as dist
+    from torch.distributed import FileStore  # pyright: ignore[reportPrivateImportUsage]
+
+    from gpt_cli.distributed.process_group import ProcessGroup
+    from gpt_cli.model import GPT
+    from gpt_cli.training.fsdp import Sharded
+
     torch.set_num_threads(1)
     other = os.fork()
     _count(Path(sys.argv[1]), int(not other))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
-from support.browsers import Opened
+from support.browsers import Opened, OpenPage
 from support.scripts import RunScript, run_script
 
 
@@ -35,14 +35,37 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
+@pytest.fixture(scope="package")
+def _opened(browser: Browser) -> dict[tuple[str, str], Opened]:
+    """The page of each language and scheme, which tests share: another page takes longer than another file on it."""
+    return {}
+
+
 @pytest.fixture
-def opened(browser: Browser, file: Path) -> Iterator[Opened]:
-    """The page that a test file writes as its fixture `file`; it may neither complain nor load anything."""
-    opened = Opened(browser, file)
+def open_page(browser: Browser, _opened: dict[tuple[str, str], Opened]) -> Iterator[OpenPage]:
+    """Opens a file, in a language and a scheme; none may complain."""
+
+    def open_page(path: Path, locale: str = "en-US", scheme: str = "light") -> Opened:
+        key = (locale, scheme)
+        if key in _opened:
+            assert _opened[key].complaints == []
+            _opened[key].open(path)
+        else:
+            _opened[key] = Opened(browser, path, locale, scheme)
+        return _opened[key]
+
+    for opened in _opened.values():
+        opened.complaints.clear()  # of a test that failed
+    yield open_page
+    assert [opened.complaints for opened in _opened.values() if opened.complaints] == []
+
+
+@pytest.fixture
+def opened(open_page: OpenPage, file: Path) -> Iterator[Opened]:
+    """The page that a test file writes as its fixture `file`; it may not load anything."""
+    opened = open_page(file)
     yield opened
-    assert opened.complaints == []
     assert opened.requests == [file.as_uri()]
-    opened.context.close()
 
 
 @pytest.fixture(name="run_script", scope="package")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser
-from support.browsers import Opened
+from support.browsers import Opened, OpenPage
 from support.model_pages import plain
 
 from gpt_cli.attention_maps.head_metrics import Row
@@ -69,8 +69,8 @@ def film_of(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(("locale", "scheme"), [("en-US", "light"), ("zh-CN", "dark")])
-def test_a_film_shows_the_shares_of_its_steps(browser: Browser, tmp_path: Path, locale: str, scheme: str) -> None:
-    opened = Opened(browser, film_of(tmp_path), locale, scheme)
+def test_a_film_shows_the_shares_of_its_steps(open_page: OpenPage, tmp_path: Path, locale: str, scheme: str) -> None:
+    opened = open_page(film_of(tmp_path), locale, scheme)
     page, english = opened.page, locale == "en-US"
     assert page.inner_text("#moment") == ("step 20" if english else "第 20 步")
     assert page.input_value("#patch-map") == "heads"
@@ -90,8 +90,6 @@ def test_a_film_shows_the_shares_of_its_steps(browser: Browser, tmp_path: Path, 
     page.set_viewport_size({"width": 420, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 420, "nothing wider than the screen"
     assert not re.search(r"undefined|null|NaN|\$\{", page.evaluate("document.body.innerText"))
-    assert opened.complaints == []
-    opened.context.close()
 
 
 def test_a_page_of_one_step_has_no_film(opened: Opened) -> None:
@@ -136,7 +134,7 @@ def test_heads_have_a_map_of_layers_and_maps_by_position(opened: Opened) -> None
     )
 
 
-def test_pairs_have_means_with_errors_and_no_tokens(browser: Browser, tmp_path: Path) -> None:
+def test_pairs_have_means_with_errors_and_no_tokens(open_page: OpenPage, tmp_path: Path) -> None:
     path = tmp_path / "pairs.html"
     pairs = [
         row("attention", 0, None, None, 0.25, recovered_error=0.03125),
@@ -146,7 +144,7 @@ def test_pairs_have_means_with_errors_and_no_tokens(browser: Browser, tmp_path: 
     tokens = [{"position": 0, "clean": None, "corrupt": None}]
     several = {"pairs": {"file": "<b>.jsonl", "number": 64}, "tokens": tokens, "rows": pairs}
     path.write_bytes(patch_page({**REPORT, **none, **several}))
-    opened = Opened(browser, path, "zh-CN", "dark")
+    opened = open_page(path, "zh-CN", "dark")
     metric = "指标：替换前 −1.0000，替换后 0.0000，提供替换值的文本上 3.0000。"
     assert told(opened) == ["第 0 层注意力输出，所有位置：恢复了差值的 0.2500 ± 0.0313。", metric]
     assert opened.page.inner_text("#pairs") == "<b>.jsonl 中的 64 对提示词：平均值 ± 标准误。"
@@ -154,15 +152,12 @@ def test_pairs_have_means_with_errors_and_no_tokens(browser: Browser, tmp_path: 
     opened.page.focus(".grid-view")
     opened.page.keyboard.press("Home")
     assert told(opened) == ["第 0 层注意力输出，位置 0：没有计算精确值。", "一次反向传播的估计值：0.5000。"]
-    assert opened.complaints == []
-    opened.context.close()
 
 
-def test_an_answer_that_all_pairs_share_is_named(browser: Browser, tmp_path: Path) -> None:
+def test_an_answer_that_all_pairs_share_is_named(open_page: OpenPage, tmp_path: Path) -> None:
     path = tmp_path / "one.html"
     one = {"clean": None, "corrupt": None, "against": None, "metric": "log_probability"}
     path.write_bytes(patch_page({**REPORT, **one, "pairs": {"file": "a.jsonl", "number": 1}}))
-    opened = Opened(browser, path)
+    opened = open_page(path)
     assert plain(opened.page.locator("#texts dt").first.inner_text()) == "clean text · log probability of “␣two” 3.0000"
     assert opened.page.inner_text("#pairs") == "1 pair of a.jsonl."
-    opened.context.close()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page
-from support.browsers import Opened
+from playwright.sync_api import Page
+from support.browsers import Opened, OpenPage
 from support.pages import keep, snapshots_of
 
 from gpt_cli.tools.interpret.training_film import make_film
@@ -171,8 +171,8 @@ def test_a_click_on_a_curve_goes_to_the_nearest_step(opened: Opened) -> None:
     assert step(page) == 20
 
 
-def test_it_speaks_chinese_and_fits_a_narrow_screen(browser: Browser, file: Path) -> None:
-    opened = Opened(browser, file, "zh-CN", "dark")
+def test_it_speaks_chinese_and_fits_a_narrow_screen(open_page: OpenPage, file: Path) -> None:
+    opened = open_page(file, "zh-CN", "dark")
     page = opened.page
     page.set_viewport_size({"width": 420, "height": 800})
     assert page.inner_text("h1") == "训练过程中的注意力"
@@ -182,14 +182,12 @@ def test_it_speaks_chinese_and_fits_a_narrow_screen(browser: Browser, file: Path
     assert page.evaluate("document.documentElement.scrollWidth") <= 420, "nothing wider than the screen"
     page.click("#language")
     assert page.inner_text("#play") == "play"
-    opened.context.close()
 
 
 @pytest.mark.parametrize(("unit", "lowest"), [(1.0, "2.00"), (0.00441, "0.00882"), (1.23e-5, "2.46e-5")])
-def test_the_ends_of_an_axis_have_room(browser: Browser, tmp_path: Path, unit: float, lowest: str) -> None:
-    opened = Opened(browser, film_of(tmp_path, unit))
+def test_the_ends_of_an_axis_have_room(open_page: OpenPage, tmp_path: Path, unit: float, lowest: str) -> None:
+    opened = open_page(film_of(tmp_path, unit))
     ends = opened.page.locator("#curve .end")
     assert lowest in ends.all_text_contents()
     left = opened.page.evaluate("document.getElementById('curve').getBoundingClientRect().left")
     assert min(end.bounding_box()["x"] for end in ends.all()) >= left  # type: ignore[index]
-    opened.context.close()

@@ -9,7 +9,7 @@ import matplotlib
 import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page
-from support.browsers import Opened
+from support.browsers import Opened, OpenPage
 from support.pages import dump_of, random_weights, restored
 
 from gpt_cli.attention_maps.patterns import Origin, Prediction
@@ -194,10 +194,10 @@ def test_a_finger_on_the_map_tells_the_weight(browser: Browser, file: Path) -> N
     context.close()
 
 
-def test_the_map_stays_where_it_is_while_tokens_are_chosen(browser: Browser, tmp_path: Path) -> None:
+def test_the_map_stays_where_it_is_while_tokens_are_chosen(open_page: OpenPage, tmp_path: Path) -> None:
     path = tmp_path / "long.html"
     path.write_bytes(attention_page(dump_of(["expression " * 3] * 128, random_weights(1, 2, 128))))
-    opened = Opened(browser, path)
+    opened = open_page(path)
     page = opened.page
     places = set()
     for token in (127, 3, 64):
@@ -207,16 +207,15 @@ def test_the_map_stays_where_it_is_while_tokens_are_chosen(browser: Browser, tmp
         assert looker is not None
         assert 600 < looker["x"] < 1300, "brought to view in the rows"
     assert len(places) == 1
-    opened.context.close()
 
 
-def test_a_line_narrower_than_a_dot_still_shows_in_the_overview(browser: Browser, tmp_path: Path) -> None:
+def test_a_line_narrower_than_a_dot_still_shows_in_the_overview(open_page: OpenPage, tmp_path: Path) -> None:
     weights = np.zeros((1, 16, 200, 200), np.float32)
     weights[..., 0] = 0.02
     weights[..., 101] = 0.98 * np.tri(200)[:, 101]
     path = tmp_path / "column.html"
     path.write_bytes(attention_page(dump_of(["x"] * 200, weights)))
-    opened = Opened(browser, path)
+    opened = open_page(path)
     bright = opened.page.evaluate("""() => [...document.querySelectorAll("#heads canvas")].map((canvas) => {
         const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
         let count = 0;
@@ -225,7 +224,6 @@ def test_a_line_narrower_than_a_dot_still_shows_in_the_overview(browser: Browser
     })""")
     assert len(bright) == 17
     assert all(width < 100 and count > 0.4 * width for width, count in bright), bright
-    opened.context.close()
 
 
 def test_without_a_clipboard_it_is_saved_as_a_file(browser: Browser, file: Path) -> None:
@@ -276,8 +274,8 @@ def test_a_picture_is_copied_with_its_ground(opened: Opened) -> None:
     assert corner[1:] == [22, 24, 29, 255], "the dark ground"
 
 
-def test_it_speaks_chinese_and_english_and_turns_dark(browser: Browser, file: Path) -> None:
-    opened = Opened(browser, file, "zh-CN", "dark")
+def test_it_speaks_chinese_and_english_and_turns_dark(open_page: OpenPage, file: Path) -> None:
+    opened = open_page(file, "zh-CN", "dark")
     page = opened.page
     assert page.inner_text("h1") == "注意力"
     assert page.get_attribute("html", "lang") == "zh-CN"
@@ -291,4 +289,3 @@ def test_it_speaks_chinese_and_english_and_turns_dark(browser: Browser, file: Pa
     assert not re.search(
         "[\u4e00-\u9fff]", page.evaluate("document.body.innerText").replace("今天", "").replace("中文", "")
     )
-    opened.context.close()

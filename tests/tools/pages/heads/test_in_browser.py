@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser
-from support.browsers import Opened
+from support.browsers import Opened, OpenPage
 from support.hostile import CALL, PAYLOADS
 from support.pages import dump_of, random_weights, scores_of
 
@@ -60,7 +59,7 @@ def names(opened: Opened) -> list[str]:
 
 
 @pytest.mark.parametrize(("locale", "scheme"), [("en-US", "light"), ("zh-CN", "dark")])
-def test_a_film_has_the_passages_of_each_step(browser: Browser, tmp_path: Path, locale: str, scheme: str) -> None:
+def test_a_film_has_the_passages_of_each_step(open_page: OpenPage, tmp_path: Path, locale: str, scheme: str) -> None:
     about = report(["The", " value"])
     steps = []
     for number in (1, 2, 3):
@@ -70,7 +69,7 @@ def test_a_film_has_the_passages_of_each_step(browser: Browser, tmp_path: Path, 
         )
     path = tmp_path / "film.html"
     path.write_bytes(heads_page({key: about[key] for key in ("text", "tokens", "checkpoint")} | {"steps": steps}))
-    opened = Opened(browser, path, locale, scheme)
+    opened = open_page(path, locale, scheme)
     page, english = opened.page, locale == "en-US"
     assert page.inner_text("#moment") == ("step 30" if english else "第 30 步")
     page.click("#rows tr:nth-child(3)")
@@ -87,19 +86,16 @@ def test_a_film_has_the_passages_of_each_step(browser: Browser, tmp_path: Path, 
     page.set_viewport_size({"width": 420, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 420, "nothing wider than the screen"
     assert not re.search(r"undefined|null|NaN|\$\{", page.evaluate("document.body.innerText"))
-    assert opened.complaints == []
-    opened.context.close()
 
 
-def test_a_film_of_very_many_passages_has_some_of_the_steps(browser: Browser, tmp_path: Path) -> None:
+def test_a_film_of_very_many_passages_has_some_of_the_steps(open_page: OpenPage, tmp_path: Path) -> None:
     about = report(["The"])
     head = {"layer": 0, "head": 0, "mean_size": 1.0, "ratio": 1.0, "passages": [passage(["a"])] * 500}
     steps = [{"step": step, "heads": [head] * 10} for step in range(1, 10)]
     found = {key: about[key] for key in ("text", "tokens", "checkpoint")} | {"steps": steps}
     (tmp_path / "film.html").write_bytes(heads_page(found))
-    opened = Opened(browser, tmp_path / "film.html")
+    opened = open_page(tmp_path / "film.html")
     assert opened.page.inner_text("#origin").endswith("step 9 · 4 of 9 steps")
-    opened.context.close()
 
 
 def test_the_table_has_every_head_and_sorts_by_a_column(opened: Opened) -> None:
@@ -169,55 +165,49 @@ def test_a_point_of_the_scatter_is_a_head_and_chooses_it(opened: Opened) -> None
     assert page.inner_text("#pointed").startswith("L0 H2: ")
 
 
-def test_without_passages_and_circuits_no_heading_stands_above_nothing(browser: Browser, tmp_path: Path) -> None:
+def test_without_passages_and_circuits_no_heading_stands_above_nothing(open_page: OpenPage, tmp_path: Path) -> None:
     (tmp_path / "heads.html").write_bytes(heads_page(report(["a"]) | {"circuits": None, "heads": head_rows()}))
-    opened = Opened(browser, tmp_path / "heads.html")
+    opened = open_page(tmp_path / "heads.html")
     opened.page.click("#rows tr:nth-child(3)")
     assert not opened.page.is_visible("#head-name")
-    opened.context.close()
 
 
-def test_a_change_of_the_loss_has_its_sign_and_its_error(browser: Browser, tmp_path: Path) -> None:
+def test_a_change_of_the_loss_has_its_sign_and_its_error(open_page: OpenPage, tmp_path: Path) -> None:
     found = report(["a", "b"])
     for number, row in enumerate(found["heads"]):
         row |= {"loss_change": 0.0625 - number / 8, "loss_change_error": 0.03125 if number else None}
     (tmp_path / "heads.html").write_bytes(heads_page(found | {"tokens": 15982}))
-    opened = Opened(browser, tmp_path / "heads.html")
+    opened = open_page(tmp_path / "heads.html")
     cells = opened.page.locator(f"#rows td:nth-child({len(COLUMNS) + 3})").all_inner_texts()
     assert cells[:2] == ["+0.0625", "−0.0625 ±0.0313"]
     assert opened.page.inner_text("#origin").startswith("15,982 tokens of ")
-    opened.context.close()
 
 
-def test_in_chinese_every_word_is(browser: Browser, file: Path) -> None:
-    opened = Opened(browser, file, "zh-CN", "dark")
+def test_in_chinese_every_word_is(open_page: OpenPage, file: Path) -> None:
+    opened = open_page(file, "zh-CN", "dark")
     page = opened.page
     page.set_viewport_size({"width": 400, "height": 900})
     assert page.inner_text("h1") == "注意力头"
     assert page.inner_text("#scattering summary").startswith("按两个得分")
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
-    assert opened.complaints == []
-    opened.context.close()
 
 
-def test_no_text_of_a_report_does_anything(browser: Browser, tmp_path: Path) -> None:
+def test_no_text_of_a_report_does_anything(open_page: OpenPage, tmp_path: Path) -> None:
     path = tmp_path / "hostile.html"
     path.write_bytes(heads_page(report(PAYLOADS, f"</script><script>{CALL}</script>")))
-    opened = Opened(browser, path)
+    opened = open_page(path)
     for row in (7, 3):
         opened.page.click(f"#rows tr:nth-child({row})")
     opened.page.click("#language")
     assert opened.page.locator("main, #origin").locator("script, img, iframe").count() == 0
     assert opened.page.evaluate("window.num_fired") == 0
-    assert opened.complaints == []
     assert opened.requests == [path.as_uri()]
-    opened.context.close()
 
 
-def test_the_attention_page_has_the_scatter_of_its_heads(browser: Browser, tmp_path: Path) -> None:
+def test_the_attention_page_has_the_scatter_of_its_heads(open_page: OpenPage, tmp_path: Path) -> None:
     path = tmp_path / "attention.html"
     path.write_bytes(attention_page(replace(dump_of(["a", " b", "c"], random_weights(2, 3, 3)), scores=SCORES)))
-    opened = Opened(browser, path)
+    opened = open_page(path)
     page = opened.page
     assert not page.is_visible("#scatter")
     page.click("#scattering summary")
@@ -230,4 +220,3 @@ def test_the_attention_page_has_the_scatter_of_its_heads(browser: Browser, tmp_p
     page.reload()
     page.wait_for_selector("html[data-ready]")
     assert not page.is_visible("#scattering"), "a file without scores"
-    opened.context.close()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser
-from support.browsers import Opened
+from support.browsers import Opened, OpenPage
 from support.exchange import sharp_checkpoint
 from support.hostile import CALL, PAYLOADS
 from support.model_pages import candidates, press, settle, write, written
@@ -53,9 +52,7 @@ def test_no_text_does_anything(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("language", ["en-US", "zh-CN"])
-def test_a_name_of_a_run_stays_a_name_in_the_title(browser: Browser, file: Path, language: str) -> None:
-    opened = Opened(browser, file, language)
+def test_a_name_of_a_run_stays_a_name_in_the_title(open_page: OpenPage, file: Path, language: str) -> None:
+    opened = open_page(file, language)
     assert f"</script><img src=x onerror={CALL}>" in opened.page.title()
     assert opened.page.evaluate("window.num_fired") == 0
-    assert opened.complaints == []
-    opened.context.close()

@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser
-from support.browsers import Opened
+from support.browsers import OpenPage
 from support.exchange import sharp_checkpoint
 from support.model_pages import press, settle, write, written
 from support.tokenizers import LEARNED
@@ -29,8 +28,10 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (1300, 900, "en-US"),
     ],
 )
-def test_nothing_is_wider_than_the_screen(browser: Browser, file: Path, width: int, height: int, language: str) -> None:
-    opened = Opened(browser, file, language)
+def test_nothing_is_wider_than_the_screen(
+    open_page: OpenPage, file: Path, width: int, height: int, language: str
+) -> None:
+    opened = open_page(file, language)
     page = opened.page
     page.set_viewport_size({"width": width, "height": height})
     write(page, "The value of " * 12 + "x" * 200)
@@ -46,11 +47,10 @@ def test_nothing_is_wider_than_the_screen(browser: Browser, file: Path, width: i
     press(page, "#patch-go")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert not re.search(r"undefined|null|NaN|\$\{|\[object", page.evaluate("document.body.innerText"))
-    opened.context.close()
 
 
-def test_it_speaks_chinese_and_english_and_turns_dark(browser: Browser, file: Path) -> None:
-    opened = Opened(browser, file, "zh-CN", "dark")
+def test_it_speaks_chinese_and_english_and_turns_dark(open_page: OpenPage, file: Path) -> None:
+    opened = open_page(file, "zh-CN", "dark")
     page = opened.page
     assert page.get_attribute("html", "lang") == "zh-CN"
     assert page.inner_text("#step") == "续写一个 token"
@@ -64,13 +64,11 @@ def test_it_speaks_chinese_and_english_and_turns_dark(browser: Browser, file: Pa
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     left = page.evaluate("document.body.innerText").replace("中文", "").replace("今天", "")
     assert not re.search("[\u4e00-\u9fff]", left)
-    opened.context.close()
 
 
-def test_a_page_whose_engine_fails_says_so(browser: Browser, file: Path, tmp_path: Path) -> None:
+def test_a_page_whose_engine_fails_says_so(open_page: OpenPage, file: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken.html"
     broken.write_bytes(re.sub(rb'"shape": \[\d+, \d+\]', b'"shape": [9999999, 9999999]', file.read_bytes()))
-    opened = Opened(browser, broken)
+    opened = open_page(broken)
     assert opened.page.inner_text("#failure").startswith("The model stopped: ")
     assert not opened.page.is_visible("#model")
-    opened.context.close()
