@@ -18,6 +18,7 @@ SWEEP_RECORD_BYTES = 10_000_000
 
 # texts and prompts
 LINE_CHARACTERS = 2**28  # of a line of JSON, which must fit in memory
+ROW_CHARACTERS, HEADER_CHARACTERS = 2**26, 2**20  # of a row of .csv, whose cells take several times as much memory
 # times its size to which packed text may expand: prose expands 3 to 5 times, logs up to 100, a repeated line more
 EXPANSION = 200
 EXPANSION_FROM = 2**26  # bytes that packed text may have in any case

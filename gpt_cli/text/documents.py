@@ -190,7 +190,8 @@ def split_at_marks(blocks: Iterable[TextBlock], note: Callable[[str], object]) -
             if held.strip() or (held and not after_mark):
                 yield TextBlock(starts, held)
             held, starts, after_mark = "", True, False
-        parts = _MARK.split(held + block.text)
+        text = held + block.text
+        parts = _MARK.split(text) if "<|" in text else [text]  # the search alone is several times as fast
         end = len(parts[-1]) - len(_unfinished_mark(parts[-1]))
         if len(parts) == 1 and not held and not after_mark and end == len(block.text):
             if block.text:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 
 from gpt_cli.common.limits import LINE_CHARACTERS
@@ -11,6 +12,7 @@ from gpt_cli.text.records import Record, lines_of
 from gpt_cli.text.remarks import Remarks
 
 _SPACE = " \t\r\n"
+_spaces = re.compile(f"[{_SPACE}]*").match
 
 
 def form_of_json(start: str) -> str | None:
@@ -49,50 +51,53 @@ def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
     Raises DataError for what is no array, cut off, or has a large item.
     """
     decoder, blocks, number = json.JSONDecoder(), iter(text), 0
-    rest, closed = "", False
+    rest, at, closed = "", 0, False
 
     def more() -> bool:
-        """Double what is held; an item is the largest thing that must fit in memory."""
-        nonlocal rest
-        goal, added = 2 * len(rest), [rest]
-        while (block := next(blocks, None)) is not None:
+        """Drop what was read, and double what is held; an item is the largest thing that must fit in memory."""
+        nonlocal rest, at
+        added = [rest[at:]]
+        goal, num_characters, at = 2 * len(added[0]), 0, 0
+        while num_characters <= goal and (block := next(blocks, None)) is not None:
             added.append(block)
-            if sum(map(len, added)) > goal:
-                break
+            num_characters += len(block)
         rest = "".join(added)
         return len(added) > 1
 
-    while not rest.lstrip(_SPACE) and more():
-        pass
-    rest = rest.lstrip(_SPACE)[1:]  # the bracket, which `form_of_json` saw
-    while True:
-        rest = rest.lstrip(_SPACE)
-        if not rest:
-            if more():
-                continue
-            break
+    def skip_space() -> bool:
+        """Go to the next character that is no space; whether there is one."""
+        nonlocal at
+        while (at := _spaces(rest, at).end()) == len(rest) and more():
+            pass
+        return at < len(rest)
+
+    skip_space()
+    at += 1  # the bracket, which `form_of_json` saw
+    while skip_space():
+        where = f"{name}: item {number + 1:,}"
         if closed:
             raise DataError(name, f"after the array of {number:,} items, there is more text")
-        where = f"{name}: item {number + 1:,}"
-        if rest[0] == "]":
-            rest, closed = rest[1:], True
+        if rest[at] == "]":
+            at, closed = at + 1, True
             continue
-        if number and rest[0] != ",":
+        if number and rest[at] != ",":
             raise DataError(where, "this is not JSON: a comma is missing before this item")
-        item = rest[1:].lstrip(_SPACE) if number else rest
-        try:
-            value, end = decoder.raw_decode(item)
-            complete = end < len(item)  # a number may go on
-        except (ValueError, RecursionError) as error:
-            if len(rest) > LINE_CHARACTERS:
-                raise DataError(where, f"this is not JSON, or has more than {LINE_CHARACTERS:,} characters") from error
-            complete = False
-            if not more():
-                raise DataError(where, "this is not JSON, or the file is cut off here") from error
-            continue
-        if not complete and more():
-            continue
-        number, rest = number + 1, item[end:]
+        at += number > 0
+        while skip_space():
+            try:
+                value, end = decoder.raw_decode(rest, at)
+            except (ValueError, RecursionError) as error:
+                if len(rest) - at > LINE_CHARACTERS:
+                    sentence = f"this is not JSON, or has more than {LINE_CHARACTERS:,} characters"
+                    raise DataError(where, sentence) from error
+                if not more():
+                    raise DataError(where, "this is not JSON, or the file is cut off here") from error
+                continue
+            if end < len(rest) or not more():  # else a number may go on
+                break
+        else:
+            raise DataError(where, "this is not JSON, or the file is cut off here")
+        number, at = number + 1, end
         if isinstance(value, dict | str):
             yield Record(where, value)
         else:

@@ -30,7 +30,7 @@ class Record(NamedTuple):
     fields: Any  # a mapping from names to values; a text alone is a document
 
 
-def lines_of(text: Iterable[str], name: str) -> Iterator[str]:
+def lines_of(text: Iterable[str], name: str, most: int = LINE_CHARACTERS) -> Iterator[str]:
     """Yield the lines of a text with their newlines; raises DataError for a line that memory may not hold."""
     # split at newlines alone: JSON text may contain U+2028, where splitlines would cut
     unfinished, length, number = list[str](), 0, 1
@@ -38,8 +38,8 @@ def lines_of(text: Iterable[str], name: str) -> Iterator[str]:
         first, *others = block.split("\n")
         unfinished.append(first)
         length += len(first)
-        if length > LINE_CHARACTERS:
-            raise DataError(f"{name}:{number}", f"this line has more than {LINE_CHARACTERS:,} characters")
+        if length > most:
+            raise DataError(f"{name}:{number}", f"this line has more than {most:,} characters")
         for following in others:
             yield "".join(unfinished) + "\n"
             unfinished, length, number = [following], len(following), number + 1
@@ -130,7 +130,7 @@ def _without_text(record: Record, text_field: str, lengths: Mapping[str, float],
         hint = f"‹data.text_field={plain[0]}›"
         if len(plain) > 1:
             # of the two longest, the question comes first in the record
-            question, answer = sorted(plain[:2], key=[*record.fields].index)
+            question, answer = sorted(plain[:2], key=[*record.fields, *plain].index)
             command = path and _rewriting(record, path, question, answer)
             way = f": {command}" if command else ", name their fields prompt and response"
             hint += f"; for questions with answers{way}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from gpt_cli.common.extras import optional_library
-from gpt_cli.common.limits import LINE_CHARACTERS
+from gpt_cli.common.limits import HEADER_CHARACTERS, ROW_CHARACTERS
 from gpt_cli.errors import DataError, shown, visible
 from gpt_cli.text.compressed import Growth
 from gpt_cli.text.records import Record, lines_of
@@ -27,15 +27,26 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
 
     A row with another number of cells is a bad record. Raises DataError for quotes that do not close.
     """
-    csv.field_size_limit(LINE_CHARACTERS)  # of the whole process; only this function reads csv
-    lines = lines_of(text, name)
+    csv.field_size_limit(ROW_CHARACTERS)  # of the whole process; only this function reads csv
+    lines, num_characters = lines_of(text, name, ROW_CHARACTERS), 0
     header = next(lines, "")
     names, rows = list[str](), None
+
+    def counted() -> Iterator[str]:
+        """The lines, as long as those of one row are not too many: quotes may hold any number of them."""
+        nonlocal num_characters
+        for line in chain([header], lines):
+            num_characters += len(line)
+            if num_characters > (ROW_CHARACTERS if names else HEADER_CHARACTERS):
+                raise csv.Error("a row has too many characters")
+            yield line
+
     try:
-        if delimiter is None:
+        if delimiter is None and len(header) <= HEADER_CHARACTERS:
             delimiter = max(_DELIMITERS, key=lambda each: len(next(csv.reader([header], delimiter=each), ())))
-        rows = csv.reader(chain([header], lines), delimiter=delimiter, strict=True)
+        rows = csv.reader(counted(), delimiter=delimiter or ",", strict=True)
         for row in rows:
+            num_characters = 0
             where = f"{name}:{rows.line_num}"
             if not names:
                 names = row

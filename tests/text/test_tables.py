@@ -8,6 +8,7 @@ import pytest
 
 from gpt_cli.config import DataConfig
 from gpt_cli.errors import DataError
+from gpt_cli.text import tables as module
 from gpt_cli.text.load import read_data
 from gpt_cli.text.remarks import Remarks
 from gpt_cli.text.tables import csv_rows
@@ -39,3 +40,12 @@ def test_rows_are_the_same_in_blocks_of_any_size(size: int) -> None:
     content = 'id;text\r\n1;"a ""b""\r\nc"\r\n2;今天\r\n'
     rows = csv_rows((content[at : at + size] for at in range(0, len(content), size)), "f", Remarks())
     assert [record.fields["text"] for record in rows] == ['a "b"\r\nc', "今天"]
+
+
+@pytest.mark.parametrize("content", ['"' + "a\n" * 40, '"' + 'a\n","' * 30, "," * 70 + "\n", "x,y\n" + "," * 70 + "\n"])
+def test_a_row_that_memory_may_not_hold_is_refused(content: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ROW_CHARACTERS", 60)
+    monkeypatch.setattr(module, "HEADER_CHARACTERS", 50)
+    with pytest.raises(DataError, match=r"a row has too many characters|this line has more than 60 characters"):
+        list(csv_rows([content], "f", Remarks()))
+    assert len(list(csv_rows(["x,y\n" + "1,2\n" * 100], "f", Remarks()))) == 100
