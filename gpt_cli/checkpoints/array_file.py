@@ -1,4 +1,4 @@
-"""Arrays beside the checkpoints of a run: a safetensors file with JSON about them and one digest. Needs no torch."""
+"""Read and write arrays of a run: a safetensors file with JSON about them and one digest. Needs no torch."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _SPACED = (", ", ": ")  # in the digest of a tuned lens that version 0.2 wrote
 
 @dataclass(frozen=True)
 class ArrayFile:
-    """One kind of these files: the key of its metadata, and what messages call it."""
+    """One kind of these files: the key of its metadata, and its name in messages."""
 
     key: str
     what: str
     hint: str | None = None
 
     def to_bytes(self, about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
-        """The content of a file, always the same for the same arrays."""
+        """Return the content of a file, always the same for the same arrays."""
         # safetensors writes others in a wrong order
         arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         # one entry, because safetensors writes several in any order
@@ -39,7 +39,7 @@ class ArrayFile:
         return safetensors.numpy.save(arrays, {self.key: _canonical(content)})
 
     def read(self, path: Path, most: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """What a file of at most `most` bytes says about its arrays, and these; raises CheckpointError."""
+        """Read the metadata and the arrays of a file of at most `most` bytes; raise CheckpointError."""
         content = read_bytes(path, CheckpointError, most=(self.what, most))
         try:
             arrays = safetensors.numpy.load(content)
@@ -52,14 +52,14 @@ class ArrayFile:
         return about, arrays
 
     def refusal(self, path: Path) -> CheckpointError:
-        """The error for a file that is none of this kind."""
+        """Return the error for a file that is none of this kind."""
         return CheckpointError(shown(path), f"this is not {self.what} of gpt, or it is damaged", hint=self.hint)
 
 
 def _digest(
     about: Mapping[str, Any], arrays: Mapping[str, np.ndarray], separators: tuple[str, str] = _SEPARATORS
 ) -> str:
-    """The SHA-256 of all that a file contains, in hexadecimal."""
+    """Return the SHA-256 of the whole content, in hexadecimal."""
     digest = hashlib.sha256(_canonical(about, separators).encode())
     for name in sorted(arrays):
         digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())

@@ -49,7 +49,7 @@ TYPES: Mapping[str, torch.dtype] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """All that a file contains; `moments` is empty in a file for sampling alone."""
+    """The content of a file; `optimizer_state` is empty in a file for sampling alone."""
 
     config: Config
     tokenizer: Tokenizer
@@ -60,7 +60,7 @@ class Checkpoint:
     where: str = "checkpoint"  # the file it was read from, as errors name it
 
     def build_model(self) -> GPT:
-        """The model with these weights, on the CPU, in evaluation mode; raises CheckpointError on a misfit.
+        """Build the model with these weights, on the CPU, in evaluation mode; raise CheckpointError on a misfit.
 
         Matrices of 16 bits stay as they are, for readers that multiply by them or convert them one by one.
         """
@@ -94,9 +94,9 @@ def prepared(
     stored: Mapping[str, tuple[str, Sequence[int]]],
     weights: Callable[[], Iterator[Buffer]],
 ) -> Iterator[Buffer]:
-    """The file of a checkpoint with weights of such types and shapes, which `weights` makes, one at a time.
+    """Return the bytes of a checkpoint with weights of these types and shapes, which `weights` yields one at a time.
 
-    It is called twice: now for the digest, then for the file, so that the whole of a large model is never in memory.
+    `weights` runs twice, for the digest and for the file, so that the whole of a large model is never in memory.
     """
     optimizer_state = {OPTIMIZER_PREFIX + name: _plain(tensor) for name, tensor in checkpoint.optimizer_state.items()}
     metadata = {
@@ -122,38 +122,37 @@ def prepared(
 
 
 def read_checkpoint(path: Path, *, everything: bool = False) -> Checkpoint:
-    """A checkpoint whose header and weights are verified; with `everything` the rest too.
+    """Read a checkpoint and verify header and weights; with `everything` the rest too.
 
     Weights become float32. Raises CheckpointError for a file that is missing, damaged, foreign or newer, or whose
     numbers are not finite.
     """
-    found = parse_checkpoint(read_verified(path, everything=everything))
+    checkpoint = parse_checkpoint(read_verified(path, everything=everything))
     if everything:
-        _require_finite(found.optimizer_state, found.where, "state of the optimizer")
-    return found
+        _require_finite(checkpoint.optimizer_state, checkpoint.where, "state of the optimizer")
+    return checkpoint
 
 
 def verify_checkpoint(path: Path) -> Checkpoint:
-    """As `read_checkpoint` with everything as it is stored, but on the meta device: no tensor stays in memory."""
+    """Verify a whole file as it is stored; return its checkpoint on the meta device, so no tensor stays in memory."""
     wrong = dict[str, int]()
 
     def watch(name: str, kind: str, piece: np.ndarray) -> None:
         if kind in TYPES and not are_finite(numbers := piece.view(READABLE[kind]), kind):
             wrong[name] = wrong.get(name, 0) + int((~np.isfinite(widened(numbers, kind))).sum())
 
-    found = parse_checkpoint(read_verified(path, everything=True, watch=watch), as_stored=True)
+    checkpoint = parse_checkpoint(read_verified(path, everything=True, watch=watch), as_stored=True)
     optimizer_state = {name.removeprefix(OPTIMIZER_PREFIX): wrong.pop(name) for name in [*wrong] if _is_moment(name)}
-    _refuse(wrong, found.where, "weights")
-    _refuse(optimizer_state, found.where, "state of the optimizer")
-    return found
+    _refuse(wrong, checkpoint.where, "weights")
+    _refuse(optimizer_state, checkpoint.where, "state of the optimizer")
+    return checkpoint
 
 
 def parse_checkpoint(read: Verified, expected: Header | None = None, *, as_stored: bool = False) -> Checkpoint:
-    """The checkpoint that a verified file contains, whose tensors are taken out of `read` one by one.
+    """Parse the checkpoint of a verified file, whose tensors move out of `read` one by one.
 
-    Weights become float32, unless they are wanted `as_stored`. Raises CheckpointError for a content that no version of
-    gpt writes, weights that are not finite, and a model or a tokenizer other than `expected`, the header that was found
-    there before.
+    Weights become float32, unless `as_stored`. Raises CheckpointError for a content that no version of gpt writes,
+    weights that are not finite, and a model or a tokenizer other than that of `expected`, a header read before.
     """
     where, metadata = read.header.where, read.header.metadata
     try:
@@ -180,7 +179,7 @@ def _is_moment(name: str) -> bool:
 
 
 def _taken(read: Verified, name: str, *, as_stored: bool) -> Tensor:
-    """A tensor whose memory is no longer that of `read`; raises ValueError for one of another type than TYPES."""
+    """Move a tensor out of `read`; raise ValueError for another type than TYPES."""
     kind, shape, *_ = read.header.tensors[name]
     if kind not in TYPES:
         raise ValueError(f"{shown(name)} is {kind}, and gpt reads {', '.join(TYPES)}")
@@ -191,14 +190,14 @@ def _taken(read: Verified, name: str, *, as_stored: bool) -> Tensor:
 
 
 def _require_finite(tensors: Mapping[str, Tensor], where: str, what: str) -> None:
-    """Raises CheckpointError where a number is NaN or infinite."""
+    """Raise CheckpointError where a number is NaN or infinite."""
     there = {name: one for name, one in tensors.items() if one.numel() and not one.is_meta}
     wrong = {name: one.numel() - int(one.isfinite().sum()) for name, one in there.items() if not _is_finite(one)}
     _refuse(wrong, where, what)
 
 
 def _refuse(wrong: Mapping[str, int], where: str, what: str) -> None:
-    """Raises CheckpointError unless `wrong` is empty: how many numbers of each tensor are not finite."""
+    """Raise CheckpointError unless `wrong`, the count of numbers of each tensor that are not finite, is empty."""
     if wrong:
         number, of_tensors = counted(sum(wrong.values()), "number"), counted(len(wrong), "tensor")
         sentence = f"there is NaN or infinity in its {what}: {number} of {of_tensors}, as in {shown(next(iter(wrong)))}"
@@ -218,12 +217,12 @@ def _plain(tensor: Tensor) -> Tensor:
 
 
 def type_of(dtype: torch.dtype) -> str:
-    """What a file calls the type of its numbers, one of TYPES."""
-    return next(name for name, known in TYPES.items() if known == dtype)
+    """Return the name of a dtype in a file, one of TYPES."""
+    return next(name for name, candidate in TYPES.items() if candidate == dtype)
 
 
 def bytes_of(tensor: Tensor) -> memoryview:
-    """A contiguous tensor as a file contains it."""
+    """Return the bytes of a contiguous tensor."""
     return tensor.view(-1).view(torch.uint8).numpy().data
 
 

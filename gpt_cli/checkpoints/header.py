@@ -1,4 +1,4 @@
-"""The header of a checkpoint: format, config, progress and shapes, read from the first bytes and without torch."""
+"""Read the header of a checkpoint: format, config, progress and shapes, from the first bytes and without torch."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _PICKLES = (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 
 @dataclass(frozen=True)
 class Header:
-    """What a checkpoint says about itself. Nothing of it is verified: the digests cover the weights too."""
+    """The header of a checkpoint. Nothing of it is verified: the digests cover the weights too."""
 
     path: Path
     content: bytes  # of the header, its length included
@@ -93,7 +93,7 @@ class Header:
 
     @cached_property
     def progress(self) -> Progress:
-        """How far the training was; raises CheckpointError where that is not valid."""
+        """The progress of the training; raises CheckpointError where it is not valid."""
         try:
             return _read_progress(self.metadata["progress"])
         except ValidationError as error:
@@ -105,7 +105,7 @@ class Header:
 
 
 def read_header(path: Path) -> Header:
-    """The header of a file, of which nothing else is read.
+    """Read the header of a file and nothing else.
 
     Raises CheckpointError for a file that is missing, foreign, newer, or shorter or longer than its header says.
     """
@@ -114,7 +114,7 @@ def read_header(path: Path) -> Header:
 
 
 def header_of(file: BinaryIO, path: Path) -> Header:
-    """As `read_header`, of the open file `path`: what a file is judged by before it is read whole."""
+    """Read the header of the open file `path`, which decides whether gpt reads the whole file."""
     where = shown(path)
     length, content = read_header_bytes(file, CHECKPOINT_HEADER_BYTES)
     if content[:2] in _PICKLES:
@@ -156,7 +156,7 @@ def header_of(file: BinaryIO, path: Path) -> Header:
 
 
 def check_size(header: Header, num_bytes: int) -> None:
-    """Raises CheckpointError where a file of `num_bytes` is shorter or longer than its header says."""
+    """Raise CheckpointError where a file of `num_bytes` is shorter or longer than its header says."""
     expected = len(header.content) + header.num_data_bytes
     if num_bytes < expected:
         raise CheckpointError(header.where, f"the file is truncated: it has {num_bytes:,} of {expected:,} bytes")
@@ -166,7 +166,7 @@ def check_size(header: Header, num_bytes: int) -> None:
 
 
 def require_few_tensors(number: int, sizes: ModelConfig) -> None:
-    """Raises ValueError for many more tensors than a model of such sizes and its optimizer have."""
+    """Raise ValueError for many more tensors than a model of such sizes and its optimizer have."""
     of_a_block = 40 + 8 * sizes.num_heads  # at most: today the largest has 10, and 6 for each head
     # weights, and two moments of each, or low-rank factors with moments of matrices
     if number > 4 * (40 + sizes.num_blocks * of_a_block):
@@ -180,7 +180,7 @@ Figure = Annotated[float, Field(ge=-FIGURE, le=FIGURE)]
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a training is: all of its state that does not follow from seed and step."""
+    """Progress of a training: all of its state that does not follow from seed and step."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -208,7 +208,7 @@ class Progress:
         environment: Mapping[str, str],
         began_from: str | None = None,
     ) -> Progress:
-        """Before the first step."""
+        """Return the progress before the first step."""
         return cls(
             step=0,
             observed_step=0,
@@ -235,9 +235,9 @@ class Progress:
 
 
 def _read_progress(text: str) -> Progress:
-    """The progress that the metadata of a checkpoint contain as JSON.
+    """Parse the progress in the metadata of a checkpoint, which is JSON.
 
-    Raises ValidationError for a wrong key, ValueError and RecursionError for what else is wrong.
+    Raises ValidationError for a wrong key, ValueError and RecursionError for other faults.
     """
     try:
         strict_json(text)

@@ -1,4 +1,4 @@
-"""Loads the model of the checkpoint that a user means."""
+"""Load the model of the checkpoint that a user means."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpt_cli.text.tokenizers import Tokenizer
 
 @dataclass(frozen=True)
 class Loaded:
-    """A trained model with all that is needed to use it."""
+    """A trained model with its tokenizer, config and header."""
 
     model: GPT
     tokenizer: Tokenizer
@@ -35,35 +35,35 @@ def load(
     path: str | Path | None = None,
     checkpoint: str | None = None,
     warn: Callable[[str], object] | None = None,
-    found: Header | None = None,
+    expected: Header | None = None,
     *,
     as_stored: bool = False,
 ) -> Loaded:
-    """The model of a run directory or file, on the CPU; `select.first_usable` says which, and what `warn` receives.
+    """Load the model of a run directory or file, on the CPU; `select.first_usable` chooses the file and warns.
 
-    `found` is the header by which the caller has checked what it asks for, so that another
-    model is refused. Weights become float32, unless they are wanted `as_stored`. Raises CheckpointError.
+    `expected` is the header by which the caller has checked its request, so that another model is refused. Weights
+    become float32, unless `as_stored`. Raises CheckpointError.
     """
 
     def use(file: Path) -> Loaded:
         verified = read_verified(file)
-        stored = parse_checkpoint(verified, found, as_stored=as_stored)
+        stored = parse_checkpoint(verified, expected, as_stored=as_stored)
         step, digest = stored.progress.step, stored.progress.data_digest
         return Loaded(stored.build_model(), stored.tokenizer, stored.config, step, file, digest, verified.header)
 
-    return first_usable(path, checkpoint, use, warn, found)
+    return first_usable(path, checkpoint, use, warn, expected)
 
 
 def load_for(
     host: Host,
     path: Path | None,
     checkpoint: str | None,
-    found: Header | None = None,
+    expected: Header | None = None,
     *,
     as_stored: bool = False,
 ) -> Loaded:
-    """As `load`, for a command, which may change the model: of one that `host` has loaded already, a copy."""
+    """Load a model for a command, which may change it; copy one that `host` has loaded already."""
     if host.loaded is None:
         reuse_memory()
-        return load(path, checkpoint, host.warn, found, as_stored=as_stored)
+        return load(path, checkpoint, host.warn, expected, as_stored=as_stored)
     return replace(host.loaded, model=copy.deepcopy(host.loaded.model).eval())

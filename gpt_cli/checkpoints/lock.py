@@ -1,4 +1,4 @@
-"""One trainer per run directory, and no other writer of its files."""
+"""Lock a run directory, so that it has one trainer and no other writer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOOKS, _LOOK_EVERY = 5, 0.02  # `is_held` of another process has the lock for a
 
 @contextlib.contextmanager
 def sole_trainer(directory: Path, warn: Callable[[str], object], what: str = "run") -> Iterator[Callable[[], None]]:
-    """Hold the lock of a run directory, which is made when it is missing; readers need no lock.
+    """Hold the lock of a run directory, which this makes when it is missing; readers need no lock.
 
     Yields a function that raises EnvironmentFailure once the directory was moved away or replaced.
     The kernel frees the lock when the process ends, however it ends. At the end this removes the lock file, and the
@@ -54,7 +54,7 @@ def sole_trainer(directory: Path, warn: Callable[[str], object], what: str = "ru
 
 
 def is_held(directory: Path) -> bool:
-    """Whether a process of this host trains in a directory, of which nothing changes."""
+    """Return whether a process of this host trains in a directory; nothing there changes."""
     try:
         descriptor = os.open(directory / LOCK, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -69,7 +69,7 @@ def is_held(directory: Path) -> bool:
 
 
 def _lock(descriptor: int) -> None:
-    """Lock an open file; raises BlockingIOError where another process holds it for longer than a look takes."""
+    """Lock an open file; raise BlockingIOError where another process holds the lock for longer than `is_held` does."""
     for looks_left in reversed(range(_LOOKS)):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -81,14 +81,14 @@ def _lock(descriptor: int) -> None:
 
 
 def _try_to_lock(path: Path, warn: Callable[[str], object], what: str) -> int | None:
-    """A descriptor that holds the lock; None where its last holder has removed the file meanwhile."""
+    """Return a descriptor that holds the lock; None where its last holder has removed the file meanwhile."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     except FileNotFoundError:
         return None  # the directory was removed after a failed start
     except OSError as error:
-        place = path if os.path.exists(path) else path.parent  # the lock may be another user's
-        raise write_failure(place, error) from error
+        blocked_path = path if os.path.exists(path) else path.parent  # the lock may be another user's
+        raise write_failure(blocked_path, error) from error
     if os.pread(descriptor, len(HOLDER), 0) not in (b"", HOLDER.encode()):
         os.close(descriptor)
         raise foreign_file(path.parent, LOCK)
@@ -122,7 +122,7 @@ def _try_to_lock(path: Path, warn: Callable[[str], object], what: str) -> int | 
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether an open file is still the one of that name."""
+    """Return whether an open file still has that path."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except OSError:
@@ -130,7 +130,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def require_foreign(path: Path, *, replaces: bool = False) -> None:
-    """Raises UsageError where `path`, which --out names, is a checkpoint or a file of a run, through links too.
+    """Raise UsageError where `path`, which --out names, is a checkpoint or a file of a run, through links too.
 
     A hard link to a checkpoint is one; with `replaces`, one outside runs is no error. A name that a run would give to a
     file is refused before the file exists. Raises EnvironmentFailure where no file can be written.
@@ -143,8 +143,16 @@ def require_foreign(path: Path, *, replaces: bool = False) -> None:
             )
         for directory in (target.parent, target.parent.parent):
             run = RunFiles(directory)
-            own = (run.metrics, run.samples, run.outcome, run.loss_picture, run.config, run.best, directory / LOCK)
-            if run.exists() and (target in own or run.is_step_file(target)):
+            run_files = (
+                run.metrics,
+                run.samples,
+                run.outcome,
+                run.loss_picture,
+                run.config,
+                run.best,
+                directory / LOCK,
+            )
+            if run.exists() and (target in run_files or run.is_step_file(target)):
                 wrong = f"{shown(path)} is a file of the run {shown(directory)}, which only gpt train writes"
                 raise UsageError("‹out›", wrong, hint="name another file")
     require_place(path)

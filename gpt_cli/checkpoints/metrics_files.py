@@ -1,4 +1,4 @@
-"""The form of the logs of a run: metrics.jsonl, and samples.txt, which has each text under its step. Needs no torch.
+"""Read and format the logs of a run: metrics.jsonl, and samples.txt with each text under its step. Needs no torch.
 
 A line of a text that looks like a heading is written with a backslash before it, so that no reader takes it for one.
 """
@@ -26,21 +26,21 @@ _TAIL = 2**14  # bytes; a line of metrics has a few hundred
 
 
 class LoggedSample(NamedTuple):
-    """What the model wrote after a step, the prompt before it included."""
+    """A prompt and the model's continuation after a step."""
 
     step: int
     text: str
 
 
 def read_log(path: Path, kind: type[GptError], *, hint: str | None = None) -> str:
-    """The text of samples or metrics, of which bytes may be damaged; raises what `read_bytes` raises."""
+    """Read samples or metrics, of which bytes may be damaged; raise the errors of `read_bytes`."""
     return read_bytes(path, kind, most=_MOST, hint=hint).decode("utf-8", "replace")
 
 
 def metrics_of(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | float]]:
-    """The figures of each whole line of metrics, which are read one at a time; nothing where there is no such file.
+    """Yield the figures of each whole line of metrics, read one at a time; nothing where there is no such file.
 
-    Raises what `read_log` raises, and `kind` for a line that is longer than any of a run.
+    Raises the errors of `read_log`, and `kind` for a line that is longer than any of a run.
     """
     if not path.exists():
         return
@@ -53,7 +53,7 @@ def metrics_of(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | flo
 
 
 def last_metrics(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | float]]:
-    """The figures of the last whole lines that are not damaged, the newest first."""
+    """Yield the figures of the last whole lines that are not damaged, the newest first."""
     if not path.exists():
         return
     with open_regular(path, kind) as file:
@@ -63,29 +63,29 @@ def last_metrics(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | f
 
 
 def numbers_of_line(line: str) -> dict[str, int | float]:
-    """The numbers of a line of metrics by name, the step among them; none where it is damaged or names no step."""
+    """Return the numbers of a line of metrics by name; none where it is damaged or names no step."""
     try:
-        found = strict_json(line)
+        entry = strict_json(line)
     except (ValueError, RecursionError):
         return {}
-    if not isinstance(found, dict) or not step_number(found.get("step")):
+    if not isinstance(entry, dict) or not step_number(entry.get("step")):
         return {}
-    return {name: value for name, value in found.items() if figure(value) is not None}
+    return {name: value for name, value in entry.items() if figure(value) is not None}
 
 
 def step_in(line: str) -> int:
-    """The step of a line of metrics; 0 where it names none."""
+    """Return the step of a line of metrics; 0 where it names none."""
     return int(numbers_of_line(line).get("step", 0))
 
 
 def sample_record(sample: LoggedSample) -> str:
-    """A sample as the file contains it."""
+    """Format a sample for the file."""
     text = _TO_ESCAPE.sub(r"\\", sample.text)
     return f"=== step {sample.step} ===\n{text}\n"
 
 
 def samples_of(content: str) -> tuple[LoggedSample, ...]:
-    """The samples in the content of a file, by step.
+    """Parse the samples in the content of a file, by step.
 
     Earlier versions escaped nothing, so a heading whose step does not rise belongs to a text.
     """
@@ -101,14 +101,14 @@ def samples_of(content: str) -> tuple[LoggedSample, ...]:
 
 
 def without_later(content: str, step: int) -> str:
-    """The content of a file without the samples after a step: up to the next heading behind the last that stays."""
+    """Cut the samples after a step off the content of a file, at the next heading behind the last that stays."""
     last = max((heading.end() for heading in _HEADING.finditer(content) if int(heading[1]) <= step), default=0)
     later = _HEADING.search(content, last)
     return content if later is None else content[: later.start()]
 
 
 def smoothed(mean: float | None, loss: float, step: int) -> float:
-    """The mean of the losses of all steps, most of it of the last quarter of them, or of the last twenty.
+    """Update the smoothed loss, most of which is of the last quarter of all steps, or of the last twenty.
 
     After the loss x of step n it is m + (x - m) / min(1 + (n - 1) / 4, 20), where m is the mean before it: an
     exponential mean that begins with the first loss. Without a mean before, it is the loss.
@@ -117,5 +117,5 @@ def smoothed(mean: float | None, loss: float, step: int) -> float:
 
 
 def weight_of(step: int) -> float:
-    """How much the loss of a step counts in the smoothed one."""
+    """Return the weight of a step's loss in the smoothed one."""
     return 1 / min(1 + (step - 1) / 4, MOST_LOSSES)

@@ -22,10 +22,10 @@ from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, shown
 
 
 class RunDirectory(RunFiles):
-    """The files of one run, and what changes them; nothing changes before a method is called."""
+    """The files of one run, and methods that change them."""
 
     def open_for(self, config: Config, after: int | None = None) -> None:
-        """Make the directory ready for a run that starts anew, or continues `after` a step, with its resolved config.
+        """Prepare the directory for a run that starts anew, or continues `after` a step, with its resolved config.
 
         Nothing but a run's own files is removed. Raises EnvironmentFailure when the system refuses.
         """
@@ -52,12 +52,12 @@ class RunDirectory(RunFiles):
     def require_space(self, checkpoint: int, best: int, num_checkpoints: int, snapshots: int = 0) -> None:
         """Raise EnvironmentFailure where the disk cannot hold the run: sizes in bytes, most checkpoints at once.
 
-        A new best is written while the old one is still there. What the directory holds now counts as free, but for
+        A new best is written while the old one is still there. Present files count as free, but for
         snapshots; `snapshots` are all that are to come.
         """
-        own = [path for path in (*self.steps().values(), self.best, *self.temporaries()) if path.exists()]
+        replaced_files = [path for path in (*self.steps().values(), self.best, *self.temporaries()) if path.exists()]
         disk = next(filter(Path.exists, (self.path, *self.path.absolute().parents)))  # a dry run makes no directory
-        free = shutil.disk_usage(disk).free + sum(path.stat().st_size for path in own)
+        free = shutil.disk_usage(disk).free + sum(path.stat().st_size for path in replaced_files)
         needed = num_checkpoints * checkpoint + 2 * best + snapshots
         if needed > free:
             sentence = f"the run needs up to {needed / 1e6:,.0f} MB of disk, and {free / 1e6:,.0f} MB are free"
@@ -67,15 +67,15 @@ class RunDirectory(RunFiles):
             raise EnvironmentFailure(shown(self.path), sentence, hint=hint)
 
     def newest(self, warn: Callable[[str], object]) -> Checkpoint | None:
-        """The newest checkpoint that verifies, for resuming; `warn` receives a line for each damaged newer one.
+        """Read the newest checkpoint that verifies, for resuming; `warn` receives a line for each damaged newer one.
 
         Raises CheckpointError when there are checkpoints and none verifies, or none that can be continued.
         """
         damaged: CheckpointError | None = None
         if is_imported(self):
-            own, other = shlex.quote(str(self.path)), shlex.quote(f"{self.path}-tuned")
+            run_path, other = shlex.quote(str(self.path)), shlex.quote(f"{self.path}-tuned")
             sentence = "this run was imported and never trained, so there is nothing to continue"
-            hint = f"gpt train --init-from {own} --out {other} --data my.txt"
+            hint = f"gpt train --init-from {run_path} --out {other} --data my.txt"
             raise CheckpointError(shown(self.path), sentence, hint=hint)
         for _, path in sorted(self.steps().items(), reverse=True):
             try:
@@ -85,8 +85,8 @@ class RunDirectory(RunFiles):
                 warn(f"{error.where}: {error.sentence}; trying the one before")
         if damaged:
             raise damaged
-        if (own := valid_config(self)) is not None:
-            lost, every = self._newest_trace(), own.train.save_every
+        if (config := valid_config(self)) is not None:
+            lost, every = self._newest_trace(), config.train.save_every
             # a kill before the first checkpoint leaves no trace beyond it
             if lost > every:
                 sentence = (
@@ -97,12 +97,12 @@ class RunDirectory(RunFiles):
         return None
 
     def _newest_trace(self) -> int:
-        """The last step that metrics or best.safetensors record."""
+        """Return the last step that metrics or best.safetensors record."""
         steps = [read_checkpoint(self.best).progress.step] if self.best.exists() else []
         return max([0, *steps, *map(step_in, self._lines())])
 
     def _lines(self) -> list[str]:
-        """The lines of metrics; the last may be cut off."""
+        """Read the lines of metrics; the last may be cut off."""
         if not self.metrics.exists():
             return []
         return _log(self.metrics).split("\n")
@@ -127,19 +127,19 @@ class RunDirectory(RunFiles):
         write_durably(self.samples, [before.encode(), sample_record(LoggedSample(step, text)).encode()])
 
     def add_snapshot(self, step: int, content: bytes) -> None:
-        """Keep a snapshot of attention, durably."""
+        """Write a snapshot of attention, durably."""
         make_directory(self.attention)
         write_durably(self.snapshot_file(step), [content])
 
     def end(self, stopped_by: str, step: int, **figures: Any) -> None:
-        """Record how the run ended, and where; figures that are not finite become null. Raises EnvironmentFailure."""
+        """Record the cause and the step of the run's end; infinite figures become null. Raises EnvironmentFailure."""
         infinite = {key for key, value in figures.items() if isinstance(value, float) and not math.isfinite(value)}
-        known = {key: None if key in infinite else value for key, value in figures.items()}
-        content = {"stopped_by": stopped_by, "step": step} | known
+        finite = {key: None if key in infinite else value for key, value in figures.items()}
+        content = {"stopped_by": stopped_by, "step": step} | finite
         write_durably(self.outcome, [json.dumps(content, allow_nan=False).encode() + b"\n"])
 
     def rewind(self, step: int) -> None:
-        """Drop what came after `step`: metrics, samples, snapshots, lenses, a line cut off, a later or damaged best."""
+        """Remove metrics, samples, snapshots and lenses after `step`, a line cut off, and a later or damaged best."""
         if self.best.exists():
             try:
                 later = read_checkpoint(self.best).progress.step > step
@@ -148,17 +148,17 @@ class RunDirectory(RunFiles):
             if later:
                 remove(self.best)
         if self.metrics.exists():
-            kept = [line for line in self._lines() if 0 < step_in(line) <= step]
-            write_durably(self.metrics, ["".join(line + "\n" for line in kept).encode()])
+            lines = [line for line in self._lines() if 0 < step_in(line) <= step]
+            write_durably(self.metrics, ["".join(line + "\n" for line in lines).encode()])
         if self.samples.exists():
             write_durably(self.samples, [without_later(_log(self.samples), step).encode()])
-        for directory, kept in ((self.attention, self.snapshots()), (self.lens, self.maps())):
-            if later := [path for number, path in kept.items() if number > step]:
+        for directory, by_step in ((self.attention, self.snapshots()), (self.lens, self.maps())):
+            if later := [path for number, path in by_step.items() if number > step]:
                 for path in later:
                     remove(path)
                 make_durable(directory)
 
 
 def _log(path: Path) -> str:
-    """The text of metrics or samples."""
+    """Read the text of metrics or samples."""
     return read_log(path, DataError, hint="move it elsewhere; gpt train goes on without it")

@@ -1,4 +1,4 @@
-"""What a list of runs says about each of them, from headers and last lines alone. Needs no torch."""
+"""Find runs and summarise each, from headers and last lines alone. Needs no torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpt_cli.common.machine.failures import reason
 from gpt_cli.common.strict_json import figure, step_number, strict_json
 from gpt_cli.common.untrusted_files import read_bytes
 from gpt_cli.config import Config
-from gpt_cli.config.load import read_own_config
+from gpt_cli.config.load import read_run_config
 from gpt_cli.errors import CheckpointError, GptError, shown
 
 _ENDS = {"steps": "finished", "time": "finished", "patience": "finished", "signal": "stopped", "diverged": "diverged"}
@@ -28,7 +28,7 @@ _MOST = ("an outcome of a run", OUTCOME_BYTES)
 
 
 class RunLoss(NamedTuple):
-    """The validation loss that a run is compared by: the closing one, or where it has none the lowest so far."""
+    """The validation loss that runs are compared by: the closing one, or without one the lowest so far."""
 
     loss: float  # nats per token
     error: float | None  # the standard error of a closing loss
@@ -43,7 +43,7 @@ class RunLoss(NamedTuple):
 
 @dataclass(frozen=True)
 class Overview:
-    """One run as a list shows it; None stands for a figure that the run's files do not give."""
+    """The summary of a run in a list; None stands for a figure that the run's files do not give."""
 
     path: Path
     state: str  # one of run_files.State
@@ -61,7 +61,7 @@ class Overview:
 
     @property
     def result(self) -> RunLoss | None:
-        """What the run is compared by; None before its first evaluation."""
+        """The loss that runs are compared by; None before the first evaluation."""
         if self.validation_loss is not None:
             error = figure(self.outcome.get("validation_loss_error"))
             return RunLoss(self.validation_loss, error, self.bits_per_byte, closed=True)
@@ -69,41 +69,41 @@ class Overview:
 
 
 def have_one_tokenizer(runs: Iterable[Overview]) -> bool:
-    """Whether all runs that have losses cut text into the same tokens, so that nats per token can be compared."""
+    """Return whether all runs with losses cut text into the same tokens, so that nats per token can be compared."""
     return len({run.tokenizer for run in runs if run.result is not None and run.tokenizer is not None}) < 2
 
 
 def is_run(directory: Path) -> bool:
-    """Whether a directory is a run, or a training prepares one there, or was killed before it wrote any of it."""
+    """Return whether a directory is a run, or a training prepares one there, or was killed before it wrote one."""
     return holds_run(directory) or (is_lock(directory / LOCK) and not (directory / SWEEP).exists())
 
 
 def find_runs(directory: Path) -> list[Path]:
-    """The runs of a directory by name, those of its directories (such as sweeps) after its own; it may be a run itself.
+    """Return the runs of a directory by name, then the runs of its directories (such as sweeps), or itself if a run.
 
-    What the user may not enter below it is left out. Raises OSError where it cannot be read itself.
+    Directories that the user may not enter are left out. Raises OSError where `directory` cannot be read.
     """
     if is_run(directory):
         return [directory]
     below = sorted(path for path in directory.iterdir() if path.is_dir())
-    own = [path for path in below if _is_open_run(path)]
+    runs = [path for path in below if _is_open_run(path)]
     nested: list[Path] = []
     for path in below:
-        if path not in own:
+        if path not in runs:
             with suppress(OSError):
                 nested += sorted(run for run in path.iterdir() if run.is_dir() and _is_open_run(run))
-    return own + nested
+    return runs + nested
 
 
 def _is_open_run(directory: Path) -> bool:
-    """Whether it is a run that the user may enter."""
+    """Return whether a directory is a run that the user may enter."""
     with suppress(OSError):
         return is_run(directory)
     return False
 
 
 def overview(path: Path) -> Overview:
-    """What a run is and how far it is. A damaged one is reported, never raised."""
+    """Summarise a run: its state, steps and losses. A damaged run is reported, never raised."""
     problem = ""
     for _ in range(2):  # a trainer may remove a file while it is read
         try:
@@ -159,7 +159,7 @@ def _overview(run: RunFiles) -> Overview:
 
 
 def _header(path: Path | None) -> Header | None:
-    """The header of a checkpoint; None where there is none, also where a trainer has just removed it."""
+    """Read the header of a checkpoint; None where there is none, also where a trainer has just removed it."""
     if path is None or not path.exists():
         return None
     try:
@@ -171,27 +171,29 @@ def _header(path: Path | None) -> Header | None:
 
 
 def _config(run: RunFiles, header: Header | None) -> Config:
-    """The resolved config; a checkpoint that is newer than config.yaml has the same, and is read ten times as fast."""
-    found = run.config
-    is_older = header and is_config(found, whole=True) and found.stat().st_mtime_ns <= header.path.stat().st_mtime_ns
-    return header.config if header and is_older else read_own_config(found)
+    """Read the resolved config; a checkpoint newer than config.yaml has the same, and is read ten times as fast."""
+    path = run.config
+    is_older = header and is_config(path, whole=True) and path.stat().st_mtime_ns <= header.path.stat().st_mtime_ns
+    return header.config if header and is_older else read_run_config(path)
 
 
 def read_outcome(run: RunFiles) -> dict[str, Any]:
-    """What outcome.json holds, nothing where there is none; raises CheckpointError where that is damaged."""
+    """Read outcome.json, {} where there is none; raise CheckpointError where it is damaged."""
     if not run.outcome.exists():
         return {}
     with suppress(AttributeError, ValueError, RecursionError):
-        found = strict_json(read_bytes(run.outcome, CheckpointError, most=_MOST).decode("utf-8"))
-        numbers = (value for value in found.values() if isinstance(value, int | float) and not isinstance(value, bool))
+        outcome = strict_json(read_bytes(run.outcome, CheckpointError, most=_MOST).decode("utf-8"))
+        numbers = (
+            value for value in outcome.values() if isinstance(value, int | float) and not isinstance(value, bool)
+        )
         # numbers that a training can reach
-        if str(found.get("stopped_by")) in _ENDS and all(figure(number) is not None for number in numbers):
-            return found
+        if str(outcome.get("stopped_by")) in _ENDS and all(figure(number) is not None for number in numbers):
+            return outcome
     raise CheckpointError(shown(run.outcome), "this is no outcome of a run")
 
 
 def _bits_of(run: RunFiles, best_loss: float | None) -> float | None:
-    """The bits per byte of the best evaluation: all read the same text, so those of a late one tell the ratio."""
+    """Return bits per byte of the best evaluation: all read the same text, so a late line gives the ratio to nats."""
     if best_loss is None:
         return None
     for line in last_metrics(run.metrics, CheckpointError):
@@ -201,7 +203,7 @@ def _bits_of(run: RunFiles, best_loss: float | None) -> float | None:
 
 
 def _traces(run: RunFiles) -> dict[str, Any]:
-    """The size of a run's files, and when it was last written to."""
-    found = [path.stat() for path in run.files()]
-    changed = [one.st_mtime for one in found] or [run.path.stat().st_mtime]
-    return {"num_bytes": sum(one.st_size for one in found), "changed_at": max(changed)}
+    """Return the size of a run's files, and the time of the last write."""
+    stats = [path.stat() for path in run.files()]
+    changed = [one.st_mtime for one in stats] or [run.path.stat().st_mtime]
+    return {"num_bytes": sum(one.st_size for one in stats), "changed_at": max(changed)}

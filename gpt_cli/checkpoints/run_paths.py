@@ -1,4 +1,4 @@
-"""Which files a run directory has; `run_directory` writes them. Needs no torch."""
+"""Name the files of a run directory; `run_directory` writes them. Needs no torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUNS = Path("runs")
 State = Literal["training", "stopped", "finished", "diverged", "imported", "empty", "damaged"]
 # in a directory of runs that one sweep made: what it was made from, and a page of their curves
 SWEEP, SWEEP_PAGE = "sweep.json", "report.html"
-_OWN = re.compile(
+_RUN_FILES = re.compile(
     r"step-\d{8,}\.safetensors|best\.safetensors|metrics\.jsonl|samples\.txt|outcome\.json|loss\.png|config\.yaml|probe"
 )
 _STEP_FILE = re.compile(r"step-(\d{8,})\.safetensors")
@@ -59,36 +59,36 @@ class RunFiles:
 
     @property
     def foreign_best(self) -> Path:
-        """Where gpt train keeps a best.safetensors that it did not write; the run does not use it."""
+        """The path to which gpt train moves a best.safetensors of another run; the run does not use it."""
         return self.checkpoints / "best-of-another-run.safetensors"
 
     def sent(self, logger: str) -> Path:
-        """What a logger was given so far; it stands in the logger's directory."""
+        """Return the path of the lines sent to a logger so far, in the logger's directory."""
         return self.logs / logger / "sent.jsonl"
 
     def logger_folders(self) -> list[Path]:
-        """The directories below `logs` that loggers of the run made; those without `sent.jsonl` are someone else's."""
+        """Return the directories below `logs` that loggers of the run made; `sent.jsonl` marks them."""
         return sorted(sent.parent for sent in self.logs.glob("*/sent.jsonl") if is_ours(sent))
 
     @property
     def resume_command(self) -> str:
-        """What to type to continue."""
+        """The command that continues the run."""
         return f"gpt train --out {shlex.quote(str(self.path))} --resume"
 
     def intact(self) -> tuple[str, str | None]:
-        """Which checkpoint a training leaves that was ended, as a clause, and how to go on."""
+        """Return a clause that names the newest checkpoint, and a hint to continue."""
         steps = list(self.steps())
         clause = f"the checkpoint of step {steps[-1]:,} is intact" if steps else "nothing was saved yet"
         return clause, f"continue with {self.resume_command}" if self.exists() else None
 
     def exists(self) -> bool:
-        """Whether the directory is a run, by content."""
+        """Return whether the directory is a run, by content."""
         return holds_run(self.path)
 
     def files(self) -> list[Path]:
-        """The existing files with the names of a run's own."""
-        checkpoints, snapshots, maps = (found.values() for found in (self.steps(), self.snapshots(), self.maps()))
-        own = (
+        """Return the existing files with names of a run's files."""
+        checkpoints, snapshots, maps = (by_step.values() for by_step in (self.steps(), self.snapshots(), self.maps()))
+        paths = (
             *self.logs.glob("*/sent.jsonl"),
             *checkpoints,
             *snapshots,
@@ -100,61 +100,61 @@ class RunFiles:
             self.loss_picture,
             self.config,
         )
-        return [path for path in own if path.exists()]
+        return [path for path in paths if path.exists()]
 
     def foreign(self) -> list[Path]:
-        """Those of `files` that someone else wrote: all of them in a directory that is no run."""
+        """Return the files that someone else wrote: all of `files` in a directory that is no run."""
         return [path for path in self.files() if not is_ours(path)] if self.exists() else self.files()
 
-    def require_own(self) -> None:
-        """Raises UsageError where a run that is written here would replace what someone else wrote."""
-        if found := self.foreign():
-            raise foreign_file(self.path, found[0].relative_to(self.path))
+    def require_no_foreign_files(self) -> None:
+        """Raise UsageError where a new run here would replace a file that someone else wrote."""
+        if foreign := self.foreign():
+            raise foreign_file(self.path, foreign[0].relative_to(self.path))
 
     def temporaries(self) -> list[Path]:
-        """What killed writers left of a run's own files."""
-        return [path for directory in self.directories() for path in temporaries(directory, _OWN)]
+        """Return the temporary files that killed writers left."""
+        return [path for directory in self.directories() for path in temporaries(directory, _RUN_FILES)]
 
     def directories(self) -> list[Path]:
-        """Those that exist of all in which a run keeps files."""
+        """Return the existing directories with files of the run."""
         return [path for path in (self.path, self.checkpoints, self.attention, self.lens, self.logs) if path.is_dir()]
 
     def steps(self) -> dict[int, Path]:
-        """The checkpoints by step, oldest first; files with other names are not ours."""
+        """Return the checkpoints by step, oldest first; files with other names are not ours."""
         return _by_step(self.checkpoints)
 
     def step_file(self, step: int) -> Path:
         return self.checkpoints / f"step-{step:08}.safetensors"
 
     def snapshots(self) -> dict[int, Path]:
-        """The snapshots of attention by step, oldest first; files with other names are not ours."""
+        """Return the snapshots of attention by step, oldest first; files with other names are not ours."""
         return _by_step(self.attention)
 
     def snapshot_file(self, step: int) -> Path:
         return self.attention / self.step_file(step).name
 
     def maps(self) -> dict[int, Path]:
-        """The maps of tuned lenses by step, oldest first; files with other names are not ours."""
+        """Return the maps of tuned lenses by step, oldest first; files with other names are not ours."""
         return _by_step(self.lens)
 
     def maps_file(self, step: int) -> Path:
         return self.lens / self.step_file(step).name
 
     def is_step_file(self, path: Path) -> bool:
-        """Whether a path is the one that a checkpoint, a snapshot or a lens of some step has or would have."""
+        """Return whether a checkpoint, a snapshot or a lens of some step has or would have this path."""
         return (
             path.parent in (self.checkpoints, self.attention, self.lens) and _STEP_FILE.fullmatch(path.name) is not None
         )
 
 
 def foreign_file(run: Path, name: str | Path) -> UsageError:
-    """The error for a file of someone else that a training would replace."""
+    """Return the error for a file of someone else that a training would replace."""
     wrong = f"it contains {visible(name)}, which no run wrote; move it elsewhere, or name another directory with ‹out›"
     return UsageError(shown(run), wrong)
 
 
 def named_run(name: str | Path) -> Path:
-    """What a name means: the path itself where it is a file, a run or a directory of runs, else what is below runs/."""
+    """Resolve a name: the path itself where it is a file, a run or a directory of runs, else the path below runs/."""
     path = Path(os.path.expanduser(name))
     if str(name)[:1] in (".", "/", "~") or not os.path.lexists(below := RUNS / path):
         return path
@@ -167,7 +167,7 @@ def named_run(name: str | Path) -> Path:
 
 
 def short_run_name(run: Path) -> str:
-    """The name by which `named_run` finds a run: below runs/ its path there, elsewhere its path."""
+    """Return the name by which `named_run` finds a run: below runs/ its path there, elsewhere its path."""
     with contextlib.suppress(ValueError):
         if (name := str(run.resolve().relative_to(RUNS.resolve()))) != ".":
             return name
@@ -175,9 +175,9 @@ def short_run_name(run: Path) -> str:
 
 
 def run_of_checkpoint(path: Path) -> RunFiles | None:
-    """The run that a checkpoint lies in; None where it lies in none.
+    """Return the run that a checkpoint lies in; None where it lies in none.
 
-    The path alone says so: where a link leads is for whoever made it to say, and that may be a stranger.
+    The path alone decides: a stranger may have made a link.
     """
     for name in (path, Path(os.path.abspath(path))):
         run = RunFiles(name.parent.parent)
@@ -187,7 +187,7 @@ def run_of_checkpoint(path: Path) -> RunFiles | None:
 
 
 def run_name(checkpoint: Path) -> str:
-    """What a person knows a checkpoint by: the run that it lies in, else its file."""
+    """Return the name of a checkpoint for people: the run that it lies in, else its file."""
     run = run_of_checkpoint(checkpoint)
     return visible(checkpoint if run is None else run.path)
 
@@ -195,5 +195,5 @@ def run_name(checkpoint: Path) -> str:
 def _by_step(directory: Path) -> dict[int, Path]:
     if not directory.is_dir():
         return {}
-    found = ((_STEP_FILE.fullmatch(path.name), path) for path in directory.iterdir())
-    return dict(sorted((int(match[1]), path) for match, path in found if match))
+    matches = ((_STEP_FILE.fullmatch(path.name), path) for path in directory.iterdir())
+    return dict(sorted((int(match[1]), path) for match, path in matches if match))

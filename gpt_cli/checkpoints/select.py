@@ -1,4 +1,4 @@
-"""Which checkpoint a user means. Needs no torch."""
+"""Select the checkpoint that a user means. Needs no torch."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Read = TypeVar("Read")
 
 
 def find_header(path: str | Path | None, checkpoint: str | None = None, host: Host | None = None) -> Header:
-    """The header of the checkpoint that the user means, or of another one of its run where that one is damaged.
+    """Read the header of the checkpoint that the user means, or of another one of its run where that is damaged.
 
-    Where `host` has loaded the model already, it is the header of that. Commands use it to refuse a wrong layer, head
-    or name before they load torch and the weights. Raises CheckpointError.
+    Where `host` has loaded the model already, return its header. Commands use the header to refuse a wrong layer,
+    head or name before they load torch and the weights. Raises CheckpointError.
     """
     if host is not None and host.loaded is not None:
         return host.loaded.header
@@ -40,18 +40,18 @@ def first_usable(
     checkpoint: str | None,
     read: Callable[[Path], Read],
     warn: Callable[[str], object] | None = None,
-    found: Header | None = None,
+    expected: Header | None = None,
 ) -> Read:
     """Read the checkpoint that the user means; of a run without `checkpoint`, the first that `read` accepts.
 
     `warn` receives a line for each damaged one that is passed over; without `warn` the first error is raised.
-    `found` is what `find_header` gave, whose file is the first to try. Where a trainer removes a file meanwhile, the
-    search starts again. Raises CheckpointError.
+    `expected` is the header that `find_header` read, whose file is the first to try. Where a trainer removes a file
+    meanwhile, the search starts again. Raises CheckpointError.
     """
     for attempt in range(ATTEMPTS):
         files = find_checkpoints(path, checkpoint)
-        if found is not None and found.path.exists():
-            files = files[files.index(found.path) :] if found.path in files else [found.path]
+        if expected is not None and expected.path.exists():
+            files = files[files.index(expected.path) :] if expected.path in files else [expected.path]
         for file in files:
             try:
                 return read(file)
@@ -65,12 +65,12 @@ def first_usable(
 
 
 def find_checkpoint(path: str | Path | None, checkpoint: str | None = None) -> Path:
-    """The checkpoint file that is meant; see `find_checkpoints`."""
+    """Return the first file of `find_checkpoints`."""
     return find_checkpoints(path, checkpoint)[0]
 
 
 def find_checkpoints(path: str | Path | None, checkpoint: str | None = None) -> list[Path]:
-    """The checkpoint files that a run directory or file and `best`, `last` or a step mean, in the order to try.
+    """Return the checkpoint files of a run directory or file and `best`, `last` or a step, in the order to try.
 
     None takes the newest run under runs/, and of a run the best, then the others, the newest first; `named_run` says
     what a name means. Raises CheckpointError where there is none, UsageError for a `checkpoint` of another form.
@@ -90,18 +90,18 @@ def find_checkpoints(path: str | Path | None, checkpoint: str | None = None) -> 
     newest_first = [steps[step] for step in sorted(steps, reverse=True)]
     best = [files.best] if files.best.exists() else []
     if checkpoint in (None, "best", "last"):
-        found = newest_first if checkpoint == "last" else best + newest_first
-        if not found:
+        candidates = newest_first if checkpoint == "last" else best + newest_first
+        if not candidates:
             raise _untrained(files)
-        return found[: None if checkpoint is None else 1]
+        return candidates[: None if checkpoint is None else 1]
     if int(checkpoint) not in steps:
-        known = f"only of {', '.join(map(str, steps))}" if steps else "and none of any other step"
-        raise CheckpointError(shown(run), f"this run has no checkpoint of step {int(checkpoint)}, {known}")
+        available = f"only of {', '.join(map(str, steps))}" if steps else "and none of any other step"
+        raise CheckpointError(shown(run), f"this run has no checkpoint of step {int(checkpoint)}, {available}")
     return [steps[int(checkpoint)]]
 
 
 def newest_run() -> Path:
-    """The run under runs/ that was written to last; raises CheckpointError when there is none."""
+    """Return the run under runs/ with the last write; raise CheckpointError when there is none."""
     candidates = [RunFiles(path) for path in RUNS.iterdir()] if RUNS.is_dir() else []
     runs = [run for run in candidates if run.best.exists() or run.steps()]
     if not runs:
@@ -133,7 +133,7 @@ def run_hint(path: Path | None = None, *, trained: bool = False, directories: bo
 
 
 def _untrained(run: RunFiles) -> CheckpointError:
-    """The error for a directory without a checkpoint."""
+    """Return the error for a directory without a checkpoint."""
     where = shown(run.path)
     if (run.path / "config.json").is_file():
         hint = f"gpt import {shlex.quote(str(run.path))} --out {shlex.quote(str(RUNS / run.path.resolve().name))}"
@@ -148,15 +148,15 @@ def _untrained(run: RunFiles) -> CheckpointError:
 
 
 def _runs(directory: Path = RUNS, *, trained: bool = False) -> list[Path]:
-    """The runs of a directory, the newest first; none where it cannot be read."""
-    found = list[tuple[int, Path]]()
+    """Return the runs of a directory, the newest first; none where it cannot be read."""
+    by_time = list[tuple[int, Path]]()
     with suppress(OSError):
         for path in find_runs(directory):
             run = RunFiles(path)
             if run.best.exists() or run.steps() or not trained:
                 newest = run.checkpoints if run.checkpoints.exists() else path
-                found.append((newest.stat().st_mtime_ns, path))
-    return [path for _, path in sorted(found, key=lambda one: -one[0])]
+                by_time.append((newest.stat().st_mtime_ns, path))
+    return [path for _, path in sorted(by_time, key=lambda one: -one[0])]
 
 
 def _listed(runs: Sequence[Path]) -> str:

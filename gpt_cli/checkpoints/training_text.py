@@ -1,4 +1,4 @@
-"""The text that a model was trained on, as far as gpt may read it again. Needs no torch.
+"""Find the text that a model was trained on, as far as gpt may read it again. Needs no torch.
 
 The config.yaml of a run names it, as any config does. A model by itself names one too, but a stranger may have made it:
 of the texts that it names, gpt reads those of the catalogue, where that needs no network.
@@ -20,7 +20,7 @@ from gpt_cli.common.host import Notify
 from gpt_cli.common.strict_json import strict_json
 from gpt_cli.common.untrusted_files import open_regular
 from gpt_cli.config import Config, DataConfig
-from gpt_cli.config.load import read_own_config
+from gpt_cli.config.load import read_run_config
 from gpt_cli.config.untrusted import without_untrusted_settings
 from gpt_cli.errors import CheckpointError, DataError, GptError, UsageError, shown
 from gpt_cli.text.datasets import ENTRIES
@@ -35,18 +35,18 @@ _OPENING = 100  # characters, at most
 
 
 def is_imported(run: RunFiles) -> bool:
-    """Whether gpt import made its weights."""
+    """Return whether gpt import made the weights of a run."""
     path = next(reversed(run.steps().values()), run.best)
-    with contextlib.suppress(CheckpointError):  # a damaged one is for those to tell who read all of it
+    with contextlib.suppress(CheckpointError):  # who reads all of a damaged one reports it
         return path.exists() and read_header(path).progress.imported
     return False
 
 
-def own_config(header: Header, advice: str = NAME_ONE, *, stdin: bool = False) -> Config:
-    """The config of a model, which names the text that it was trained on.
+def config_with_text(header: Header, advice: str = NAME_ONE, *, stdin: bool = False) -> Config:
+    """Return the config of a model, which names the text that it was trained on.
 
-    Raises UsageError, with `advice`, where gpt may read none that it names, and DataError for one that came from
-    stdin, unless `stdin` may give it again.
+    Raises UsageError, with `advice`, where gpt may not read that text, and DataError for text from stdin, unless
+    `stdin` may give it again.
     """
     run = run_of_checkpoint(header.path)
     if run is None:
@@ -58,7 +58,7 @@ def own_config(header: Header, advice: str = NAME_ONE, *, stdin: bool = False) -
     if is_imported(run):
         raise UsageError(where, "this run was imported, so it has no text of its own", hint=advice)
     try:
-        config = read_own_config(run.config)
+        config = read_run_config(run.config)
     except UsageError as error:
         error.hint = f"{error.hint} else {advice}" if error.hint and error.hint.endswith("?") else advice
         raise
@@ -68,24 +68,24 @@ def own_config(header: Header, advice: str = NAME_ONE, *, stdin: bool = False) -
 
 
 def trusted_config(header: Header) -> Config:
-    """The config of a model for work on another text: that of its run, or what a stranger may ask for."""
+    """Return the config of a model for work on another text: that of its run, or the settings of a stranger's file."""
     run = run_of_checkpoint(header.path)
-    own = None if run is None or _of_transformers(run) or is_imported(run) else valid_config(run)
-    return own or without_untrusted_settings(header.config)
+    run_config = None if run is None or _of_transformers(run) or is_imported(run) else valid_config(run)
+    return run_config or without_untrusted_settings(header.config)
 
 
 def valid_config(run: RunFiles) -> Config | None:
-    """The config.yaml of a run; None where there is none, or one that is damaged or not valid."""
+    """Read the config.yaml of a run; None where there is none, or one that is damaged or not valid."""
     with contextlib.suppress(UsageError):
-        return read_own_config(run.config)
+        return read_run_config(run.config)
     return None
 
 
 def located(data: DataConfig, run: Path, notice: Notify) -> DataConfig:
-    """The texts of a run, by paths that lead to them: relative ones that lead nowhere from here count from elsewhere.
+    """Return the texts of a run by paths that exist: relative ones that lead nowhere from here start elsewhere.
 
-    That is the nearest folder around the run from which all of them are there, such as the one where `gpt train` was
-    called; `notice` receives which. Where there is none, the paths stay as they are.
+    They start from the nearest folder around the run that has all of them, such as the one where `gpt train` was
+    called; `notice` receives its path. Where there is none, the paths stay as they are.
     """
     relative = [
         name for name in _sources(data) if name not in (STDIN, *ENTRIES) and not os.path.isabs(os.path.expanduser(name))
@@ -106,7 +106,7 @@ def located(data: DataConfig, run: Path, notice: Notify) -> DataConfig:
 
 
 def prompts_like(text: str, english: str = "The") -> list[str]:
-    """Prompts of a text's own kind, the best first: English, or the words that it begins with.
+    """Return prompts of the kind of a text, the best first: English, or the words that it begins with.
 
     They end without a space: byte-pair tokenizers put the space at the beginning of the next word.
     """
@@ -121,7 +121,7 @@ def prompts_like(text: str, english: str = "The") -> list[str]:
 
 
 def readable_prompt(header: Header) -> str:
-    """A prompt that a model can read, of the kind of the text that it wrote while it was trained."""
+    """Return a prompt that a model can read, of the kind of its samples during training."""
     text = "\n".join(_samples(header))
     letters = list(filter(str.isalpha, text))
     is_ascii = 2 * sum(map(str.isascii, letters)) >= len(letters) > 0  # an untrained model writes bytes of anything
@@ -129,14 +129,14 @@ def readable_prompt(header: Header) -> str:
     with contextlib.suppress(ValueError, RecursionError, KeyError, TypeError):
         stored = strict_json(header.metadata["tokenizer"])
         if stored["kind"] == "char":
-            known = stored["characters"]
-            begin = "".join(filter(str.isalpha, known))[:3] or known[:3]
-            return next((prompt for prompt in prompts if set(prompt) <= set(known)), begin)
+            characters = stored["characters"]
+            begin = "".join(filter(str.isalpha, characters))[:3] or characters[:3]
+            return next((prompt for prompt in prompts if set(prompt) <= set(characters)), begin)
     return prompts[0]
 
 
 def opening(header: Header) -> str:
-    """The line of a run's own text with which all its samples begin; of one sample the line; empty where none is.
+    """Return the line with which all samples of a run begin; of one sample its first line; empty where there is none.
 
     It ends with a whole word.
     """
@@ -150,7 +150,7 @@ def opening(header: Header) -> str:
 
 
 def _samples(header: Header) -> list[str]:
-    """The texts that a run wrote while it was trained, the first ones."""
+    """Read the first samples of a run."""
     run = run_of_checkpoint(header.path)
     with contextlib.suppress(GptError, OSError):
         if run is not None:
@@ -160,18 +160,18 @@ def _samples(header: Header) -> list[str]:
 
 
 def no_text(where: str, advice: str = NAME_ONE) -> UsageError:
-    """The error where only a model names a text."""
+    """Return the error where only a model names a text."""
     sentence = "gpt does not read the text that a model names by itself, because a stranger may have chosen it"
     return UsageError(where, sentence, hint=advice)
 
 
 def _of_transformers(run: RunFiles) -> bool:
-    """Whether this is a model directory, which somebody may have made to look like a run."""
+    """Return whether this is a model directory, which somebody may have made to look like a run."""
     return (run.path / "config.json").exists()
 
 
 def _of_a_checkpoint(header: Header, advice: str) -> Config:
-    """As `own_config`, of a checkpoint by itself."""
+    """Return `config_with_text` of a checkpoint by itself."""
     sources = _sources(header.config.data)
     if header.progress.imported or not all(source in ENTRIES for source in sources):
         raise no_text(header.where, advice)
@@ -184,7 +184,7 @@ def _of_a_checkpoint(header: Header, advice: str) -> Config:
 
 
 def _leads_somewhere(name: str) -> bool:
-    """Whether there is what a SOURCE names; of a glob with **, only what comes before that is looked for."""
+    """Return whether the file of a SOURCE exists; of a glob with **, whether a path before the ** does."""
     return os.path.lexists(name) or any(glob.iglob(name.partition("**")[0] or os.curdir))
 
 

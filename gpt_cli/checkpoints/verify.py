@@ -1,4 +1,4 @@
-"""Reads the content of a checkpoint and verifies its digests. Needs no torch."""
+"""Read the content of a checkpoint and verify its digests. Needs no torch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Watch = Callable[[str, str, np.ndarray], object]
 def read_verified(path: Path, *, everything: bool = False, watch: Watch | None = None) -> Verified:
     """Read a checkpoint and verify its header and weights; with `everything` the rest too.
 
-    With `watch` the result has no content: it receives name, type and bytes of tensors, piece by piece. Raises
+    With `watch` the result has no content: `watch` receives name, type and bytes of tensors, piece by piece. Raises
     CheckpointError for a file that is missing, damaged, foreign or newer.
     """
     with reading(path, CheckpointError) as file:
@@ -48,7 +48,7 @@ def read_verified(path: Path, *, everything: bool = False, watch: Watch | None =
         sizes = {name: one.stop - one.start for name, one in header.tensors.items()}
         # the memory of an array, unlike that of bytes, is not filled first, and has large pages
         content = {} if watch else {name: np.empty(size, np.uint8) for name, size in sizes.items()}
-        room = np.empty(PIECE if watch else 0, np.uint8)
+        buffer = np.empty(PIECE if watch else 0, np.uint8)
         in_order = sorted(header.tensors.items(), key=lambda item: item[1][2:])
         weights = [name for name, one in in_order if one.stop <= header.num_weight_bytes]
 
@@ -56,7 +56,7 @@ def read_verified(path: Path, *, everything: bool = False, watch: Watch | None =
             for name in names:
                 for at in range(0, sizes[name], PIECE):
                     size = min(PIECE, sizes[name] - at)
-                    piece = room[:size] if watch else content[name][at : at + size]
+                    piece = buffer[:size] if watch else content[name][at : at + size]
                     if file.readinto(piece.data) < size:
                         check_size(header, file.tell())
                     if watch:
@@ -79,8 +79,8 @@ def read_verified(path: Path, *, everything: bool = False, watch: Watch | None =
 
 
 def digest(chunks: Iterable[Buffer]) -> str:
-    """The SHA-256 of the chunks one after the other, in hexadecimal."""
-    found = hashlib.sha256()
+    """Return the SHA-256 of the chunks one after the other, in hexadecimal."""
+    sha256 = hashlib.sha256()
     for chunk in chunks:
-        found.update(chunk)
-    return found.hexdigest()
+        sha256.update(chunk)
+    return sha256.hexdigest()

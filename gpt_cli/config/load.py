@@ -85,7 +85,7 @@ def read_config(
         raise
 
 
-def read_own_config(
+def read_run_config(
     path: Path, settings: Sequence[str] = (), flags: Mapping[str, tuple[str, Any]] | None = None
 ) -> Config:
     """As `read_config`, of the config.yaml of a run; raises UsageError also for one that is missing or cut off."""

@@ -249,7 +249,7 @@ class TrainConfig(Section):
         return self.rank is None and self.freeze is None
 
     @property
-    def kept_of_each(self) -> int:
+    def stored_per_weight(self) -> int:
         """Numbers that a checkpoint keeps for each that trains: two moments, and with `rank` a factor."""
         return 2 if self.rank is None else 3
 

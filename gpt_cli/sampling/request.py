@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.run_paths import named_run
 from gpt_cli.checkpoints.select import find_header
-from gpt_cli.checkpoints.training_text import NAME_ONE, own_config, trusted_config
+from gpt_cli.checkpoints.training_text import NAME_ONE, config_with_text, trusted_config
 from gpt_cli.common.host import Host
 from gpt_cli.config import DataConfig
 from gpt_cli.config.field_types import Misfit, Number, Switch, UnreadableError, Whole, read_number
@@ -256,7 +256,7 @@ class EvaluateRequest(Request):
             advice = "leave out ‹memorised›, which reads the text that the model was trained on"
             advice += "" if self.data else f", and name a text with {NAME_ONE}"
         trusts = bool(self.data) and not self.memorised
-        configs = [trusted_config(header) if trusts else own_config(header, advice) for header in headers]
+        configs = [trusted_config(header) if trusts else config_with_text(header, advice) for header in headers]
         return ToEvaluate(
             runs=runs,
             texts=[config.data for config in configs],

@@ -113,7 +113,7 @@ def plain_template(pattern: str = PLAIN) -> Template:
     return Template(pattern, ("", before, ""), ("\n", after, ""))
 
 
-def own_template(tokenizer: Tokenizer) -> str:
+def builtin_template(tokenizer: Tokenizer) -> str:
     """The chat template that a tokenizer came with, for Jinja; empty where there is none."""
     own = tokenizer.settings.get("chat_template") if isinstance(tokenizer, HuggingFaceTokenizer) else None
     return own if isinstance(own, str) else ""
@@ -125,7 +125,7 @@ def template_for(setting: str | None, tokenizer: Tokenizer, notice: Notify = ign
     `notice` receives that an own one is not known. Raises UsageError where the tokenizer lacks the tokens of a named
     one.
     """
-    chat_template = own_template(tokenizer)
+    chat_template = builtin_template(tokenizer)
     if setting is None:
         for name, marks in _MARKS.items():
             if (

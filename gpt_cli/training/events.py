@@ -47,7 +47,7 @@ class Prepared:
     def disk_bytes(self) -> int:
         """Bytes of the run directory at its end: checkpoints with all that continues, and the best weights."""
         trained = self.num_trained or self.costs.parameters
-        to_continue = self.costs.parameters + self.config.train.kept_of_each * trained
+        to_continue = self.costs.parameters + self.config.train.stored_per_weight * trained
         return 4 * (to_continue * self.config.train.keep_checkpoints + self.costs.parameters)
 
     def __str__(self) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.run_paths import RunFiles, run_of_checkpoint
 from gpt_cli.checkpoints.select import find_header
-from gpt_cli.checkpoints.training_text import no_text, own_config, trusted_config
+from gpt_cli.checkpoints.training_text import config_with_text, no_text, trusted_config
 from gpt_cli.common.host import Host, Notify
 from gpt_cli.config import Config
 from gpt_cli.config.load import config_differences
@@ -71,7 +71,7 @@ class Initial:
         Raises UsageError where nothing that gpt may read names a text, unless the training has an `other_text`.
         """
         if self.header is not None:
-            named = trusted_config(self.header) if other_text else own_config(self.header, stdin=True)
+            named = trusted_config(self.header) if other_text else config_with_text(self.header, stdin=True)
             named = named.changed(data={"loss": None}) if other_text else named
             return named.model_copy(update={"model": self.config.model, "tokenizer": self.config.tokenizer})
         if not other_text:

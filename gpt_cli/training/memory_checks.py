@@ -152,7 +152,7 @@ def require_space(run: Run) -> None:
     """Raise EnvironmentFailure where the disk cannot hold the checkpoints and the snapshots of a run."""
     settings = run.config.train
     weights = 4 * run.state.num_parameters
-    to_continue = weights + 4 * settings.kept_of_each * run.state.num_trained
+    to_continue = weights + 4 * settings.stored_per_weight * run.state.num_trained
     num_saved = len(run.directory.steps()) if run.progress.step else 0
     snapshots = 0
     at_once = settings.keep_checkpoints + 1  # the new one is written before the oldest is removed

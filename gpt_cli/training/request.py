@@ -19,7 +19,7 @@ from gpt_cli.common.files import require_no_file
 from gpt_cli.common.host import Host
 from gpt_cli.config import Config
 from gpt_cli.config.field_types import Count, Duration, Few, Switch
-from gpt_cli.config.load import build_config, find_config, read_config, read_own_config, shipped_config
+from gpt_cli.config.load import build_config, find_config, read_config, read_run_config, shipped_config
 from gpt_cli.config.request import (
     CONFIG,
     EMPTY,
@@ -171,7 +171,7 @@ class TrainRequest(Request):
         elif config is None or config == AUTO:
             require_run(run)
             by_run_config = True
-            start = NewRun(config=read_own_config(run.config, settings, flags), directory=directory)
+            start = NewRun(config=read_run_config(run.config, settings, flags), directory=directory)
         else:
             start = NewRun(config=read_config(config, settings, flags), directory=directory)
         require_installed(start.config.train.log_to)
@@ -214,7 +214,7 @@ class TrainRequest(Request):
             foreign = (here / "config.json").is_file()  # which `gpt import` gives a run of the same name
             initial = read_initial(here if foreign else named_run(self.init_from), host)
         if initial is None:
-            source = read_own_config(directory / "config.yaml")
+            source = read_run_config(directory / "config.yaml")
         else:
             source = initial.settings(other_text=names_text) if config is None else initial.config
         document, where = _document(config, source)

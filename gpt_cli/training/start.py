@@ -47,12 +47,12 @@ def start_of(plan: Plan, directory: RunDirectory, host: Host) -> Start | Finishe
     if isinstance(plan, NewRun):
         if directory.exists() and not plan.overwrite:
             raise _other_run(directory, plan.config)
-        directory.require_own()
+        directory.require_no_foreign_files()
         return _new(plan, host)
     assert isinstance(plan, Resume)
     if plan.by_run_config:  # the run may have been removed since its config was read
         require_run(directory)
-    directory.require_own()
+    directory.require_no_foreign_files()
     run_config = valid_config(directory)
     checkpoint = directory.newest(host.warn)
     if checkpoint is None:

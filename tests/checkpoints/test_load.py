@@ -170,10 +170,10 @@ def test_from_python_a_step_may_be_a_number(smoke_run: Path) -> None:
 def test_what_was_checked_is_what_is_loaded(copied: Path) -> None:
     found = find_header(copied, "last")
     shutil.copy(found.path, found.path.with_name("step-00000030.safetensors"))  # a trainer goes on
-    assert load(copied, "last", found=found).path == found.path
+    assert load(copied, "last", expected=found).path == found.path
     other = replace(found, metadata={**found.metadata, "tokenizer": "{}"})
     with pytest.raises(CheckpointError, match="another training replaced this model while gpt read it"):
-        load(copied, "last", found=other)
+        load(copied, "last", expected=other)
 
 
 def test_a_config_is_read_once(smoke_run: Path) -> None:

@@ -12,7 +12,7 @@ from support.helpers import small_config
 
 from gpt_cli.checkpoints.checkpoint import save_checkpoint
 from gpt_cli.checkpoints.header import Header, read_header
-from gpt_cli.checkpoints.training_text import located, opening, own_config, readable_prompt, trusted_config
+from gpt_cli.checkpoints.training_text import config_with_text, located, opening, readable_prompt, trusted_config
 from gpt_cli.common.host import ignored
 from gpt_cli.config import DataConfig
 from gpt_cli.config.load import write_config
@@ -43,7 +43,7 @@ def run_naming(source: str) -> None:
 
 def refusal(header: Header) -> list[str]:
     with pytest.raises(UsageError) as refused:
-        own_config(header)
+        config_with_text(header)
     return refused.value.lines()
 
 
@@ -52,12 +52,12 @@ def test_the_config_of_its_run_names_the_text_and_the_checkpoint_does_not(
 ) -> None:
     header = header_naming("theirs.txt", IN_A_RUN)
     run_naming("my.txt")
-    assert own_config(header).data.source == "my.txt"
+    assert config_with_text(header).data.source == "my.txt"
     assert trusted_config(header).train.log_to == ["tensorboard"]
     Path("mine/checkpoints/below").mkdir()
     for folder, name in (("mine/checkpoints", ""), ("mine/checkpoints/below", "../")):
         monkeypatch.chdir(here / folder)
-        assert own_config(read_header(Path(f"{name}best.safetensors"))).data.source == "my.txt"
+        assert config_with_text(read_header(Path(f"{name}best.safetensors"))).data.source == "my.txt"
 
 
 def test_a_run_without_a_config_and_an_imported_one_have_no_text(here: Path) -> None:
@@ -116,7 +116,9 @@ def test_a_text_of_the_catalogue_may_be_named_where_it_needs_no_network(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(here / "cache"))
-    docs = own_config(header_naming("python-docs", "a", "data.validation_source=repeats", "train.log_to=[tensorboard]"))
+    docs = config_with_text(
+        header_naming("python-docs", "a", "data.validation_source=repeats", "train.log_to=[tensorboard]")
+    )
     assert (docs.data.source, docs.data.validation_source, docs.train.log_to) == ("python-docs", "repeats", [])
     content = b"a text of the catalogue"
     entry = replace(datasets.ENTRIES["tinyshakespeare"], sha256=hashlib.sha256(content).hexdigest())
@@ -129,7 +131,7 @@ def test_a_text_of_the_catalogue_may_be_named_where_it_needs_no_network(
     entry.cached.write_bytes(content[:-1])  # a damaged one would be fetched again
     assert refusal(header) == far
     entry.cached.write_bytes(content)
-    assert own_config(header).data.source == "tinyshakespeare"
+    assert config_with_text(header).data.source == "tinyshakespeare"
     assert refusal(header_naming("tinyshakespeare", num_tokens=0)) == [f"error: {ALONE}", "hint: --data FILE"]
 
 
@@ -137,8 +139,8 @@ def test_a_text_from_stdin_is_gone_but_may_be_given_again(here: Path) -> None:
     header = header_naming("my.txt", IN_A_RUN)
     run_naming("-")
     with pytest.raises(DataError, match='"mine": this run was trained on text from stdin, which it does not keep'):
-        own_config(header)
-    assert own_config(header, stdin=True).data.source == "-"
+        config_with_text(header)
+    assert config_with_text(header, stdin=True).data.source == "-"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from gpt_cli.config.load import (
     config_differences,
     likeness,
     read_config,
-    read_own_config,
+    read_run_config,
     read_shipped,
     shipped_configs,
     validate,
@@ -326,12 +326,12 @@ def test_retired_keys_load_with_what_they_meant(tmp_path: Path) -> None:
     for stop_at, steps in (("", None), ("  stop_at: null\n", None), ("  stop_at: first\n", 2000)):
         older = both.replace("  skip_bad:", "  max_expansion: 200\n  skip_bad:")
         file.write_text(older.replace("  optimizer:", f"{stop_at}  optimizer:"))
-        assert read_own_config(file) == Config().changed(train={"max_time": 60.0, "max_steps": steps})
-        assert validate(without_retired(yaml.safe_load(file.read_text()), whole=True), "") == read_own_config(file)
+        assert read_run_config(file) == Config().changed(train={"max_time": 60.0, "max_steps": steps})
+        assert validate(without_retired(yaml.safe_load(file.read_text()), whole=True), "") == read_run_config(file)
     file.write_text(both)
-    assert read_own_config(file).train.max_steps == 2000
+    assert read_run_config(file).train.max_steps == 2000
     file.write_text(re.sub("  freeze: .*\n", "", both))  # before there was a limit of packed text, too
-    assert read_own_config(file).train.max_steps is None
+    assert read_run_config(file).train.max_steps is None
 
 
 def test_a_run_has_an_end() -> None:

@@ -151,7 +151,7 @@ def test_the_number_that_trains_is_known_before_the_model_is(settings: list[str]
     state = TrainingState.at_the_start(config, np.zeros(2000, np.int32), 257)
     assert num_trained(config, 257) == state.num_trained
     assert sum(tensor.numel() for tensor in state.optimizer.state_dict().values()) == (
-        config.train.kept_of_each * state.num_trained
+        config.train.stored_per_weight * state.num_trained
     )
 
 

@@ -126,7 +126,7 @@ class ImportRequest(Request):
         if run.exists() and not self.overwrite:
             sentence = "there is a run already; replace it with ‹overwrite=True›, or name another ‹out›"
             raise UsageError(shown(run.path), sentence)
-        run.require_own()
+        run.require_no_foreign_files()
 
 
 class ExportRequest(Request):

@@ -14,7 +14,7 @@ from gpt_cli.attention_maps.selection import STAGES, Stage, parse_selection
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.lock import require_foreign
 from gpt_cli.checkpoints.select import find_header
-from gpt_cli.checkpoints.training_text import own_config, readable_prompt, trusted_config
+from gpt_cli.checkpoints.training_text import config_with_text, readable_prompt, trusted_config
 from gpt_cli.common.drawing.file_types import REPORTS, ending_of
 from gpt_cli.common.host import Host
 from gpt_cli.config import DataConfig
@@ -261,5 +261,5 @@ class ReadingRequest(Request):
         chosen = _chosen(header, self.layers, heads)
         if self.prompted:
             return ToInspect(*chosen, *read_prompt(self.prompt, self.prompt_file, header, host.stdin), None, header)
-        config = trusted_config(header) if self.data else own_config(header)
+        config = trusted_config(header) if self.data else config_with_text(header)
         return ToInspect(*chosen, None, "", config.data, header)

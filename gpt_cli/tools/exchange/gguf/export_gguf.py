@@ -17,7 +17,7 @@ from gpt_cli.checkpoints.checkpoint import Checkpoint, type_of
 from gpt_cli.common.files import Buffer, write_durably
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import UsageError, visible
-from gpt_cli.text.chat_templates import own_template
+from gpt_cli.text.chat_templates import builtin_template
 from gpt_cli.tools.exchange.export_tensors import Fit, Recipe
 from gpt_cli.tools.exchange.export_tokenizer import chat_template
 from gpt_cli.tools.exchange.gguf.architectures import (
@@ -83,7 +83,7 @@ def write_gguf(out: Path, checkpoint: Checkpoint, name: str, kind: str | None) -
         **vocabulary.keys,
         "gpt_cli": json.dumps(own, ensure_ascii=False),
     }
-    if template := chat_template(config, tokenizer) or own_template(tokenizer):
+    if template := chat_template(config, tokenizer) or builtin_template(tokenizer):
         keys[CHAT_TEMPLATE] = template
     if progress.step and progress.num_training_tokens and (known := licences(config)):
         keys["general.description"] = f"Licences of the texts that it learned from: {known}"

@@ -10,7 +10,7 @@ from pydantic import Field
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.run_paths import named_run
 from gpt_cli.checkpoints.select import find_header
-from gpt_cli.checkpoints.training_text import own_config, trusted_config
+from gpt_cli.checkpoints.training_text import config_with_text, trusted_config
 from gpt_cli.common.host import Host
 from gpt_cli.config import DataConfig
 from gpt_cli.config.field_types import Whole
@@ -78,5 +78,5 @@ class CompareRequest(Request):
         if wrong:
             raise together(wrong)
         first, second = headers
-        text = (trusted_config(first) if self.data else own_config(first)).data
+        text = (trusted_config(first) if self.data else config_with_text(first)).data
         return ToCompare((paths[0], paths[1]), (first, second), text)

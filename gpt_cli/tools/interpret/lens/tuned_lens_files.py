@@ -15,7 +15,7 @@ from gpt_cli.checkpoints.checkpoint import bytes_of
 from gpt_cli.checkpoints.load import Loaded
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_paths import RunFiles, run_of_checkpoint
-from gpt_cli.checkpoints.training_text import own_config
+from gpt_cli.checkpoints.training_text import config_with_text
 from gpt_cli.common.files import make_directory, write_durably
 from gpt_cli.common.host import Host
 from gpt_cli.common.machine.memory import available_memory, require_room
@@ -91,7 +91,7 @@ def _training_text(
     """Read the training text of the run; else --data. Returns it, its sources, and whether it is --data."""
     name = str(loaded.path.parent.parent)
     try:
-        text = read_run_text(name, own_config(target.header, _ADVICE).data, host)
+        text = read_run_text(name, config_with_text(target.header, _ADVICE).data, host)
     except GptError:
         if not request.data:
             raise
