@@ -8,7 +8,7 @@ from gpt_cli.api import command
 from gpt_cli.common.host import Host
 from gpt_cli.config import Config, commands
 from gpt_cli.config.commands import CheckRequest, SchemaRequest, SettingsRequest, ShowRequest
-from gpt_cli.config.settings_reference import known_keys
+from gpt_cli.config.settings_reference import setting_schemas
 
 __all__ = ["check", "schema", "settings", "show"]
 
@@ -29,7 +29,7 @@ def show(request: ShowRequest, found: Config, host: Host) -> commands.Shown:
 
 @command(SettingsRequest)
 def settings(request: SettingsRequest, found: Any, host: Host) -> commands.AllSettings:
-    return commands.AllSettings(known_keys())
+    return commands.AllSettings(setting_schemas())
 
 
 @command(SchemaRequest)

@@ -1,4 +1,4 @@
-"""Settings: what they are (schema) and how they are read (reading)."""
+"""Settings: their declaration (schema) and their reading (load)."""
 
 from gpt_cli.config.model import ModelConfig
 from gpt_cli.config.schema import Config, DataConfig, InspectConfig, TokenizerConfig, TrainConfig

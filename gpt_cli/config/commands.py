@@ -1,4 +1,4 @@
-"""`gpt config`: what it is asked, and what it answers. Needs no torch."""
+"""Requests and results of `gpt config`. Needs no torch."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ShowRequest(CheckRequest):
     """Show a config with all its settings, defaults included."""
 
     def find(self, host: Host) -> Config:
-        """The config; raises UsageError that names every mistake."""
+        """Read the config; raise UsageError that names every mistake."""
         return read_config(self.file, self.settings)
 
 
@@ -52,7 +52,7 @@ class SchemaRequest(Request):
 
 @dataclass(frozen=True)
 class CheckedConfig(Result):
-    """Whether a config is valid, and the mistakes in it; `failure` is the error that names them."""
+    """The mistakes of a config; `failure` is the error that names them."""
 
     file: str
     mistakes: Sequence[GptError] = ()
@@ -63,19 +63,19 @@ class CheckedConfig(Result):
         return not self.mistakes
 
     def as_dict(self) -> dict[str, Any]:
-        """What `gpt config check --json` prints."""
-        found = [
+        """Return the object of `gpt config check --json`."""
+        errors = [
             {"where": as_flags(e.where), "sentence": as_flags(e.sentence), "hint": e.hint and as_flags(e.hint)}
             for e in self.mistakes
         ]
-        return {"file": self.file, "valid": self.valid, "errors": found}
+        return {"file": self.file, "valid": self.valid, "errors": errors}
 
     def as_text(self, width: int = WIDTH) -> str:
-        """One line for a config that is valid."""
+        """Return one line for a valid config."""
         return f"{visible(self.file)}: valid" if self.valid else ""
 
     def failure(self) -> GptError | None:
-        """The mistakes."""
+        """Return the first mistake, whose error has the others."""
         return self.mistakes[0] if self.mistakes else None
 
 
@@ -86,17 +86,17 @@ class Shown(Result):
     config: Config
 
     def as_dict(self) -> dict[str, Any]:
-        """What `gpt config show --json` prints."""
+        """Return the object of `gpt config show --json`."""
         return self.config.model_dump(mode="json")
 
     def parts(self) -> list[Rows]:
-        """A row for each setting."""
+        """Return a row for each setting."""
         sections = self.as_dict().items()
         rows = [(f"{name}.{key}", as_yaml(value)) for name, section in sections for key, value in section.items()]
         return [[("setting", "value"), *rows]]
 
     def as_text(self, width: int = WIDTH) -> str:
-        """The config as YAML."""
+        """Return the config as YAML."""
         return write_config(self.config).rstrip()
 
 
@@ -107,12 +107,12 @@ class AllSettings(Result):
     keys: dict[str, dict[str, Any]]
 
     def parts(self) -> list[Rows]:
-        """A row for each."""
+        """Return a row for each setting with its facts."""
         heading, _, *lines = (line.strip("| ").split(" | ") for line in settings_table().split("\n"))
         return [[tuple(heading), *((key.strip("`"), *cells) for key, *cells in lines)]]
 
     def as_text(self, width: int = WIDTH) -> str:
-        """A table in Markdown."""
+        """Return a table in Markdown."""
         return settings_table()
 
 
@@ -123,16 +123,16 @@ class Schema(Result):
     schema: dict[str, Any]
 
     def as_dict(self) -> dict[str, Any]:
-        """The schema."""
+        """Return the schema."""
         return self.schema
 
     def as_text(self, width: int = WIDTH) -> str:
-        """The schema as JSON."""
+        """Return the schema as JSON."""
         return json.dumps(self.schema, indent=2, ensure_ascii=False)
 
 
 def check(request: CheckRequest, host: Host) -> CheckedConfig:
-    """Look for mistakes; `host.notice` receives a line for each setting that has no effect."""
+    """Check a config; `host.notice` receives a line for each setting that has no effect."""
     try:
         config = read_config(request.file, request.settings)
     except UsageError as error:

@@ -1,4 +1,4 @@
-"""What is wrong with a config, as sentences: each names the line or the flag, and the nearest right key."""
+"""Describe the mistakes of a config in sentences that name the line or the flag, and the nearest right key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpt_cli.common.limits import CONFIG_PROBLEMS
 from gpt_cli.common.mistyped import full_width
 from gpt_cli.config.field_types import Section
 from gpt_cli.config.schema import Config
-from gpt_cli.config.settings_reference import allowed_values, is_none_of, key_names, known_keys
+from gpt_cli.config.settings_reference import allowed_values, is_none_of, key_names, setting_schemas
 from gpt_cli.config.strict_yaml import KeyPath
 from gpt_cli.config.suggest import setting_hint, setting_meant, takes, value_meant
 from gpt_cli.errors import GptError, UsageError, counted, shown, visible
@@ -25,33 +25,34 @@ _ALL_SETTINGS = "`gpt config settings` lists every setting"
 def wrong_values(
     error: ValidationError, content: Any, where: str, sources: Mapping[KeyPath, str]
 ) -> tuple[list[GptError], set[KeyPath]]:
-    """An error for each key that pydantic refuses, and these keys.
+    """Return an error for each key that pydantic refuses, and these keys.
 
-    Of several for one key (each member of a union) one is enough. Beyond CONFIG_PROBLEMS keys, one says how many more.
+    Of several errors for one key (each member of a union) one is enough. The error after CONFIG_PROBLEMS counts the
+    rest.
     """
-    found: dict[KeyPath, Any] = {}
+    by_key: dict[KeyPath, Any] = {}
     for details in error.errors():
-        place = tuple(str(part) for part in details["loc"])[:2]
-        if place not in found or details["type"] == "string_unicode":
-            found[place] = details
+        key_path = tuple(str(part) for part in details["loc"])[:2]
+        if key_path not in by_key or details["type"] == "string_unicode":
+            by_key[key_path] = details
     wrong = [  # to find the key that was meant takes milliseconds
-        _wrong_value(place, details, content, sources.get(place) or sources.get(place[:1]) or where)
-        for place, details in islice(found.items(), CONFIG_PROBLEMS)
+        _wrong_value(key_path, details, content, sources.get(key_path) or sources.get(key_path[:1]) or where)
+        for key_path, details in islice(by_key.items(), CONFIG_PROBLEMS)
     ]
-    if len(found) > CONFIG_PROBLEMS:
-        wrong.append(UsageError(where, f"{counted(len(found) - CONFIG_PROBLEMS, 'more key')} cannot be read"))
-    return wrong, set(found)
+    if len(by_key) > CONFIG_PROBLEMS:
+        wrong.append(UsageError(where, f"{counted(len(by_key) - CONFIG_PROBLEMS, 'more key')} cannot be read"))
+    return wrong, set(by_key)
 
 
 def misfits(
     content: Any, wrong: set[KeyPath], where: str, sources: Mapping[KeyPath, str], *, to_choose: bool = False
 ) -> Iterator[GptError]:
-    """An error for values that do not fit together, except about keys that are wrong by themselves.
+    """Yield an error for values that do not fit together, except about keys that are wrong by themselves.
 
-    `to_choose`: and about sizes of the model or a batch of which one is still to be chosen, so that it fits.
+    With `to_choose`, except also about sizes of the model or a batch of which one is still unset.
     """
     # a mistyped key is one that is missing, too
-    meant = (setting_meant(place) for place in islice(wrong, CONFIG_PROBLEMS))
+    meant = (setting_meant(key_path) for key_path in islice(wrong, CONFIG_PROBLEMS))
     wrong = wrong | {tuple(key.partition("=")[0].split(".")) for key in meant if key}
     for name, field in Config.model_fields.items():
         values = content.get(name, {}) if isinstance(content, dict) else {}
@@ -67,26 +68,26 @@ def misfits(
             if not any((name, key) in wrong for key in misfit.keys):
                 set_by = [(sources[name, key], key) for key in misfit.keys if (name, key) in sources]
                 # where a flag set one of the values, the flag made the others wrong
-                set_by.sort(key=lambda found: not found[0].startswith("‹"))
+                set_by.sort(key=lambda entry: not entry[0].startswith("‹"))
                 source, key = [*set_by, (sources.get((name,)) or where, misfit.keys[0])][0]
                 yield UsageError(f"{source}: {name}.{key}", misfit.sentence, hint=misfit.hint)
 
 
 def line_of(problem: GptError) -> int:
-    """The line of the file that a problem names; problems without one sort last."""
-    found = re.search(r":(\d+)", problem.where)
-    return int(found[1]) if found else 2**31
+    """Return the line of the file that a problem names; problems without one sort last."""
+    match = re.search(r":(\d+)", problem.where)
+    return int(match[1]) if match else 2**31
 
 
-def no_setting(place: KeyPath, source: str, value: Any = None) -> GptError:
-    """The error for a key that does not exist, and the value that it was given."""
-    name = ".".join(place)
-    if place[-1] in Config.model_fields:
-        first = next(key for key in key_names() if key.startswith(f"{place[-1]}."))
-        sentence = f"{shown(place[-1])} is a section; a setting is one of its keys, such as {first}"
+def no_setting(key_path: KeyPath, source: str, value: Any = None) -> GptError:
+    """Return the error for a key that does not exist, with its value."""
+    name = ".".join(key_path)
+    if key_path[-1] in Config.model_fields:
+        first = next(key for key in key_names() if key.startswith(f"{key_path[-1]}."))
+        sentence = f"{shown(key_path[-1])} is a section; a setting is one of its keys, such as {first}"
         return UsageError(source, sentence, hint=_ALL_SETTINGS)
-    hint, about = setting_hint(place, value) or _ALL_SETTINGS, visible(name)
-    if len(place) == 2:
+    hint, about = setting_hint(key_path, value) or _ALL_SETTINGS, visible(name)
+    if len(key_path) == 2:
         return UsageError(source, f"there is no setting {shown(name)}", hint=hint, about=about)
     sentence = f"{shown(name)} is not a setting; its name is written section.key"
     return UsageError(source, sentence, hint=hint, about=about)
@@ -95,7 +96,7 @@ def no_setting(place: KeyPath, source: str, value: Any = None) -> GptError:
 def refusal(
     value: Any, details: Mapping[str, Any], allowed: list[str], fits: Callable[[str], bool]
 ) -> tuple[str, str | None, str | None]:
-    """What is wrong with a value that pydantic refuses, the value that was probably meant, and another hint."""
+    """Return a sentence about a value that pydantic refuses, the value that was probably meant, and another hint."""
     sentence = str(details.get("ctx", {}).get("error", "")) or is_none_of(allowed)
     typed = value if isinstance(value, list | tuple) else [value]
     hint = next(filter(None, map(_comma, typed)), None)
@@ -104,25 +105,25 @@ def refusal(
     return sentence, None, hint or next(filter(None, map(full_width, typed)), None)
 
 
-def _wrong_value(place: KeyPath, details: Any, content: Any, source: str) -> GptError:
-    key = ".".join(place)
-    if details["type"] == "extra_forbidden" and len(place) == 2 and place[0] in Config.model_fields:
-        return no_setting(place, source, details["input"])
+def _wrong_value(key_path: KeyPath, details: Any, content: Any, source: str) -> GptError:
+    key = ".".join(key_path)
+    if details["type"] == "extra_forbidden" and len(key_path) == 2 and key_path[0] in Config.model_fields:
+        return no_setting(key_path, source, details["input"])
     if details["type"] == "extra_forbidden":
         sentence = f"there is no section {shown(key)}; the sections are {', '.join(Config.model_fields)}"
-        return UsageError(source, sentence, hint=setting_hint(place, details["input"]), about=visible(key))
-    if len(place) == 1:
+        return UsageError(source, sentence, hint=setting_hint(key_path, details["input"]), about=visible(key))
+    if len(key_path) == 1:
         wrong = f"{key} is a section, so its settings belong below it"
         return UsageError(source, wrong, hint=full_width(content[key]), about=key)
     is_flag = source.startswith("‹") and source != "‹settings›"
     where = source if is_flag else f"{source}: {key}"
     if details["type"] == "string_unicode":
-        hint = "rename the file, or name its directory" if place[0] == "data" else None
+        hint = "rename the file, or name its directory" if key_path[0] == "data" else None
         sentence = f"{_shown(details['input'])} has a byte that is not UTF-8, and a config is UTF-8"
         return UsageError(where, sentence, hint=hint)
-    value = content[place[0]][place[1]]
+    value = content[key_path[0]][key_path[1]]
     # a flag cannot be given null
-    allowed = [word for word in allowed_values(key, known_keys()[key]) if not (is_flag and word == "null")]
+    allowed = [word for word in allowed_values(key, setting_schemas()[key]) if not (is_flag and word == "null")]
     sentence, meant, hint = refusal(value, details, allowed, partial(takes, key))
     if meant is not None:
         hint = f"did you mean {meant}?"
@@ -132,13 +133,13 @@ def _wrong_value(place: KeyPath, details: Any, content: Any, source: str) -> Gpt
 
 
 def _comma(value: Any) -> str | None:
-    """A hint about the comma with which a value ends, as in JSON; None without one."""
-    found = re.fullmatch(r"(.*[^\s,，])\s*[,，]", value) if isinstance(value, str) else None
-    return found and f"remove the comma after {visible(found[1])}"
+    """Return a hint about the comma with which a value ends, as in JSON; None without one."""
+    match = re.fullmatch(r"(.*[^\s,，])\s*[,，]", value) if isinstance(value, str) else None
+    return match and f"remove the comma after {visible(match[1])}"
 
 
 def _shown(value: Any) -> str:
-    """A value in a sentence; a number without quotes, as it was written."""
+    """Format a value for a sentence; a number without quotes, as in the file."""
     text = value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else repr(value)
     is_number = isinstance(value, str) and re.fullmatch(r"[+-]?[\d._]+(e[+-]?\d+)?", value, re.IGNORECASE)
     return visible(text) if is_number or not isinstance(value, str) else shown(text)

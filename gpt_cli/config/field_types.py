@@ -1,4 +1,4 @@
-"""What settings consist of: kinds of values, read from the text of a file or a flag, and sections of them."""
+"""Types of settings, which read values from the text of a file or a flag, and sections of settings."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 class UnreadableError(ValueError):
-    """Text that is not of the declared kind; the sentence about it is made from the kind, or is `advice`."""
+    """Text that is not of the declared type; the type, or `advice`, gives the sentence about it."""
 
     def __init__(self, advice: str = ""):
         super().__init__(advice)
 
 
 def _read_whole(value: Any) -> Any:
-    """Text such as `12` or `100_000` as an int; raises UnreadableError for other text."""
+    """Read text such as `12` or `100_000` as an int; raise UnreadableError for other text."""
     if isinstance(value, bool):
         raise UnreadableError
     if not isinstance(value, str):
@@ -40,7 +40,7 @@ def _read_whole(value: Any) -> Any:
 
 
 def read_number(value: Any) -> Any:
-    """Text such as `3e-4` as a float; raises UnreadableError for other text."""
+    """Read text such as `3e-4` as a float; raise UnreadableError for other text."""
     if isinstance(value, bool):
         raise UnreadableError
     if not isinstance(value, str):
@@ -51,7 +51,7 @@ def read_number(value: Any) -> Any:
 
 
 def _read_switch(value: Any) -> Any:
-    """YAML's words for true and false as a bool; raises UnreadableError for anything else."""
+    """Read YAML's words for true and false as a bool; raise UnreadableError for anything else."""
     if isinstance(value, str) and value.lower() in _TRUE + _FALSE:
         return value.lower() in _TRUE
     if isinstance(value, bool):
@@ -60,7 +60,7 @@ def _read_switch(value: Any) -> Any:
 
 
 def _read_duration(value: Any) -> Any:
-    """Seconds, or text such as `90s`, `5m`, `1h30m` and `1d`, as seconds; raises UnreadableError for other text."""
+    """Read seconds, or text such as `90s`, `5m`, `1h30m` and `1d`, as seconds; raise UnreadableError for other text."""
     if isinstance(value, bool):
         raise UnreadableError
     if not isinstance(value, str | int | float):
@@ -76,7 +76,7 @@ def _read_duration(value: Any) -> Any:
 
 
 def _read_list(value: Any) -> Any:
-    """One text as a list of it; texts that occur twice occur once."""
+    """Wrap one text in a list; drop repeated texts."""
     if isinstance(value, str):
         return [value]
     # anything else is left to the declared kind, which refuses it
@@ -84,26 +84,26 @@ def _read_list(value: Any) -> Any:
 
 
 def _read_separator(value: Any) -> Any:
-    """Text in which a shell's escapes, such as a backslash and an n for a newline, become the characters they mean."""
+    """Replace escapes, such as a backslash and an n for a newline, by the characters they mean."""
     for character, escape in _ESCAPES.items() if isinstance(value, str) else ():
         value = value.replace(escape, character)
     return value
 
 
 def _write_separator(value: str) -> str:
-    """The same text on one line, as a config file or a message shows it."""
+    """Escape a text to one line, as in a config file or a message."""
     for character, escape in _ESCAPES.items():
         value = value.replace(character, escape)
     return value
 
 
 def as_yaml(value: Any) -> str:
-    """A value as `--set` and a config file have it."""
+    """Format a value as in `--set` and a config file."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 class Fact(Enum):
-    """What holds of a setting, in the metadata of its field."""
+    """A fact about a setting, in the metadata of its field."""
 
     FREE = "may change in a run that continues"
     LEARNING = "how a model learned, which may come from a stranger: no text, nothing that runs or connects, no machine"
@@ -168,7 +168,7 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     def changed(self, **values: Any) -> Self:
-        """A copy with other values, unchecked; a mapping changes values of a section within."""
+        """Return a copy with other values, unchecked; a mapping changes values of a section within."""
         parts = {name: getattr(self, name) for name in values}
         return self.model_copy(
             update={
@@ -178,11 +178,11 @@ class Section(BaseModel):
         )
 
     def misfits(self) -> Iterator[Misfit]:
-        """Values that are valid by themselves but do not fit together; `load.validate` refuses them."""
+        """Yield values that are valid by themselves but do not fit together; `load.validate` refuses them."""
         return iter(())
 
     def unused_keys(self) -> list[tuple[str, str]]:
-        """Changed keys that have no effect, each with the setting that makes it so."""
+        """Return changed keys that have no effect, each with its cause."""
         return []
 
     def _idle(self, key: str, used: object) -> bool:
@@ -190,6 +190,6 @@ class Section(BaseModel):
 
 
 def divisors(number: int) -> str:
-    """The first 20 divisors of a number, in words."""
+    """Return the first 20 divisors of a number, in words."""
     *others, last = [str(n) for n in range(1, number + 1) if number % n == 0][:20]
     return f"{', '.join(others)} or {last}" if others else last

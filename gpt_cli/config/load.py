@@ -1,4 +1,4 @@
-"""From a file and `--set` to a Config: strict, with every problem in one error; and what makes configs different."""
+"""Read a Config from a file and `--set`, strictly, with every problem in one error; compare configs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LENGTHS = ("max_steps", "max_time")
 
 
 def find_config(name: str, also: Sequence[str] = ()) -> Path:
-    """The file that `--config NAME` means: a path, or the name of a shipped config; `also` are names with a meaning.
+    """Return the file of `--config NAME`: a path, or the name of a shipped config; `also` are other valid names.
 
     Raises UsageError where there is none, EnvironmentFailure in a directory that the user may not enter.
     """
@@ -41,21 +41,21 @@ def find_config(name: str, also: Sequence[str] = ()) -> Path:
     require_reachable(path)
     names = f"shipped configs: {', '.join([*also, *shipped])}"
     if os.path.isdir(name):
-        own = next((shlex.quote(visible(file)) for file in sorted(path.glob("*.yaml"))), names)
-        raise UsageError(shown(name), "this is a directory, and a config is a .yaml file", hint=own)
+        yaml_file = next((shlex.quote(visible(file)) for file in sorted(path.glob("*.yaml"))), names)
+        raise UsageError(shown(name), "this is a directory, and a config is a .yaml file", hint=yaml_file)
     close = near_config(name, also)
     hint = f"did you mean {close}? {names}" if close else names
     raise UsageError(shown(name), "there is no such config file", hint=hint)
 
 
 def shipped_config(name: str, also: Sequence[str] = ()) -> Config | None:
-    """The shipped config that `--config NAME` means, as it comes; None where it means another one."""
+    """Read the shipped config of `--config NAME`; None where the name means another file."""
     path = find_config(name, also)
     return read_config(str(path)) if path in shipped_configs().values() else None
 
 
 def near_config(name: str, also: Sequence[str] = ()) -> str | None:
-    """The shipped config, or one of `also`, whose name is most like this one; None where none is."""
+    """Return the name of a shipped config, or of `also`, that is most like this one; None where none is."""
     return nearest(Path(name).stem, [*shipped_configs(), *also])
 
 
@@ -66,11 +66,10 @@ def read_config(
     *,
     whole: bool = False,
 ) -> Config:
-    """The config of a file with `--set` texts, then flags (dotted key -> field of the request, value), written over it.
+    """Read a config file, override it by `--set` texts, then by flags (dotted key -> field of the request, value).
 
-    `whole` says that gpt wrote the file, with each key.
-
-    Raises UsageError that names every unknown key, wrong type and value out of range.
+    `whole` says that gpt wrote the file, with each key. Raises UsageError that names every unknown key, wrong type and
+    value out of range.
     """
     path = find_config(name)
     try:
@@ -88,7 +87,7 @@ def read_config(
 def read_run_config(
     path: Path, settings: Sequence[str] = (), flags: Mapping[str, tuple[str, Any]] | None = None
 ) -> Config:
-    """As `read_config`, of the config.yaml of a run; raises UsageError also for one that is missing or cut off."""
+    """Read the config.yaml of a run as `read_config` does; raise UsageError also for one that is missing or cut off."""
     hint = f"gpt train --config FILE --out {shlex.quote(visible(path.parent))} --resume writes it again"
     if not path.exists():
         raise UsageError(shown(path), "this file of the run is missing", hint=hint)
@@ -110,13 +109,13 @@ def build_config(
     *,
     to_choose: bool = False,
 ) -> Config:
-    """The config of a parsed document with settings and flags written over it; `to_choose` as `validate` has it."""
+    """Build the config of a parsed document, overridden by settings and flags; `to_choose` as in `validate`."""
     content = {section: {} if value is None else value for section, value in document.content.items()}
     train = content.get("train")
     lengths = [train[key] for key in _LENGTHS if key in train] if isinstance(train, dict) else []
     # a file or a command that names both means both; a time in a command alone replaces the steps of a file
     both = len([length for length in lengths if length is not None]) == 2
-    sources: dict[KeyPath, str] = {place: f"{where}:{line}" for place, line in document.lines.items()}
+    sources: dict[KeyPath, str] = {key_path: f"{where}:{line}" for key_path, line in document.lines.items()}
     wrong: list[GptError] = []
     for setting in settings:
         key, equals, value = setting.partition("=")
@@ -152,32 +151,32 @@ def build_config(
 def validate(
     content: Any, where: str, sources: Mapping[KeyPath, str] | None = None, *, to_choose: bool = False
 ) -> Config:
-    """A Config from plain data; raises UsageError with a line for each problem.
+    """Build a Config from plain data; raise UsageError with a line for each problem.
 
-    With `to_choose`, sizes that are left out need not fit, as somebody is still to choose them.
+    With `to_choose`, sizes that are left out need not fit, as `auto_config` chooses them.
     """
     if not isinstance(content, Mapping):
         raise UsageError(where, "a config consists of sections")
     sources = sources or {}
     config: Config | None = None
-    found, wrong = list[GptError](), set[KeyPath]()
+    problems, wrong = list[GptError](), set[KeyPath]()
     try:
         config = Config.model_validate(content)
     except ValidationError as error:
-        found, wrong = config_errors.wrong_values(error, content, where, sources)
-    found += config_errors.misfits(content, wrong, where, sources, to_choose=to_choose)
-    if found or config is None:
-        raise together(sorted(found, key=config_errors.line_of))
+        problems, wrong = config_errors.wrong_values(error, content, where, sources)
+    problems += config_errors.misfits(content, wrong, where, sources, to_choose=to_choose)
+    if problems or config is None:
+        raise together(sorted(problems, key=config_errors.line_of))
     return config
 
 
 def write_config(config: Config) -> str:
-    """The whole config as YAML, every key written out."""
+    """Format the whole config as YAML, with every key."""
     return str(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
 
 
 def config_differences(old: Config, new: Config) -> Iterator[tuple[str, str, str]]:
-    """The keys in which two configs differ: (section.key, old, new), the values as a config file writes them."""
+    """Yield the keys in which two configs differ: (section.key, old, new), with values as in a config file."""
     before, after = old.model_dump(), new.model_dump()
     for section, keys in before.items():
         for key, value in keys.items():
@@ -186,28 +185,28 @@ def config_differences(old: Config, new: Config) -> Iterator[tuple[str, str, str
 
 
 def _meant(setting: str) -> str | None:
-    """How to write a setting with a colon or spaces instead of its equals sign; None where nobody knows."""
-    found = re.fullmatch(r"([\w.]+)(\s*=[\s=]*|\s*:\s*|\s+)(\S.*?)[\s,]*", setting)
-    if found is None:
+    """Correct a setting with a colon or spaces instead of its equals sign; None where that is no setting."""
+    match = re.fullmatch(r"([\w.]+)(\s*=[\s=]*|\s*:\s*|\s+)(\S.*?)[\s,]*", setting)
+    if match is None:
         return None
-    right = f"‹settings={found[1]}={found[3]}›"
-    return f"write no spaces around the equals sign: {right}" if "=" in found[2].strip() != found[2] else right
+    right = f"‹settings={match[1]}={match[3]}›"
+    return f"write no spaces around the equals sign: {right}" if "=" in match[2].strip() != match[2] else right
 
 
 def _read_value(text: str) -> Any:
-    """The value of `--set`: YAML flow text such as [a, b] or null, else the text as it is."""
+    """Read a value of `--set`: YAML flow text such as [a, b] or null, else plain text."""
     if text.startswith("[") or text in ("", "~", "null"):
         return parse(f"value: {text}", "‹settings›").content["value"]
     return text
 
 
-def _write(content: dict[str, Any], place: KeyPath, value: Any, source: str, sources: dict[KeyPath, str]) -> None:
-    if len(place) != 2:
-        raise config_errors.no_setting(place, source, value)
-    section, key = place
+def _write(content: dict[str, Any], key_path: KeyPath, value: Any, source: str, sources: dict[KeyPath, str]) -> None:
+    if len(key_path) != 2:
+        raise config_errors.no_setting(key_path, source, value)
+    section, key = key_path
     if isinstance(content.setdefault(section, {}), dict):  # else validation reports that it is not a section
         content[section][key] = value
-    sources[place] = source
+    sources[key_path] = source
     sources.setdefault((section,), source)
 
 
@@ -219,27 +218,27 @@ class Likeness(NamedTuple):
 
 
 def read_shipped() -> dict[str, Config]:
-    """The shipped configs by name."""
+    """Read the shipped configs by name."""
     return {name: read_config(str(path)) for name, path in shipped_configs().items()}
 
 
 def likeness(config: Config, name: str, shipped: Mapping[str, Config]) -> Likeness:
-    """How a config differs from the shipped one of its name, else from the one that it shares most settings with.
+    """Compare a config with the shipped one of its name, else with the one that shares most settings.
 
-    What a run has chosen in place of `auto` does not count.
+    A run's choice in place of `auto` does not count.
     """
-    found = (
+    candidates = (
         Likeness(other, {key: new for key, old, new in config_differences(settings, config) if old != "auto"})
         for other, settings in shipped.items()
         if other == name or name not in shipped
     )
     # of two that are equally near, the plain one: tiny before multi-head
-    return min(found, key=lambda one: (len(one.settings), len(one.shipped)))
+    return min(candidates, key=lambda one: (len(one.settings), len(one.shipped)))
 
 
 def dotted_keys(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Mappings within mappings as one, its keys joined by dots."""
-    found = dict[str, Any]()
+    """Flatten nested mappings into one, with keys joined by dots."""
+    flat = dict[str, Any]()
     for key, value in content.items():
-        found |= dotted_keys(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return found
+        flat |= dotted_keys(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat

@@ -122,7 +122,7 @@ class ModelConfig(Section):
     tie_embeddings: Switch = Field(default=False, description="whether the output layer reuses the token embedding")
 
     def unused_keys(self) -> list[tuple[str, str]]:
-        """Changed keys that have no effect, each with the setting that makes it so."""
+        """Return changed keys that have no effect, each with its cause."""
         form, latent = f"model.attention {self.attention}", self.attention == "latent"
         turns, slowed = self.positions == "rope", self.rope_scaling is not None
         of_positions = f"model.positions {self.positions}"
@@ -178,9 +178,9 @@ class ModelConfig(Section):
 
     @property
     def windows(self) -> tuple[int | None, ...]:
-        """For each block, how many tokens a token sees; None means all."""
-        given = self.attention_window or [None]
-        return tuple(given[number % len(given)] for number in range(self.num_blocks))
+        """Number of tokens that a token sees in each block; None means all."""
+        pattern = self.attention_window or [None]
+        return tuple(pattern[number % len(pattern)] for number in range(self.num_blocks))
 
     @property
     def epsilon(self) -> float:
@@ -200,7 +200,7 @@ class ModelConfig(Section):
         return 8 * -(-self.d_model // 3) if self.gated else 4 * self.d_model
 
     def misfits(self) -> Iterator[Misfit]:
-        """Sizes that are valid by themselves but do not fit together."""
+        """Yield sizes that are valid by themselves but do not fit together."""
         for key in ("qkv_bias", "qk_norm"):
             if getattr(self, key) and self.attention == "latent":
                 how = "without a bias" if key == "qkv_bias" else "without such a norm"
@@ -219,7 +219,7 @@ class ModelConfig(Section):
         if self.d_model % self.num_heads and self.head_size is None:
             below = self.d_model - self.d_model % self.num_heads
             wrong = f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}"
-            heads = _foundaround(self.d_model, self.num_heads)
+            heads = _divisors_around(self.d_model, self.num_heads)
             use = f"use num_heads {heads}, or d_model {_nearest(below, below + self.num_heads)}"
             yield Misfit(("d_model", "num_heads"), f"{wrong}; {use}")
         else:
@@ -247,14 +247,14 @@ class ModelConfig(Section):
 
 
 def unknown_form(who: str, form: str, hint: str | None = None) -> UsageError:
-    """The error of whoever treats each form of attention in a way of its own, and does not know this one."""
+    """Return the error of code that does not support this form of attention."""
     return UsageError("model.attention", f"{who} does not support the form {form}", hint=hint)
 
 
-def _foundaround(number: int, near: int) -> str:
-    """The divisors of a number next to one that is none, as numbers of heads."""
-    found = [n for n in range(1, min(number, 1024) + 1) if number % n == 0]
-    around = [*[n for n in found if n < near][-1:], *[n for n in found if n > near][:1]]
+def _divisors_around(number: int, near: int) -> str:
+    """Return the divisors of a number next to one that is none, as numbers of heads."""
+    factors = [n for n in range(1, min(number, 1024) + 1) if number % n == 0]
+    around = [*[n for n in factors if n < near][-1:], *[n for n in factors if n > near][:1]]
     return " or ".join(map(str, around))
 
 

@@ -1,4 +1,4 @@
-"""What a command is asked, declared once: each field becomes a flag of `gpt` and a keyword of a Python function."""
+"""Requests of commands, declared once: each field becomes a flag of `gpt` and a keyword of a Python function."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpt_cli.config.settings_reference import allowed_values
 from gpt_cli.config.suggest import Arguments, accepts
 from gpt_cli.errors import UsageError, shown, together, visible
 
-Asked = TypeVar("Asked", bound="Request")
+RequestType = TypeVar("RequestType", bound="Request")
 Value = TypeVar("Value")
 Accepted = TypeVar("Accepted")
 # defaults of fields that are declared as Given, whose type is not that of their default
@@ -28,7 +28,7 @@ _MISSING = "a value is missing"
 
 
 class Given(Generic[Value, Accepted]):
-    """The type of a field that holds a Value and that Python may give as more: a Path also as a text."""
+    """The type of a field that holds a Value and accepts more from Python: a Path also as a text."""
 
     if TYPE_CHECKING:
 
@@ -41,7 +41,7 @@ class Given(Generic[Value, Accepted]):
 
 @runtime_checkable
 class LoadedRun(Protocol):
-    """What `gpt_cli.load` returns, whose class takes torch."""
+    """The result of `gpt_cli.load`, whose class needs torch."""
 
     @property
     def header(self) -> Any: ...
@@ -49,7 +49,7 @@ class LoadedRun(Protocol):
 
 @dataclass(frozen=True)
 class Flag:
-    """How the command line writes a field, where its name and its type do not say it."""
+    """The flag of a field, where its name and its type do not say it."""
 
     metavar: str = ""  # what stands for the value in help
     name: str = ""  # the flag, with its dashes
@@ -68,28 +68,28 @@ class Request(Section):
     progress: Annotated[Switch, Field(description="Draw bars.")] = False  # the command line does unless --quiet
 
     def misfits(self) -> Iterator[Misfit]:
-        """Fields that cannot be combined; subclasses add more that does not fit together."""
+        """Yield fields that cannot be combined; subclasses add more."""
         for first, *others in self.exclusive:
             yield from self.apart(first, *others)
 
     def apart(self, first: str, *others: str, value: str | None = None) -> Iterator[Misfit]:
-        """A misfit where one of the others is given beside the first, whose `value` the sentence may name."""
-        if given := [name for name in others if self._has(name)] if self._has(first) else []:
+        """Yield a misfit where one of the others is set beside the first, whose `value` the sentence may name."""
+        if fields := [name for name in others if self._has(name)] if self._has(first) else []:
             beside = first if value is None else f"{first}={value}"
-            yield Misfit((given[0],), f"‹{given[0]}› and ‹{beside}› cannot be combined; leave one of them out")
+            yield Misfit((fields[0],), f"‹{fields[0]}› and ‹{beside}› cannot be combined; leave one of them out")
 
     def _has(self, name: str) -> bool:
         return name in self.model_fields_set and getattr(self, name) is not False
 
     def require_shown(self, *, json: bool) -> None:
-        """Raise UsageError for what Python may be asked, but no terminal can show."""
+        """Raise UsageError for a request of Python whose result no terminal can show."""
 
     def find(self, host: Host) -> Any:
-        """What the request names on this disk; raises what rules it out before torch is imported."""
+        """Find the files that the request names; raise its errors before torch is imported."""
 
 
-def read_request(kind: type[Asked], values: Mapping[str, Any]) -> Asked:
-    """The request that these values make.
+def read_request(kind: type[RequestType], values: Mapping[str, Any]) -> RequestType:
+    """Build a request from values.
 
     Raises UsageError with a sentence for each value that is wrong, or for values that do not fit together.
     """
@@ -105,9 +105,9 @@ def read_request(kind: type[Asked], values: Mapping[str, Any]) -> Asked:
     return request
 
 
-def refused(kind: type[Request], given: Mapping[str, Any]) -> list[UsageError]:
-    """A sentence for each value that is wrong by itself, of fields that have one."""
-    values = {name: value for name, value in given.items() if name in kind.model_fields and value not in (None, [])}
+def refused(kind: type[Request], arguments: Mapping[str, Any]) -> list[UsageError]:
+    """Return an error for each argument that is wrong by itself."""
+    values = {name: value for name, value in arguments.items() if name in kind.model_fields and value not in (None, [])}
     try:
         kind.model_validate(values)
     except ValidationError as error:
@@ -116,14 +116,14 @@ def refused(kind: type[Request], given: Mapping[str, Any]) -> list[UsageError]:
 
 
 def _refusals(kind: type[Request], error: ValidationError, values: Mapping[str, Any]) -> list[UsageError]:
-    """A sentence for each field that pydantic refuses; of several for one field, one is enough."""
+    """Return an error for each field that pydantic refuses; of several for one field, one is enough."""
     schemas = kind.model_json_schema()["properties"]
     first = {str(details["loc"][0]): details for details in reversed(error.errors())}
-    found = []
+    errors = []
     for name in filter(first.__contains__, kind.model_fields):
         details = first[name]
         if details["type"] == "missing":
-            found.append(UsageError(f"‹{name}›", _MISSING))
+            errors.append(UsageError(f"‹{name}›", _MISSING))
             continue
         value = details["input"] if len(details["loc"]) > 1 else values[name]  # one of several, or as it was given
         # Python may give another type than text: 5, which is not "5"
@@ -136,19 +136,21 @@ def _refusals(kind: type[Request], error: ValidationError, values: Mapping[str, 
             hint = f"did you mean ‹{name}={meant}›?"
         elif hint is None and isinstance(value, list | tuple):
             hint = "call the function once for each of them"
-        found.append(UsageError(f"‹{name}›", f"{said} {sentence}", hint=hint))
+        errors.append(UsageError(f"‹{name}›", f"{said} {sentence}", hint=hint))
     for name in (name for name in first if name not in kind.model_fields):
-        known = [*(field for field, _, _ in flags_of(kind)), *kind.of_python]
+        argument_names = [*(field for field, _, _ in flags_of(kind)), *kind.of_python]
         run = next((field for field in ("run", "path") if field in kind.model_fields), "")
-        placeholders = {field: "" if kind.model_fields[field].annotation is bool else "VALUE" for field in known}
+        placeholders = {
+            field: "" if kind.model_fields[field].annotation is bool else "VALUE" for field in argument_names
+        }
         hint = Arguments(placeholders, kind, run).hint(name, as_yaml(values[name]))
-        hint = hint or f"the arguments are {', '.join(known)}"
-        found.append(UsageError(name, "there is no such argument", hint=hint))
-    return found
+        hint = hint or f"the arguments are {', '.join(argument_names)}"
+        errors.append(UsageError(name, "there is no such argument", hint=hint))
+    return errors
 
 
 def _read_path(value: Any) -> Any:
-    """`~` is the home directory also where the shell leaves it alone, as in quotes."""
+    """Expand `~` to the home directory also where the shell does not, as in quotes."""
     if not isinstance(value, str | os.PathLike):
         return value
     if not (text := os.fspath(value)).strip():
@@ -157,24 +159,24 @@ def _read_path(value: Any) -> Any:
 
 
 def read_digits(value: Any) -> Any:
-    """Python may give digits, such as the step of a checkpoint, as a number."""
+    """Convert a number from Python, such as the step of a checkpoint, to digits."""
     return str(value) if isinstance(value, int) else value
 
 
 def _not_empty(value: Any) -> Any:
-    """A text of at least a character."""
+    """Refuse an empty text."""
     if value == "":
         raise UnreadableError("is empty; leave it out, or give it a value")
     return value
 
 
 def read_texts(value: Any) -> Any:
-    """One text, or path, as a list of it."""
+    """Wrap one text, or path, in a list."""
     return (value,) if isinstance(value, str | os.PathLike) else value
 
 
 def _read_settings(value: Any) -> Any:
-    """Texts as --set takes them; Python may give a mapping of settings to values."""
+    """Return texts of --set; Python may pass a mapping of settings to values."""
     return (
         [f"{key}={as_yaml(each)}" for key, each in value.items()] if isinstance(value, Mapping) else read_texts(value)
     )
@@ -247,7 +249,7 @@ Threads = Annotated[
 
 
 def flags_of(kind: type[Request]) -> Sequence[tuple[str, Any, Flag]]:
-    """The fields of a request that the command line can give: their names, what pydantic knows of them, their flags."""
+    """Return the fields of a request that are flags: their names, their fields in pydantic, their flags."""
     fields = ((name, field) for name, field in kind.model_fields.items() if name not in kind.of_python)
     return [
         (name, field, next((each for each in field.metadata if isinstance(each, Flag)), Flag()))
@@ -256,5 +258,5 @@ def flags_of(kind: type[Request]) -> Sequence[tuple[str, Any, Flag]]:
 
 
 def flag_of(name: str, flag: Flag) -> str:
-    """How the command line writes a field: --top-k of top_k, PATH of an argument."""
+    """Return the flag of a field: --top-k of top_k, PATH of an argument."""
     return flag.metavar if flag.position else flag.name or "--" + name.replace("_", "-")

@@ -1,4 +1,4 @@
-"""Keys of earlier versions: the configs and checkpoints that name them load for ever."""
+"""Translate keys of earlier versions: configs and checkpoints that name them load for ever."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _RETIRED = {"data": "max_expansion", "train": "stop_at"}
 
 
 def without_retired(content: Any, *, whole: bool = False) -> Any:
-    """The content of a config without retired keys; `whole` says that gpt wrote it, with each key of its version.
+    """Remove retired keys from the content of a config; `whole` says that gpt wrote it, with each key of its version.
 
     A max_time without `stop_at: first` replaced max_steps; versions without stop_at had max_expansion, or no freeze.
     """

@@ -80,7 +80,7 @@ class DataConfig(Section):
     )
 
     def misfits(self) -> Iterator[Misfit]:
-        """More names than a config can contain, which every run writes, and a template without a place for prompts."""
+        """Yield misfits: too many names for a config file, a template without {prompt}, stdin read twice."""
         if self.template is not None and self.template not in NAMED_TEMPLATES and self.template.count(PROMPT) != 1:
             wrong = f"it contains {PROMPT} once, or is {' or '.join(NAMED_TEMPLATES)}"
             yield Misfit(("template",), wrong, f"‹data.template={PROMPT}\\n›")
@@ -95,7 +95,7 @@ class DataConfig(Section):
             yield Misfit(keys, f"a config names {most}", "name their directory, or a glob in quotes")
 
     def unused_keys(self) -> list[tuple[str, str]]:
-        """Changed keys that have no effect, each with the setting that makes it so."""
+        """Return changed keys that have no effect, each with its cause."""
         idle = self._idle("validation_fraction", self.validation_source is None)
         return [("validation_fraction", "data.validation_source")] if idle else []
 
@@ -119,7 +119,7 @@ class TokenizerConfig(Section):
     name: str = Field(default="gpt2", description="vocabulary of kind tiktoken: gpt2, cl100k_base, o200k_base, ...")
 
     def unused_keys(self) -> list[tuple[str, str]]:
-        """Changed keys that have no effect, each with the setting that makes it so."""
+        """Return changed keys that have no effect, each with its cause."""
         learns = self.kind == "bpe"
         used = {"vocab_size": learns, "pattern": learns, "name": self.kind == "tiktoken"}
         return [(key, f"tokenizer.kind {self.kind}") for key in sorted(used) if self._idle(key, used[key])]
@@ -240,17 +240,17 @@ class TrainConfig(Section):
 
     @property
     def sequences_at_once(self) -> int:
-        """Sequences computed at once: micro_batch_size, or the whole batch."""
+        """Number of sequences computed at once: micro_batch_size, or the whole batch."""
         return self.micro_batch_size or self.batch_size
 
     @property
     def trains_all(self) -> bool:
-        """Whether every number of the model may change freely."""
+        """Whether every weight of the model trains."""
         return self.rank is None and self.freeze is None
 
     @property
     def stored_per_weight(self) -> int:
-        """Numbers that a checkpoint keeps for each that trains: two moments, and with `rank` a factor."""
+        """Numbers in a checkpoint for each trained weight: two moments, and with `rank` a factor."""
         return 2 if self.rank is None else 3
 
     @property
@@ -259,7 +259,7 @@ class TrainConfig(Section):
         return self.batch_size // self.sequences_at_once
 
     def misfits(self) -> Iterator[Misfit]:
-        """Settings that are valid by themselves but do not fit together."""
+        """Yield settings that are valid by themselves but do not fit together."""
         if self.max_steps is None and self.max_time is None:
             yield Misfit(("max_steps", "max_time"), "a run ends by one of max_steps and max_time, so set one of them")
         if self.rank is not None and self.optimizer != "adamw":
@@ -273,7 +273,7 @@ class TrainConfig(Section):
             yield Misfit(("micro_batch_size", "batch_size"), f"{wrong}, as {divisors(self.batch_size)} would")
 
     def unused_keys(self) -> list[tuple[str, str]]:
-        """Changed keys that have no effect, each with the setting that makes it so."""
+        """Return changed keys that have no effect, each with its cause."""
         muon = self.optimizer == "muon"
         return [("muon_learning_rate", "train.optimizer adamw")] if self._idle("muon_learning_rate", muon) else []
 
@@ -289,7 +289,7 @@ class InspectConfig(Section):
     )
 
     def unused_keys(self) -> list[tuple[str, str]]:
-        """Changed keys that have no effect, each with the setting that makes it so."""
+        """Return changed keys that have no effect, each with its cause."""
         return [("every", "inspect.prompt null")] if self._idle("every", self.prompt is not None) else []
 
 
@@ -308,7 +308,7 @@ class Config(Section):
         return self.train.batch_size * self.model.context_length
 
     def unused(self, *sources: Config | None) -> Iterator[str]:
-        """A line for each changed key that has no effect; a key that is as in a source was not changed here."""
+        """Yield a line for each changed key that has no effect; a key that is as in a source is not changed."""
         for name in type(self).model_fields:
             here, there = getattr(self, name), [getattr(source, name) for source in sources if source is not None]
             for key, cause in here.unused_keys():
@@ -317,7 +317,7 @@ class Config(Section):
 
 
 def keys_with(fact: Fact) -> frozenset[str]:
-    """The settings, as `section.key`, of which a fact holds."""
+    """Return the settings, as `section.key`, of which a fact holds."""
     return frozenset(
         f"{section}.{key}"
         for section, values in Config()

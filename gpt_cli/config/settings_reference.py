@@ -1,4 +1,4 @@
-"""Settings in words: what each allows, for errors and for the table of documentation that lists them all."""
+"""Describe the allowed values of settings, for errors and for the table of all settings."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _NOUNS = {"string": "text", "null": "null", "array": "a list of texts"}
 
 
 def shipped_configs() -> dict[str, Path]:
-    """The configs that come with the program: name -> file."""
+    """Return the configs that come with the program: name -> file."""
     package = Path(__file__).parent.parent
     folder = package / "configs" if (package / "configs").is_dir() else package.parent / "configs"
     return dict(sorted((path.stem, path) for path in folder.glob("*.yaml")))
 
 
-def known_keys() -> dict[str, dict[str, Any]]:
-    """Every key as `section.key`, with its JSON schema: type, range, default, description."""
+def setting_schemas() -> dict[str, dict[str, Any]]:
+    """Return every key as `section.key`, with its JSON schema: type, range, default, description."""
     schema = Config.model_json_schema()
     return {
         f"{section}.{key}": details
@@ -43,18 +43,18 @@ def known_keys() -> dict[str, dict[str, Any]]:
 
 
 def key_names() -> list[str]:
-    """Every key as `section.key`, without the time that a JSON schema takes."""
+    """Return every key as `section.key`, without the time that a JSON schema takes."""
     return [f"{section}.{key}" for section, values in Config() for key in type(values).model_fields]
 
 
 def allowed_values(key: str, details: Mapping[str, Any]) -> list[str]:
-    """What a key allows, from its JSON schema: alternatives such as `a whole number from 1 to 9` and `null`."""
+    """Return the allowed values of a key, by its JSON schema: such as `a whole number from 1 to 9` and `null`."""
     kinds = details.get("anyOf", [details])
     return _NOUNS_BY_KEY.get(key) or [word for kind in kinds for word in _alternatives(kind)]
 
 
 def is_none_of(alternatives: list[str]) -> str:
-    """The end of a sentence about a value that is not allowed."""
+    """Return the end of a sentence about a value that is not allowed."""
     if len(alternatives) == 1:
         return f"is not {alternatives[0]}"
     if len(alternatives) == 2:
@@ -84,9 +84,9 @@ def _limits(schema: Mapping[str, Any]) -> list[str]:
 
 
 def settings_table() -> str:
-    """The Markdown table of all settings in the language of the user, which docs/settings.md and its twin contain."""
+    """Return the Markdown table of all settings in the user's language, for docs/settings.md and its twin."""
     lines = [say("| setting | default | allowed | meaning |"), "| --- | --- | --- | --- |"]
-    for key, details in known_keys().items():
+    for key, details in setting_schemas().items():
         default = json.dumps(details["default"]).strip('"')
         allowed = [
             say(kind) if " " in kind or kind in _NOUNS.values() else kind for kind in allowed_values(key, details)

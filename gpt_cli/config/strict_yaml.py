@@ -1,4 +1,4 @@
-"""YAML as this program understands it: mappings, lists and text, and nothing that surprises.
+"""Parse strict YAML: mappings, lists and text, and nothing that surprises.
 
 Every scalar except null stays text until the declared type reads it, so `no`, `010`, `3e-4` and `12:30` mean what
 they say. Tags, anchors, aliases, merge keys and repeated keys are errors that name their line.
@@ -35,7 +35,7 @@ class Document:
 
 
 def read_config_text(path: Path) -> str:
-    """The text of a small UTF-8 file; raises UsageError for a file that is missing, too large or not UTF-8."""
+    """Read a small UTF-8 file; raise UsageError for a file that is missing, too large or not UTF-8."""
     content = read_bytes(path, UsageError, most=("a config", CONFIG_BYTES))
     try:
         return content.decode("utf-8-sig")
@@ -46,7 +46,7 @@ def read_config_text(path: Path) -> str:
 
 
 def parse(text: str, where: str) -> Document:
-    """Mappings and lists of text from YAML; raises UsageError with the line of anything else."""
+    """Parse mappings and lists of text from YAML; raise UsageError with the line of anything else."""
     try:
         return _read(text, where)
     except (yaml.MarkedYAMLError, UsageError) as error:
@@ -67,17 +67,17 @@ def parse(text: str, where: str) -> Document:
 
 
 def _read(text: str, where: str) -> Document:
-    """One loop over the parser's events, which refuses before it builds and never recurses."""
+    """Build a document in one loop over the parser's events, which refuses before it builds and never recurses."""
     documents: list[Any] = []
     enclosing: list[tuple[KeyPath, Any]] = [((), documents)]  # the mappings and lists whose end has not come
-    place: KeyPath | None = None  # of the key whose value comes next
+    key_path: KeyPath | None = None  # of the key whose value comes next
     lines: dict[KeyPath, int] = {}
     repeated: list[GptError] = []
     num_nodes = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         outer, content = enclosing[-1]
         line = event.start_mark.line + 1
-        wants_key = isinstance(content, dict) and place is None
+        wants_key = isinstance(content, dict) and key_path is None
         if refused := _refusal(event, len(enclosing), wants_key=wants_key, seen=len(documents)):
             raise UsageError(_at(where, line), refused)
         num_nodes += isinstance(event, yaml.NodeEvent)
@@ -86,23 +86,23 @@ def _read(text: str, where: str) -> Document:
         if isinstance(event, yaml.CollectionEndEvent):
             enclosing.pop()
         elif isinstance(event, yaml.ScalarEvent) and wants_key:
-            place = (*outer, event.value)
-            if place in lines and event.value in content:
-                name = shown(".".join(place))
-                repeated.append(UsageError(_at(where, line), f"{name} is already set on line {lines[place]}"))
-            lines[place] = line
+            key_path = (*outer, event.value)
+            if key_path in lines and event.value in content:
+                name = shown(".".join(key_path))
+                repeated.append(UsageError(_at(where, line), f"{name} is already set on line {lines[key_path]}"))
+            lines[key_path] = line
         elif isinstance(event, yaml.NodeEvent):
             if len(enclosing) == 2 and (wrong := _without_space(getattr(event, "value", ""))):  # instead of a section
                 raise UsageError(_at(where, line), wrong)
             value = _empty(event) if isinstance(event, yaml.CollectionStartEvent) else _scalar(event)
             if isinstance(content, dict):
-                assert place is not None, "a key comes before its value"
-                content[place[-1]] = value
+                assert key_path is not None, "a key comes before its value"
+                content[key_path[-1]] = value
             else:
                 content.append(value)
             if isinstance(event, yaml.CollectionStartEvent):
-                enclosing.append((place or outer, value))
-            place = None
+                enclosing.append((key_path or outer, value))
+            key_path = None
     if repeated:
         raise together(repeated)
     return Document(documents[0] or {} if documents else {}, lines)
@@ -117,7 +117,7 @@ def _scalar(event: Any) -> str | None:
 
 
 def _refusal(event: Any, depth: int, *, wants_key: bool, seen: int) -> str | None:
-    """Why a config may not contain what an event announces, or None; `seen` counts the documents before it."""
+    """Return the reason to refuse an event of the parser, or None; `seen` counts the documents before it."""
     if isinstance(event, yaml.DocumentStartEvent) and seen:
         return "a second document starts here, but a config is one document"
     if not isinstance(event, yaml.NodeEvent):
@@ -143,14 +143,14 @@ def _refusal(event: Any, depth: int, *, wants_key: bool, seen: int) -> str | Non
 
 
 def _without_space(text: str) -> str | None:
-    """What is wrong with a setting such as d_model:32, which YAML takes for a word; None for other texts."""
-    found = _NO_SPACE.fullmatch(text.rstrip())
-    if not found:
+    """Return a sentence about a setting such as d_model:32, which YAML takes for a word; None for other texts."""
+    match = _NO_SPACE.fullmatch(text.rstrip())
+    if not match:
         return None
-    right = shown(": ".join(found.groups()), 40)
+    right = shown(": ".join(match.groups()), 40)
     return f"{shown(text.strip(), 40)} has no space after its colon; type {right}"
 
 
 def _at(where: str, line: int) -> str:
-    """A line of a file; a flag has one line only."""
+    """Name a line of a file; a flag has one line only."""
     return where if where.startswith("--") else f"{where}:{line}"

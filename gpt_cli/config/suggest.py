@@ -1,4 +1,4 @@
-"""What a mistyped or foreign name means: of flags, settings, commands and functions; elsewhere.toml has the names."""
+"""Suggest flags, settings, commands and functions for mistyped or foreign names; elsewhere.toml has the names."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FUNCTIONS = {
 
 
 def accepts(kind: type[Section], name: str, value: object) -> bool:
-    """Whether a field may have a value, whatever the other fields have."""
+    """Return whether a field accepts a value, whatever the values of other fields."""
     try:
         kind.model_validate({name: value})
     except ValidationError as error:
@@ -41,13 +41,13 @@ def accepts(kind: type[Section], name: str, value: object) -> bool:
 
 
 def takes(key: str, value: object) -> bool:
-    """Whether a setting may have a value."""
+    """Return whether a setting accepts a value."""
     section, _, name = key.partition(".")
     return accepts(type(getattr(Config(), section)), name, value) and (key != "tokenizer.name" or value in PUBLISHED)
 
 
 def value_meant(value: object, fits: Callable[[str], bool]) -> str | None:
-    """The value, or what it is called here, if either fits."""
+    """Return the value, or its name here, if either fits."""
     ours = _ours("values", str(value).lower().replace("_", "-"))
     typed = [value, half_width(value), _as_duration(value)] if isinstance(value, str) else []
     return next(filter(fits, [*typed, *ours]), None)
@@ -55,7 +55,7 @@ def value_meant(value: object, fits: Callable[[str], bool]) -> str | None:
 
 @lru_cache(maxsize=8)
 def _as_duration(value: str) -> str:
-    """A time in the words of English or Chinese as gpt reads it: 20s of "20 sec"; other texts stay as they are."""
+    """Rewrite a time in words of English or Chinese as gpt reads it: 20s of "20 sec"; keep other texts."""
     for letter, unit in {
         "d": "天|days?",
         "h": "小时|hours?|hr",
@@ -67,32 +67,32 @@ def _as_duration(value: str) -> str:
 
 
 class Meaning(NamedTuple):
-    """What a name elsewhere means here: fields and settings with their values, where {} is the user's, or a text."""
+    """The meaning of a name of another program: fields and settings with values, where {} is the user's, or a text."""
 
     fields: tuple[tuple[str, str], ...] = ()
     text: str = ""  # a command or a sentence
 
     @classmethod
     def of(cls, text: str) -> Meaning:
-        """The meaning that a table or a name writes: max_steps, device=cuda, gpt import {} or a sentence."""
+        """Parse a meaning in elsewhere.toml: max_steps, device=cuda, gpt import {} or a sentence."""
         words = [re.fullmatch(r"([a-z_]+(?:\.\w+)?)(?:=(\S+))?", word) for word in text.split(" ")]
         pairs = tuple((word[1], word[2] or "{}") for word in words if word)
         return cls(pairs) if len(pairs) == len(words) and (len(pairs) == 1 or "." in pairs[0][0]) else cls((), text)
 
     @property
     def is_setting(self) -> bool:
-        """Whether it is what a config may contain."""
+        """Whether a config may contain the meaning."""
         return bool(self.fields) and "." in self.fields[0][0]
 
     @property
     def is_import(self) -> bool:
-        """Whether a model of another program is to be imported."""
+        """Whether the meaning is to import a model of another program."""
         return self.text == "gpt import {}"
 
 
-def setting_meant(place: Sequence[str], value: object = None) -> str | None:
-    """The section.key that a wrong one means, with `=value` where that changes too, or a sentence."""
-    *section, last = ".".join(map(half_width, place)).split(".")
+def setting_meant(key_path: Sequence[str], value: object = None) -> str | None:
+    """Return the section.key that a wrong one means, with `=value` where that changes too, or a sentence."""
+    *section, last = ".".join(map(half_width, key_path)).split(".")
     for meaning in _meanings(".".join([*section[-1:], last])):
         if meaning.text:
             return meaning.text
@@ -101,42 +101,42 @@ def setting_meant(place: Sequence[str], value: object = None) -> str | None:
     if not section and (ours := _ours("sections", last)):
         return ours[0]
     siblings = [key for key in key_names() if section and key.startswith(f"{section[0]}.")]
-    known = [siblings, [] if section else Config.model_fields, key_names()]
-    for names in ({key.rpartition(".")[2]: key for key in keys} for keys in known):
+    groups = [siblings, [] if section else Config.model_fields, key_names()]
+    for names in ({key.rpartition(".")[2]: key for key in keys} for keys in groups):
         fits = partial(_may_be, names, value)
         if near := nearest(last, names, fits):
             return names[near]
     return None
 
 
-def setting_hint(place: Sequence[str], value: object = None) -> str | None:
-    """The hint for a key that does not exist."""
-    meant = setting_meant(place, value)
+def setting_hint(key_path: Sequence[str], value: object = None) -> str | None:
+    """Return the hint for a key that does not exist."""
+    meant = setting_meant(key_path, value)
     return meant if meant is None or _is_sentence(meant) else f"did you mean {meant}?"
 
 
 def command_meant(word: str, commands: Iterable[str] = ()) -> str | None:
-    """The command that a word means."""
+    """Return the command that a word means."""
     return next(iter(_ours("commands", word.replace("_", "-"))), None) or nearest(word, commands)
 
 
 def function_meant(name: str, functions: Iterable[str]) -> str | None:
-    """The function of Python that an attribute means, by the name of a command or of another program."""
+    """Return the function of Python that an attribute means, by the name of a command or of another program."""
     command = (command_meant(name) or f"gpt {name.replace('_', '-')}").removeprefix("gpt ").partition(" -")[0]
-    found = FUNCTIONS.get(command, command.replace(" ", "."))
-    return found if found.partition(".")[0] in functions else nearest(name, functions)
+    function = FUNCTIONS.get(command, command.replace(" ", "."))
+    return function if function.partition(".")[0] in functions else nearest(name, functions)
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """What a command, or a function of Python, can be given."""
+    """The arguments of a command, or of a function of Python."""
 
     fields: Mapping[str, str]  # of each its placeholder in help; "" of a switch
     request: Any = None  # the Request that reads the values
     run: str = "run"  # the field that names a run
 
     def hint(self, typed: str, value: str | None = None) -> str | None:
-        """The hint for a name that does not exist, and for what it was given."""
+        """Return the hint for a name that does not exist, with its value."""
         name = half_width(typed).lower().lstrip("-").replace("-", "_")
         name = self.run if name == "run" else name
         meanings = [Meaning(((name, "{}"),))] if name in self.fields else self._meanings(typed)
@@ -149,10 +149,10 @@ class Arguments:
             return meaning and meaning.text
         if is_false and value and not self._takes_value(meaning):
             return "leave it out"
-        return f"did you mean {self._written(meaning, meant)}?"
+        return f"did you mean {self._suggestion(meaning, meant)}?"
 
     def _meanings(self, typed: str) -> list[Meaning]:
-        """What a name means, of what can be given."""
+        """Return the meanings of a name among these arguments."""
         return [meaning for meaning in _meanings(typed) if meaning.text or self._field(meaning) in self.fields]
 
     def _field(self, meaning: Meaning) -> str:
@@ -170,7 +170,7 @@ class Arguments:
         return meaning.is_import or (bool(self.fields[self._field(meaning)]) and "{}" in meaning.fields[-1][1])
 
     def _value(self, meaning: Meaning, value: str | None) -> str | None:
-        """The value as a meaning takes it, "" where there is none; None where it cannot take it."""
+        """Return the value as a meaning takes it, "" where there is none; None where it cannot take it."""
         if value is None:
             return None if meaning.is_import else ""
         return value_meant(value, partial(self._fits, meaning))
@@ -188,7 +188,7 @@ class Arguments:
             return True
         return accepts(self.request, field, value) and (field != "config" or is_config)
 
-    def _written(self, meaning: Meaning, value: str | None) -> str:
+    def _suggestion(self, meaning: Meaning, value: str | None) -> str:
         if meaning.text:
             return meaning.text.replace("{}", shlex.quote(value or "PATH"))
         if not (placeholder := "VALUE" if meaning.is_setting else self.fields[self._field(meaning)]):
@@ -211,12 +211,12 @@ def _ours(kind: str, name: str) -> list[str]:
 
 
 def _meanings(typed: str) -> list[Meaning]:
-    """What a name means that is not mistyped: ours by the name elsewhere, or a setting without its section."""
+    """Return the meanings of a right name: ours by the name elsewhere, or a setting without its section."""
     plain = half_width(typed).lower().lstrip("-").replace("_", "-")
     last = {key.rpartition(".")[2].replace("_", "-"): key for key in key_names()}
     names = [f"-{plain}" if re.fullmatch(r"-\w", typed) else plain, plain, plain.rpartition(".")[2]]
-    found = ([*_ours("names", name), *filter(None, [last.get(name)])] for name in names)
-    return [Meaning.of(ours) for ours in next(filter(None, found), [])]
+    rows = ([*_ours("names", name), *filter(None, [last.get(name)])] for name in names)
+    return [Meaning.of(ours) for ours in next(filter(None, rows), [])]
 
 
 def _is_sentence(ours: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a config may ask for that came with a model, whose maker may be a stranger."""
+"""Reset the settings of a config that came with a stranger's model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from gpt_cli.config.schema import Config, keys_with
 
 
 def without_untrusted_settings(config: Config) -> Config:
-    """The config of a model from elsewhere, with the defaults in the place of all that leads beyond the model."""
+    """Return the config of a stranger's model, with defaults for all settings that reach beyond the model."""
     safe: dict[str, dict[str, object]] = {}
     for section, _, key in (name.partition(".") for name in keys_with(LEARNING)):
         safe.setdefault(section, {})[key] = getattr(getattr(config, section), key)

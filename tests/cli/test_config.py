@@ -10,7 +10,7 @@ from support.helpers import RunCommand
 
 import gpt_cli
 from gpt_cli.config.load import shipped_configs
-from gpt_cli.config.settings_reference import known_keys, settings_table
+from gpt_cli.config.settings_reference import setting_schemas, settings_table
 
 
 def test_check_accepts_a_config_and_names_what_has_no_effect(here: Path, run: RunCommand) -> None:
@@ -84,5 +84,5 @@ def test_python_has_the_same_as_results(here: Path, run: RunCommand) -> None:
     assert gpt_cli.configs.check("smoke").valid
     shown = gpt_cli.configs.show("smoke", settings=["train.seed=4"])
     assert (shown.config.train.seed, shown.as_dict()["train"]["seed"]) == (4, 4)
-    assert gpt_cli.configs.settings().keys == known_keys()
+    assert gpt_cli.configs.settings().keys == setting_schemas()
     assert gpt_cli.configs.schema().as_text() + "\n" == run("config", "schema").out

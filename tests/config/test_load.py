@@ -20,7 +20,7 @@ from gpt_cli.config.load import (
     write_config,
 )
 from gpt_cli.config.retired import without_retired
-from gpt_cli.config.settings_reference import known_keys
+from gpt_cli.config.settings_reference import setting_schemas
 from gpt_cli.config.strict_yaml import Document, parse
 from gpt_cli.errors import UsageError
 
@@ -253,7 +253,7 @@ def test_a_name_that_is_not_utf_8_is_refused_for_that_reason(value: object) -> N
 def test_loggers_are_one_name_or_a_list_of_names() -> None:
     for written, names in (("wandb", ["wandb"]), ("[wandb, trackio, wandb]", ["wandb", "trackio"]), ("[]", [])):
         assert build_config(Document({}), "test", [f"train.log_to={written}"]).train.log_to == names
-    allowed = known_keys()["train.log_to"]["anyOf"]
+    allowed = setting_schemas()["train.log_to"]["anyOf"]
     assert [kind["type"] for kind in allowed] == ["string", "array"]
     with pytest.raises(UsageError, match='"mlflow" is not one of tensorboard, wandb, trackio, swanlab, a list of them'):
         build_config(Document({}), "test", ["train.log_to=mlflow"])
@@ -277,7 +277,7 @@ def test_a_config_in_the_home_folder_may_be_named_with_a_tilde(tmp_path: Path, m
 
 
 def test_a_mistyped_key_of_every_kind_is_answered_with_the_right_one() -> None:
-    for key in known_keys():
+    for key in setting_schemas():
         section, name = key.split(".")
         value = getattr(getattr(Config(), section), name)
         fitting = "null" if value is None or value == [] else str(value).lower()
@@ -460,7 +460,7 @@ def test_a_duration_is_more_than_nothing_and_at_most_ten_thousand_hours(value: s
 
 
 def test_an_editor_accepts_durations_as_people_write_them() -> None:
-    number, text = known_keys()["train.max_time"]["anyOf"][:2]
+    number, text = setting_schemas()["train.max_time"]["anyOf"][:2]
     assert number["type"] == "number"
     for duration in ("5m", "1h30m", "90"):
         assert re.fullmatch(text["pattern"], duration)

@@ -4,19 +4,19 @@ import re
 
 import pytest
 
-from gpt_cli.config.settings_reference import allowed_values, is_none_of, key_names, known_keys, settings_table
+from gpt_cli.config.settings_reference import allowed_values, is_none_of, key_names, setting_schemas, settings_table
 
 
 def allowed(key: str) -> list[str]:
-    return allowed_values(key, known_keys()[key])
+    return allowed_values(key, setting_schemas()[key])
 
 
 def test_names_are_those_of_the_schema() -> None:
-    assert key_names() == list(known_keys())
+    assert key_names() == list(setting_schemas())
 
 
 def test_every_setting_says_what_it_allows_and_means() -> None:
-    for key, details in known_keys().items():
+    for key, details in setting_schemas().items():
         assert details.get("description"), f"{key}: give its field in gpt_cli/config a description"
         assert all(allowed(key)), key
 
@@ -38,7 +38,7 @@ def test_alternatives_end_a_sentence() -> None:
 
 def test_the_table_has_a_row_for_every_setting() -> None:
     rows = settings_table().splitlines()[2:]
-    assert [row.split("`")[1] for row in rows] == list(known_keys())
+    assert [row.split("`")[1] for row in rows] == list(setting_schemas())
     assert {row.count("|") for row in rows} == {5}
     assert "| `model.norm` | layernorm | layernorm or rmsnorm | kind of normalisation |" in rows
 

@@ -20,7 +20,7 @@ from support.helpers import RunCommand, run_command
 from support.tokenizers import learned
 
 from gpt_cli.config.load import build_config
-from gpt_cli.config.settings_reference import known_keys
+from gpt_cli.config.settings_reference import setting_schemas
 from gpt_cli.config.strict_yaml import parse
 from gpt_cli.errors import DataError, GptError
 from gpt_cli.sampling.prompts import encode_prompt
@@ -68,7 +68,7 @@ ODD = st.sampled_from(
 # mapped, so that hypothesis does not repeat it in what it says about a strategy
 LONG = st.just("x").map(lambda letter: letter * 70_000)
 texts = st.lists(st.one_of(ODD, LONG, st.text(max_size=20)), max_size=4).map("".join)
-KEYS = sorted(known_keys())
+KEYS = sorted(setting_schemas())
 SECTIONS = sorted({key.partition(".")[0] for key in KEYS})
 numbers = st.one_of(
     st.integers(-(2**70), 2**70), st.floats(), st.sampled_from([0, -1, 1, 2**31, 2**63, 2**64, 1e-300, 1e300])

@@ -20,7 +20,7 @@ from gpt_cli.cli.help import HelpContext, TranslatedHelp
 from gpt_cli.common.language import chinese, say
 from gpt_cli.common.language.catalogue import Catalogue
 from gpt_cli.common.spelling import as_flags
-from gpt_cli.config.settings_reference import allowed_values, is_none_of, known_keys
+from gpt_cli.config.settings_reference import allowed_values, is_none_of, setting_schemas
 from gpt_cli.errors import GptError
 from support.package import trees
 
@@ -148,7 +148,7 @@ def nouns() -> Iterator[str]:
 
 def refusals() -> Iterator[str]:
     """What each setting says of a value that it does not take, in a file and, without null, after `--set`."""
-    for key, details in known_keys().items():
+    for key, details in setting_schemas().items():
         words = allowed_values(key, details)
         yield f'"x" {is_none_of(words)}'
         if others := [word for word in words if word != "null"]:
@@ -260,7 +260,9 @@ def missing() -> Iterator[str]:
         for message in messages()
         if message.text not in known and any(_half_said_of_source(whole) for whole in message.whole - known)
     }
-    meanings = {details["description"]: f"what {key} means, in settings.toml" for key, details in known_keys().items()}
+    meanings = {
+        details["description"]: f"what {key} means, in settings.toml" for key, details in setting_schemas().items()
+    }
     found |= {text: where for text, where in meanings.items() if text not in chinese().pairs}
     found |= {text: "a setting that refuses a value" for text in refusals() if any(half_said(text, chinese()))}
     found |= dict.fromkeys(set(places()) - {"stdin"} - chinese().pairs.keys(), "the place of an error")

@@ -11,7 +11,7 @@ from support.runs import start
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.common.machine.devices import processor
 from gpt_cli.config import Config
-from gpt_cli.config.settings_reference import known_keys
+from gpt_cli.config.settings_reference import setting_schemas
 from gpt_cli.errors import CheckpointError
 from gpt_cli.training.resume import FREE_KEYS, config_to_resume, environment_changes, require_same_text
 
@@ -26,7 +26,7 @@ FIXED = {
 
 
 def test_of_every_setting_it_is_said_whether_it_may_change_on_resume() -> None:
-    keys = {key for key in known_keys() if not key.startswith(("model.", "tokenizer."))}
+    keys = {key for key in setting_schemas() if not key.startswith(("model.", "tokenizer."))}
     assert not keys ^ (FREE_KEYS | FIXED), (
         "write FREE beside the type of a setting that a run that continues may change; FIXED of this test has the others"
     )

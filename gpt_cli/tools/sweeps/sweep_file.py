@@ -19,7 +19,7 @@ from gpt_cli.config.config_errors import line_of, no_setting, wrong_values
 from gpt_cli.config.load import dotted_keys, find_config, validate
 from gpt_cli.config.retired import without_retired
 from gpt_cli.config.schema import SEED, Config
-from gpt_cli.config.settings_reference import known_keys, shipped_configs
+from gpt_cli.config.settings_reference import setting_schemas, shipped_configs
 from gpt_cli.config.strict_yaml import Document, KeyPath, parse, read_config_text
 from gpt_cli.errors import GptError, UsageError, collecting, counted, shown, together
 
@@ -124,7 +124,7 @@ class _File:
 
     def wrong_settings(self) -> Iterator[GptError]:
         """What is wrong with the names of settings and the form of their values; `sound` receives the others."""
-        keys, seen = known_keys(), dict[str, str]()
+        keys, seen = setting_schemas(), dict[str, str]()
         for section in filter(self.content.__contains__, _SECTIONS):
             settings = self.content[section] or {}
             may_be_empty = section == "settings" or {"grid", "random"} <= self.content.keys()
@@ -258,7 +258,7 @@ class _File:
 
 def _types_of(key: str) -> set[str | None]:
     """The JSON types that a setting may have."""
-    return {kind.get("type") for kind in known_keys()[key].get("anyOf", [known_keys()[key]])}
+    return {kind.get("type") for kind in setting_schemas()[key].get("anyOf", [setting_schemas()[key]])}
 
 
 def _wrong_form(key: str, value: Any, section: str) -> str | None:
