@@ -1,4 +1,4 @@
-"""`gpt`: its commands, and the one place where errors become lines and exit codes."""
+"""Run the commands of `gpt`, and turn errors into lines and exit codes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpt_cli.cli.help import Below, CommandGroup, Debug, HelpContext, ListsByDef
 from gpt_cli.cli.usage_errors import (
     ClickUsageError,
     NoArgsIsHelpError,
-    require_known_language,
+    require_supported_language,
     spelled,
     usage_error,
 )
@@ -79,14 +79,14 @@ def show_help(
     debug: Debug = False,
 ) -> int:
     """Show the flags of a command, as its --help does."""
-    asked = words or []
-    if 1 < len(named(asked).split()) <= len(asked):  # gpt itself is the first word of the name
-        raise UsageError("gpt help", f"there is no command {shown(' '.join(asked))}", hint="gpt --help")
-    return main([*asked, "--help"])
+    command_words = words or []
+    if 1 < len(named(command_words).split()) <= len(command_words):  # gpt itself is the first word of the name
+        raise UsageError("gpt help", f"there is no command {shown(' '.join(command_words))}", hint="gpt --help")
+    return main([*command_words, "--help"])
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the command that the words name; returns its exit code."""
+    """Run the command that the words name; return its exit code."""
     prepare_streams()
     state: dict[str, Any] = {"debug": False, "words": list(words), "request": None}
     try:
@@ -108,10 +108,10 @@ def main(words: Sequence[str]) -> int:
 
 
 def _invoke(words: Sequence[str], state: dict[str, Any]) -> int:
-    """The exit code of the command that the words name."""
+    """Run the command that the words name, and let its errors pass; return its exit code."""
     try:
         require_address_space(ADDRESS_SPACE, "gpt")
-        require_known_language()
+        require_supported_language()
         if os.environ.get(completion.VARIABLE):
             return completion.answer(build())
         with build().make_context("gpt", list(words), obj=state) as context:
@@ -130,12 +130,12 @@ def _invoke(words: Sequence[str], state: dict[str, Any]) -> int:
 
 
 def build() -> Any:
-    """`gpt` as click knows it: its commands are made when they are named."""
+    """Build the command of click for `gpt`, which makes its commands when they are named."""
     return _completed(app, "")
 
 
 def _made(name: str) -> Any:
-    """A command of the table as click knows it, or a group of them, which may do something by itself."""
+    """Build click's command of a row of the table, or a group, which may do something by itself."""
     row, some = TABLE[name], typer.Typer(add_completion=False, rich_markup_mode=None)
     if not row.example:
         some.callback(cls=CommandGroup, no_args_is_help=True, help=row.sentence)(lambda: None)
@@ -154,7 +154,7 @@ def _made(name: str) -> Any:
 
 
 def _completed(some: typer.Typer, name: str) -> Any:
-    """A command or group with translated help, and a group with its commands."""
+    """Return click's command or group with translated help, and a group with its commands."""
     command: Any = get_command(some)
     command.context_class, command.name = HelpContext, name.rpartition(" ")[2]
     command.short_help = (command.help or "").partition(".")[0] + "."
@@ -167,7 +167,7 @@ _WITHOUT_REQUEST: dict[str, Any] = {"completion": completion.completion, "help":
 
 
 def named(words: Sequence[str]) -> str:
-    """The command that the words name: gpt data list."""
+    """Return the name of the command in the words: gpt data list."""
     path = ""
     for word in words:
         if (last := word.replace("_", "-")) not in below(path):
@@ -177,7 +177,7 @@ def named(words: Sequence[str]) -> str:
 
 
 def _as_gpt_error(error: Exception, words: Sequence[str]) -> GptError:
-    """Any exception as the error to print."""
+    """Convert any exception to the error to print."""
     if isinstance(error, GptError):
         return error
     if isinstance(error, ClickUsageError):

@@ -1,4 +1,4 @@
-"""The commands of `gpt`: what help says of them, which talk while they work, and their functions of Python."""
+"""The table of the commands of `gpt`: help, examples, drivers, and their functions of Python."""
 
 from __future__ import annotations
 
@@ -142,12 +142,12 @@ COMMANDS = [name for name in TABLE if name not in ("completion", "help", "config
 
 
 def below(group: str) -> list[str]:
-    """The names of the commands of a group, and with "" those of gpt."""
+    """Return the names of the commands of a group, and with "" those of gpt."""
     return [last for above, _, last in (name.rpartition(" ") for name in TABLE) if above == group]
 
 
 def function_of(name: str) -> Any:
-    """The function of Python that a command is: gpt_cli.data.list of `data list`."""
+    """Return the Python function of a command: gpt_cli.data.list of `data list`."""
     from gpt_cli.config.suggest import FUNCTIONS
 
     module, _, last = FUNCTIONS.get(name, name.replace("-", "_").replace(" ", ".")).rpartition(".")

@@ -1,4 +1,4 @@
-"""Commands made from requests: the fields become flags, the function is called, and its result is shown."""
+"""Make commands from requests: fields become flags; a command calls its function and shows the result."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _METAVARS: dict[Any, str] = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
 
 
 def callback(name: str, function: Command[..., Any]) -> Callable[..., int | None]:
-    """A function with a keyword for each flag, as typer wants it: it asks, shows the result, and may return a code."""
+    """Return a function for typer with a keyword for each flag, which runs the command and may return an exit code."""
     fields, row = flags_of(function.request), TABLE[name]
 
-    def call(*, context: typer.Context, quiet: bool, debug: bool, json: bool = False, **given: Any) -> int | None:
+    def call(*, context: typer.Context, quiet: bool, debug: bool, json: bool = False, **options: Any) -> int | None:
         root = context.find_root().obj
         if context.invoked_subcommand is not None:  # of a group that is a command by itself
             return None
         root.update(request=function.request)  # whose fields errors name
-        values = {name: value for name, value in given.items() if value is not None and value != []}
+        values = {name: value for name, value in options.items() if value is not None and value != []}
         console, request = Console(quiet), read_request(function.request, values)
         if json:
             for field, _, flag in fields:
-                if not flag.beside_json and given[field] not in (None, []):
+                if not flag.beside_json and options[field] not in (None, []):
                     sentence = f"‹{field}› and ‹json› cannot be combined; leave one of them out"
                     raise UsageError(f"‹{field}›", sentence)
         request.require_shown(json=json)
@@ -65,7 +65,7 @@ def callback(name: str, function: Command[..., Any]) -> Callable[..., int | None
 
 
 def _parameter(name: str, field: Any, flag: Flag) -> inspect.Parameter:
-    """A parameter for typer: a text, texts, or a switch; pydantic reads its value."""
+    """Return a parameter for typer: a text, texts, or a switch; pydantic reads its value."""
     kind, many = _kind(field.annotation)
     words = get_args(kind) if get_origin(kind) is Literal else ()
     complete = completion.complete_words(*words) if words else getattr(completion, flag.offers, None)
@@ -85,7 +85,7 @@ def _parameter(name: str, field: Any, flag: Flag) -> inspect.Parameter:
 
 
 def _kind(annotation: Any) -> tuple[Any, bool]:
-    """What a field holds below `Annotated`, None and lists, and whether it holds several."""
+    """Return the type of a field below `Annotated`, None and lists, and whether the field holds several."""
     many = False
     while (origin := get_origin(annotation)) not in (None, Literal):
         many |= origin is Sequence

@@ -1,4 +1,4 @@
-"""`gpt completion`, and what a shell offers after TAB: commands, flags, and the names of runs, configs and texts."""
+"""Complete words after TAB: commands, flags, and the names of runs, configs and texts; `gpt completion`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Completer = Callable[[str], list[str]]
 
 
 def answer(command: Any) -> int:
-    """Print what may follow the words of a command line, as the shell that asks expects it; returns the exit code."""
+    """Print the possible next words of a command line in the form of the shell; return the exit code."""
     completion_init()
     os.environ["COLUMNS"] = "10000"  # typer wraps what it explains, and shells read a line for each word
     _translate(command)
@@ -49,12 +49,12 @@ def _translate(command: Any, above: Any = None) -> None:
 
 
 def script(shell: str) -> str:
-    """What bash, zsh or fish reads to complete the words of `gpt`."""
+    """Return the script by which bash, zsh or fish completes the words of `gpt`."""
     return get_completion_script(prog_name="gpt", complete_var=VARIABLE, shell=shell)
 
 
 def complete_words(*allowed: str) -> Completer:
-    """Completes a flag that takes one of these words."""
+    """Return a completer of a flag that takes one of these words."""
 
     def complete(incomplete: str) -> list[str]:
         return [word for word in allowed if word.startswith(incomplete)]
@@ -63,14 +63,14 @@ def complete_words(*allowed: str) -> Completer:
 
 
 def configs(incomplete: str) -> list[str]:
-    """Names of shipped configs; of files, the shell knows the names itself."""
+    """Complete names of shipped configs; the shell completes names of files itself."""
     from gpt_cli.config.load import shipped_configs
 
     return complete_words(*shipped_configs())(incomplete)
 
 
 def configs_and_auto(incomplete: str) -> list[str]:
-    """What `gpt train` takes by name."""
+    """Complete the names of `gpt train --config`."""
     from gpt_cli.training.request import AUTO
 
     return complete_words(AUTO)(incomplete) + configs(incomplete)
@@ -83,27 +83,27 @@ tokenizers = complete_words("byte", "gpt2", "cl100k_base", "o200k_base")
 
 
 def runs(incomplete: str) -> list[str]:
-    """Run directories under runs/ whose names need no quotes; other names the shell completes as those of files."""
+    """Complete run directories under runs/ whose names need no quotes; the shell completes the others as files."""
     from gpt_cli.checkpoints.run_list import find_runs
 
-    found: list[str] = []
+    directories: list[str] = []
     with suppress(OSError):  # a shell can show no error
-        found += map(str, find_runs(Path("runs")))
-    return complete_words(*filter(_PLAIN.fullmatch, found))(incomplete)
+        directories += map(str, find_runs(Path("runs")))
+    return complete_words(*filter(_PLAIN.fullmatch, directories))(incomplete)
 
 
 def run_names(incomplete: str) -> list[str]:
-    """Runs as `gpt runs` names them."""
+    """Complete runs by their names in `gpt runs`."""
     return complete_words(*(str(Path(path).relative_to("runs")) for path in runs("")))(incomplete)
 
 
 def configs_and_runs(incomplete: str) -> list[str]:
-    """What `gpt info` takes by name."""
+    """Complete the names of `gpt info`."""
     return configs(incomplete) + runs(incomplete)
 
 
 def texts(incomplete: str) -> list[str]:
-    """Names of the catalogue."""
+    """Complete names of the catalogue."""
     from gpt_cli.text.datasets import ENTRIES
 
     return complete_words(*ENTRIES)(incomplete)

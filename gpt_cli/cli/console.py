@@ -1,4 +1,4 @@
-"""What a command prints: results on stdout, everything else on stderr."""
+"""Print results on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from gpt_cli.errors import inert
 
 
 def prepare_streams() -> None:
-    """Make stdout and stderr take any text: they escape what the terminal's encoding lacks, and stderr may be closed.
+    """Let stdout and stderr escape characters that the terminal's encoding lacks; stderr may be closed.
 
-    A stream that was closed before the program began is replaced by one to nowhere.
+    A stream that was closed before the program began becomes one to nowhere.
     """
     sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115 - as long as the process
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
@@ -47,19 +47,19 @@ def abandon_stdout() -> None:
 class Patient:
     """A stream that waits for a slow reader, but after `hurry` no longer than a second, and then for none.
 
-    Its reader may go away or its disk may fill: only what is written then is lost.
+    Where the reader goes away or the disk fills, only the text since then is lost.
     """
 
     def __init__(self, stream: TextIO):
         self._stream, self._pending = stream, ""
-        self._hurried = self._given_up = False
+        self._hurried = self._abandoned = False
         try:
             self._descriptor: int | None = stream.fileno()
         except OSError:  # a stream in memory
             self._descriptor = None
 
     def hurry(self) -> None:
-        """From here on something else is more urgent than the reader; any thread may call this."""
+        """Wait for the reader no longer than a second from here on; any thread may call this."""
         self._hurried = True
 
     def write(self, text: str) -> int:
@@ -76,16 +76,16 @@ class Patient:
                 self._stream.flush()
             else:
                 content = text.encode(self._stream.encoding, "backslashreplace")
-                self._given_up = not write_until(self._descriptor, content, self._clock())
+                self._abandoned = not write_until(self._descriptor, content, self._clock())
 
     def _clock(self) -> Callable[[], bool]:
-        """Whether a write has waited long enough, counted from its first look after `hurry`."""
+        """Return a function that says whether a write has waited long enough since its first call after `hurry`."""
         late_at: float | None = None
 
         def is_late() -> bool:
             nonlocal late_at
             if self._hurried and late_at is None:
-                late_at = time.monotonic() + (0 if self._given_up else PATIENCE)
+                late_at = time.monotonic() + (0 if self._abandoned else PATIENCE)
             return late_at is not None and time.monotonic() >= late_at
 
         return is_late
@@ -102,7 +102,7 @@ def hurry() -> None:
 
 @contextlib.contextmanager
 def hurried_stdout() -> Iterator[None]:
-    """Let no result hold it up either; nor does a stdout matter that whoever sent the signal has closed."""
+    """Let no result on stdout, which may be closed, hold up the end of this command either."""
     stream = Patient(sys.stdout)
     stream.hurry()
     with contextlib.redirect_stdout(stream):  # pyright: ignore[reportArgumentType]
@@ -110,46 +110,46 @@ def hurried_stdout() -> Iterator[None]:
 
 
 def colourful(stream: TextIO) -> bool:
-    """Whether a stream is a terminal whose user wants colour."""
+    """Return whether a stream is a terminal whose user wants colour."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 @dataclass(frozen=True)
 class Console:
-    """Prints what a command has to say, in the language of the user; `quiet` leaves out notices and progress."""
+    """Prints lines in the language of the user; `quiet` leaves out notices and progress."""
 
     quiet: bool = False
 
     def notice(self, text: str) -> None:
-        """A line on stderr that a user may want to know."""
+        """Print a line on stderr that a user may want to know."""
         if not self.quiet:
             self._line(say(as_flags(text)))
 
     def tell(self, text: str) -> None:
-        """A line on stderr that a user must know, quiet or not, although nothing is wrong."""
+        """Print a line on stderr that a user must know, quiet or not, although nothing is wrong."""
         self._line(say(as_flags(text)))
 
     def warn(self, text: str) -> None:
-        """A line on stderr that a user must know, quiet or not."""
+        """Print a warning on stderr, quiet or not."""
         self._line(f"warning: {say(as_flags(text))}")
 
     def hint(self, text: str) -> None:
-        """A line on stderr after a warning: what to do about it."""
+        """Print a remedy on stderr after a warning."""
         self._line(f"hint: {say(as_flags(text))}")
 
     def result(self, text: str) -> None:
-        """A line of the result."""
+        """Print a line of the result."""
         print(text, flush=True)
 
     def pieces(self, pieces: Iterable[str]) -> None:
-        """A result that is too long for memory."""
+        """Print a result that is too long for memory."""
         last = ""
         for last in filter(None, pieces):
             print(for_stdout(last), end="")
         print(end="" if last.endswith("\n") else "\n", flush=True)
 
     def show(self, result: Result, *, json: bool = False) -> None:
-        """A result as it shows itself here, or as JSON."""
+        """Print a result in its form for this terminal, or as JSON."""
         if json:
             self.pieces(result.as_json())
             return
@@ -159,7 +159,7 @@ class Console:
 
     @contextlib.contextmanager
     def counting(self, what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
-        """A function that receives the amounts done: it shows a bar, or off a terminal a line at long intervals.
+        """Yield a function that receives the amounts done: it shows a bar, or off a terminal a line now and then.
 
         The work begins with the first call. The bar appears after two seconds, and moves where no amount comes.
         """
@@ -180,7 +180,7 @@ class Console:
         importing: Callable[[], AbstractContextManager[None]] = nullcontext,
         writing: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> Host:
-        """This console as library functions know it."""
+        """Return the host for library functions."""
         return Host(self.notice, self.warn, self.counting, importing, writing, sys.stdin)
 
     def _line(self, text: str) -> None:
@@ -189,7 +189,7 @@ class Console:
 
 
 def for_stdout(text: str) -> str:
-    """A text as it is for a file or a pipe, and inert for a terminal."""
+    """Return a text unchanged for a file or a pipe, and inert for a terminal."""
     return inert(text) if sys.stdout.isatty() else text
 
 

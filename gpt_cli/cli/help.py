@@ -27,18 +27,18 @@ _TYPE = re.compile(r" <[^ ]+>$")  # typer adds the type that an argument has in 
 
 
 class TranslatedHelp(HelpFormatter):
-    """Says headings and paragraphs in the language of the user; click wraps English ones."""
+    """Formatter of headings and paragraphs in the language of the user; click wraps English ones."""
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
-        """A line for each way to call the command; a group that also works by itself has its commands after a bar."""
+        """Write a line for each form of the command; a group that also works by itself has its commands after a bar."""
         usage = say(prefix or "Usage: ")
-        ways = re.sub(r"\{(\w+)\}", r"\1", args).split(" | ")  # typer puts braces around some arguments
-        for number, way in enumerate(ways):
-            words = " ".join(map(say, way.split(" ")))
+        forms = re.sub(r"\{(\w+)\}", r"\1", args).split(" | ")  # typer puts braces around some arguments
+        for number, form in enumerate(forms):
+            words = " ".join(map(say, form.split(" ")))
             super().write_usage(prog, words, usage if number == 0 else " " * cell_len(usage))
 
     def write_heading(self, heading: str) -> None:
-        """The line above options or commands."""
+        """Write the line above options or commands."""
         said = say(heading)
         if said == heading:
             super().write_heading(heading)
@@ -46,12 +46,12 @@ class TranslatedHelp(HelpFormatter):
             self.write(f"{' ' * self.current_indent}{said}：\n")
 
     def write_text(self, text: str) -> None:
-        """A help text or an epilog: paragraphs with empty lines between them."""
+        """Write a help text or an epilog: paragraphs with empty lines between them."""
         paragraphs = (" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
         super().write_text("\n\n".join(_paragraph(one, self.width - self.current_indent) for one in paragraphs))
 
     def write_dl(self, rows: Sequence[tuple[str, str]], col_max: int = _FLAGS_WIDTH, col_spacing: int = 2) -> None:
-        """Flags or commands, each with what it does."""
+        """Write flags or commands, each with its help."""
         rows = [(_TYPE.sub("", flags), does) for flags, does in rows]
         first = min(max((len(flags) for flags, _ in rows), default=0), col_max) + col_spacing
         width = self.width - first - self.current_indent
@@ -86,11 +86,11 @@ class CommandGroup(TyperGroup):
     """A group of commands that help lists without making them."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Their names."""
+        """Return the names of the commands."""
         return [*self.commands]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the first sentence of the help of each, uncut."""
+        """Write the first sentence of each command's help, uncut."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, TABLE[f"{self.name} {name}".lstrip()].sentence) for name in self.commands])
 
@@ -117,7 +117,7 @@ Debug = Annotated[bool, typer.Option("--debug", callback=_set_debug, expose_valu
 
 
 def _paragraph(text: str, width: int) -> str:
-    """A paragraph in the language of the user; examples have a line each, to be copied."""
+    """Return a paragraph in the language of the user; examples have a line each, to be copied."""
     if text.startswith(_FIRST):
         return _AS_IT_IS + re.sub("(?<![ ,])[, ]*(?=gpt )", "\n  ", say(text))
     if not text.startswith(_EXAMPLE):
@@ -127,6 +127,6 @@ def _paragraph(text: str, width: int) -> str:
 
 
 def _said(text: str, width: int) -> str:
-    """A paragraph in the language of the user; one that was translated is wrapped here, for click counts letters."""
+    """Return a paragraph in the language of the user; wrap a translated one here, as click counts letters."""
     said = "  ".join(map(say, text.split("  ")))  # what click adds, such as [required], stands after two spaces
     return said if said == text else _AS_IT_IS + "\n".join(filled(WORD.findall(said.strip()), width))

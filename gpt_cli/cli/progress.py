@@ -1,4 +1,4 @@
-"""How far something is: a bar on a terminal, elsewhere a line now and then. Both move also where nothing is counted."""
+"""Show progress: a bar on a terminal, elsewhere a line now and then. Both move also where nothing is counted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WITH_TOTAL = "{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{r
 
 
 class Meter(ABC):
-    """What is done of `total` units, or only the time where `total` is None; it begins with the first count.
+    """The amount done of `total` units, or only the time where `total` is None; it begins with the first count.
 
     Between counts a thread calls `beat`, because one amount may take minutes on a busy machine.
     """
@@ -32,7 +32,7 @@ class Meter(ABC):
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def count(self, amount: int) -> None:
-        """Take note of an amount that is done; 0 says that the work begins."""
+        """Add an amount that is done; 0 says that the work begins."""
         if not self._begun:
             self.begin()
             self._begun = True
@@ -131,7 +131,7 @@ class Lines(Meter):
             yield size(self._done)
 
     def _pace(self, seconds: float) -> Iterator[str]:
-        """The time left; where the amount has not moved, how long the work has lasted, which moves."""
+        """Yield the time left; where the amount has not moved, the time since the begin, which moves."""
         if self.total is None or self._done == self._said:
             yield f"{seconds:.0f} s"
             return

@@ -1,4 +1,4 @@
-"""`gpt runs rm` in a terminal."""
+"""Run `gpt runs rm` in a terminal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def drive(request: RemoveRequest, console: Console, *, json: bool, words: Sequen
 
 
 def _agreed(runs: Sequence[RunFiles]) -> bool:
-    """Ask whether to remove them; raises UsageError where nobody can be asked."""
+    """Ask the user whether to remove runs; raise UsageError without a terminal."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("gpt runs rm", "it asks on a terminal only; --yes removes without asking")
     num_bytes = sum(path.stat().st_size for run in runs for path in run.files())

@@ -1,4 +1,4 @@
-"""`gpt sample` in a terminal: text as it comes, and a session that continues line after line."""
+"""Stream the text of `gpt sample` to a terminal, or run a session that continues line after line."""
 
 from __future__ import annotations
 
@@ -60,29 +60,29 @@ def drive(request: SampleRequest, console: Console, *, json: bool, words: Sequen
         with sharing():
             converse(console, in_session(request), lambda changed: _open(changed, console, host))
         return
-    found = request.find(host)
+    inputs = request.find(host)
     with sharing():
         with importing_torch():
             from gpt_cli.sampling.sample import Sampler, sample  # only now torch
-        if json or not request.stream or len(found.prompts) * request.num_samples > 1:
-            samples = sample(request, found, host)
+        if json or not request.stream or len(inputs.prompts) * request.num_samples > 1:
+            samples = sample(request, inputs, host)
             if json:
                 console.show(samples, json=True)
             else:
-                for number, prompt in enumerate(found.prompts[:_MOST_NAMED] if len(found.prompts) > 1 else []):
+                for number, prompt in enumerate(inputs.prompts[:_MOST_NAMED] if len(inputs.prompts) > 1 else []):
                     last = request.num_samples * (number + 1)
                     which = str(last) if request.num_samples == 1 else f"{last - request.num_samples + 1} to {last}"
                     console.notice(f"sample {which} continues: {visible(prompt)}")
                 console.result(for_stdout(samples.as_text()))
             return
-        sampler = Sampler(request, found.model, host)
-        prompts = sampler.accept_all(request, found)
+        sampler = Sampler(request, inputs.model, host)
+        prompts = sampler.accept_all(request, inputs)
         if sys.stdout.isatty() and sys.stderr.isatty() and not console.quiet:
             # on a terminal the continuation follows its prompt, which is no part of the result
             bold, plain = ("\033[1m", "\033[0m") if colourful(sys.stderr) else ("", "")
-            end = "" if found.conversations is None else "\n"
-            print(f"{bold}{for_stdout(found.prompts[0])}{plain}", end=end, file=sys.stderr, flush=True)
-        _print_samples(sampler, prompts, request, found.seed)
+            end = "" if inputs.conversations is None else "\n"
+            print(f"{bold}{for_stdout(inputs.prompts[0])}{plain}", end=end, file=sys.stderr, flush=True)
+        _print_samples(sampler, prompts, request, inputs.seed)
 
 
 def _print_samples(sampler: Sampler, prompts: Sequence[Prompt], request: SampleRequest, seed: int | None) -> str:
@@ -97,27 +97,27 @@ def _print_samples(sampler: Sampler, prompts: Sequence[Prompt], request: SampleR
 
 
 def _open(request: SampleRequest, console: Console, host: Host) -> Answer:
-    """Load the model of a session; what it returns prints what continues a line."""
+    """Load the model of a session; return the function that continues a line."""
     model = request.find_model(host)
     with importing_torch():
         from gpt_cli.sampling.sample import Sampler
     sampler = Sampler(request, model, host)
     console.notice(f"{sampler.loaded.path}, step {sampler.loaded.step:,}")
 
-    def answer(line: str, asked: SampleRequest) -> None:
-        seed = new_seed() if asked.seed is None else asked.seed
-        _print_samples(sampler, sampler.accept([line], "prompt"), asked, seed)
+    def answer(line: str, current: SampleRequest) -> None:
+        seed = new_seed() if current.seed is None else current.seed
+        _print_samples(sampler, sampler.accept([line], "prompt"), current, seed)
 
     turns = list[Turn]()
 
-    def talk(line: str, asked: SampleRequest) -> None:
+    def talk(line: str, current: SampleRequest) -> None:
         if not line:
             turns.clear()
             return
-        seed, question = new_seed() if asked.seed is None else asked.seed, Turn("user", line)
-        prompt = sampler.ask([*turns, question], asked.max_new_tokens, "message")
+        seed, question = new_seed() if current.seed is None else current.seed, Turn("user", line)
+        prompt = sampler.ask([*turns, question], current.max_new_tokens, "message")
         # an answer that Ctrl-C ends was not given
-        turns.extend([question, Turn("assistant", _print_samples(sampler, [prompt], asked, seed))])
+        turns.extend([question, Turn("assistant", _print_samples(sampler, [prompt], current, seed))])
 
     if request.chat:
         sampler.tell(None)
@@ -125,14 +125,14 @@ def _open(request: SampleRequest, console: Console, host: Host) -> Answer:
 
 
 def in_session(request: SampleRequest) -> SampleRequest:
-    """What holds at the beginning of a session, of one run, even where a newer one begins meanwhile."""
-    given = {name: getattr(request, name) for name in request.model_fields_set - {"greedy"}}
+    """Return the request of a session, which stays with its run even where a newer one begins meanwhile."""
+    fields = {name: getattr(request, name) for name in request.model_fields_set - {"greedy"}}
     greedy = {"temperature": 0.0} if request.greedy else {}
-    return read_request(SampleRequest, {**given, **greedy, "run": request.run or newest_run()})
+    return read_request(SampleRequest, {**fields, **greedy, "run": request.run or newest_run()})
 
 
 def converse(console: Console, request: SampleRequest, open_model: Callable[[SampleRequest], Answer]) -> None:
-    """Answer lines until the input ends; what `open_model` gives prints the continuation of one."""
+    """Answer lines until the input ends; `open_model` returns the function that continues a line."""
     answer = open_model(request)
     welcome = WELCOME_TO_CHAT if request.chat else WELCOME
     console.notice(welcome)
@@ -154,7 +154,7 @@ def converse(console: Console, request: SampleRequest, open_model: Callable[[Sam
                 if (changed.checkpoint, changed.without) != (request.checkpoint, request.without):
                     answer = open_model(changed)  # which says itself what it opens
                 else:
-                    lines = sample_commands(changed, _known(word.removeprefix("/")))
+                    lines = sample_commands(changed, _setting_name(word.removeprefix("/")))
                     console.notice("\n".join(line.removeprefix("/") for line in lines))
                 request = changed
             else:
@@ -171,31 +171,31 @@ def converse(console: Console, request: SampleRequest, open_model: Callable[[Sam
 
 
 def changed_by(request: SampleRequest, line: str) -> SampleRequest:
-    """The request with the change that a line such as `/temperature 1.2` asks for; raises UsageError."""
+    """Apply a line such as `/temperature 1.2` to a request; raise UsageError."""
     typed, _, text = line.removeprefix("/").partition(" ")
-    name = _known(typed, text)
-    given = {each: getattr(request, each) for each in request.model_fields_set}
+    name = _setting_name(typed, text)
+    fields = {each: getattr(request, each) for each in request.model_fields_set}
     if SETTINGS[name] and text.strip() == SETTINGS[name]:
-        given.pop(name, None)
+        fields.pop(name, None)
     elif name == "stop":
         if not text.strip():
             raise UsageError("/stop", NO_STOP)
         # the text counts as it is typed, as spaces are part of it
-        given["stop"] = [*dict.fromkeys((*request.stop, text.replace("\\n", "\n")))]
+        fields["stop"] = [*dict.fromkeys((*request.stop, text.replace("\\n", "\n")))]
     elif not text.strip():
         sentence = f"write a value after /{_typed(name)}, as in {sample_commands(request, name)[0]}"
         raise UsageError("/help", f"{sentence}; /help {_typed(name)} says which there are")
     else:
-        given[name] = text.strip()
-    return read_request(SampleRequest, given)
+        fields[name] = text.strip()
+    return read_request(SampleRequest, fields)
 
 
 def explained(request: SampleRequest, typed: str) -> list[str]:
-    """The answer to /help temperature: what holds now, what it means and what is allowed.
+    """Return the answer to /help temperature: present value, meaning and allowed values.
 
-    Raises UsageError for a name that is none.
+    Raises UsageError for an unknown name.
     """
-    name = _known(typed)
+    name = _setting_name(typed)
     details = SampleRequest.model_json_schema()["properties"][name]
     allowed = [say(f"Allowed: {what}") for what in allowed_values(name, details) if what not in ("text", "null")]
     none = [say(f"Or: /{_typed(name)} {SETTINGS[name]}")] if SETTINGS[name] else []
@@ -203,7 +203,7 @@ def explained(request: SampleRequest, typed: str) -> list[str]:
 
 
 def sample_commands(request: SampleRequest, name: str) -> list[str]:
-    """What can be typed to get what holds now."""
+    """Return the lines to type for the present value."""
     value = getattr(request, name)
     each = value if name == "stop" else [",".join(value)] if name == "without" else [value]
     return [f"/{_typed(name)} {SETTINGS[name] if one in (None, '') else visible(one)}" for one in each or [None]]
@@ -213,24 +213,24 @@ def _typed(name: str) -> str:
     return name.replace("_", "-")
 
 
-def _known(typed: str, text: str = "") -> str:
-    """The setting of a name with - or _ in it; raises UsageError for any other, such as /set with a `text`."""
-    if (known := typed.replace("-", "_")) not in SETTINGS:
-        near = nearest(known, SETTINGS) or next((name for name in SETTINGS if name.startswith(known)), None)
+def _setting_name(typed: str, text: str = "") -> str:
+    """Return the setting of a name with - or _; raise UsageError for any other, such as /set with a `text`."""
+    if (name := typed.replace("-", "_")) not in SETTINGS:
+        near = nearest(name, SETTINGS) or next((each for each in SETTINGS if each.startswith(name)), None)
         words = [word.replace("_", "-") for word in re.split(r"[\s=]+", text)]
         if named := [word for word in words if word.replace("-", "_") in SETTINGS]:
             near = " ".join(words[words.index(named[0]) :])
         help_ = (
             f"did you mean /{_typed(near)}?"
             if near
-            else f"you can change {', '.join('/' + _typed(name) for name in SETTINGS)}"
+            else f"you can change {', '.join('/' + _typed(each) for each in SETTINGS)}"
         )
         raise UsageError("/help", f"there is no {shown('/' + _typed(typed))}; {help_}")
-    return known
+    return name
 
 
 def _lines() -> Iterator[str]:
-    """What the user types, line by line, with history and editing where the system has them."""
+    """Read lines from the user, with history and editing where the system has them."""
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 - its import gives input() a history
     while True:

@@ -22,7 +22,7 @@ SAME_REQUEST_SECONDS = 1.0
 
 
 class Signals:
-    """What the user's signals ask for.
+    """Requests by the user's signals.
 
     Until `saving` is set nothing has to be saved, and INT, TERM, HUP or XCPU ends the process at once. From then on the
     first one is remembered, those within a second of it belong to the same request, and a later one ends the process at
@@ -46,16 +46,16 @@ class Signals:
         self._save_requested = False
 
     def stop(self) -> int | None:
-        """The number of the signal that asks to stop, or None."""
+        """Return the number of the signal that asks to stop, or None."""
         return self.received
 
     def save_requested(self) -> bool:
-        """Whether a checkpoint was asked for since the last call."""
-        asked, self._save_requested = self._save_requested, False
-        return asked
+        """Return whether a signal asked for a checkpoint since the last call."""
+        requested, self._save_requested = self._save_requested, False
+        return requested
 
     def hear(self, number: int) -> None:
-        """Take note of a signal; may end the process."""
+        """Record a signal; may end the process."""
         if number == signal.SIGUSR1:
             self._save_requested = True
             return
@@ -123,5 +123,5 @@ def removing_unfinished() -> Iterator[None]:
 
 
 def signal_name(number: int) -> str:
-    """SIGTERM for 15."""
+    """Return the name of a signal: SIGTERM for 15."""
     return signal.Signals(number).name

@@ -1,4 +1,4 @@
-"""`gpt sweep` in a terminal: signals reach its trainings, which report there themselves."""
+"""Run `gpt sweep` in a terminal: signals reach its trainings, which print there themselves."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from gpt_cli.tools.sweeps.request import SweepRequest
 
 
 def drive(request: SweepRequest, console: Console, *, json: bool, words: Sequence[str]) -> int:
-    """Train the points of a file; returns the exit code, which for a stop by a signal is 128 and its number."""
+    """Train the points of a file; return the exit code, which for a stop by a signal is 128 and its number."""
     host = console.host(importing_torch)
-    found = request.find(host)
+    points = request.find(host)
     from gpt_cli.tools.sweeps.sweep import Planned, Swept, sweep
 
     def show(result: Swept) -> None:
@@ -27,7 +27,7 @@ def drive(request: SweepRequest, console: Console, *, json: bool, words: Sequenc
             console.show(result, json=json)
 
     flags = ["--quiet"] if console.quiet or request.jobs > 1 else []
-    result = sweep(request, found, host, _hurrying, flags, show)
+    result = sweep(request, points, host, _hurrying, flags, show)
     if isinstance(result, Planned):
         console.show(result, json=json)
         return 0
@@ -46,7 +46,7 @@ def drive(request: SweepRequest, console: Console, *, json: bool, words: Sequenc
 
 
 def _hurrying(hear: Callable[[int, object], None]) -> AbstractContextManager[None]:
-    """Let `hear` have the signals; once one stops the sweep, no line on stderr holds up its end."""
+    """Pass the signals to `hear`; once one stops the sweep, no line on stderr holds up its end."""
 
     def heard(number: int, frame: object) -> None:
         if number != signal.SIGUSR1:

@@ -1,4 +1,4 @@
-"""How commands import torch."""
+"""Import torch for commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gpt train` before torch is loaded: what is asked, and whether this process is one of many or starts them."""
+"""Plan `gpt train` before torch is loaded: read the request, and start or join several processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gpt_cli.training.request import TrainRequest
 
 
 def drive(request: TrainRequest, console: Console, *, json: bool, words: Sequence[str]) -> int:
-    """Train as the flags ask; returns the exit code, which for a stop by a signal is 128 and its number."""
+    """Train by a request; return the exit code, which for a stop by a signal is 128 and its number."""
     with dropped(signal.SIGUSR1):  # until there is something to save
         return _drive(request, console, json=json, words=words)
 
@@ -31,17 +31,17 @@ def _drive(request: TrainRequest, console: Console, *, json: bool, words: Sequen
     processes = request.processes
 
     def plan(rank_env: RankEnvironment | None) -> Plan:
-        asked = request
+        effective = request
         if (
             rank_env is not None and rank_env.num_restarts > 0
         ):  # torchrun starts failed processes again with the same words
-            asked = request.model_copy(update={"resume": True, "overwrite": False})
+            effective = request.model_copy(update={"resume": True, "overwrite": False})
         # the first process speaks for all
         speaks = rank_env.rank == 0 if rank_env is not None else processes in (None, 1)
         host = replace(console.host(), read_foreign=read_model_directory)
-        found = asked.find(host if speaks else replace(host, notice=ignored))
-        _require_processes(found, rank_env, processes)
-        return found
+        result = effective.find(host if speaks else replace(host, notice=ignored))
+        _require_processes(result, rank_env, processes)
+        return result
 
     rank_env = rank_environment(os.environ)
     if request.dry_run and rank_env is not None and rank_env.rank > 0:
@@ -54,26 +54,26 @@ def _drive(request: TrainRequest, console: Console, *, json: bool, words: Sequen
         with importing_torch():
             from gpt_cli.cli.train_worker import train_together
         return train_together(rank_env, plan, console, json=json)
-    found = replace(plan(rank_env), of_sweep=sweep is not None)
+    training_plan = replace(plan(rank_env), of_sweep=sweep is not None)
     if request.dry_run:
         with importing_torch():
             from gpt_cli.cli.train_output import announce
             from gpt_cli.training.dry_run import dry_run
-        result = dry_run(found, console.host(), several=rank_env is not None or processes not in (None, 1))
+        result = dry_run(training_plan, console.host(), several=rank_env is not None or processes not in (None, 1))
         if result.prepared is not None:
             announce(result.prepared, console)
         console.show(result, json=json)
         return 0
     if processes is not None and processes > 1:
-        return launch(words, processes, found.config, RunFiles(found.directory).intact)
+        return launch(words, processes, training_plan.config, RunFiles(training_plan.directory).intact)
     # after the plan, so that a mistake in it is reported before torch is loaded
     with importing_torch():
         from gpt_cli.cli.train_worker import train_and_show
-    return train_and_show(found, console, json=json)
+    return train_and_show(training_plan, console, json=json)
 
 
 def _require_processes(plan: Plan, rank_env: RankEnvironment | None, processes: int | None) -> None:
-    """Raise UsageError where a number of processes cannot train together what is asked for."""
+    """Raise UsageError where a number of processes cannot share a training."""
     if processes is not None and rank_env is not None and rank_env.launcher != "gpt":
         sentence = f"{rank_env.launcher} has started {rank_env.size} processes already, so leave it out"
         raise UsageError("--processes", sentence)

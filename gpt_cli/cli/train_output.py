@@ -1,4 +1,4 @@
-"""What `gpt train` prints: an announcement, a bar or lines on the way, and the result."""
+"""Print the output of `gpt train`: an announcement, a bar or lines of progress, and the result."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from gpt_cli.training.advice.rates import Advice
 from gpt_cli.training.advice.sizes import before_training
 from gpt_cli.training.events import Evaluated, Finished, Prepared, Sampled, Saved, Stepped, TrainingEvent
 
-# lines about the way of a training whose stderr is not a terminal: this many at most, or as many as these times allow
+# lines of progress of a training whose stderr is not a terminal: this many at most, or as many as these times allow
 NUM_LINES = 20
 LINE_SECONDS = 60.0
 LEAST_SECONDS = 10.0  # between two such lines
 
 
 def announce(prepared: Prepared, console: Console, *, of_sweep: bool = False) -> None:
-    """Print what is about to be trained, on what, and what it will take."""
+    """Print the model, the corpus and the estimates of a training before its first step."""
     settings, costs = prepared.config.train, prepared.costs
     threads = counted(torch.get_num_threads(), "thread")
     if prepared.num_processes > 1:
@@ -66,18 +66,18 @@ def announce(prepared: Prepared, console: Console, *, of_sweep: bool = False) ->
 
 
 def _ratio(number: float) -> str:
-    """How often something is contained: three digits, or a whole number with commas."""
+    """Format a ratio: three digits, or a whole number with commas."""
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
-def show_progress(reports: Iterator[TrainingEvent], prepared: Prepared, console: Console) -> Finished:
-    """Print each report, on a terminal beside a bar, and advice that its figures give; returns the last one."""
-    way, curve = _Way(prepared), Curve(prepared)
+def show_progress(events: Iterator[TrainingEvent], prepared: Prepared, console: Console) -> Finished:
+    """Print each event, on a terminal beside a bar, and advice by its figures; return the last one."""
+    progress, curve = _TrainingPosition(prepared), Curve(prepared)
     bar = _Bar(
-        total=way.length,
-        initial=way.done,
+        total=progress.length,
+        initial=progress.done,
         # as short as it can be, since 80 columns hold it with all figures
-        bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} " + say(way.unit) + "{figures}",
+        bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} " + say(progress.unit) + "{figures}",
         dynamic_ncols=True,
         leave=False,
         file=sys.stderr,
@@ -87,51 +87,51 @@ def show_progress(reports: Iterator[TrainingEvent], prepared: Prepared, console:
     said: str | None = None  # of an evaluation: below a bar that knows its step, or above the line of that
     knows_earlier = console.quiet or not prepared.step
     with bar:
-        for report in reports:
-            if isinstance(report, Finished):
-                return report
-            if not knows_earlier and isinstance(report, Evaluated | Stepped):
-                # only now has the run dropped what it had written after it was saved
-                for line in read_lines(RunFiles(prepared.directory).metrics, report.step):
-                    curve.add(line)  # and has heard what comes of it
-                    way.remember(line.step, line.validation_loss)
+        for event in events:
+            if isinstance(event, Finished):
+                return event
+            if not knows_earlier and isinstance(event, Evaluated | Stepped):
+                # only now has the run dropped the lines after its checkpoint
+                for line in read_lines(RunFiles(prepared.directory).metrics, event.step):
+                    curve.add(line)  # whose advice an earlier part printed
+                    progress.remember(line.step, line.validation_loss)
                 knows_earlier = True
-            if isinstance(report, Evaluated):
-                evaluated, said = report.score.loss, _about_evaluation(report, way)
+            if isinstance(event, Evaluated):
+                evaluated, said = event.score.loss, _about_evaluation(event, progress)
                 if bar.disable:
                     console.notice(said)
-            elif isinstance(report, Stepped):
-                _show_step(report, way, bar, console)
+            elif isinstance(event, Stepped):
+                _show_step(event, progress, bar, console)
                 if said is not None and not bar.disable:
                     console.notice(said)
                 said = None
-                if report.logged and report.loss is not None and report.gradient_norm is not None:
-                    line = Line(report.step, report.loss, report.gradient_norm, evaluated)
-                    advise(curve.add(line), console, report.step)
+                if event.logged and event.loss is not None and event.gradient_norm is not None:
+                    line = Line(event.step, event.loss, event.gradient_norm, evaluated)
+                    advise(curve.add(line), console, event.step)
                     evaluated = None
             else:
-                _show(report, console)
+                _show(event, console)
     raise AssertionError("a training ends with Finished")
 
 
-def advise(found: Iterable[Advice], console: Console, step: int | None = None) -> None:
-    """Print pieces of advice, each on a line; `step` is where the training was when its figures gave them."""
-    for advice in found:
+def advise(pieces: Iterable[Advice], console: Console, step: int | None = None) -> None:
+    """Print pieces of advice, each on a line; `step` is the step of the figures behind them."""
+    for advice in pieces:
         console.notice(f"advice: {advice}" if step is None else f"advice: step {step:,}: {advice}")
 
 
 class _Bar(tqdm):
-    """A bar whose figures are said in the language of the user where it is drawn, which is not at each step."""
+    """A bar whose figures are translated only where it is drawn, which is not at each step."""
 
     @property
     def format_dict(self) -> Any:
-        found = super().format_dict
+        fields = super().format_dict
         comma = "，" if language() == "zh" else ", "
-        return {**found, "figures": comma + say(found["postfix"]) if found.get("postfix") else ""}
+        return {**fields, "figures": comma + say(fields["postfix"]) if fields.get("postfix") else ""}
 
 
-class _Way:
-    """How far a training is, in steps or, where the clock is likely to end it, in seconds, and its lowest loss."""
+class _TrainingPosition:
+    """Progress of a training in steps or, where the clock is likely to end it, in seconds, and its lowest loss."""
 
     def __init__(self, prepared: Prepared):
         self.start = prepared
@@ -145,71 +145,71 @@ class _Way:
         self._line_at = prepared.elapsed  # seconds
 
     def at(self, step: int, elapsed: float) -> int:
-        """How much is done at a step, a number of seconds into the run."""
+        """Return the amount done at a step, `elapsed` seconds into the run."""
         return min(self.length, round(elapsed)) if self.by_clock else step
 
-    def seconds_left(self, report: Stepped) -> float:
-        """An estimate from the pace of this part of the run, with the closing evaluation."""
-        left = self.length - self.at(report.step, report.elapsed)
+    def seconds_left(self, event: Stepped) -> float:
+        """Estimate the seconds left from the pace of this part of the run, with the closing evaluation."""
+        left = self.length - self.at(event.step, event.elapsed)
         if not self.by_clock:
-            steps = max(1, report.step - self.start.step)
-            left *= (report.elapsed - self.start.elapsed) / steps
+            steps = max(1, event.step - self.start.step)
+            left *= (event.elapsed - self.start.elapsed) / steps
         return left + self.start.closing_seconds
 
     def remember(self, step: int, validation_loss: float | None) -> None:
-        """Take note of an evaluation."""
+        """Record an evaluation."""
         if validation_loss is not None and (self.best is None or validation_loss < self.best[1]):
             self.best = step, validation_loss
 
-    def is_line_due(self, done_before: int, elapsed: float) -> bool:
-        """Whether a line about the way is due, a number of seconds into the run; then it counts as printed."""
+    def prints_line(self, done_before: int, elapsed: float) -> bool:
+        """Return whether to print a line of progress, `elapsed` seconds into the run; then it counts as printed."""
         part, since = max(1, self.length // NUM_LINES), elapsed - self._line_at
-        due = since >= (LEAST_SECONDS if self.done // part > done_before // part else LINE_SECONDS)
-        due = due or self.done == self.length > done_before
-        if due:
+        prints = since >= (LEAST_SECONDS if self.done // part > done_before // part else LINE_SECONDS)
+        prints = prints or self.done == self.length > done_before
+        if prints:
             self._line_at = elapsed
-        return due
+        return prints
 
 
-def _show_step(report: Stepped, way: _Way, bar: Any, console: Console) -> None:
-    done_before, done = way.done, way.at(report.step, report.elapsed)
-    if report.loss is None:  # which a GPU still computes; a line due now is printed with the next loss
-        way.done = done_before if bar.disable else done
+def _show_step(event: Stepped, progress: _TrainingPosition, bar: Any, console: Console) -> None:
+    done_before, done = progress.done, progress.at(event.step, event.elapsed)
+    if event.loss is None:  # which a GPU still computes; a line due now is printed with the next loss
+        progress.done = done_before if bar.disable else done
         bar.update(done - done_before)
         return
-    way.done, loss = done, report.loss if report.smoothed_loss is None else report.smoothed_loss
-    best = "" if way.best is None else f"{way.best[1]:.3f}, "
-    figures = f"{report.tokens_per_second:,.0f} tokens/s, {duration(way.seconds_left(report))} left"
-    at = f"step {report.step:,}, " if way.by_clock else ""
+    progress.done, loss = done, event.loss if event.smoothed_loss is None else event.smoothed_loss
+    best = "" if progress.best is None else f"{progress.best[1]:.3f}, "
+    figures = f"{event.tokens_per_second:,.0f} tokens/s, {duration(progress.seconds_left(event))} left"
+    at = f"step {event.step:,}, " if progress.by_clock else ""
     bar.set_postfix_str(f"{at}loss {loss:.3f}, {best and f'best {best}'}{figures}", refresh=False)
     bar.update(done - done_before)
-    if bar.disable and way.is_line_due(done_before, report.elapsed):
-        of = "" if way.by_clock else f"/{way.length:,}"
-        console.notice(f"step {report.step:,}{of}: loss {loss:.4f}, {best and f'best validation {best}'}{figures}")
+    if bar.disable and progress.prints_line(done_before, event.elapsed):
+        of = "" if progress.by_clock else f"/{progress.length:,}"
+        console.notice(f"step {event.step:,}{of}: loss {loss:.4f}, {best and f'best validation {best}'}{figures}")
 
 
-def _about_evaluation(report: Evaluated, way: _Way) -> str:
-    loss, change, whole = report.score.loss, "the first", way.start.num_validation_tokens
-    if report.score.num_tokens < whole - 1 and way.start.config.data.loss is None:  # the first has no prediction
-        change = f"the first, on {report.score.num_tokens:,} of {whole:,} tokens"
-    if way.best is not None:
-        step, best = way.best
+def _about_evaluation(event: Evaluated, progress: _TrainingPosition) -> str:
+    loss, change, whole = event.score.loss, "the first", progress.start.num_validation_tokens
+    if event.score.num_tokens < whole - 1 and progress.start.config.data.loss is None:  # the first has no prediction
+        change = f"the first, on {event.score.num_tokens:,} of {whole:,} tokens"
+    if progress.best is not None:
+        step, best = progress.best
         change = f"better by {best - loss:.4f}" if loss < best else f"worse by {loss - best:.4f} than at step {step:,}"
         if f"{best:.4f}" == f"{loss:.4f}":
             change = f"the same as at step {step:,}"
-    way.remember(report.step, loss)
-    return f"{report}, {change}"
+    progress.remember(event.step, loss)
+    return f"{event}, {change}"
 
 
-def _show(report: TrainingEvent, console: Console) -> None:
-    if isinstance(report, Saved) and report.requested:
-        console.notice(f"step {report.step:,}: saved as asked by SIGUSR1")
-    elif isinstance(report, Sampled):
-        console.notice(str(report))
+def _show(event: TrainingEvent, console: Console) -> None:
+    if isinstance(event, Saved) and event.requested:
+        console.notice(f"step {event.step:,}: saved as asked by SIGUSR1")
+    elif isinstance(event, Sampled):
+        console.notice(str(event))
 
 
 def _advise_at_the_end(finished: Finished, prepared: Prepared, console: Console) -> None:
-    """What to try next, from all lines of the run's metrics; nothing after a signal, or where nothing was trained."""
+    """Print advice for the next run by the run's metrics; none after a signal, or where nothing was trained."""
     if console.quiet or finished.signal is not None or not prepared.steps_left:
         return
     summary, curve = finished.summary, Curve(prepared)
@@ -220,7 +220,7 @@ def _advise_at_the_end(finished: Finished, prepared: Prepared, console: Console)
 
 
 def conclude(finished: Finished, prepared: Prepared, console: Console, *, as_json: bool) -> None:
-    """Print the result on stdout, and what to do next on stderr."""
+    """Print the result on stdout, and the next command on stderr."""
     summary = finished.summary
     if finished.signal is not None:
         saved = f"step {summary['steps']:,} is saved" if summary["steps"] else "no step was done"
@@ -242,7 +242,7 @@ def conclude(finished: Finished, prepared: Prepared, console: Console, *, as_jso
 
 
 def conclude_before(finished: Finished, console: Console, *, as_json: bool) -> None:
-    """Print that nothing was left to train, and the result that the run has."""
+    """Print that nothing was left to train, and the result of the run."""
     assert finished.before is not None
     console.notice(finished.before)
     _show_result(finished, console, as_json=as_json)

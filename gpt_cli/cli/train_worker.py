@@ -1,4 +1,4 @@
-"""A process of `gpt train`: it listens to signals, meets the others where it is one of many, and shows what happens."""
+"""Run a process of `gpt train`: listen to signals, meet other processes, and print events."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from gpt_cli.training.setup import setup
 def train_together(
     rank_env: RankEnvironment, read: Callable[[RankEnvironment], Plan], console: Console, *, json: bool
 ) -> int:
-    """Train what `read` returns as one of many processes; returns the exit code.
+    """Train the plan that `read` returns as one of many processes; return the exit code.
 
-    What it raises is for the user; where another process has told the user why all end, this one returns its code.
+    An error is for the user; where another process has told the user why all end, this one returns its code.
     """
     plan, failure = None, None
     try:
@@ -73,7 +73,7 @@ def train_together(
 
 
 def _choose_gpu(plan: Plan, rank_env: RankEnvironment) -> None:
-    """Take this process's own GPU, where GPUs are asked for or found; raises EnvironmentFailure for too few."""
+    """Choose the GPU of this process, unless it trains on a CPU; raise EnvironmentFailure for too few."""
     if plan.config.train.device == "cpu" or accelerator() is None:
         return  # a missing device is refused with the rest
     count = num_accelerators()
@@ -95,10 +95,10 @@ def train_and_show(
     may_speak: Callable[[int], bool] = lambda _: True,
     part: Callable[[], object] = lambda: None,
 ) -> int:
-    """Train, and print what happens, if this is the first rank; returns the exit code.
+    """Train, and print events if this is the first rank; return the exit code.
 
-    `may_speak` says whether this process may tell the user why it leaves at once, with an exit code; `part` is called
-    when it needs the other ranks no more.
+    `may_speak` says whether this process may tell the user why it leaves at once, with an exit code; `part` runs when
+    this process needs the other ranks no more.
     """
     console = console if ranks.is_first else Mute()
     with contextlib.ExitStack() as stack:

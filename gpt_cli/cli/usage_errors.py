@@ -1,4 +1,4 @@
-"""A wrong command line as an error of ours, with the nearest right one as its hint."""
+"""Describe a wrong command line, with the nearest right one as a hint."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from gpt_cli.errors import GptError, UsageError, shown, together
 if TYPE_CHECKING:
     from gpt_cli.config.suggest import Arguments
 
-__all__ = ["ClickUsageError", "NoArgsIsHelpError", "require_known_language", "spelled", "usage_error"]
+__all__ = ["ClickUsageError", "NoArgsIsHelpError", "require_supported_language", "spelled", "usage_error"]
 
 _TEXTS = (".txt", ".md", ".jsonl", ".csv", ".gz", ".zst", ".parquet")
 _CHECKPOINT = ".safetensors"
 
 
 def usage_error(error: ClickUsageError, command: str, words: Sequence[str]) -> GptError:
-    """What typer found wrong with the words of a command line, which name the command `gpt sample` or so."""
+    """Convert typer's error about the words of a command line, which name a command such as `gpt sample`."""
     from gpt_cli.config.suggest import command_meant  # reads the declarations of all settings
 
     see, line = f"{command} --help lists the flags", _Line(error.ctx, command, words)
@@ -49,23 +49,23 @@ def usage_error(error: ClickUsageError, command: str, words: Sequence[str]) -> G
         hint = f"did you mean {near}?" if near else f"{command} --help lists the commands"
         return UsageError(command, f"there is no command {shown(wrong)}", hint=hint)
     if extra := re.fullmatch(r"Got unexpected extra argument(?:s|\(s\))? \((.*)\)", error.message, re.DOTALL):
-        places = line.places_of(extra[1])
-        for place in places:
-            if line.words[place].startswith((*DASHES, "－")):
-                return line.other_dash(place, places)
-        return UsageError(command, f"there is no place for {shown(extra[1])} here", hint=line.meaning(places) or see)
+        positions = line.positions_of(extra[1])
+        for position in positions:
+            if line.words[position].startswith((*DASHES, "－")):
+                return line.other_dash(position, positions)
+        return UsageError(command, f"there is no place for {shown(extra[1])} here", hint=line.meaning(positions) or see)
     return UsageError(command, _sentence(error.message), hint=see)
 
 
-def require_known_language() -> None:
-    """Raises UsageError where GPT_LANGUAGE names a language that `gpt` does not speak."""
-    asked = os.environ.get(VARIABLE, "")
-    if asked and code_of(asked) not in LANGUAGES:
-        raise UsageError(VARIABLE, f"{shown(asked)} is not allowed; use {', '.join(LANGUAGES)}")
+def require_supported_language() -> None:
+    """Raise UsageError where GPT_LANGUAGE names a language that `gpt` does not speak."""
+    requested = os.environ.get(VARIABLE, "")
+    if requested and code_of(requested) not in LANGUAGES:
+        raise UsageError(VARIABLE, f"{shown(requested)} is not allowed; use {', '.join(LANGUAGES)}")
 
 
 def spelled(text: str, command: str, request: Any, words: Sequence[str]) -> str:
-    """A text that names fields of a request as flags of the command, with - or _ as the user typed them."""
+    """Spell the fields of a request in a text as flags of the command, with - or _ as the user typed them."""
     names = {}
     if request is not None:
         from gpt_cli.config.request import flag_of, flags_of
@@ -88,32 +88,32 @@ class _Line:
         self._roles = self._read_roles()
 
     def _read_roles(self) -> list[str]:
-        """Of each word the flag that it is, or whose value it is, as typed; "" of one that stands alone."""
+        """Return for each word its flag as typed, or the flag whose value it is; "" for one that stands alone."""
         roles = [""] * self._first
-        while (place := len(roles)) < len(self.words):
-            flag, equals, _ = self.words[place].partition("=")
+        while (position := len(roles)) < len(self.words):
+            flag, equals, _ = self.words[position].partition("=")
             roles.append("" if flag[:1] != "-" or flag in ("-", "--") else flag)
-            option, following = self._flags.get(_plain(flag)), self.words[place + 1 : place + 2]
+            option, following = self._flags.get(_plain(flag)), self.words[position + 1 : position + 2]
             is_value = not option.is_flag if option else any(not re.match(r"-(?!\.?\d)", word) for word in following)
             roles += [flag] * (bool(roles[-1]) and not equals and is_value and len(following))
         return roles
 
     def unknown_flags(self) -> GptError:
-        """The error for flags that the command lacks, and for values that it refuses beside them."""
+        """Return the error for flags that the command lacks, and for values that it refuses beside them."""
         from gpt_cli.config.request import refused
 
-        arguments, known = self._arguments(), {"", *self._flags}
+        arguments, valid_flags = self._arguments(), {"", *self._flags}
         words = [*zip(self.words, self._roles, strict=True)][self._first :]
-        found: list[GptError] = [
+        errors: list[GptError] = [
             self._unknown_flag(word, arguments)
             for word, role in words
-            if _plain(role) not in known and word.partition("=")[0] == role
+            if _plain(role) not in valid_flags and word.partition("=")[0] == role
         ]
         with contextlib.suppress(ClickUsageError):
-            typed = [word for word, role in words if _plain(role) in known]
-            given, _, _ = self._context.command.make_parser(self._context).parse_args(typed)
-            found += refused(self._request, given) if self._request else []
-        return together(found)
+            typed = [word for word, role in words if _plain(role) in valid_flags]
+            values, _, _ = self._context.command.make_parser(self._context).parse_args(typed)
+            errors += refused(self._request, values) if self._request else []
+        return together(errors)
 
     def _unknown_flag(self, word: str, arguments: Arguments) -> UsageError:
         flag = word.partition("=")[0]
@@ -124,56 +124,56 @@ class _Line:
         return UsageError(self._name, f"there is no flag {shown(flag)}", hint=hint, about=flag)
 
     def _arguments(self) -> Arguments:
-        """What the command can be given."""
+        """Return the arguments of the command."""
         from gpt_cli.config.suggest import Arguments
 
         fields = {one.name: "" if one.is_flag else one.metavar or "VALUE" for one in self._flags.values()}
-        places = [one for one in self._parameters if one.metavar in ("RUN", "PATH") and one.opts[0][:1] != "-"]
-        run = places[0].name if places and "run" not in fields else "run"
-        return Arguments(fields | ({run: "RUN"} if places else {}), self._request, run)
+        positionals = [one for one in self._parameters if one.metavar in ("RUN", "PATH") and one.opts[0][:1] != "-"]
+        run = positionals[0].name if positionals and "run" not in fields else "run"
+        return Arguments(fields | ({run: "RUN"} if positionals else {}), self._request, run)
 
     def value_of(self, flag: str) -> str | None:
-        """What was given to a flag."""
+        """Return the value of a flag."""
         words = zip(self.words, self._roles, strict=True)
         values = (
             word.removeprefix(f"{role}=") for word, role in words if _plain(role) == _plain(flag) and word != role
         )
         return next(filter(None, values), None)
 
-    def places_of(self, extra: str) -> list[int]:
-        """Where the words are that typer found too many, joined by spaces."""
-        places = [place for place, role in enumerate(self._roles) if not role and place >= self._first]
-        ends = (places[start:] for start in range(len(places)))
+    def positions_of(self, extra: str) -> list[int]:
+        """Return the positions of the words of `extra`, which typer found too many, joined by spaces."""
+        positions = [position for position, role in enumerate(self._roles) if not role and position >= self._first]
+        ends = (positions[start:] for start in range(len(positions)))
         return next((end for end in ends if " ".join(self.words[at] for at in end) == extra), [])
 
-    def other_dash(self, place: int, places: Sequence[int]) -> UsageError:
-        """The error for a flag that begins with another dash, such as the one that a Chinese keyboard types."""
-        word = self.words[place]
+    def other_dash(self, position: int, positions: Sequence[int]) -> UsageError:
+        """Return the error for a flag that begins with another dash, such as that of a Chinese keyboard."""
+        word = self.words[position]
         meant = f"--{half_width(word).lstrip('-')}"
-        if place + 1 in places:
-            meant += f" {shlex.quote(self.words[place + 1])}"
+        if position + 1 in positions:
+            meant += f" {shlex.quote(self.words[position + 1])}"
         return UsageError(
             shown(word), f"a flag begins with two hyphens, and not with {shown(word[0])}", hint=_did_you_mean(meant)
         )
 
-    def meaning(self, places: Sequence[int]) -> str | None:
-        """A hint with the flags to which words belong that stand alone; None where nobody knows."""
-        if not places:
+    def meaning(self, positions: Sequence[int]) -> str | None:
+        """Return a hint with the flags to which words that stand alone belong; None where that is unknown."""
+        if not positions:
             return None
-        before = places[0] - 1
+        before = positions[0] - 1
         option = self._flags.get(_plain(flag := self._roles[before]))
         if getattr(option, "metavar", None) == "TEXT":
-            end = next((at for at in range(before + 1, len(self.words)) if at not in places), len(self.words))
+            end = next((at for at in range(before + 1, len(self.words)) if at not in positions), len(self.words))
             text = " ".join([self.words[before].partition("=")[2] or self.words[before], *self.words[before + 1 : end]])
             return f"put quotes around a text with spaces: {flag} {shlex.quote(text)}"
-        words = [self.words[place] for place in places]
+        words = [self.words[position] for position in positions]
         if flag == "--set" and (setting := _without_spaces(self.words[before].removeprefix("--set="), words)):
             return f"write no spaces around the equals sign: --set {shlex.quote(setting)}"
         again = [f"{flag} {shlex.quote(word)}" for word in words] if getattr(option, "multiple", False) else []
         return _did_you_mean(" ".join([*self._flags_for(words)] or again))
 
     def _flags_for(self, words: Sequence[str]) -> Iterator[str]:
-        """The flags of these words; what names nothing is a prompt, where the command takes one."""
+        """Yield the flags of these words; a word that names nothing is a prompt, where the command takes one."""
         from gpt_cli.checkpoints.training_text import is_imported
         from gpt_cli.config.load import shipped_configs
         from gpt_cli.text.datasets import ENTRIES
@@ -205,7 +205,7 @@ class _Line:
 
 
 def _without_spaces(setting: str, words: Sequence[str]) -> str | None:
-    """A setting with spaces around its equals sign or in its place, which the shell has therefore cut into words."""
+    """Join a setting that spaces around or instead of its equals sign have cut into words."""
     if "=" not in setting and "=" not in words[0]:
         return f"{setting}={words[0]}"
     joined = "".join([setting, *words[: 2 if words[0] == "=" else 1]])
@@ -221,13 +221,13 @@ def _did_you_mean(line: str | None) -> str | None:
 
 
 def _unknown_command(error: ClickUsageError, command: str, words: Sequence[str]) -> str | None:
-    """The word after `gpt data` or so that should name a command, where the error is about one that does not exist."""
+    """Return the word that should name a command, where the error is about one that does not exist."""
     depth = len(command.split()) - 1  # gpt itself is no word of the arguments
     return words[depth] if error.message.startswith("No such command") and depth < len(words) else None
 
 
 def _name(parameter: object) -> str:
-    """A flag as `--flag`, an argument as in the help."""
+    """Return a flag as `--flag`, an argument as in the help."""
     flags = [flag for flag in getattr(parameter, "opts", []) if flag.startswith("-")]
     argument = getattr(parameter, "metavar", None) or getattr(parameter, "name", "")
     return flags[0] if flags else str(argument).strip("[].")

@@ -1,4 +1,4 @@
-"""What `gpt` alone says: what to type first."""
+"""Suggest first commands, for `gpt` without arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpt_cli.errors import GptError, visible
 
 
 def welcome() -> str:
-    """The first commands to type, each below a line that a shell ignores; where there is a run, those that use it."""
+    """Return the first commands to type, each below a line that a shell ignores; some use a run, if there is one."""
     run, prompt = None, "The value of"
     with contextlib.suppress(GptError):
         run = newest_run()

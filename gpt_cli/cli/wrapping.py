@@ -1,4 +1,4 @@
-"""Lines for people that are longer than their terminal is wide, broken between words."""
+"""Break lines that are longer than the terminal is wide between words."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PIECE = re.compile(
 
 
 def terminal_width(stream: TextIO) -> int | None:
-    """How many columns the terminal behind a stream has; None where there is no terminal, or none that tells."""
+    """Return the columns of the terminal behind a stream; None where there is no terminal, or an unknown width."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or None if stream.isatty() else None
     except (OSError, ValueError):
@@ -33,7 +33,7 @@ def terminal_width(stream: TextIO) -> int | None:
 
 
 def wrapped(text: str, width: int | None) -> str:
-    """A text in lines of at most `width` columns, broken between words and between Chinese characters.
+    """Wrap a text to lines of at most `width` columns, between words and between Chinese characters.
 
     A command stays on one line, even where that is longer than the terminal: its own wrapping can be copied.
     """
