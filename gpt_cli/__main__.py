@@ -1,4 +1,4 @@
-"""Where `gpt` and `python -m gpt_cli` start. Ctrl-C ends them without a traceback from here on."""
+"""Start `gpt` and `python -m gpt_cli`, which Ctrl-C ends without a traceback from here on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXIT_CODE_STOPPED = 130  # by INT
 
 
 def main() -> int:
-    """Run the command of this process; returns its exit code."""
+    """Run the command of this process; return its exit code."""
     try:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it may be ignored, as under nohup
             # of many processes, the one that has started the others says that they were stopped
@@ -42,12 +42,12 @@ def _stopped() -> int:
 
 
 def _hurry() -> None:
-    """Let no line on stderr wait for its reader from here on, once the command has made it able to do so."""
+    """Let no line on stderr wait for its reader from here on, if the command has replaced the stream."""
     getattr(sys.stderr, "hurry", lambda: None)()
 
 
 def _leave(code: int) -> None:
-    """End with this code, whatever is left to be closed.
+    """End with this code, whatever is still open.
 
     After a KeyboardInterrupt inside eval() Python would end by the signal instead; beside other processes that wait
     for this one, torch.distributed would end it by SIGABRT.
@@ -63,13 +63,13 @@ def _leave(code: int) -> None:
 
 
 def _end_soon(code: int) -> None:
-    """End after a second, though a reader who reads nothing holds up the last lines."""
+    """End after a second, even where a slow reader holds up the last lines."""
     signal.signal(signal.SIGALRM, lambda *_: os._exit(code))
     signal.alarm(1)
 
 
 def run(words: Sequence[str]) -> int:
-    """Run the command that the words name, until Ctrl-C; returns its exit code."""
+    """Run the command that the words name, until Ctrl-C; return its exit code."""
     try:
         from gpt_cli.cli.app import main as run_command
 

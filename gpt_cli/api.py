@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-# takes a request, what it finds on this disk, and who asks
+# takes a request, its inputs on this disk, and the host
 Work = Callable[[Any, Any, Host], Any]
 # a training is a generator, and work happens in contexts
 _NOT_THE_CALLER = ("gpt_cli", "contextlib", "_collections_abc")
@@ -68,8 +68,8 @@ class Command(Generic[P, R]):
         self.request, self._function, self._work, self._loaded = request, function, work, loaded
         fields = {name: field for name, field, _ in flags_of(request)} | request.model_fields
         self._leading = next(iter(fields))
-        self._place = "run" if "run" in request.model_fields else "path"  # what names a run
-        self._chosen = {} if loaded is None else {self._place: loaded.path, "checkpoint": None}
+        self._run_keyword = "run" if "run" in request.model_fields else "path"
+        self._chosen = {} if loaded is None else {self._run_keyword: loaded.path, "checkpoint": None}
         fields = {name: field for name, field in fields.items() if name not in self._chosen}
         self.__name__ = self.__qualname__ = function.__name__
         self._path = f"{function.__module__.removesuffix('.api')}.{function.__name__}"
@@ -90,16 +90,16 @@ class Command(Generic[P, R]):
         values: dict[str, Any] = {**dict(zip([self._leading], args, strict=False)), **kwargs}
         if wrong := [name for name in self._chosen if name in values]:
             raise TypeError(f"{wrong[0]} is that of the model, which is loaded")
-        if isinstance(values.get(self._place), LoadedRun):
-            of_run: Any = self.__get__(values.pop(self._place), LoadedRun)
+        if isinstance(values.get(self._run_keyword), LoadedRun):
+            of_run: Any = self.__get__(values.pop(self._run_keyword), LoadedRun)
             return of_run(**values)
         values = {name: value for name, value in {**values, **self._chosen}.items() if value is not None}
         with keywords_named():
-            asked = read_request(self.request, values)
-            hears = (getattr(asked, "notice", None) or ignored, getattr(asked, "warn", None) or _warned)
+            request = read_request(self.request, values)
+            hears = (getattr(request, "notice", None) or ignored, getattr(request, "warn", None) or _warned)
             notice, warn = (lambda line, hear=hear: hear(as_keywords(line)) for hear in hears)
             host = Host(notice, warn, loaded=self._loaded, read_foreign=read_model_directory, loggers=Followers)
-            result = self.answer(asked, drawn(host) if asked.progress else host)
+            result = self.answer(request, drawn(host) if request.progress else host)
         if isinstance(result, Result) and (failure := result.failure()):
             name_keywords(failure)
         return result
@@ -107,17 +107,17 @@ class Command(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<function {self._path}>"
 
-    def answer(self, asked: Request, host: Host) -> R:
+    def answer(self, request: Request, host: Host) -> R:
         """Do the work for a request that was read."""
-        return self._work(asked, asked.find(host), host)
+        return self._work(request, request.find(host), host)
 
 
 def command(
     request: Callable[P, Request], work: str = "", *, torch: bool = False, shares: bool = False
 ) -> Callable[[Callable[..., R]], Command[P, R]]:
-    """Make a command of a request, what does its work as `done` takes it, and a function named as the command.
+    """Make a command of a request, a `work` for `done`, and a function with the name of the command.
 
-    Without `work` the function does it itself: it takes the request, what that finds on this disk, and who asks.
+    Without `work` the function does the work: it takes the request, the request's inputs on this disk, and the host.
     """
     assert isinstance(request, type)
     assert issubclass(request, Request)
@@ -129,16 +129,16 @@ def command(
     return decorated
 
 
-def done(work: str, request: Request, found: Any, host: Host, *, torch: bool = False, shares: bool = False) -> Any:
-    """Import what does the work, `module:function`, now that the request was checked, and call it.
+def done(work: str, request: Request, inputs: Any, host: Host, *, torch: bool = False, shares: bool = False) -> Any:
+    """Import the `work`, `module:function`, after the request was checked, and call it.
 
-    `torch`: the import loads torch. `shares`: it does, and then computes long enough to share the machine.
+    `torch` says that the import loads torch, `shares` that the work also takes long enough to share the machine.
     """
     module, _, name = work.partition(":")
     with sharing() if shares else nullcontext():
         with host.importing() if torch or shares else nullcontext():
             function = getattr(import_module(f"gpt_cli.{module}"), name)
-        return function(request, found, host)
+        return function(request, inputs, host)
 
 
 def _meaning(name: str, field: Any) -> str:
@@ -147,7 +147,7 @@ def _meaning(name: str, field: Any) -> str:
 
 
 def _warned(line: str) -> None:
-    """Warn at the line of the caller, however deep in the package this is said."""
+    """Warn at the line of the caller, however deep in the package the warning arises."""
     frame, level = sys._getframe(1), 2
     while frame.f_back and frame.f_globals["__name__"].partition(".")[0] in _NOT_THE_CALLER:
         frame, level = frame.f_back, level + 1
@@ -155,7 +155,7 @@ def _warned(line: str) -> None:
 
 
 def _keywords(fields: Mapping[str, Any]) -> Iterator[inspect.Parameter]:
-    """The signature that Python shows: the first may come without its name."""
+    """Yield the parameters of the signature, of which the first may come without its name."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     for name, field in fields.items():
         default = inspect.Parameter.empty if field.is_required() else field.default
@@ -193,40 +193,40 @@ def sweep() -> Swept: ...
 
 
 @command(InfoRequest)
-def info(request: InfoRequest, found: Any, host: Host) -> Info:
+def info(request: InfoRequest, inputs: Any, host: Host) -> Info:
     """It raises CheckpointError for a damaged checkpoint, where others warn and take the next: it is there to tell."""
-    return done("tools.bench.model_info:info", request, found, host, torch=True)
+    return done("tools.bench.model_info:info", request, inputs, host, torch=True)
 
 
 @command(ExportRequest)
-def export_model(request: ExportRequest, found: Any, host: Host) -> Exported:
+def export_model(request: ExportRequest, inputs: Any, host: Host) -> Exported:
     """A file that is there already is replaced, as every file that `out` of a function names."""
-    return done("tools.exchange.export_model:export", request, found, host, torch=True)
+    return done("tools.exchange.export_model:export", request, inputs, host, torch=True)
 
 
 @command(AttentionRequest)
-def attention(request: AttentionRequest, found: Any, host: Host) -> AttentionResult:
+def attention(request: AttentionRequest, inputs: Any, host: Host) -> AttentionResult:
     if request.over_training:
-        return done("tools.interpret.training_film:film", request, found, host)
-    return done("tools.interpret.attention:attention", request, found, host, shares=True)
+        return done("tools.interpret.training_film:film", request, inputs, host)
+    return done("tools.interpret.attention:attention", request, inputs, host, shares=True)
 
 
 @command(HeadsRequest)
-def heads(request: HeadsRequest, found: Any, host: Host) -> Finding:
+def heads(request: HeadsRequest, inputs: Any, host: Host) -> Finding:
     if request.over_training and not request.passages:
-        return done("tools.interpret.heads.history:head_history", request, found, host)
+        return done("tools.interpret.heads.history:head_history", request, inputs, host)
     module = "passage_history:passage_history" if request.over_training else "heads:heads"
-    return done(f"tools.interpret.heads.{module}", request, found, host, shares=True)
+    return done(f"tools.interpret.heads.{module}", request, inputs, host, shares=True)
 
 
 @command(BenchRequest)
-def bench(request: BenchRequest, found: Any, host: Host) -> Bench:
+def bench(request: BenchRequest, inputs: Any, host: Host) -> Bench:
     if request.check_device:
         with host.importing():
             from gpt_cli.tools.bench.device_check import check_device
         return check_device(request, host)  # pyright: ignore[reportReturnType] - its type is that of most calls
     with sharing(host.notice):
-        return done("tools.bench.bench:bench", request, found, host, torch=True)
+        return done("tools.bench.bench:bench", request, inputs, host, torch=True)
 
 
 @command(TrainRequest)

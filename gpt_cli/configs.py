@@ -18,20 +18,20 @@ def __dir__() -> tuple[str, ...]:
 
 
 @command(CheckRequest)
-def check(request: CheckRequest, found: Any, host: Host) -> commands.CheckedConfig:
+def check(request: CheckRequest, inputs: Any, host: Host) -> commands.CheckedConfig:
     return commands.check(request, host)
 
 
 @command(ShowRequest)
-def show(request: ShowRequest, found: Config, host: Host) -> commands.Shown:
-    return commands.Shown(found)
+def show(request: ShowRequest, inputs: Config, host: Host) -> commands.Shown:
+    return commands.Shown(inputs)
 
 
 @command(SettingsRequest)
-def settings(request: SettingsRequest, found: Any, host: Host) -> commands.AllSettings:
+def settings(request: SettingsRequest, inputs: Any, host: Host) -> commands.AllSettings:
     return commands.AllSettings(setting_schemas())
 
 
 @command(SchemaRequest)
-def schema(request: SchemaRequest, found: Any, host: Host) -> commands.Schema:
+def schema(request: SchemaRequest, inputs: Any, host: Host) -> commands.Schema:
     return commands.Schema(Config.model_json_schema())

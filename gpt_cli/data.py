@@ -21,17 +21,17 @@ def __dir__() -> tuple[str, ...]:
 
 
 @command(ListRequest)
-def list(request: ListRequest, found: Any, host: Host) -> Corpora:  # noqa: A001 - as the command is named
+def list(request: ListRequest, inputs: Any, host: Host) -> Corpora:  # noqa: A001 - as the command is named
     from gpt_cli.text.datasets import list_corpora
 
     return list_corpora()
 
 
 @command(FetchRequest)
-def fetch(request: FetchRequest, found: Any, host: Host) -> Fetched:
+def fetch(request: FetchRequest, inputs: Any, host: Host) -> Fetched:
     from gpt_cli.text.datasets import fetch_corpora
 
-    return fetch_corpora(found, request.out, host)
+    return fetch_corpora(inputs, request.out, host)
 
 
 @command(StatsRequest, "tools.bench.text_stats:stats")
@@ -39,14 +39,14 @@ def stats() -> Stats: ...
 
 
 @command(PrepareRequest)
-def prepare(request: PrepareRequest, found: Any, host: Host) -> Preparation:
+def prepare(request: PrepareRequest, inputs: Any, host: Host) -> Preparation:
     from gpt_cli.text.prepare import prepare_text
 
-    return prepare_text(found, host)
+    return prepare_text(inputs, host)
 
 
 @command(VerifyRequest)
-def verify(request: VerifyRequest, found: Any, host: Host) -> Verification:
+def verify(request: VerifyRequest, inputs: Any, host: Host) -> Verification:
     from gpt_cli.text.prepare import verify
 
-    return verify(found, host)
+    return verify(inputs, host)

@@ -1,4 +1,4 @@
-"""The errors that a user can mend: one kind for each exit code, and one way to print them."""
+"""Errors that a user can mend: one kind for each exit code, and one form in print."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class GptError(Exception):
         return self._said(as_keywords, str, "{}: ".format)
 
     def lines(self, spell: Callable[[str], str] = as_flags) -> list[str]:
-        """The text for stderr in the language of the user: an `error:` line a problem, then the hints, each once.
+        """Return the lines for stderr in the language of the user: an `error:` line a problem, then each hint once.
 
         `spell` writes the fields that it names.
         """
@@ -53,7 +53,7 @@ class GptError(Exception):
         return [inert(line).replace("\n", "\\n") for line in lines]  # commands in hints contain names as they are
 
     def _said(self, spell: Callable[[str], str], say: Callable[[str], str], labelled: Callable[[str], str]) -> str:
-        """The sentence behind its place, unless it begins with that."""
+        """Put the sentence behind its place, unless it begins with that."""
         where, sentence = spell(self.where), say(spell(self.sentence))
         return sentence if sentence.startswith(f"{where} ") else f"{labelled(where)}{sentence}"
 
@@ -89,14 +89,14 @@ class DivergedError(GptError):
 
 
 def advised(errors: Sequence[GptError], hint: str) -> GptError:
-    """One error to raise for several problems that one hint mends."""
+    """Return one error for several problems that one hint mends."""
     for error in errors:
         error.hint = hint
     return together(errors)
 
 
 def together(errors: Sequence[GptError]) -> GptError:
-    """One error to raise for several problems: the first, carrying the rest."""
+    """Return one error for several problems: the first, carrying the rest."""
     first, *others = errors
     first.others = others
     return first
@@ -104,7 +104,7 @@ def together(errors: Sequence[GptError]) -> GptError:
 
 @contextlib.contextmanager
 def collecting(wrong: list[GptError]) -> Iterator[None]:
-    """Add what is wrong to a list, and go on."""
+    """Add the block's error to a list, and go on."""
     try:
         yield
     except GptError as error:
@@ -114,7 +114,7 @@ def collecting(wrong: list[GptError]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def keywords_named() -> Iterator[None]:
-    """Errors name the keywords of a function."""
+    """Write the block's errors in keywords of a function."""
     try:
         yield
     except GptError as error:
@@ -133,22 +133,22 @@ def name_keywords(error: GptError) -> None:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things: 1 head, 1,000 heads."""
+    """Format a number of things: 1 head, 1,000 heads."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def inert(text: str) -> str:
-    """A text for a terminal, with the characters escaped that control it or turn the direction of writing."""
-    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    """Escape the characters of a text that control a terminal or turn the direction of writing."""
+    return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def inert_json(text: str) -> str:
-    """JSON whose texts do nothing to a terminal, with the same content."""
-    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    """Escape JSON so that its texts do nothing to a terminal, with the same content."""
+    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def visible(text: object, limit: int = 200) -> str:
-    """A value with its control characters escaped, cut after `limit` characters."""
+    """Escape the control characters of a value, and cut it after `limit` characters."""
     escaped = str(text)[: limit + 1]  # a text of strangers may be long
     if not escaped.isprintable():
         escaped = "".join(
@@ -158,10 +158,10 @@ def visible(text: object, limit: int = 200) -> str:
 
 
 def within(error: Exception, where: str) -> str:
-    """What an error says, without the place where the sentence around it names that already."""
+    """Return the sentence of an error, without its place where the sentence around names that already."""
     return str(error).removeprefix(f"{where}: ")
 
 
 def shown(text: object, limit: int = 200) -> str:
-    """A value as a message contains it: `visible`, in quotes."""
+    """Quote a `visible` value for a message."""
     return f'"{visible(text, limit)}"'

@@ -9,7 +9,7 @@ from pathlib import Path
 from gpt_cli.attention_maps.file_formats import num_dots, writing_bytes, written_bytes
 from gpt_cli.attention_maps.head_scores import BYTES_PER_WEIGHT, num_repeats, repeated_length, sequences_at_once
 from gpt_cli.attention_maps.selection import count_numbers
-from gpt_cli.common.machine.memory import available_memory, require_room
+from gpt_cli.common.machine.memory import available_memory, require_available
 from gpt_cli.errors import counted
 from gpt_cli.evaluation.nll import LOGITS_AT_ONCE
 from gpt_cli.model import GPT
@@ -48,7 +48,7 @@ def require_room_for_dump(
         needs.append((file_size, 0, shutil.disk_usage(folder).free, "disk"))
     for per_head, fixed, free, what in needs:
         fits = command == "attn-dump" and count > 1 and per_head + fixed // len(heads) <= (free or 0)
-        require_room(
+        require_available(
             command,
             f"{counted(count, 'head')} on {counted(num_tokens, 'token')}",
             fixed + per_head * count,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gpt_cli.checkpoints.run_paths import RunFiles, foreign_file
 from gpt_cli.common.file_signatures import HOLDER, LOCK, is_checkpoint
-from gpt_cli.common.files import NO_LOCKS, make_directory, require_place, require_writable, write_failure
+from gpt_cli.common.files import NO_LOCKS, make_directory, require_regular_target, require_writable, write_failure
 from gpt_cli.errors import EnvironmentFailure, UsageError, shown, visible
 
 _LOOKS, _LOOK_EVERY = 5, 0.02  # `is_held` of another process has the lock for a moment
@@ -155,5 +155,5 @@ def require_foreign(path: Path, *, replaces: bool = False) -> None:
             if run.exists() and (target in run_files or run.is_step_file(target)):
                 wrong = f"{shown(path)} is a file of the run {shown(directory)}, which only gpt train writes"
                 raise UsageError("‹out›", wrong, hint="name another file")
-    require_place(path)
+    require_regular_target(path)
     require_writable(path.parent, path)

@@ -1,4 +1,4 @@
-"""Long texts piece by piece, so that none stands in memory as a whole. Needs no torch."""
+"""Format long texts piece by piece, so that none stands in memory as a whole. Needs no torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def gathered(pieces: Iterable[str]) -> Iterator[str]:
 
 
 def json_pieces(content: Any, count: Callable[[int], object] = lambda _: None) -> Iterator[str]:
-    """The pieces of `json.dumps` of a content with arrays in it, which become lists; minus infinity becomes null.
+    """Yield the pieces of `json.dumps` of a content with arrays, which become lists; minus infinity becomes null.
 
     `count` receives the rows of arrays of two dimensions and more that are done. Raises ValueError for NaN.
     """

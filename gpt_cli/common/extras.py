@@ -1,4 +1,4 @@
-"""Libraries that extras of the package bring: loggers, formats of texts. Needs no torch."""
+"""Import libraries of the package's extras: loggers, formats of texts. Needs no torch."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def require_installed(names: Sequence[str]) -> None:
 
 
 def is_installed(name: str) -> bool:
-    """Whether a package can be imported; it is not."""
+    """Return whether a package can be imported, without its import."""
     # a folder of that name, such as wandb makes where it runs, has no origin
     spec = importlib.util.find_spec(name)
     return spec is not None and spec.origin is not None
 
 
 def optional_library(name: str, extra: str, path: Path) -> Any:
-    """Import a library that reads files such as `path`; raises EnvironmentFailure that names its extra."""
+    """Import a library that reads files such as `path`; raise EnvironmentFailure that names its extra."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

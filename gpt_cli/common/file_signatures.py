@@ -1,6 +1,6 @@
-"""Which files and directories gpt wrote, told by content: other trainers give theirs the same names.
+"""Recognise files and directories of gpt by content: other trainers use the same names.
 
-Nothing is verified, and nothing waited for.
+No check verifies a file or waits for one.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _SIZES = {"context_length", "d_model", "num_heads", "num_blocks"}
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Whether a file begins as our checkpoints do."""
+    """Return whether a file begins as our checkpoints do."""
     return (_content(path, 8 + len(_CHECKPOINT)) or "")[8:] == _CHECKPOINT
 
 
 def is_config(path: Path, *, whole: bool = False) -> bool:
-    """Whether a file is a config of ours, of any version; unless it is to be `whole`, cut off after its sizes."""
+    """Return whether a file is a config of ours, of any version; it may be cut off after its sizes, unless `whole`."""
     text = _content(path) or ""
     sections, keys = re.findall(r"^(\w+):", text, re.MULTILINE), re.findall(r"(\w+):", text)
     cut = not text.endswith("\n") or "train" not in sections
@@ -47,12 +47,12 @@ def is_config(path: Path, *, whole: bool = False) -> bool:
 
 
 def is_lock(path: Path) -> bool:
-    """Whether a training holds a lock, or was killed while it did."""
+    """Return whether a training holds a lock, or was killed while it did."""
     return _content(path, len(HOLDER)) == HOLDER
 
 
 def holds_run(directory: Path) -> bool:
-    """Whether a directory is a run: it has a config of ours beside `checkpoints`, or a checkpoint of ours in it."""
+    """Return whether a directory is a run: it has a config of ours beside `checkpoints`, or a checkpoint of ours."""
     checkpoints = directory / "checkpoints"
     return checkpoints.is_dir() and (
         is_config(directory / "config.yaml") or any(map(is_checkpoint, checkpoints.glob("*.safetensors")))
@@ -60,7 +60,7 @@ def holds_run(directory: Path) -> bool:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether gpt wrote a file that has the name of a run's own; also one of which nothing is left but zeros."""
+    """Return whether gpt wrote a file with the name of a run's file; also one of which only zeros are left."""
     beginnings = _BEGINNINGS.get(path.name) or _BEGINNINGS[path.suffix]
     if (text := _content(path)) is None:
         return False
@@ -70,7 +70,7 @@ def is_ours(path: Path) -> bool:
 
 
 def _content(path: Path, most: int = _BYTES) -> str | None:
-    """The beginning of a file, a character for each byte; None where it is no regular file or cannot be read."""
+    """Read the beginning of a file, a character for each byte; None where it is no regular file or unreadable."""
     with contextlib.suppress(GptError), reading(path, CheckpointError) as file:
         return file.read(most).decode("latin-1")
     return None

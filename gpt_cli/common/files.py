@@ -1,4 +1,4 @@
-"""Writes files so that nobody ever sees half of one."""
+"""Write files so that nobody ever sees half of one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write_durably(path: Path, chunks: Iterable[Buffer]) -> None:
     Temporary file beside the target, fsync, rename, fsync of the directory; the umask decides on permissions.
     Raises EnvironmentFailure when the system refuses, and then leaves no temporary file.
     """
-    require_place(path)
+    require_regular_target(path)
     temporary = _temporary(path)
     try:
         _create(temporary, chunks)
@@ -43,8 +43,8 @@ def write_durably(path: Path, chunks: Iterable[Buffer]) -> None:
             os.unlink(temporary)
 
 
-def require_place(path: Path) -> None:
-    """Raises EnvironmentFailure where a file of this name would be in no directory, or replace a pipe or a device."""
+def require_regular_target(path: Path) -> None:
+    """Raise EnvironmentFailure where a file of this name would be in no directory, or replace a pipe or a device."""
     try:
         os.stat(os.path.join(path.parent, ""))
         with contextlib.suppress(FileNotFoundError):
@@ -56,7 +56,7 @@ def require_place(path: Path) -> None:
 
 
 def require_no_file(directory: Path) -> None:
-    """Raises UsageError where the directory that --out names is a file, or a link that leads nowhere."""
+    """Raise UsageError where the directory that --out names is a file, or a link that leads nowhere."""
     if directory.is_symlink() and not os.path.exists(directory):
         raise UsageError(shown(directory), "this is a link that leads nowhere, but ‹out› names a directory")
     if directory.exists() and not directory.is_dir():
@@ -64,10 +64,10 @@ def require_no_file(directory: Path) -> None:
 
 
 def write_directory(directory: Path, files: Mapping[str, Iterable[Buffer]]) -> None:
-    """Write a directory of files, by name, so that nobody ever sees half of it; its parents are made.
+    """Write a directory of files, by name, so that nobody ever sees half of it; make its parents.
 
-    It is made beside and renamed. One that is there takes another name first and is then removed; after a power cut in
-    that moment it still has the other. Raises EnvironmentFailure when the system refuses, and then leaves the old one.
+    A new directory beside is renamed. An old one takes another name first and is then removed; after a power cut in
+    that moment it keeps the other name. Raises EnvironmentFailure when the system refuses, and leaves the old one.
     """
     make_directory(directory.parent)  # refuses x/.. without an x, which the next line takes for what is above
     directory = Path(os.path.realpath(directory))  # what a link leads to is replaced, not the link
@@ -134,7 +134,7 @@ def move(path: Path, target: Path) -> None:
 
 
 def remove_if_empty(directory: Path) -> str | None:
-    """Remove a directory that holds nothing; returns why it stays."""
+    """Remove an empty directory; return the reason why it stays."""
     try:
         os.rmdir(directory)
     except FileNotFoundError:
@@ -153,13 +153,13 @@ def remove_directory(directory: Path) -> None:
 
 
 def temporaries(directory: Path, names: re.Pattern[str]) -> list[Path]:
-    """The temporary files of writers that are at work or were killed, for files with such names."""
+    """Return the temporary files of writers that are at work or were killed, for files with such names."""
     matches = ((_TEMPORARY.fullmatch(path.name), path) for path in directory.iterdir()) if directory.is_dir() else ()
     return [path for match, path in matches if match and names.fullmatch(match["name"])]
 
 
 def _temporary(target: Path, part: str = "") -> Path:
-    """A new name beside a target; what killed writers of the target left goes, if nobody has touched it for an hour."""
+    """Return a new name beside a target; remove files of its killed writers that are older than an hour."""
     name = target.name + part
     only_copy = part == ".old" and not target.exists()  # which a power cut has left
     with contextlib.suppress(OSError):  # a directory may be one to write to and not to read, and a file another user's
@@ -170,7 +170,7 @@ def _temporary(target: Path, part: str = "") -> Path:
 
 
 def require_writable(directory: Path, meant: Path | None = None) -> None:
-    """Do what a writer does: make a file, write, fsync, remove. Raises EnvironmentFailure, about `meant` if given."""
+    """Try to make a file, write, fsync and remove it. Raises EnvironmentFailure, about `meant` if given."""
     path = _temporary(directory / "probe")
     try:
         _create(path, [b"?"])
@@ -181,14 +181,14 @@ def require_writable(directory: Path, meant: Path | None = None) -> None:
         raise write_failure(meant or directory, error, directory) from error
 
 
-def require_directory_place(directory: Path) -> None:
-    """Raises EnvironmentFailure where the user may not make or replace such a directory."""
+def require_writable_parent(directory: Path) -> None:
+    """Raise EnvironmentFailure where the user may not make or replace such a directory."""
     above = next(path for path in Path(os.path.realpath(directory)).parents if path.is_dir())
     require_writable(above)
 
 
 def make_directory(directory: Path) -> list[Path]:
-    """Make a directory and its parents durably; returns the new ones, outermost first. Raises EnvironmentFailure."""
+    """Make a directory and its parents durably; return the new ones, outermost first. Raises EnvironmentFailure."""
     made: list[Path] = []
     path = directory
     try:
@@ -210,7 +210,7 @@ def make_directory(directory: Path) -> list[Path]:
 
 
 def write_failure(path: Path, error: OSError, folder: Path | None = None) -> EnvironmentFailure:
-    """The error to raise for an OSError met while writing `path`; `folder` is written to where it is not the parent."""
+    """Return the error for an OSError of writing `path`; `folder` is the directory where it is not the parent."""
     hint, folder = None, folder or (path if path.is_dir() else path.parent)
     if error.errno == errno.EDQUOT:
         hint = "delete files or choose another place"
@@ -222,7 +222,7 @@ def write_failure(path: Path, error: OSError, folder: Path | None = None) -> Env
 
 
 def _refused(path: Path, error: OSError) -> str:
-    """Describe what the system refused; for a missing permission, also the owner and the user who asks."""
+    """Describe an OSError; for a missing permission, also the owner and the present user."""
     if error.errno not in (errno.EACCES, errno.EPERM):
         return reason(error)
     parent = next((p for p in (path, *path.parents) if os.path.exists(p)), None)
@@ -262,7 +262,7 @@ def _sync(path: Path) -> None:
 
 
 def working_folder() -> str:
-    """The folder that the user works in. Raises EnvironmentFailure where it was removed."""
+    """Return the working folder. Raises EnvironmentFailure where it was removed."""
     try:
         return os.getcwd()
     except FileNotFoundError:
@@ -270,7 +270,7 @@ def working_folder() -> str:
 
 
 def cache_directory(name: str) -> Path:
-    """The per-user cache folder `name`: on Linux below XDG_CACHE_HOME, else ~/.cache; not yet made.
+    """Return the per-user cache folder `name`: on Linux below XDG_CACHE_HOME, else ~/.cache; make nothing.
 
     Raises EnvironmentFailure for a user without a home directory.
     """

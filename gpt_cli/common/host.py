@@ -1,4 +1,4 @@
-"""What a caller hands to long work: where its lines and amounts go, and how it is asked to stop."""
+"""The interface between long work and its caller: lines, amounts, and requests to stop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Counting = Callable[[str, int | None, str], AbstractContextManager[Callable[[int
 
 
 def both(count: Callable[[int], object], watch: Callable[[], object]) -> Callable[[int], None]:
-    """Receives amounts for `count`, and calls `watch` after each."""
+    """Return a function that passes amounts to `count`, and calls `watch` after each."""
 
     def counted(amount: int) -> None:
         count(amount)
@@ -30,12 +30,12 @@ def both(count: Callable[[int], object], watch: Callable[[], object]) -> Callabl
 
 @contextlib.contextmanager
 def uncounted(_what: str, _total: int | None, _unit: str) -> Iterator[Callable[[int], object]]:
-    """A Counting that shows nothing."""
+    """Count, and show nothing."""
     yield lambda _: None
 
 
 def ignored(_: str) -> None:
-    """A Notify that nobody hears."""
+    """Drop a line."""
 
 
 def _nothing_foreign(path: Path) -> Any:
@@ -44,7 +44,7 @@ def _nothing_foreign(path: Path) -> Any:
 
 @dataclass(frozen=True)
 class Host:
-    """Who calls long work: where its notices, warnings and amounts go, and what surrounds parts of it.
+    """The caller of long work: it receives notices, warnings and amounts, and surrounds parts of the work.
 
     A prompt that nobody names comes from `stdin`. `loaded` is the model of the request's run where the caller has it,
     as `gpt_cli.load` returns it. A training asks `stop` whether to end, and after each step `save_requested` whether to
@@ -77,9 +77,9 @@ NOBODY = Host()
 
 
 def tqdm_of_here() -> Any:
-    """The class of bars that suit a terminal or a notebook, also one without widgets.
+    """Import the class of bars that suit a terminal or a notebook, also one without widgets.
 
-    Who imports it here first hears nothing of widgets that a notebook lacks.
+    The first import here prints no warning about widgets that a notebook lacks.
     """
     from tqdm import TqdmWarning
 

@@ -1,4 +1,4 @@
-"""What `gpt` takes from files and flags at most: the limits on input from strangers, in one place.
+"""Limits on input from files and flags, which strangers may have made.
 
 Each bounds the memory or the time that an input can cost. What exceeds one is refused with a sentence that names it;
 docs/reliability.md lists them.

@@ -1,4 +1,4 @@
-"""What a mistyped word means: the name that is most like it, and ASCII for the marks of a Chinese keyboard."""
+"""Correct mistyped words: find the nearest name, and ASCII for the marks of a Chinese keyboard."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DASHES = "—–−"
 
 
 def nearest(typed: str, names: Iterable[str], fits: Callable[[str], bool] = lambda _: True) -> str | None:
-    """The name that is most like a mistyped one; unless they are nearly equal, of those that fit.
+    """Return the name that is most like a mistyped one; unless they are nearly equal, of those that fit.
 
     One character of two may differ where a character is a syllable.
     """
@@ -30,18 +30,18 @@ def nearest(typed: str, names: Iterable[str], fits: Callable[[str], bool] = lamb
 
 @lru_cache(maxsize=8)  # suggestions ask about one text for every name
 def half_width(text: str) -> str:
-    """A text with ASCII instead of full-width marks, letters and digits."""
+    """Replace full-width marks, letters and digits by ASCII."""
     return text.translate(_HALF_WIDTH)
 
 
 def full_width(text: object) -> str | None:
-    """A sentence that names the first dash or full-width character of a text; None where there is none, or no text."""
+    """Return a sentence about the first dash or full-width character of a text; None where there is none."""
     if not isinstance(text, str):
         return None
-    found = next((character for character in text if ord(character) in _HALF_WIDTH), None)
-    if found is None:
+    mark = next((character for character in text if ord(character) in _HALF_WIDTH), None)
+    if mark is None:
         return None
     kind = (
-        'a dash; type the hyphen "-"' if found in DASHES else f"a full-width character; type {shown(half_width(found))}"
+        'a dash; type the hyphen "-"' if mark in DASHES else f"a full-width character; type {shown(half_width(mark))}"
     )
-    return f"{shown(found)} in {shown(text, 40)} is {kind}"
+    return f"{shown(mark)} in {shown(text, 40)} is {kind}"

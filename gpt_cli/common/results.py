@@ -1,4 +1,4 @@
-"""What commands answer: figures, which show themselves as text, and in a notebook as a page or a picture too."""
+"""Results of commands: figures, which show themselves as text, and in a notebook as a page or a picture too."""
 
 from __future__ import annotations
 
@@ -39,40 +39,40 @@ class Result:
         cls.__repr__ = Result.__repr__  # dataclasses keep one that a class has
 
     def __repr__(self) -> str:
-        """The class and its key figures in a line."""
+        """Return the class and its key figures in a line."""
         figures = {name: value for name, value in self.key_figures().items() if value not in (None, "", (), [], {})}
         return f"{type(self).__name__}({', '.join(f'{name}={_brief(value)}' for name, value in figures.items())})"
 
     if not TYPE_CHECKING:  # a checker knows the fields
 
         def __getattr__(self, name: str) -> Any:
-            """A figure of `as_dict` that is no field, so that all that --json prints are attributes."""
+            """Return a figure of `as_dict` that is no field, so that each key of --json is an attribute."""
             if not name.startswith("_") and name in (figures := self.as_dict()):
                 return figures[name]
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def __dir__(self) -> list[str]:
-        """Names that completion offers."""
+        """Return the names that completion offers."""
         return [*super().__dir__(), *self.as_dict()]
 
     def key_figures(self) -> Mapping[str, Any]:
-        """The fields of the result that are figures."""
+        """Return the fields of the result that are figures."""
         return {each.name: getattr(self, each.name) for each in fields(self) if each.repr}  # pyright: ignore[reportArgumentType]
 
     def as_dict(self) -> dict[str, Any]:
-        """The object that `--json` prints."""
+        """Return the object that `--json` prints."""
         return asdict(self)  # pyright: ignore[reportArgumentType] - every subclass is a dataclass
 
     def as_json(self) -> Iterable[str]:
-        """The object as JSON, in pieces that memory can hold."""
+        """Return the object as JSON, in pieces that memory can hold."""
         yield inert_json(json.dumps(self.as_dict(), ensure_ascii=False, allow_nan=False))
 
     def parts(self) -> Sequence[Rows | str]:
-        """Tables, whose first rows are headings, perhaps empty ones, and the lines between them."""
+        """Return tables, whose first rows are headings, perhaps empty ones, and the lines between them."""
         return ()
 
     def as_text(self, width: int = WIDTH) -> str:
-        """The text for a terminal of `width` columns."""
+        """Return the text for a terminal of `width` columns."""
         return "\n".join(
             part if isinstance(part, str) else table(part if any(part[0]) else part[1:]) for part in self.parts()
         )
@@ -81,34 +81,34 @@ class Result:
         return self.as_text()
 
     def failure(self) -> GptError | None:
-        """The error that the command line raises after it showed the result: the damage that the command looked for."""
+        """Return the error that the command line raises after it shows the result: the damage that a command finds."""
         return None
 
     def as_coloured_text(self, width: int = WIDTH) -> str:
-        """The text with colours, where colours carry information."""
+        """Return the text with colours, where colours carry information."""
         return self.as_text(width)
 
     def show(self, screen: Screen) -> None:
-        """Show the text, where there is any; subclasses say more beside it, or show nothing that is in a file."""
+        """Show the text, where there is any; subclasses add lines, or show nothing that is in a file."""
         if text := (self.as_coloured_text if screen.coloured else self.as_text)(screen.width):
             screen.result(text)
 
     def as_page(self) -> str | None:
-        """A page of HTML that works offline, where there is one."""
+        """Return a page of HTML that works offline, where there is one."""
         return None
 
     def page_bytes(self) -> int:
-        """About how many bytes the page has, where that is known before the page is made."""
+        """Estimate the bytes of the page, where that is possible before the page is made."""
         return 0
 
     def as_picture(self, kind: str = "png") -> bytes | None:
-        """A picture, png, svg or pdf, where there is one."""
+        """Return a picture, png, svg or pdf, where there is one."""
         return None
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str | bytes]:
-        """The forms of which Jupyter shows the richest.
+        """Return the forms of which Jupyter shows the richest.
 
-        A page of more than 8 MB is left out, and so is what memory cannot hold: a plainer form is shown instead.
+        A page of more than 8 MB is left out, and so is a form that memory cannot hold: Jupyter shows a plainer one.
         """
         bundle: dict[str, str | bytes] = {}
         page = _unless_refused(self.as_page) if self.page_bytes() <= _MOST_PAGE else None
@@ -145,7 +145,7 @@ def _unless_refused(make: Callable[[], Made | None]) -> Made | None:
 
 
 def _brief(value: Any) -> str:
-    """A value in a few words: arrays by dtype and shape, many things by their number."""
+    """Describe a value in a few words: arrays by dtype and shape, many things by their number."""
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"{value.dtype}{[*value.shape]}".removeprefix("torch.")
     if isinstance(value, str) or hasattr(value, "__fspath__"):

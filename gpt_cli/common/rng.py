@@ -1,4 +1,4 @@
-"""Randomness as a function of (seed, step): streams with names, never shared, with nothing to save.
+"""Random numbers as a function of (seed, step): streams with names, never shared, with nothing to save.
 
 Every random choice of the program comes from a key made of the seed and the names of its purpose ("dropout", step,
 layer, ...). A resumed run therefore draws what an uninterrupted one would have drawn, and a draw in one place never
@@ -17,7 +17,7 @@ MULTIPLIERS = (0x7FEB352D, 0x846CA68B)
 
 
 def stream_key(seed: int, *names: str | int) -> int:
-    """A 64-bit key for the stream `names` under `seed`: well mixed, the same on every machine.
+    """Return a 64-bit key for the stream `names` under `seed`: well mixed, the same on every machine.
 
     torch.Generator, which draws samples and initial weights, takes only its lowest 32 bits: that two of N such streams
     are the same has a probability of about N^2 / 2^33.
@@ -27,7 +27,7 @@ def stream_key(seed: int, *names: str | int) -> int:
 
 
 def random_words(key: int, start: int, count: int) -> np.ndarray:
-    """Words start..start+count of the stream `key`: uint32 [count].
+    """Return words start..start+count of the stream `key`: uint32 [count].
 
     For one key the map from position to word is one to one on 32 bits.
     """
@@ -36,7 +36,7 @@ def random_words(key: int, start: int, count: int) -> np.ndarray:
 
 
 def _mixed(words: np.ndarray, keys: Sequence[int]) -> np.ndarray:
-    """A round of lowbias32 for each 32-bit key, in place: uint32 [N]."""
+    """Apply a round of lowbias32 to each 32-bit key, in place: uint32 [N]."""
     for key in keys:
         words += np.uint32(key)
         for shift, multiplier in zip((16, 15), MULTIPLIERS, strict=True):
@@ -47,18 +47,18 @@ def _mixed(words: np.ndarray, keys: Sequence[int]) -> np.ndarray:
 
 
 def signed(number: int, bits: int) -> int:
-    """The signed number of the same lowest `bits`, as in torch, which has no unsigned arithmetic."""
+    """Return the signed number of the same lowest `bits`, as in torch, which has no unsigned arithmetic."""
     number &= (1 << bits) - 1
     return number - (1 << bits) if number >> (bits - 1) else number
 
 
 def permutation(key: int, count: int) -> np.ndarray:
-    """The numbers 0..count-1 in an order that depends on `key`: int64 [count]."""
+    """Return the numbers 0..count-1 in an order that depends on `key`: int64 [count]."""
     return np.argsort(random_words(key, 0, count), kind="stable")
 
 
 def permuted(key: int, indices: np.ndarray, count: int) -> np.ndarray:
-    """The numbers at some places of a permutation of 0..count-1 that is never listed: int64 [N] -> [N].
+    """Return the numbers at some positions of a permutation of 0..count-1 that is never listed: int64 [N] -> [N].
 
     A Feistel network permutes the numbers of a few bits (Luby and Rackoff 1988); a result of `count` or more is
     permuted again until it is smaller (cycle walking, Black and Rogaway 2002), less than once on average.
@@ -75,7 +75,7 @@ def permuted(key: int, indices: np.ndarray, count: int) -> np.ndarray:
 
 
 def _feistel(keys: np.ndarray, numbers: np.ndarray, bits: int) -> np.ndarray:
-    """A permutation of the numbers below 2**bits: each round changes one half of the bits as the other half says."""
+    """Permute the numbers below 2**bits: each round changes one half of the bits by the other half."""
     num_low = bits // 2
     low, high = numbers & np.uint64(2**num_low - 1), numbers >> np.uint64(num_low)
     for first, second in keys.reshape(2, 2):

@@ -1,4 +1,4 @@
-"""The header of a safetensors file, which anyone may have made: 8 bytes of length, then JSON. Needs no torch."""
+"""Read and write the header of a safetensors file: 8 bytes of length, then JSON. Needs no torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIZES |= {"U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1}
 
 
 class TensorEntry(NamedTuple):
-    """A tensor in a file: its type of number, its shape, and its bytes from `start` to `stop` after the header."""
+    """A tensor in a file: its dtype, its shape, and its bytes from `start` to `stop` after the header."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -33,7 +33,7 @@ class ParsedHeader(NamedTuple):
 
 
 def read_header_bytes(file: BinaryIO, most: int) -> tuple[int, bytes]:
-    """The length that the first 8 bytes of a file name, and these with the header, as far as the file goes.
+    """Read the length in the first 8 bytes of a file, and these bytes with the header, as far as the file goes.
 
     A header longer than `most` stays unread.
     """
@@ -43,7 +43,7 @@ def read_header_bytes(file: BinaryIO, most: int) -> tuple[int, bytes]:
 
 
 def parse_header(content: bytes) -> ParsedHeader:
-    """The header at the beginning of some content; raises one of MALFORMED."""
+    """Parse the header at the beginning of some content; raise one of MALFORMED."""
     end = 8 + int.from_bytes(content[:8], "little")
     entries = strict_json(content[8:end].decode("utf-8"))
     metadata = entries.pop("__metadata__", {})
@@ -61,7 +61,7 @@ def _stored(entry: Mapping[str, Any]) -> TensorEntry:
 
 
 def misplaced(tensors: Mapping[str, TensorEntry]) -> str | None:
-    """The first tensor that does not begin where the one before it ends, or not end where its shape says."""
+    """Return the first tensor that does not begin at the end of the one before, or has a wrong number of bytes."""
     end = 0
     for name, (dtype, shape, start, stop) in sorted(tensors.items(), key=lambda item: item[1][2:]):
         if start != end or stop - start != math.prod(shape) * SIZES[dtype]:
@@ -77,10 +77,9 @@ def header_bytes(
     dtype: str | Mapping[str, str] = "F32",
     num_bytes: int | None = None,
 ) -> bytes:
-    """The header of a file of tensors in the order given; `num_bytes` long, or up to a multiple of 8.
+    """Format the header of a file of tensors in this order; `num_bytes` long, or up to a multiple of 8.
 
-    `dtype` is the type of all numbers, or names the type of each tensor.
-    Raises ValueError where it is longer than `num_bytes`.
+    `dtype` is that of all tensors, or of each by name. Raises ValueError where the header exceeds `num_bytes`.
     """
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0

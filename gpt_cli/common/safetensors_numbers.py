@@ -1,4 +1,4 @@
-"""The numbers of safetensors files as numpy reads them, which has no bfloat16. Needs no torch."""
+"""Read the numbers of safetensors files with numpy, which has no bfloat16. Needs no torch."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _AT_ONCE = 2**18  # numbers that are checked in a copy, which a cache holds
 
 
 def widened(numbers: np.ndarray, dtype: str) -> np.ndarray:
-    """Numbers that READABLE reads as such a type, in float32, which has each of them."""
+    """Convert numbers that READABLE reads as `kind` to float32, which has each of them."""
     if dtype == "BF16":  # the upper half of a float32
         return np.left_shift(numbers, 16, dtype=np.uint32).view(np.float32)
     return numbers.astype(np.float32, copy=False)
 
 
 def are_finite(numbers: np.ndarray, dtype: str) -> bool:
-    """Whether none is NaN or infinite, of numbers in one dimension."""
+    """Return whether none of the numbers [N] is NaN or infinite."""
     if dtype == "F32":  # one pass each, and NaN passes through
         return not numbers.size or bool(np.isfinite(numbers.min()) and np.isfinite(numbers.max()))
     # such numbers have all bits of the exponent; a shift drops the sign

@@ -1,4 +1,4 @@
-"""How each door writes a field that a sentence names in marks: ‹top_k=5› is --top-k 5, or top_k=5 in Python.
+"""Spell fields that a sentence names in marks: ‹top_k=5› is --top-k 5, or top_k=5 in Python.
 
 A name with a dot is a setting: ‹model.bias=true› is --set model.bias=true, or settings=["model.bias=true"]. Whole
 commands, such as gpt train --data my.txt, have no marks and are the same for both. Needs no torch.
@@ -22,7 +22,7 @@ _OF_A_TERMINAL = re.compile(r"\bstd(in|out)\b|(the|On a|no) terminal|Ctrl-C|‹o
 
 
 def as_flags(text: str, names: Mapping[str, str] | None = None, command: str = "") -> str:
-    """A text with flags for its marks; `names` has other ones, and arguments, whose values stand behind a `command`."""
+    """Replace marks by flags; `names` has other flags, and arguments, whose values stand behind a `command`."""
 
     def flag(mark: re.Match[str]) -> str:
         name, value = mark.groups()
@@ -39,14 +39,14 @@ def as_flags(text: str, names: Mapping[str, str] | None = None, command: str = "
 
 
 def as_keywords(text: str) -> str:
-    """A text with keywords for its marks; marks behind one another are as many arguments."""
+    """Replace marks by keywords; marks behind one another are as many arguments."""
 
     def keywords(marks: re.Match[str]) -> str:
         values: dict[str, list[str]] = {}
         for name, value in (mark.groups() for mark in _MARK.finditer(marks[0])):
             is_setting = "." in name and value is not None
-            written = f"{name}={value}" if is_setting else value
-            values.setdefault("settings" if is_setting else name, []).extend(() if written is None else [written])
+            setting = f"{name}={value}" if is_setting else value
+            values.setdefault("settings" if is_setting else name, []).extend(() if setting is None else [setting])
         return ", ".join(_keyword(*one) for one in values.items())
 
     return _MARKS.sub(keywords, _OF_STDIN.sub("", text))
@@ -61,7 +61,7 @@ def _keyword(name: str, values: list[str]) -> str:
 
 
 def described(text: str) -> str:
-    """A paragraph of help in keywords, without the sentences that concern the command line alone."""
+    """Rewrite a paragraph of help in keywords, without sentences on the command line alone."""
     sentences = re.split(r"(?<=\.) (?=[A-Z])", text.replace("Repeatable.", "One, or a list."))
     sentences = [each for each in sentences if not _OF_A_TERMINAL.search(_OF_STDIN.sub("", each))]
     return "" if all(each.startswith("Default: ") for each in sentences) else as_keywords(" ".join(sentences))

@@ -1,4 +1,4 @@
-"""Reads JSON that anyone may have written, and says which of its numbers a training can have. Needs no torch."""
+"""Read JSON that anyone may have written, and check numbers of a training. Needs no torch."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _SURELY_FINITE = 300  # characters; the largest float has 309 digits
 
 
 def strict_json(text: str) -> Any:
-    """JSON without repeated keys, with numbers that a float can hold, and at most JSON_PARTS values.
+    """Parse JSON without repeated keys, with numbers that a float can hold, and at most JSON_PARTS values.
 
-    Raises ValueError, and RecursionError for what is nested too deeply.
+    Raises ValueError, and RecursionError for JSON that is nested too deeply.
     """
     # an empty list takes three bytes here and a hundred in memory, an object eight here and four hundred
     if text.count(",") + text.count("[") + 8 * text.count("{") > JSON_PARTS:
@@ -46,7 +46,7 @@ def strict_json(text: str) -> Any:
 
 
 def plainly(error: Exception) -> str:
-    """Describe what is wrong with a JSON file, without Python's own words; a ValueError keeps its sentence."""
+    """Describe the error of a JSON file without Python's terms; a ValueError keeps its sentence."""
     if isinstance(error, KeyError):
         return f"it has no key {shown(error.args[0])}"
     if isinstance(error, UnicodeError):
@@ -57,12 +57,12 @@ def plainly(error: Exception) -> str:
 
 
 def figure(value: Any) -> float | None:
-    """A number of a training, such as a loss, as a float; None for anything else, true and false included."""
+    """Return a number of a training, such as a loss, as a float; None for anything else, true and false included."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if is_number and abs(value) <= FIGURE else None
 
 
 def step_number(value: Any) -> int | None:
-    """The number of a step; None for anything else."""
+    """Return the number of a step; None for anything else."""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     return value if is_whole and 0 <= value <= STEPS else None

@@ -1,4 +1,4 @@
-"""Rows as aligned columns, for terminals and notebooks."""
+"""Format rows as aligned columns, for terminals and notebooks."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _LEFT, _RIGHT = "text-align: left; white-space: pre-wrap", "text-align: right; w
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> str:
-    """Rows as aligned columns; wide characters count as two."""
+    """Align rows in columns; wide characters count as two."""
     widths = [max(cell_len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ("  ".join(cell + " " * (widths[i] - cell_len(cell)) for i, cell in enumerate(row)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
 
 
 def html_of(parts: Sequence[Rows | str]) -> str:
-    """Tables, and lines between them, as HTML in the colours of the page around it; numbers stand to the right."""
+    """Format tables, and lines between them, as HTML in the colours of the page; numbers stand to the right."""
     return "".join(
         f"<p>{html.escape(inert(part))}</p>" if isinstance(part, str) else _html(part) for part in parts if part
     )
@@ -42,11 +42,13 @@ def html_of(parts: Sequence[Rows | str]) -> str:
 def _html(rows: Rows) -> str:
     heading, *body = rows
     columns = zip(*body, strict=True) if body else [()] * len(heading)
-    sides = [_RIGHT if 2 * sum(map(_is_number, each)) > len(each) else _LEFT for each in columns]
+    alignments = [_RIGHT if 2 * sum(map(_is_number, each)) > len(each) else _LEFT for each in columns]
 
     def line(row: tuple[str, ...], kind: str = "td") -> str:
-        cells = zip(sides, row, strict=True)
-        return "".join(f'<{kind} style="{_CELL}; {side}">{html.escape(inert(cell))}</{kind}>' for side, cell in cells)
+        cells = zip(alignments, row, strict=True)
+        return "".join(
+            f'<{kind} style="{_CELL}; {alignment}">{html.escape(inert(cell))}</{kind}>' for alignment, cell in cells
+        )
 
     lines = [*([line(heading, "th")] if any(heading) else []), *map(line, body[:_MOST_ROWS])]
     more = f"<p>{say(f'{len(body) - _MOST_ROWS:,} more rows are not shown')}</p>" if len(body) > _MOST_ROWS else ""
@@ -58,12 +60,12 @@ def _is_number(cell: str) -> bool:
 
 
 def cut(line: str, width: int) -> str:
-    """A line that fits into `width` columns; an ellipsis stands for what does not."""
+    """Cut a line to `width` columns, with an ellipsis at the end."""
     return line if cell_len(line) <= width else set_cell_size(line, max(0, width - 1)).rstrip() + "…"
 
 
 def narrow_table(rows: Sequence[tuple[str, ...]], width: int, spare: Sequence[str], dear: Sequence[str] = ()) -> str:
-    """Rows as `table` has them where `width` columns hold them; else the last cell of each is below it, indented.
+    """Align rows as `table` does where `width` columns hold them; else put the last cell of each below, indented.
 
     Then the columns that `spare` names are left out, the first first, until the first cells have room, which lose
     their middle where it is not enough. Those of `dear` follow only where two of these would look the same, or say
@@ -76,10 +78,10 @@ def narrow_table(rows: Sequence[tuple[str, ...]], width: int, spare: Sequence[st
     names = list[str]()
     for num_left_out, left_out in enumerate((None, *spare, *dear)):
         rows = [tuple(cell for cell, title in zip(row, rows[0], strict=True) if title != left_out) for row in rows]
-        room = width - 2 - max(map(cell_len, table([row[1:] for row in rows]).split("\n")))
-        names = _shortened([row[0] for row in rows], max(room, 3))
+        name_width = width - 2 - max(map(cell_len, table([row[1:] for row in rows]).split("\n")))
+        names = _shortened([row[0] for row in rows], max(name_width, 3))
         wanted = min(_NAME if num_left_out < len(spare) else _SHORTEST_NAME, longest)
-        if room >= wanted and len(set(names)) == len({row[0] for row in rows}):
+        if name_width >= wanted and len(set(names)) == len({row[0] for row in rows}):
             break
     lines = table([(name, *row[1:]) for name, row in zip(names, rows, strict=True)]).split("\n")
     words = (re.findall(r"\S+|\s", f"{_INDENT}{' '.join(cell.split())}") for cell in last_cells)
@@ -88,7 +90,7 @@ def narrow_table(rows: Sequence[tuple[str, ...]], width: int, spare: Sequence[st
 
 
 def _shortened(texts: Sequence[str], width: int) -> list[str]:
-    """Texts that fit into `width` columns without their middle: as much of the end as of the beginning, or less.
+    """Cut the middle of texts to fit `width` columns: keep as much of the end as of the beginning, or less.
 
     Less where two would look the same, as when they differ in a number before the middle. Where that tells them apart
     no more, the middle that those of one look lose ends where they begin to differ.
@@ -109,7 +111,7 @@ def _from_difference(text: str, alike: list[str], width: int) -> str:
 
 
 def _without_middle(text: str, width: int, most: int) -> str:
-    """A text that fits into `width` columns: its beginning, and at most `most` columns of its end."""
+    """Cut a text to `width` columns: keep its beginning, and at most `most` columns of its end."""
     if cell_len(text) <= width:
         return text
     end = text[len(text) - most :]
@@ -119,7 +121,7 @@ def _without_middle(text: str, width: int, most: int) -> str:
 
 
 def filled(pieces: Iterable[str], width: int, indent: str = "") -> Iterator[str]:
-    """Words, and the spaces between them, in lines of at most `width` columns, all but the first of them indented."""
+    """Yield words, and the spaces between them, in lines of at most `width` columns, all but the first indented."""
     line = gap = ""
     for piece in pieces:
         if piece.isspace():

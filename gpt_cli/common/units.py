@@ -1,4 +1,4 @@
-"""Times, bytes and losses as people write them."""
+"""Format times, bytes and losses for people."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people write them: 42 s, 3 min 20 s, 2 h 5 min."""
+    """Format seconds: 42 s, 3 min 20 s, 2 h 5 min."""
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -16,12 +16,12 @@ def duration(seconds: float) -> str:
 
 
 def twice_as_long(seconds: float) -> str:
-    """Twice a time, of a second at least, as `--max-time` reads it."""
+    """Format twice a time, of a second at least, for `--max-time`."""
     return f"{max(1, math.ceil(2 * seconds))}s"
 
 
 def size(num_bytes: int) -> str:
-    """Bytes as kB, MB or GB."""
+    """Format bytes as kB, MB or GB."""
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if num_bytes >= factor:
             return f"{num_bytes / factor:.1f} {unit}"
@@ -29,7 +29,7 @@ def size(num_bytes: int) -> str:
 
 
 def quantity(number: int) -> str:
-    """A number of parameters in three digits: 25.1 k, 1.05 M."""
+    """Format a number of parameters in three digits: 25.1 k, 1.05 M."""
     for unit, factor in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= factor:
             return f"{number / factor:.3g} {unit}"
@@ -45,6 +45,6 @@ def age(seconds: float) -> str:
 
 
 def with_error(number: float, error: float | None, *, signed: bool = False) -> str:
-    """A loss with its standard error, where it has one: 3.3530 ± 0.0690."""
+    """Format a loss with its standard error, where it has one: 3.3530 ± 0.0690."""
     text = f"{number:+.4f}" if signed else f"{number:.4f}"
     return text if error is None else f"{text} ± {error:.4f}"

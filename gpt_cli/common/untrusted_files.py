@@ -1,4 +1,4 @@
-"""Opens files that anyone may have made: regular ones, read whole, and unchanged meanwhile."""
+"""Open files that anyone may have made: regular ones, read whole, and unchanged meanwhile."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CHINESE = re.compile(r"[\n\r -~\u2010-\u2026\u3000-\u303f\u4e00-\u9fff\uff00-\u
 
 @contextlib.contextmanager
 def reading(path: Path, kind: type[GptError], *, hint: str | None = None) -> Iterator[BufferedReader]:
-    """A regular file to read from; `kind` is the error for a missing, special, broken or changing one.
+    """Open a regular file to read; `kind` is the error for a missing, special, broken or changing one.
 
     Never waits on a pipe or a device. Raises EnvironmentFailure where permission is missing.
     """
@@ -37,7 +37,7 @@ def reading(path: Path, kind: type[GptError], *, hint: str | None = None) -> Ite
 
 
 def open_regular(path: Path, kind: type[GptError], *, hint: str | None = None) -> BufferedReader:
-    """A regular file, for a reader who outlives a `with`; raises errors as `reading` does."""
+    """Open a regular file, for a reader that outlives a `with`; raise the errors of `reading`."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -56,7 +56,7 @@ def open_regular(path: Path, kind: type[GptError], *, hint: str | None = None) -
 def require_size(
     path: Path, file: BinaryIO, kind: type[GptError], *, most: tuple[str, int] | None, hint: str | None = None
 ) -> os.stat_result:
-    """Stat an open file; raises `kind` if it has more than `most` bytes, see `read_bytes`."""
+    """Stat an open file; raise `kind` if it has more than `most` bytes, see `read_bytes`."""
     status = os.fstat(file.fileno())
     if most and status.st_size > most[1]:
         sentence = f"{most[0]} has at most {most[1]:,} bytes, but this file has {status.st_size:,}"
@@ -67,7 +67,7 @@ def require_size(
 def require_unchanged(
     path: Path, file: BinaryIO, before: os.stat_result, kind: type[GptError], *, complete: bool = True
 ) -> None:
-    """Raise `kind` where an open file is no longer what it was `before`, or was not read as a whole."""
+    """Raise `kind` where an open file has changed since `before`, or was not read as a whole."""
     after = os.fstat(file.fileno())
     if not complete or (after.st_mtime_ns, after.st_size) != (before.st_mtime_ns, before.st_size):
         hint = "try again when no other program writes to it"
@@ -77,9 +77,9 @@ def require_unchanged(
 def read_bytes(
     path: Path, kind: type[GptError], *, hint: str | None = None, most: tuple[str, int] | None = None
 ) -> bytes:
-    """A whole regular file; raises what `reading` raises.
+    """Read a whole regular file; raise the errors of `reading`.
 
-    `most` says what such files are, and how many bytes they have at most: a larger one is refused unread.
+    `most` has a name of such files, and their largest number of bytes: a larger file is refused unread.
     """
     with reading(path, kind, hint=hint) as file:
         before = require_size(path, file, kind, most=most, hint=hint)
@@ -90,7 +90,7 @@ def read_bytes(
 
 
 def require_reachable(path: Path) -> None:
-    """Raises EnvironmentFailure for what lies in a directory that the user may not enter."""
+    """Raise EnvironmentFailure for a path in a directory that the user may not enter."""
     try:
         os.stat(path)
     except PermissionError as error:
@@ -100,20 +100,20 @@ def require_reachable(path: Path) -> None:
 
 
 def is_damaged_utf8(sample: bytes) -> bool:
-    """Whether bytes that are not UTF-8 were so before something was cut off or overwritten."""
+    """Return whether bytes that are not UTF-8 were UTF-8 before a part was cut off or overwritten."""
     text = sample.decode("utf-8", "replace")
     num_wrong = text.count("\ufffd")
     return sample.startswith(UTF8_MARK) or sum(character > "\x7f" for character in text) > 2 * num_wrong
 
 
 def is_numbers(sample: bytes) -> bool:
-    """Whether bytes are text in no encoding, such as token ids: NULs beside other controls, also as UTF-16."""
+    """Return whether bytes are text in no encoding, such as token ids: NULs beside other controls, also as UTF-16."""
     is_text = len(sample.translate(None, _NO_TEXT)) >= 0.98 * len(sample)
     return b"\0" in sample and not is_text and utf16_of(sample) is None
 
 
 def encoding_hint(sample: bytes, name: str) -> str:
-    """Hint at how to make UTF-8 of other text: the likely encodings, which only a reader can tell apart for certain.
+    """Return a hint to convert a text to UTF-8: the likely encodings, which only a reader can tell apart.
 
     The command converts the file `name`. Where there is no such file, as with a pipe, it says OLD and NEW.
     """
@@ -145,7 +145,7 @@ def encoding_hint(sample: bytes, name: str) -> str:
 
 
 def unix_line_ends(name: str, *, alone: bool = False) -> str:
-    """The command that makes a text without the \\r of Windows line ends; it names files as `encoding_hint` does.
+    """Return the command that removes the \\r of Windows line ends; it names files as `encoding_hint` does.
 
     Where \\r is `alone`, as on old Macs, it becomes \\n.
     """
@@ -154,14 +154,14 @@ def unix_line_ends(name: str, *, alone: bool = False) -> str:
 
 
 def _names(path: Path, ending: str = "utf8") -> tuple[str, str]:
-    """A file and the one beside it that its conversion makes, as a shell takes them."""
+    """Return a file and its converted twin, quoted for a shell."""
     if not path.is_file() or visible(str(path)) != str(path):  # of a name that cannot be typed
         return "OLD", "NEW"
     return quote(str(path)), quote(str(path.with_name(f"{path.stem}-{ending}{path.suffix}")))
 
 
 def utf16_of(sample: bytes) -> str | None:
-    """UTF-16BE or UTF-16LE for the beginning of such a text without a byte order mark; None for anything else."""
+    """Return UTF-16BE or UTF-16LE for the beginning of such a text without a byte order mark; else None."""
     zeros = sample[::2].count(0), sample[1::2].count(0)
     encoding = "UTF-16BE" if zeros[0] > zeros[1] else "UTF-16LE"
     if min(zeros) * 2 >= max(zeros):  # Chinese has few NULs, and those of U+4E00 are in the other place
@@ -172,12 +172,12 @@ def utf16_of(sample: bytes) -> str | None:
 
 
 def _decoded(sample: bytes, encoding: str) -> str | None:
-    """The text of a beginning in some encoding; None where it is not in that."""
+    """Decode the beginning of a text; None where it is in another encoding."""
     with contextlib.suppress(UnicodeDecodeError):
         return codecs.getincrementaldecoder(encoding)().decode(sample)
     return None
 
 
 def _is_chinese(text: str) -> bool:
-    """Whether nearly all of a text is Chinese and its marks; of any other bytes, a third would be by chance."""
+    """Return whether nearly all of a text is Chinese and its marks; of other bytes, a third would be by chance."""
     return len(_CHINESE.findall(text)) > 0.9 * max(8, len(text))

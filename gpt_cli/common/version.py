@@ -1,3 +1,3 @@
-"""The version of the program, in a file that imports nothing."""
+"""Version of the program, in a file that imports nothing."""
 
 __version__ = "0.2.0"

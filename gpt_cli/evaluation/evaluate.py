@@ -14,7 +14,7 @@ import torch
 from gpt_cli.checkpoints.load import Loaded, load_for
 from gpt_cli.common.host import Host
 from gpt_cli.common.machine.devices import choose_device, choose_dtype, restored_threads, use_threads
-from gpt_cli.common.machine.memory import available_memory, require_room
+from gpt_cli.common.machine.memory import available_memory, require_available
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.common.tables import Rows, table
 from gpt_cli.common.units import with_error
@@ -261,10 +261,10 @@ def _require_room(loaded: Loaded, num_ids: int, stride: int, dtype: str, request
     free, model = available_memory(), loaded.model
     if request.quantize:
         hint = "leave out ‹quantize›"
-        require_room("eval", "the weights to be rounded", rounding_bytes(model), free, hint=hint)
+        require_available("eval", "the weights to be rounded", rounding_bytes(model), free, hint=hint)
     length = min(window_length(model.config), num_ids - 1)
     halves = dtype != "bfloat16" and scoring_bytes(model, 1, length, "bfloat16") <= (free or 0)
-    require_room(
+    require_available(
         "eval",
         f"the activations of one window of {counted(length, 'token')}",
         scoring_bytes(model, 1, length, dtype),
@@ -281,7 +281,7 @@ def _require_room_for_samples(loaded: Loaded, request: EvaluateRequest, free: in
     each = row_bytes(loaded.config.model, loaded.model.vocab_size, 1, 1 + request.max_new_tokens)
     weights = sum(parameter.nbytes for parameter in loaded.model.parameters())  # of the decoder, which has its own
     fitting = max(0, (free or 0) - weights) // each
-    require_room(
+    require_available(
         "eval",
         f"{counted(request.num_samples, 'sample')} of {counted(request.max_new_tokens, 'token')}",
         weights + request.num_samples * each,

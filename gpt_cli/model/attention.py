@@ -1,4 +1,4 @@
-"""Attention: one head, written out; then many heads, which train by a fused twin on the same parameters."""
+"""Causal attention: one head, written out; then many heads, which train by a fused twin on the same parameters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WITHOUT_KERNEL = ("cpu", "mps")
 
 
 def causal_mask(num_tokens: int, device: torch.device | None = None, window: int | None = None) -> Tensor:
-    """True where a query may not look: at later keys, and at those further back than its window: bool [T, T].
+    """Return True where a query may not look: at later keys, and at keys before its window: bool [T, T].
 
     A query sees `window` tokens, itself included; None means all before it. Beltagy et al. 2020, section 3.1.
     """
@@ -29,7 +29,7 @@ def causal_mask(num_tokens: int, device: torch.device | None = None, window: int
 
 
 def texts_apart(positions: Tensor) -> Tensor:
-    """True where a query and a key are of different texts side by side: positions [B, T] -> bool [B, T, T].
+    """Return True where a query and a key are of different texts side by side: positions [B, T] -> bool [B, T, T].
 
     A text begins where positions are 0. Krell et al. 2021, section 3.2.
     """
@@ -43,7 +43,7 @@ def attention_scores(queries: Tensor, keys: Tensor) -> Tensor:
 
 
 def score_scale(size: int, scaled: bool = True) -> float:
-    """The factor for scores of queries and keys of some size: 1 / sqrt(size), or 1 if not `scaled`."""
+    """Return the factor for scores of queries and keys of some size: 1 / sqrt(size), or 1 if not `scaled`."""
     return size**-0.5 if scaled else 1.0
 
 
@@ -104,7 +104,7 @@ class Attention(nn.Module):
         return queries, keys, self.Wv(x)
 
     def stages(self, x: Tensor, rotation: Tensor | None = None) -> Stages:
-        """The computation without dropout, step by step."""
+        """Compute the head without dropout, step by step."""
         return causal_stages(*self.project(x, rotation), self.scale)
 
     def weights(self, x: Tensor, rotation: Tensor | None = None) -> Tensor:
@@ -112,13 +112,13 @@ class Attention(nn.Module):
         return self.stages(x, rotation).weights
 
     def forward(self, x: Tensor, rotation: Tensor | None = None, keep: Tensor | None = None) -> Tensor:
-        """The mixed values; in training `keep` [B, T, T] says which weights stay, else torch draws."""
+        """Compute the mixed values; in training `keep` [B, T, T] says which weights stay, else torch draws."""
         stages = self.stages(x, rotation)
         weights = self.dropout(stages.weights) if keep is None else drop_out(stages.weights, keep, self.dropout.p)
         return weights @ stages.values
 
 
-def side_by_side(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
+def concatenate_layers(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
     """Concatenate weights and biases of layers: [sum of outs, in], [sum of outs]; gradients reach each layer.
 
     The second is None where the layers have no biases.
@@ -259,18 +259,18 @@ class SelfAttention(nn.Module, ABC):
         return torch.cat(outputs, dim=-1)
 
     def head_stages(self, head: int, x: Tensor, rotation: Tensor | None) -> Stages:
-        """The stages of one head, without dropout."""
+        """Compute the stages of one head, without dropout."""
         queries, keys, values = self.project_head(head, x, rotation)
         bias = self.distance_bias(x.shape[1], x.shape[1], [head], queries)
         return causal_stages(queries, keys, values, self.scale, 0.0 if bias is None else bias[0], self.window)
 
     def stages(self, x: Tensor, rotation: Tensor | None, heads: Sequence[int]) -> Stages:
-        """The stages of the given heads, each [B, heads, T, K] or [B, heads, T, T]."""
+        """Compute the stages of the given heads, each [B, heads, T, K] or [B, heads, T, T]."""
         queries, keys, values = self.project(x, rotation, heads)
         bias = self.distance_bias(x.shape[1], x.shape[1], heads, queries)
         flat = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
-        found = attend(*flat, causal_bias(queries, bias, self.window), self.scale)
-        mixed, weights = (part.unflatten(0, queries.shape[:2]) for part in found)
+        attended = attend(*flat, causal_bias(queries, bias, self.window), self.scale)
+        mixed, weights = (part.unflatten(0, queries.shape[:2]) for part in attended)
         return Stages(queries, keys, values, attention_scores(queries, keys), weights, mixed)
 
 
@@ -319,7 +319,7 @@ class MultiHeadAttention(SelfAttention):
     def projection_weights(self, heads: Sequence[int]) -> tuple[Tensor, Tensor | None]:
         """Wq of the given heads, then Wk, then Wv: [3 x heads x K, D]; their biases [3 x heads x K], or None."""
         chosen = [self.heads[head] for head in heads]
-        return side_by_side([getattr(head, name) for name in ("Wq", "Wk", "Wv") for head in chosen])
+        return concatenate_layers([getattr(head, name) for name in ("Wq", "Wk", "Wv") for head in chosen])
 
 
 def join_heads(heads: Tensor) -> Tensor:

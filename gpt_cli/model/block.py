@@ -60,24 +60,24 @@ class Block(nn.Module):
         self.parallel = config.parallel_branches
 
     def attention_input(self, x: Tensor) -> Tensor:
-        """Input of the heads of this block, made from the residual stream: [B, T, D] -> [B, T, D]."""
+        """Compute the input of the heads of this block from the residual stream: [B, T, D] -> [B, T, D]."""
         return self.norm_1(x) if self.pre_norm else x
 
     def forward(
         self, x: Tensor, rotation: Tensor | None = None, keep: Keep | None = None, apart: Tensor | None = None
     ) -> Tensor:
-        """In training, `keep` says what dropout keeps; None lets torch draw. `apart` goes to the attention."""
+        """Run the block. In training, `keep` masks dropout; None lets torch draw. `apart` goes to the attention."""
         weights = keep.weights if keep else None
         return self.after_attention(x, self.attention(self.attention_input(x), rotation, weights, apart), keep)
 
     def after_attention(self, x: Tensor, attended: Tensor, keep: Keep | None = None) -> Tensor:
-        """The rest of the block, from its input and the output of its attention: each [B, T, D]."""
+        """Compute the rest of the block, from its input and the output of its attention: each [B, T, D]."""
         _, attention, feed_forward = keep or (None, None, None)
         x, seen = self.feed_forward_input(x, attended, attention)
         return self.after_feed_forward(x, self.feed_forward(seen), feed_forward)
 
     def feed_forward_input(self, x: Tensor, attended: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The residual stream after attention, and what the feed-forward reads of it: each [B, T, D]."""
+        """Compute the residual stream after attention, and the input of the feed-forward: each [B, T, D]."""
         before, x = x, x + self.dropout(attended, keep)
         if self.pre_norm:
             return x, self.norm_2(before if self.parallel else x)
@@ -85,6 +85,6 @@ class Block(nn.Module):
         return x, x
 
     def after_feed_forward(self, x: Tensor, fed: Tensor, keep: Tensor | None = None) -> Tensor:
-        """The output of the block, from the stream after attention and the output of the feed-forward: [B, T, D]."""
+        """Compute the block's output from the stream after attention and the feed-forward's output: [B, T, D]."""
         x = x + self.dropout(fed, keep)
         return x if self.pre_norm else self.norm_2(x)

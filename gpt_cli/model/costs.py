@@ -1,4 +1,4 @@
-"""Parameters, operations and memory of a model, counted before it is trained."""
+"""Count parameters, operations and memory of a model before it is trained."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def estimate(
     device: str = "cpu",
     num_trained: int | None = None,
 ) -> CostEstimate:
-    """The costs of training, with `num_micro_batches` of `micro_batch_size` sequences a step, and of sampling.
+    """Estimate the costs of training, with `num_micro_batches` of `micro_batch_size` sequences, and of sampling.
 
     A product of [m, k] and [k, n] counts as 2mkn operations, the backward pass as twice the forward pass. Training
     holds weights, gradients and two moments (of AdamW) in float32, the gradients of micro-batches that wait to
@@ -87,14 +87,14 @@ def estimate(
         3 * forward,
         4 * parameters
         + (12 + 4 * gradients_waiting(num_micro_batches)) * (parameters if num_trained is None else num_trained)
-        + _kept_bytes(config, parameters, vocab_size, micro_batch_size, size, device == "cpu"),
+        + _activation_bytes(config, parameters, vocab_size, micro_batch_size, size, device == "cpu"),
         4 * parameters + cache * remembered,
         cache * config.num_blocks,
     )
 
 
 def gradients_waiting(num_micro_batches: int) -> int:
-    """Gradients that wait while the last of `num_micro_batches` is computed: one a level of the tree above pairs."""
+    """Count the gradients that wait for the last of `num_micro_batches`: one a level of the tree above pairs."""
     levels = 0
     while num_micro_batches > 2 and num_micro_batches % 2 == 0:
         num_micro_batches //= 2
@@ -113,7 +113,7 @@ def rank_costs(
     device: str = "cpu",
     num_trained: int | None = None,
 ) -> dict[str, RankCosts]:
-    """The costs of each of `num_ranks` processes, by the layouts that `train.parallel` names.
+    """Estimate the costs of each of `num_ranks` processes, by the layouts of `train.parallel`.
 
     replicate: all weights and, of the parameters that the rank owns, moments and the sum of gradients. shard: a part of
     the weights and gradients, whole parameters that the rank owns, with their moments, and for a moment the weights
@@ -127,7 +127,7 @@ def rank_costs(
     # an owner has whole parameters, one of which may be most of the model
     owned = max(part, *(parameter.numel() for parameter in model.parameters()))
     gradients = 1 + gradients_waiting(rounds)
-    activations = _kept_bytes(
+    activations = _activation_bytes(
         config, parameters, vocab_size, micro_batch_size, 2 if dtype == "bfloat16" else 4, device == "cpu"
     )
     trained = parameters if num_trained is None else num_trained
@@ -154,17 +154,17 @@ def rank_costs(
 
 
 def cache_bytes_by_attention(config: ModelConfig) -> dict[str, int]:
-    """Bytes of cache per token for each form of attention; forms that the config does not use have default sizes."""
-    own = ("num_key_value_heads", "latent_size", "query_latent_size", "rotary_size")
+    """Return the cache bytes per token for each form of attention; forms that are not in use have default sizes."""
+    size_keys = ("num_key_value_heads", "latent_size", "query_latent_size", "rotary_size")
     forms = get_args(ModelConfig.model_fields["attention"].annotation)
-    others = {form: config.changed(attention=form, **dict.fromkeys(own)) for form in forms}
+    others = {form: config.changed(attention=form, **dict.fromkeys(size_keys)) for form in forms}
     return {
         form: sizes.num_blocks * sizes.cached_size * 4 for form, sizes in (others | {config.attention: config}).items()
     }
 
 
 def parameters_by_part(config: ModelConfig, vocab_size: int) -> dict[str, int]:
-    """The number of parameters of each part that the model has; they add up to all of its parameters."""
+    """Count the parameters of each part of the model; they add up to all of its parameters."""
     return _by_part(_laid_out(config, vocab_size), config.num_blocks)
 
 
@@ -177,15 +177,15 @@ def _by_part(model: GPT, num_blocks: int) -> dict[str, int]:
 
 
 def _laid_out(config: ModelConfig, vocab_size: int) -> GPT:
-    """A model of one block, since all blocks are equal, without memory for its weights."""
+    """Build a model of one block, since all blocks are equal, without memory for its weights."""
     with torch.device("meta"):
         return GPT(config.changed(num_blocks=1, attention_window=None), vocab_size)
 
 
-def _kept_bytes(
+def _activation_bytes(
     config: ModelConfig, parameters: int, vocab_size: int, num_sequences: int, size: int, in_heap: bool
 ) -> int:
-    """Bytes that the forward pass keeps for the backward pass, and takes meanwhile.
+    """Estimate the bytes of activations that the forward pass keeps for the backward pass, and takes meanwhile.
 
     `size` is the bytes of an entry of a product's result; `in_heap` means main memory, not GPU memory.
     """

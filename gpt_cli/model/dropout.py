@@ -1,4 +1,4 @@
-"""Dropout whose masks are a function of (seed, step, sequence, block, site): nothing to save, nothing shared.
+"""Drop entries by masks that are a function of (seed, step, sequence, block, site): nothing to save or share.
 
 The masks come from a counter-based hash instead of a generator. They are the same on every device and for every split
 of a batch, and on a CPU they cost far less than torch's serial Bernoulli draws (note 0003 has the measurement).
@@ -45,16 +45,16 @@ class DropMasks:
     keys: Tensor | None = None
 
     def of_block(self, block: int) -> DropMasks:
-        """The masks for another block of the model."""
+        """Return the masks for another block of the model."""
         return replace(self, block=block)
 
     def on(self, device: torch.device) -> DropMasks:
-        """The same with the number of the first sequence on the device: a compiler makes one code for all numbers."""
+        """Return masks with the number of the first sequence on the device: compiled code then serves all numbers."""
         first = torch.full((), int(self.first_sequence), dtype=torch.int32, device=device)
         return replace(self, first_sequence=first)
 
     def to_draw(self) -> ToDraw:
-        """The key that decides the masks of the block."""
+        """Return the keys that decide the masks of the block."""
         if self.keys is None:
             keys = [stream_key(self.seed, "dropout", self.step, self.block, site) for site in _SITES]
         else:
@@ -70,13 +70,13 @@ class ToDraw(NamedTuple):
     rate: float
 
     def draw(self, shape: Sequence[int], num_heads: int, device: torch.device) -> Keep:
-        """All masks for a batch of shape [B, T, D]."""
+        """Draw all masks for a batch of shape [B, T, D]."""
         B, T, _ = shape
         weights = self.keep("weights", (B, num_heads, T, T), device)
         return Keep(weights, self.keep("attention", shape, device), self.keep("feed_forward", shape, device))
 
     def keep(self, site: str, shape: Sequence[int], device: torch.device) -> Tensor:
-        """False where an entry is dropped: bool [B, ...]."""
+        """Draw a mask, False where an entry is dropped: bool [B, ...]."""
         key = self.keys[_SITES.index(site)]
         per_sequence = math.prod(shape[1:])
         words = (per_sequence + 1) // 2
@@ -90,18 +90,18 @@ class ToDraw(NamedTuple):
 
 
 def drop_keys(seed: int, step: int, num_blocks: int) -> np.ndarray:
-    """The keys of all masks of a step: uint64 [blocks, 3]; torch knows the two halves of each as int32."""
+    """Return the keys of all masks of a step: uint64 [blocks, 3]; torch has the two halves of each as int32."""
     keys = [stream_key(seed, "dropout", step, block, site) for block in range(num_blocks) for site in _SITES]
     return np.array(keys, np.uint64).reshape(num_blocks, len(_SITES))
 
 
 def key_halves(keys: Tensor) -> Tensor:
-    """The two halves of keys that arrived as int64 [blocks, 3], the lower one first: int32 [blocks, 3, 2]."""
+    """Split keys that arrived as int64 [blocks, 3] into halves, the lower one first: int32 [blocks, 3, 2]."""
     return keys.view(torch.int32).view(*keys.shape, 2)
 
 
 def random_words_on_device(key: int | Tensor, start: int | Tensor, count: int, device: torch.device) -> Tensor:
-    """The words of `gpt_cli.common.rng.random_words`, computed by torch: the same bits as int32 [count].
+    """Compute the words of `gpt_cli.common.rng.random_words` by torch: the same bits as int32 [count].
 
     The key may be two halves on the device, the lower one first: int32 [2].
     """
@@ -111,7 +111,7 @@ def random_words_on_device(key: int | Tensor, start: int | Tensor, count: int, d
 
 
 def _lanes(key: int | Tensor, start: int | Tensor, count: int, device: torch.device) -> Tensor:
-    """Each word of the stream as two numbers of 16 bits, its lower half first: int32 [2 x count].
+    """Split each word of the stream into two numbers of 16 bits, its lower half first: int32 [2 x count].
 
     A view as int16 is the same, but a compiler makes one kernel of this and of what uses it. Of more than 2^31 numbers,
     places are negative, so the shift copies a sign, which the mask removes.
@@ -122,7 +122,7 @@ def _lanes(key: int | Tensor, start: int | Tensor, count: int, device: torch.dev
 
 
 def _mixed(words: Tensor, halves: Sequence[int | Tensor]) -> Tensor:
-    """A round of lowbias32 for each half of a key, in place: int32 [N]."""
+    """Apply a round of lowbias32 to each half of a key, in place: int32 [N]."""
     shifted = torch.empty_like(words)
     for half in halves:
         words += half
@@ -140,7 +140,7 @@ def _halves(key: int | Tensor) -> Sequence[int | Tensor]:
 
 
 def _int32(number: int | Tensor) -> int | Tensor:
-    """The lowest 32 bits of a number as torch has them; a tensor has no others."""
+    """Return the lowest 32 bits of a number as signed; a tensor has no others."""
     return number if isinstance(number, Tensor) else signed(number, 32)
 
 

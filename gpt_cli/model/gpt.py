@@ -60,11 +60,11 @@ class GPT(nn.Module):
 
     @property
     def output_weight(self) -> Tensor:
-        """The matrix of the output layer [V, D]; with tie_embeddings, the matrix of the token embedding."""
+        """Matrix of the output layer [V, D]; with tie_embeddings, that of the token embedding."""
         return (self.token_embedding if self.output_layer is None else self.output_layer).weight
 
     def forward(self, ids: Tensor, masks: DropMasks | None = None, positions: Tensor | None = None) -> Tensor:
-        """Logits [B, T, V]; T is at most context_length. In training, `masks` say what dropout drops.
+        """Compute logits [B, T, V]; T is at most context_length. In training, `masks` decide dropout.
 
         `positions` [B, T] begin again at 0 with each of several texts side by side, which do not see each other then.
         """
@@ -85,18 +85,18 @@ class GPT(nn.Module):
         return self.logits(x)
 
     def next_logits(self, ids: Tensor) -> Tensor:
-        """Logits of the token after the last: [B, T] -> [B, V]; the output layer runs on one position only."""
+        """Compute logits of the token after the last: [B, T] -> [B, V]; the output layer runs on one position only."""
         return self.logits(self.last_residual(ids)[:, -1])
 
     def last_residual(self, ids: Tensor) -> Tensor:
-        """The residual stream after all blocks, without dropout: ids [B, T] -> [B, T, D]."""
+        """Compute the residual stream after all blocks, without dropout: ids [B, T] -> [B, T, D]."""
         x, rotation = self.embed(ids)
         for block in self.blocks:
             x = block(x, rotation)
         return x
 
     def residual_streams(self, ids: Tensor) -> Iterator[Tensor]:
-        """Yields the residual stream after each block: ids [B, T] -> [B, T, D]; `logits` makes predictions of it."""
+        """Yield the residual stream after each block: ids [B, T] -> [B, T, D]; `logits` makes predictions of it."""
         x, rotation = self.embed(ids)
         for block in self.blocks:
             x = block(x, rotation)
@@ -106,7 +106,7 @@ class GPT(nn.Module):
     def attention_stages(
         self, ids: Tensor, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
     ) -> Iterator[Stages]:
-        """Yields the stages of the given heads in each of the given layers; None means all.
+        """Yield the stages of the given heads in each of the given layers; None means all.
 
         Nothing is dropped, in training mode neither. The model runs no further than the heads of the last layer given.
         """
@@ -131,11 +131,11 @@ class GPT(nn.Module):
     def attention_weights(
         self, ids: Tensor, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
     ) -> Tensor:
-        """Attention weights: ids [B, T] -> [L, B, H, T, T], for the given layers in model order and the heads."""
+        """Compute attention weights: ids [B, T] -> [L, B, H, T, T], for the given layers in model order and heads."""
         return torch.stack([stages.weights for stages in self.attention_stages(ids, layers, heads)])
 
     def take_weights(self, weights: Mapping[str, Tensor]) -> GPT:
-        """Use these tensors, not copies, as the parameters: one for each name; returns the model.
+        """Use these tensors, not copies, as the parameters: one for each name; return the model.
 
         `load_state_dict` compares each block with the names of all, which for a thousand blocks takes seconds.
         """
@@ -145,18 +145,18 @@ class GPT(nn.Module):
         return self
 
     def compile_blocks(self, compiled: bool = True) -> GPT:
-        """Train with compiled blocks, which share the parameters, or with plain ones again; returns the model."""
+        """Train with compiled blocks, which share the parameters, or with plain ones again; return the model."""
         self._compiled = [torch.compile(_drawing(block)) for block in self.blocks] if compiled else []  # type: ignore[arg-type]
         return self
 
     def use_fused(self, fused: bool) -> GPT:
-        """Run all heads of a block at once, or each by itself, in every block; returns the model."""
+        """Run all heads of a block at once, or each by itself, in every block; return the model."""
         for block in self.blocks:
             block.attention.fused = fused
         return self
 
     def embed(self, ids: Tensor, positions: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """Token and position embeddings [B, T, D], and the rotation [2, T, size] of rotary positions.
+        """Compute token and position embeddings [B, T, D], and the rotation [2, T, size] of rotary positions.
 
         With `positions` [B, T] of the tokens instead of 0..T-1, the rotation is [2, B, 1, T, size].
         """
@@ -172,12 +172,12 @@ class GPT(nn.Module):
         return x, rotation if rotation is None or positions is None else rotation[:, positions, None].transpose(2, 3)
 
     def logits(self, x: Tensor) -> Tensor:
-        """The final norm and the output layer: the residual stream after all blocks [..., D] -> [..., V]."""
+        """Apply the final norm and the output layer: the residual stream after all blocks [..., D] -> [..., V]."""
         return F.linear(self.final_norm(x), self.output_weight)
 
     @torch.no_grad()
     def _initialise(self, generator: torch.Generator | None) -> None:
-        """Normal weights of deviation 0.02, divided by sqrt(2 L) where they end a residual branch; biases are zero.
+        """Draw normal weights of deviation 0.02, divided by sqrt(2 L) at the end of a residual branch; zero biases.
 
         Tables of n-grams stay zero, because training meets most of their rows a few times or never.
         """
@@ -193,7 +193,7 @@ class GPT(nn.Module):
 
 
 def _drawing(block: Block) -> Callable[..., Tensor]:
-    """A block that also draws its masks, which a compiler makes part of what uses them."""
+    """Run a block that also draws its masks, which a compiler fuses with their use."""
 
     def forward(x: Tensor, rotation: Tensor | None, keep: Keep | ToDraw | None, apart: Tensor | None = None) -> Tensor:
         if isinstance(keep, ToDraw):
@@ -205,7 +205,7 @@ def _drawing(block: Block) -> Callable[..., Tensor]:
 
 @contextmanager
 def _without_dropout(block: Block) -> Iterator[None]:
-    """A block drops nothing in here, whatever its mode."""
+    """Turn off a block's dropout inside the context, whatever its mode."""
     training = block.training
     block.eval()
     try:
@@ -215,7 +215,7 @@ def _without_dropout(block: Block) -> Iterator[None]:
 
 
 def _embedding(num_rows: int, d_model: int) -> nn.Embedding:
-    """A table with undefined values.
+    """Return a table with undefined values.
 
     nn.Embedding would draw them, which on the meta device imports torch's compiler.
     """
@@ -223,9 +223,9 @@ def _embedding(num_rows: int, d_model: int) -> nn.Embedding:
 
 
 def require_finite(numbers: Tensor, what: str, where: str = "checkpoint") -> None:
-    """Raises CheckpointError, at `where`, if any of the numbers, `what` in the message, is NaN or infinite.
+    """Raise CheckpointError, at `where`, if any of the numbers, `what` in the message, is NaN or infinite.
 
-    Weights that are damaged or too large show in what they compute.
+    Damaged or too large weights give such results.
     """
     lowest, highest = numbers.aminmax()  # one pass, and NaN passes through
     if not (math.isfinite(lowest) and math.isfinite(highest)):

@@ -8,7 +8,7 @@ from gpt_cli.config import ModelConfig
 
 
 def make_norm(config: ModelConfig) -> nn.LayerNorm | nn.RMSNorm:
-    """The normalisation that a config names: [B, T, D] -> [B, T, D]."""
+    """Make the normalisation that a config names: [B, T, D] -> [B, T, D]."""
     if config.norm == "rmsnorm":
         return nn.RMSNorm(config.d_model, eps=config.epsilon)
     return nn.LayerNorm(config.d_model, eps=config.epsilon, bias=config.bias)

@@ -1,4 +1,4 @@
-"""How a model learns the order of its tokens: positions added to embeddings, or rotated into queries and keys."""
+"""Positions of tokens: added to embeddings, or rotated into queries and keys."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RopeScaling(NamedTuple):
     high: float
 
     def slowed(self, frequencies: Tensor) -> Tensor:
-        """The frequencies, in radians per token, after scaling; as in the code of Llama 3.1."""
+        """Scale frequencies, in radians per token, as in the code of Llama 3.1."""
         turns = self.original_length * frequencies / (2 * math.pi)
         unchanged = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
         return frequencies * (unchanged + (1 - unchanged) / self.factor)
@@ -63,13 +63,13 @@ class RotaryPositions(nn.Module):
         return self.table[:, :num_tokens]
 
     def at(self, positions: Tensor) -> Tensor:
-        """Cosines and sines of any positions, also beyond the table: [...] -> float32 [2, ..., size]."""
+        """Compute cosines and sines of any positions, also beyond the table: [...] -> float32 [2, ..., size]."""
         angles = positions[..., None].double() * self.frequencies(positions.device)
         turned = torch.stack([angles.cos(), angles.sin()]).float()
         return torch.cat([turned, turned], dim=-1)
 
     def frequencies(self, device: torch.device | None = None) -> Tensor:
-        """By how many radians each pair turns from one token to the next: float64 [size / 2]."""
+        """Radians that each pair turns from one token to the next: float64 [size / 2]."""
         frequencies = _frequencies(self.size, self.base, device)
         return frequencies if self.scaling is None else self.scaling.slowed(frequencies)
 
@@ -87,5 +87,5 @@ def rotate(x: Tensor, rotation: Tensor) -> Tensor:
 
 
 def _frequencies(size: int, base: float = 10000.0, device: torch.device | str | None = "cpu") -> Tensor:
-    """base^(-2i/size): float64 [ceil(size / 2)]."""
+    """Return base^(-2i/size): float64 [ceil(size / 2)]."""
     return base ** (-torch.arange(0, size, 2, dtype=torch.float64, device=device) / size)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from gpt_cli.common.machine.devices import to_device
 from gpt_cli.config import ModelConfig
 from gpt_cli.model import GPT
-from gpt_cli.model.attention import side_by_side
+from gpt_cli.model.attention import concatenate_layers
 from gpt_cli.model.block import Block
 from gpt_cli.sampling.fast.c_decoder import CompiledToken, DecodeBlock, can_compile
 from gpt_cli.sampling.fast.matmul import Products, copied
@@ -172,7 +172,7 @@ class Decoder:
             _frozen(block.norm_1),
             make_cache(block.attention, self._products, self.config.context_length),
             _frozen(block.norm_2),
-            self._products.of(*side_by_side([expand] if gate is None else [gate, expand])),
+            self._products.of(*concatenate_layers([expand] if gate is None else [gate, expand])),
             activation if gate is None else _gated(activation),
             self._products.of(feed_forward.contract.weight, feed_forward.contract.bias),
         )

@@ -16,7 +16,7 @@ from gpt_cli.checkpoints.load import load_for
 from gpt_cli.common.host import Host, Notify, ignored
 from gpt_cli.common.limits import SAMPLING_BYTES
 from gpt_cli.common.machine.devices import choose_device, choose_dtype, product_dtype, restored_threads, use_threads
-from gpt_cli.common.machine.memory import available_memory, require_room
+from gpt_cli.common.machine.memory import available_memory, require_available
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.errors import DataError, UsageError, counted, inert_json, shown
 from gpt_cli.model import GPT
@@ -296,4 +296,4 @@ def _require_memory(field: str, number: int, each: int, about: str) -> None:
     free = available_memory()
     fits = (free or 0) // each
     hint = f"‹{field}={fits}›" if fits else "give fewer prompts at once"
-    require_room(f"‹{field}›", about, number * each, free, hint=hint)
+    require_available(f"‹{field}›", about, number * each, free, hint=hint)

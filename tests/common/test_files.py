@@ -15,8 +15,8 @@ from support.faults import Fault, Operations
 
 from gpt_cli.common.files import (
     cache_directory,
-    require_directory_place,
     require_writable,
+    require_writable_parent,
     write_directory,
     write_durably,
     write_failure,
@@ -158,7 +158,7 @@ def test_free_space_is_that_of_the_filesystem_written_to(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(os, "write", refuse)
     with pytest.raises(EnvironmentFailure) as raised:
-        require_directory_place(tmp_path / "full" / "hf")
+        require_writable_parent(tmp_path / "full" / "hf")
     assert raised.value.hint == "0 MB are free there; delete files or choose another place"
     # of a quota, what is free there says nothing
     assert write_failure(tmp_path / "a", OSError(errno.EDQUOT, "")).hint == "delete files or choose another place"

@@ -1,4 +1,4 @@
-"""What pictures are drawn on: matplotlib's canvas of dots, always the same, whatever MPLBACKEND names.
+"""Matplotlib's canvas of dots, for all pictures, whatever MPLBACKEND names.
 
 Everything of matplotlib that this program uses comes from here, because its import fails where the variable names a
 canvas that is not installed: a notebook passes its own on to the commands of its shell.
@@ -62,14 +62,14 @@ __all__ = [
 
 
 def new_figure(width: float, height: float, dpi: float, *, constrained: bool = False) -> Figure:
-    """An empty figure, in inches and dots per inch."""
+    """Return an empty figure, in inches and dots per inch."""
     figure = Figure(figsize=(width, height), dpi=dpi, layout="constrained" if constrained else None)
     FigureCanvasAgg(figure)
     return figure
 
 
 def as_file(figure: Figure, kind: str) -> bytes:
-    """A figure as a file. The same figure gives the same bytes: no date, and no random names of parts.
+    """Save a figure to bytes. The same figure gives the same bytes: no date, and no random names of parts.
 
     Words are paths in SVG. In PDF they stay text, in the TrueType fonts that publishers ask for; fonts that have the
     Chinese characters may be of another format, which only Type 3 holds.

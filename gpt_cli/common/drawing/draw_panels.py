@@ -1,4 +1,4 @@
-"""Pictures of panels: maps of numbers, curves with their errors, and a foot that says what was read.
+"""Draw panels: maps of numbers, curves with their errors, and a foot that names checkpoint and prompt.
 
 Layers grow downwards in every map, as the lines of a text do. An error is one standard error, and the picture says so.
 """
@@ -41,7 +41,7 @@ _FOOTER_LETTER = 0.05  # inches: about the width of one letter of the foot
 def draw_panels(
     origin: Origin, panels: Sequence[Panel], notice: Notify = ignored, kind: str = "png", *, beside: int = 1
 ) -> bytes:
-    """A picture, png, svg or pdf, of panels in rows of `beside`.
+    """Draw panels in rows of `beside` as png, svg or pdf.
 
     `notice` receives a line about characters of labels and foot that no installed font has.
     """
@@ -80,7 +80,7 @@ def draw_panels(
 
 
 def _size(panel: Panel, beside: int) -> tuple[float, float]:
-    """Width and height in inches."""
+    """Return width and height in inches."""
     if isinstance(panel, Curves):
         return (7.5, 1.5) if beside == 1 else (2.3, 2.6)
     cell, turned = _cell(panel), 0.06 * _longest(panel.columns) if _is_turned(panel) else 0.12
@@ -89,7 +89,7 @@ def _size(panel: Panel, beside: int) -> tuple[float, float]:
 
 
 def _cell(panel: HeatMap) -> tuple[float, float]:
-    """Width and height of a cell in inches."""
+    """Return width and height of a cell in inches."""
     if panel.texts is not None:
         return 0.62, 0.24
     return (0.42, 0.42) if panel.numbers.size <= _MOST_NUMBERS else (0.2, 0.2)
@@ -100,21 +100,21 @@ def _longest(labels: Sequence[str]) -> int:
 
 
 def _is_turned(panel: HeatMap) -> bool:
-    """Whether the labels below the columns are wider than these."""
+    """Return whether the labels below the columns are wider than the columns."""
     return _longest(panel.columns) > _cell(panel)[0] / _LETTER
 
 
 def _errors(panels: Sequence[Panel]) -> str:
-    """What the errors of a picture are, where it has any."""
+    """Return the note on the errors of a picture, where it has any."""
     for panel in panels:
         errors = [panel.errors] if isinstance(panel, HeatMap) else [line.errors for line in panel.lines]
         if any(each is not None and np.isfinite(np.array(each, float)).any() for each in errors):
-            return CELLS if isinstance(panel, HeatMap) else BANDS if panel.side == "step" else BARS
+            return CELLS if isinstance(panel, HeatMap) else BANDS if panel.x_label == "step" else BARS
     return ""
 
 
 def write_origin(figure: Figure, origin: Origin, fonts: list[str], missing: set[str], spoken: str) -> None:
-    """Two lines at the foot: the checkpoint with its step, in the language `spoken`, and the prompt."""
+    """Write two lines at the foot: the checkpoint with its step, in the language `spoken`, and the prompt."""
     width, height = figure.get_size_inches()
     num_letters = int((width - 0.2) / _FOOTER_LETTER)
     step = f", step {origin.step:,}"
@@ -127,11 +127,11 @@ def write_origin(figure: Figure, origin: Origin, fonts: list[str], missing: set[
     text = f"{say(path + step, spoken)}\n“{prompt}”"
     properties = font_manager.FontProperties(family=fonts, size=6)
     style: dict[str, Any] = {"va": "bottom", "color": "#555555", "fontproperties": properties, "parse_math": False}
-    figure.text(0.1 / width, 0.06 / height, known(text, missing), **style)
+    figure.text(0.1 / width, 0.06 / height, drawable(text, missing), **style)
 
 
-def known(text: str, missing: set[str]) -> str:
-    """A text with a sign for each character that no font has."""
+def drawable(text: str, missing: set[str]) -> str:
+    """Replace each character that no font has by a sign."""
     return "".join("□" if character in missing else character for character in text)
 
 
@@ -141,42 +141,44 @@ def draw_map(figure: Figure, axes: Axes, shown: HeatMap, missing: set[str], spok
     image = axes.imshow(shown.numbers, vmin=shown.low, vmax=shown.high, cmap=colours, aspect="auto")
     axes.set_facecolor("#cccccc")
     axes.set_title(say(shown.title, spoken), fontsize=8)
-    ticks, sides = (axes.set_yticks, axes.set_xticks), (axes.set_ylabel, axes.set_xlabel)
-    for set_ticks, set_label, labels, side in zip(ticks, sides, (shown.rows, shown.columns), shown.sides, strict=True):
+    ticks, setters = (axes.set_yticks, axes.set_xticks), (axes.set_ylabel, axes.set_xlabel)
+    for set_ticks, set_label, labels, name in zip(
+        ticks, setters, (shown.rows, shown.columns), shown.axis_labels, strict=True
+    ):
         every = range(0, len(labels), -(-len(labels) // _MOST_LABELS))
-        set_ticks([*every], [known(labels[n], missing) for n in every], parse_math=False)
-        set_label(say(side, spoken) if side else "")
+        set_ticks([*every], [drawable(labels[n], missing) for n in every], parse_math=False)
+        set_label(say(name, spoken) if name else "")
     axes.tick_params(length=0, pad=2)
     axes.tick_params(axis="x", rotation=90 if _is_turned(shown) else 0)
-    for side in axes.spines.values():
-        side.set_visible(False)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
     figure.colorbar(image, ax=axes, fraction=0.05, pad=0.02).ax.tick_params(labelsize=6)
     if np.isnan(shown.numbers).all():
         axes.text(0.5, 0.5, say("nothing to measure", spoken), ha="center", va="center", transform=axes.transAxes)
     if shown.texts is None and shown.numbers.size > _MOST_NUMBERS:
         return
-    for place, number in np.ndenumerate(shown.numbers):
+    for cell, number in np.ndenumerate(shown.numbers):
         if not np.isnan(number):
             red, green, blue, _ = image.cmap(image.norm(number))
             ink = "black" if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else "white"
-            text = _short(number, shown.decimals) if shown.texts is None else str(shown.texts[place])
-            if shown.errors is not None and not np.isnan(error := float(shown.errors[place])):
+            text = _short(number, shown.decimals) if shown.texts is None else str(shown.texts[cell])
+            if shown.errors is not None and not np.isnan(error := float(shown.errors[cell])):
                 text += f"\n±{_short(error, shown.decimals)}"
             style: dict[str, Any] = {"ha": "center", "va": "center", "color": ink, "parse_math": False}
-            axes.text(place[1], place[0], known(text, missing), fontsize=5 if "\n" in text else 6, **style)
+            axes.text(cell[1], cell[0], drawable(text, missing), fontsize=5 if "\n" in text else 6, **style)
 
 
 def _short(number: float, decimals: int) -> str:
-    """A number in few characters: .12, 1.2, 12."""
+    """Format a number in few characters: .12, 1.2, 12."""
     if abs(number) >= 1:
         return f"{number:.{0 if abs(number) >= 10 else 1}f}"
     return f"{number:.{decimals}f}".replace("0.", ".", 1).replace("-." + "0" * decimals, "." + "0" * decimals)
 
 
 def draw_lines(axes: Axes, shown: Curves, spoken: str, *, stacked: bool = False, last: bool = True) -> None:
-    """Lines with their errors; `stacked` panels share the axis of the `last` one."""
+    """Draw lines with their errors; `stacked` panels share the axis of the `last` one."""
     for line in shown.lines:
-        _draw_line(axes, line, spoken, band=shown.side == "step")
+        _draw_line(axes, line, spoken, band=shown.x_label == "step")
     if stacked:
         axes.set_ylabel("\n".join(textwrap.wrap(say(shown.title, spoken), 16)))
     else:
@@ -188,7 +190,7 @@ def draw_lines(axes: Axes, shown: Curves, spoken: str, *, stacked: bool = False,
     else:
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
         if last or not stacked:
-            axes.set_xlabel(say(shown.side, spoken))
+            axes.set_xlabel(say(shown.x_label, spoken))
     if shown.log:  # with plain numbers, such as 450
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(LogFormatter())
@@ -200,11 +202,11 @@ def _names(panel: Panel) -> list[str]:
 
 
 def _name_lines(axes: Axes, shown: Curves) -> None:
-    """The names of lines inside their panel, or beside it where they are many."""
+    """Write the names of lines inside their panel, or beside it where they are many."""
     named = _names(shown)
     if len(named) > _FEW_LINES or (named and len(named) < len(shown.lines)):
         axes.legend(frameon=False, fontsize=6, loc="upper left", bbox_to_anchor=(1, 1))
-    elif named and (len(named) > 1 or shown.side == "step"):
+    elif named and (len(named) > 1 or shown.x_label == "step"):
         axes.legend(frameon=False, fontsize=6)
 
 

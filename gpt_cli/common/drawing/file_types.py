@@ -14,7 +14,7 @@ _MEANT |= dict.fromkeys((".gif", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bm
 
 
 def ending_of(out: Path, endings: Sequence[str], hints: Mapping[str, str | None] | None = None) -> str:
-    """The ending of `out` in small letters; raises UsageError where it is none of `endings`.
+    """Return the ending of `out` in small letters; raise UsageError where it is none of `endings`.
 
     The hint is that of `hints` for this ending, else the same name with the ending that was meant.
     """

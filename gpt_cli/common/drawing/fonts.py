@@ -1,4 +1,4 @@
-"""The fonts that a picture needs for its words, Chinese ones among them. Needs no torch."""
+"""Find fonts for the words of a picture, Chinese ones among them. Needs no torch."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _HINT = "(Debian: apt install fonts-noto-cjk)"
 
 
 def fonts_for(spoken: str, notice: Callable[[str], object]) -> tuple[list[str], str]:
-    """The fonts for our own words in the language `spoken`, and that language.
+    """Return the fonts for our words in the language `spoken`, and that language.
 
-    Where no installed font has Chinese characters, it is English, and `notice` receives a line.
+    Where no installed font has Chinese characters, the language is English, and `notice` receives a line.
     """
     fonts, missing = find_fonts(_COMMON if spoken == "zh" else set())
     if missing:
@@ -31,7 +31,7 @@ def fonts_for(spoken: str, notice: Callable[[str], object]) -> tuple[list[str], 
 
 
 def translate(figure: Figure, notice: Callable[[str], object]) -> tuple[list[str], str]:
-    """Say all words that a figure has so far in the language of the user, as `fonts_for` allows and returns."""
+    """Translate all words of a figure to the language of the user, where `fonts_for` finds fonts; return its result."""
     fonts, spoken = fonts_for(language(), notice)
     for text in figure.findobj(Text):
         text.set_text(say(text.get_text(), spoken))
@@ -40,7 +40,7 @@ def translate(figure: Figure, notice: Callable[[str], object]) -> tuple[list[str
 
 
 def remark_on_missing(missing: set[str], notice: Callable[[str], object], instead: str = "") -> None:
-    """Give `notice` a line about characters that no installed font has, if there are any; `instead` is what is shown.
+    """Give `notice` a line about characters that no installed font has; `instead` names their replacement.
 
     Signs such as emoji have a line of their own: their fonts are coloured, which pictures cannot draw.
     """
@@ -55,7 +55,7 @@ def remark_on_missing(missing: set[str], notice: Callable[[str], object], instea
 
 
 def find_fonts(characters: set[str]) -> tuple[list[str], set[str]]:
-    """The names of fonts that together have the characters, matplotlib's own first; and the characters none has.
+    """Find fonts that together have the characters, matplotlib's first; return also the missing characters.
 
     Regular fonts with simplified characters come before others.
     """
@@ -68,18 +68,18 @@ def find_fonts(characters: set[str]) -> tuple[list[str], set[str]]:
     for path in installed:
         # fonts of coloured emoji cannot be drawn
         if "emoji" not in path.name.lower() and missing & (has := _characters(path)):
-            fonts.append(_known_to_matplotlib(path))
+            fonts.append(_register_font(path))
             missing = missing - has
     return fonts, missing
 
 
 def _preference(path: Path) -> tuple[bool, bool, bool, str]:
-    """The order in which fonts are tried."""
+    """Return the sort key of fonts."""
     unlikely, others = not _LIKELY_CJK.search(path.name), not _SIMPLIFIED.search(path.name)
     return others and unlikely, others, bool(_OTHER_WEIGHT.search(path.name)), path.name
 
 
-def _known_to_matplotlib(path: Path) -> str:
+def _register_font(path: Path) -> str:
     """Let matplotlib draw with a font, and return its name: of a collection, the simplified face."""
     with without_warnings():
         font_manager.fontManager.addfont(path)
@@ -88,7 +88,7 @@ def _known_to_matplotlib(path: Path) -> str:
 
 
 def _characters(font: Path) -> set[str]:
-    """The characters that a font has; none for one that is damaged or that FreeType does not read."""
+    """Return the characters of a font; none for one that is damaged or that FreeType does not read."""
     try:
         return {chr(point) for point in FT2Font(str(font)).get_charmap()}
     except (OSError, RuntimeError):

@@ -17,14 +17,14 @@ class HeatMap(NamedTuple):
     columns: Sequence[str]
     low: float = 0.0  # below 0, colours run from blue to red
     high: float = 1.0
-    sides: tuple[str, str] = ("layer", "head")  # what rows and columns are
+    axis_labels: tuple[str, str] = ("layer", "head")  # of rows and columns
     errors: np.ndarray | None = None  # one standard error of each number, NaN where it has none
     texts: np.ndarray | None = None  # what cells say; None: their numbers, in a small map
     decimals: int = 2  # of numbers below 1
 
     @property
     def labels(self) -> str:
-        """All characters of labels and cells, for which a font is looked for."""
+        """All characters of labels and cells, for the choice of fonts."""
         cells = [] if self.texts is None else self.texts.ravel().tolist()
         return "".join([*self.rows, *self.columns, *cells]).replace("\n", "")
 
@@ -40,11 +40,11 @@ class PlotLine(NamedTuple):
 
 
 class Curves(NamedTuple):
-    """Lines over a common axis, whose name is `side`; `ticks` name its whole numbers from 0."""
+    """Lines over a common axis, whose name is `x_label`; `ticks` name its whole numbers from 0."""
 
     title: str
     lines: Sequence[PlotLine]
-    side: str = "step"
+    x_label: str = "step"
     limits: tuple[float | None, float | None] = (None, None)
     log: bool = False
     ticks: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""What `gpt` says to people, in the language of the user."""
+"""Translate texts for people to the language of the user."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAMES = {"english": "en", "cn": "zh", "chinese": "zh", "中文": "zh", "简体�
 
 
 def language(environment: Mapping[str, str] = os.environ) -> str:
-    """The language of the user: what GPT_LANGUAGE names, else that of the locale, else English.
+    """Return the language of the user: that of GPT_LANGUAGE, else of the locale, else English.
 
     As for GNU programs, LANGUAGE names languages by preference where the locale is another than C. A language that
     `gpt` does not know is English; `gpt` refuses one that GPT_LANGUAGE names.
@@ -32,18 +32,18 @@ def language(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def code_of(locale: str) -> str:
-    """The language of a locale or a name: zh of zh_CN.UTF-8, zh-CN and 中文."""
+    """Return the language of a locale or a name: zh of zh_CN.UTF-8, zh-CN and 中文."""
     code = locale.partition(".")[0].replace("-", "_").partition("_")[0].strip().lower()
     return _NAMES.get(code, code)
 
 
 def say(text: str, spoken: str | None = None) -> str:
-    """A text of `gpt` in the language of the user, or in `spoken`; one that the catalogue lacks stays English."""
+    """Translate a text to the language of the user, or to `spoken`; one that the catalogue lacks stays English."""
     return chinese().say(text) if (spoken or language()) == "zh" else text
 
 
 def labelled(text: str) -> str:
-    """A text that names what follows it, or names with commas between them, with the colon of the user's language."""
+    """Return a label, or names with commas between them, with the colon of the user's language."""
     if language() != "zh":
         return f"{text}: "
     names = text.split(", ")
@@ -53,7 +53,7 @@ def labelled(text: str) -> str:
 
 @lru_cache(maxsize=1)
 def chinese() -> Catalogue:
-    """The Chinese texts: all files of `zh/`, each named for the layer whose texts it has."""
+    """Read the Chinese texts: all files of `zh/`, each named for the layer whose texts it has."""
     import tomllib  # English needs none
 
     folder = resources.files("gpt_cli.common.language") / "zh"

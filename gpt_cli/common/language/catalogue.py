@@ -1,4 +1,4 @@
-"""Texts with values in them, and how another language says them.
+"""Translate texts with values in them.
 
 The code says everything in English, in plain f-strings. The catalogue finds the text that a finished sentence was made
 from, takes its values out, and puts them into the other language. Messages of libraries are found in the same way.
@@ -36,7 +36,7 @@ class Message:
 
     @classmethod
     def of(cls, text: str, said: str) -> Message:
-        """The entry of a line of the catalogue."""
+        """Parse an entry of the catalogue."""
         values = list(_VALUE.finditer(text))
         ends = [0, *(value.end() for value in values)]
         starts = [*(value.start() for value in values), len(text)]
@@ -45,7 +45,7 @@ class Message:
         return cls(between, tuple(value[1] for value in values), kinds, said)
 
     def values_of(self, text: str) -> dict[str, str] | None:
-        """The values that make the entry this text, each as short as it can be from the left; None where none do."""
+        """Return the values that make the entry this text, each as short as it can be from the left; else None."""
         first, *rest = self.between
         if not rest:
             return {} if text == first else None
@@ -66,7 +66,7 @@ class Message:
 
 
 def _fits(name: str, kind: str, value: str) -> bool:
-    """Whether a value can be what its name and its kind say."""
+    """Return whether a value fits its name and its kind."""
     if name == "s":
         return value in ("", "s")
     if kind == "m":
@@ -75,7 +75,7 @@ def _fits(name: str, kind: str, value: str) -> bool:
 
 
 def _in_ten_thousands(value: str) -> str:
-    """A number of things as Chinese counts them: 0.82 M is 82 万个, 5.2 k is 5,200 个."""
+    """Format a number of things in Chinese: 0.82 M is 82 万个, 5.2 k is 5,200 个."""
     number, _, unit = value.partition(" ")
     if not unit:
         return f"{value} 个"
@@ -85,7 +85,7 @@ def _in_ten_thousands(value: str) -> str:
 
 
 class Catalogue:
-    """All entries of a language; of several that fit a text, the one with the most letters of its own counts."""
+    """All entries of a language; of several that fit a text, the one with the most letters outside values counts."""
 
     def __init__(self, pairs: Mapping[str, str]):
         self.pairs = dict(pairs)
@@ -109,7 +109,7 @@ class Catalogue:
         return None if entry is None else self._with_values(entry, values)
 
     def fit(self, text: str) -> tuple[Message | None, dict[str, str]]:
-        """The entry that a text was made from, with its values; None where there is none.
+        """Return the entry that a text was made from, with its values; None where there is none.
 
         A label is never part of the value with which an entry begins.
         """
@@ -140,11 +140,11 @@ class Catalogue:
         return _VALUE.sub(lambda match: said[match[1]], entry.said)
 
     def _say_value(self, value: str) -> str:
-        """A value that is a text of the catalogue, or a list of such texts."""
-        found = self.find(value)
-        if found is not None:
-            return found
+        """Translate a value that is a text of the catalogue, or a list of such texts."""
+        translated = self.find(value)
+        if translated is not None:
+            return translated
         parts = [(part, self.find(part)) for part in value.split(", ")]
-        is_list = any(found is not None for _, found in parts)
+        is_list = any(translated is not None for _, translated in parts)
         comma = "、" if all(_COUNTED.fullmatch(part) for part, _ in parts) else "，"
-        return comma.join(found or part for part, found in parts) if is_list else value
+        return comma.join(translated or part for part, translated in parts) if is_list else value

@@ -1,4 +1,4 @@
-"""How much of this machine other programs use, and how threads wait for each other beside them. Needs no torch.
+"""Measure the use of this machine by other programs, and let threads wait beside them. Needs no torch.
 
 torch's threads meet after each product. GNU OpenMP, which runs them on Linux, lets a thread that waits spin for about
 3 ms before it sleeps. With a core for each thread that is fastest. Where another program needs a core, the thread
@@ -30,20 +30,20 @@ _USER_TO_STEAL = (0, 1, 2, 5, 6, 7)  # the columns of /proc/stat in which a core
 
 @dataclass(frozen=True)
 class Usage:
-    """Processor time up to a moment: of all programs on the cores that this one may use, and its own."""
+    """Processor time up to a moment: of all programs on the cores that this process may use, and of this process."""
 
     at: float  # seconds
     everyone: float  # core seconds
-    own: float  # core seconds
+    this_process: float  # core seconds
 
 
 def cores() -> int:
-    """Number of cores that this program may use."""
+    """Return the number of cores that this program may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def read_usage() -> Usage | None:
-    """The processor time up to now; None where the system does not report it."""
+    """Read the processor time up to now; None where the system does not report it."""
     if not hasattr(os, "sched_getaffinity"):
         return None
     allowed, ticks = {f"cpu{number}" for number in os.sched_getaffinity(0)}, 0
@@ -58,19 +58,19 @@ def read_usage() -> Usage | None:
 
 
 def used_by_others(before: Usage, after: Usage) -> float:
-    """Number of cores that other programs used between two moments."""
-    by_others = (after.everyone - before.everyone) - (after.own - before.own)
+    """Return the number of cores that other programs used between two moments."""
+    by_others = (after.everyone - before.everyone) - (after.this_process - before.this_process)
     return max(0.0, by_others / (after.at - before.at))
 
 
 def is_busy(num_threads: int, num_cores: int, by_others: float, *, was: bool) -> bool:
-    """Whether a number of threads lacks cores beside other programs; `was` is the last answer, which holds longer."""
+    """Return whether threads lack cores beside other programs; `was` is the last answer, which holds longer."""
     lacking = min(num_threads, num_cores) + by_others - num_cores
     return num_threads > 1 and lacking > (QUIET_BELOW if was else BUSY_FROM)
 
 
 class Sharing:
-    """Watches the machine, and lets threads sleep while they wait as long as other programs need their cores."""
+    """Watcher of the machine, which lets waiting threads sleep as long as other programs need their cores."""
 
     def __init__(self, notice: Callable[[str], object] | None = None):
         self.busy = False
@@ -120,7 +120,7 @@ class Sharing:
 
 
 def _torch_threads() -> int | None:
-    """Number of threads of torch; None before its import."""
+    """Return the number of threads of torch; None before its import."""
     count = getattr(sys.modules.get("torch"), "get_num_threads", None)
     return None if count is None else count()
 
@@ -135,7 +135,7 @@ class _IdleTeam:
 
     @classmethod
     def beside(cls, num_threads: int) -> _IdleTeam | None:
-        """A team that makes the OpenMP threads of this process one more than its cores.
+        """Start a team that makes the OpenMP threads of this process one more than its cores.
 
         None where there are more already, without GNU OpenMP, and where the system refuses that many threads.
         """
@@ -156,7 +156,7 @@ class _IdleTeam:
 
 
 def _may_start(number: int) -> bool:
-    """Whether the system lets this process start a number of further threads: OpenMP would end the process if not."""
+    """Return whether the system lets this process start more threads: OpenMP would end the process if not."""
     enough = threading.Event()
     threads = [threading.Thread(target=enough.wait, daemon=True) for _ in range(number)]
     try:
@@ -173,7 +173,7 @@ def _may_start(number: int) -> bool:
 
 
 def _loaded_openmp() -> str | None:
-    """The file of the GNU OpenMP library that this process has loaded; None before torch is imported."""
+    """Return the file of the GNU OpenMP library that this process has loaded; None before torch is imported."""
     with contextlib.suppress(OSError), _MAPS.open(encoding="utf-8", errors="replace") as maps:
         for line in maps:
             _, slash, path = line.rstrip("\n").partition("/")
@@ -183,7 +183,7 @@ def _loaded_openmp() -> str | None:
 
 
 def chosen_by_user() -> str | None:
-    """The environment variable by which the user has chosen how threads wait."""
+    """Return the environment variable by which the user has chosen how threads wait."""
     return next((name for name in CHOSEN_BY_USER if name in os.environ), None)
 
 

@@ -1,4 +1,4 @@
-"""Where a model runs, and in which precision."""
+"""Choose device and dtype of a model."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ CPU = torch.device("cpu")
 
 
 def accelerator() -> torch.device | None:
-    """The accelerator of this machine that torch reports, such as cuda, mps or xpu; None without one."""
+    """Return the accelerator of this machine that torch reports, such as cuda, mps or xpu; None without one."""
     return torch.accelerator.current_accelerator(check_available=True)
 
 
 def num_accelerators() -> int:
-    """The number of devices of the accelerator that torch finds."""
+    """Count the devices of the accelerator that torch finds."""
     return torch.accelerator.device_count() if accelerator() else 0
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of auto, cpu, or the name of this machine's accelerator with or without a number, as cuda:1.
+    """Return the device of auto, cpu, or the name of this machine's accelerator with or without a number, as cuda:1.
 
     Raises EnvironmentFailure for a device that this machine does not have.
     """
@@ -55,7 +55,7 @@ def synchronize(device: torch.device) -> None:
 
 
 def to_device(numbers: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Numbers of the host on a device; where it reads pinned memory, nobody waits for them, which keeps a GPU busy."""
+    """Send numbers to a device, from pinned memory where it reads that: without a wait, which keeps a GPU busy."""
     if supports(device, "pinned"):
         return numbers.pin_memory().to(device, non_blocking=True)
     # a device may read ordinary memory when others have it again, as mps does (pytorch #189690)
@@ -63,7 +63,7 @@ def to_device(numbers: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes of memory that an accelerator has free; None for a CPU, and where torch does not know."""
+    """Return the free bytes of an accelerator's memory; None for a CPU, and where torch does not know."""
     if device.type == "cpu":
         return None
     module = torch.get_device_module(device)
@@ -77,10 +77,10 @@ def free_memory(device: torch.device) -> int | None:
 
 
 class Graph(Protocol):
-    """Work of a device, which it can do again on the same memory."""
+    """Recorded work of a device, which it can repeat on the same memory."""
 
     def replay(self) -> None:
-        """Do it again."""
+        """Repeat the work."""
 
 
 @contextlib.contextmanager
@@ -96,7 +96,7 @@ def beside(device: torch.device) -> Iterator[None]:
 
 
 def new_graph(device: torch.device) -> tuple[Graph, contextlib.AbstractContextManager[object]]:
-    """An empty graph, and the context whose work it records, `beside` others; fails in torch's ways without graphs."""
+    """Return an empty graph, and the context whose work it records, `beside` others; raises torch's errors."""
     if device.type == "cuda":  # which torch.accelerator.Graph of torch 2.13 does not know
         graph = torch.cuda.CUDAGraph()
         return graph, torch.cuda.graph(graph, stream=torch.cuda.current_stream(device))
@@ -105,7 +105,7 @@ def new_graph(device: torch.device) -> tuple[Graph, contextlib.AbstractContextMa
 
 
 def device_name(device: torch.device) -> str:
-    """The name of a processor or a GPU, as its maker calls it where torch knows that."""
+    """Return the maker's name of a processor or a GPU, where torch knows it."""
     if device.type == "cpu":
         return processor()
     ask = getattr(torch.get_device_module(device), "get_device_name", None)
@@ -114,7 +114,7 @@ def device_name(device: torch.device) -> str:
 
 @cache
 def supports(device: torch.device, what: Ability) -> bool:
-    """Whether a device can do something, found by trying it on a few numbers."""
+    """Return whether a device can do something, by a trial on a few numbers."""
     try:
         with warnings.catch_warnings(action="ignore"):
             return _TRIALS[what](device)
@@ -133,7 +133,7 @@ def _try_bfloat16(device: torch.device) -> bool:
 
 
 def _try_pinned(device: torch.device) -> bool:
-    """Whether numbers arrive from pinned memory that is released at once, as `send` does it."""
+    """Return whether numbers arrive from pinned memory that is released at once, as in `to_device`."""
     # mps gains nothing from pinned memory (pytorch #181720), and torch 2.10 to 2.13 may take it for that of the device
     if device.type in ("cpu", "mps") or not torch.empty(1).pin_memory().is_pinned():
         return False
@@ -162,19 +162,19 @@ _TRIALS: dict[Ability, Callable[[torch.device], bool]] = {
 
 
 def float64_device(device: torch.device) -> torch.device:
-    """Device that adds up a device's numbers in float64: itself, or the CPU for devices without float64, as mps."""
+    """Return the device that sums a device's numbers in float64: itself, or the CPU for mps and others without."""
     return device if supports(device, "float64") else CPU
 
 
 def tokens_at_once(device: torch.device, on_cpu: int) -> int:
-    """Number of tokens that a device computes best at once: `on_cpu` fits in caches, a GPU wants many more."""
+    """Return the best number of tokens at once for a device: `on_cpu` fits in caches, a GPU wants many more."""
     return on_cpu if device.type == "cpu" else 2**15
 
 
 def choose_dtype(name: str, device: torch.device, d_model: int, notice: Notify = lambda _: None) -> str:
-    """float32 or bfloat16; auto takes bfloat16 on devices that multiply it, for models that are wide enough.
+    """Choose float32 or bfloat16; auto takes bfloat16 on devices that multiply it, for models that are wide enough.
 
-    `notice` hears of bfloat16 that was asked for and that the device lacks.
+    `notice` receives a line about requested bfloat16 that the device lacks.
     """
     if name == "float32" or (name == "auto" and not (d_model >= BFLOAT16_FROM_D_MODEL and _is_fast(device))):
         return "float32"
@@ -186,7 +186,7 @@ def choose_dtype(name: str, device: torch.device, d_model: int, notice: Notify =
 
 
 def _is_fast(device: torch.device) -> bool:
-    """Whether a device has instructions for bfloat16 products, as far as torch knows; some imitate them."""
+    """Return whether a device has instructions for bfloat16 products, as far as torch knows; some imitate them."""
     if device.type == "cpu":
         return cpu_multiplies_bfloat16()
     ask = getattr(torch.get_device_module(device), "is_bf16_supported", None)
@@ -195,7 +195,7 @@ def _is_fast(device: torch.device) -> bool:
 
 
 def choose_compile(name: str, device: torch.device, *, long: bool) -> str:
-    """on or off; auto compiles `long` trainings on accelerators for which Triton is installed, such as CUDA.
+    """Choose on or off; auto compiles `long` trainings on accelerators for which Triton is installed, such as CUDA.
 
     A CPU gains too little for the time it takes (note 0001).
     Raises EnvironmentFailure for a CPU if this machine has no C++ compiler.
@@ -210,22 +210,22 @@ def choose_compile(name: str, device: torch.device, *, long: bool) -> str:
 
 
 def cpu_multiplies_bfloat16() -> bool:
-    """Whether this processor has instructions for bfloat16 products."""
+    """Return whether this processor has instructions for bfloat16 products."""
     return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
 
 
 def processor() -> str:
-    """The model name of this machine's processor, or its architecture where the system reports no name."""
+    """Return the model name of this machine's processor, or its architecture where the system reports no name."""
     return _of_processor("model name") or platform.processor() or platform.machine()
 
 
 def processor_vendor() -> str:
-    """The processor's maker as it names itself, such as GenuineIntel or AuthenticAMD; empty where none is reported."""
+    """Return the processor's vendor id, such as GenuineIntel or AuthenticAMD; empty where none is reported."""
     return _of_processor("vendor_id") or platform.processor().rpartition(", ")[2]
 
 
 def processor_abilities() -> str:
-    """Abilities of the processor, as the system reports them: code made for one may not run on another."""
+    """Return the reported abilities of the processor: code made for one may not run on another."""
     return " ".join([processor(), _of_processor("flags") or _of_processor("Features") or ""])
 
 
@@ -239,12 +239,12 @@ def _of_processor(wanted: str) -> str | None:
 
 
 def product_dtype(name: str) -> torch.dtype:
-    """The torch dtype of float32 or bfloat16."""
+    """Return the torch dtype of float32 or bfloat16."""
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
 
 
 def autocast(device: torch.device, dtype: str) -> contextlib.AbstractContextManager[object]:
-    """A context that computes products in `dtype`; weights stay float32."""
+    """Return a context that computes products in `dtype`; weights stay float32."""
     if dtype == "float32":
         return contextlib.nullcontext()
     return torch.autocast(device.type, dtype=torch.bfloat16)
@@ -252,7 +252,7 @@ def autocast(device: torch.device, dtype: str) -> contextlib.AbstractContextMana
 
 @contextlib.contextmanager
 def restored_threads() -> Iterator[None]:
-    """Afterwards, torch computes with as many threads as before."""
+    """Restore torch's number of threads after the block."""
     before = torch.get_num_threads()
     try:
         yield

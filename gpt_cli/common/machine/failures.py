@@ -1,4 +1,4 @@
-"""What the machine refuses, in the words of the system, torch and C++: memory, files, operations. Needs no torch."""
+"""Recognise failures of the machine in errors of the system, torch and C++: memory, files. Needs no torch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _REASONS = {
 
 
 def is_lack_of_memory(error: BaseException) -> bool:
-    """Whether main memory or a GPU's ran out."""
+    """Return whether main memory or a GPU's ran out."""
     if isinstance(error, MemoryError) or is_lack_of_device_memory(error):
         return True
     if isinstance(error, OSError):
@@ -42,26 +42,26 @@ def is_lack_of_memory(error: BaseException) -> bool:
 
 
 def is_lack_of_device_memory(error: BaseException) -> bool:
-    """Whether the memory of an accelerator ran out."""
+    """Return whether the memory of an accelerator ran out."""
     # torch, which is not imported here, has an error of its own for some accelerators, and words for all
     return type(error).__name__ == "OutOfMemoryError" or (isinstance(error, RuntimeError) and _OF_DEVICE in str(error))
 
 
 def missing_operation(error: BaseException) -> str | None:
-    """The operation that torch lacks on a device, such as aten::sort; None for another error."""
-    found = re.search(r"'(aten::[\w.]+)'", str(error)) if isinstance(error, NotImplementedError) else None
-    return found and found[1]
+    """Return the operation that torch lacks on a device, such as aten::sort; None for another error."""
+    match = re.search(r"'(aten::[\w.]+)'", str(error)) if isinstance(error, NotImplementedError) else None
+    return match and match[1]
 
 
 def is_lack_of_files(error: BaseException) -> bool:
-    """Whether this process may open no more files; torch says so in a RuntimeError."""
+    """Return whether this process may open no more files; torch raises a RuntimeError."""
     if isinstance(error, OSError):
         return error.errno == errno.EMFILE
     return isinstance(error, RuntimeError) and os.strerror(errno.EMFILE) in str(error)
 
 
 def exit_code_of(error: BaseException) -> int:
-    """The exit code of `gpt` after an exception."""
+    """Return the exit code of `gpt` after an exception."""
     if isinstance(error, GptError):
         return error.exit_code
     if isinstance(error, BrokenPipeError):
@@ -71,5 +71,5 @@ def exit_code_of(error: BaseException) -> int:
 
 
 def reason(error: OSError) -> str:
-    """What the operating system refused, as a sentence."""
+    """Return a sentence about an error of the operating system."""
     return _REASONS.get(error.errno or 0, (error.strerror or str(error)).lower())

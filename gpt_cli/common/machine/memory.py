@@ -1,4 +1,4 @@
-"""The memory of this machine, and how this process uses it. Needs no torch."""
+"""Measure free memory, and let this process reuse its memory. Needs no torch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def reuse_memory() -> None:
 
 
 def available_memory() -> int | None:
-    """Bytes that programs may still use without swapping; None where the system does not report them."""
+    """Return the bytes that programs may still use without swapping; None where the system does not report them."""
     with contextlib.suppress(OSError), open("/proc/meminfo", encoding="ascii") as file:
         for line in file:
             if line.startswith("MemAvailable:"):
@@ -34,7 +34,7 @@ def available_memory() -> int | None:
 
 
 def require_address_space(num_bytes: int, who: str) -> None:
-    """Raises EnvironmentFailure where `ulimit -v` gives this process less than `who` needs.
+    """Raise EnvironmentFailure where `ulimit -v` gives this process less than `who` needs.
 
     Libraries that are refused memory while they are loaded end the process, each in its own way.
     """
@@ -51,10 +51,12 @@ def require_address_space(num_bytes: int, who: str) -> None:
         )
 
 
-def require_room(where: str, about: str, num_bytes: int, free: int | None, *, hint: str, what: str = "memory") -> None:
-    """Raises EnvironmentFailure where `about`, such as 8 heads on 40 tokens, take more of `what` than is free.
+def require_available(
+    where: str, about: str, num_bytes: int, free: int | None, *, hint: str, what: str = "memory"
+) -> None:
+    """Raise EnvironmentFailure where `about`, such as 8 heads on 40 tokens, take more of `what` than is free.
 
-    None says that nobody knows how much is free.
+    `free` is None where it is unknown.
     """
     if free is not None and num_bytes > free:
         wrong = f"{about} take about {size(num_bytes)} of {what}, and {size(free)} are free"

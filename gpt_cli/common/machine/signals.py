@@ -1,4 +1,4 @@
-"""Signals that end a command, and what it writes then to a pipe or a terminal that nobody may read."""
+"""Handle signals that end a command, and write to a pipe or a terminal that nobody may read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE = 1.0  # for a reader that is slow, once a command was asked to stop
 
 @contextlib.contextmanager
 def handling(numbers: Iterable[int], hear: Callable[[int, object], object]) -> Iterator[None]:
-    """Let `hear` receive the signals of these numbers. One that is ignored stays ignored."""
+    """Pass the signals of these numbers to `hear`. An ignored one stays ignored."""
     heard = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, hear) for number in heard}
     try:
@@ -30,7 +30,7 @@ def handling(numbers: Iterable[int], hear: Callable[[int, object], object]) -> I
 
 @contextlib.contextmanager
 def held_back(number: int) -> Iterator[None]:
-    """Let a signal wait; a process that is started meanwhile begins so, until `dropped`."""
+    """Hold a signal back; a process that starts meanwhile begins so, until `dropped`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (number,))
     try:
         yield
@@ -40,14 +40,14 @@ def held_back(number: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def dropped(number: int) -> Iterator[None]:
-    """Drop a signal, also one that was held back until now; whoever listens within receives it instead."""
+    """Drop a signal, also one that was held back until now; a listener within receives it instead."""
     with handling((number,), lambda *_: None):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (number,))
         yield
 
 
 def write_until(descriptor: int, content: bytes, is_late: Callable[[], bool]) -> bool:
-    """Write all of the content, as its reader takes it; False where `is_late` said so before. Raises OSError."""
+    """Write all of the content, as its reader takes it; return False if `is_late` came first. Raises OSError."""
     while content:
         if select.select([], [descriptor], [], LOOK_EVERY)[1]:
             content = content[os.write(descriptor, content[: select.PIPE_BUF]) :]  # this much never waits

@@ -14,8 +14,8 @@ from gpt_cli.model.attention import (
     attend,
     attention_scores,
     attention_weights,
+    concatenate_layers,
     join_heads,
-    side_by_side,
 )
 
 
@@ -90,7 +90,7 @@ class CrossAttention(nn.Module):
 
     def _project(self, name: str, x: Tensor) -> Tensor:
         """Multiply by one matrix of every head in one product: [B, S, D] -> [B * H, S, K]."""
-        projected = F.linear(x, *side_by_side([getattr(head, name) for head in self.heads]))
+        projected = F.linear(x, *concatenate_layers([getattr(head, name) for head in self.heads]))
         return projected.unflatten(2, (len(self.heads), -1)).transpose(1, 2).flatten(0, 1)
 
 

@@ -8,7 +8,7 @@ from typing import cast
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpt_cli.model.attention import SelfAttention, score_scale, side_by_side
+from gpt_cli.model.attention import SelfAttention, concatenate_layers, score_scale
 from gpt_cli.model.dropout import Dropout
 
 
@@ -89,4 +89,4 @@ class GroupedQueryAttention(SelfAttention):
     def projection_weights(self, heads: Sequence[int]) -> tuple[Tensor, Tensor | None]:
         """Wq of the given heads, then Wk of every group, then Wv: [(heads + 2 G) K, D]; their biases, or None."""
         queries = [self.heads[head].Wq for head in heads]
-        return side_by_side(queries + [getattr(group, name) for name in ("Wk", "Wv") for group in self.groups])
+        return concatenate_layers(queries + [getattr(group, name) for name in ("Wk", "Wv") for group in self.groups])

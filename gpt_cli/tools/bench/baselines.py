@@ -14,7 +14,7 @@ import torch
 
 from gpt_cli.common.host import ignored
 from gpt_cli.common.machine.devices import choose_dtype, supports, synchronize
-from gpt_cli.common.machine.memory import available_memory, require_room
+from gpt_cli.common.machine.memory import available_memory, require_available
 from gpt_cli.config import Config
 from gpt_cli.config.schema import PUBLISHED
 from gpt_cli.distributed.collectives import ALONE, Ranks
@@ -66,7 +66,7 @@ def require_batch(config: Config, num_tokens: int) -> None:
     size = next(fitting, None) if needed > (free or 0) else None
     hint = "choose a smaller model" if size is None else f"‹train.batch_size={size}›"
     about = f"{counted(settings.batch_size, 'sequence')} of {counted(config.model.context_length, 'token')}"
-    require_room("bench", about, needed, free, hint=hint)
+    require_available("bench", about, needed, free, hint=hint)
 
 
 def needed_bytes(config: Config, num_tokens: int) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from gpt_cli.checkpoints.header import Header, read_header
 from gpt_cli.checkpoints.lock import require_foreign
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.checkpoints.select import find_header
-from gpt_cli.common.files import require_directory_place, require_no_file
+from gpt_cli.common.files import require_no_file, require_writable_parent
 from gpt_cli.common.host import Host
 from gpt_cli.common.limits import FOREIGN_CONFIG_BYTES
 from gpt_cli.common.units import size
@@ -183,7 +183,7 @@ class ExportRequest(Request):
         """
         if self.format in ("hf", "handout"):
             require_directory(self.out, self.format, self.overwrite)
-            require_directory_place(self.out)
+            require_writable_parent(self.out)
         else:
             require_file(self.out, self.format)
         header, prompt = find_header(self.run, self.checkpoint, host), self.prompt

@@ -15,7 +15,7 @@ from gpt_cli.common.drawing.file_types import PICTURES
 from gpt_cli.common.files import write_durably
 from gpt_cli.common.host import Host, Notify, ignored
 from gpt_cli.common.language import language
-from gpt_cli.common.machine.memory import available_memory, require_room
+from gpt_cli.common.machine.memory import available_memory, require_available
 from gpt_cli.common.results import WIDTH, Result, Screen
 from gpt_cli.errors import CheckpointError, UsageError, counted, shown, visible
 from gpt_cli.sampling.prompts import encode_prompt
@@ -117,7 +117,7 @@ def _head(request: ExplainRequest, host: Host, prompt: str, source: str, header:
 
 def _require_room(num_tokens: int, queries: Sequence[int], *, each: int, besides: int = 0) -> None:
     """Raises EnvironmentFailure where `each` weight of the queries is too large for the memory."""
-    require_room(
+    require_available(
         "explain",
         f"{counted(1, 'head')} on {counted(num_tokens, 'token')}",
         besides + each * num_tokens * len(queries),

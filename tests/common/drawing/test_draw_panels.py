@@ -75,7 +75,7 @@ def test_an_error_is_one_standard_error_to_both_sides() -> None:
 
 def test_a_picture_says_what_its_errors_are() -> None:
     words = []
-    for panel in (CURVE, CURVE._replace(side="step"), MAP._replace(errors=np.full((2, 2), 0.5)), MAP):
+    for panel in (CURVE, CURVE._replace(x_label="step"), MAP._replace(errors=np.full((2, 2), 0.5)), MAP):
         svg = draw_panels(ORIGIN, [panel], kind="svg").decode()
         words.append([word for word in (BARS, BANDS, CELLS) if f"<!-- {word} -->" in svg])
     assert words == [[BARS], [BANDS], [CELLS], []]

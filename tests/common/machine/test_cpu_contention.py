@@ -22,9 +22,9 @@ needs_openmp = pytest.mark.skipif(not sys.platform.startswith("linux") or cores(
 
 
 def test_what_others_use_is_what_all_use_less_the_own() -> None:
-    before, after = Usage(at=10.0, everyone=100.0, own=4.0), Usage(at=12.0, everyone=103.5, own=5.5)
+    before, after = Usage(at=10.0, everyone=100.0, this_process=4.0), Usage(at=12.0, everyone=103.5, this_process=5.5)
     assert used_by_others(before, after) == 1.0  # 2 core seconds in 2 seconds
-    assert used_by_others(before, Usage(at=12.0, everyone=101.0, own=5.1)) == 0.0  # the clocks differ a little
+    assert used_by_others(before, Usage(at=12.0, everyone=101.0, this_process=5.1)) == 0.0  # the clocks differ a little
 
 
 @pytest.mark.parametrize(

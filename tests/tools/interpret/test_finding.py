@@ -109,7 +109,7 @@ def test_a_map_has_the_labels_of_its_axes_and_a_single_axis_is_a_column() -> Non
     found = heat_map(FIGURE, names={"head": ["a", "b", "c"]})
     assert (found.title, found.rows, found.columns, found.decimals) == ("share of it", ["L1", "L4"], ["a", "b", "c"], 3)
     column = heat_map(FIGURE.at(head=0), "title")
-    assert (column.title, column.numbers.tolist(), column.sides) == ("title", [[0.1], [0.4]], ("layer", ""))
+    assert (column.title, column.numbers.tolist(), column.axis_labels) == ("title", [[0.1], [0.4]], ("layer", ""))
     assert isinstance(found, HeatMap)
 
 

@@ -14,7 +14,7 @@ from gpt_cli.checkpoints.load import Loaded, load
 from gpt_cli.common.host import Host
 from gpt_cli.common.limits import HEADS_TOKENS
 from gpt_cli.common.machine.devices import choose_device, restored_threads, use_threads
-from gpt_cli.common.machine.memory import available_memory, require_room, reuse_memory
+from gpt_cli.common.machine.memory import available_memory, require_available, reuse_memory
 from gpt_cli.errors import DataError, counted, shown, visible
 from gpt_cli.evaluation.nll import (
     LOGITS_AT_ONCE,
@@ -143,7 +143,7 @@ def _require_room(both: Both, num_tokens: int) -> None:
     """Refuse, before the models run, what memory cannot hold: the attention of a layer of both, and their logits."""
     num_heads = sum(loaded.config.model.num_heads for loaded in both)
     logits = 8 * min(sum(loaded.model.vocab_size for loaded in both) * num_tokens, 2 * LOGITS_AT_ONCE)
-    require_room(
+    require_available(
         "compare",
         f"{counted(num_heads, 'head')} on {counted(num_tokens, 'token')}",
         BYTES_PER_WEIGHT * num_heads * num_tokens**2 + logits,

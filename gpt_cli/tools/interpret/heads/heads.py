@@ -15,7 +15,7 @@ from gpt_cli.attention_maps.logit_attribution import head_writes
 from gpt_cli.checkpoints.load import Loaded, load_for
 from gpt_cli.common.host import Host
 from gpt_cli.common.machine.devices import choose_device, choose_dtype, restored_threads, use_threads
-from gpt_cli.common.machine.memory import available_memory, require_room
+from gpt_cli.common.machine.memory import available_memory, require_available
 from gpt_cli.common.units import duration
 from gpt_cli.errors import DataError, UsageError, counted, shown
 from gpt_cli.model.gpt import require_finite
@@ -203,7 +203,7 @@ def require_room_for_heads(num_tokens: int, heads: Sequence[int], *, may_choose:
     """
     per_head, free = BYTES_PER_WEIGHT * num_tokens**2, available_memory()
     fewer = ",".join(map(str, heads[: (free or 0) // per_head])) if may_choose else ""
-    require_room(
+    require_available(
         "heads",
         f"{counted(len(heads), 'head')} on {counted(num_tokens, 'token')}",
         per_head * len(heads),

@@ -18,7 +18,7 @@ from gpt_cli.checkpoints.run_paths import RunFiles, run_of_checkpoint
 from gpt_cli.checkpoints.training_text import config_with_text
 from gpt_cli.common.files import make_directory, write_durably
 from gpt_cli.common.host import Host
-from gpt_cli.common.machine.memory import available_memory, require_room
+from gpt_cli.common.machine.memory import available_memory, require_available
 from gpt_cli.common.safetensors_header import MALFORMED
 from gpt_cli.common.units import size
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, GptError, counted, shown, visible
@@ -73,7 +73,7 @@ def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host:
         raise DataError("‹tuned›", f"the text has {counted(len(ids), 'token')}, which are too few to train maps on")
     steps = num_steps(loaded.model)
     numbers = sum(part.numel() for part in vars(Maps.identity(loaded.model)).values())
-    require_room("lens", "the maps of all layers", 20 * numbers, available_memory(), hint="leave out ‹tuned›")
+    require_available("lens", "the maps of all layers", 20 * numbers, available_memory(), hint="leave out ‹tuned›")
     host.notice(f"training the maps of {counted(len(loaded.model.blocks) - 1, 'layer')} on {visible(joined(about))}")
     with host.counting("training maps", steps, "steps") as count:
         seed, where = loaded.config.train.seed, shown(loaded.path)

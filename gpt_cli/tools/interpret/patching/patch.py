@@ -13,7 +13,7 @@ from gpt_cli.attention_maps.head_metrics import Row
 from gpt_cli.checkpoints.load import Loaded, load, load_for
 from gpt_cli.common.host import Host
 from gpt_cli.common.machine.devices import choose_device, restored_threads, use_threads
-from gpt_cli.common.machine.memory import available_memory, require_room
+from gpt_cli.common.machine.memory import available_memory, require_available
 from gpt_cli.errors import DataError, UsageError, counted, shown
 from gpt_cli.evaluation.nll import standard_error
 from gpt_cli.model.gpt import require_finite
@@ -173,7 +173,9 @@ def to_patch(
     num_patches, longest = len(chosen) * len(target.layers), max(lengths)
     about = f"{counted(num_patches, 'changed run')} of {counted(longest, 'token')}"
     num_bytes = 3 * 4 * num_patches * longest * loaded.config.model.d_model
-    require_room("patch", about, num_bytes, available_memory(), hint="fewer ‹layers›, ‹parts› or ‹heads› take less")
+    require_available(
+        "patch", about, num_bytes, available_memory(), hint="fewer ‹layers›, ‹parts› or ‹heads› take less"
+    )
     if len(lengths) > 1:
         if request.chosen == ("residual",) and not target.edge:
             wrong = (
