@@ -1,4 +1,4 @@
-"""What gpt remembers of texts: which survey one pass over files gave, for as long as none changes, and plain data."""
+"""Cache surveys of texts, for as long as no file changes, and plain data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a conversation becomes tokens: what comes before and after each turn, and which tokens are answers.
+"""Encode conversations: texts before and after each turn, and the tokens of answers.
 
 A template of others is never executed: gpt knows some by their marks, and takes a plain one in the place of all others.
 """
@@ -26,7 +26,7 @@ _DEFAULT_SYSTEM = re.compile(r"<\|im_start\|>system(?:\\n|\n)([^<{}'\"+]+)<\|im_
 
 
 class Encoded(NamedTuple):
-    """The ids of a conversation, and which of them are learned: answers, each with the token that ends it."""
+    """Token ids of a conversation, and which of them are learned: answers, each with its last token."""
 
     ids: list[int]
     learned: list[bool]
@@ -49,10 +49,9 @@ class Template:
         return tokenizer.end_of_text if self.end is None else int(tokenizer.array(self.end)[0])
 
     def encode(self, turns: Sequence[Turn], tokenizer: Tokenizer) -> Encoded:
-        """The ids of turns up to the end of the last answer, or up to the place of an answer that is to come.
+        """Encode turns up to the end of the last answer, or up to the place of the next answer.
 
-        Each answer is encoded by itself, as a model writes it. Raises DataError for a character that the vocabulary
-        lacks.
+        Each answer is encoded alone, as a model writes it. Raises DataError for a character that the vocabulary lacks.
         """
         if self.default_system is not None and turns[0].role != "system":
             turns = [Turn("system", self.default_system), *turns]
@@ -83,11 +82,11 @@ class Template:
         return Encoded(ids, learned)
 
     def text(self, turns: Sequence[Turn]) -> str:
-        """The turns as one text, without the tokens that end answers: what a vocabulary is learned from."""
+        """Return the turns as one text, without the tokens that end answers, for the training of a vocabulary."""
         return "".join(self.before[_NUMBERS[t.role]] + t.content + self.after[_NUMBERS[t.role]] for t in turns)
 
     def jinja(self, tokenizer: Tokenizer) -> str:
-        """The template in Jinja, as transformers and llama.cpp keep it beside a tokenizer."""
+        """Return the template in Jinja, as transformers and llama.cpp keep it beside a tokenizer."""
         begin = "bos_token" if self.begin is None else _quoted(self.begin)
         begins = f"{{{{ {begin} }}}}" if tokenizer.starts_with or self.begin else ""
         if self.default_system is not None:
@@ -108,22 +107,22 @@ _NUMBERS = {"system": 0, "user": 1, "assistant": 2}
 
 
 def plain_template(pattern: str = PLAIN) -> Template:
-    """A template from the text around a prompt; an answer follows it at once, and what the system says is a line."""
+    """Make a template from the text around a prompt; an answer follows at once, a system turn is a line."""
     before, _, after = pattern.partition(PROMPT)
     return Template(pattern, ("", before, ""), ("\n", after, ""))
 
 
 def builtin_template(tokenizer: Tokenizer) -> str:
-    """The chat template that a tokenizer came with, for Jinja; empty where there is none."""
-    own = tokenizer.settings.get("chat_template") if isinstance(tokenizer, HuggingFaceTokenizer) else None
-    return own if isinstance(own, str) else ""
+    """Return the tokenizer's chat template, for Jinja; empty where there is none."""
+    template = tokenizer.settings.get("chat_template") if isinstance(tokenizer, HuggingFaceTokenizer) else None
+    return template if isinstance(template, str) else ""
 
 
 def template_for(setting: str | None, tokenizer: Tokenizer, notice: Notify = ignored) -> Template:
-    """The template that `data.template` asks for; null: the tokenizer's own where gpt knows it, else the plain one.
+    """Return the template of `data.template`; null means the tokenizer's where gpt knows it, else the plain one.
 
-    `notice` receives that an own one is not known. Raises UsageError where the tokenizer lacks the tokens of a named
-    one.
+    `notice` receives a line about an unknown template. Raises UsageError where the tokenizer lacks the tokens of a
+    named one.
     """
     chat_template = builtin_template(tokenizer)
     if setting is None:
@@ -153,12 +152,12 @@ def template_for(setting: str | None, tokenizer: Tokenizer, notice: Notify = ign
 
 
 def _has(tokenizer: Tokenizer, names: Sequence[str]) -> bool:
-    """Whether each name in a text is one token."""
+    """Return whether each name in a text is one token."""
     if not isinstance(tokenizer, HuggingFaceTokenizer) or tokenizer.splits_special:
         return False
     return all(name in tokenizer.added for name in names)
 
 
 def _quoted(text: str) -> str:
-    """A text as Jinja reads it."""
+    """Quote a text for Jinja."""
     return json.dumps(text, ensure_ascii=False)

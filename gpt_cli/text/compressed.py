@@ -1,4 +1,4 @@
-"""Packed files: gzip and Zstandard as streams, and how large they may become."""
+"""Decompress gzip and Zstandard as streams, up to a limit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ZSTD_INPUT = 512
 
 
 def unpacked(path: Path, file: BinaryIO) -> Iterator[bytes]:
-    """The content of a file in large blocks, decompressed where its name says so."""
+    """Yield the content of a file in large blocks, decompressed where its name says so."""
     unpack = {".gz": _gzip, ".tgz": _gzip, ".zst": _zstandard}.get(path.suffix)
     if unpack is None:
         # None comes of what would wait, such as /proc/kmsg
@@ -66,7 +66,7 @@ def _zstandard(path: Path, file: BinaryIO) -> Iterator[bytes]:
 
 
 class Growth:
-    """Bytes that packed data has grown to; raises DataError where no text would become so large."""
+    """The size of decompressed data; raises DataError where no text would become so large."""
 
     def __init__(self, path: Path, file: BinaryIO):
         self._path, self._num_bytes = path, 0

@@ -1,4 +1,4 @@
-"""A corpus: documents that can be streamed as often as needed, their digest, and the split for validation."""
+"""Corpora: documents that can be streamed as often as needed, their digest, and the split for validation."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ class Corpus(ABC):
 
     @abstractmethod
     def blocks(self) -> Iterator[TextBlock]:
-        """The documents from the first to the last; raises DataError where the text has become unreadable."""
+        """Yield the documents from the first to the last; raise DataError where the text has become unreadable."""
 
     @property
     def whole(self) -> Corpus:
-        """The text that this is a part of, which must be read to reach it."""
+        """The text that this is a part of; to reach the part, the text must be read."""
         return self
 
     @property
     def is_large(self) -> bool:
-        """Whether the cache keeps its tokens and its vocabulary."""
+        """Whether the cache keeps the tokens and the vocabulary."""
         return self.whole.num_characters >= CACHE_FROM
 
     @property
     def documents(self) -> tuple[str, ...]:
-        """All documents in memory: for small texts."""
+        """Return all documents in memory: for small texts."""
         documents: list[list[str]] = []
         for block in self.blocks():
             if block.starts:
@@ -53,11 +53,11 @@ class Corpus(ABC):
         return tuple(map("".join, documents))
 
     def require_unchanged(self) -> None:
-        """Raise DataError where the text is no longer the one whose digest this is."""
+        """Raise DataError where the text has another digest now."""
         return
 
     def split(self, validation_fraction: float) -> tuple[Corpus, Corpus]:
-        """Training and validation part: the last `validation_fraction` of the characters is validation."""
+        """Split off the last `validation_fraction` of the characters for validation."""
         at = self.num_characters - round(self.num_characters * validation_fraction)
         return _Part(self, 0, at), _Part(self, at, self.num_characters)
 
@@ -108,7 +108,7 @@ class SurveyedCorpus(Corpus):
     num_documents: int
 
     def take(self, survey: Survey) -> None:
-        """Note what that pass found."""
+        """Store the survey of a pass."""
         self.survey, self.digest, self.fingerprint = survey, survey.digest, survey.fingerprint
         self.num_documents, self.num_characters = survey.num_documents, survey.num_characters
         self.num_bytes = survey.num_bytes
@@ -129,12 +129,12 @@ class Texts(SurveyedCorpus):
 
 
 def fits_in_memory(num_characters: int, num_documents: int) -> bool:
-    """Whether the documents of a text stay in memory once they have been read."""
+    """Return whether the documents of a text stay in memory once they have been read."""
     return num_characters + _BLOCK_CHARACTERS * num_documents < CACHE_FROM
 
 
 class Tally:
-    """Counts documents, makes a digest of them, and keeps them while they are few.
+    """Count and digest of documents, and the documents while they are few.
 
     `worker` is a thread that hashes while this one reads on.
     """
@@ -144,17 +144,17 @@ class Tally:
         self._digest = hashlib.sha256()
         self._num_documents = self._num_characters = self._num_bytes = 0
         self.num_windows = 0  # sources with the line ends of Windows
-        self.kept: list[TextBlock] | None = []
+        self.documents: list[TextBlock] | None = []
 
     def add_all(self, blocks: Iterator[TextBlock], watch: Watch = lambda _: None) -> None:
-        """Add the documents of a file; of a bad one, which raises DataError, nothing stays."""
-        before, num_kept = self.__dict__ | {"_digest": self._digest.copy()}, len(self.kept or ())
+        """Add the documents of a file; drop those of a bad one, which raises DataError."""
+        before, num_before = self.__dict__ | {"_digest": self._digest.copy()}, len(self.documents or ())
         try:
             self._add_all(blocks, watch)
         except DataError:
             self.__dict__ = before
-            if self.kept is not None:
-                del self.kept[num_kept:]
+            if self.documents is not None:
+                del self.documents[num_before:]
             raise
 
     def survey(self) -> Survey:
@@ -183,10 +183,10 @@ class Tally:
             num_held += len(content)
             self._num_characters += len(block.text)
             self._num_bytes += len(content)
-            if self.kept is not None:
-                self.kept.append(block)
+            if self.documents is not None:
+                self.documents.append(block)
                 if not fits_in_memory(self._num_characters, self._num_documents):
-                    self.kept = None
+                    self.documents = None
             # the search for two bytes alone takes longer than all the rest
             is_windows = is_windows or (b"\r" in content and (b"\r\n" in content or b"\n" not in content))
             watch(content)

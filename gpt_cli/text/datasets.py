@@ -1,4 +1,4 @@
-"""Corpora known by name: where they come from, under what licence, with which digest; `gpt data list` and `fetch`."""
+"""The catalogue of corpora: names, urls, licences and digests; `gpt data list` and `fetch`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Dataset:
 
     @property
     def state(self) -> str:
-        """Whether the cache has it, as `gpt data list` prints it."""
+        """Whether the cache has the corpus, in words of `gpt data list`."""
         if self.url is None:
             return "needs no network"
         with contextlib.suppress(EnvironmentFailure, OSError):  # a user without a home directory, or one that is closed
@@ -55,11 +55,11 @@ class Dataset:
         return "not fetched yet"
 
     def is_here(self) -> bool:
-        """Whether reading it needs no network."""
-        return self.url is None or self.kept() is not None
+        """Return whether reading the corpus needs no network."""
+        return self.url is None or self.read_cached() is not None
 
-    def kept(self) -> bytes | None:
-        """The download in the cache; None where there is none, or a damaged one."""
+    def read_cached(self) -> bytes | None:
+        """Read the download in the cache; None where there is none, or a damaged one."""
         if not self.cached.exists():
             return None
         content = read_bytes(self.cached, DataError)
@@ -67,16 +67,16 @@ class Dataset:
 
 
 def read_entry(entry: Dataset) -> list[str]:
-    """The documents of an entry; the first use fetches them."""
+    """Return the documents of an entry; the first use fetches them."""
     return entry.to_documents(b"" if entry.url is None else fetch(entry))
 
 
 def fetch(entry: Dataset) -> bytes:
-    """The bytes of an entry: from the cache, else over the network, always checked by digest.
+    """Return the bytes of an entry: from the cache, else over the network, always checked by digest.
 
     Raises EnvironmentFailure without network, DataError when the digest differs.
     """
-    if (cached := entry.kept()) is not None:
+    if (cached := entry.read_cached()) is not None:
         return cached
     content = _download(entry)
     digest = hashlib.sha256(content).hexdigest()
@@ -89,7 +89,7 @@ def fetch(entry: Dataset) -> bytes:
 
 
 def find(name: str) -> Dataset:
-    """The entry of that name; raises UsageError that names the nearest one."""
+    """Return the entry of a name; raise UsageError that names the nearest one."""
     if name in ENTRIES:
         return ENTRIES[name]
     close = nearest(name, ENTRIES)
@@ -99,12 +99,12 @@ def find(name: str) -> Dataset:
 
 @dataclass(frozen=True)
 class Corpora(Result):
-    """The catalogue: of each corpus its name, description, licence, url, sha256, and whether it is here."""
+    """The catalogue: name, description, licence, url, sha256 and state of each corpus."""
 
     corpora: list[dict[str, str | None]]
 
     def parts(self) -> list[Rows]:
-        """A table with a row for each corpus, in the language of the user."""
+        """Return a table with a row for each corpus, in the language of the user."""
         rows = [
             (str(each["name"]), *(say(str(each[key])) for key in ("licence", "state", "description")))
             for each in self.corpora
@@ -112,13 +112,13 @@ class Corpora(Result):
         return [[(say("name"), say("licence"), say("state"), say("text")), *rows]]
 
     def as_text(self, width: int = WIDTH) -> str:
-        """The table; where it is wider than `width`, each text is below its name."""
+        """Return the table; where it is wider than `width`, each text is below its name."""
         (rows,) = self.parts()
         return narrow_table(rows, width, ())
 
 
 def list_corpora() -> Corpora:
-    """The corpora that the catalogue has."""
+    """List the corpora of the catalogue."""
     keys = ("name", "description", "licence", "url", "sha256")
     return Corpora([{key: getattr(each, key) for key in keys} | {"state": each.state} for each in ENTRIES.values()])
 
@@ -130,16 +130,16 @@ class Fetched(Result):
     paths: list[Path]
 
     def as_dict(self) -> dict[str, Any]:
-        """The paths as texts."""
+        """Return the paths as texts."""
         return {"paths": [*map(str, self.paths)]}
 
     def as_text(self, width: int = WIDTH) -> str:
-        """A line for each path."""
+        """Return a line for each path."""
         return "\n".join(map(str, self.paths))
 
 
 def fetch_corpora(entries: Sequence[Dataset], folder: Path | None, host: Host) -> Fetched:
-    """Fetch corpora, and write them to a directory if one is named; raises EnvironmentFailure without network."""
+    """Fetch corpora, and write them to a directory if one is named; raise EnvironmentFailure without network."""
     paths = list[Path]()
     for entry in entries:
         with host.working(f"fetching {entry.name}"):
@@ -157,7 +157,7 @@ def fetch_corpora(entries: Sequence[Dataset], folder: Path | None, host: Host) -
 
 
 def _write_text(entry: Dataset, documents: list[str], folder: Path) -> Path:
-    """Write one document as a text file, several or conversations as a .jsonl file; returns the path."""
+    """Write one document as a text file, several or conversations as a .jsonl file; return the path."""
     make_directory(folder)
     if len(documents) == 1:
         path, text = folder / f"{entry.name}.txt", documents[0]
@@ -181,7 +181,7 @@ class _Bounded(io.BytesIO):
 
 
 def _download(entry: Dataset) -> bytes:
-    """The bytes behind an entry's url. Raises EnvironmentFailure, or DataError for too many bytes."""
+    """Download the bytes of an entry's url. Raises EnvironmentFailure, or DataError for too many bytes."""
     tqdm_of_here()  # pooch imports it too
     import pooch  # and with it requests: half a second that only a download costs
 
@@ -200,14 +200,14 @@ def _download(entry: Dataset) -> bytes:
 
 
 def _cause(error: BaseException) -> str:
-    """The innermost reason of a failed download, without the objects that requests and urllib3 put around it."""
+    """Return the innermost reason of a failed download, without the objects that requests and urllib3 put around it."""
     while inner := error.__cause__ or error.__context__:
         error = inner
     return getattr(error, "strerror", None) or str(error)
 
 
 def _python_docs(_: bytes) -> list[str]:
-    """The language reference of the running Python, one document a topic, in sorted order."""
+    """Return the language reference of the running Python, one document a topic, in sorted order."""
     from pydoc_data.topics import topics  # half a megabyte that one corpus needs
 
     return [topics[name].strip() + "\n" for name in sorted(topics)]
@@ -219,7 +219,7 @@ _POETRY = "https://raw.githubusercontent.com/chinese-poetry/chinese-poetry/99ebb
 def _poems(
     name: str, description: str, path: str, sha256: str, title: Callable[[dict[str, Any]], str], lines: str
 ) -> Dataset:
-    """An entry whose documents are poems or chapters of a JSON list: the title, then the lines."""
+    """Make an entry whose documents are poems or chapters of a JSON list: the title, then the lines."""
 
     def to_documents(content: bytes) -> list[str]:
         return ["\n".join([title(poem), *poem[lines]]) + "\n" for poem in json.loads(content)]
@@ -246,7 +246,7 @@ _ENTRIES = (
         "sums-asked",
         "the other 2,000 sums as questions with answers, made by gpt itself",
         "in the public domain",
-        synthetic.sums_asked,
+        synthetic.sum_questions,
         "en",
         has_answers=True,
     ),

@@ -1,6 +1,6 @@
-"""Text as a stream: bytes decoded to blocks of documents, and what splits, cuts and groups these.
+"""Stream text: decode bytes to blocks of documents, and split, cut and group the blocks.
 
-No document is ever held as a whole. Bytes that are not UTF-8 give an error that recognises what they are instead.
+No document is ever held as a whole. Bytes that are not UTF-8 give an error that names their format.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class TextBlock(NamedTuple):
 
 
 def in_blocks(documents: Iterable[str]) -> Iterator[TextBlock]:
-    """Documents that are in memory, each as one block; empty ones are left out."""
+    """Yield documents that are in memory, each as one block; leave out empty ones."""
     return (TextBlock(True, document) for document in documents if document)
 
 
 def decode_utf8(content: bytes, where: str) -> str:
-    """Text from UTF-8 with or without a byte order mark; raises DataError as `decoded` does."""
+    """Decode UTF-8 with or without a byte order mark; raise DataError as `decoded` does."""
     return "".join(block.text for block in decoded([content], where))
 
 
@@ -81,7 +81,7 @@ def decoded(blocks: Iterable[bytes], where: str, hint: str | None = None) -> Ite
     sample, before, rest, num_bytes, num_lines, starts = b"", b"", b"", 0, 0, True
     for number, block in enumerate(chain(blocks, [None])):
         if number == 0 and block is not None:
-            if file_format := _known_format(block):
+            if file_format := _binary_format(block):
                 raise DataError(where, f"this is {file_format[0]}, not text", hint=hint or file_format[1])
             sample = block[:65536]
             if _is_utf16(sample):
@@ -116,14 +116,14 @@ def decoded(blocks: Iterable[bytes], where: str, hint: str | None = None) -> Ite
 
 
 def format_of_binary(content: bytes) -> str | None:
-    """What the start of a file shows that it is instead of text: a known format, or NUL bytes; None for text."""
-    if known := _known_format(content):
-        return known[0]
+    """Return the format that the start of a file shows instead of text, or "not text" for NUL bytes; None for text."""
+    if binary_format := _binary_format(content):
+        return binary_format[0]
     return "not text" if b"\0" in content[:8192] and not _is_utf16(content[:65536]) else None
 
 
 def markup_noted(blocks: Iterator[TextBlock], note: Callable[[str], object]) -> Iterator[TextBlock]:
-    """The same blocks; `note` receives what more than a tenth of the first one is, if that is markup."""
+    """Yield the same blocks; `note` receives a line where more than a tenth of the first one is markup."""
     for number, block in enumerate(blocks):
         if number == 0:
             lines = block.text.split("\n")
@@ -136,18 +136,18 @@ def markup_noted(blocks: Iterator[TextBlock], note: Callable[[str], object]) -> 
 
 
 def _is_utf16(sample: bytes) -> bool:
-    """Whether bytes are UTF-16: half of the bytes of English are NUL then, and each of them is UTF-8 too."""
+    """Return whether bytes are UTF-16: half of the bytes of English are NUL then, and each of them is UTF-8 too."""
     return len(sample) >= 16 and sample.count(0) > 0.4 * len(sample) and bool(utf16_of(sample))
 
 
-def _known_format(content: bytes) -> tuple[str, str] | None:
+def _binary_format(content: bytes) -> tuple[str, str] | None:
     if not content.startswith(_STARTS):  # of a million files, hardly any
         return None
-    return next(found for start, found in _FORMATS.items() if content.startswith(start))
+    return next(name_and_hint for start, name_and_hint in _FORMATS.items() if content.startswith(start))
 
 
 def split_at(separator: str, blocks: Iterable[TextBlock]) -> Iterator[TextBlock]:
-    """The parts of documents between separators, as documents; parts of white space alone are left out.
+    """Split documents at separators into documents; leave out parts of white space alone.
 
     A newline of the separator matches \\r\\n too.
     """
@@ -179,9 +179,9 @@ def split_at(separator: str, blocks: Iterable[TextBlock]) -> Iterator[TextBlock]
 
 
 def split_at_marks(blocks: Iterable[TextBlock], note: Callable[[str], object]) -> Iterator[TextBlock]:
-    """The texts between <|endoftext|>, <|startoftext|> and the line breaks beside them, as documents.
+    """Split texts at <|endoftext|>, <|startoftext|> and the line breaks beside them into documents.
 
-    Texts without such a mark stay as they are, block by block; `note` receives that there are marks, once.
+    Texts without such a mark stay as they are, block by block; `note` receives one line about marks.
     """
     held, starts, after_mark, noted = "", True, False, False
 
@@ -218,12 +218,12 @@ def split_at_marks(blocks: Iterable[TextBlock], note: Callable[[str], object]) -
 
 
 def _unfinished_mark(text: str) -> str:
-    """The end of a text that may begin a mark, or a line break before one."""
+    """Return the end of a text that may begin a mark, or a line break before one."""
     return _UNFINISHED.search(text[-_LONGEST_MARK:])[0]  # pyright: ignore[reportOptionalSubscript] - it matches ""
 
 
 def part_of(blocks: Iterable[TextBlock], start: int, end: int) -> Iterator[TextBlock]:
-    """The characters start..end-1 of a text; a document that begins before them begins with the first of them."""
+    """Cut the characters start..end-1 out of a text; a document that begins before `start` begins there."""
     position, begun = 0, False
     for block in blocks:
         if position >= end:
@@ -241,12 +241,12 @@ def part_of(blocks: Iterable[TextBlock], start: int, end: int) -> Iterator[TextB
 
 
 def split_document(text: str) -> Iterator[str]:
-    """A document in pieces of at most MAX_PIECE characters, cut after a newline where there is one."""
+    """Cut a document into pieces of at most MAX_PIECE characters, after a newline where there is one."""
     return (piece.text for piece in in_pieces([TextBlock(True, text)]))
 
 
 def at_line(text: str, at: int) -> int | None:
-    """End of the piece of a text that begins at `at`: after its last newline, or MAX_PIECE; None for the rest."""
+    """Return the end of the piece of a text from `at` on: after its last newline, or MAX_PIECE; None for the rest."""
     if len(text) - at <= MAX_PIECE:
         return None
     newline = text.rfind("\n", at, at + MAX_PIECE)
@@ -254,7 +254,7 @@ def at_line(text: str, at: int) -> int | None:
 
 
 def in_pieces(blocks: Iterable[TextBlock], cut: Callable[[str, int], int | None] = at_line) -> Iterator[TextBlock]:
-    """Documents in pieces, cut as `pieces` or a tokenizer cuts: the units that are tokenized, whatever the blocks."""
+    """Cut documents into pieces as `pieces` or a tokenizer does: the units of tokenization, whatever the blocks."""
     text, starts = "", True
     for block in blocks:
         if block.starts:
@@ -271,7 +271,7 @@ def in_pieces(blocks: Iterable[TextBlock], cut: Callable[[str, int], int | None]
 
 
 def in_groups(pieces: Iterable[TextBlock]) -> Iterator[list[TextBlock]]:
-    """Pieces in lists of about GROUP_CHARACTERS characters: enough for a thread to work on."""
+    """Group pieces into lists of about GROUP_CHARACTERS characters: enough for a thread to work on."""
     group, num_characters = list[TextBlock](), 0
     for piece in pieces:
         group.append(piece)

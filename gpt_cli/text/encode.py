@@ -1,4 +1,4 @@
-"""From a corpus to token ids: encoded once with all cores, in bounded memory, and kept in the cache by content."""
+"""Encode a corpus to token ids once, with all cores, in bounded memory, and cache them by content."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TOKENIZING = "tokenizing"  # what is counted while a text is encoded
 
 @dataclass(frozen=True)
 class EncodedText:
-    """A text as its tokenizer sees it: ids [tokens] or examples of the training part and of the validation part.
+    """An encoded text: ids [tokens] or examples of the training part and of the validation part.
 
     By `digest`, the sha256 of all ids, a run recognises its text.
     """
@@ -52,7 +52,7 @@ class EncodedText:
 def encode_corpus(
     corpus: Corpus, config: Config, tokenizer: Tokenizer | None = None, host: Host = NOBODY
 ) -> EncodedText:
-    """Split a corpus and encode both parts, with a tokenizer of their own where none is given.
+    """Split a corpus and encode both parts; learn a tokenizer where none is given.
 
     Raises DataError for too little text or one that changes, EnvironmentFailure where there is too little space for the
     ids of a large one.
@@ -73,7 +73,7 @@ def encode_parts(
     *,
     load: bool = True,
 ) -> EncodedText:
-    """Encode a training and a validation text, as `encode_corpus` does; see `encode` for `load`."""
+    """Encode a training and a validation text as `encode_corpus` does; see `encode` for `load`."""
     tokenizer = tokenizer or learn_tokenizer(config.tokenizer, training, validation, host)
     notice = functools.cache(host.notice)  # a line that concerns both parts is said once
     if isinstance(training, ConversationCorpus) and isinstance(validation, ConversationCorpus):
@@ -95,7 +95,7 @@ def encode_parts(
 def both_examples(
     training: ConversationCorpus, validation: ConversationCorpus, config: Config, tokenizer: Tokenizer, host: Host
 ) -> tuple[Examples, Examples]:
-    """The examples of both parts that fit the context of a config; raises DataError where none does."""
+    """Encode the examples of both parts that fit the context of a config; raise DataError where none does."""
     template, length = template_for(config.data.template, tokenizer, host.notice), config.model.context_length
     learn_all = config.data.loss == "all"
     with host.counting(TOKENIZING, training.num_bytes + validation.num_bytes, "B") as count:
@@ -115,9 +115,9 @@ def encode(
     load: bool = True,
     followed_by: int = 0,
 ) -> Ids:
-    """The ids of documents joined by end-of-text: uint16 or uint32 [tokens], from the cache for large texts.
+    """Encode documents joined by end-of-text: uint16 or uint32 [tokens], from the cache for large texts.
 
-    They are in memory up to IN_MEMORY, else on disk; without `load` all those of large texts are on disk. `count`
+    The ids are in memory up to IN_MEMORY, else on disk; without `load` all ids of large texts are on disk. `count`
     receives the bytes of text encoded since its last call. The disk must also hold the ids of the `followed_by` bytes
     of text that come next. Raises errors as `encode_corpus` does.
     """
@@ -146,9 +146,9 @@ def encode(
 
 
 def check_length(ids: Ids, validation_ids: Ids, context_length: int, num_characters: int = 0) -> None:
-    """Raises DataError for too little text: less than one training window or one validation target.
+    """Raise DataError for too little text: less than one training window or one validation target.
 
-    A text of `num_characters` may have enough of them where it has too few tokens.
+    A text of `num_characters` may have enough characters where it has too few tokens.
     """
     if len(ids) < context_length + 1:
         amount, least = counted(len(ids), "token"), context_length + 1
@@ -165,7 +165,7 @@ def check_length(ids: Ids, validation_ids: Ids, context_length: int, num_charact
 
 
 def _stored(directory: Path, load: bool, *, verified: bool = False) -> Ids | None:
-    """The ids that a directory contains; None where there are none, or damaged ones that would fit in memory."""
+    """Read the ids of a directory; None where there are none, or damaged ones that would fit in memory."""
     if (tokens := open_tokens(directory)) is None or 4 * len(tokens) > IN_MEMORY:
         return tokens
     try:
@@ -183,7 +183,7 @@ def _stored(directory: Path, load: bool, *, verified: bool = False) -> Ids | Non
 def _write(
     corpus: Corpus, tokenizer: Tokenizer, directory: Path, count: Callable[[int], object], followed_by: int
 ) -> None:
-    """Write the ids of a text; continues where a killed program stopped, if no file has changed since then."""
+    """Write the ids of a text; continue where a killed program stopped, if no file has changed since then."""
     origin = directory / "origin.json"
     if read_cached_json(origin) != [corpus.fingerprint]:
         _clear(directory)
@@ -208,13 +208,13 @@ def _write(
 
 
 def _groups(corpus: Corpus, tokenizer: Tokenizer) -> Iterator[list[TextBlock]]:
-    """The pieces of a text in groups."""
+    """Cut a text into groups of pieces."""
     pieces = in_pieces(corpus.blocks(), tokenizer.cut)
     return in_groups(chain((first._replace(is_first=True) for first in islice(pieces, 1)), pieces))
 
 
 def _encoded(groups: Iterator[list[TextBlock]], tokenizer: Tokenizer) -> Iterator[tuple[np.ndarray, int]]:
-    """The ids of groups and the bytes of their text, in order, by as many threads as there are cores."""
+    """Yield the ids of groups and the bytes of their text, in order, by as many threads as there are cores."""
     ahead = list(islice(groups, 2))
     if len(ahead) < 2:
         yield from (_encode_group(group, tokenizer) for group in ahead)
@@ -270,7 +270,7 @@ def _clear(directory: Path) -> None:
 
 
 def digest_of(ids: Ids | Examples, validation_ids: Ids | Examples) -> str:
-    """The digest of all ids; for those on disk it is kept beside them, since it takes a minute for 10 billion."""
+    """Return the digest of all ids; ids on disk have a file with it, since it takes a minute for 10 billion."""
     if isinstance(ids, Examples) or isinstance(validation_ids, Examples):
         digests = [part.digest if isinstance(part, Examples) else data_digest(part) for part in (ids, validation_ids)]
         return hashlib.sha256(" ".join(digests).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""From the name of a token in a tokenizer.json to its bytes, as the library tokenizers decodes it."""
+"""Decode the name of a token in a tokenizer.json to bytes, as the library tokenizers does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CLEANED = (
 
 
 def decoder(steps: Sequence[Mapping[str, Any]]) -> Callable[[str], bytes]:
-    """The bytes of a token within a text, by the steps of a decoder that `hf_tokenizer_rules.problems` lets pass."""
+    """Return a function from a token to its bytes within a text, by steps that `hf_tokenizer_rules` lets pass."""
     by_type = {step["type"]: step for step in steps}
     if "ByteLevel" in by_type:
         letters = {letter: bytes([byte]) for byte, letter in enumerate(byte_letters())}
@@ -48,7 +48,7 @@ def decoder(steps: Sequence[Mapping[str, Any]]) -> Callable[[str], bytes]:
 
 
 def leaves_out_space(steps: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether decoding leaves out the space with which a text begins."""
+    """Return whether decoding leaves out the space with which a text begins."""
     by_type = {step["type"]: step for step in steps}
     if marked := by_type.get("Metaspace"):
         return marked.get("prepend_scheme") != "never"

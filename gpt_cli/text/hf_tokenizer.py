@@ -1,6 +1,6 @@
-"""A tokenizer of others, kept as its tokenizer.json says it, for which the library tokenizers encodes and decodes.
+"""Tokenizers of Hugging Face, stored as tokenizer.json; the library tokenizers encodes and decodes.
 
-Nothing is built before it is needed: a checkpoint of such a model opens without looking into its tokenizer.
+The first use builds the tokenizer, so a checkpoint of such a model opens without it.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 
 
 class HuggingFaceTokenizer(Tokenizer):
-    """The content of tokenizer.json, and of tokenizer_config.json where there is one: ids are as they are there.
+    """A tokenizer by the content of tokenizer.json, and of tokenizer_config.json where there is one, with their ids.
 
-    Raises CheckpointError at the first use for content that the library tokenizers must not, or cannot, read.
+    The first use raises CheckpointError for content that the library tokenizers must not, or cannot, read.
     """
 
     kind = "kept"
 
     def __init__(self, text: str, settings: Mapping[str, Any], end_of_text: int, vocab_size: int):
-        self.written, self.settings = text, dict(settings)
+        self.tokenizer_json, self.settings = text, dict(settings)
         self._end_of_text, self._vocab_size = end_of_text, vocab_size
 
     @property
@@ -57,14 +57,14 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def digest(self) -> str:
-        what = [self.kind, self.written, self.settings, self.end_of_text]
+        what = [self.kind, self.tokenizer_json, self.settings, self.end_of_text]
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
     @cached_property
     def content(self) -> Mapping[str, Any]:
-        """Content of tokenizer.json; raises CheckpointError that names everything that gpt does not do."""
+        """Content of tokenizer.json; raises CheckpointError that names every unsupported part."""
         try:
-            content = strict_json(self.written)
+            content = strict_json(self.tokenizer_json)
             wrong = [CheckpointError("tokenizer", sentence) for sentence in problems(content)]
             if wrong:
                 raise together(wrong)
@@ -79,13 +79,13 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def names(self) -> dict[int, str]:
-        """The token of each id that has one, as tokenizer.json writes it."""
+        """The token of each id that has one, as in tokenizer.json."""
         _ = self.content  # which brings them with it
         return self.names
 
     @cached_property
     def added(self) -> dict[str, dict[str, Any]]:
-        """The tokens that are found in a text before all others, those that tokenizer_config.json names too."""
+        """Tokens that match in a text before all others, those of tokenizer_config.json included."""
         tokens = {token["content"]: dict(token) for token in self.content.get("added_tokens") or []}
         ids = {name: number for number, name in self.names.items()}
         for token, counts in _of_settings(self.settings):
@@ -95,7 +95,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def skipped(self) -> frozenset[int]:
-        """The ids of special tokens, which decoding leaves out."""
+        """Ids of special tokens, which decoding leaves out."""
         return frozenset(token["id"] for token in self.added.values() if token.get("special"))
 
     @property
@@ -115,17 +115,19 @@ class HuggingFaceTokenizer(Tokenizer):
         ids = {name: number for number, name in self.names.items()}
         additions = [(f"add_{end}_token", token_text(self.settings.get(f"{end}_token"))) for end in ("bos", "eos")]
         if any(isinstance(self.settings.get(key), bool) for key, _ in additions):
-            sides = [[ids[name]] if self.settings.get(key) is True and name in ids else [] for key, name in additions]
-            return sides[0], sides[1]
+            special_ids = [
+                [ids[name]] if self.settings.get(key) is True and name in ids else [] for key, name in additions
+            ]
+            return special_ids[0], special_ids[1]
         before, after = list[int](), list[int]()
         for step in steps(self.content, "post_processor"):
-            side = before
+            target = before
             for piece in step.get("single", ()):
                 if "Sequence" in piece:
-                    side = after
+                    target = after
                     continue
                 numbers = step["special_tokens"][piece["SpecialToken"]["id"]]["ids"]
-                side += [number for number in numbers if number in self.names]
+                target += [number for number in numbers if number in self.names]
         return before, after
 
     @cached_property
@@ -135,7 +137,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
         content, added = self.content, self.added
         try:
-            built = tokenizers.Tokenizer.from_str(self.written)
+            built = tokenizers.Tokenizer.from_str(self.tokenizer_json)
             built.no_truncation()
             built.no_padding()
             stored = {token["content"]: token for token in content.get("added_tokens") or []}
@@ -200,7 +202,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return _SPACE if prefixed or not into_words else _SPACE_OR_LINE, bool(begins)
 
     def cut(self, text: str, at: int) -> int | None:
-        """Only where both parts have the ids of the whole, unless a million characters have no such place."""
+        """Cut only where both parts have the ids of the whole, unless a million characters have no such place."""
         pattern, window = self._cuts[0], MAX_PIECE
         while len(text) - at > window + 1:
             if pattern and (match := pattern.match(text, at, at + window + 2)):
@@ -236,12 +238,12 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def _packed(self) -> str:
-        both = json.dumps([self.written, self.settings], ensure_ascii=False)
+        both = json.dumps([self.tokenizer_json, self.settings], ensure_ascii=False)
         return base64.b64encode(zlib.compress(both.encode("utf-8", "surrogatepass"))).decode()
 
     @classmethod
     def of_dict(cls, stored: Mapping[str, Any]) -> HuggingFaceTokenizer:
-        """The tokenizer that `to_dict` described; raises ValueError, KeyError or TypeError for anything else."""
+        """Build a tokenizer from the data of `to_dict`; raise ValueError, KeyError or TypeError for anything else."""
         sizes = stored["end_of_text"], stored["vocab_size"]
         if not all(type(size) is int for size in sizes) or not 0 <= sizes[0] < sizes[1] <= TOKENIZER_IDS:
             raise ValueError("its size is not that of a tokenizer")
@@ -261,7 +263,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
 
 def _of_settings(settings: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], bool]]:
-    """The tokens that a tokenizer_config.json names, and whether its flags overrule tokenizer.json."""
+    """Return the tokens of a tokenizer_config.json, and whether its flags overrule tokenizer.json."""
     others = [settings.get(key) for key in ("additional_special_tokens", "extra_special_tokens")]
     lists = [token for one in others if isinstance(one, list) for token in one]
     special = list(filter(None, map(token_text, [*map(settings.get, _NAMED), *lists])))
@@ -275,13 +277,13 @@ def _of_settings(settings: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], 
 
 
 def token_text(token: Any) -> str | None:
-    """The text of a token in tokenizer_config.json, which may be an object with flags."""
+    """Return the text of a token in tokenizer_config.json, which may be an object with flags."""
     name = token.get("content") if isinstance(token, dict) else token
     return name if isinstance(name, str) and name else None
 
 
 def _cuts_words(step: Mapping[str, Any]) -> bool:
-    """Whether a text is cut between a word and the space after it, and between a line and the word after it."""
+    """Return whether a text is cut between a word and the space after it, and between a line and the next word."""
     if step["type"] == "Split":
         return covers_text(step)
     by_pattern = step["type"] == "ByteLevel" and step.get("use_regex", True)

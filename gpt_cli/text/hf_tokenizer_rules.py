@@ -1,4 +1,4 @@
-"""What a tokenizer.json may ask of the library tokenizers: a closed list, checked before the library sees the file.
+"""Check a tokenizer.json against a closed list of features before the library tokenizers sees the file.
 
 A file of strangers could name a pattern that costs exponential time, a step that makes texts longer without bound, or
 an id that takes gigabytes. What is not listed here is refused with its name, all of it at once.
@@ -131,7 +131,7 @@ _MODEL_KEYS: dict[str, Mapping[str, Check]] = {
 
 
 def steps(content: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
-    """Steps of a part of the pipeline, in order; raises ValueError for too many, or nested ones."""
+    """Return the steps of a part of the pipeline, in order; raise ValueError for too many, or nested ones."""
     listed = list(_steps(content.get(part), _LISTS[part], 0))
     if len(listed) > TOKENIZER_STEPS:
         raise ValueError(f"its {part} has more than {TOKENIZER_STEPS} steps")
@@ -153,9 +153,9 @@ def _steps(step: Any, key: str, level: int) -> Iterator[Mapping[str, Any]]:
 
 
 def problems(content: Mapping[str, Any]) -> list[str]:
-    """Sentences about what a tokenizer.json asks for and gpt does not do; none if gpt can use it.
+    """Return sentences about the unsupported parts of a tokenizer.json; none if gpt can use the file.
 
-    Raises ValueError, KeyError or TypeError for what is no tokenizer at all.
+    Raises ValueError, KeyError or TypeError for a file that is no tokenizer.
     """
     sentences = [sentence for part in STEPS for sentence in _of_part(content, part)]
     model = content["model"]
@@ -181,7 +181,7 @@ def problems(content: Mapping[str, Any]) -> list[str]:
 
 
 def require_merges(model: Mapping[str, Any]) -> None:
-    """Raises ValueError where a merge is of tokens, or makes one, that a vocabulary lacks: the library panics there."""
+    """Raise ValueError where a merge has or makes a token that the vocabulary lacks: the library panics there."""
     vocabulary = model["vocab"]
     for merge in model.get("merges", ()):
         one, other = merge.split(" ") if isinstance(merge, str) else merge
@@ -213,7 +213,7 @@ def _of_part(content: Mapping[str, Any], part: str) -> Iterator[str]:
 
 
 def covers_text(step: Mapping[str, Any]) -> bool:
-    """Whether each character of a text is in a word that this Split finds."""
+    """Return whether each character of a text is in a word that this Split matches."""
     return step["pattern"].get("Regex") in WORDS
 
 
@@ -223,7 +223,7 @@ def _grows(step: Mapping[str, Any]) -> bool:
 
 
 def token_names(content: Mapping[str, Any]) -> dict[int, str]:
-    """The token of each id, added ones included; raises ValueError where an id is no small number or has two tokens."""
+    """Return the token of each id, added ones included; raise ValueError for a large or repeated id."""
     vocabulary, added = content["model"]["vocab"], content.get("added_tokens") or []
     if not isinstance(vocabulary, dict) or not isinstance(added, list):
         raise ValueError("its tokens are not an object of JSON")

@@ -136,7 +136,7 @@ class SourceCorpus(SurveyedCorpus):
                 errors += [error] if len(bad) <= MOST_ERRORS else []
         for name in walk.special:
             remarks.leave_out("file", f"{visible(name)} (not a regular file)")
-        survey, self._kept = tally.survey(), tally.kept
+        survey, self._kept = tally.survey(), tally.documents
         if errors and (any_named or not self.how.skip_bad or not survey.num_documents):
             if len(bad) > MOST_ERRORS:
                 more = f"{counted(len(bad) - MOST_ERRORS, 'more file')} cannot be read"

@@ -1,4 +1,4 @@
-"""What is wrong with the name of a SOURCE that leads nowhere, and which name was meant."""
+"""Describe the name of a SOURCE that leads nowhere, and suggest the nearest name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _is_address = re.compile(r"(https?|ftp)://.+", re.IGNORECASE).fullmatch
 
 
 def require_there(name: str) -> None:
-    """Raises DataError for the name of a SOURCE that is none: no file, an address, a pattern of no file."""
+    """Raise DataError for the name of a SOURCE that is none: no file, an address, a pattern of no file."""
     path = os.path.expanduser(name)
     if name in (STDIN, *datasets.ENTRIES) or not _is_missing(path):
         return
@@ -48,7 +48,7 @@ def require_there(name: str) -> None:
 
 
 def _is_missing(path: str) -> bool:
-    """Whether there is no such file; not where a directory on the way may not be entered, which reading it says."""
+    """Return whether there is no such file; False where a directory above is closed, which its reader reports."""
     try:
         os.lstat(path)
     except (OSError, ValueError) as error:
@@ -57,7 +57,7 @@ def _is_missing(path: str) -> bool:
 
 
 def _near(path: str) -> Iterator[str]:
-    """The paths most like one that does not exist: in its folder, one of a like name, this folder, or one below."""
+    """Return the paths most like a missing one: in its folder, one of a like name, this folder, or one below."""
     folder, name = os.path.split(path)
     folders = [folder] if os.path.isdir(folder or os.curdir) else list(islice(_near(folder), 1)) or [""]
     stem = Path(name).stem
@@ -73,7 +73,7 @@ def _near(path: str) -> Iterator[str]:
 
 
 def _names(folder: str) -> list[str]:
-    """The names in a folder that are not hidden, not more than are looked at."""
+    """Return the names in a folder that are not hidden, up to a limit."""
     with contextlib.suppress(OSError), os.scandir(folder or os.curdir) as entries:
         return [entry.name for entry in islice(entries, _MOST_NAMES) if not entry.name.startswith(".")]
     return []

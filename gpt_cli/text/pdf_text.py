@@ -1,4 +1,4 @@
-"""The text of a PDF on stdin, page by page on stdout: a process of its own, because PDFium is native code."""
+"""Write the text of a PDF on stdin to stdout, page by page, in a separate process: PDFium is native code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gpt data prepare` and `gpt data verify`."""
+"""Prepare and verify texts: `gpt data prepare` and `gpt data verify`."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Preparation(Result):
     why_none: str = field(default=_SMALL, repr=False)  # of it is on disk
 
     def as_dict(self) -> dict[str, Any]:
-        """The object that `gpt data prepare --json` prints."""
+        """Return the object of `gpt data prepare --json`."""
         return self.figures
 
     def as_text(self, width: int = WIDTH) -> str:
-        """A table of the figures."""
+        """Return a table of the figures."""
         facts = self.figures
         lines = {
             "time": duration(facts["seconds"]),
@@ -60,7 +60,7 @@ class Preparation(Result):
 
 
 def prepare_text(config: Config, host: Host) -> Preparation:
-    """Do with a text what `gpt train` does before it loads a model; raises DataError for a bad text."""
+    """Read and encode a text as `gpt train` does; raise DataError for a bad text."""
     began, num_encoded = time.monotonic(), 0
 
     @contextlib.contextmanager
@@ -129,21 +129,21 @@ class Verification(Result):
     damaged: list[DataError] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """The object that `gpt data verify --json` prints."""
+        """Return the object of `gpt data verify --json`."""
         return {"verified": self.verified}
 
     def as_text(self, width: int = WIDTH) -> str:
-        """A table with a row for each text and for the tokens that each config makes of it."""
+        """Return a table with a row for each text and for the tokens that each config makes of it."""
         rows = [(row["what"], row["state"], _amount(row), row["where"]) for row in self.verified]
         return table([("what", "state", "size", "where"), *rows])
 
     def failure(self) -> GptError | None:
-        """The DataError that names all damage, None where all is intact."""
+        """Return the DataError that names all damage, None where all is intact."""
         return together(self.damaged) if self.damaged else None
 
 
 def verify(config: Config, host: Host) -> Verification:
-    """Read a text and all tokens made from it, and say whether they are intact; raises DataError for a bad text."""
+    """Read a text and all its tokens, and report whether they are intact; raise DataError for a bad text."""
     data = config.data
     texts = [data] if data.validation_source is None else [data, data.changed(source=data.validation_source)]
     rows = list[dict[str, Any]]()
@@ -176,7 +176,7 @@ def verify(config: Config, host: Host) -> Verification:
 
 
 def _prepared_from(text: str) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The directories of the cache with tokens of the text that has this digest, and their indices.
+    """Return the directories of the cache with tokens of the text that has this digest, and their indices.
 
     Raises EnvironmentFailure for a user without a home directory.
     """

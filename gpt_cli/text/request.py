@@ -1,4 +1,4 @@
-"""What the commands about texts are asked. Needs no torch."""
+"""Requests of the commands about texts. Needs no torch."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class VerifyRequest(Request):
 
 
 def _config_for(sources: Sequence[str], config: str | None, settings: Sequence[str]) -> Config:
-    """A config file, or the defaults, with settings over it and the SOURCEs of the command where it names any."""
+    """Read a config file, or the defaults, overridden by settings and the SOURCEs of the command."""
     flags = {"data.source": ("SOURCE", sources[0] if len(sources) == 1 else [*sources] or None)}
     if config is None:
         return build_config(Document({}, {}), "‹settings›", settings, flags)

@@ -1,4 +1,4 @@
-"""Conversations as token ids, with marks where the loss is; and which of them share a window."""
+"""Encode conversations to token ids with marks of the loss, and pack them into windows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ConversationCorpus(Corpus):
         return self._of
 
     def conversations(self) -> Iterator[Conversation]:
-        """The conversations from the first to the last; raises DataError where they have become unreadable."""
+        """Yield the conversations from the first to the last; raise DataError where they have become unreadable."""
         return (read_written(block.text) for block in islice(self._of.blocks(), self._start, self._end))
 
     def blocks(self) -> Iterator[TextBlock]:
@@ -112,13 +112,13 @@ class Examples:
         return np.where(self.learned, self.ids.astype(np.int64), IGNORED)
 
     def question(self, number: int) -> list[int]:
-        """The ids of an example before its first answer."""
+        """Return the ids of an example before its first answer."""
         start, end = self.bounds[number : number + 2]
         ids, learned = self.ids[start:end], self.learned[start:end]
         return ids[: int(learned.argmax())].tolist()
 
     def windows(self, num_tokens: int | None = None) -> list[tuple[int, int]]:
-        """Evenly spaced examples of about a number of tokens together as windows (start, end), None: all.
+        """Return evenly spaced examples of about `num_tokens` together as windows (start, end), None: all.
 
         Inputs are start..end-1, targets one further; each stands alone, as in an evaluation.
         """
@@ -129,7 +129,7 @@ class Examples:
         return [(int(self.bounds[i]), int(self.bounds[i] + self.lengths[i])) for i in chosen]
 
     def packed(self, rows: Iterable[np.ndarray], length: int) -> Packed:
-        """The examples of each row side by side in a window of `length` places; what is left over is padding."""
+        """Lay the examples of each row side by side in a window of `length` places; pad the rest."""
         windows = list[Packed]()
         for row in rows:
             window = Packed(np.zeros(length, np.int64), np.full(length, IGNORED), np.arange(length))
@@ -146,7 +146,7 @@ class Examples:
 
     @cached_property
     def digest(self) -> str:
-        """The sha256 of all that a training sees of the examples."""
+        """Return the sha256 of all that a training sees of the examples."""
         digest = hashlib.sha256()
         for part in (self.ids.astype(np.uint32), self.learned, self.bounds):
             digest.update(len(part).to_bytes(8, "little") + part.tobytes())
@@ -154,7 +154,7 @@ class Examples:
 
 
 def pack(lengths: np.ndarray, size: int) -> list[np.ndarray]:
-    """Examples in rows of at most `size` places, each row as full as it can be: best fit, the longest first.
+    """Pack examples into rows of at most `size` places, each as full as it can be: best fit, the longest first.
 
     A function of the lengths [E] alone; returns the numbers of each row in ascending order. Johnson 1973.
     """
@@ -179,7 +179,7 @@ def encode_examples(
     learn_all: bool = False,
     count: Callable[[int], object] = lambda _: None,
 ) -> Examples:
-    """The examples of a corpus that fit a context; with `learn_all`, questions are learned too.
+    """Encode the examples of a corpus that fit a context; with `learn_all`, questions are learned too.
 
     Raises DataError where none fits, or for a character that the vocabulary lacks.
     """
@@ -202,7 +202,7 @@ def gather(
     learn_all: bool = False,
     count: Callable[[int], object] = lambda _: None,
 ) -> Examples:
-    """The examples of conversations that fit a context, perhaps none."""
+    """Encode the examples of conversations that fit a context, perhaps none."""
     ids, learned, bounds, num_left_out, longest = list[np.ndarray](), list[np.ndarray](), [0], 0, 0
     for conversation in conversations:
         encoded = template.encode(conversation.turns, tokenizer)

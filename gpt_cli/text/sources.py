@@ -1,4 +1,4 @@
-"""From the names of SOURCEs to files in order, each once: a stream that no list holds."""
+"""Walk the files of SOURCEs in order, each once, as a stream that no list holds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STDIN = "-"
 
 
 def source_names(sources: str | Sequence[str] | None) -> Sequence[str]:
-    """The SOURCEs of a setting, which has one, several or none."""
+    """Return the SOURCEs of a setting, which has one, several or none."""
     return [sources] if isinstance(sources, str) else sources or []
 
 
@@ -60,7 +60,7 @@ class SourceWalk:
     def __iter__(self) -> Iterator[SourceFile]:
         outputs, seen = _outputs(), set[bytes]()  # 100 MB for a million files, which end with the pass
         for source in self.sources:
-            for file, identity in self._found(source):
+            for file, identity in self._files_of(source):
                 unnamed = None if file.named else file.status
                 if unnamed and (not stat.S_ISREG(unnamed.st_mode) or (unnamed.st_dev, unnamed.st_ino) in outputs):
                     self.special.append(file.name)
@@ -83,7 +83,7 @@ class SourceWalk:
         return self
 
     def fingerprint(self) -> str:
-        """The sha256 of names, sizes, times and inodes of all files, once the pass is over."""
+        """Return the sha256 of names, sizes, times and inodes of all files, once the pass is over."""
         return self._signatures.hexdigest()
 
     def _note(self, file: SourceFile) -> None:
@@ -97,7 +97,7 @@ class SourceWalk:
             self.only_files = False
         self._signatures.update(repr(signature).encode("utf-8", "surrogateescape") + b"\n")
 
-    def _found(self, source: str) -> Iterator[tuple[SourceFile, str]]:
+    def _files_of(self, source: str) -> Iterator[tuple[SourceFile, str]]:
         """Yield the files of one SOURCE, each with its real path, which is the same under every name."""
         if source == STDIN or source in datasets.ENTRIES:
             yield SourceFile(source, True, None), source
@@ -116,7 +116,7 @@ class SourceWalk:
             yield file, identity
 
     def _below(self, folder: str, real: str, *, named: bool = False) -> Iterator[tuple[SourceFile, str]]:
-        """Every file below a directory that is neither hidden nor a run's; links to directories are not followed.
+        """Yield every file below a directory that is neither hidden nor a run's; follow no links to directories.
 
         Raises DataError for a directory that is too deep, and for one of a run that is named.
         """
@@ -180,7 +180,7 @@ class SourceWalk:
                 yield from self._matches(os.path.join(escaped, *rest), walked, escaped)
 
     def _look_for_closed(self, pattern: str, readable: str) -> None:
-        """Refuse directories that the user may not read, which a glob would pass over; none above `readable` is."""
+        """Refuse directories that the user may not read, which a glob would skip; none above `readable` is closed."""
         while pattern != readable and (above := os.path.dirname(pattern)) not in ("", pattern):
             needed = os.X_OK | (os.R_OK if glob.has_magic(os.path.basename(pattern)) else 0)
             for folder in glob.iglob(above):
@@ -193,7 +193,7 @@ class SourceWalk:
             self._refuse(error, error.filename)
 
     def _refuse(self, error: OSError, folder: str, *, named: bool = False) -> None:
-        """Raise what says that a directory may not be read or entered, or note that it is left out."""
+        """Raise the error of a directory that may not be read or entered, or note that it is left out."""
         closed = isinstance(error, PermissionError)
         if closed and self.skip_closed and not named:
             self.closed[os.path.normpath(folder)] = None
@@ -205,7 +205,7 @@ class SourceWalk:
 
 
 def _outputs() -> set[tuple[int, int]]:
-    """Device and inode of what this program writes to: a log below a directory of texts changes while it is read."""
+    """Return device and inode of this program's outputs: a log below a directory of texts changes while it is read."""
     identities = set[tuple[int, int]]()
     for descriptor in (1, 2):
         with contextlib.suppress(OSError):  # closed
@@ -215,6 +215,6 @@ def _outputs() -> set[tuple[int, int]]:
 
 
 def _require_levels(folder: str) -> None:
-    """Raises DataError for a directory that is too deep to be walked."""
+    """Raise DataError for a directory that is too deep to be walked."""
     if folder.count(os.sep) > DIRECTORY_LEVELS:
         raise DataError(shown(folder), f"gpt reads directories of at most {DIRECTORY_LEVELS} levels")

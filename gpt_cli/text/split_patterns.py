@@ -1,7 +1,7 @@
-"""The patterns that cut a text into words before byte pairs are merged: the closed list of those that gpt knows.
+"""Patterns that cut a text into words before byte pairs are merged: a closed list.
 
-Some patterns would take the library that searches with them exponential time or gigabytes, so gpt refuses a file of
-strangers that names another than these.
+Some patterns would take the library exponential time or gigabytes, so gpt refuses a stranger's file with another
+pattern.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ BY_NAME = {"simple": WORD_PATTERN, "gpt2": GPT2_PATTERN, "llama3": OLD_CL100K_PA
 
 
 def as_oniguruma(pattern: str) -> str:
-    """A pattern for the library tokenizers, whose {1,3}+ repeats {1,3} and is not possessive.
+    """Rewrite a pattern for the library tokenizers, whose {1,3}+ repeats {1,3} and is not possessive.
 
     In these patterns nothing follows the digits, so both forms match the same.
     """

@@ -1,4 +1,4 @@
-"""Corpora of the catalogue that gpt makes by itself."""
+"""Make synthetic corpora of the catalogue."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gpt_cli.text.conversations import Conversation, Turn
 
 
 def repeats(_: bytes) -> list[str]:
-    """40,000 documents, each 8 to 24 random letters that come two to four times in a row."""
+    """Make 40,000 documents, each 8 to 24 random letters that come two to four times in a row."""
     from gpt_cli.common.rng import random_words, stream_key  # and with it numpy, which other corpora do without
 
     words = random_words(stream_key(0, "repeats"), 0, 40_000 * 26).reshape(40_000, 26)
@@ -20,12 +20,12 @@ def repeats(_: bytes) -> list[str]:
 
 
 def sums(_: bytes) -> list[str]:
-    """8,000 of the 10,000 sums of two numbers below 100."""
+    """Make 8,000 of the 10,000 sums of two numbers below 100."""
     return [f"{one}+{two}={one + two}" for one, two in _pairs()[:8000]]
 
 
-def sums_asked(_: bytes) -> list[str]:
-    """The other 2,000, each as a question and its answer."""
+def sum_questions(_: bytes) -> list[str]:
+    """Make a question and an answer of each of the other 2,000 sums."""
     conversations = list[str]()
     for one, two in _pairs()[8000:]:
         turns = (Turn("user", f"{one}+{two}"), Turn("assistant", f"{one + two}"))
@@ -34,7 +34,7 @@ def sums_asked(_: bytes) -> list[str]:
 
 
 def _pairs() -> list[tuple[int, int]]:
-    """All pairs of numbers below 100 in an order without a pattern."""
+    """Return all pairs of numbers below 100 in an order without a pattern."""
     from gpt_cli.common.rng import permutation, stream_key  # and with it numpy, which other corpora do without
 
     return [divmod(number, 100) for number in permutation(stream_key(0, "sums"), 10_000).tolist()]

@@ -1,4 +1,4 @@
-"""Writes the ids of a text in parts, each durable as soon as it is full, so that a killed preparation continues."""
+"""Write the ids of a text in parts, each durable as soon as it is full, so that a killed preparation continues."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NAMES = re.compile(r"part-\d{5,}\.safetensors|index\.json")
 
 
 class TokenWriter:
-    """Writes ids in parts. Groups are what a caller adds at once; a part ends with a group.
+    """Writer of ids in parts. A caller adds a group at once; a part ends with a group.
 
     After a kill, a new writer keeps the parts that match their digests, and the caller skips their `num_groups`.
     """
@@ -56,11 +56,11 @@ class TokenWriter:
 
     @property
     def num_groups(self) -> int:
-        """The groups in durable parts."""
+        """Number of groups in durable parts."""
         return sum(part.groups for part in self._parts)
 
     def add(self, ids: np.ndarray) -> None:
-        """Add one group; raises EnvironmentFailure when the system refuses, and then the group is not added."""
+        """Add one group; raise EnvironmentFailure when the system refuses, and then the group is not added."""
         assert ids.dtype == self.dtype
         if self._num_ids + len(ids) > len(self._buffer):
             self._write_part()
@@ -71,7 +71,7 @@ class TokenWriter:
         self._num_groups += 1
 
     def finish(self, about: dict[str, Any]) -> TokensOnDisk:
-        """Write the last part and the index, which keeps `about` (JSON); returns all ids.
+        """Write the last part and the index, which keeps `about` (JSON); return all ids.
 
         Raises EnvironmentFailure when the system refuses.
         """
@@ -97,9 +97,9 @@ class TokenWriter:
 
 @contextlib.contextmanager
 def sole_writer(directory: Path, notice: Callable[[str], object]) -> Iterator[None]:
-    """Hold the lock of a directory of ids, which is made when it is missing; waits while another gpt holds it.
+    """Hold the lock of a directory of ids, which this makes when it is missing; wait while another gpt holds it.
 
-    Whoever has waited looks with `open_tokens` for what the other one wrote. `notice` receives a line before waiting.
+    After a wait, the caller looks with `open_tokens` for the other one's ids. `notice` receives a line before waiting.
     The kernel frees the lock when a process ends, however it ends. Where the filesystem has no locks this goes on: two
     writers write the same. Raises EnvironmentFailure where the directory cannot be written.
     """
@@ -125,13 +125,13 @@ def sole_writer(directory: Path, notice: Callable[[str], object]) -> Iterator[No
 
 
 def _part_header(part: TokenShard, dtype: np.dtype) -> bytes:
-    """The header of a safetensors file with one array `ids`."""
+    """Format the header of a safetensors file with one array `ids`."""
     about = {"sha256": part.sha256, "groups": str(part.groups), "check": digest_of_json(asdict(part))[:16]}
     return header_bytes({"ids": [part.tokens]}, about, dtype=f"U{8 * dtype.itemsize}", num_bytes=HEADER_BYTES)
 
 
 def _whole_part(path: Path, dtype: np.dtype) -> TokenShard | None:
-    """Metadata of a file that is a part with ids of this type that match their digest; else None."""
+    """Read the metadata of a part whose ids have this type and match their digest; else None."""
     try:
         with open(path, "rb", buffering=0) as file:
             header = file.read(HEADER_BYTES)

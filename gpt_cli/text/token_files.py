@@ -1,6 +1,6 @@
-"""Token ids, in memory or on disk: their windows, chunks and digest, and the files that hold the ids of large texts.
+"""Token ids, in memory or on disk: windows, chunks, digest, and files with the ids of large texts.
 
-These are `part-00000.safetensors`, ... and, written last, `index.json`; token_file_writer.py writes them.
+The files are `part-00000.safetensors`, ... and, written last, `index.json`; token_file_writer.py writes them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class TokensOnDisk:
         return self._starts[-1]
 
     def __getitem__(self, where: slice) -> np.ndarray:
-        """A copy of the ids of a slice without a step."""
+        """Copy the ids of a slice without a step."""
         start, stop, step = where.indices(len(self))
         assert step == 1
         ids = np.empty(max(0, stop - start), self.dtype)
@@ -74,7 +74,7 @@ class TokensOnDisk:
         return ids
 
     def windows(self, starts: np.ndarray, length: int) -> np.ndarray:
-        """The ids from each start on: starts [N] -> [N, length]."""
+        """Read the ids from each start on: starts [N] -> [N, length]."""
         ids = np.empty((len(starts), length), self.dtype)
         for row in np.argsort(starts, kind="stable"):  # a disk reads faster in order
             self._fill(ids[row], int(starts[row]))
@@ -95,7 +95,7 @@ class TokensOnDisk:
                     )
 
     def verify(self, count: Callable[[int], object] = lambda _: None) -> None:
-        """Compare every part with its digest; `count` receives the number of tokens read since its last call.
+        """Compare every part with its digest; `count` receives the number of tokens since its last call.
 
         Raises DataError that names all damaged files.
         """
@@ -133,7 +133,7 @@ class TokensOnDisk:
                 left, offset = left[num_read:], offset + num_read
 
     def _places(self, start: int, length: int) -> Iterator[tuple[int, int, int]]:
-        """Positions of ids: number of the part, first byte in it, number of ids."""
+        """Yield positions of ids: number of the part, first byte in it, number of ids."""
         end = start + length
         assert 0 <= start <= end <= len(self), "these ids are outside of the text"
         number = bisect_right(self._starts, start) - 1
@@ -147,7 +147,7 @@ Ids = np.ndarray | TokensOnDisk
 
 
 def open_tokens(directory: Path) -> TokensOnDisk | None:
-    """The ids in a directory; None where the index is missing or damaged, or a part is missing or has the wrong size.
+    """Open the ids of a directory; None where index or a part is missing, damaged or of a wrong size.
 
     `verify` reads the content of the parts. Raises EnvironmentFailure where too many files are open.
     """
@@ -166,7 +166,7 @@ def open_tokens(directory: Path) -> TokensOnDisk | None:
 
 
 def read_index(directory: Path) -> dict[str, Any] | None:
-    """Index that a TokenWriter wrote when it finished: `about` and `parts`; None if it is missing or damaged."""
+    """Read the index of a finished TokenWriter: `about` and `parts`; None if it is missing or damaged."""
     try:
         index = json.loads(read_bytes(directory / INDEX, DataError))
         content = index["content"]
@@ -176,14 +176,14 @@ def read_index(directory: Path) -> dict[str, Any] | None:
 
 
 def windows(ids: Ids, starts: np.ndarray, length: int) -> np.ndarray:
-    """The ids from each start on, wherever they are: starts [N] -> [N, length]."""
+    """Read the ids from each start on, from memory or disk: starts [N] -> [N, length]."""
     if isinstance(ids, TokensOnDisk):
         return ids.windows(starts, length)
     return ids[starts[:, None] + np.arange(length)]
 
 
 def validation_windows(num_ids: int, context_length: int, eval_tokens: int | None = None) -> list[tuple[int, int]]:
-    """Windows of validation ids as (start, end): inputs are start..end-1, targets one further.
+    """Return windows of validation ids as (start, end): inputs are start..end-1, targets one further.
 
     Without `eval_tokens` they cover all ids without overlap, so that each id but the first is a target once; with it,
     they are evenly spaced and cover about `eval_tokens` ids.
@@ -196,12 +196,12 @@ def validation_windows(num_ids: int, context_length: int, eval_tokens: int | Non
 
 
 def chunks(ids: Ids) -> Iterator[np.ndarray]:
-    """All ids in order, about a million at a time."""
+    """Yield all ids in order, about a million at a time."""
     return (ids[start : start + CHUNK_TOKENS] for start in range(0, len(ids), CHUNK_TOKENS))
 
 
 def data_digest(*parts: Ids) -> str:
-    """The sha256 of the ids of a text's training and validation part, by which a run recognises its text."""
+    """Return the sha256 of the ids of a text's training and validation part, by which a run recognises its text."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(len(part).to_bytes(8, "little"))
@@ -211,17 +211,17 @@ def data_digest(*parts: Ids) -> str:
 
 
 def part_name(number: int) -> str:
-    """The file of a part."""
+    """Return the file name of a part."""
     return f"part-{number:05d}.safetensors"
 
 
 def as_bytes(ids: np.ndarray) -> memoryview:
-    """The bytes of ids [tokens], not copied."""
+    """Return the bytes of ids [tokens] without a copy."""
     return ids.view(np.uint8).data
 
 
 def digest_of_json(content: dict[str, Any]) -> str:
-    """The sha256 of plain data."""
+    """Return the sha256 of plain data."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""What every tokenizer has, whatever its kind."""
+"""Base class of all tokenizers."""
 
 from __future__ import annotations
 
@@ -45,40 +45,40 @@ class Tokenizer(ABC):
         return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text; raises DataError for a character that the vocabulary lacks."""
+        """Encode a text; raise DataError for a character that the vocabulary lacks."""
         return self.array(text).tolist()
 
     def begin(self, ids: Sequence[int]) -> list[int]:
-        """The ids of a prompt: what comes before every text, then its own; end-of-text where there is nothing."""
+        """Encode a prompt: ids before every text, then those of the prompt; end-of-text where there is nothing."""
         return [*self.starts_with, *ids] or [self.end_of_text]
 
     def continued(self, text: str) -> np.ndarray:
-        """The ids of a part of a text that `cut` has cut off, as `array` gives them."""
+        """Encode a later part of a text that `cut` has cut, as `array` does."""
         return self.array(text)
 
     def cut(self, text: str, at: int) -> int | None:
-        """End of the part of a text that begins at `at`; None for the rest, while that may be its last part."""
+        """Return the end of the part of a text from `at` on; None for the rest, while that may be the last part."""
         return at_line(text, at)
 
     @abstractmethod
     def array(self, text: str) -> np.ndarray:
-        """The ids of a text as an array of unsigned numbers [tokens]; raises DataError as `encode` does."""
+        """Encode a text to an array of unsigned numbers [tokens]; raise DataError as `encode` does."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """Plain data from which `tokenizer_from_dict` makes an equal tokenizer."""
+        """Return plain data from which `tokenizer_from_dict` makes an equal tokenizer."""
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """The bytes of some ids, which may end in the middle of a character; end-of-text has none."""
+        """Decode ids to bytes, which may end in the middle of a character; end-of-text has none."""
         return b"".join(self.token_bytes[i] for i in ids if i != self.end_of_text)
 
     def decode(self, ids: Iterable[int], *, begins: bool = True) -> str:
-        """The text of some ids, which begin a text or continue one; bytes that are no character become U+FFFD."""
+        """Decode ids, which begin a text or continue one; bytes that are no character become U+FFFD."""
         content = self.decode_bytes(ids)
         return (self.at_the_start(content) if begins else content).decode("utf-8", errors="replace")
 
     def at_the_start(self, content: bytes) -> bytes:
-        """The bytes with which a text begins, without the space that some tokenizers put before its first word."""
+        """Return the first bytes of a text without the space that some tokenizers put before its first word."""
         return content
 
     def token_text(self, token_id: int) -> str:
@@ -93,7 +93,7 @@ class Tokenizer(ABC):
 
 
 def utf8(text: str) -> bytes:
-    """The bytes of a text; raises DataError for half a character."""
+    """Encode a text in UTF-8; raise DataError for half a character."""
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -107,7 +107,7 @@ def utf8(text: str) -> bytes:
 
 
 def byte_letters() -> list[str]:
-    """The character that stands for each byte in vocabularies of byte pairs, as GPT-2 chose it: printable ones alone.
+    """Return GPT-2's printable character for each byte in vocabularies of byte pairs.
 
     A byte that is a visible character of Latin-1 is that character; the others follow from U+0100 in their order.
     """

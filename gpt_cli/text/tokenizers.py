@@ -1,4 +1,4 @@
-"""Text to token ids and back: trained byte pairs, published ones, bytes, or characters.
+"""Convert text to token ids and back: trained byte pairs, published ones, bytes, or characters.
 
 Every vocabulary ends with one end-of-text token, which joins documents and starts an empty prompt.
 No text encodes to it: the literal `<|endoftext|>` in a corpus or prompt is encoded as plain text.
@@ -59,7 +59,7 @@ class CharTokenizer(Tokenizer):
         return ids
 
     def _lack(self, text: str, unknown: np.ndarray) -> DataError:
-        """The error about the places of a text whose characters the vocabulary lacks."""
+        """Return the error about the places of a text whose characters the vocabulary lacks."""
         kinds = len(np.unique(code_points(text)[unknown]))
         first: dict[str, int] = {}  # the first place of each of five kinds
         for i in unknown[:100_000].tolist():
@@ -82,7 +82,7 @@ class CharTokenizer(Tokenizer):
 
     @cached_property
     def _id_of_code_point(self) -> np.ndarray:
-        """The ids of code points, and one entry more for all that are greater: uint32."""
+        """Return the ids of code points, and one entry more for all greater ones: uint32."""
         points = code_points("".join(self.characters))
         ids = np.full(int(points.max(initial=0)) + 2, _UNKNOWN, np.uint32)
         ids[points] = np.arange(len(points))
@@ -121,7 +121,7 @@ class BytePairTokenizer(Tokenizer):
 
 
 def tokenizer_from_dict(stored: Mapping[str, Any]) -> Tokenizer:
-    """The tokenizer that `to_dict` described; raises CheckpointError for anything else."""
+    """Build a tokenizer from the data of `to_dict`; raise CheckpointError for anything else."""
     tokenizer: Tokenizer | None = None
     try:
         if stored["kind"] == "byte":
@@ -150,7 +150,7 @@ def tokenizer_from_dict(stored: Mapping[str, Any]) -> Tokenizer:
 
 
 def code_points(text: str) -> np.ndarray:
-    """The code point of each character: uint32 [characters]. Raises DataError for half a character."""
+    """Return the code point of each character: uint32 [characters]. Raises DataError for half a character."""
     try:
         return np.frombuffer(text.encode("utf-32-le"), np.uint32)
     except UnicodeEncodeError:

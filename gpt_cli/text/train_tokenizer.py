@@ -1,4 +1,4 @@
-"""Where vocabularies come from: learned from a text, remembered from an earlier start, or published."""
+"""Train a tokenizer on a text, or load a cached or published one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _BUFFERED = 64  # pieces that the library holds in memory
 
 
 def learn_tokenizer(config: TokenizerConfig, training: Corpus, validation: Corpus, host: Host = NOBODY) -> Tokenizer:
-    """The tokenizer that a config asks for; what was made from a large text is kept in the cache."""
+    """Train or load the tokenizer of a config; cache the vocabulary of a large text."""
     if config.kind in ("byte", "tiktoken", "kept") or not training.is_large:
         return make_tokenizer(config, training, validation)
     path = None
@@ -66,7 +66,7 @@ def learn_tokenizer(config: TokenizerConfig, training: Corpus, validation: Corpu
 def make_tokenizer(
     config: TokenizerConfig, training: Corpus, validation: Corpus, count: Callable[[int], object] = lambda _: None
 ) -> Tokenizer:
-    """The tokenizer that a config asks for; the kinds bpe and char are made from the text.
+    """Make the tokenizer of a config, from the text for the kinds bpe and char.
 
     Byte pairs are learned from the training part alone. Characters come from both parts, so that the validation part
     can be encoded. `count` receives the bytes of text read since its last call. Raises EnvironmentFailure when a
@@ -92,7 +92,7 @@ def make_tokenizer(
 
 
 def sample_texts(texts: Iterable[str], share: float) -> Iterator[str]:
-    """About this share of some texts, each chosen by its number alone; all for a share of 1 or more."""
+    """Yield about this share of some texts, each chosen by its number alone; all for a share of 1 or more."""
     if share >= 1:
         yield from texts
         return
@@ -106,7 +106,7 @@ def sample_texts(texts: Iterable[str], share: float) -> Iterator[str]:
 
 
 def train_byte_pairs(texts: Iterable[str], vocab_size: int, pattern: str = WORD_PATTERN) -> BytePairTokenizer:
-    """Byte pairs learned from texts, longer ones in pieces: at most vocab_size tokens, end-of-text included.
+    """Learn byte pairs from texts, longer ones in pieces: at most vocab_size tokens, end-of-text included.
 
     `pattern` is one of PATTERNS.
     """
@@ -120,12 +120,12 @@ def train_byte_pairs(texts: Iterable[str], vocab_size: int, pattern: str = WORD_
 
 
 def named_tokenizer(name: str) -> Tokenizer:
-    """The tokenizer that needs no text: `byte`, or a published vocabulary; raises as `make_tokenizer` does."""
+    """Return a tokenizer that needs no text: `byte`, or a published vocabulary; raise errors of `make_tokenizer`."""
     return ByteTokenizer() if name == "byte" else _published(name)
 
 
 def _published(name: str) -> BytePairTokenizer:
-    """A vocabulary that tiktoken knows by name, from its cache or the network, within NETWORK_TIMEOUT."""
+    """Load a vocabulary that tiktoken knows by name, from its cache or the network, within NETWORK_TIMEOUT."""
     from tiktoken_ext.openai_public import ENCODING_CONSTRUCTORS  # only published vocabularies need it
 
     if name not in ENCODING_CONSTRUCTORS:
