@@ -109,8 +109,10 @@ def show_progress(events: Iterator[TrainingEvent], prepared: Prepared, console: 
                     line = Line(event.step, event.loss, event.gradient_norm, evaluated)
                     advise(curve.add(line), console, event.step)
                     evaluated = None
-            else:
-                _show(event, console)
+            elif isinstance(event, Saved) and event.requested:
+                console.notice(f"step {event.step:,}: saved as asked by SIGUSR1")
+            elif isinstance(event, Sampled):
+                console.notice(str(event))
     raise AssertionError("a training ends with Finished")
 
 
@@ -199,13 +201,6 @@ def _about_evaluation(event: Evaluated, progress: _TrainingPosition) -> str:
             change = f"the same as at step {step:,}"
     progress.remember(event.step, loss)
     return f"{event}, {change}"
-
-
-def _show(event: TrainingEvent, console: Console) -> None:
-    if isinstance(event, Saved) and event.requested:
-        console.notice(f"step {event.step:,}: saved as asked by SIGUSR1")
-    elif isinstance(event, Sampled):
-        console.notice(str(event))
 
 
 def _advise_at_the_end(finished: Finished, prepared: Prepared, console: Console) -> None:

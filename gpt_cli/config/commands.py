@@ -63,7 +63,6 @@ class CheckedConfig(Result):
         return not self.mistakes
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the object of `gpt config check --json`."""
         errors = [
             {"where": as_flags(e.where), "sentence": as_flags(e.sentence), "hint": e.hint and as_flags(e.hint)}
             for e in self.mistakes
@@ -71,11 +70,9 @@ class CheckedConfig(Result):
         return {"file": self.file, "valid": self.valid, "errors": errors}
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Return one line for a valid config."""
         return f"{visible(self.file)}: valid" if self.valid else ""
 
     def failure(self) -> GptError | None:
-        """Return the first mistake, whose error has the others."""
         return self.mistakes[0] if self.mistakes else None
 
 
@@ -86,17 +83,14 @@ class Shown(Result):
     config: Config
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the object of `gpt config show --json`."""
         return self.config.model_dump(mode="json")
 
     def parts(self) -> list[Rows]:
-        """Return a row for each setting."""
         sections = self.as_dict().items()
         rows = [(f"{name}.{key}", as_yaml(value)) for name, section in sections for key, value in section.items()]
         return [[("setting", "value"), *rows]]
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Return the config as YAML."""
         return write_config(self.config).rstrip()
 
 
@@ -107,12 +101,10 @@ class AllSettings(Result):
     keys: dict[str, dict[str, Any]]
 
     def parts(self) -> list[Rows]:
-        """Return a row for each setting with its facts."""
         heading, _, *lines = (line.strip("| ").split(" | ") for line in settings_table().split("\n"))
         return [[tuple(heading), *((key.strip("`"), *cells) for key, *cells in lines)]]
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Return a table in Markdown."""
         return settings_table()
 
 
@@ -123,11 +115,9 @@ class Schema(Result):
     schema: dict[str, Any]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the schema."""
         return self.schema
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Return the schema as JSON."""
         return json.dumps(self.schema, indent=2, ensure_ascii=False)
 
 

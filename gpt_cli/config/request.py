@@ -158,11 +158,6 @@ def _read_path(value: Any) -> Any:
     return os.path.expanduser(text)
 
 
-def read_digits(value: Any) -> Any:
-    """Convert a number from Python, such as the step of a checkpoint, to digits."""
-    return str(value) if isinstance(value, int) else value
-
-
 def _not_empty(value: Any) -> Any:
     """Refuse an empty text."""
     if value == "":
@@ -199,7 +194,9 @@ Settings = Annotated[
     Flag("KEY=VALUE", name="--set"),
     Field(description="Override one setting, e.g. model.d_model=256. Repeatable."),
 ]
-Digits = Given[Annotated[str, BeforeValidator(read_digits)] | None, str | int | None]
+# Python may pass digits, such as the step of a checkpoint, as a number
+_ReadDigits = BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)
+Digits = Given[Annotated[str, _ReadDigits] | None, str | int | None]
 WhichRun = Annotated[
     Given[ReadPath | None, str | Path | LoadedRun | None],
     Flag("PATH", offers="runs"),

@@ -94,7 +94,8 @@ def _read(text: str, where: str) -> Document:
         elif isinstance(event, yaml.NodeEvent):
             if len(enclosing) == 2 and (wrong := _without_space(getattr(event, "value", ""))):  # instead of a section
                 raise UsageError(_at(where, line), wrong)
-            value = _empty(event) if isinstance(event, yaml.CollectionStartEvent) else _scalar(event)
+            empty: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
+            value = empty if isinstance(event, yaml.CollectionStartEvent) else _scalar(event)
             if isinstance(content, dict):
                 assert key_path is not None, "a key comes before its value"
                 content[key_path[-1]] = value
@@ -106,10 +107,6 @@ def _read(text: str, where: str) -> Document:
     if repeated:
         raise together(repeated)
     return Document(documents[0] or {} if documents else {}, lines)
-
-
-def _empty(event: Any) -> dict[str, Any] | list[Any]:
-    return {} if isinstance(event, yaml.MappingStartEvent) else []
 
 
 def _scalar(event: Any) -> str | None:

@@ -103,10 +103,6 @@ class FailureDetector:
             return 0
         return late[0] if late else None
 
-    def orphaned(self) -> bool:
-        """Return whether the launcher is gone; then this process leaves."""
-        return self._launcher is not None and self._launcher.is_gone()
-
     def give_up(self, rank: int) -> None:
         """End this process at once, whatever its main thread waits for; one rank of all says why."""
         clause, hint = self.intact()
@@ -125,7 +121,8 @@ class FailureDetector:
 
     def _watch(self) -> None:
         while not self._ended.wait(LOOK_EVERY):
-            self.orphaned()
+            if self._launcher is not None:
+                self._launcher.is_gone()
             rank = self.silent()
             if rank is not None and not self._ended.is_set():
                 self.give_up(rank)

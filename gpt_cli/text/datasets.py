@@ -104,7 +104,6 @@ class Corpora(Result):
     corpora: list[dict[str, str | None]]
 
     def parts(self) -> list[Rows]:
-        """Return a table with a row for each corpus, in the language of the user."""
         rows = [
             (str(each["name"]), *(say(str(each[key])) for key in ("licence", "state", "description")))
             for each in self.corpora
@@ -112,7 +111,6 @@ class Corpora(Result):
         return [[(say("name"), say("licence"), say("state"), say("text")), *rows]]
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Return the table; where it is wider than `width`, each text is below its name."""
         (rows,) = self.parts()
         return narrow_table(rows, width, ())
 
@@ -130,11 +128,9 @@ class Fetched(Result):
     paths: list[Path]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the paths as texts."""
         return {"paths": [*map(str, self.paths)]}
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Return a line for each path."""
         return "\n".join(map(str, self.paths))
 
 

@@ -35,11 +35,9 @@ class Preparation(Result):
     why_none: str = field(default=_SMALL, repr=False)  # of it is on disk
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the object of `gpt data prepare --json`."""
         return self.figures
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Return a table of the figures."""
         facts = self.figures
         lines = {
             "time": duration(facts["seconds"]),
@@ -129,16 +127,13 @@ class Verification(Result):
     damaged: list[DataError] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the object of `gpt data verify --json`."""
         return {"verified": self.verified}
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Return a table with a row for each text and for the tokens that each config makes of it."""
         rows = [(row["what"], row["state"], _amount(row), row["where"]) for row in self.verified]
         return table([("what", "state", "size", "where"), *rows])
 
     def failure(self) -> GptError | None:
-        """Return the DataError that names all damage, None where all is intact."""
         return together(self.damaged) if self.damaged else None
 
 

@@ -31,11 +31,9 @@ class Chosen(Result):
     prepared: Prepared | None = field(default=None, repr=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the object of `gpt train --dry-run --json`."""
         return {"config": self.config.model_dump(mode="json"), "reasons": list(self.reasons)}
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Return the config as YAML, which `--config` takes."""
         return write_config(self.config).rstrip()
 
 

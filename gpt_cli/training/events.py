@@ -125,15 +125,12 @@ class Finished(Figures):
     before: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the object of `gpt train --json`."""
         return self.summary
 
     def key_figures(self) -> dict[str, Any]:
-        """Return the run, its number of steps, and its losses."""
         return {key: self.summary[key] for key in ("run", "steps", "loss", "validation_loss", "stopped_by")}
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Return one line."""
         steps = counted(self.summary["steps"], "step")
         return f"{visible(self.summary['run'])}: {steps} in {duration(self.summary['seconds'])}{self.losses}"
 
@@ -141,7 +138,6 @@ class Finished(Figures):
         return f"{visible(self.summary['run'])}: {counted(self.summary['steps'], 'step')}{self.losses}"
 
     def as_picture(self, kind: str = "png") -> bytes | None:
-        """Draw the losses of the run."""
         pictures = import_module("gpt_cli.tools.reports.curves_picture")  # not of the core
         return pictures.draw_losses_of(Path(self.summary["run"]), kind)
 

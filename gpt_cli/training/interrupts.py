@@ -26,13 +26,18 @@ class Watch:
 
     def __call__(self, *_: object) -> None:
         failure, received = None, None
+
+        def fail() -> None:
+            if failure is not None:
+                raise failure
+
         try:
             received = self._stop()
         except GptError as error:
             failure = error
         signal, failed = self._ranks.all_reduce_max(received or 0, failure is not None)
         if failed:
-            self._ranks.on_rank_zero(lambda: _raise(failure))
+            self._ranks.on_rank_zero(fail)
         if signal:
             raise StopRequested(signal)
 
@@ -40,8 +45,3 @@ class Watch:
         """Look for a signal to this rank only."""
         if (signal := self._stop()) is not None:
             raise StopRequested(signal)
-
-
-def _raise(failure: GptError | None) -> None:
-    if failure is not None:
-        raise failure

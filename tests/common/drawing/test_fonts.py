@@ -63,7 +63,7 @@ def test_of_a_collection_the_simplified_face_is_taken(monkeypatch: pytest.Monkey
         (("WenQuanYi", "WenQuanYi Mono"), "WenQuanYi"),
     ):
         monkeypatch.setattr(fonts.font_manager, "fontManager", manager(*names))
-        assert fonts._known_to_matplotlib(Path("/cjk.ttc")) == taken
+        assert fonts._register_font(Path("/cjk.ttc")) == taken
 
 
 def test_what_a_font_package_cannot_mend_is_not_blamed_on_one() -> None:

@@ -83,8 +83,8 @@ def in_decoding(model: GPT) -> None:
     decoder = Decoder(model, torch.float64)
     logits = [decoder.prefill(BATCH[:, :3].tolist()), *(decoder.decode(BATCH[:, t].tolist()) for t in range(3, 7))]
     close(torch.stack(logits, 1), model(BATCH)[:, 2:])
-    kept = sum(layer.cache.kept.nbytes for layer in decoder.layers)
-    assert kept == 2 * decoder.cache_bytes(2 * model.config.context_length)
+    num_bytes = sum(layer.cache.slots.nbytes for layer in decoder.layers)
+    assert num_bytes == 2 * decoder.cache_bytes(2 * model.config.context_length)
 
 
 def in_costs(model: GPT) -> None:
