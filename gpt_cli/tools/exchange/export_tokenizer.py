@@ -134,7 +134,7 @@ def tokenizer_files(
                 "split_special_tokens": False,
                 **settings,
             }
-        return tokenizer.written.encode("utf-8"), json_bytes({**settings, **chat})
+        return tokenizer.tokenizer_json.encode("utf-8"), json_bytes({**settings, **chat})
     pad = END_OF_TEXT if padding_id(tokenizer) == tokenizer.end_of_text else PADDING
     settings = {**usual, "pad_token": pad, "padding_side": padding_side, **chat}
     return json_bytes(tokenizer_json(tokenizer)), json_bytes(settings)

@@ -340,7 +340,7 @@ def test_a_checkpoint_with_another_content_is_refused(change: dict[str, Any], fo
 def test_sizes_that_its_tokens_do_not_have_are_refused_at_the_first_use(folder: Path) -> None:
     ours = kept(folder / "gpt2")
     for sizes in ((ours.end_of_text, ours.vocab_size + 1), (ours.end_of_text, ours.vocab_size - 1)):
-        lying = HuggingFaceTokenizer(ours.written, ours.settings, *sizes)
+        lying = HuggingFaceTokenizer(ours.tokenizer_json, ours.settings, *sizes)
         with pytest.raises(CheckpointError, match="its size or its end-of-text is not what its tokens say"):
             lying.encode("a")
 
