@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 from gpt_cli.checkpoints.training_text import readable_prompt
 from gpt_cli.common.limits import PROMPT_BYTES
 from gpt_cli.common.untrusted_files import read_bytes
-from gpt_cli.errors import DataError, UsageError, counted
+from gpt_cli.errors import DataError, UsageError, counted, shown
 
 if TYPE_CHECKING:
     from gpt_cli.checkpoints.header import Header
@@ -27,7 +27,7 @@ def read_prompt(
     there, unless it `may_be_empty`: a script whose pipe brought nothing should hear of it.
     """
     if file is not None:
-        content = read_bytes(file, DataError, most=("a prompt", PROMPT_BYTES))
+        content = _content_of(file)
         return _decoded(content, str(file), header, may_be_empty=may_be_empty), "‹prompt_file›"
     if prompt is not None and (prompt != "-" or stdin is None):
         with contextlib.suppress(UnicodeError):  # a locale without UTF-8 keeps its bytes as halves of characters
@@ -97,6 +97,19 @@ def encode_prompt(
 def _offered(header: Header | None) -> str:
     """Return a prompt for a hint, which the model reads."""
     return "The value of" if header is None else readable_prompt(header)
+
+
+def _content_of(file: Path) -> bytes:
+    """The text of a file in UTF-8; documents of other programs and packed files are read as texts to train on are."""
+    from gpt_cli.text.file_formats import Reading, holds_records, is_plain, read_file
+    from gpt_cli.text.remarks import Remarks
+
+    if is_plain(file) or holds_records(file):
+        return read_bytes(file, DataError, most=("a prompt", PROMPT_BYTES))
+    parts = [block.content for block in read_file(file, Reading(), Remarks(), named=True)]
+    if sum(map(len, parts)) > PROMPT_BYTES:
+        raise DataError(shown(file), f"a prompt has at most {PROMPT_BYTES:,} bytes, and this one has more")
+    return b"".join(parts)
 
 
 def _decoded(content: bytes, where: str, header: Header | None, *, may_be_empty: bool) -> str:

@@ -95,9 +95,14 @@ def holds_conversations(path: Path, how: Reading, *, named: bool) -> bool | None
     return False
 
 
+def holds_records(path: Path) -> bool:
+    """Whether the name of a file says that it has fields, or several texts."""
+    return _ending(path) in _RECORDS or is_archive(path)
+
+
 def is_plain(path: Path) -> bool:
     """Whether a file is the text itself, neither packed nor with fields."""
-    return _ending(path) not in _RECORDS and path.suffix not in (".gz", ".zst", *DOCUMENTS) and not is_archive(path)
+    return not holds_records(path) and path.suffix not in (".gz", ".zst", *DOCUMENTS)
 
 
 def _files_in(path: Path, file: BinaryIO) -> Iterator[tuple[Path, BinaryIO]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from support.faults import scaled
 
 from gpt_cli.config import DataConfig
 from gpt_cli.errors import DataError, EnvironmentFailure
+from gpt_cli.sampling.prompts import read_prompt
 from gpt_cli.text import converted as module
 from gpt_cli.text.load import SourceCorpus, read_data
 
@@ -104,6 +106,17 @@ def test_a_pdf_is_the_text_of_its_pages(here: Path) -> None:
     (here / "scan.pdf").write_bytes(pdf(""))
     with pytest.raises(DataError, match="this PDF contains no text, as scanned pages do not"):
         read("scan.pdf")
+
+
+def test_a_prompt_may_be_a_document_or_packed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(here / "a.docx", "今天 *fine*")
+    (here / "a.txt.gz").write_bytes(gzip.compress("今天 fine\n".encode()))
+    (here / "a.json").write_text('["今天"]')
+    assert [read_prompt(None, here / name, None, None)[0] for name in ("a.docx", "a.txt.gz")] == ["今天 fine"] * 2
+    assert read_prompt(None, here / "a.json", None, None)[0] == '["今天"]'
+    monkeypatch.setattr("gpt_cli.sampling.prompts.PROMPT_BYTES", 5)
+    with pytest.raises(DataError, match="a prompt has at most 5 bytes, and this one has more"):
+        read_prompt(None, here / "a.docx", None, None)
 
 
 def refusal(name: str) -> str:
