@@ -43,13 +43,16 @@ def read_named_text(sources: Sequence[str], text: DataConfig, host: Host, *, ans
     if answers:
         how = reading_of([*sources], text.changed(separator=None))
     try:
-        return read_corpus([*sources], how, host=host)
+        corpus = read_corpus([*sources], how, host=host)
     except GptError as error:
         for problem in (error, *error.others):
             clauses = re.split("(?=; )", problem.hint or "")
             suggestions = "".join(clause for clause in clauses if "‹data." not in clause)
             problem.hint = re.sub("^; (or )?", "", suggestions) or None
         raise
+    for line in corpus.notices():
+        host.notice(line)
+    return corpus
 
 
 class RunText(NamedTuple):
