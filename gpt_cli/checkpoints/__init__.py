@@ -1,1 +1,1 @@
-"""What a run leaves behind: checkpoints, metrics and samples, and how they are found again."""
+"""Files of a run: checkpoints, metrics and samples, and the search for them."""

@@ -21,13 +21,13 @@ from gpt_cli.errors import UsageError, shown, together, visible
 RequestType = TypeVar("RequestType", bound="Request")
 Value = TypeVar("Value")
 Accepted = TypeVar("Accepted")
-# defaults of fields that are declared as Given, whose type is not that of their default
+# defaults of fields that are declared as Coerced, whose type is not that of their default
 NONE: Any = None
 EMPTY: Any = ()
 _MISSING = "a value is missing"
 
 
-class Given(Generic[Value, Accepted]):
+class Coerced(Generic[Value, Accepted]):
     """The type of a field that holds a Value and accepts more from Python: a Path also as a text."""
 
     if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Flag:
 
 
 class Request(Section):
-    """What a command is asked. Its docstring is the command's help, and the description of a field the flag's."""
+    """The request of a command. A docstring is the command's help, and the description of a field the flag's."""
 
     has_json: ClassVar[bool] = True  # whether the command has --json
     of_python: ClassVar[tuple[str, ...]] = ("progress",)  # the fields that are no flags
@@ -182,23 +182,23 @@ Several = Annotated[Sequence[Each], BeforeValidator(read_texts)]
 Text = Annotated[str, BeforeValidator(_not_empty)]
 ReadPath = Annotated[Path, BeforeValidator(_read_path)]
 ReadName = Annotated[Text, BeforeValidator(_read_path)]
-PathText = Given[ReadPath, str | Path]
-MaybePath = Given[ReadPath | None, str | Path | None]
-NamedPath = Given[ReadName, str | Path]  # a path, or the name of something
-NamedOrLoaded = Given[ReadName | None, str | Path | LoadedRun | None]
-MaybeNamedPath = Given[ReadName | None, str | Path | None]
-NamedPaths = Annotated[Given[Sequence[ReadName], str | Path | Sequence[str | Path]], BeforeValidator(read_texts)]
+PathText = Coerced[ReadPath, str | Path]
+MaybePath = Coerced[ReadPath | None, str | Path | None]
+NamedPath = Coerced[ReadName, str | Path]  # a path, or the name of something
+NamedOrLoaded = Coerced[ReadName | None, str | Path | LoadedRun | None]
+MaybeNamedPath = Coerced[ReadName | None, str | Path | None]
+NamedPaths = Annotated[Coerced[Sequence[ReadName], str | Path | Sequence[str | Path]], BeforeValidator(read_texts)]
 Settings = Annotated[
-    Given[Sequence[Text], str | Sequence[str] | Mapping[str, object]],
+    Coerced[Sequence[Text], str | Sequence[str] | Mapping[str, object]],
     BeforeValidator(_read_settings),
     Flag("KEY=VALUE", name="--set"),
     Field(description="Override one setting, e.g. model.d_model=256. Repeatable."),
 ]
 # Python may pass digits, such as the step of a checkpoint, as a number
 _ReadDigits = BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)
-Digits = Given[Annotated[str, _ReadDigits] | None, str | int | None]
+Digits = Coerced[Annotated[str, _ReadDigits] | None, str | int | None]
 WhichRun = Annotated[
-    Given[ReadPath | None, str | Path | LoadedRun | None],
+    Coerced[ReadPath | None, str | Path | LoadedRun | None],
     Flag("PATH", offers="runs"),
     Field(
         description="A run, by its path or by its name under runs/, or one checkpoint file. Default: the newest run "

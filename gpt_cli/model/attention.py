@@ -38,7 +38,7 @@ def texts_apart(positions: Tensor) -> Tensor:
 
 
 def attention_scores(queries: Tensor, keys: Tensor) -> Tensor:
-    """The product of each query with each key: [..., T, K], [..., T, K] -> [..., T, T]."""
+    """Multiply each query with each key: [..., T, K], [..., T, K] -> [..., T, T]."""
     return queries @ keys.transpose(-2, -1)
 
 
@@ -132,7 +132,7 @@ def concatenate_layers(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | No
 def causal_bias(
     queries: Tensor, added: Tensor | None, window: int | None = None, apart: Tensor | None = None
 ) -> Tensor:
-    """The causal mask as numbers to add to the scores of queries [B, heads, T, K]: -inf where one may not look, else 0.
+    """Return numbers to add to the scores of queries [B, heads, T, K]: -inf where one may not look, else 0.
 
     [T, T]; with `added` [heads, T, T], or with `apart` [B, T, T], which is true where one may not look either, their
     sum for each head of each sequence [B * heads, T, T].
@@ -226,7 +226,7 @@ class SelfAttention(nn.Module, ABC):
         keep: Tensor | None = None,
         apart: Tensor | None = None,
     ) -> Tensor:
-        """In training, `keep` [B, H, T, T] says which weights stay; None lets torch draw.
+        """Attend by all heads. In training, `keep` [B, H, T, T] says which weights stay; None lets torch draw.
 
         `apart` [B, T, T] is true where a query and a key are of different texts; its twin computes each text alone.
         """
@@ -323,5 +323,5 @@ class MultiHeadAttention(SelfAttention):
 
 
 def join_heads(heads: Tensor) -> Tensor:
-    """The outputs of all heads side by side, the input of a projection layer: [B, H, T, K] -> [B, T, D]."""
+    """Lay the outputs of all heads side by side, for a projection layer: [B, H, T, K] -> [B, T, D]."""
     return heads.transpose(1, 2).flatten(2)

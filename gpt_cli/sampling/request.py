@@ -20,10 +20,10 @@ from gpt_cli.config.request import (
     EMPTY,
     MAX_SEED,
     NONE,
+    Coerced,
     Device,
     Dtype,
     Flag,
-    Given,
     LoadedRun,
     MaybePath,
     NamedPaths,
@@ -197,7 +197,7 @@ class EvaluateRequest(Request):
         description="The text to measure. Repeatable. Default: the validation text of the run.",
     )
     run: Annotated[
-        Given[Several[Annotated[Path, BeforeValidator(_read_run)]], str | Path | LoadedRun | Sequence[str | Path]],
+        Coerced[Several[Annotated[Path, BeforeValidator(_read_run)]], str | Path | LoadedRun | Sequence[str | Path]],
         Flag("PATH", offers="runs"),
     ] = Field(
         default=EMPTY,

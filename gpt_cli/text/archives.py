@@ -1,4 +1,4 @@
-"""Read the files of an archive one after another, in its order: .zip, .tar, .tar.gz and .tar.zst."""
+"""Read the files of an archive in their order: .zip, .tar, .tar.gz and .tar.zst."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ARCHIVES = (".zip", *_TARS)
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a file name ends as archives do."""
+    """Return whether a file name ends as archives do."""
     return path.name.endswith(ARCHIVES)
 
 
@@ -60,7 +60,7 @@ def _zip_members(path: Path, file: BinaryIO) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def _name_of(member: zipfile.ZipInfo) -> str:
-    """The name of a file in an archive, which old programs of China write in GBK without saying so."""
+    """Decode the name of a file in an archive, which old programs of China write in unmarked GBK."""
     if not member.flag_bits & 0x800:  # else it is UTF-8
         for encoding in ("utf-8", "gb18030"):
             with contextlib.suppress(UnicodeError):

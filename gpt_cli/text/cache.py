@@ -30,7 +30,7 @@ def cached(name: str, *key: object) -> Path:
 
 
 def read_cached_json(path: Path) -> Any:
-    """The content of a file; None for a missing or damaged one."""
+    """Read a JSON file; None for a missing or damaged one."""
     try:
         return json.loads(read_bytes(path, DataError))
     except (DataError, EnvironmentFailure, ValueError):
@@ -45,7 +45,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def find_survey(looked: SourceWalk, how: Hashable) -> Survey | None:
-    """The survey of these files, if it is stored and none of them has changed since; else None."""
+    """Return the stored survey of these files, if none of them has changed since; else None."""
     with contextlib.suppress(EnvironmentFailure, TypeError, KeyError):
         if _is_worth_it(looked) and (stored := read_cached_json(_survey_path(looked, how))):
             figures: dict[str, Any] = dict(stored["survey"])

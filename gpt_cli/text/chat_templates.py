@@ -45,7 +45,7 @@ class Template:
     strips: bool = False  # whether white space around a content is left out
 
     def end_id(self, tokenizer: Tokenizer) -> int:
-        """The token that ends an answer."""
+        """Return the token that ends an answer."""
         return tokenizer.end_of_text if self.end is None else int(tokenizer.array(self.end)[0])
 
     def encode(self, turns: Sequence[Turn], tokenizer: Tokenizer) -> Encoded:

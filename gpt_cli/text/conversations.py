@@ -1,4 +1,4 @@
-"""Questions with answers, as lines of .jsonl and files of JSON give them. Needs no torch."""
+"""Read questions with answers from lines of .jsonl and files of JSON. Needs no torch."""
 
 from __future__ import annotations
 
@@ -36,35 +36,35 @@ class Conversation(NamedTuple):
     turns: tuple[Turn, ...]
     choices: tuple[str, ...] = ()
 
-    def written(self) -> str:
-        """The conversation as one text, which `read_written` reads."""
+    def to_json(self) -> str:
+        """Return the conversation as one text, which `read_conversation` reads."""
         return json.dumps([self.turns, self.choices], ensure_ascii=False)
 
     def answered_by(self, answer: str) -> Conversation:
-        """The conversation with another last answer."""
+        """Return the conversation with another last answer."""
         return self._replace(turns=(*self.turns[:-1], Turn("assistant", answer)))
 
 
-def read_written(text: str) -> Conversation:
-    """The conversation that `written` wrote."""
+def read_conversation(text: str) -> Conversation:
+    """Read a conversation from the text of `Conversation.to_json`."""
     turns, choices = json.loads(text)
     return Conversation(tuple(Turn(*turn) for turn in turns), tuple(choices))
 
 
 def conversation_fields(text_field: str) -> set[str]:
-    """The fields by which a conversation is known, and told from a text."""
+    """Return the fields that distinguish a conversation from a text."""
     return {text_field, "system", "choices", *_LISTS, *(key for keys, answer in _PAIRS for key in (*keys, answer))}
 
 
 def is_conversation(record: Any, text_field: str) -> bool:
-    """Whether a record is a question with an answer, not a text in its field."""
+    """Return whether a record is a question with an answer, not a text in its field."""
     if not isinstance(record, Mapping) or isinstance(record.get(text_field), str):
         return False
     return any(key in record for key in _LISTS) or _pair_of(record) is not None
 
 
 def fields_in_words(record: Mapping[str, Any]) -> str:
-    """Which fields of a record are the question and the answer; empty for those of gpt and of OpenAI's messages."""
+    """Name the fields of question and answer in a record; empty for those of gpt and of OpenAI's messages."""
     pair = _pair_of(record)
     if "messages" in record or pair == _PAIRS[0]:
         return ""
@@ -80,18 +80,18 @@ def _pair_of(record: Mapping[str, Any]) -> tuple[tuple[str, ...], str] | None:
 
 
 def conversation(record: Mapping[str, Any], where: str, *, answered: bool = True) -> Conversation:
-    """A conversation from a list of messages, or from the fields of a question and its answer.
+    """Build a conversation from a list of messages, or from the fields of a question and its answer.
 
-    A field `system` may come with both. The conversation ends with an answer, or, not `answered`, with what is to be
-    answered. Raises DataError at `where`.
+    A field `system` may come with both. The conversation ends with an answer, or, not `answered`, with a question.
+    Raises DataError at `where`.
     """
     if name := next((key for key in _LISTS if key in record), None):
         turns = _turns(record[name], name, where)
     else:
         question, answer = _pair_of(record) or _PAIRS[0]
         filled = [key for key in question[1:] if record.get(key)]
-        asked = [_text(record, key, where) for key in (*question[:1], *filled) if key in record]
-        turns = [Turn("user", "\n\n".join(asked))] if asked else []
+        parts = [_text(record, key, where) for key in (*question[:1], *filled) if key in record]
+        turns = [Turn("user", "\n\n".join(parts))] if parts else []
         if answer in record:
             turns.append(Turn("assistant", _text(record, answer, where)))
     if turns and record.get("system") and turns[0].role != "system":
@@ -112,7 +112,7 @@ def conversation(record: Mapping[str, Any], where: str, *, answered: bool = True
 
 
 def conversations_of_file(text: str, where: str) -> list[Conversation]:
-    """Read what is to be answered: JSON messages of one conversation, or a conversation a line, with or without a key.
+    """Read questions to answer: JSON messages of one conversation, or a conversation a line, with or without a key.
 
     Raises DataError for anything else.
     """
@@ -171,7 +171,7 @@ def _text(record: Mapping[str, Any], key: str, where: str) -> str:
 
 
 def whole_text(text: str, where: str) -> str:
-    """Return the text; raises DataError if it has half a character."""
+    """Return the text; raise DataError if it has half a character."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:

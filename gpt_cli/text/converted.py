@@ -1,6 +1,6 @@
 """Convert documents of other programs to text: books, office files and web pages with pandoc, PDF with PDFium.
 
-The extra `documents` brings both. Each conversion is a process of its own, which reads nothing but the document, for a
+The extra `documents` brings both. Each conversion is a separate process, which reads nothing but the document, for a
 bounded time in bounded memory. The cache keeps the text by the content of the document.
 """
 
@@ -46,7 +46,7 @@ _WITHIN = re.compile(r"#|[^:]*\.xhtml\b")
 
 
 def can_convert(path: Path) -> bool:
-    """Whether the library is installed that converts such a document."""
+    """Return whether the library that converts such a document is installed."""
     return is_installed("pypdfium2" if path.suffix == ".pdf" else "pypandoc")
 
 
@@ -69,7 +69,7 @@ def converted(path: Path, file: BinaryIO, remarks: Remarks) -> str:
 
 
 def _content_of_pandoc(path: Path, file: BinaryIO) -> dict[str, Any]:
-    """The text of a document, and how many pictures and tables of contents it lacks."""
+    """Convert a document to text without its pictures and tables of contents, which are counted."""
     pandoc = optional_library("pypandoc", "documents", path).get_pandoc_path()
     limits = ["+RTS", f"-M{DOCUMENT_MEMORY}", "-RTS"]
     tree = _output(path, [pandoc, "--sandbox", "--from", _PANDOC[path.suffix], "--to", "json", *limits], file)
@@ -91,23 +91,23 @@ def _leave_out(blocks: list[Any], counts: dict[str, int]) -> None:
     """Take pictures and tables of contents out of a tree of pandoc, and count them."""
     open_lists = [blocks]
     while open_lists:
-        nodes, kept = open_lists.pop(), list[Any]()
-        for are_entries, found in groupby(nodes, _is_entry):
-            group = [*found]
+        nodes, retained = open_lists.pop(), list[Any]()
+        for are_entries, members in groupby(nodes, _is_entry):
+            group = [*members]
             if are_entries and (len(group) > 1 or group[0]["t"] not in ("Para", "Plain")):
                 counts["contents"] += 1
-                if kept and _CONTENTS.fullmatch(_words(kept[-1]).strip()):
-                    kept.pop()
+                if retained and _CONTENTS.fullmatch(_words(retained[-1]).strip()):
+                    retained.pop()
                 continue
             pictures = [isinstance(node, dict) and node.get("t") == "Image" for node in group]
             counts["picture"] += sum(pictures)
-            kept += [node for node, is_picture in zip(group, pictures, strict=True) if not is_picture]
-        nodes[:] = kept
+            retained += [node for node, is_picture in zip(group, pictures, strict=True) if not is_picture]
+        nodes[:] = retained
         open_lists += [inner for node in nodes if isinstance(inner := _inside(node), list)]
 
 
 def _is_entry(node: Any) -> bool:
-    """Whether a block is part of a table of contents: links into its own document alone, lists of them, its heading."""
+    """Return whether a block is part of a table of contents: internal links alone, lists of them, its heading."""
     match node:
         case {"t": "Para" | "Plain", "c": inlines}:
             return any(map(_is_link, inlines)) and all(_is_link(part) or not _letters(part) for part in inlines)
@@ -128,14 +128,14 @@ def _is_link(part: Any) -> bool:
 
 
 def _letters(part: Any) -> bool:
-    """Whether a part of a line contains more than marks and numbers."""
+    """Return whether a part of a line contains more than marks and numbers."""
     return isinstance(part, dict) and (
         part["t"] not in ("Str", "Space", "SoftBreak", "Span") or any(map(str.isalpha, _words(part)))
     )
 
 
 def _words(node: Any) -> str:
-    """The words of a block, with spaces between them."""
+    """Return the words of a block, with spaces between them."""
     if isinstance(node, dict) and node.get("t") in ("Str", "Space", "SoftBreak"):
         return node.get("c", " ")
     inner = _inside(node)
@@ -156,7 +156,7 @@ def _content_of_pdf(path: Path, file: BinaryIO) -> dict[str, Any]:
 
 
 def _output(path: Path, command: Sequence[str], content: BinaryIO) -> bytes:
-    """Run a program with a document as stdin and return its stdout; raises DataError if it fails or takes too much."""
+    """Run a program with a document as stdin and return its stdout; raise DataError if it fails or takes too much."""
     with (
         tempfile.TemporaryFile() as errors,
         subprocess.Popen(command, stdin=content, stdout=subprocess.PIPE, stderr=errors) as process,

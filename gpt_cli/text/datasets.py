@@ -21,7 +21,7 @@ from gpt_cli.common.tables import Rows, narrow_table
 from gpt_cli.common.untrusted_files import read_bytes
 from gpt_cli.errors import DataError, EnvironmentFailure, UsageError, shown
 from gpt_cli.text import synthetic
-from gpt_cli.text.conversations import read_written
+from gpt_cli.text.conversations import read_conversation
 
 TIMEOUT = 15  # seconds without an answer
 
@@ -37,7 +37,7 @@ class Dataset:
     language: str | None = None  # of its text, as ISO 639-1 has it
     url: str | None = None
     sha256: str | None = None
-    has_answers: bool = False  # whether its documents are conversations, as `Conversation.written` writes them
+    has_answers: bool = False  # whether its documents are conversations, of `Conversation.to_json`
 
     @property
     def cached(self) -> Path:
@@ -160,7 +160,7 @@ def _write_text(entry: Dataset, documents: list[str], folder: Path) -> Path:
     else:
         path, records = folder / f"{entry.name}.jsonl", [{"text": document} for document in documents]
         if entry.has_answers:
-            turns = [read_written(document).turns for document in documents]
+            turns = [read_conversation(document).turns for document in documents]
             records = [{"prompt": question.content, "response": answer.content} for question, answer in turns]
         text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
     write_durably(path, [text.encode()])

@@ -1,6 +1,6 @@
-"""From one file to its documents: plain text, tables and JSON, packed or not, read as a stream.
+"""Read one file as a stream of documents: plain text, tables and JSON, packed or not.
 
-Each format is a reader of its own: `json_records.py` and `tables.py` make records, `records.py` documents of these.
+`json_records.py` and `tables.py` make records, `records.py` documents of these.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RECORDS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 
 @dataclass(frozen=True)
 class Reading:
-    """Options by which a file becomes documents."""
+    """Options of readers of files."""
 
     text_field: str = DEFAULT_FIELD
     separator: str | None = None  # which splits documents into shorter ones
@@ -49,10 +49,10 @@ def read_file(
     hint: str | None = None,
     count: Callable[[int], object] = lambda _: None,
 ) -> Iterator[TextBlock]:
-    """Yield the documents of a file in blocks; a file without text that nobody has `named` has none, but a remark.
+    """Yield the documents of a file in blocks; a file without text has a remark alone, unless it is `named`.
 
-    `count` receives the bytes of the file that were read since its last call. Raises DataError for what is missing,
-    damaged or not text, and EnvironmentFailure where permission or an optional library is missing.
+    `count` receives the bytes read since its last call. Raises DataError for a file that is missing, damaged or not
+    text, and EnvironmentFailure where permission or an optional library is missing.
     """
     with open_regular(path, DataError, hint=hint) as file:
         before, counted = os.fstat(file.fileno()), 0
@@ -73,9 +73,9 @@ def read_file(
 
 
 def holds_conversations(path: Path, how: Reading, *, named: bool) -> bool | None:
-    """Whether the first record of a file is a question with an answer; None where it has no text and nobody named it.
+    """Return whether the first record of a file is a question with an answer; None without text, unless named.
 
-    False for what cannot be read.
+    False for a file that cannot be read.
     """
     remarks = Remarks(skip_bad=how.skip_bad)
     with contextlib.suppress(GptError, OSError, ValueError, RecursionError), open_regular(path, DataError) as file:
@@ -96,12 +96,12 @@ def holds_conversations(path: Path, how: Reading, *, named: bool) -> bool | None
 
 
 def holds_records(path: Path) -> bool:
-    """Whether the name of a file says that it has fields, or several texts."""
+    """Return whether the name of a file says that it has fields, or several texts."""
     return _ending(path) in _RECORDS or is_archive(path)
 
 
 def is_plain(path: Path) -> bool:
-    """Whether a file is the text itself, neither packed nor with fields."""
+    """Return whether a file is the text itself, neither packed nor with fields."""
     return not holds_records(path) and path.suffix not in (".gz", ".zst", *DOCUMENTS)
 
 
@@ -111,7 +111,7 @@ def _files_in(path: Path, file: BinaryIO) -> Iterator[tuple[Path, BinaryIO]]:
 
 
 def _blocks_in(path: Path, file: BinaryIO, how: Reading, remarks: Remarks, *, named: bool) -> Iterator[TextBlock]:
-    """The documents of an open file."""
+    """Read the documents of an open file."""
     documents = conversations_of if how.conversations else documents_of
     if path.suffix == ".parquet":
         return documents(_rows_of(path, file, how, remarks), how.text_field, remarks)
@@ -126,7 +126,7 @@ def _blocks_in(path: Path, file: BinaryIO, how: Reading, remarks: Remarks, *, na
 
 
 def _blocks_of_text(path: Path, file: BinaryIO, remarks: Remarks, *, named: bool) -> Iterator[TextBlock] | None:
-    """The text of an open file; None, with a remark, where it has none and nobody named it."""
+    """Read the text of an open file; None, with a remark, where it has none, unless it is named."""
     content, why = iter(list[bytes]()), "needs the extra documents"
     if path.suffix not in DOCUMENTS:
         content = unpacked(path, file)
@@ -147,7 +147,7 @@ def _ending(path: Path) -> str:
 def _records_in(
     path: Path, blocks: Iterator[TextBlock], remarks: Remarks
 ) -> tuple[Iterator[Record] | None, Iterator[TextBlock]]:
-    """The records of a text file, or None for plain text; and its blocks, of which records take what they need."""
+    """Return the records of a text file, or None for plain text, and its blocks, from which records read."""
     ending, name = _ending(path), visible(path)
     if ending == ".json":
         start = next(blocks, None)
@@ -164,7 +164,7 @@ def _records_in(
 
 
 def _rows_of(path: Path, file: BinaryIO, how: Reading, remarks: Remarks) -> Iterator[Record]:
-    """The rows of a Parquet table; of texts with their column alone, which a few rows show."""
+    """Yield the rows of a Parquet table; of texts, with their column alone, which a few rows show."""
     growth = Growth(path, file)
     if how.conversations:
         yield from parquet_rows(path, file, growth, conversation_fields(how.text_field))

@@ -1,4 +1,4 @@
-"""Records of JSON: a line each, or the items of one array, as a stream. Needs no torch."""
+"""Read records of JSON, a line each, or the items of one array, as a stream. Needs no torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _spaces = re.compile(f"[{_SPACE}]*").match
 
 
 def form_of_json(start: str) -> str | None:
-    """How a .json file that begins so holds records: "array", "lines", or None for a value to be read as plain text."""
+    """Return the form of a .json file by its beginning: "array", "lines", or None for a value that is plain text."""
     start = start.lstrip(_SPACE)
     if start.startswith("["):
         return "array" if start[1:].lstrip(_SPACE)[:1] in ("{", '"') else None
@@ -31,7 +31,7 @@ def form_of_json(start: str) -> str | None:
 
 
 def json_lines(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Record]:
-    """The values of lines that are not empty; a line that is not JSON is a bad record. Raises DataError."""
+    """Yield the values of lines that are not empty; a line that is not JSON is a bad record. Raises DataError."""
     for number, line in enumerate(lines_of(text, name), start=1):
         if not line.strip():
             continue
@@ -46,15 +46,15 @@ def json_lines(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
 
 
 def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Record]:
-    """The items of one array, objects or texts; any other item is a bad record.
+    """Yield the items of one array, objects or texts; any other item is a bad record.
 
-    Raises DataError for what is no array, cut off, or has a large item.
+    Raises DataError for content that is no array, is cut off, or has a large item.
     """
     decoder, blocks, number = json.JSONDecoder(), iter(text), 0
     rest, at, closed = "", 0, False
 
     def more() -> bool:
-        """Drop what was read, and double what is held; an item is the largest thing that must fit in memory."""
+        """Drop the text that was read, and read as much again as is held; only an item must fit in memory."""
         nonlocal rest, at
         added = [rest[at:]]
         goal, num_characters, at = 2 * len(added[0]), 0, 0
@@ -65,9 +65,9 @@ def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
         return len(added) > 1
 
     def skip_space() -> bool:
-        """Go to the next character that is no space; whether there is one."""
+        """Go to the next character that is no space; return whether there is one."""
         nonlocal at
-        while (at := _spaces(rest, at).end()) == len(rest) and more():
+        while (at := _spaces(rest, at).end()) == len(rest) and more():  # pyright: ignore[reportOptionalMemberAccess]
             pass
         return at < len(rest)
 

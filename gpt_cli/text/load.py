@@ -1,4 +1,4 @@
-"""The corpus behind SOURCEs: one pass over all of it, unless an earlier program made it, then streams of documents."""
+"""Load the corpus of SOURCEs: one pass over all of it, unless its survey is cached, then streams of documents."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ _SKIP_HINT = "‹data.skip_bad=true› leaves such files out"
 class SourceCorpus(SurveyedCorpus):
     """The documents of SOURCEs; `read_corpus` makes one."""
 
-    is_known: bool  # whether an earlier program has made the first pass
+    has_survey: bool  # whether an earlier program has made the first pass
     _stdin: IO[bytes]  # what came through stdin, which gives it once
-    _kept: list[TextBlock] | None = None  # all documents of a short text, once they have been read
+    _documents: list[TextBlock] | None = None  # all documents of a short text, once they have been read
 
     def __init__(self, sources: Sequence[str], how: Reading):
         self.sources, self.how = sources, how
 
     def blocks(self) -> Iterator[TextBlock]:
-        if self._kept is None and fits_in_memory(self.num_characters, self.num_documents):
-            self._kept = [*self._blocks_again()]  # an earlier program made the survey
-        yield from self._blocks_again() if self._kept is None else self._kept
+        if self._documents is None and fits_in_memory(self.num_characters, self.num_documents):
+            self._documents = [*self._blocks_again()]  # an earlier program made the survey
+        yield from self._blocks_again() if self._documents is None else self._documents
 
     def _blocks_again(self) -> Iterator[TextBlock]:
         left_out, remarks = set(self.survey.bad), Remarks(skip_bad=self.how.skip_bad)
@@ -63,7 +63,7 @@ class SourceCorpus(SurveyedCorpus):
             raise DataError(self._where, "the text changed while gpt read it", hint=hint)
 
     def notices(self) -> Iterator[str]:
-        """A line for each remark, and for each kind of source that was left out."""
+        """Yield a line for each remark, and for each kind of source that was left out."""
         survey = self.survey
         yield from survey.notes
         if survey.num_repeated:
@@ -72,7 +72,7 @@ class SourceCorpus(SurveyedCorpus):
             yield f"left out {counted(len(survey.bad), 'bad file')}, the first being {shown(survey.bad[0])}"
 
     def line_ends(self) -> str | None:
-        """A line about files with Windows line ends, for those who may still change the text; None without them."""
+        """Return a line about files with Windows line ends, for a text that may still change; None without them."""
         number, first = self.survey.num_windows, self.survey.first_windows
         if not number:
             return None
@@ -94,7 +94,7 @@ class SourceCorpus(SurveyedCorpus):
         return shown(", ".join(self.sources))
 
     def survey_all(self, host: Host, watch: Watch, fresh: bool) -> Survey:
-        """The survey that this corpus needs before anything else; see `read_corpus`."""
+        """Make the survey of this corpus, or find it in the cache; see `read_corpus`."""
         with host.working("looking for changes"):
             looked = SourceWalk(self.sources, self.how.skip_bad).finished()
         num_bytes = looked.num_bytes
@@ -102,10 +102,10 @@ class SourceCorpus(SurveyedCorpus):
             self._stdin = tempfile.SpooledTemporaryFile(max_size=STDIN_MEMORY)  # noqa: SIM115
             weakref.finalize(self, self._stdin.close)
             with host.counting("reading stdin", None, "B") as count:
-                _keep_stdin(self._stdin, count)
+                _spool_stdin(self._stdin, count)
             num_bytes += self._stdin.tell()
         cached = find_survey(looked, self.how)
-        self.is_known = cached is not None
+        self.has_survey = cached is not None
         if cached is not None and not fresh:
             return cached
         with host.counting("reading", num_bytes, "B") as count, ThreadPoolExecutor(1) as worker:
@@ -120,7 +120,7 @@ class SourceCorpus(SurveyedCorpus):
     def _read_all(self, tally: Tally, count: Callable[[int], object], watch: Watch) -> Survey:
         walk, remarks = SourceWalk(self.sources, self.how.skip_bad), Remarks(skip_bad=self.how.skip_bad)
         bad, errors = list[str](), list[GptError]()
-        any_named = any_found = False
+        any_named = any_unnamed = False
         first_windows = ""
         for file in walk:
             try:
@@ -132,16 +132,16 @@ class SourceCorpus(SurveyedCorpus):
                 if not file.named:
                     # what a directory contains is read, also beside what was made of it
                     moved = f"{error.hint}; {_MOVE_HINT}" if " > " in (error.hint or "") else error.hint
-                    error.hint, any_found = moved or _SKIP_HINT, True
+                    error.hint, any_unnamed = moved or _SKIP_HINT, True
                 errors += [error] if len(bad) <= MOST_ERRORS else []
         for name in walk.special:
             remarks.leave_out("file", f"{visible(name)} (not a regular file)")
-        survey, self._kept = tally.survey(), tally.documents
+        survey, self._documents = tally.survey(), tally.documents
         if errors and (any_named or not self.how.skip_bad or not survey.num_documents):
             if len(bad) > MOST_ERRORS:
                 more = f"{counted(len(bad) - MOST_ERRORS, 'more file')} cannot be read"
                 errors.append(DataError(self._where, more, hint=_SKIP_HINT))
-            if any_found and all("skip_bad" not in (error.hint or "") for error in errors):
+            if any_unnamed and all("skip_bad" not in (error.hint or "") for error in errors):
                 errors[-1].hint = f"{errors[-1].hint}; or {_SKIP_HINT}"
             raise together(errors)
         if not survey.num_documents:
@@ -185,21 +185,23 @@ class SourceCorpus(SurveyedCorpus):
             yield block
 
 
-def _keep_stdin(spooled: IO[bytes], count: Callable[[int], object]) -> None:
+def _spool_stdin(spooled: IO[bytes], count: Callable[[int], object]) -> None:
     """Write all of stdin to a file; `count` receives its bytes.
 
-    Raises DataError for more than is kept, which ends a stream that has no end.
+    Raises DataError beyond a limit, which ends a stream without end.
     """
-    room, num_bytes = STDIN_MEMORY, 0
+    limit, num_bytes = STDIN_MEMORY, 0
     try:
         while block := sys.stdin.buffer.read(BLOCK):
-            if room == STDIN_MEMORY < num_bytes + len(block):
+            if limit == STDIN_MEMORY < num_bytes + len(block):
                 # half: a stream without end would fill the disk, or the memory behind a tmpfs
-                room = max(room, shutil.disk_usage(tempfile.gettempdir()).free // 2)
-            if (num_bytes := num_bytes + len(block)) > min(room, STDIN_BYTES):
+                limit = max(limit, shutil.disk_usage(tempfile.gettempdir()).free // 2)
+            if (num_bytes := num_bytes + len(block)) > min(limit, STDIN_BYTES):
                 sentence = f"gpt keeps at most {STDIN_BYTES / 1e6:.0f} MB of it"
-                if room < STDIN_BYTES:
-                    sentence = f"gpt keeps at most {room / 1e6:.0f} MB of it, half of what is free in the folder TMPDIR"
+                if limit < STDIN_BYTES:
+                    sentence = (
+                        f"gpt keeps at most {limit / 1e6:.0f} MB of it, half of what is free in the folder TMPDIR"
+                    )
                 raise DataError("stdin", sentence, hint="save the text to a file, and name that")
             spooled.write(block)
             count(len(block))
@@ -217,9 +219,9 @@ def read_corpus(
     host: Host = NOBODY,
     watch: Watch = lambda _: None,
 ) -> SourceCorpus:
-    """The documents of one or more SOURCEs, each file once.
+    """Read the documents of one or more SOURCEs, each file once.
 
-    With `fresh` everything is read, and compared with what an earlier program has noted. `watch` receives each block of
+    With `fresh` everything is read, and compared with the cached survey. `watch` receives each block of
     that pass in UTF-8, of bad files too. Raises DataError for a source that is missing, damaged, contains no text
     or is not UTF-8, and EnvironmentFailure for one that the user may not read.
     """
@@ -231,7 +233,7 @@ def read_corpus(
 def read_data(
     config: DataConfig, host: Host = NOBODY, *, fresh: bool = False, watch: Watch = lambda _: None
 ) -> SourceCorpus:
-    """The text that a config names; raises errors as `read_corpus` does."""
+    """Read the text that a config names; raise the errors of `read_corpus`."""
     how = reading_of(config.source, config)
     if config.loss == "answers" and not how.conversations:
         sentence = "answers needs lines of .jsonl with questions and answers, and the first source has none"
@@ -242,7 +244,7 @@ def read_data(
 
 
 def reading_of(sources: str | Sequence[str], config: DataConfig) -> Reading:
-    """Options by which a config reads SOURCEs: as questions and answers if the first file begins with one."""
+    """Return the options of a config for SOURCEs: questions and answers if the first file begins with one."""
     how = Reading(config.text_field, config.separator, skip_bad=config.skip_bad)
     with contextlib.suppress(GptError):  # reading itself finds the words
         kinds = (_is_of_conversations(file, how) for file in SourceWalk(source_names(sources), config.skip_bad))
@@ -251,19 +253,19 @@ def reading_of(sources: str | Sequence[str], config: DataConfig) -> Reading:
 
 
 def _is_of_conversations(file: SourceFile, how: Reading) -> bool | None:
-    """Whether a source is a list of questions and answers; None for one without text that nobody named."""
+    """Return whether a source is a list of questions and answers; None for one without text that nobody named."""
     if file.status is None:
         return file.name in datasets.ENTRIES and datasets.ENTRIES[file.name].has_answers
     return holds_conversations(Path(file.name), how, named=file.named)
 
 
 def read_split(config: DataConfig, host: Host = NOBODY) -> tuple[Corpus, Corpus]:
-    """The training and the validation part of the text that a config names; raises errors as `read_corpus` does."""
+    """Read the training and the validation part of the text of a config; raise the errors of `read_corpus`."""
     return split_of(read_data(config, host), config, host)
 
 
 def split_of(corpus: SourceCorpus, config: DataConfig, host: Host = NOBODY) -> tuple[Corpus, Corpus]:
-    """The training and the validation part of a text, or the whole of it and a validation text of its own."""
+    """Return the training and the validation part of a text, or the whole text and another for validation."""
     if config.validation_source is None:
         if corpus.how.conversations:
             return split_conversations(corpus, config)

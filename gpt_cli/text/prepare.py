@@ -148,7 +148,7 @@ def verify(config: Config, host: Host) -> Verification:
         for line in corpus.notices():
             host.notice(line)
         name = ", ".join(source_names(each.source))
-        state = "intact" if corpus.is_known else "readable"
+        state = "intact" if corpus.has_survey else "readable"
         rows.append({"what": "text", "where": name, "state": state, "bytes": corpus.num_bytes})
         for directory, index in _prepared_from(corpus.digest):
             num_tokens = sum(part["tokens"] for part in index["parts"])

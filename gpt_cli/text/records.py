@@ -1,4 +1,4 @@
-"""Records of tables and of JSON: which field is the text, and which are a question with its answer. Needs no torch."""
+"""Choose the fields of records of tables and JSON: text, or question and answer. Needs no torch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Record(NamedTuple):
 
 
 def lines_of(text: Iterable[str], name: str, most: int = LINE_CHARACTERS) -> Iterator[str]:
-    """Yield the lines of a text with their newlines; raises DataError for a line that memory may not hold."""
+    """Yield the lines of a text with their newlines; raise DataError for a line that memory may not hold."""
     # split at newlines alone: JSON text may contain U+2028, where splitlines would cut
     unfinished, length, number = list[str](), 0, 1
     for block in text:
@@ -76,13 +76,13 @@ def conversations_of(records: Iterable[Record], text_field: str, remarks: Remark
                 raise DataError(
                     record.where, sentence, hint="put texts into a file of their own, and train on that alone"
                 )
-            written = conversation(record.fields, record.where).written()
+            text = conversation(record.fields, record.where).to_json()
         except DataError as error:
             remarks.leave_out_record(error)
             continue
         if number == 0 and (words := fields_in_words(record.fields)):
             remarks.note(words)
-        yield TextBlock(True, written)
+        yield TextBlock(True, text)
 
 
 def text_field_of(sample: Sequence[Record], text_field: str, remarks: Remarks) -> str:
@@ -111,7 +111,7 @@ def _sample_of(records: Iterator[Record]) -> list[Record]:
 
 
 def _mean_lengths(sample: Sequence[Record]) -> dict[str, float]:
-    """Mean number of characters of each field that contains text, the longest first."""
+    """Return the mean number of characters of each field that contains text, the longest first."""
     lengths = dict[str, list[int]]()
     for record in sample:
         for name, value in record.fields.items() if isinstance(record.fields, Mapping) else ():
@@ -132,15 +132,15 @@ def _without_text(record: Record, text_field: str, lengths: Mapping[str, float],
             # of the two longest, the question comes first in the record
             question, answer = sorted(plain[:2], key=[*record.fields, *plain].index)
             command = path and _rewriting(record, path, question, answer)
-            way = f": {command}" if command else ", name their fields prompt and response"
-            hint += f"; for questions with answers{way}"
+            remedy = f": {command}" if command else ", name their fields prompt and response"
+            hint += f"; for questions with answers{remedy}"
     if is_conversation(record.fields, text_field):
         hint = "questions with answers are read without other text; name their file alone"
     return DataError(record.where, sentence, hint=hint)
 
 
 def _rewriting(record: Record, path: Path, question: str, answer: str) -> str | None:
-    """The command that writes a file again with prompt and response as the fields of questions and answers.
+    """Return the command that rewrites a file with the fields prompt and response.
 
     None for a file of another kind, and for one whose name cannot be typed.
     """

@@ -1,4 +1,4 @@
-"""Remark on what a pass over texts finds beside them: which fields are the text, and what is left out."""
+"""Remark on a pass over texts: which fields are the text, and which parts are left out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LEFT_OUT = {
 
 
 class Remarks:
-    """Sentences about the source that is being read, and what the whole pass leaves out.
+    """Sentences about the present source, and counts of parts that the whole pass leaves out.
 
     With `skip_bad` it leaves out bad records, which are errors otherwise.
     """
@@ -53,7 +53,7 @@ class Remarks:
         self.leave_out("record", error.where)
 
     def lines(self) -> tuple[str, ...]:
-        """A line for each sentence, and for each kind of what was left out."""
+        """Return a line for each sentence, and for each kind of part that was left out."""
         lines = [f"in {name}, {sentence}" for sentence, name in self._notes.items()]
         for what, number in self.counts.items():
             things, names = _LEFT_OUT[what].format(s="" if number == 1 else "s"), self._names[what]

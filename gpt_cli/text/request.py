@@ -57,7 +57,7 @@ class StatsRequest(Request):
     settings: Settings = EMPTY
 
     def find(self, host: Host) -> Config:
-        """The config that reads the text; raises UsageError for a wrong one."""
+        """Read the config of the text; raise UsageError for a wrong one."""
         return _config_for(self.source, self.config, self.settings)
 
 
@@ -74,7 +74,7 @@ class PrepareRequest(Request):
     settings: Settings = EMPTY
 
     def find(self, host: Host) -> Config:
-        """The config; raises UsageError for a wrong or missing one, EnvironmentFailure where nothing can be kept."""
+        """Read the config; raise UsageError for a wrong or missing one, EnvironmentFailure without a cache."""
         if self.config is None:
             sentence = "‹config› is missing; it says how the text becomes tokens, and what part of it validates"
             raise UsageError("gpt data prepare", sentence, hint="gpt data prepare my.txt --config tiny")
@@ -96,7 +96,7 @@ class VerifyRequest(Request):
     settings: Settings = EMPTY
 
     def find(self, host: Host) -> Config:
-        """The config that reads the text; raises UsageError for a wrong one."""
+        """Read the config of the text; raise UsageError for a wrong one."""
         return _config_for(self.source, self.config, self.settings)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from gpt_cli.config import DataConfig
 from gpt_cli.errors import DataError, counted
 from gpt_cli.text.chat_templates import Template, plain_template
-from gpt_cli.text.conversations import Conversation, read_written
+from gpt_cli.text.conversations import Conversation, read_conversation
 from gpt_cli.text.corpus import Corpus, SurveyedCorpus
 from gpt_cli.text.documents import TextBlock, in_blocks
 from gpt_cli.text.tokenizers import Tokenizer
@@ -44,7 +44,7 @@ class ConversationCorpus(Corpus):
 
     def conversations(self) -> Iterator[Conversation]:
         """Yield the conversations from the first to the last; raise DataError where they have become unreadable."""
-        return (read_written(block.text) for block in islice(self._of.blocks(), self._start, self._end))
+        return (read_conversation(block.text) for block in islice(self._of.blocks(), self._start, self._end))
 
     def blocks(self) -> Iterator[TextBlock]:
         return in_blocks(self._template.text(one.turns) for one in self.conversations())
@@ -54,7 +54,7 @@ class ConversationCorpus(Corpus):
 
 
 def split_conversations(corpus: SurveyedCorpus, config: DataConfig) -> tuple[ConversationCorpus, ConversationCorpus]:
-    """The training and the validation part: the last `validation_fraction` of the conversations is validation.
+    """Split off the last `validation_fraction` of the conversations for validation.
 
     Raises DataError for a single one.
     """

@@ -29,7 +29,7 @@ def sum_questions(_: bytes) -> list[str]:
     conversations = list[str]()
     for one, two in _pairs()[8000:]:
         turns = (Turn("user", f"{one}+{two}"), Turn("assistant", f"{one + two}"))
-        conversations.append(Conversation(turns).written())
+        conversations.append(Conversation(turns).to_json())
     return conversations
 
 

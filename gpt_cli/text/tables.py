@@ -1,4 +1,4 @@
-"""Records of tables: the rows of .csv, .tsv and .parquet, as a stream. Needs no torch."""
+"""Read the rows of .csv, .tsv and .parquet as a stream of records. Needs no torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ROWS, _MOST_ROWS = 2**25, 256  # bytes, about, and number of rows of a table th
 
 
 def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | None = None) -> Iterator[Record]:
-    """The rows below the first one, which has the names of the columns; the delimiter that makes most names is taken.
+    """Yield the rows below the first one, which names the columns; the delimiter is that of the most names.
 
     A row with another number of cells is a bad record. Raises DataError for quotes that do not close.
     """
@@ -33,7 +33,7 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
     names, rows = list[str](), None
 
     def counted() -> Iterator[str]:
-        """The lines, as long as those of one row are not too many: quotes may hold any number of them."""
+        """Yield the lines; raise DataError for too many in one row, as quotes may hold any number."""
         nonlocal num_characters
         for line in chain([header], lines):
             num_characters += len(line)
@@ -62,7 +62,7 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
 
 
 def parquet_columns(path: Path, file: BinaryIO) -> list[str]:
-    """The names of a table's columns; raises DataError for a damaged table."""
+    """Return the names of a table's columns; raise DataError for a damaged table."""
     with _damage_named(path, file):
         return _parquet(path).read_schema(file).names
 
@@ -70,7 +70,7 @@ def parquet_columns(path: Path, file: BinaryIO) -> list[str]:
 def parquet_rows(
     path: Path, file: BinaryIO, growth: Growth, columns: Collection[str] | None = None
 ) -> Iterator[Record]:
-    """The rows of a table, row group by row group, with the values of `columns`, or of all.
+    """Yield the rows of a table, row group by row group, with the values of `columns`, or of all.
 
     Raises DataError for a damaged table, and for one that expands beyond `growth`.
     """
@@ -98,7 +98,7 @@ def _parquet(path: Path) -> Any:
 
 @contextlib.contextmanager
 def _damage_named(path: Path, file: BinaryIO) -> Iterator[None]:
-    """Raise DataError for what pyarrow finds damaged."""
+    """Raise DataError for pyarrow's errors of a damaged table."""
     arrow = optional_library("pyarrow", "parquet", path)
     try:
         yield
@@ -113,7 +113,7 @@ def _damage_named(path: Path, file: BinaryIO) -> Iterator[None]:
 
 
 def _rows_at_once(file: BinaryIO, column: Any) -> int:
-    """Number of rows of a column to read at once: few if they, or the entries of a dictionary, are long."""
+    """Return the number of rows of a column to read at once: few if they, or the entries of a dictionary, are long."""
     longest = column.total_uncompressed_size // max(1, column.num_values)
     if column.has_dictionary_page:
         # parquet.thrift, PageHeader: type 2 (a dictionary), then the page's size as a zigzag varint

@@ -25,9 +25,9 @@ from gpt_cli.config.request import (
     EMPTY,
     MAX_SEED,
     NONE,
+    Coerced,
     Device,
     Flag,
-    Given,
     MaybeNamedPath,
     MaybePath,
     NamedPaths,
@@ -72,7 +72,7 @@ class TrainRequest(Request):
     warn: _Hears = Field(default=None, description="A function that receives warnings.")
 
     config: Annotated[
-        Given[
+        Coerced[
             ReadName | Annotated[InstanceOf[Config], WithJsonSchema({"enum": ["a Config"]})] | None,
             str | Path | Config | None,
         ],
@@ -103,7 +103,7 @@ class TrainRequest(Request):
     threads: Threads = None
     seed: Seed | None = Field(default=None, description=f"Seed of weights, batches and dropout, from 0 to {MAX_SEED}.")
     max_steps: Count | None = Field(default=None, description="Optimizer steps.")
-    max_time: Annotated[Given[Duration | None, float | str | None], Flag("TIME")] = Field(
+    max_time: Annotated[Coerced[Duration | None, float | str | None], Flag("TIME")] = Field(
         default=NONE,
         description="Train for a time such as 90s, 5m or 1h30m; the learning rate follows the clock. "
         "With ‹max_steps›, whichever comes first ends the run.",

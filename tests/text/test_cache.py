@@ -196,5 +196,5 @@ def test_a_time_in_the_future_is_no_reason_to_read_again(opened: list[str]) -> N
     os.utime("d/a.txt", (2**32, 2**32))
     read_corpus("d")
     opened.clear()
-    assert read_corpus("d").is_known
+    assert read_corpus("d").has_survey
     assert opened == []

@@ -14,7 +14,7 @@ from support.kept import save
 from gpt_cli.common.host import Host
 from gpt_cli.errors import DataError, GptError, UsageError
 from gpt_cli.text.chat_templates import template_for
-from gpt_cli.text.conversations import Conversation, Turn, conversation, conversations_of_file, read_written
+from gpt_cli.text.conversations import Conversation, Turn, conversation, conversations_of_file, read_conversation
 from gpt_cli.text.encode import encode_corpus
 from gpt_cli.text.load import read_data
 from gpt_cli.text.sft_examples import Examples, gather, pack
@@ -156,7 +156,7 @@ def test_a_file_of_messages_is_one_conversation_or_one_on_each_line() -> None:
 def test_a_conversation_is_written_and_read() -> None:
     found = conversation({**PAIR, "choices": ["5", "6"]}, "f:1")
     assert found == Conversation((Turn("user", "2+3"), Turn("assistant", "5")), ("5", "6"))
-    assert read_written(found.written()) == found
+    assert read_conversation(found.to_json()) == found
     assert found.answered_by("6").turns[-1] == Turn("assistant", "6")
 
 

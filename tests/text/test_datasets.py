@@ -15,7 +15,7 @@ import pytest
 from gpt_cli.common.host import Host
 from gpt_cli.errors import DataError, EnvironmentFailure, UsageError
 from gpt_cli.text import datasets
-from gpt_cli.text.conversations import read_written
+from gpt_cli.text.conversations import read_conversation
 from gpt_cli.text.datasets import ENTRIES, fetch, fetch_corpora, find, read_entry
 
 CONTENT = json.dumps(
@@ -146,7 +146,7 @@ def test_poems_keep_title_and_lines() -> None:
 
 
 def test_no_sum_that_is_asked_is_in_the_text_of_sums(tmp_path: Path) -> None:
-    told, asked = read_entry(find("sums")), [read_written(one).turns for one in read_entry(find("sums-asked"))]
+    told, asked = read_entry(find("sums")), [read_conversation(one).turns for one in read_entry(find("sums-asked"))]
     pairs = [tuple(map(int, question.content.split("+"))) for question, _ in asked]
     assert (len(set(told)), len(set(pairs))) == (8000, 2000)
     assert [answer.content for _, answer in asked] == [str(one + two) for one, two in pairs]

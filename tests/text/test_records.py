@@ -20,7 +20,7 @@ import pytest
 
 from gpt_cli.config import DataConfig
 from gpt_cli.errors import DataError
-from gpt_cli.text.conversations import read_written
+from gpt_cli.text.conversations import read_conversation
 from gpt_cli.text.load import SourceCorpus, read_data
 
 TEXTS = [
@@ -133,7 +133,7 @@ def test_questions_are_the_same_in_every_form(here: Path, schema: str, ending: s
     (here / "ours.jsonl").write_text(json_lines_of(pairs("prompt", "response")))
     corpus = read(f"q.{ending}")
     assert corpus.how.conversations
-    assert [tuple(turn.content for turn in read_written(text).turns) for text in corpus.documents] == QUESTIONS
+    assert [tuple(turn.content for turn in read_conversation(text).turns) for text in corpus.documents] == QUESTIONS
     assert corpus.digest == read("ours.jsonl").digest
     assert list(corpus.notices()) == ([f"in q.{ending}, {words}"] if words else [])
 
@@ -141,7 +141,11 @@ def test_questions_are_the_same_in_every_form(here: Path, schema: str, ending: s
 def test_a_system_beside_messages_comes_first(here: Path) -> None:
     row = {"system": "Be brief.", "conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}
     (here / "q.json").write_text(json.dumps([row]))
-    assert [turn.role for turn in read_written(read("q.json").documents[0]).turns] == ["system", "user", "assistant"]
+    assert [turn.role for turn in read_conversation(read("q.json").documents[0]).turns] == [
+        "system",
+        "user",
+        "assistant",
+    ]
 
 
 def test_the_only_column_of_long_texts_is_the_text_and_a_notice_says_so(here: Path) -> None:

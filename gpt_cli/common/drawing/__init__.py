@@ -1,1 +1,1 @@
-"""What pictures, pages, tables and terminals are drawn with: a canvas, fonts, labels and colours."""
+"""Canvas, fonts, labels and colours of pictures, pages, tables and terminals."""

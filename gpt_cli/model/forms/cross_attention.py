@@ -20,7 +20,7 @@ from gpt_cli.model.attention import (
 
 
 def padding_mask(ids: Tensor, padding: int) -> Tensor:
-    """True at keys that are padding, the same for every query: ids [B, S] -> bool [B, 1, S]."""
+    """Return True at keys that are padding, the same for every query: ids [B, S] -> bool [B, 1, S]."""
     return (ids == padding)[:, None, :]
 
 
@@ -63,7 +63,7 @@ class CrossAttention(nn.Module):
         return torch.cat(outputs, dim=-1)
 
     def fused_heads(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
-        """All heads at once: [B, T, D]."""
+        """Run all heads at once: [B, T, D]."""
         dropout = self.heads[0].dropout.p if self.training else 0.0
         mixed, _ = self._attend(query, key, value, mask, dropout)
         return join_heads(mixed)
@@ -95,6 +95,6 @@ class CrossAttention(nn.Module):
 
 
 def _sees_nothing(mask: Tensor) -> Tensor:
-    """True at the queries from which a mask [T, S] or [B, T, S] hides all keys: bool [T, 1] or [B, 1, T, 1]."""
+    """Return True at queries from which a mask [T, S] or [B, T, S] hides all keys: bool [T, 1] or [B, 1, T, 1]."""
     rows = mask.all(dim=-1, keepdim=True)
     return rows if mask.dim() == 2 else rows[:, None]

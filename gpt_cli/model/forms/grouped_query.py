@@ -63,7 +63,7 @@ class GroupedQueryAttention(SelfAttention):
         self.scale = score_scale(K, scaled)
 
     def group_of(self, head: int) -> KeyValueGroup:
-        """The group whose keys and values a head uses."""
+        """Return the group whose keys and values a head uses."""
         return self.groups[head * len(self.groups) // self.num_heads]
 
     def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:

@@ -100,7 +100,7 @@ class LatentAttention(SelfAttention):
         return queries, torch.cat([keys, shared], dim=-1), values
 
     def query_source(self, x: Tensor) -> Tensor:
-        """The input of the query matrices: the latent of queries, or x."""
+        """Return the input of the query matrices: the latent of queries, or x."""
         return x if self.W_DQ is None else self.W_DQ(x)
 
     def query_weights(self, heads: Sequence[int]) -> Tensor:

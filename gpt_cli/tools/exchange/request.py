@@ -23,8 +23,8 @@ from gpt_cli.common.untrusted_files import read_bytes
 from gpt_cli.config.field_types import Misfit, Size, Switch
 from gpt_cli.config.request import (
     NONE,
+    Coerced,
     Flag,
-    Given,
     MaybePath,
     PathText,
     ReadPath,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from gpt_cli.tools.exchange.import_tensors import Weights
 
 _MOST = ("the config of a model", FOREIGN_CONFIG_BYTES)
-Directories = Annotated[Given[Sequence[ReadPath], str | Path | Sequence[str | Path]], BeforeValidator(read_texts)]
+Directories = Annotated[Coerced[Sequence[ReadPath], str | Path | Sequence[str | Path]], BeforeValidator(read_texts)]
 # of a directory for transformers
 FILES = (
     "README.md",

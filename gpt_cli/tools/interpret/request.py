@@ -22,9 +22,9 @@ from gpt_cli.config.field_types import Misfit, Switch, Whole, read_number
 from gpt_cli.config.request import (
     EMPTY,
     NONE,
+    Coerced,
     Device,
     Flag,
-    Given,
     MaybePath,
     NamedPaths,
     Prompt,
@@ -51,7 +51,7 @@ def _read_selection(value: Any) -> Any:
 
 
 Selection = Annotated[
-    Given[Annotated[str, BeforeValidator(_read_selection)] | None, str | int | Sequence[int] | None], Flag("LIST")
+    Coerced[Annotated[str, BeforeValidator(_read_selection)] | None, str | int | Sequence[int] | None], Flag("LIST")
 ]
 Layers = Annotated[Selection, Field(description="Layers, such as 0,3-5. Default: all.")]
 Heads = Annotated[Selection, Field(description="Heads, such as 0-3. Default: all.")]
@@ -132,7 +132,7 @@ class AttentionRequest(Request):
         default=None, description="For ‹generate›; 0 always takes the likeliest token. Default: 0.8."
     )
     seed: Seed | None = Field(default=None, description="For ‹generate›. Default: 0.")
-    stage: Annotated[Given[Several[Stage], Stage | Sequence[Stage]], Flag("STAGE")] = Field(
+    stage: Annotated[Coerced[Several[Stage], Stage | Sequence[Stage]], Flag("STAGE")] = Field(
         default=EMPTY,
         description="Write more than the weights: scores (neither divided nor masked), queries, keys, values, heads. "
         "Repeatable.",

@@ -22,9 +22,9 @@ from gpt_cli.config.field_types import Misfit, Switch
 from gpt_cli.config.request import (
     EMPTY,
     NONE,
+    Coerced,
     Device,
     Flag,
-    Given,
     MaybePath,
     Request,
     Several,
@@ -114,7 +114,7 @@ class PatchRequest(Request):
         "optional: shares with standard errors over pairs.",
     )
     parts: Annotated[
-        Given[Annotated[Several[Part], BeforeValidator(_read_parts)], str | Sequence[str]], Flag("LIST")
+        Coerced[Annotated[Several[Part], BeforeValidator(_read_parts)], str | Sequence[str]], Flag("LIST")
     ] = Field(
         default=EMPTY, description="What is patched: residual,attention,feed_forward,head, or some. Default: all."
     )
