@@ -16,8 +16,7 @@ from gpt_cli.common.limits import ARCHIVE_FILES
 from gpt_cli.errors import DataError, shown, visible
 from gpt_cli.text.compressed import Growth, unpacked
 
-_TARS = (".tar", ".tar.gz", ".tgz", ".tar.zst")
-ARCHIVES = (".zip", *_TARS)
+ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst")
 
 
 def is_archive(path: Path) -> bool:

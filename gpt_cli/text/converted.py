@@ -40,6 +40,7 @@ _PANDOC = {
 }
 DOCUMENTS = (*_PANDOC, ".pdf")
 _VERSION = 2  # of the conversion
+_HEAP_EXHAUSTED = 251  # of programs in Haskell
 # titles of tables of contents, and what their links lead to: a place in the document, or in a book a chapter
 _CONTENTS = re.compile(r"(table of )?contents|目\s*[录錄]|toc", re.IGNORECASE)
 _WITHIN = re.compile(r"#|[^:]*\.xhtml\b")
@@ -180,6 +181,8 @@ def _output(path: Path, command: Sequence[str], content: BinaryIO) -> bytes:
         raise DataError(shown(path), f"its text has more than {DOCUMENT_BYTES / 1e6:.0f} MB, more than a document has")
     if was_late:
         raise DataError(shown(path), f"its conversion takes more than {DOCUMENT_SECONDS} s")
+    if code == _HEAP_EXHAUSTED:
+        raise DataError(shown(path), "its conversion takes more than 2 GB of memory")
     if code:
         raise DataError(shown(path), f"this document cannot be read: {visible(lines[-1])}")
     return output

@@ -25,7 +25,7 @@ from gpt_cli.text.chat_templates import template_for
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.documents import TextBlock, in_groups, in_pieces
 from gpt_cli.text.load import NOBODY, SourceCorpus, split_of
-from gpt_cli.text.sft_examples import ConversationCorpus, Examples, encode_examples
+from gpt_cli.text.sft_examples import ConversationCorpus, Examples, gather
 from gpt_cli.text.token_file_writer import LOCK, TokenWriter, sole_writer
 from gpt_cli.text.token_files import Ids, TokensOnDisk, data_digest, open_tokens
 from gpt_cli.text.tokenizers import Tokenizer
@@ -97,13 +97,18 @@ def both_examples(
 ) -> tuple[Examples, Examples]:
     """Encode the examples of both parts that fit the context of a config; raise DataError where none does."""
     template, length = template_for(config.data.template, tokenizer, host.notice), config.model.context_length
-    learn_all = config.data.loss == "all"
+    learn_all, encoded = config.data.loss == "all", list[Examples]()
     with host.counting(TOKENIZING, training.num_bytes + validation.num_bytes, "B") as count:
-        first, second = (
-            encode_examples(part, tokenizer, template, length, learn_all=learn_all, count=count)
-            for part in (training, validation)
-        )
-    return first, second
+        for part in (training, validation):
+            found = gather(part.conversations(), tokenizer, template, length, learn_all=learn_all, count=count)
+            if not found.lengths.size:
+                sentence = f"no example fits into context_length {length}, of {counted(found.num_left_out, 'example')}"
+                raise DataError(
+                    "corpus", sentence, hint=f"the longest needs ‹model.context_length={found.longest - 1}›"
+                )
+            part.require_unchanged()
+            encoded.append(found)
+    return encoded[0], encoded[1]
 
 
 def encode(

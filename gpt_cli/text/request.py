@@ -85,19 +85,11 @@ class PrepareRequest(Request):
         return config
 
 
-class VerifyRequest(Request):
+class VerifyRequest(StatsRequest):
     """Read every byte of a text and of the tokens made from it, and compare them with their digests.
 
     With ‹config›, the text is read as that config reads it: data.separator, data.text_field and so on.
     """
-
-    source: Sources = Field(kw_only=False)
-    config: MaybeConfigFile = NONE
-    settings: Settings = EMPTY
-
-    def find(self, host: Host) -> Config:
-        """Read the config of the text; raise UsageError for a wrong one."""
-        return _config_for(self.source, self.config, self.settings)
 
 
 def _config_for(sources: Sequence[str], config: str | None, settings: Sequence[str]) -> Config:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpt_cli.config import DataConfig
-from gpt_cli.errors import DataError, counted
+from gpt_cli.errors import DataError
 from gpt_cli.text.chat_templates import Template, plain_template
 from gpt_cli.text.conversations import Conversation, read_conversation
 from gpt_cli.text.corpus import Corpus, SurveyedCorpus
@@ -170,29 +170,6 @@ def pack(lengths: np.ndarray, size: int) -> list[np.ndarray]:
     return [np.array(sorted(row)) for row in rows]
 
 
-def encode_examples(
-    corpus: ConversationCorpus,
-    tokenizer: Tokenizer,
-    template: Template,
-    context_length: int,
-    *,
-    learn_all: bool = False,
-    count: Callable[[int], object] = lambda _: None,
-) -> Examples:
-    """Encode the examples of a corpus that fit a context; with `learn_all`, questions are learned too.
-
-    Raises DataError where none fits, or for a character that the vocabulary lacks.
-    """
-    examples = gather(corpus.conversations(), tokenizer, template, context_length, learn_all=learn_all, count=count)
-    if not examples.lengths.size:
-        sentence = (
-            f"no example fits into context_length {context_length}, of {counted(examples.num_left_out, 'example')}"
-        )
-        raise DataError("corpus", sentence, hint=f"the longest needs ‹model.context_length={examples.longest - 1}›")
-    corpus.require_unchanged()
-    return examples
-
-
 def gather(
     conversations: Iterable[Conversation],
     tokenizer: Tokenizer,
@@ -202,7 +179,7 @@ def gather(
     learn_all: bool = False,
     count: Callable[[int], object] = lambda _: None,
 ) -> Examples:
-    """Encode the examples of conversations that fit a context, perhaps none."""
+    """Encode the examples of conversations that fit a context, perhaps none; with `learn_all`, of questions too."""
     ids, learned, bounds, num_left_out, longest = list[np.ndarray](), list[np.ndarray](), [0], 0, 0
     for conversation in conversations:
         encoded = template.encode(conversation.turns, tokenizer)

@@ -148,6 +148,9 @@ def test_a_document_includes_nothing_and_takes_bounded_time_and_text(
     monkeypatch.setattr(pypandoc, "get_pandoc_path", lambda: str(here / "sleep"))
     (here / "c.html").write_text("<p>Read by no other test either.</p>")
     assert "its conversion takes more than 0.1 s" in refusal("c.html")
+    monkeypatch.setattr(module, "DOCUMENT_SECONDS", 60)
+    (here / "sleep").write_text("#!/bin/sh\nexit 251\n")
+    assert "its conversion takes more than 2 GB of memory" in refusal("c.html")
 
 
 def test_without_the_extra_a_named_document_names_it_and_a_folder_leaves_it_out(
