@@ -85,7 +85,7 @@ def roof(scale: Scale) -> Iterator[Figure]:
 def _limits(scale: Scale) -> dict[str, float]:
     if scale.small:
         bench._SIZE, bench._READ = 128, 2**8
-    ways = bench.ways_to_the_roof(scale.config("small"), scale.device)
+    ways = bench.roof_variants(scale.config("small"), scale.device)
     return bench.measure_limits(ways, 1 if scale.small else 5, lambda _: None)
 
 

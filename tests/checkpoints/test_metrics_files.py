@@ -9,7 +9,7 @@ import pytest
 from gpt_cli.checkpoints.metrics_files import LoggedSample, sample_record, samples_of, without_later
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.checkpoints.run_paths import RunFiles
-from gpt_cli.tools.loggers.tail import News
+from gpt_cli.tools.loggers.tail import LogReader
 from gpt_cli.tools.reports.run_record import read_record
 
 LIKE_HEADINGS = [
@@ -53,5 +53,5 @@ def test_the_run_directory_the_report_and_the_loggers_read_the_same(copied: Path
         directory.add_sample(*sample)
     directory.rewind(200)
     assert read_record(copied).samples == SAMPLES[:4]
-    news = [(step, entry.sample) for step, entry in News(RunFiles(copied), 20).look(over=True)]
+    news = [(step, entry.sample) for step, entry in LogReader(RunFiles(copied), 20).read_new(over=True)]
     assert news == list(SAMPLES[:4])

@@ -8,12 +8,12 @@ import pytest
 from support.documents import DOCS, blocks
 
 from gpt_cli.tools.bench.device_check import Checked, Group
-from gpt_cli.tools.bench.device_checks import Side, checks
+from gpt_cli.tools.bench.device_checks import DeviceRuns, checks
 
 
 @pytest.mark.parametrize("page", ["devices.md", "devices.zh-CN.md"])
 def test_the_output_has_every_check_with_its_bound_and_fits_an_issue(page: str) -> None:
-    nobody = Side("cpu", Path())
+    nobody = DeviceRuns("cpu", Path())
     expected = []
     for title, bound, pairs in checks(nobody, nobody):
         rows = [Checked(name, "equal", None, None) for name in pairs]

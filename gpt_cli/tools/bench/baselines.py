@@ -49,7 +49,7 @@ class Variant:
 
 
 def vocab_size_of(config: Config) -> int:
-    """The vocabulary size that a config asks for, or a likely one where the text would decide."""
+    """Return the vocabulary size of a config, or a likely one where the text would decide."""
     published = PUBLISHED.get(config.tokenizer.name, PUBLISHED["gpt2"])
     learned = {"bpe": config.tokenizer.vocab_size, "byte": 257, "char": 66}
     return learned.get(config.tokenizer.kind, published)
@@ -70,27 +70,27 @@ def require_batch(config: Config, num_tokens: int) -> None:
 
 
 def needed_bytes(config: Config, num_tokens: int) -> tuple[int, int]:
-    """What the variants of training take, the plain ones of which compute a whole batch at once, and of sampling.
+    """Estimate the memory of the variants of training, whose plain ones compute a whole batch at once, and of sampling.
 
     For sampling there are a model and, of each dtype, a decoder of one sequence and one of 32, each with weights and a
     cache of its own; with transformers come a model of theirs for each number.
     """
     V, of_model = vocab_size_of(config), config.model
-    found = estimate(of_model, V, micro_batch_size=config.train.batch_size, dtype="float32")
-    training = found.training_bytes + 2 * 16 * found.parameters  # weights, gradients and moments of the other two
-    weights = (4 + 2 * (4 + 2 + 2) + 2 * 2 + 4) * found.parameters + 6 * 4 * V * of_model.d_model
+    model = estimate(of_model, V, micro_batch_size=config.train.batch_size, dtype="float32")
+    training = model.training_bytes + 2 * 16 * model.parameters  # weights, gradients and moments of the other two
+    weights = (4 + 2 * (4 + 2 + 2) + 2 * 2 + 4) * model.parameters + 6 * 4 * V * of_model.d_model
     caches = 3 * (1 + NUM_SAMPLES) * cache_bytes(of_model, len(PROMPT) + num_tokens, 4)
     return training, weights + caches + 72 * NUM_SAMPLES * V  # as row_bytes of decoder.py counts the choice
 
 
 def costs(config: Config, dtype: str) -> CostEstimate:
-    """What a token costs."""
+    """Estimate the cost of a token."""
     settings = config.train
     return estimate(config.model, vocab_size_of(config), micro_batch_size=settings.sequences_at_once, dtype=dtype)
 
 
 def training_variants(config: Config, device: torch.device) -> list[Variant]:
-    """A training step in plain variants, and as `gpt train` takes it, on random tokens.
+    """Make the variants of a training step: plain ones, and as `gpt train` takes it, on random tokens.
 
     plain: all heads fused, float32, no dropout; heads: each head by itself, float32, dropout drawn by torch.
     """
@@ -122,7 +122,7 @@ def _plain_step(config: Config, device: torch.device, *, fused: bool, dropout: f
 
 
 def training_step(config: Config, device: torch.device, dtype: str) -> Callable[[], None]:
-    """A step as `gpt train` takes it, on random tokens."""
+    """Make a step as `gpt train` takes it, on random tokens."""
     state = endless_state(config.changed(train={"dtype": dtype, "device": str(device), "compile": "off"}))
     record_step(state, ignored)
 
@@ -135,7 +135,7 @@ def training_step(config: Config, device: torch.device, dtype: str) -> Callable[
 
 
 def endless_state(config: Config, ranks: Ranks = ALONE) -> TrainingState:
-    """A training on random tokens that no limit ends; the config is resolved."""
+    """Begin a training on random tokens that no limit ends; the config is resolved."""
     config = config.changed(train={"max_time": None, "max_steps": 2**31 - 1})
     ids = _noise(config, 4 * config.train.batch_size * (config.model.context_length + 1))
     return TrainingState.at_the_start(config, ids, vocab_size_of(config), ranks=ranks)
@@ -146,7 +146,7 @@ def _noise(config: Config, num_ids: int) -> np.ndarray:
 
 
 def sampling_variants(config: Config, device: torch.device, num_tokens: int) -> list[Variant]:
-    """Sampling one sequence and 32, after a prompt of 8 tokens, with random weights; drawing is part of it."""
+    """Make variants that sample one sequence and 32, after a prompt of 8 tokens, with random weights."""
     model = GPT(config.model, vocab_size_of(config), torch.Generator().manual_seed(0)).to(device).eval()
     num_weights = sum(p.numel() for name, p in model.named_parameters() if "embedding" not in name)
     if config.model.tie_embeddings:
@@ -173,7 +173,7 @@ def sampling_variants(config: Config, device: torch.device, num_tokens: int) -> 
 
 
 def sample_once(decoder: Decoder, num_tokens: int, num_samples: int = 1) -> None:
-    """Some sequences of `num_tokens` new tokens after the same prompt, as `gpt sample` draws them."""
+    """Draw some sequences of `num_tokens` new tokens after the same prompt, as `gpt sample` does."""
     prompt = PROMPT[-decoder.config.context_length :]
     for _ in generate(decoder, [prompt], SamplingParameters(), max_new_tokens=num_tokens, num_samples=num_samples):
         pass
@@ -181,7 +181,7 @@ def sample_once(decoder: Decoder, num_tokens: int, num_samples: int = 1) -> None
 
 @torch.inference_mode()
 def _without_cache(model: GPT, num_tokens: int) -> None:
-    """The plain loop: computes everything that the model sees again for each token."""
+    """Sample by the plain loop, which computes the whole context again for each token."""
     ids = torch.tensor([PROMPT], device=model.token_embedding.weight.device)
     generator = torch.Generator().manual_seed(0)
     for _ in range(num_tokens):
@@ -194,7 +194,7 @@ def _without_cache(model: GPT, num_tokens: int) -> None:
 def _transformers(
     config: Config, device: torch.device, num_tokens: int, num_samples: int
 ) -> Callable[[], object] | None:
-    """`generate` of a GPT-2 of the same sizes, as its users call it; None where it is not installed or broken."""
+    """Make `generate` of a GPT-2 of the same sizes, as its users call it; None where it is not installed or broken."""
     sizes = config.model
     try:
         transformers: Any = importlib.import_module("transformers")

@@ -68,7 +68,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Bench(Result):
-    """How fast this machine trains and samples, beside plain implementations and what it can do at most."""
+    """Speed of training and sampling on this machine, beside plain implementations and the machine's limits."""
 
     config: str
     device: str
@@ -83,7 +83,7 @@ class Bench(Result):
     sampling: list[Timing]
 
     def parts(self) -> list[Rows | str]:
-        """The limits of the machine, and a table each for training and sampling."""
+        """Return the limits of the machine, and a table each for training and sampling."""
         machine = f"{self.processor}, {self.device}, {counted(self.threads, 'thread')}, torch {self.torch}"
         rates = ", ".join(f"{dtype} {flops / 1e9:,.0f} GFLOP/s" for dtype, flops in self.roof.flops.items())
         tokens = f"{self.tokens_per_step:,} tokens a step"
@@ -101,9 +101,9 @@ class Bench(Result):
 
 def _timings(timings: Sequence[Timing]) -> Rows:
     rows = [("implementation", "dtype", "seconds", "tokens/s", "ratio", "of roof")]
-    for found in timings:
-        figures = f"{found.seconds:.3f}", f"{found.tokens_per_second:,.1f}", f"{found.ratio:.2f}"
-        rows.append((found.form, found.dtype, *figures, f"{found.share_of_roof:.0%}"))
+    for timing in timings:
+        figures = f"{timing.seconds:.3f}", f"{timing.tokens_per_second:,.1f}", f"{timing.ratio:.2f}"
+        rows.append((timing.form, timing.dtype, *figures, f"{timing.share_of_roof:.0%}"))
     return rows
 
 
@@ -117,10 +117,10 @@ def bench(request: BenchRequest, config: Config, host: Host) -> Bench:
         require_batch(config, request.tokens)
     # the forms that are compared with ours draw weights and dropout as torch does
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        ways = ways_to_the_roof(config, device)
-        with counting("the roof", len(ways) * (rounds + 1), "runs") as count:
-            limits = measure_limits(ways, rounds, count)
-        del ways
+        limit_variants = roof_variants(config, device)
+        with counting("the roof", len(limit_variants) * (rounds + 1), "runs") as count:
+            limits = measure_limits(limit_variants, rounds, count)
+        del limit_variants
         with host.working("building models to train"):
             variants = training_variants(config, device)
         with counting("training", len(variants) * (rounds + 1), "runs") as count:
@@ -146,7 +146,7 @@ def bench(request: BenchRequest, config: Config, host: Host) -> Bench:
 
 
 def _announcing(host: Host) -> Counting:
-    """A bar that begins at once; its beginning is a notice too, for those who see no bar."""
+    """Make a bar that begins at once; its beginning is a notice too, for those who see no bar."""
 
     @contextlib.contextmanager
     def counting(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
@@ -158,8 +158,8 @@ def _announcing(host: Host) -> Counting:
     return counting
 
 
-def ways_to_the_roof(config: Config, device: torch.device) -> list[Variant]:
-    """Products of large matrices and of those of a training step, by dtype, and ways to read more than any cache."""
+def roof_variants(config: Config, device: torch.device) -> list[Variant]:
+    """Make products of large matrices and of a training step's, by dtype, and reads of more than any cache."""
 
     def variant(name: str, limit: str, cost: float, run: Callable[..., object], *inputs: torch.Tensor) -> Variant:
         @torch.inference_mode()
@@ -172,26 +172,26 @@ def ways_to_the_roof(config: Config, device: torch.device) -> list[Variant]:
     rows, D = config.train.sequences_at_once * config.model.context_length, config.model.d_model
     hidden = config.model.hidden_size
     shapes = [(_SIZE, _SIZE, _SIZE), (rows, D, hidden), (rows, hidden, D), (rows, D, vocab_size_of(config))]
-    found = list[Variant]()
+    variants = list[Variant]()
     for dtype in ("float32", *(["bfloat16"] if supports(device, "bfloat16") else [])):
         draw = partial(torch.randn, device=device, dtype=product_dtype(dtype))
         for n, d_in, d_out in shapes:
             name = f"{n} x {d_in} x {d_out}"
-            found.append(variant(name, dtype, 2 * n * d_in * d_out, F.linear, draw(n, d_in), draw(d_out, d_in)))
+            variants.append(variant(name, dtype, 2 * n * d_in * d_out, F.linear, draw(n, d_in), draw(d_out, d_in)))
     numbers, row = torch.zeros(_READ, _READ, device=device), torch.zeros(1, _READ, device=device)
-    found += [variant("sum", READING, numbers.nbytes, torch.sum, numbers)]
-    found += [variant("product with a vector", READING, numbers.nbytes, F.linear, row, numbers)]
+    variants += [variant("sum", READING, numbers.nbytes, torch.sum, numbers)]
+    variants += [variant("product with a vector", READING, numbers.nbytes, F.linear, row, numbers)]
     if device.type == "cpu" and library():
-        found += [variant("compiled product", READING, numbers.nbytes, Weight(numbers, None), row)]
-    return found
+        variants += [variant("compiled product", READING, numbers.nbytes, Weight(numbers, None), row)]
+    return variants
 
 
-def measure_limits(ways: Sequence[Variant], rounds: int, count: Callable[[int], object]) -> dict[str, float]:
-    """The best rate of each limit, of all ways in all rounds; `count` receives 1 for each run."""
-    seconds = time_in_turns([way.run for way in ways], rounds, count, of=min)
+def measure_limits(variants: Sequence[Variant], rounds: int, count: Callable[[int], object]) -> dict[str, float]:
+    """Measure the best rate of each limit, over all variants and rounds; `count` receives 1 for each run."""
+    seconds = time_in_turns([variant.run for variant in variants], rounds, count, of=min)
     limits = dict[str, float]()
-    for way, fastest in zip(ways, seconds, strict=True):
-        limits[way.limit] = max(limits.get(way.limit, 0.0), way.cost / fastest)
+    for variant, fastest in zip(variants, seconds, strict=True):
+        limits[variant.limit] = max(limits.get(variant.limit, 0.0), variant.cost / fastest)
     return limits
 
 
@@ -201,16 +201,16 @@ def time_in_turns(
     count: Callable[[int], object],
     of: Callable[[list[float]], float] = statistics.median,
 ) -> list[float]:
-    """Each once to warm up, then `rounds` times: seconds, `of` all rounds; `count` receives 1 for each run."""
+    """Time each run once to warm up, then `rounds` times: seconds, `of` all rounds; `count` receives 1 for each run."""
     seconds: list[list[float]] = [[] for _ in runs]
     for number in range(rounds + 1):
-        for run, found in zip(runs, seconds, strict=True):
+        for run, times in zip(runs, seconds, strict=True):
             started = time.perf_counter()
             run()
             if number:
-                found.append(time.perf_counter() - started)
+                times.append(time.perf_counter() - started)
             count(1)
-    return [of(found) for found in seconds]
+    return [of(times) for times in seconds]
 
 
 def take_turns(

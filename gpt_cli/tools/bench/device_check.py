@@ -32,7 +32,7 @@ from gpt_cli.common.tables import cut
 from gpt_cli.common.units import size
 from gpt_cli.common.version import __version__
 from gpt_cli.errors import EnvironmentFailure, GptError, counted, together
-from gpt_cli.tools.bench.device_checks import Bound, Pair, Side, Skipped, checks
+from gpt_cli.tools.bench.device_checks import Bound, DeviceRuns, Pair, Skipped, checks
 from gpt_cli.tools.bench.request import BenchRequest
 
 _COLUMNS = 80  # of an issue
@@ -41,7 +41,7 @@ Verdict = Literal["equal", "within", "differs", "refused", "skipped"]
 
 @dataclass(frozen=True)
 class Checked:
-    """What was found: the difference is in the unit of the group's bound, None where there is none that is finite."""
+    """Outcome of a check: the difference is in the unit of the group's bound, None where none is finite."""
 
     name: str
     verdict: Verdict
@@ -58,7 +58,7 @@ class Group:
     checks: list[Checked]
 
     def lines(self) -> Iterator[str]:
-        """The bound, and a line for each check."""
+        """Yield the bound, and a line for each check."""
         most, unit = self.bound.most, self.bound.unit
         yield f"{self.title}: {f'at most {most:,g} {unit}' if most else 'equal bits'}"
         yield f"({self.bound.reason})"
@@ -73,7 +73,7 @@ class Group:
 
 @dataclass(frozen=True)
 class DeviceCheck(Result):
-    """How far a device parts from the CPU of the same machine, in what gpt computes."""
+    """Differences of a device from the CPU of the same machine."""
 
     gpt: str
     torch: str
@@ -88,11 +88,11 @@ class DeviceCheck(Result):
     groups: list[Group]
 
     def verdicts(self) -> Counter[Verdict]:
-        """How many checks have each verdict."""
+        """Count the checks of each verdict."""
         return Counter(row.verdict for group in self.groups for row in group.checks)
 
     def as_text(self, width: int = WIDTH) -> str:
-        """The machine, the checks of each bound, and how many have which verdict: for an issue, so 80 columns wide."""
+        """List the machine, the checks of each bound, and the verdicts' counts: for an issue, so 80 columns wide."""
         memory = "" if self.memory is None else f", {size(self.memory)} of memory free"
         can, cannot = (
             ", ".join(what for what, has in self.supports.items() if has == wanted) for wanted in (True, False)
@@ -106,25 +106,25 @@ class DeviceCheck(Result):
         ]
         for group in self.groups:
             lines += ["", *group.lines()]
-        found = self.verdicts()
-        counts = ", ".join(f"{found[one]} {one}" for one in get_args(Verdict) if found[one])
+        verdicts = self.verdicts()
+        counts = ", ".join(f"{verdicts[one]} {one}" for one in get_args(Verdict) if verdicts[one])
         rounding = "a rounding: 2^-24 of the largest number of an array, in bfloat16 2^-9"
-        lines += ["", rounding, f"{self.device}: {counted(found.total(), 'check')}: {counts}"]
+        lines += ["", rounding, f"{self.device}: {counted(verdicts.total(), 'check')}: {counts}"]
         return "\n".join(cut(line, _COLUMNS) for line in lines)
 
     def failure(self) -> GptError | None:
-        """Other numbers than the CPU's, and what the device cannot do: the machine does not give what it should."""
-        found, hint = self.verdicts(), "paste the lines of this check into an issue"
+        """Return an error for numbers other than the CPU's, and for failures of the device."""
+        tally, hint = self.verdicts(), "paste the lines of this check into an issue"
         wrong = {
-            f"{self.device} gives other numbers than the CPU in {counted(found['differs'], 'check')}": found["differs"],
-            f"{self.device} fails in {counted(found['refused'], 'check')}": found["refused"],
+            f"{self.device} gives other numbers than the CPU in {counted(tally['differs'], 'check')}": tally["differs"],
+            f"{self.device} fails in {counted(tally['refused'], 'check')}": tally["refused"],
         }
         errors = [EnvironmentFailure("‹check_device›", sentence, hint=hint) for sentence, num in wrong.items() if num]
         return together(errors) if errors else None
 
 
 def check_device(request: BenchRequest, host: Host) -> DeviceCheck:
-    """Do all `checks` of a device; raises EnvironmentFailure for one that is not there."""
+    """Run all `checks` of a device; raises EnvironmentFailure for one that is not there."""
     use_threads(request.threads)
     reuse_memory()
     groups = list[Group]()
@@ -136,10 +136,10 @@ def check_device(request: BenchRequest, host: Host) -> DeviceCheck:
             hint = "‹check_device› cuda, mps or xpu, on a machine that has one"
         raise EnvironmentFailure("‹check_device›", error.sentence, hint=hint) from None
     with tempfile.TemporaryDirectory(prefix="gpt-check-") as folder:
-        found = checks(Side("cpu", Path(folder)), Side(str(device), Path(folder)))
-        with host.counting(f"checking {device}", sum(len(pairs) for _, _, pairs in found), "checks") as count:
+        all_checks = checks(DeviceRuns("cpu", Path(folder)), DeviceRuns(str(device), Path(folder)))
+        with host.counting(f"checking {device}", sum(len(pairs) for _, _, pairs in all_checks), "checks") as count:
             count(0)
-            for title, bound, pairs in found:
+            for title, bound, pairs in all_checks:
                 groups.append(Group(title, bound, []))
                 for name, pair in pairs.items():
                     groups[-1].checks.append(_checked(name, bound, pair))
@@ -162,14 +162,14 @@ def check_device(request: BenchRequest, host: Host) -> DeviceCheck:
 
 def _checked(name: str, bound: Bound, pair: Pair) -> Checked:
     try:
-        expected, found = (compute() for compute in pair)
-        difference = bound.difference(expected, found)
+        expected, computed = (compute() for compute in pair)
+        difference = bound.difference(expected, computed)
     except Skipped as reason:
         return Checked(name, "skipped", None, str(reason))
     except Exception as error:  # whatever a device lacks: the other checks go on
         lines = f"{error}".strip().splitlines() or [type(error).__name__]
         return Checked(name, "refused", None, lines[0])
-    if all(np.array_equal(expected[one], found[one]) for one in expected):
+    if all(np.array_equal(expected[one], computed[one]) for one in expected):
         return Checked(name, "equal", 0.0, None)
     apart = difference if isfinite(difference) else None
     return Checked(name, "within" if difference <= bound.most else "differs", apart, None)

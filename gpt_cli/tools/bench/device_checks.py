@@ -51,7 +51,7 @@ class Skipped(Exception):  # noqa: N818 - nothing is wrong
 
 @dataclass(frozen=True)
 class Bound:
-    """How far numbers may be apart: as they are, or in units of 2^-bits of the largest number of their array.
+    """Largest allowed difference: as it is, or in units of 2^-bits of the largest number of its array.
 
     `reason` is what was measured on a CPU (note 0060); a bound is about ten times that.
     """
@@ -61,17 +61,17 @@ class Bound:
     reason: str
     bits: int | None = None
 
-    def difference(self, expected: Figures, found: Figures) -> float:
-        """How far the numbers that differ most are apart; NaN or infinite where they cannot be compared."""
-        assert expected.keys() == found.keys()
+    def difference(self, expected: Figures, computed: Figures) -> float:
+        """Return the largest difference; NaN or infinite where numbers cannot be compared."""
+        assert expected.keys() == computed.keys()
         return float(
-            np.max([self._of_one(expected[name].astype(float), found[name].astype(float)) for name in expected])
+            np.max([self._of_one(expected[name].astype(float), computed[name].astype(float)) for name in expected])
         )
 
-    def _of_one(self, expected: np.ndarray, found: np.ndarray) -> float:
-        if expected.shape != found.shape:
+    def _of_one(self, expected: np.ndarray, computed: np.ndarray) -> float:
+        if expected.shape != computed.shape:
             return np.inf
-        apart, largest = np.abs(expected - found).max(), np.abs(expected).max()
+        apart, largest = np.abs(expected - computed).max(), np.abs(expected).max()
         return apart if self.bits is None or not apart else apart / largest * 2**self.bits
 
 
@@ -97,7 +97,7 @@ FORMS = {
 }
 
 
-class Side:
+class DeviceRuns:
     """A device, and the folder of the runs that are trained there."""
 
     def __init__(self, device: str, folder: Path):
@@ -105,7 +105,7 @@ class Side:
         self._runs: dict[Sequence[str], Path] = {}
 
     def gradient(self, settings: Sequence[str]) -> Figures:
-        """The loss of the first batch, on random tokens, and its gradient by parameter.
+        """Compute the loss of the first batch, on random tokens, and its gradient by parameter.
 
         Raises Skipped for bfloat16 on a device that lacks it.
         """
@@ -119,13 +119,13 @@ class Side:
         }
 
     def trained(self, settings: Sequence[str]) -> Path:
-        """The run of STEPS steps that these settings give here; each is trained once."""
+        """Return the run of STEPS steps that these settings give here; each is trained once."""
         if settings not in self._runs:
             self._runs[settings] = self.train(settings)
         return self._runs[settings]
 
     def train(self, settings: Sequence[str]) -> Path:
-        """A new run of STEPS steps."""
+        """Train a new run of STEPS steps."""
         out = Path(tempfile.mkdtemp(dir=self.folder)) / "run"
         config = [f"train.max_steps={STEPS}", *SIZES, *settings]
         request = TrainRequest(config="smoke", settings=config, out=out, device=self.device)
@@ -134,41 +134,41 @@ class Side:
         return out
 
     def losses(self, settings: Sequence[str]) -> Figures:
-        """The loss of each step."""
+        """Return the loss of each step."""
         return {"loss": read_record(self.trained(settings)).metrics["loss"]}
 
     def sampled(self, run: Path) -> Figures:
-        """The tokens of a greedy continuation, and their log-probabilities."""
+        """Sample a greedy continuation: its tokens and their log-probabilities."""
         how = {"prompt": PROMPT, "max_new_tokens": 64, "greedy": True}
-        (found,) = _answer(sample, SampleRequest, run=run, device=self.device, **how).samples
-        return {"tokens": np.array(found.tokens), "log-probabilities": np.array(found.log_probabilities)}
+        (continuation,) = _answer(sample, SampleRequest, run=run, device=self.device, **how).samples
+        return {"tokens": np.array(continuation.tokens), "log-probabilities": np.array(continuation.log_probabilities)}
 
     def attended(self, run: Path) -> Figures:
-        """All stages of all heads on a prompt."""
-        found = _answer(attention, AttentionRequest, run=run, device=self.device, prompt=PROMPT, stage=STAGES[1:])
-        return found.stages
+        """Compute all stages of all heads on a prompt."""
+        result = _answer(attention, AttentionRequest, run=run, device=self.device, prompt=PROMPT, stage=STAGES[1:])
+        return result.stages
 
 
-def checks(cpu: Side, other: Side) -> list[tuple[str, Bound, dict[str, Pair]]]:
-    """All that is checked, in groups: a title, a bound, and two ways to each of its numbers."""
+def checks(cpu: DeviceRuns, other: DeviceRuns) -> list[tuple[str, Bound, dict[str, Pair]]]:
+    """List all checks, in groups: a title, a bound, and two ways to each of its numbers."""
 
-    def both(compute: Callable[[Side], Figures]) -> Pair:
+    def both(compute: Callable[[DeviceRuns], Figures]) -> Pair:
         return lambda: compute(cpu), lambda: compute(other)
 
     def gradient(*settings: str) -> Pair:
-        return both(lambda side: side.gradient(settings))
+        return both(lambda runs: runs.gradient(settings))
 
     def losses(settings: Sequence[str]) -> Pair:
-        return both(lambda side: side.losses(settings))
+        return both(lambda runs: runs.losses(settings))
 
     def sampling(settings: Sequence[str]) -> Pair:
-        return both(lambda side: side.sampled(cpu.trained(settings)))
+        return both(lambda runs: runs.sampled(cpu.trained(settings)))
 
     half = "train.dtype=bfloat16"
     gradients = {name: gradient(*FORMS[name]) for name in FORMS}
     in_one_operation = gradient("model.dropout=0")  # of torch's, which has kernels of its own on many devices
     twice = lambda: _weights(other.trained(MULTI_HEAD)), lambda: _weights(other.train(MULTI_HEAD))
-    stages = both(lambda side: side.attended(cpu.trained(MULTI_HEAD)))
+    stages = both(lambda runs: runs.attended(cpu.trained(MULTI_HEAD)))
     return [
         ("gradient of a first step in float32", GRADIENT, {**gradients, "multi-head, no dropout": in_one_operation}),
         ("the same in bfloat16", GRADIENT_16, {name: gradient(half, *FORMS[name]) for name in FORMS}),
@@ -180,17 +180,17 @@ def checks(cpu: Side, other: Side) -> list[tuple[str, Bound, dict[str, Pair]]]:
 
 
 def _weights(run: Path) -> Figures:
-    """The best weights of a run."""
+    """Read the best weights of a run."""
     return {name: _array(tensor) for name, tensor in read_checkpoint(find_checkpoint(run)).weights.items()}
 
 
 def _array(tensor: torch.Tensor | None) -> np.ndarray:
-    """The numbers of a tensor of any device."""
+    """Return the numbers of a tensor of any device."""
     assert tensor is not None
     return tensor.detach().float().cpu().numpy()
 
 
 def _answer(work: Callable[..., Any], kind: type[Request], **fields: Any) -> Any:
-    """What a command answers, without progress or notices."""
+    """Run a command without progress or notices, and return its result."""
     request = read_request(kind, fields)
     return work(request, request.find(NOBODY), NOBODY)

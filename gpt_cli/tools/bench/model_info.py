@@ -25,7 +25,7 @@ from gpt_cli.tools.bench.request import InfoRequest
 
 @dataclass(frozen=True)
 class Costs:
-    """What a model takes: counts, operations and bytes."""
+    """Costs of a model: counts, operations and bytes."""
 
     vocab_size: int
     parameters: int
@@ -42,7 +42,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class RankMemory:
-    """What each of several processes takes that train together, by the layouts of `train.parallel`."""
+    """Memory of each of several processes that train together, by the layouts of `train.parallel`."""
 
     ranks: int
     fitting_ranks: list[int]
@@ -60,16 +60,16 @@ class Info(Result):
     stored: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """What `gpt info --json` prints."""
+        """Return the object that `gpt info --json` prints."""
         return {**self.stored, **vars(self.costs), **(vars(self.of_ranks) if self.of_ranks else {})}
 
     def key_figures(self) -> dict[str, Any]:
-        """The checkpoint, and how large the model is."""
+        """Return the checkpoint, and the size of the model."""
         chosen = ("checkpoint", "step", "parameters", "vocab_size", "tokens_per_parameter")
         return {key: value for key, value in self.as_dict().items() if key in chosen}
 
     def parts(self) -> list[Rows]:
-        """A table of the facts."""
+        """Make a table of the facts."""
         rows: list[tuple[str, str]] = [("", "")]
         for key, value in self.as_dict().items():
             if value is None:
@@ -77,7 +77,7 @@ class Info(Result):
             name = key.replace("_bytes", "_memory").replace("_", " ")
             if isinstance(value, dict):
                 rows.append((name, ""))
-                rows += [(f"  {part}", _written(key, number)) for part, number in value.items()]
+                rows += [(f"  {part}", _cell(key, number)) for part, number in value.items()]
             elif isinstance(value, list):
                 rows.append((name, ", ".join(map(str, value))))
             elif value is True:
@@ -85,26 +85,26 @@ class Info(Result):
             elif isinstance(value, float) and "bytes" not in key:
                 rows.append((name, f"{value:.4g}"))
             else:
-                rows.append((name, _written(key, value)))
+                rows.append((name, _cell(key, value)))
         return [rows]
 
 
-def _written(key: str, value: float | str) -> str:
+def _cell(key: str, value: float | str) -> str:
     if isinstance(value, str):
         return inert(value)
     return size(round(value)) if "bytes" in key else f"{value:,}"
 
 
-def info(request: InfoRequest, found: tuple[Path, Path | Config], host: Host) -> Info:
-    """The facts of a config, a run or a checkpoint; raises CheckpointError for a damaged one, DataError for a text."""
-    path, chosen = found
+def info(request: InfoRequest, target: tuple[Path, Path | Config], host: Host) -> Info:
+    """Describe a config, a run or a checkpoint; raises CheckpointError for a damaged one, DataError for a text."""
+    path, chosen = target
     if isinstance(chosen, Config):
         return _of_config(chosen, host, request.ranks)
     return _of_run(path, chosen, host, request.ranks)
 
 
 def _of_run(path: Path, chosen: Path, host: Host, num_ranks: int | None) -> Info:
-    """The facts of a checkpoint, of which every byte is verified; of a run also which checkpoints are intact.
+    """Describe a checkpoint, of which every byte is verified; of a run also which checkpoints are intact.
 
     With `num_ranks`, also what each of these processes needs to continue it; raises UsageError where they cannot.
     """
@@ -140,7 +140,7 @@ def _of_run(path: Path, chosen: Path, host: Host, num_ranks: int | None) -> Info
 
 
 def _state(file: Path, stored: Checkpoint | None) -> str:
-    """Whether a checkpoint is intact; without `stored`, what is in it, it is read now."""
+    """Describe whether a checkpoint is intact; without `stored`, its content, it is read now."""
     try:
         stored = stored or verify_checkpoint(file)
     except CheckpointError as error:
@@ -149,7 +149,7 @@ def _state(file: Path, stored: Checkpoint | None) -> str:
 
 
 def _of_config(config: Config, host: Host, num_ranks: int | None) -> Info:
-    """The facts of a config; its text is read for the vocabulary and the number of tokens.
+    """Describe a config; its text is read for the vocabulary and the number of tokens.
 
     With `num_ranks`, also what each of these processes needs to train it together.
     """
@@ -169,7 +169,7 @@ def _info(config: Config, vocab_size: int, num_tokens: int, num_ranks: int | Non
         "device": device.type,
     }
     costs, of_ranks = estimate(config.model, vocab_size, dtype=dtype, **step), None
-    found = Costs(
+    model_costs = Costs(
         vocab_size=vocab_size,
         parameters=costs.parameters,
         parameters_by_part=costs.parameters_by_part,
@@ -191,4 +191,4 @@ def _info(config: Config, vocab_size: int, num_tokens: int, num_ranks: int | Non
             first_rank_saving_bytes={layout: one.bytes_to_save for layout, one in layouts.items()},
             bytes_sent_by_rank_per_step={layout: one.bytes_sent_per_step for layout, one in layouts.items()},
         )
-    return Info(found, of_ranks, stored)
+    return Info(model_costs, of_ranks, stored)

@@ -45,7 +45,7 @@ class InfoRequest(Request):
     settings: Settings = EMPTY
 
     def find(self, host: Host) -> tuple[Path, Path | Config]:
-        """The path that is meant, and the checkpoint that is chosen there or the config that it names.
+        """Resolve the path, and its checkpoint or config.
 
         Raises UsageError for a wrong name or setting, CheckpointError where there is no such checkpoint.
         """
@@ -100,6 +100,6 @@ class BenchRequest(Request):
     )
 
     def find(self, host: Host) -> Config:
-        """The config; raises UsageError for a wrong one."""
+        """Read the config; raises UsageError for a wrong one."""
         flags = {"train.threads": ("threads", self.threads), "train.device": ("device", self.device)}
         return read_config(self.config, self.settings, flags)

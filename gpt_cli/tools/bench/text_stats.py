@@ -27,7 +27,7 @@ ESTIMATE_BYTES = 4_000_000
 
 @dataclass(frozen=True)
 class TokenEstimate:
-    """About how many tokens a text has, and how many of them train each parameter of a config's model."""
+    """Estimated number of tokens of a text, and of tokens for each parameter of a config's model."""
 
     vocab_size: int
     training_tokens: int
@@ -38,7 +38,7 @@ class TokenEstimate:
 
 @dataclass(frozen=True)
 class Stats(Result):
-    """What a text has; with a config, also about how many tokens."""
+    """Counts of a text; with a config, also an estimate of its tokens."""
 
     documents: int
     skipped_files: int
@@ -52,12 +52,12 @@ class Stats(Result):
     estimate: TokenEstimate | None
 
     def as_dict(self) -> dict[str, Any]:
-        """What `gpt data stats --json` prints."""
+        """Return the object that `gpt data stats --json` prints."""
         counts = {name: count for name, count in vars(self).items() if isinstance(count, int)}
         return counts | (vars(self.estimate) if self.estimate else {})
 
     def parts(self) -> list[Rows]:
-        """A table of the counts and the estimates."""
+        """Make a table of the counts and the estimates."""
         counts = {name: count for name, count in vars(self).items() if isinstance(count, int)}
         rows = [
             (name.replace("_", " "), f"{count:,}") for name, count in counts.items() if count or name != "bad_files"
@@ -67,7 +67,7 @@ class Stats(Result):
 
 
 def stats(request: StatsRequest, config: Config, host: Host) -> Stats:
-    """Count what a text has, and for a config that is named estimate its tokens; raises DataError for a bad text."""
+    """Count a text, and for a config that is named estimate its tokens; raises DataError for a bad text."""
     characters = Characters()
     corpus = read_data(config.data, host, watch=characters.add)
     for line in corpus.notices():
@@ -93,7 +93,7 @@ def stats(request: StatsRequest, config: Config, host: Host) -> Stats:
 
 
 class Characters:
-    """Counts characters: `counts` [code points], of documents in UTF-8."""
+    """Count characters: `counts` [code points], of documents in UTF-8."""
 
     def __init__(self) -> None:
         self._counts = np.zeros(sys.maxunicode + 1, np.int64)
@@ -113,20 +113,20 @@ class Characters:
         return self._counts
 
     def _count_held(self) -> None:
-        found = np.frombuffer(bytes(self._held), np.uint8)
+        content = np.frombuffer(bytes(self._held), np.uint8)
         self._held.clear()
         # pairs of bytes are half as many to count as bytes
-        pairs = np.bincount(found[: len(found) // 2 * 2].view(np.uint16), minlength=2**16).reshape(256, 256)
+        pairs = np.bincount(content[: len(content) // 2 * 2].view(np.uint16), minlength=2**16).reshape(256, 256)
         counts = pairs.sum(0) + pairs.sum(1)
-        if len(found) % 2:
-            counts[found[-1]] += 1
+        if len(content) % 2:
+            counts[content[-1]] += 1
         self._counts[:128] += counts[:128]
         if counts[128:].any():
-            others = np.bincount(code_points(found[found >= 128].tobytes().decode()))
+            others = np.bincount(code_points(content[content >= 128].tobytes().decode()))
             self._counts[: len(others)] += others
 
     def most_common(self, number: int) -> list[str]:
-        """The most common characters, those of equal number by code point."""
+        """Return the most common characters, those of equal number by code point."""
         points = np.argsort(-self.counts, kind="stable")[:number]
         return [chr(point) for point in points if self.counts[point]]
 
@@ -146,8 +146,8 @@ def _estimate(corpus: SourceCorpus, characters: Characters, config: Config, host
     num_bytes = round(training.num_bytes / corpus.num_bytes * characters.num_bytes)
     num_documents = (corpus.num_documents - 1) * training.num_characters / corpus.num_characters
     with host.working("estimating tokens"):
-        pieces = (piece.text for piece in in_pieces(training.blocks()))
-        texts = list(sample_texts(pieces, ESTIMATE_BYTES / max(1, num_bytes)))
+        chunks = (chunk.text for chunk in in_pieces(training.blocks()))
+        texts = list(sample_texts(chunks, ESTIMATE_BYTES / max(1, num_bytes)))
         learning = Texts(texts) if config.tokenizer.kind == "bpe" else training
         tokenizer = make_tokenizer(config.tokenizer, learning, validation)
         sampled = sum(len(text.encode()) for text in texts)
@@ -166,7 +166,7 @@ def _estimate(corpus: SourceCorpus, characters: Characters, config: Config, host
 
 
 def _estimated(fact: tuple[str, Any]) -> tuple[str, str]:
-    """An estimate to three digits; the sizes that the config gives are exact, or nearly."""
+    """Round an estimate to three digits; the sizes that the config gives are exact, or nearly."""
     name, value = fact
     if name in ("vocab_size", "parameters"):
         return name.replace("_", " "), f"{value:,}"

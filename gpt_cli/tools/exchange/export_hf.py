@@ -1,4 +1,4 @@
-"""Which stock class of transformers computes what a model of ours computes, and its tensors. Needs no torch.
+"""Stock classes of transformers that compute what a model of ours computes, and their tensors. Needs no torch.
 
 | our settings, all with norm_position pre                                    | class                 |
 | --------------------------------------------------------------------------- | --------------------- |
@@ -34,7 +34,7 @@ _HINT = (
 
 
 def fit(model: ModelConfig, vocab_size: int) -> Fit:
-    """The stock class for a model of ours; raises UsageError that names every setting which none of them has."""
+    """Return the stock class for a model of ours; raises UsageError that names every setting which none of them has."""
     family = nearest_family(model)
     if wrong := list(_misfits(model, family)):
         raise together(wrong)
@@ -47,7 +47,7 @@ def fit(model: ModelConfig, vocab_size: int) -> Fit:
 
 
 def _misfits(model: ModelConfig, family: Family) -> Iterator[GptError]:
-    """The settings that no stock class has, each with a value that would export."""
+    """Yield an error for each setting that no stock class has, with a value that would export."""
 
     def misfit(key: str, sentence: str) -> UsageError:
         return UsageError(f"model.{key}", sentence, hint=_HINT)

@@ -1,4 +1,4 @@
-"""Writes a trained model for others, in the form that they need."""
+"""Write a trained model for others, in the form that they need."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Exported(Result):
-    """What was written, and where; `class_name` is the class of transformers or the architecture of llama.cpp."""
+    """Files of an export; `class_name` is the class of transformers or the architecture of llama.cpp."""
 
     out: str
     format: str
@@ -60,24 +60,24 @@ class Exported(Result):
     num_bytes: int
 
     def as_dict(self) -> dict[str, Any]:
-        """What `gpt export --json` prints."""
+        """Return the object that `gpt export --json` prints."""
         what = {"out": self.out, "format": self.format, "class": self.class_name}
         return {**what, "parameters": self.parameters, "bytes": self.num_bytes}
 
     def as_text(self, width: int = WIDTH) -> str:
-        """One line."""
+        """Describe the export in one line."""
         kind = _KINDS[self.format].format(self.class_name)
         return f"{visible(self.out)}: {kind}, {self.parameters:,} parameters, {size(self.num_bytes)}"
 
 
-def export(request: ExportRequest, found: tuple[Header, str | None], host: Host) -> Exported:
+def export(request: ExportRequest, checkpoint: tuple[Header, str | None], host: Host) -> Exported:
     """Write the export.
 
     Raises CheckpointError for a checkpoint that is damaged or does not fit the form, EnvironmentFailure where memory
     is short or the system refuses.
     """
     out, title, class_name = request.out, request.title or "", None
-    header, prompt = found
+    header, prompt = checkpoint
     reuse_memory()
     run = RunFiles(header.path.resolve().parent.parent)
     name = run.path.name if run.exists() else header.path.stem
@@ -119,7 +119,7 @@ def export(request: ExportRequest, found: tuple[Header, str | None], host: Host)
 
 
 def _attention(stored: Checkpoint, prompt: str, out: Path, name: str, host: Host) -> AttentionDump:
-    """The attention of all heads to the last tokens of a prompt; by its name alone, no page tells where a run lies."""
+    """Compute the attention of all heads to the end of a prompt; by its name alone, no page tells where a run lies."""
     model, tokenizer, sizes = stored.build_model(), stored.tokenizer, stored.config.model
     ids = encode_prompt(tokenizer, prompt, sizes.context_length, source="‹prompt›", truncate=True)
     layers, heads = range(sizes.num_blocks), range(sizes.num_heads)
@@ -149,37 +149,37 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str | None
     no class fits, CheckpointError for weights that do not fit their config, EnvironmentFailure when the system refuses.
     """
     tokenizer, progress, config = checkpoint.tokenizer, checkpoint.progress, shareable(checkpoint.config)
-    found = fit(config.model, tokenizer.vocab_size)
+    stock = fit(config.model, tokenizer.vocab_size)
     ours = dict(checkpoint.weights) | dict(checkpoint.build_model().named_buffers())
-    types = {name: type_of(dtype_of(recipe, ours)) for name, recipe in found.tensors.items()}
+    types = {name: type_of(dtype_of(recipe, ours)) for name, recipe in stock.tensors.items()}
     number_type = str(ours["token_embedding.weight"].dtype).removeprefix("torch.")
     ends, pad = {"bos_token_id": tokenizer.begin([])[0], "eos_token_id": tokenizer.end_of_text}, padding_id(tokenizer)
     # the embedding of what pads has no gradient there, so end-of-text is not named
     padding = {} if pad == tokenizer.end_of_text else {"pad_token_id": pad}
     # generation begins where padding on the left ends, but training counts learned positions from the very first token
-    side = "left" if config.model.positions in ("rope", "none") else "right"
+    padding_side = "left" if config.model.positions in ("rope", "none") else "right"
     template = chat_template(config, tokenizer)
     card = model_card(
         os.path.basename(os.path.realpath(out)),
         config,
-        found,
+        stock,
         progress,
         prompt=first_prompt(config, tokenizer) if prompt is None else prompt,
         end_pads=pad == tokenizer.end_of_text,
     )
     contents = (
         [card.encode("utf-8")],
-        [json_bytes({**found.config, **ends, **padding, "dtype": number_type, "gpt_cli": own_keys(config, tokenizer)})],
+        [json_bytes({**stock.config, **ends, **padding, "dtype": number_type, "gpt_cli": own_keys(config, tokenizer)})],
         [json_bytes({**ends, "pad_token_id": pad})],
         # several libraries look for this key; one tensor at a time is in memory beside the model
         chain(
-            [header_bytes({n: recipe.shape for n, recipe in found.tensors.items()}, {"format": "pt"}, dtype=types)],
-            (bytes_of(computed(recipe, ours)) for recipe in found.tensors.values()),
+            [header_bytes({n: recipe.shape for n, recipe in stock.tensors.items()}, {"format": "pt"}, dtype=types)],
+            (bytes_of(computed(recipe, ours)) for recipe in stock.tensors.values()),
         ),
-        *([content] for content in tokenizer_files(tokenizer, config.model.context_length, template, side)),
+        *([content] for content in tokenizer_files(tokenizer, config.model.context_length, template, padding_side)),
     )
     _write(out, dict(zip(FILES, contents, strict=True)), FILES)
-    return found
+    return stock
 
 
 def write_handout(out: Path, model: ModelPage, dump: AttentionDump, film: Film | None) -> None:

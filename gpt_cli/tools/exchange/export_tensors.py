@@ -1,4 +1,4 @@
-"""How tensors of a stock class of transformers are made of ours. Needs no torch."""
+"""Recipes for the tensors of a stock class of transformers, made of ours. Needs no torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a tensor of a stock class is made of ours: parts one below another, then transposed; without parts, zeros.
+    """Recipe of a tensor of a stock class: parts of ours one below another, then transposed; without parts, zeros.
 
     `shape` is that of the stock class. Where each part is one tensor of ours and its factor 1, the recipe can be read
     backwards: each part is then the rows of the tensor that it names.
@@ -51,7 +51,7 @@ class Fit:
 def projection_recipes(
     model: ModelConfig, block: int, factor: float, *, per_head: bool = False
 ) -> list[tuple[Part, ...]]:
-    """The parts of Wq times a factor, of Wk and of Wv, one head below another.
+    """Return the parts of Wq times a factor, of Wk and of Wv, one head below another.
 
     `per_head` repeats Wk and Wv of a group for each of its heads.
     """
@@ -72,7 +72,7 @@ def projection_recipes(
 
 
 def biases(parts: tuple[Part, ...], model: ModelConfig) -> tuple[Part, ...]:
-    """The biases of the matrices in these parts; nothing, which means zeros, where the model has none."""
+    """Return the biases of the matrices in these parts; nothing, which means zeros, where the model has none."""
     if not model.qkv_bias:
         return ()
     return tuple(Part((name.removesuffix("weight") + "bias",), factor) for (name,), factor in parts)
@@ -81,34 +81,34 @@ def biases(parts: tuple[Part, ...], model: ModelConfig) -> tuple[Part, ...]:
 def projected(
     theirs: str, parts: tuple[Part, ...], num_rows: int, model: ModelConfig, *, biased: bool
 ) -> dict[str, Recipe]:
-    """A linear layer that makes queries, keys or values of all heads, `biased` there."""
-    found = {f"{theirs}.weight": Recipe((num_rows, model.d_model), parts)}
+    """Return recipes of a linear layer that makes queries, keys or values of all heads, `biased` there."""
+    recipes = {f"{theirs}.weight": Recipe((num_rows, model.d_model), parts)}
     if biased:
-        found[f"{theirs}.bias"] = Recipe((num_rows,), biases(parts, model))
-    return found
+        recipes[f"{theirs}.bias"] = Recipe((num_rows,), biases(parts, model))
+    return recipes
 
 
 def unscaled(model: ModelConfig) -> float:
-    """What undoes the division of scores by the square root of their width, where ours does not divide."""
+    """Factor that undoes the division of scores by the square root of their width, where ours does not divide."""
     return math.sqrt(model.query_size) if model.scale == "none" else 1.0
 
 
 def copy(shape: tuple[int, ...], name: str) -> Recipe:
-    """One tensor of ours as it is."""
+    """Recipe of one tensor of ours as it is."""
     return Recipe(shape, (Part((name,)),))
 
 
 def norm(theirs: str, ours: str, model: ModelConfig) -> dict[str, Recipe]:
-    """The weight of a norm, and the bias that each layernorm has there, zeros where ours has none."""
+    """Return recipes of a norm: its weight, and the bias that each layernorm has there, zeros where ours has none."""
     D = model.d_model
-    found = {f"{theirs}.weight": copy((D,), f"{ours}.weight")}
+    recipes = {f"{theirs}.weight": copy((D,), f"{ours}.weight")}
     if model.norm == "layernorm":
-        found[f"{theirs}.bias"] = copy((D,), f"{ours}.bias") if model.bias else Recipe((D,))
-    return found
+        recipes[f"{theirs}.bias"] = copy((D,), f"{ours}.bias") if model.bias else Recipe((D,))
+    return recipes
 
 
 def positions(theirs: str, model: ModelConfig) -> dict[str, Recipe]:
-    """A table of positions there: learned ones, sines and cosines, or zeros."""
+    """Return the recipe of a table of positions there: learned ones, sines and cosines, or zeros."""
     ours = {"learned": "position_embedding.weight", "sinusoidal": "position_embedding.table"}.get(model.positions)
     shape = (model.context_length, model.d_model)
     return {theirs: Recipe(shape) if ours is None else copy(shape, ours)}

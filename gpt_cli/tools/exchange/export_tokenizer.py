@@ -22,7 +22,7 @@ BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": Fa
 
 
 def padding_id(tokenizer: Tokenizer) -> int:
-    """The id that fills a batch: that of a byte which no UTF-8 text has; end-of-text where no id is spare.
+    """Return the id that fills a batch: a byte which no UTF-8 text has; end-of-text where no id is spare.
 
     Collators leave out of the loss whatever has this id, so that of end-of-text would never be learned.
     """
@@ -34,7 +34,7 @@ def padding_id(tokenizer: Tokenizer) -> int:
 
 
 def tokenizer_json(tokenizer: Tokenizer, padded: bool = True) -> dict[str, Any]:
-    """The content of tokenizer.json: it encodes every text to the ids that ours gives, cut into pieces as ours is.
+    """Make the content of tokenizer.json, which encodes every text to our ids, cut into pieces as ours is.
 
     End-of-text is not a token of the model but an added one, which gets the next id, the last: in the vocabulary, the
     text of that name would be found whole. Not `padded` is what earlier versions wrote.
@@ -58,7 +58,7 @@ def tokenizer_json(tokenizer: Tokenizer, padded: bool = True) -> dict[str, Any]:
 def pipeline(
     model: Any, cut: Any, decoder: Any, added: Iterable[tuple[int, str, bool]], after: Any = None
 ) -> dict[str, Any]:
-    """The content of a tokenizer.json with these steps; `added` tokens have an id, a text, and may be special."""
+    """Make a tokenizer.json of these steps; `added` tokens have an id, a text, and may be special."""
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {
         "version": "1.0",
@@ -75,28 +75,28 @@ def pipeline(
     }
 
 
-def rebuilt(own: Mapping[str, Any], names: Sequence[str], *, by_letters: bool) -> Tokenizer | None:
-    """The tokenizer of ours that an export may hold, which the caller compares; None for what takes too long.
+def rebuilt(info: Mapping[str, Any], names: Sequence[str], *, by_letters: bool) -> Tokenizer | None:
+    """Rebuild the tokenizer of ours that an export may hold, for comparison; None for what takes too long.
 
-    `own` is what the export says about it, `names` are its tokens in order, `by_letters` with a letter for each byte.
+    `info` is what the export says about it, `names` are its tokens in order, `by_letters` with a letter for each byte.
     """
     if sum(len(name) ** 2 for name in names) > TOKENIZER_WORK:
         return None
-    kind, letters, content = own.get("kind"), {letter: byte for byte, letter in enumerate(byte_letters())}, {}
+    kind, letters, content = info.get("kind"), {letter: byte for byte, letter in enumerate(byte_letters())}, {}
     try:
         tokens = [bytes(map(letters.__getitem__, name)) if by_letters else utf8(name) for name in names]
         if kind == "char":
             content = {"characters": b"".join(tokens).decode("utf-8")}
         elif kind != "byte":
             packed = " ".join(base64.b64encode(token).decode() for token in tokens)
-            content = {"pattern": own.get("pattern"), "tokens": packed}
+            content = {"pattern": info.get("pattern"), "tokens": packed}
         return tokenizer_from_dict({"kind": kind, **content})
     except (GptError, KeyError, TypeError, ValueError):
         return None
 
 
 def chat_template(config: Config, tokenizer: Tokenizer) -> str | None:
-    """The template of a model that has learned answers, for Jinja; None of another, or where the tokenizer has it."""
+    """Return the Jinja template of a model that learned answers; None of another, or where the tokenizer has it."""
     if config.data.loss is None:
         return None
     template = template_for(config.data.template, tokenizer)
@@ -107,7 +107,7 @@ def chat_template(config: Config, tokenizer: Tokenizer) -> str | None:
 def tokenizer_files(
     tokenizer: Tokenizer, context_length: int, template: str | None = None, padding_side: str = "left"
 ) -> tuple[bytes, bytes]:
-    """The bytes of tokenizer.json and of tokenizer_config.json; those of a kept one are as they came.
+    """Encode tokenizer.json and tokenizer_config.json; a tokenizer of Hugging Face keeps its bytes.
 
     Where a chat `template` is written, the token that it names is found in a text too.
     """
@@ -141,33 +141,33 @@ def tokenizer_files(
 
 
 def json_bytes(content: Mapping[str, Any]) -> bytes:
-    """The bytes of a file of JSON."""
+    """Encode a file of JSON."""
     return json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False).encode("utf-8") + b"\n"
 
 
 def merges(token_bytes: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
-    """The pairs that byte pair encoding merges, in the order of their ranks.
+    """Return the pairs that byte pair encoding merges, in the order of their ranks.
 
     A token that was learned from text is the merge of two earlier ones. In a published vocabulary a token may be more
     than two parts; then all pairs that give it are listed, since the library tiktoken takes any (its issue 60).
     """
     ranks = {token: rank for rank, token in enumerate(token_bytes)}
-    found: list[tuple[bytes, bytes]] = []
+    pairs: list[tuple[bytes, bytes]] = []
     for rank, token in enumerate(token_bytes):
         if len(token) == 1:
             continue
         parts = _parts(token, ranks, rank)
         if len(parts) == 2:
-            found.append((parts[0], parts[1]))
+            pairs.append((parts[0], parts[1]))
         else:
             splits = ((token[:i], token[i:]) for i in range(1, len(token)))
-            known = [(one, two) for one, two in splits if one in ranks and two in ranks]
-            found += sorted(known, key=lambda pair: (ranks[pair[0]], ranks[pair[1]]))
-    return found
+            known_splits = [(one, two) for one, two in splits if one in ranks and two in ranks]
+            pairs += sorted(known_splits, key=lambda pair: (ranks[pair[0]], ranks[pair[1]]))
+    return pairs
 
 
 def _parts(token: bytes, ranks: dict[bytes, int], below: int) -> list[bytes]:
-    """What byte pair encoding makes of a token with the ranks below its own."""
+    """Merge a token by byte pair encoding with the ranks below its own."""
     parts = [token[i : i + 1] for i in range(len(token))]
     while len(parts) > 1:
         pairs = [ranks.get(one + two, below) for one, two in pairwise(parts)]
@@ -182,7 +182,7 @@ def _parts(token: bytes, ranks: dict[bytes, int], below: int) -> list[bytes]:
 def _byte_pairs(token_bytes: Sequence[bytes], padding: int) -> dict[str, Any]:
     letters = byte_letters()
 
-    def written(token: bytes) -> str:
+    def letters_of(token: bytes) -> str:
         return "".join(letters[byte] for byte in token)
 
     return {
@@ -194,11 +194,11 @@ def _byte_pairs(token_bytes: Sequence[bytes], padding: int) -> dict[str, Any]:
         "fuse_unk": False,
         "byte_fallback": False,
         "ignore_merges": True,  # as tiktoken does: a piece that is a token is that token
-        "vocab": {PADDING if rank == padding else written(token): rank for rank, token in enumerate(token_bytes)},
-        "merges": [[written(one), written(two)] for one, two in merges(token_bytes)],
+        "vocab": {PADDING if rank == padding else letters_of(token): rank for rank, token in enumerate(token_bytes)},
+        "merges": [[letters_of(one), letters_of(two)] for one, two in merges(token_bytes)],
     }
 
 
 def split(pattern: str) -> dict[str, Any]:
-    """The step that cuts a text into the matches of a pattern and what is between them."""
+    """Make the step that cuts a text into the matches of a pattern and the text between."""
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}

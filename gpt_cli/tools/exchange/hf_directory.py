@@ -1,4 +1,4 @@
-"""Reads a directory of transformers: config.json, and tensors of safetensors files. Needs no torch.
+"""Read a directory of transformers: config.json, and tensors of safetensors files. Needs no torch.
 
 Everything that a file says about itself is checked against its size before memory is taken for it; nothing is ever
 unpickled, and nothing outside the directory is named.
@@ -36,7 +36,7 @@ BLOCK = np.dtype([("scale", READABLE["F16"]), ("numbers", "i1", IN_BLOCK)])
 
 @dataclass(frozen=True)
 class HFTensor:
-    """Where a tensor lies, `start` bytes from the beginning of a file, and in what form."""
+    """Position of a tensor, `start` bytes from the beginning of a file, and its form."""
 
     path: Path
     dtype: str
@@ -59,20 +59,20 @@ class Directory:
 
     @property
     def where_config(self) -> str:
-        """Its config, as errors name it."""
+        """The config, as errors name it."""
         return f"{self.where}: config.json"
 
     def read(self, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
-        """A tensor, or rows of it, in float32; raises CheckpointError where a number is not finite."""
+        """Read a tensor, or rows of it, in float32; raises CheckpointError where a number is not finite."""
         return widened(self.read_stored(name, first, last), self.tensors[name].dtype)
 
     def read_stored(self, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
-        """The same as READABLE reads it; raises CheckpointError where a number is not finite."""
+        """Read a tensor, or rows of it, as `read_numbers` does."""
         return read_numbers(self.tensors[name], name, first, last)
 
 
 def read_numbers(stored: HFTensor, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
-    """A tensor, or rows of it: as READABLE reads it, and Q8_0 in float32.
+    """Read a tensor, or rows of it, in its type of READABLE, and Q8_0 in float32.
 
     Raises CheckpointError where a number is not finite.
     """
@@ -96,7 +96,7 @@ def read_numbers(stored: HFTensor, name: str, first: int = 0, last: int | None =
 
 
 def read_directory(path: Path) -> Directory:
-    """What a directory contains, judged by its config, its index and the headers of its files.
+    """Read the content of a directory from its config, its index and the headers of its files.
 
     Raises CheckpointError for one that is missing, damaged, or has its weights in another format.
     """
@@ -112,7 +112,7 @@ def read_directory(path: Path) -> Directory:
 
 
 def require_model(path: Path) -> None:
-    """Raises CheckpointError for what is no directory of a model, and says where one may be."""
+    """Raise CheckpointError for a path that is no directory of a model; the hint says where one may be."""
     if not os.path.isdir(path):  # false, not an error, for a name that is too long
         require_reachable(path)
         if os.path.isfile(path):
@@ -120,7 +120,7 @@ def require_model(path: Path) -> None:
             raise CheckpointError(shown(path), "this is a file, but a model of transformers is a directory", hint=hint)
         is_file = path.suffix == ".gguf"
         names = (
-            [found.name for found in path.parent.glob("*.gguf")]
+            [file.name for file in path.parent.glob("*.gguf")]
             if is_file
             else map(os.path.basename, _models(path.parent))
         )
@@ -141,14 +141,14 @@ def require_model(path: Path) -> None:
 
 
 def _models(folder: Path) -> list[str]:
-    """The directories of models in a folder that can be read, in order."""
+    """List the directories of models in a folder, in order; none where the folder cannot be read."""
     with contextlib.suppress(OSError):
-        return sorted(visible(found) for found in folder.iterdir() if (found / "config.json").is_file())
+        return sorted(visible(directory) for directory in folder.iterdir() if (directory / "config.json").is_file())
     return []
 
 
 def _download(path: Path) -> str | None:
-    """How to fetch the model that a name of the Hugging Face hub means; None for what is no such name."""
+    """Return a hint to fetch the model that a name of the Hugging Face hub means; None for another name."""
     if path.suffix == ".gguf":
         return f"to fetch it: hf download OWNER/NAME {path} --local-dir ." if path.parent == Path(".") else None
     owner = "openai-community" if re.fullmatch(r"gpt2(-medium|-large|-xl)?", str(path)) else "OWNER"
@@ -160,19 +160,19 @@ def _download(path: Path) -> str | None:
 
 
 def read_json(path: Path, what: str, most: int) -> dict[str, Any]:
-    """The object in a JSON file of at most `most` bytes; raises CheckpointError for anything else."""
+    """Read the object in a JSON file of at most `most` bytes; raises CheckpointError for anything else."""
     content = read_bytes(path, CheckpointError, most=(what, most))
     try:
-        found = strict_json(content.decode("utf-8"))
+        value = strict_json(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise CheckpointError(shown(path), f"this is not valid JSON: {plainly(error)}") from error
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise CheckpointError(shown(path), "this is not an object of JSON")
-    return found
+    return value
 
 
 def _no_weights(path: Path) -> CheckpointError:
-    """Why a directory without safetensors is refused."""
+    """Return the error about a directory without safetensors."""
     pickles = sorted(file.name for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for file in path.glob(pattern))
     if not pickles:
         hint = f"gpt reads {WEIGHTS}, alone or in parts with {INDEX}"
@@ -187,7 +187,7 @@ def _no_weights(path: Path) -> CheckpointError:
 
 
 def _of_shards(path: Path) -> Iterator[tuple[str, HFTensor]]:
-    """The tensors of all files that an index names."""
+    """Yield the tensors of all files that an index names."""
     where = shown(path / INDEX)
     names = read_json(path / INDEX, "an index of weights", FOREIGN_HEADER_BYTES).get("weight_map")
     if not isinstance(names, dict) or not all(isinstance(file, str) for file in names.values()):
@@ -207,7 +207,7 @@ def _of_shards(path: Path) -> Iterator[tuple[str, HFTensor]]:
 
 
 def _tensors(path: Path) -> Iterator[tuple[str, HFTensor]]:
-    """The tensors of a file, from its header; each lies within the file, and no two share a byte."""
+    """Yield the tensors of a file, from its header; each lies within the file, and no two share a byte."""
     where = shown(path)
     with reading(path, CheckpointError) as file:
         size = os.fstat(file.fileno()).st_size

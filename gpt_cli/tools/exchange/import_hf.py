@@ -41,7 +41,7 @@ _PIECE = 2**22  # numbers of two tensors that are compared at once
 
 @dataclass(frozen=True)
 class Foreign:
-    """A model of transformers as one of ours: config and tokenizer now, each weight when it is asked for."""
+    """A model of transformers as one of ours: config and tokenizer now, each weight on request."""
 
     config: Config
     tokenizer: Tokenizer
@@ -50,7 +50,7 @@ class Foreign:
 
 
 def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
-    """The model in a directory, which is checked as far as possible without reading all weights.
+    """Read the model in a directory, and check as much as is possible without all weights.
 
     `context_length` is at most the model's, whose positions must be rope; None means the model's, of rope at most
     LONGEST. An export of ours comes back as it was. Where that is impossible (matrices were multiplied, or trained
@@ -58,21 +58,21 @@ def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
     UsageError for a context that it cannot have.
     """
     directory = read_gguf(path) if is_gguf(path) else read_directory(path)
-    family, own = _family(directory), _own(directory.config)
+    family, export_info = _family(directory), _export_info(directory.config)
     directory = _with_names_of_the_class(directory, family)
     fields = ConfigFields(directory.config, directory.where_config, _AS_IT_IS)
     settings = family.settings(fields)
     if problems := fields.problems():
         raise together(problems)
     length = _context_length(settings, context_length)
-    about_tokenizer = own.get("tokenizer", {})
+    about_tokenizer = export_info.get("tokenizer", {})
     if isinstance(directory, GGUF):
         tokenizer = tokenizer_from(directory.keys, directory.where, about_tokenizer)
     else:
         tokenizer = read_tokenizer(path, directory.config.get("eos_token_id"), about_tokenizer)
     num_rows = _num_rows(directory, family, tokenizer.vocab_size - 1)
     notices, zeros = list[str](), dict[str, tuple[int, ...]]()
-    config = _config_of(own, tokenizer, directory) if own else None
+    config = _config_of(export_info, tokenizer, directory) if export_info else None
     places = None if config is None else _places_of_export(config.model, num_rows, directory, family, settings)
     if config is not None and places is None:
         notices.append("it cannot come back as it was before gpt export, so it is read as the class that it is now")
@@ -100,15 +100,16 @@ def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
     return Foreign(config, tokenizer, Weights(directory, places, tokenizer.vocab_size, zeros), notices)
 
 
-def _own(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What `gpt export` has written about a model in its config.json; nothing for one of others."""
-    own = config.get("gpt_cli")
-    return own if isinstance(own, dict) and own.get("format") == 1 and isinstance(own.get("tokenizer"), dict) else {}
+def _export_info(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the key that `gpt export` writes into config.json; nothing for a model of others."""
+    info = config.get("gpt_cli")
+    is_ours = isinstance(info, dict) and info.get("format") == 1 and isinstance(info.get("tokenizer"), dict)
+    return info if is_ours else {}
 
 
-def _config_of(own: Mapping[str, Any], tokenizer: Tokenizer, directory: Directory) -> Config:
-    """What an export says of how the model learned, and the kind of tokenizer that it has."""
-    where, content = directory.where_config, own.get("config")
+def _config_of(export_info: Mapping[str, Any], tokenizer: Tokenizer, directory: Directory) -> Config:
+    """Read the config in an export, and set its tokenizer's kind."""
+    where, content = directory.where_config, export_info.get("config")
     if not isinstance(content, dict):
         raise CheckpointError(where, "its key gpt_cli has no valid config, which is an object of JSON")
     try:
@@ -121,7 +122,7 @@ def _config_of(own: Mapping[str, Any], tokenizer: Tokenizer, directory: Director
 
 
 def _defaults_with(tokenizer: Tokenizer) -> Config:
-    """The default settings, with those of a tokenizer."""
+    """Return the default settings, with those of a tokenizer."""
     kind: dict[str, Any] = {"kind": tokenizer.kind}
     if tokenizer.kind == "bpe":
         kind["vocab_size"] = tokenizer.vocab_size
@@ -129,7 +130,7 @@ def _defaults_with(tokenizer: Tokenizer) -> Config:
 
 
 def _family(directory: Directory) -> Family:
-    """The family that config.json names; raises CheckpointError for another."""
+    """Return the family that config.json names; raises CheckpointError for another."""
     kind = directory.config.get("model_type")
     if isinstance(kind, str) and kind in FAMILIES:
         return FAMILIES[kind]
@@ -137,21 +138,21 @@ def _family(directory: Directory) -> Family:
     raise CheckpointError(directory.where, wrong if kind else "its config.json has no model_type", hint=_HINT)
 
 
-def _context_length(settings: Mapping[str, Any], asked: int | None) -> int:
-    """The context that is asked for, or the model's; raises UsageError for one that the model does not have."""
+def _context_length(settings: Mapping[str, Any], requested: int | None) -> int:
+    """Return the requested context, or the model's; raises UsageError for one that the model does not have."""
     there, turned = settings["context_length"], settings.get("positions") == "rope"
-    if asked is None:
+    if requested is None:
         return min(there, LONGEST) if turned else there
-    if asked > there:
-        raise UsageError("‹context_length›", f"the model has a context of {there:,} tokens, fewer than {asked:,}")
-    if not turned and asked != there:
+    if requested > there:
+        raise UsageError("‹context_length›", f"the model has a context of {there:,} tokens, fewer than {requested:,}")
+    if not turned and requested != there:
         hint = "train with ‹init_from› and ‹model.context_length›, which takes the first"
         raise UsageError("‹context_length›", f"the model has learned its {there:,} positions", hint=hint)
-    return asked
+    return requested
 
 
 def _with_names_of_the_class(directory: Directory, family: Family) -> Directory:
-    """The same without constants, without a copy of tied embeddings, and with the names of the class.
+    """Rename tensors to the names of the class, without constants and without a copy of tied embeddings.
 
     The base model has the same tensors without the first word of their names.
     """
@@ -163,30 +164,30 @@ def _with_names_of_the_class(directory: Directory, family: Family) -> Directory:
             raise CheckpointError(directory.where, f"it has {shown(full)} twice, with and without its first word")
         if not _BUFFERS.search(name):
             tensors[full] = stored
-    found = replace(directory, tensors=tensors)
-    if found.config.get("tie_word_embeddings", family.tied) and family.output in tensors:
-        if not _are_equal(found, family.output, family.embedding):
+    renamed = replace(directory, tensors=tensors)
+    if renamed.config.get("tie_word_embeddings", family.tied) and family.output in tensors:
+        if not _are_equal(renamed, family.output, family.embedding):
             sentence = "its output layer is not its token embedding, although tie_word_embeddings says so"
             hint = 'if it was trained so, write "tie_word_embeddings": false into config.json'
             raise CheckpointError(directory.where, sentence, hint=hint)
         del tensors[family.output]
-    return found
+    return renamed
 
 
 def _are_equal(directory: Directory, first: str, second: str) -> bool:
-    """Whether two tensors are equal, as far as they can be compared; `misfits` names what else is wrong."""
+    """Return whether two tensors are equal, as far as they can be compared; `misfits` names what else is wrong."""
     one, two = (directory.tensors.get(name) for name in (first, second))
     if one is None or two is None or not {one.dtype, two.dtype} <= READABLE.keys() or one.shape != two.shape:
         return one is None or two is None or one.shape == two.shape
     if len(one.shape) != 2:
         return True
     step = max(1, _PIECE // max(1, one.shape[1]))
-    pieces = [(row, min(row + step, one.shape[0])) for row in range(0, one.shape[0], step)]
-    return all(np.array_equal(directory.read(first, *piece), directory.read(second, *piece)) for piece in pieces)
+    ranges = [(row, min(row + step, one.shape[0])) for row in range(0, one.shape[0], step)]
+    return all(np.array_equal(directory.read(first, *rows), directory.read(second, *rows)) for rows in ranges)
 
 
 def _num_rows(directory: Directory, family: Family, largest: int) -> int:
-    """The rows of the token embedding, which must have one for the largest id of the tokenizer."""
+    """Number of rows of the token embedding, which must have one for the largest id of the tokenizer."""
     name = family.embedding
     if name not in directory.tensors or not directory.tensors[name].shape:
         raise CheckpointError(directory.where, f"it has no token embedding, {shown(name)}", hint=_HINT)
@@ -198,11 +199,11 @@ def _num_rows(directory: Directory, family: Family, largest: int) -> int:
 
 
 def _validated(settings: Mapping[str, Any], family: Family, where: str) -> ModelConfig:
-    """Our settings; raises CheckpointError with the keys of config.json that they came from."""
+    """Validate our settings; raises CheckpointError with the keys of config.json that they came from."""
 
     def in_their_words(problem: GptError) -> CheckpointError:
         key = problem.where.rpartition(".")[2]
-        sentence = re.sub(r"\b\w+\b", lambda found: family.key_of(found[0]), problem.sentence)
+        sentence = re.sub(r"\b\w+\b", lambda word: family.key_of(word[0]), problem.sentence)
         return CheckpointError(f"{where}: {family.key_of(key)}", sentence, hint=_HINT)
 
     try:
@@ -212,34 +213,34 @@ def _validated(settings: Mapping[str, Any], family: Family, where: str) -> Model
 
 
 def _is_too_large(model: ModelConfig, directory: Directory) -> bool:
-    """Whether a config has more blocks than there are tensors, or a million heads, as a hostile one may."""
+    """Return whether a config has more blocks than there are tensors, or a million heads, as a hostile one may."""
     return model.num_blocks > len(directory.tensors) or model.num_blocks * model.num_heads > 2**16
 
 
 def _places_of_export(
     model: ModelConfig, num_rows: int, directory: Directory, family: Family, settings: Mapping[str, Any]
 ) -> dict[str, Rows] | None:
-    """Where the weights of an export lie; None where its config.json or its tensors are not of this model any more."""
+    """Locate the weights of an export; None where its config or its tensors are not of this model any more."""
     if _is_too_large(model, directory):
         return None
     try:
-        found = fit(model, num_rows)
+        fitted = fit(model, num_rows)
     except GptError:
         return None
-    as_written = family.settings(ConfigFields(found.config, "", ""))
+    as_written = family.settings(ConfigFields(fitted.config, "", ""))
     if (
         as_written != settings
-        or found.class_name != family.class_name
-        or any(tensor_mismatches(found.tensors, directory))
+        or fitted.class_name != family.class_name
+        or any(tensor_mismatches(fitted.tensors, directory))
     ):
         return None
-    return weight_locations(found.tensors, directory)
+    return weight_locations(fitted.tensors, directory)
 
 
 def _without(
     absent: re.Pattern[str] | None, recipes: Mapping[str, Recipe]
 ) -> tuple[dict[str, Recipe], dict[str, tuple[int, ...]]]:
-    """The recipes of tensors that are there, and the shapes of our weights that would be in the others."""
+    """Return the recipes of the tensors there, and the shapes of our weights that the absent ones would have."""
     there = {name: recipe for name, recipe in recipes.items() if absent is None or not absent.search(name)}
     others = [recipe for name, recipe in recipes.items() if name not in there]
     return there, {part.names[0]: recipe.shape for recipe in others for part in recipe.parts}

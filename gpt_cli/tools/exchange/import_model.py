@@ -1,4 +1,4 @@
-"""Makes a run of a model of transformers, one weight at a time."""
+"""Make a run of a model of transformers, one weight at a time."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ class Imported(Result):
     steps: tuple[int, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """What `gpt import --json` prints; only of several steps it names them."""
+        """Return the object that `gpt import --json` prints; only of several steps it names them."""
         return {key: value for key, value in vars(self).items() if key != "steps" or value}
 
     def as_text(self, width: int = WIDTH) -> str:
-        """One line."""
+        """Describe the run in one line."""
         shape = f"{self.num_blocks} blocks of {self.num_heads} heads, {self.vocab_size:,} tokens"
         text = f"{visible(self.run)}: {self.parameters:,} parameters, {shape}, context of {self.context_length:,}"
         return text + (f"; {counted(len(self.steps), 'step')} up to {self.steps[-1]:,}" if self.steps else "")
 
 
-def adopt(request: ImportRequest, found: tuple[Path, Foreign, Mapping[int, Weights]], host: Host) -> Imported:
+def adopt(request: ImportRequest, source: tuple[Path, Foreign, Mapping[int, Weights]], host: Host) -> Imported:
     """Make the run; raises errors as `write_run` does, and EnvironmentFailure where another process trains it."""
-    out, foreign, steps = found
+    out, foreign, steps = source
     for notice in foreign.notices:
         host.notice(notice)
     with sole_trainer(out, host.warn):

@@ -31,7 +31,7 @@ class Rows(NamedTuple):
 
 
 class Weights:
-    """The weights of our state dict, each read when it is asked for.
+    """The weights of our state dict, each read on request.
 
     Of embeddings these are the first `num_tokens` rows; `zeros` has the shapes of weights that are not there. Two
     transposed tensors stay in memory, which have the weights and biases of all heads of a block.
@@ -49,46 +49,46 @@ class Weights:
         self._read = lru_cache(maxsize=2)(directory.read_stored)
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """A weight, float32; raises CheckpointError where it is not finite."""
+        """Read a weight in float32; raises CheckpointError where it is not finite."""
         return widened(self.stored(name), self.kind(name))
 
     def kind(self, name: str) -> str:
-        """The type of a weight's numbers, one of READABLE: that of the file, but for one that a factor has changed."""
-        place = self.places.get(name)
-        return "F32" if place is None or place.factor != 1 else self._directory.tensors[place.source].dtype
+        """Type of a weight's numbers, one of READABLE: that of the file, but F32 where a factor has changed it."""
+        rows = self.places.get(name)
+        return "F32" if rows is None or rows.factor != 1 else self._directory.tensors[rows.source].dtype
 
     def stored(self, name: str) -> np.ndarray:
-        """A weight in the numbers of its `kind`; raises CheckpointError where it is not finite."""
+        """Read a weight in the numbers of its `kind`; raises CheckpointError where it is not finite."""
         if name in self.zeros:
             return np.zeros(self.zeros[name], np.float32)
-        place = self.places[name]
+        rows = self.places[name]
         if name in EMBEDDINGS:
-            place = place._replace(last=self._num_tokens)
-        return np.ascontiguousarray(self._cut(place) if place.factor == 1 else self.part(place))
+            rows = rows._replace(last=self._num_tokens)
+        return np.ascontiguousarray(self._cut(rows) if rows.factor == 1 else self.part(rows))
 
     def forget(self) -> None:
         """Let go of the tensors in memory."""
         self._read.cache_clear()
 
-    def part(self, place: Rows) -> np.ndarray:
-        """What lies at a place, float32."""
-        found = widened(self._cut(place), self._directory.tensors[place.source].dtype)
-        return found if place.factor == 1 else found / np.float32(place.factor)
+    def part(self, rows: Rows) -> np.ndarray:
+        """Read rows in float32."""
+        numbers = widened(self._cut(rows), self._directory.tensors[rows.source].dtype)
+        return numbers if rows.factor == 1 else numbers / np.float32(rows.factor)
 
-    def _cut(self, place: Rows) -> np.ndarray:
-        """The same as it is stored."""
-        if place.transposed:
-            return self._read(place.source).T[place.first : place.last]
-        return self._directory.read_stored(place.source, place.first, place.last)
+    def _cut(self, rows: Rows) -> np.ndarray:
+        """Read rows in their stored type."""
+        if rows.transposed:
+            return self._read(rows.source).T[rows.first : rows.last]
+        return self._directory.read_stored(rows.source, rows.first, rows.last)
 
 
 def weight_locations(recipes: Mapping[str, Recipe], directory: Directory) -> dict[str, Rows] | None:
-    """Where each weight of ours lies; None where the tensors are not what such a model is written as.
+    """Locate the tensor rows of each weight of ours; None where the tensors are not an export of such a model.
 
     That is so after a training elsewhere, which changes zeros and copies, and where a recipe cannot be undone: a
     product, or a factor that has rounded.
     """
-    found: defaultdict[str, list[Rows]] = defaultdict(list)
+    locations: defaultdict[str, list[Rows]] = defaultdict(list)
     zeros = [name for name, recipe in recipes.items() if not recipe.parts]
     for source, recipe in recipes.items():
         size = recipe.shape[-1 if recipe.transposed else 0] // max(1, len(recipe.parts))
@@ -96,21 +96,21 @@ def weight_locations(recipes: Mapping[str, Recipe], directory: Directory) -> dic
             name, *others = names
             if others or math.frexp(factor)[0] != 0.5:
                 return None
-            found[name].append(Rows(source, number * size, (number + 1) * size, recipe.transposed, factor))
-    table = found.pop(_TABLE, None)
+            locations[name].append(Rows(source, number * size, (number + 1) * size, recipe.transposed, factor))
+    table = locations.pop(_TABLE, None)
     weights = Weights(directory, {})
     if any(directory.read(name).any() for name in zeros):
         return None
     if table and not np.allclose(weights.part(table[0]), _sinusoids(recipes[table[0].source].shape), rtol=0, atol=1e-6):
         return None
-    for copies in found.values():
+    for copies in locations.values():
         if any(not np.array_equal(weights.part(copies[0]), weights.part(other)) for other in copies[1:]):
             return None
-    return {name: copies[0] for name, copies in found.items()}
+    return {name: copies[0] for name, copies in locations.items()}
 
 
 def tensor_mismatches(recipes: Mapping[str, Recipe], directory: Directory) -> Iterator[GptError]:
-    """The tensors that are missing, too many, of another shape or of another type of number."""
+    """Yield an error for tensors that are missing, too many, of another shape or of another type of number."""
 
     def wrong(names: Sequence[str], verb: str) -> Iterator[GptError]:
         if names:

@@ -19,17 +19,17 @@ from gpt_cli.tools.exchange.export_tokenizer import PADDING, pipeline, rebuilt, 
 from gpt_cli.tools.exchange.hf_directory import read_json
 
 _HINT = "save its tokenizer beside it: AutoTokenizer.from_pretrained(NAME).save_pretrained(DIR)"
-_KNOWN = (
+_STEPS_HINT = (
     "gpt reads byte pairs, SentencePiece with byte fallback, and WordPiece, each with the steps that published models "
     "have; docs/exchange.md lists them"
 )
 
 
-def read_tokenizer(directory: Path, end_of_text: int | list[int] | None, own: Mapping[str, Any] | None) -> Tokenizer:
-    """The tokenizer of a directory, from tokenizer.json, or from vocab.json and merges.txt.
+def read_tokenizer(directory: Path, end_of_text: int | list[int] | None, info: Mapping[str, Any] | None) -> Tokenizer:
+    """Read the tokenizer of a directory, from tokenizer.json, or from vocab.json and merges.txt.
 
-    `end_of_text` is what config.json names as eos_token_id, `own` what `gpt export` says about the tokenizer. Raises
-    CheckpointError for a tokenizer that would encode a text to other ids here.
+    `end_of_text` is what config.json names as eos_token_id, `info` what `gpt export` says of the tokenizer.
+    Raises CheckpointError for a tokenizer that would encode a text to other ids here.
     """
     path, settings = directory / "tokenizer.json", dict[str, Any]()
     if (directory / "tokenizer_config.json").exists():
@@ -38,40 +38,40 @@ def read_tokenizer(directory: Path, end_of_text: int | list[int] | None, own: Ma
     if (directory / "chat_template.jinja").exists():  # as transformers writes it since version 4.52
         settings["chat_template"] = _text(directory / "chat_template.jinja", "a chat template")
     if path.exists():
-        written, where = _text(path, "a tokenizer"), shown(path)
+        text, where = _text(path, "a tokenizer"), shown(path)
     else:
-        written, where = _of_files(directory, settings), shown(directory / "vocab.json")
+        text, where = _of_files(directory, settings), shown(directory / "vocab.json")
     try:
-        content = strict_json(written)
-        ours = _ours(content, own or {})
+        content = strict_json(text)
+        ours = _ours(content, info or {})
         names = {} if ours else token_names(content)
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise CheckpointError(where, f"this is not a tokenizer: {plainly(error)}") from error
     if ours:
         return ours
-    return checked(written, settings, _end_of_text(names, end_of_text, settings, where), names, where)
+    return checked(text, settings, _end_of_text(names, end_of_text, settings, where), names, where)
 
 
 def checked(
-    written: str, settings: Mapping[str, Any], end_of_text: int, names: Mapping[int, str], where: str
+    text: str, settings: Mapping[str, Any], end_of_text: int, names: Mapping[int, str], where: str
 ) -> HuggingFaceTokenizer:
-    """The tokenizer that a tokenizer.json describes; `names` are its tokens, as `names_of` gives them.
+    """Load the tokenizer that a tokenizer.json describes; `names` are its tokens, as `names_of` gives them.
 
     Raises CheckpointError for what gpt does not do, all of it at once, and for what the library cannot read.
     """
-    kept = HuggingFaceTokenizer(written, settings, end_of_text, max(names) + 1)
+    tokenizer = HuggingFaceTokenizer(text, settings, end_of_text, max(names) + 1)
     try:
-        _, after = kept.template
-        _ = kept.library
+        _, after = tokenizer.template
+        _ = tokenizer.library
     except GptError as error:
         for problem in (error, *error.others):
-            problem.where, problem.hint = where, _KNOWN
+            problem.where, problem.hint = where, _STEPS_HINT
         raise
     except (AttributeError, KeyError, TypeError) as error:
         raise CheckpointError(where, f"this is not a tokenizer: {plainly(error)}") from error
     if others := [number for number in after if number != end_of_text]:
         raise CheckpointError(where, f"it puts {shown(names[others[0]])} after every text, which gpt does not do")
-    return kept
+    return tokenizer
 
 
 def _text(path: Path, what: str) -> str:
@@ -82,7 +82,7 @@ def _text(path: Path, what: str) -> str:
 
 
 def _of_files(directory: Path, settings: Mapping[str, Any]) -> str:
-    """The tokenizer.json of GPT-2's older form: ids in one file, merges in another."""
+    """Make the tokenizer.json of GPT-2's older form: ids in one file, merges in another."""
     if not (directory / "vocab.json").exists() or not (directory / "merges.txt").exists():
         sentence = "it has no tokenizer: neither tokenizer.json nor vocab.json with merges.txt"
         raise CheckpointError(shown(directory), sentence, hint=_HINT)
@@ -102,10 +102,10 @@ def _of_files(directory: Path, settings: Mapping[str, Any]) -> str:
 
 
 def _end_of_text(
-    names: Mapping[int, str], asked: int | list[int] | None, settings: Mapping[str, Any], where: str
+    names: Mapping[int, str], configured: int | list[int] | None, settings: Mapping[str, Any], where: str
 ) -> int:
-    """The id of end-of-text: what config.json names, else tokenizer_config.json, else the token of that name."""
-    for number in asked if isinstance(asked, list) else [asked]:
+    """Return the id of end-of-text: from config.json, else tokenizer_config.json, else the token of that name."""
+    for number in configured if isinstance(configured, list) else [configured]:
         if type(number) is int and number in names:
             return number
     ids = {name: number for number, name in names.items()}
@@ -116,16 +116,16 @@ def _end_of_text(
     raise CheckpointError(where, "it has no end-of-text token, which joins documents and starts texts", hint=hint)
 
 
-def _ours(content: Mapping[str, Any], own: Mapping[str, Any]) -> Tokenizer | None:
-    """The tokenizer of ours that `gpt export` wrote in this way; None where it is another one."""
+def _ours(content: Mapping[str, Any], info: Mapping[str, Any]) -> Tokenizer | None:
+    """Rebuild the tokenizer of ours that `gpt export` wrote in this way; None where it is another one."""
     model = content["model"]
     if not isinstance(model.get("vocab"), dict):
         return None
     names = sorted(model["vocab"], key=model["vocab"].__getitem__)
     if (padded := PADDING in names) and len(spare := set(byte_letters()).difference(names)) == 1:
         names[names.index(PADDING)] = spare.pop()  # in whose place it stands
-    found = rebuilt(own, names, by_letters=own.get("kind") != "char")
+    tokenizer = rebuilt(info, names, by_letters=info.get("kind") != "char")
     # save_pretrained of transformers writes a template that adds nothing
     adds = any("Sequence" not in piece for step in steps(content, "post_processor") for piece in step.get("single", ()))
-    same = found and not adds and tokenizer_json(found, padded) == {**content, "post_processor": None}
-    return found if same else None
+    same = tokenizer and not adds and tokenizer_json(tokenizer, padded) == {**content, "post_processor": None}
+    return tokenizer if same else None

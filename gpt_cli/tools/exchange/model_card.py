@@ -68,7 +68,7 @@ def model_card(
     prompt: str = "The",
     end_pads: bool = False,
 ) -> str:
-    """The text of README.md; the model can read `prompt`, and with `end_pads`, end-of-text fills batches too."""
+    """Write the text of README.md; the model can read `prompt`; with `end_pads`, end-of-text fills batches too."""
     figures = {"Loss of the last step": progress.loss, "Lowest validation loss until then": progress.best_loss}
     losses = [f"{name}: {loss:.4f} nats/token.\n" for name, loss in figures.items() if loss is not None]
     num_steps, num_tokens = progress.step, progress.num_training_tokens
@@ -83,15 +83,15 @@ def model_card(
         origin += f" It began with the weights of `{visible(progress.began_from)}`."
     half = max(1, config.model.context_length // 2)
     lines = "".join(f"- {note}\n" for note in fit.notes)
-    known = [] if imported else _known(config)
-    all_known = known and len(known) == len(_listed(config.data.source))
-    languages = {entry.language for entry in known} if all_known else set()
+    datasets = [] if imported else _catalogued(config)
+    is_complete = datasets and len(datasets) == len(_listed(config.data.source))
+    languages = {entry.language for entry in datasets} if is_complete else set()
     return _CARD.format(
         language=f"language: {languages.pop()}\n" if len(languages) == 1 and None not in languages else "",
         kind=config.tokenizer.kind,
         padding=_END_PADS if end_pads else "",
         characters=_CHARACTERS if config.tokenizer.kind == "char" else "",
-        licence=_LICENCE + (f" Licences of its texts: {licences(config)}.\n" if known else "\n"),
+        licence=_LICENCE + (f" Licences of its texts: {licences(config)}.\n" if datasets else "\n"),
         title=visible(name),
         origin=origin,
         losses="".join(losses),
@@ -107,16 +107,16 @@ def model_card(
 
 
 def licences(config: Config) -> str:
-    """The licences of those of its texts that the catalogue has; empty where it has none."""
-    return "; ".join(f"`{entry.name}`: {entry.licence}" for entry in _known(config))
+    """List the licences of the texts that the catalogue has; empty where it has none."""
+    return "; ".join(f"`{entry.name}`: {entry.licence}" for entry in _catalogued(config))
 
 
-def _known(config: Config) -> list[Dataset]:
+def _catalogued(config: Config) -> list[Dataset]:
     return [ENTRIES[source] for source in _listed(config.data.source) if source in ENTRIES]
 
 
 def shareable(config: Config) -> Config:
-    """A config without the folders of its texts, which are nobody else's business: their last names stay."""
+    """Remove from a config the folders of its texts, which are nobody else's business: last names stay."""
     data = config.data
     names = {
         key: [_name(source) for source in value] if isinstance(value, list) else value and _name(value)
@@ -126,7 +126,7 @@ def shareable(config: Config) -> Config:
 
 
 def _name(source: str) -> str:
-    """The last part of a path, in a form that is not a name of the catalogue."""
+    """Return the last part of a path, in a form that is not a name of the catalogue."""
     name = Path(source).name or source
     return f"./{name}" if name in ENTRIES and source not in ENTRIES else name
 

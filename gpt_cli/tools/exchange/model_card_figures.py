@@ -17,14 +17,14 @@ FORMAT_VERSION = 1  # of the key gpt_cli in config.json and in GGUF
 
 
 def own_keys(config: Config, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Our config, and the tokenizer without its tokens, which the export has elsewhere."""
+    """Return our config, and the tokenizer without its tokens, which the export has elsewhere."""
     about_tokenizer = {key: value for key, value in tokenizer.to_dict().items() if key in ("kind", "pattern")}
     return {"format": FORMAT_VERSION, "config": config.model_dump(mode="json"), "tokenizer": about_tokenizer}
 
 
 @torch.no_grad()
 def computed(recipe: Recipe, ours: Mapping[str, Tensor]) -> Tensor:
-    """A tensor of a stock class made of our parameters and buffers."""
+    """Compute a tensor of a stock class from our parameters and buffers."""
     dtype = dtype_of(recipe, ours)
     if not recipe.parts:
         return torch.zeros(recipe.shape, dtype=dtype)
@@ -35,7 +35,7 @@ def computed(recipe: Recipe, ours: Mapping[str, Tensor]) -> Tensor:
 
 
 def dtype_of(recipe: Recipe, ours: Mapping[str, Tensor]) -> torch.dtype:
-    """That of the weights that a tensor consists of, float32 where it is computed; zeros follow the first weight."""
+    """Type of the weights of a tensor, float32 where it is computed; zeros follow the first weight."""
     copies = [ours[part.names[0]].dtype if _is_copy(part) else torch.float32 for part in recipe.parts]
     return reduce(torch.promote_types, copies) if copies else next(iter(ours.values())).dtype
 
@@ -45,7 +45,7 @@ def _is_copy(part: Part) -> bool:
 
 
 def _rows(part: Part, ours: Mapping[str, Tensor]) -> Tensor:
-    """The rows of a part; products are computed in float64 and rounded once."""
+    """Compute the rows of a part; products are in float64 and rounded once."""
     first, *others = (ours[name] for name in part.names)
     if _is_copy(part):
         return first

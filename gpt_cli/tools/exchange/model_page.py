@@ -36,7 +36,7 @@ _LARGEST_HALF = float(np.finfo(np.float16).max)
 
 @dataclass(frozen=True)
 class ModelPage:
-    """What a page has: its content, the weights in base64, and how many parameters."""
+    """Content of a page, the weights in base64, and the number of parameters."""
 
     content: Mapping[str, Any]
     weights: str
@@ -51,7 +51,7 @@ def write_model_page(out: Path, page: ModelPage) -> None:
 def model_page(
     checkpoint: Checkpoint, wanted: Kind | None, name: str, *, title: str = "", prompt: str | None = None
 ) -> ModelPage:
-    """The page of a model, which it calls `name`; `wanted` is the kind of its matrices, None chooses by size.
+    """Make the page of a model, which it calls `name`; `wanted` is the kind of its matrices, None chooses by size.
 
     It opens with `prompt`, None: with a short text that the model can read.
 
@@ -63,21 +63,21 @@ def model_page(
     model = checkpoint.build_model()
     weights = dict(model.named_parameters())
     tokenizer = tokenizer_content(checkpoint.tokenizer)
-    found, _ = chosen_layout({each: tensor.shape for each, tensor in weights.items()}, tokenizer, wanted)
-    packed_weights = base64.b64encode(stored(found, weights)).decode()
+    page_layout, _ = chosen_layout({each: tensor.shape for each, tensor in weights.items()}, tokenizer, wanted)
+    packed_weights = base64.b64encode(stored(page_layout, weights)).decode()
     num_parameters = sum(tensor.numel() for tensor in weights.values())
     progress = checkpoint.progress
     content = {
         "config": model_content(model),
         "tokenizer": tokenizer,
-        "tensors": found.tensors,
+        "tensors": page_layout.tensors,
         "origin": {
             "run": name,
             "step": progress.step,
             "best_loss": progress.best_loss,
             "parameters": num_parameters,
             "context_length": checkpoint.config.model.context_length,
-            "kind": found.kind,
+            "kind": page_layout.kind,
         },
         "title": title,
         "prompt": first_prompt(checkpoint.config, checkpoint.tokenizer) if prompt is None else prompt,
@@ -89,16 +89,16 @@ def model_page(
 
 
 def model_content(model: GPT) -> dict[str, Any]:
-    """The settings of a model, with the context that it has on a page, and what follows from them."""
+    """Return the settings of a model, with its context on a page, and the sizes that follow from them."""
     config, derived = model.config, ("value_size", "query_size", "key_value_heads", "epsilon", "windows", "gated")
     follows = {name: getattr(config, name) for name in derived} | {"context_length": page_context(config)}
     frequencies = [] if model.rotary is None else model.rotary.frequencies().tolist()
     return config.model_dump(mode="json") | follows | {"frequencies": frequencies}
 
 
-def first_prompt(config: Config, tokenizer: Tokenizer, own: str = "") -> str:
-    """A text to begin with that the model can read: that of its snapshots, its own, or a short one."""
-    for text in (config.inspect.prompt, own, *_PROMPTS):
+def first_prompt(config: Config, tokenizer: Tokenizer, opening: str = "") -> str:
+    """Return a text to begin with that the model can read: of its snapshots, its opening, or a short one."""
+    for text in (config.inspect.prompt, opening, *_PROMPTS):
         with contextlib.suppress(DataError):
             if text and tokenizer.encode(text):
                 return text
@@ -110,17 +110,17 @@ def first_prompt(config: Config, tokenizer: Tokenizer, own: str = "") -> str:
 
 
 @torch.no_grad()
-def stored(found: Layout, weights: Mapping[str, Tensor]) -> bytes:
-    """The bytes of a layout: float16 numbers, int8 numbers and their scales, float32 vectors, little endian."""
-    content = bytearray(found.num_bytes)
-    for tensor in found.tensors:
+def stored(page_layout: Layout, weights: Mapping[str, Tensor]) -> bytes:
+    """Encode the weights: float16 numbers, int8 numbers and their scales, float32 vectors, little endian."""
+    content = bytearray(page_layout.num_bytes)
+    for tensor in page_layout.tensors:
         for at, numbers in _arrays(tensor, weights[tensor["name"]]):
             content[at : at + numbers.nbytes] = numbers.tobytes()
     return bytes(content)
 
 
 def _arrays(tensor: Mapping[str, Any], weight: Tensor) -> Iterator[tuple[int, np.ndarray]]:
-    """The arrays of one tensor, each with the place of its first byte."""
+    """Yield the arrays of one tensor, each with the position of its first byte."""
     weight = weight.float()
     if tensor["kind"] == "int8":
         numbers, scales = to_int8(weight)

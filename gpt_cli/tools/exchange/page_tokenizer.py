@@ -30,12 +30,12 @@ _POSSESSIVE = re.compile(r"([*+?]|[0-9]\})\+")
 
 
 def tokenizer_content(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Data for JSON from which the page makes a tokenizer that gives the same ids for every text.
+    """Return the data from which the page makes a tokenizer that gives the same ids for every text.
 
     Raises CheckpointError for a kept one with a step that no page has.
     """
     if isinstance(tokenizer, HuggingFaceTokenizer):
-        return _kept_content(tokenizer)
+        return _library_content(tokenizer)
     if isinstance(tokenizer, CharTokenizer):
         return {"kind": tokenizer.kind, "characters": "".join(tokenizer.characters)}
     if not isinstance(tokenizer, BytePairTokenizer):
@@ -53,8 +53,8 @@ def _tokens(tokens: Sequence[bytes]) -> dict[str, str]:
     return {"tokens": _base64(b"".join(tokens)), "lengths": _base64(lengths)}
 
 
-def _kept_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
-    """The steps of a kept tokenizer, the bytes of its tokens and the ids of its merges."""
+def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
+    """Return the steps of a Hugging Face tokenizer, the bytes of its tokens and the ids of its merges."""
     tokenizer.encode("")  # what the library refuses is refused here
     model, names, added = tokenizer.content["model"], tokenizer.names, tokenizer.added
     first, cutting = (steps(tokenizer.content, part) for part in ("normalizer", "pre_tokenizer"))
@@ -65,7 +65,7 @@ def _kept_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
     decoder = steps(tokenizer.content, "decoder")
     letters = [step["type"] for step in cutting].count("ByteLevel") == 1
     cuts = list(filter(None, map(_cut, cutting)))
-    found = [token for token in added.values() if not (tokenizer.splits_special and token.get("special"))]
+    added_tokens = [token for token in added.values() if not (tokenizer.splits_special and token.get("special"))]
     wrong = next(filter(None, (_unknown(step) for step in first)), None)
     wrong = wrong or next(filter(None, (_unknown(step, _CUTS) for step in cutting)), None)
     if model.get("type", "BPE") != "BPE":
@@ -74,9 +74,9 @@ def _kept_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
         wrong = "BPE without bytes"
     elif letters != (decoder[0]["type"] == "ByteLevel") or (letters and cutting[-1]["type"] != "ByteLevel"):
         wrong = "steps in this order"
-    elif any(token.get(flag) for token in found for flag in ("lstrip", "rstrip", "single_word")):
+    elif any(token.get(flag) for token in added_tokens for flag in ("lstrip", "rstrip", "single_word")):
         wrong = "an added token that takes spaces or whole words"
-    elif any(token.get("normalized") for token in found) and any(step["type"] != "NFC" for step in first):
+    elif any(token.get("normalized") for token in added_tokens) and any(step["type"] != "NFC" for step in first):
         wrong = "an added token in normalized text"
     if wrong:
         hint = "‹format=safetensors› and hf export every tokenizer"
@@ -84,13 +84,13 @@ def _kept_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
     ids = {name: number for number, name in names.items()}
     of_letter = {letter: bytes([byte]) for byte, letter in enumerate(byte_letters())}
 
-    def written(name: str) -> bytes:
+    def token_content(name: str) -> bytes:
         by_letters = letters and of_letter.keys() >= set(name)
         return b"".join(of_letter[letter] for letter in name) if by_letters else utf8(name)
 
     pairs = [pair.split(" ", 1) if isinstance(pair, str) else pair for pair in model["merges"]]
     composed = unicodedata.normalize
-    sides = [[token for token in found if bool(token.get("normalized")) is late] for late in (False, True)]
+    groups = [[token for token in added_tokens if bool(token.get("normalized")) is late] for late in (False, True)]
     return {
         "kind": tokenizer.kind,
         "letters": letters,
@@ -99,27 +99,27 @@ def _kept_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
         "normalizer": normalizer,
         "cuts": cuts,
         "added": [
-            [[composed("NFC", token["content"]) if late and first else token["content"], token["id"]] for token in side]
-            for late, side in enumerate(sides)
+            [[composed("NFC", one["content"]) if late and first else one["content"], one["id"]] for one in group]
+            for late, group in enumerate(groups)
         ],
         "skipped": [[number, names[number]] for number in sorted({*tokenizer.skipped, tokenizer.end_of_text})],
         "end_of_text": tokenizer.end_of_text,
         "starts_with": tokenizer.starts_with,
         "strips": tokenizer.at_the_start(b" ") == b"",
         "merges": _base64(np.array([[ids[one], ids[two]] for one, two in pairs], "<u4").tobytes()),
-        **_tokens([written(names.get(number, "")) for number in range(tokenizer.vocab_size)]),
+        **_tokens([token_content(names.get(number, "")) for number in range(tokenizer.vocab_size)]),
     }
 
 
-def _unknown(step: Mapping[str, Any], known: Sequence[str] = ("NFC", "Replace", "Prepend")) -> str | None:
-    """What a page does not have of a step; None for one that it has."""
-    if step["type"] not in known or (step["type"] == "Split" and "Regex" not in step["pattern"]):
+def _unknown(step: Mapping[str, Any], types: Sequence[str] = ("NFC", "Replace", "Prepend")) -> str | None:
+    """Name the feature of a step that a page lacks; None for a known step."""
+    if step["type"] not in types or (step["type"] == "Split" and "Regex" not in step["pattern"]):
         return step["type"]
     return "add_prefix_space" if step["type"] == "ByteLevel" and step["add_prefix_space"] else None
 
 
 def _cut(step: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A step that cuts a text, for a page; None for one that does not cut, or that no page has."""
+    """Convert a step that cuts a text, for a page; None for one that does not cut, or that no page has."""
     if step["type"] == "Metaspace":
         scheme = step.get("prepend_scheme", "always")
         return {"mark": step["replacement"], "scheme": scheme, "split": step.get("split", True)}
@@ -137,7 +137,7 @@ def _base64(content: bytes) -> str:
 
 
 def javascript_pattern(pattern: str) -> str:
-    """The source of a regular expression with the flag u that cuts a text as this one of `text.patterns` does.
+    """Translate a pattern of `text.patterns` to a regular expression of JavaScript with the flag u.
 
     A tokenizer with another pattern is refused where it is read.
     """
@@ -157,11 +157,11 @@ def javascript_pattern(pattern: str) -> str:
 
 @cache  # half a second each, and patterns share most of them
 def _one_of(single: str) -> str:
-    """A pattern of one character, in the syntax of JavaScript: the code points that the library tiktoken matches."""
+    """Translate a pattern of one character to JavaScript: the code points that the library tiktoken matches."""
     alone = BytePairTokenizer("bpe", single, [bytes([byte]) for byte in range(256)])
     every_character = "".join(map(chr, (*range(0xD800), *range(0xE000, 0x110000))))
-    found = alone.encoding.encode_to_numpy(every_character)
-    points = code_points(found.astype(np.uint8).tobytes().decode("utf-8")).astype(np.int64)
+    ids = alone.encoding.encode_to_numpy(every_character)
+    points = code_points(ids.astype(np.uint8).tobytes().decode("utf-8")).astype(np.int64)
     firsts = points[np.diff(points, prepend=-2) != 1].tolist()  # of runs of neighbours
     lasts = points[np.diff(points, append=-2) != 1].tolist()
     runs = zip(map(_letter, firsts), map(_letter, lasts), strict=True)

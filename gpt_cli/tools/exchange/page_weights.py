@@ -1,4 +1,4 @@
-"""How a page stores the weights of a model, and how large it becomes. Needs no torch."""
+"""Layout of the weights of a model on a page, and its size. Needs no torch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NUMBER = {"float16": 2, "int8": 1, "float32": 4}  # bytes
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the tensors of a model are among the bytes of a page: matrices of one kind, vectors in float32."""
+    """Positions of the tensors among the bytes of a page: matrices of one kind, vectors in float32."""
 
     kind: Kind
     tensors: Sequence[Mapping[str, Any]]  # name, shape, kind, at; of int8 also scales_at, with a float32 for each row
@@ -34,50 +34,50 @@ class Layout:
 
 
 def require_known_form(model: ModelConfig) -> None:
-    """Raises UsageError for a form of attention that the engine of a page does not compute."""
+    """Raise UsageError for a form of attention that the engine of a page does not compute."""
     if model.attention not in FORMS:
         hint = "‹format=safetensors› exports every model for use with gpt"
         raise unknown_form("the page of a model", model.attention, hint)
 
 
 def page_context(model: ModelConfig) -> int:
-    """How many tokens of a text the model reads on a page, which holds the attention weights of all heads."""
+    """Number of tokens that the model reads on a page, which holds the attention weights of all heads."""
     rows = math.isqrt(2 * _MOST_WEIGHTS // (model.num_blocks * model.num_heads))
     return min(model.context_length, rows)
 
 
 def layout(shapes: Mapping[str, Sequence[int]], kind: Kind) -> Layout:
-    """The layout of tensors of some shapes; moments of an optimizer are left out."""
+    """Lay out tensors of some shapes; moments of an optimizer are left out."""
     tensors, end = [], 0
     for name, shape in shapes.items():
         if name.startswith(OPTIMIZER_PREFIX):
             continue
-        own = kind if len(shape) == 2 else "float32"
-        found = {"name": name, "shape": list(shape), "kind": own, "at": end}
-        end += _NUMBER[own] * math.prod(shape)
+        number_type = kind if len(shape) == 2 else "float32"
+        entry = {"name": name, "shape": list(shape), "kind": number_type, "at": end}
+        end += _NUMBER[number_type] * math.prod(shape)
         end += -end % _ALIGNMENT
-        if own == "int8":
-            found["scales_at"] = end
+        if number_type == "int8":
+            entry["scales_at"] = end
             end += _NUMBER["float32"] * shape[0]
-        tensors.append(found)
+        tensors.append(entry)
     return Layout(kind, tensors, end)
 
 
-def model_page_bytes(found: Layout, tokenizer: Mapping[str, Any]) -> int:
-    """About the size of the page with this layout and this content of a tokenizer."""
-    described = len(json.dumps([tokenizer, found.tensors]))
-    return len(build_page(MODEL, {})) + described + math.ceil(found.num_bytes * 4 / 3)
+def model_page_bytes(page_layout: Layout, tokenizer: Mapping[str, Any]) -> int:
+    """Estimate the size of the page with this layout and this content of a tokenizer."""
+    described = len(json.dumps([tokenizer, page_layout.tensors]))
+    return len(build_page(MODEL, {})) + described + math.ceil(page_layout.num_bytes * 4 / 3)
 
 
 def chosen_layout(
     shapes: Mapping[str, Sequence[int]], tokenizer: Mapping[str, Any], wanted: Kind | None
 ) -> tuple[Layout, int]:
-    """The layout of a page, and about its size: the kind that is wanted, or float16 where the page stays small.
+    """Choose the layout of a page, and estimate its size: the wanted kind, or float16 where the page stays small.
 
     Raises EnvironmentFailure for a page that no browser opens, with what would fit.
     """
     halves, bytes_ = layout(shapes, "float16"), layout(shapes, "int8")
-    sizes = {found.kind: model_page_bytes(found, tokenizer) for found in (halves, bytes_)}
+    sizes = {each.kind: model_page_bytes(each, tokenizer) for each in (halves, bytes_)}
     kind = wanted or ("float16" if sizes["float16"] <= _LARGEST_FLOAT16 else "int8")
     if sizes[kind] > LARGEST:
         fits = kind == "float16" and sizes["int8"] <= LARGEST

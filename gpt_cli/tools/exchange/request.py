@@ -1,4 +1,4 @@
-"""What the commands of this package are asked. Needs no torch."""
+"""Requests of the commands of this package. Needs no torch."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class ImportRequest(Request):
     overwrite: Switch = Field(default=False, description="Replace the run in ‹out›.")
 
     def misfits(self) -> Iterator[Misfit]:
-        """No directory, or several that nobody calls steps."""
+        """Refuse no directory, or several that nobody calls steps."""
         if not self.directory:
             yield Misfit(("directory",), "it names no directory")
         if len(self.directory) > 1 and not self.steps:
@@ -96,7 +96,7 @@ class ImportRequest(Request):
             )
 
     def find(self, host: Host) -> tuple[Path, Foreign, dict[int, Weights]]:
-        """Where the run goes, the model, and with `steps` the weights of each step; no weight is read.
+        """Resolve the run to make, the model, and with `steps` the weights of each step; no weight is read.
 
         Raises UsageError where something would be replaced that nobody named and for steps that do not belong
         together or a context that the model does not have, CheckpointError for a model that ours cannot have.
@@ -122,7 +122,7 @@ class ImportRequest(Request):
         return run.path, read_foreign(first, self.context_length), {}
 
     def require_free(self, run: RunFiles) -> None:
-        """Raises UsageError where the import would replace a run without being told to, or what no run wrote."""
+        """Raise UsageError where the import would replace a run without permission, or files that no run wrote."""
         if run.exists() and not self.overwrite:
             sentence = "there is a run already; replace it with ‹overwrite=True›, or name another ‹out›"
             raise UsageError(shown(run.path), sentence)
@@ -159,7 +159,7 @@ class ExportRequest(Request):
     checkpoint: WhichCheckpoint = NONE
 
     def misfits(self) -> Iterator[Misfit]:
-        """What only pages have."""
+        """Refuse flags that only pages have."""
         kinds = _QUANTIZED.get(self.format, ())
         if self.quantize is not None and not kinds:
             sentence = f"‹format={self.format}› writes weights as they are; only gguf, html and handout have others"
@@ -175,7 +175,7 @@ class ExportRequest(Request):
                 yield Misfit((key,), sentence, "‹format=html›")
 
     def find(self, host: Host) -> tuple[Header, str | None]:
-        """The checkpoint that is meant, and the text of its pages.
+        """Resolve the checkpoint and the text of its pages.
 
         Raises UsageError for a place that is taken and a model that no class of transformers fits, DataError for a
         prompt that the model cannot read, CheckpointError where there is no such checkpoint, EnvironmentFailure for a
@@ -204,26 +204,28 @@ class ExportRequest(Request):
             if prompt is not None:
                 prompt, _ = read_prompt(prompt, None, header, stdin=host.stdin)
                 encode_text(header.tokenizer, prompt, "‹prompt›")  # refuses
-            found, num_bytes = chosen_layout(
+            page_layout, num_bytes = chosen_layout(
                 header.shapes, tokenizer_content(header.tokenizer), cast(Kind | None, self.quantize)
             )
             require_known_form(header.config.model)
-            host.notice(f"the page will have about {size(num_bytes)}, with weights in {found.kind}")
-            own = header.config.model.context_length
-            if (read := page_context(header.config.model)) < own:
+            host.notice(f"the page will have about {size(num_bytes)}, with weights in {page_layout.kind}")
+            most = header.config.model.context_length
+            if (read := page_context(header.config.model)) < most:
                 why = "since it holds the attention of every head"
-                host.notice(f"the page reads at most {read:,} tokens of a text, where the model reads {own:,}, {why}")
+                host.notice(f"the page reads at most {read:,} tokens of a text, where the model reads {most:,}, {why}")
         return header, prompt
 
 
 def require_directory(out: Path, form: str, overwrite: bool = False) -> None:
-    """Raises UsageError where `out` is neither new, nor empty, nor an earlier export of this form, which a new one
-    replaces, with `overwrite` beside files of others, or where a new name is that of a file."""
-    known = FILES if form == "hf" else PAGES
+    """Raise UsageError unless `out` is new, empty, or an earlier export of this form, which a new one replaces.
+
+    With `overwrite`, files of others may be beside it.
+    """
+    our_files = FILES if form == "hf" else PAGES
     replaced = Path(os.path.realpath(out))  # also for x/.., where there is no x
     if replaced.is_dir():
         names = sorted(path.name for path in replaced.iterdir())
-        foreign = next((name for name in names if name not in known), None)
+        foreign = next((name for name in names if name not in our_files), None)
         ours = _is_ours(replaced, form)
         if names and not (ours and (overwrite or foreign is None)):
             contains = f"contains {shown(foreign)}" if foreign else "has files that gpt export did not write"
@@ -238,7 +240,7 @@ def require_directory(out: Path, form: str, overwrite: bool = False) -> None:
 
 
 def require_file(out: Path, form: str) -> None:
-    """Raises UsageError where `out` does not end in the name of its form, is a directory, or belongs to a run."""
+    """Raise UsageError where `out` does not end in the name of its form, is a directory, or belongs to a run."""
     if out.suffix != f".{form}":
         raise UsageError("‹out›", f"{shown(out.name)} does not end in .{form}, as ‹format={form}› writes")
     if out.is_dir():
@@ -256,14 +258,14 @@ def require_file(out: Path, form: str) -> None:
 
 
 def require_gguf() -> None:
-    """Raises EnvironmentFailure without the package of llama.cpp's authors that knows the form."""
+    """Raise EnvironmentFailure without the package of llama.cpp's authors that knows the form."""
     if find_spec("gguf") is None:
         sentence = "writing GGUF needs the library gguf, which is not installed"
         raise EnvironmentFailure("‹format=gguf›", sentence, hint="in the clone of gpt: pip install -e '.[gguf]'")
 
 
 def _is_ours(directory: Path, form: str) -> bool:
-    """Whether we wrote the pages of a hand-out, as the first one says, or the model in a directory.
+    """Return whether we wrote the pages of a hand-out, as the first one says, or the model in a directory.
 
     Transformers names its version in a config.json that it writes again, and peft puts a card in the place of ours.
     """

@@ -19,36 +19,36 @@ _DIGITS = len(str(STEPS))
 
 
 def directories_by_step(directories: Sequence[Path]) -> dict[int, Path]:
-    """The directories by the steps that their names tell, the earliest first.
+    """Sort the directories by the steps that their names tell, the earliest first.
 
     That is the number after the word step, else the one that a name ends in. Raises UsageError that lists all names
     without a number, and all that have the number of another.
     """
-    found: dict[int, Path] = {}
+    directories_of: dict[int, Path] = {}
     wrong: list[GptError] = []
     for directory in directories:
-        place = _place_of_step(directory)
-        digits = "" if place is None else (place[1] or place[2]).lstrip("0") or "0"
-        if place is None or len(digits) > _DIGITS or int(digits) > STEPS:
+        match = _place_of_step(directory)
+        digits = "" if match is None else (match[1] or match[2]).lstrip("0") or "0"
+        if match is None or len(digits) > _DIGITS or int(digits) > STEPS:
             sentence = f"its name tells no step, as step1000 does; the largest is {STEPS:,}"
             wrong.append(UsageError(shown(directory), sentence, hint="rename it, or make a link with such a name"))
-        elif (other := found.setdefault(int(digits), directory)) is not directory:
+        elif (other := directories_of.setdefault(int(digits), directory)) is not directory:
             sentence = f"its name tells step {int(digits):,}, as that of {shown(other)} does"
             wrong.append(UsageError(shown(directory), sentence, hint="name one directory for each step"))
     if wrong:
         raise together(wrong)
-    return dict(sorted(found.items()))
+    return dict(sorted(directories_of.items()))
 
 
 def shared_name(directory: Path) -> str:
-    """What the directory of a step has in common with the others: its name without the step, else the folder's."""
-    place = _place_of_step(directory)
-    name = "" if place is None else place.string[: place.start()].rstrip("-_. ")
+    """Return the name that the directories of steps share: one's name without the step, else the folder's."""
+    match = _place_of_step(directory)
+    name = "" if match is None else match.string[: match.start()].rstrip("-_. ")
     return name or Path(os.path.abspath(directory)).parent.name or "steps"
 
 
 def read_steps(steps: Mapping[int, Path], context_length: int | None, host: Host) -> tuple[Foreign, dict[int, Weights]]:
-    """The model of the last step, of which all but the weights is read, and the weights of all, unread.
+    """Read the model of the last step, but for its weights; returns it, and the weights of all, unread.
 
     Raises GptErrors of all directories that are no such model.
     """
@@ -59,11 +59,11 @@ def read_steps(steps: Mapping[int, Path], context_length: int | None, host: Host
         count(0)
         for step, path in reversed([*steps.items()]):
             with collecting(wrong):
-                found = read_foreign(path, context_length)
+                foreign = read_foreign(path, context_length)
                 if last is None:
-                    last = path, found
-                weights[step] = found.weights
-                wrong += _differences(path, found, *last)
+                    last = path, foreign
+                weights[step] = foreign.weights
+                wrong += _differences(path, foreign, *last)
             count(1)
     if wrong:
         raise together(wrong)
@@ -72,20 +72,20 @@ def read_steps(steps: Mapping[int, Path], context_length: int | None, host: Host
 
 
 def _place_of_step(directory: Path) -> re.Match[str] | None:
-    """Where the name of a directory tells its step: a link's own name, not that of what it leads to."""
-    places = list(_STEP.finditer(os.path.basename(os.path.abspath(directory))))
-    named = [place for place in places if place[1]]
-    return (named or places or [None])[-1]
+    """Match the step in the name of a directory: a link's own name, not that of what it leads to."""
+    matches = list(_STEP.finditer(os.path.basename(os.path.abspath(directory))))
+    named = [match for match in matches if match[1]]
+    return (named or matches or [None])[-1]
 
 
-def _differences(path: Path, found: Foreign, last_path: Path, last: Foreign) -> list[GptError]:
-    """What makes a model another one than that of the last step."""
-    own, its = found.config.model.model_dump(), last.config.model.model_dump()
+def _differences(path: Path, foreign: Foreign, last_path: Path, last: Foreign) -> list[GptError]:
+    """List the differences of a model from that of the last step."""
+    ours = foreign.config.model.model_dump()
     wrong: list[GptError] = [
-        UsageError(shown(path), f"{key} is {visible(own[key])}, but in {shown(last_path)} it is {visible(its[key])}")
-        for key in its
-        if own[key] != its[key]
+        UsageError(shown(path), f"{key} is {visible(ours[key])}, but in {shown(last_path)} it is {visible(value)}")
+        for key, value in last.config.model.model_dump().items()
+        if ours[key] != value
     ]
-    if found.tokenizer.digest != last.tokenizer.digest:
+    if foreign.tokenizer.digest != last.tokenizer.digest:
         wrong.append(UsageError(shown(path), f"its tokenizer is not that of {shown(last_path)}"))
     return wrong

@@ -32,7 +32,7 @@ _COMPUTING, _AS_TEXT, _AS_JSON = 100, 400, 50
 
 @dataclass(frozen=True)
 class Explained(Result):
-    """An explanation, in the language and the form that were asked for; `study` is its name where it is one."""
+    """An explanation in its language and form; `study` is its name where it is one."""
 
     explanation: Explanation
     study: str | None
@@ -41,20 +41,20 @@ class Explained(Result):
     out: str | None = None
 
     def show(self, screen: Screen) -> None:
-        """Nothing where it is in a file."""
+        """Show the text; nothing where it is in a file."""
         if self.out is None:
             super().show(screen)
 
     def as_dict(self) -> dict[str, Any]:
-        """Every digit of every number; None stands for minus infinity."""
+        """Return every digit of every number; None stands for minus infinity."""
         return json.loads("".join(self.as_json()))
 
     def as_json(self) -> Iterable[str]:
-        """The same as JSON, in pieces."""
+        """Yield every digit of every number as JSON, in pieces."""
         return self.explanation.to_json()
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Plain lines, Markdown or a page, by the form; raises EnvironmentFailure for what memory cannot hold."""
+        """Format plain lines, Markdown or a page, by the form; raises EnvironmentFailure where memory is short."""
         if queries := self.explanation.facts.get("queries"):
             _require_room(len(self.explanation.facts["tokens"]), queries, each=_AS_TEXT)
         if self.form == "terminal":
@@ -62,7 +62,7 @@ class Explained(Result):
         return (to_markdown if self.form == "markdown" else to_html)(self.explanation, self.language)
 
     def as_file(self, ending: str, notice: Notify) -> Iterable[bytes]:
-        """The content of a file of an ending that the request allows, in pieces."""
+        """Yield the content of a file of an ending that the request allows, in pieces."""
         if ending in PICTURES:
             return [self.as_picture(ending[1:], notice) or b""]
         if ending == ".json":
@@ -70,11 +70,11 @@ class Explained(Result):
         return [f"{replace(self, form={'.html': 'html', '.md': 'markdown'}[ending]).as_text()}\n".encode()]
 
     def as_page(self) -> str:
-        """A page that runs no script and requests nothing."""
+        """Build a page that runs no script and requests nothing."""
         return replace(self, form="html").as_text()
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
-        """A study as a picture; `notice` hears where no font has its words."""
+        """Draw a study as a picture; `notice` hears where no font has its words."""
         if self.study is None:
             return None
         from gpt_cli.tools.explain.plots import plot
@@ -82,10 +82,10 @@ class Explained(Result):
         return plot(self.study, self.explanation, self.language, kind=kind, notice=notice)
 
 
-def explain(request: ExplainRequest, found: tuple[str, str, Header] | None, host: Host) -> Explained:
-    """Explain what is asked, and draw it in its file; raises as `_head` and, for a checkpoint, CheckpointError."""
+def explain(request: ExplainRequest, target: tuple[str, str, Header] | None, host: Host) -> Explained:
+    """Explain a head, a study or the example, and write its file; raises as `_head`, and CheckpointError."""
     with host.working("computing"):
-        explanation = _head(request, host, *found) if found else _study(request, host) if request.study else journey()
+        explanation = _head(request, host, *target) if target else _study(request, host) if request.study else journey()
     out = request.out and str(request.out)
     result = Explained(explanation, request.study, request.form or "terminal", request.language or language(), out)
     if request.out:
@@ -95,7 +95,7 @@ def explain(request: ExplainRequest, found: tuple[str, str, Header] | None, host
 
 
 def _head(request: ExplainRequest, host: Host, prompt: str, source: str, header: Header) -> Explanation:
-    """The explanation of a head of a trained model.
+    """Explain a head of a trained model.
 
     Raises UsageError for a position that the prompt does not have, CheckpointError for a model that is not finite,
     EnvironmentFailure for what memory cannot hold.
@@ -116,7 +116,7 @@ def _head(request: ExplainRequest, host: Host, prompt: str, source: str, header:
 
 
 def _require_room(num_tokens: int, queries: Sequence[int], *, each: int, besides: int = 0) -> None:
-    """Raises EnvironmentFailure where `each` weight of the queries is too large for the memory."""
+    """Raise EnvironmentFailure where `each` weight of the queries is too large for the memory."""
     require_available(
         "explain",
         f"{counted(1, 'head')} on {counted(num_tokens, 'token')}",
@@ -127,18 +127,18 @@ def _require_room(num_tokens: int, queries: Sequence[int], *, each: int, besides
 
 
 def _queries(text: str | None, num_tokens: int) -> list[int]:
-    """The positions that --query means in a prompt of `num_tokens`."""
+    """Return the positions that --query means in a prompt of `num_tokens`."""
     if text == "all":
         return list(range(num_tokens))
-    place = num_tokens - 1 if text is None else int(text)
-    if place >= num_tokens:
+    position = num_tokens - 1 if text is None else int(text)
+    if position >= num_tokens:
         tokens = f"the prompt has {counted(num_tokens, 'token')}"
-        raise UsageError("‹query›", f"{tokens}, so use a position from 0 to {num_tokens - 1} instead of {place}")
-    return [place]
+        raise UsageError("‹query›", f"{tokens}, so use a position from 0 to {num_tokens - 1} instead of {position}")
+    return [position]
 
 
 def _study(request: ExplainRequest, host: Host) -> Explanation:
-    """A study; the one of scaling looks into a model too, where there is one."""
+    """Explain a study; the one of scaling looks into a model too, where there is one."""
     if request.study != "scaling":
         return {"mask": studies.mask, "dropout": studies.dropout, "padding": studies.padding}[str(request.study)]()
     try:

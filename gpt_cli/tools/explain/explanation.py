@@ -57,12 +57,12 @@ Label = str | Note  # a plain text, such as that of a token, is the same in ever
 
 
 def label_text(label: Label, language: str) -> str:
-    """A label in one of LANGUAGES."""
+    """Return a label in one of LANGUAGES."""
     return label if isinstance(label, str) else say(label.text, language)
 
 
 def title_of(step: str) -> str:
-    """The title of a step of this name."""
+    """Return the title of a step of this name."""
     return _TITLES.get(step, step.replace("_", " "))
 
 
@@ -100,7 +100,7 @@ class Explanation:
     source: str = ""  # the model and the text that it is about
 
     def to_json(self) -> Iterator[str]:
-        """Every digit of every number, as JSON in pieces; minus infinity is null."""
+        """Yield every digit of every number, as JSON in pieces; minus infinity is null."""
         steps = [
             {
                 "part": step.part,

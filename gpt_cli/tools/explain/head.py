@@ -22,15 +22,15 @@ _NUM_LARGEST = 3
 def explain_head(
     model: GPT, tokens: Sequence[str], ids: Sequence[int], *, layer: int, head: int, queries: Sequence[int]
 ) -> Explanation:
-    """What one head does at some query positions, from the embeddings to the residual stream after its layer's heads.
+    """Explain one head at some query positions, from the embeddings to the residual stream after its layer's heads.
 
     `tokens` are the texts of ids [T]. The model changes to float64. From the residual stream on, each step follows
     from the steps before it and the parameters of the explanation; only the outputs of other heads are given.
     """
     model = model.double().eval()
     labels = map(label_of, tokens)
-    names = [f"{place} {label.strip() or label}" for place, label in enumerate(labels)]
-    asked, places = [names[query] for query in queries], list(queries)
+    names = [f"{position} {label.strip() or label}" for position, label in enumerate(labels)]
+    query_names, positions = [names[query] for query in queries], list(queries)
     sizes, block = model.config, model.blocks[layer]
 
     batch = torch.tensor([list(ids)])
@@ -42,14 +42,15 @@ def explain_head(
         note = norm_note(block.norm_1)
         steps.append(Step("normalised", f"a = {norm_formula(block.norm_1)}", normalised, names, notes=[note]))
     stages = block.attention.head_stages(head, seen, rotation)
-    made = projections(block.attention, seen, source, rotation, Subject(head, names, places, model.rotary))
+    made = projections(block.attention, seen, source, rotation, Subject(head, names, positions, model.rotary))
     root = made.root if sizes.scale == "head" else None
-    steps += [*made.steps, *_looking(stages, made.scores, root, asked, names, places, block.attention.window)]
-    steps += _mixing(stages, asked, names, places)
-    steps += _joining(block, x, seen, rotation, asked, places)
+    steps += made.steps
+    steps += _score_steps(stages, made.scores, root, query_names, names, positions, block.attention.window)
+    steps += _value_steps(stages, query_names, names, positions)
+    steps += _output_steps(block, x, seen, rotation, query_names, positions)
 
     numbers = {"T": len(ids), "D": sizes.d_model, "H": sizes.num_heads, "K": sizes.value_size}
-    facts = {"layer": layer, "head": head, "queries": places, "tokens": list(tokens), "token_ids": list(ids)}
+    facts = {"layer": layer, "head": head, "queries": positions, "tokens": list(tokens), "token_ids": list(ids)}
     facts["sizes"] = numbers
     if sizes.attention == "latent":
         facts["sizes"] = numbers | {"C": sizes.key_value_latent, "R": sizes.turned_size}
@@ -69,24 +70,24 @@ def explain_head(
 def _embeddings(
     model: GPT, batch: Tensor, names: Sequence[str], layer: int
 ) -> tuple[list[Step], Tensor, Tensor | None]:
-    """The parts of the first stream, then the stream into a layer and the rotation, as the model computes them."""
+    """Compute the parts of the first stream, then the stream into a layer and the rotation, as the model does."""
     x, rotation = model.embed(batch)
     embedded = model.token_embedding(batch)
-    written = " ".join(map(str, batch[0].tolist()))
-    note = Note("ids_said", f"ids: {written}", {"ids": written})
+    id_text = " ".join(map(str, batch[0].tolist()))
+    note = Note("ids_said", f"ids: {id_text}", {"ids": id_text})
     steps = [Step("token_embedding", "E[id]", as_array(embedded[0]), names, notes=[note])]
     parts = ["E[id]"]
     if (ngrams := model.ngram_embedding) is not None:
         added = [table(rows) for table, rows in zip(ngrams.tables, ngrams.rows(batch), strict=True)]
         tables = " + ".join(f"N{n}" for n in range(2, len(added) + 2))
-        found = torch.stack(added).sum(0)
-        steps.append(Step("ngram_embedding", tables, as_array(found[0]), names))
+        ngrams_sum = torch.stack(added).sum(0)
+        steps.append(Step("ngram_embedding", tables, as_array(ngrams_sum[0]), names))
         formula = "e = (z - mean(z)) / √(var(z) + 1e-05), z = E[id] + " + tables
         steps.append(Step("ngram_normalised", formula, as_array(ngrams(embedded, batch)[0]), names))
         parts = ["e"]
     if model.position_embedding is not None:
-        places = model.position_embedding(torch.arange(batch.shape[1]))
-        steps.append(Step("position_embedding", "P[t]", as_array(places), names))
+        positions = model.position_embedding(torch.arange(batch.shape[1]))
+        steps.append(Step("position_embedding", "P[t]", as_array(positions), names))
         parts.append("P[t]")
     rotation = None if rotation is None else rotation.double()
     for earlier in model.blocks[:layer]:
@@ -95,79 +96,79 @@ def _embeddings(
     return [*steps, Step("stream", formula, as_array(x[0]), names)], x, rotation
 
 
-def _looking(
+def _score_steps(
     stages: Stages,
     product: str,
     root: str | None,
-    asked: Sequence[str],
+    query_names: Sequence[str],
     names: Sequence[str],
-    places: list[int],
+    positions: list[int],
     window: int | None,
 ) -> list[Step]:
-    """From scores to weights, [queries, T] each; `root` names the divisor of the scores, None where there is none."""
-    scores, weights, size = stages.scores[0, places], stages.weights[0, places], stages.queries.shape[-1]
-    beside = len(asked) == 1
-    steps = [Step("scores", product, as_array(scores), asked, names, beside=beside)]
+    """Make the steps from scores to weights, [queries, T] each; `root` names the divisor of the scores, or is None."""
+    scores, weights, size = stages.scores[0, positions], stages.weights[0, positions], stages.queries.shape[-1]
+    beside = len(query_names) == 1
+    steps = [Step("scores", product, as_array(scores), query_names, names, beside=beside)]
     term = "s"
     if root is not None:
         term, scores = f"s / {root}", scores / size**0.5
         formula = f"{term} = s / {size**0.5:.4g}"
-        steps.append(Step("divided", formula, as_array(scores), asked, names, beside=beside))
-    masked = scores.masked_fill(causal_mask(len(names), window=window)[places], -torch.inf)
+        steps.append(Step("divided", formula, as_array(scores), query_names, names, beside=beside))
+    masked = scores.masked_fill(causal_mask(len(names), window=window)[positions], -torch.inf)
     hidden = "j > i" if window is None else f"j > i, j ≤ i - {window}"
     formula = "w = exp(m) / Σ exp(m)"
     notes = [Note("places_said", "i: the position of the token that looks; j: of the token it looks at")]
-    for name, row in zip(asked, weights, strict=True):
+    for name, row in zip(query_names, weights, strict=True):
         notes.append(_largest("most_weight", f"{name} looks most at", name, row, names))
     return [
         *steps,
-        Step("masked", f"m = {term}; {hidden}: -∞", as_array(masked), asked, names, beside=beside),
-        Step("weights", formula, as_array(weights), asked, names, notes=notes, beside=beside),
+        Step("masked", f"m = {term}; {hidden}: -∞", as_array(masked), query_names, names, beside=beside),
+        Step("weights", formula, as_array(weights), query_names, names, notes=notes, beside=beside),
     ]
 
 
-def _mixing(stages: Stages, asked: Sequence[str], names: Sequence[str], places: list[int]) -> list[Step]:
-    """The weighted sum of the values, for a single query with its parts."""
+def _value_steps(stages: Stages, query_names: Sequence[str], names: Sequence[str], positions: list[int]) -> list[Step]:
+    """Make the steps of the weighted sum of the values, for a single query with its parts."""
     weights, values = stages.weights[0], stages.values[0]
-    lengths = weights[places] * values.norm(dim=1)  # of each part of the sum, since no weight is negative
+    lengths = weights[positions] * values.norm(dim=1)  # of each part of the sum, since no weight is negative
     notes = [
         _largest("largest_parts", f"longest terms for {name}", name, row, names)
-        for name, row in zip(asked, lengths, strict=True)
+        for name, row in zip(query_names, lengths, strict=True)
     ]
     steps = []
-    if len(places) == 1:
-        steps.append(Step("weighted_values", "wⱼ vⱼ", as_array(weights[places[0], :, None] * values), names))
+    if len(positions) == 1:
+        steps.append(Step("weighted_values", "wⱼ vⱼ", as_array(weights[positions[0], :, None] * values), names))
     return [
         *steps,
-        Step("head_output", "h = Σ wⱼ vⱼ", as_array(stages.heads[0, places]), asked, notes=notes),
+        Step("head_output", "h = Σ wⱼ vⱼ", as_array(stages.heads[0, positions]), query_names, notes=notes),
     ]
 
 
-def _joining(
-    block: Block, x: Tensor, seen: Tensor, rotation: Tensor | None, asked: Sequence[str], places: list[int]
+def _output_steps(
+    block: Block, x: Tensor, seen: Tensor, rotation: Tensor | None, query_names: Sequence[str], positions: list[int]
 ) -> list[Step]:
-    """From the outputs of all heads back to the residual stream: [queries, D] each."""
+    """Make the steps from the outputs of all heads back to the residual stream: [queries, D] each."""
     attention = block.attention
     mixed, last = attention.separate_heads(seen, rotation), attention.num_heads - 1
     heads = ", ".join(dict.fromkeys(["h0", *(["..."] if last > 1 else []), f"h{last}"]))
     attended = attention.projection_layer(mixed)
     bias = " + b" if attention.projection_layer.bias is not None else ""
     notes = [Note("parallel_said", "The feed-forward part of this block reads x, not y.")] if block.parallel else []
-    found = [
+    outputs = [
         ("concatenated", f"hs = ({heads})", mixed),
         ("projected", f"o = projection_layer hs{bias}", attended),
         ("residual", "y = x + o", x + attended),
     ]
     if not block.pre_norm:
-        found.append(("normalised_after", norm_formula(block.norm_1).replace("x", "y"), block.norm_1(x + attended)))
-    steps = [Step(name, formula, as_array(numbers[0, places]), asked) for name, formula, numbers in found]
+        outputs.append(("normalised_after", norm_formula(block.norm_1).replace("x", "y"), block.norm_1(x + attended)))
+    steps = [Step(name, formula, as_array(numbers[0, positions]), query_names) for name, formula, numbers in outputs]
     return [*steps[:-1], replace(steps[-1], notes=notes)]
 
 
 def _largest(key: str, beginning: str, query: str, numbers: Tensor, names: Sequence[str]) -> Note:
     """The tokens with the largest numbers above zero, in words and as data."""
     order = torch.argsort(numbers, descending=True, stable=True)[:_NUM_LARGEST].tolist()
-    found = [(place, float(numbers[place])) for place in order if numbers[place] > 0]
-    text = ", ".join(f"{names[place]} {number:.4f}" for place, number in found)
-    largest = [{"place": place, "number": number} for place, number in found]
+    largest_pairs = [(position, float(numbers[position])) for position in order if numbers[position] > 0]
+    text = ", ".join(f"{names[position]} {number:.4f}" for position, number in largest_pairs)
+    largest = [{"place": position, "number": number} for position, number in largest_pairs]
     return Note(key, f"{beginning}: {text}", {"query": query, "list": text, "largest": largest})

@@ -14,7 +14,7 @@ from gpt_cli.tools.explain.studies import SIZES
 
 
 def plot(study: str, explanation: Explanation, language: str, *, kind: str, notice: Callable[[str], object]) -> bytes:
-    """A picture of every step: curves and bars of the scaling study, else maps with their numbers.
+    """Draw every step: curves and bars of the scaling study, else maps with their numbers.
 
     Where no installed font has the Chinese characters, the words are English and `notice` receives a line.
     """
@@ -26,7 +26,7 @@ def plot(study: str, explanation: Explanation, language: str, *, kind: str, noti
 
 
 def _scaling(steps: Sequence[Step], language: str) -> Figure:
-    """Each fact against K, without and with the division; below, bars of the other steps, a group a row."""
+    """Draw each fact against K, without and with the division; below, bars of the other steps, a group a row."""
     figure = new_figure(9.5, 3 * len(steps), 110, constrained=True)
     both = [say("undivided", language), say("divided", language)]
     for part, step in zip(figure.subfigures(len(steps), 1, squeeze=False)[:, 0], steps, strict=True):
@@ -34,8 +34,8 @@ def _scaling(steps: Sequence[Step], language: str) -> Figure:
         # without and with the division: two columns of one fact, or, of normal numbers, two rows
         num_beside = len(step.columns) // 3
         kinds = both[:num_beside]
-        for place, axes in enumerate(part.subplots(1, 3)):
-            columns = range(place * num_beside, (place + 1) * num_beside)
+        for index, axes in enumerate(part.subplots(1, 3)):
+            columns = range(index * num_beside, (index + 1) * num_beside)
             numbers = [step.numbers[:, column] for column in columns]
             if step is steps[0]:
                 for of_one, kind, style in zip(numbers, kinds, ("o--", "s-"), strict=True):
@@ -54,14 +54,14 @@ def _scaling(steps: Sequence[Step], language: str) -> Figure:
 
 def _bars(axes: Axes, numbers: Sequence[np.ndarray], kinds: Sequence[str], rows: Sequence[str]) -> None:
     width = 0.8 / len(numbers)
-    for place, (of_one, kind) in enumerate(zip(numbers, kinds, strict=True)):
-        bars = axes.bar(np.arange(len(rows)) + place * width, of_one, width, label=kind)
+    for index, (of_one, kind) in enumerate(zip(numbers, kinds, strict=True)):
+        bars = axes.bar(np.arange(len(rows)) + index * width, of_one, width, label=kind)
         axes.bar_label(bars, fmt="%.3g", fontsize=6)
     axes.set_xticks(np.arange(len(rows)) + (len(numbers) - 1) * width / 2, rows)
 
 
 def _maps(steps: Sequence[Step], language: str) -> Figure:
-    """A map of each step, two beside each other, as high as it has rows."""
+    """Draw a map of each step, two beside each other, as high as it has rows."""
     pairs = [steps[first : first + 2] for first in range(0, len(steps), 2)]
     heights = [0.8 + 0.36 * max(len(step.rows) for step in pair) for pair in pairs]
     figure = new_figure(11, 0.4 + sum(heights), 110, constrained=True)
@@ -75,7 +75,7 @@ def _maps(steps: Sequence[Step], language: str) -> Figure:
 
 
 def _map(axes: Axes, step: Step, language: str) -> None:
-    """Numbers on their colours: from 0 to 1 for weights, to their own largest where all are small."""
+    """Draw numbers on their colours: from 0 to 1 for weights, to their own largest where all are small."""
     columns = [label_text(label, language) for label in step.columns]
     weights = np.where(np.array(columns) == "Σ", np.nan, step.numbers)  # a sum is no weight
     largest = float(np.nanmax(weights))

@@ -27,7 +27,7 @@ class Projections:
 
 @dataclass(frozen=True)
 class Subject:
-    """What is explained: a head, the names of all tokens, the positions of those that look, and what turns them."""
+    """A head to explain, the names of all tokens, the positions of those that look, and the rope that turns them."""
 
     head: int
     names: Sequence[str]
@@ -35,18 +35,18 @@ class Subject:
     rotary: RotaryPositions | None = None
 
     def of_queries(self, name: str, formula: str, numbers: Tensor) -> Step:
-        """A step of the tokens that look, from numbers [1, T, size] of all."""
-        return Step(name, formula, as_array(numbers[0, self.places]), [self.names[place] for place in self.places])
+        """Make a step of the tokens that look, from numbers [1, T, size] of all."""
+        return Step(name, formula, as_array(numbers[0, self.places]), [self.names[query] for query in self.places])
 
     def of_all(self, name: str, formula: str, numbers: Tensor, *notes: Note) -> Step:
-        """A step of all tokens, from numbers [1, T, size]."""
+        """Make a step of all tokens, from numbers [1, T, size]."""
         return Step(name, formula, as_array(numbers[0]), self.names, notes=notes)
 
 
 def projections(
     attention: SelfAttention, x: Tensor, source: str, rotation: Tensor | None, subject: Subject
 ) -> Projections:
-    """The queries, keys and values of a head for its input x [1, T, D], which the formulas call `source`."""
+    """Compute queries, keys and values of a head for its input x [1, T, D], which the formulas call `source`."""
     # exactly these: a form derived from one of them may compute something else
     if type(attention) is LatentAttention:
         return _of_latent(attention, x, source, rotation, subject)
@@ -79,42 +79,42 @@ def projections(
 
 
 def _matrices(attention: SelfAttention, head: int) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
-    """Wq of a head, and its Wk and Wv, or those of its group."""
+    """Return Wq of a head, and its Wk and Wv, or those of its group."""
     if type(attention) is GroupedQueryAttention:
         group = attention.group_of(head)
         return attention.heads[head].Wq, group.Wk, group.Wv
     if type(attention) is not MultiHeadAttention:
         raise unknown_form("gpt explain", type(attention).__name__)
-    own = attention.heads[head]
-    return own.Wq, own.Wk, own.Wv
+    parameters = attention.heads[head]
+    return parameters.Wq, parameters.Wk, parameters.Wv
 
 
 def _of_latent(
     attention: LatentAttention, x: Tensor, source: str, rotation: Tensor | None, subject: Subject
 ) -> Projections:
-    own = attention.heads[subject.head]
+    head = attention.heads[subject.head]
     latent, query_source = attention.W_DKV(x), attention.query_source(x)
-    taken: dict[str, nn.Linear | None] = {"W_DKV": attention.W_DKV, "W_DQ": attention.W_DQ, "W_UQ": own.W_UQ}
-    taken |= {"W_UK": own.W_UK, "W_UV": own.W_UV, "W_QR": own.W_QR, "W_KR": attention.W_KR}
+    taken: dict[str, nn.Linear | None] = {"W_DKV": attention.W_DKV, "W_DQ": attention.W_DQ, "W_UQ": head.W_UQ}
+    taken |= {"W_UK": head.W_UK, "W_UV": head.W_UV, "W_QR": head.W_QR, "W_KR": attention.W_KR}
     steps = [subject.of_all("latent", f"c = W_DKV {source}", latent)]
     looked_from = source
     if attention.W_DQ is not None:
         looked_from = "d"
         steps.append(subject.of_queries("query_latent", f"d = W_DQ {source}", query_source))
     steps += [
-        subject.of_queries("queries", f"q = W_UQ {looked_from}", own.W_UQ(query_source)),
-        subject.of_all("keys", "k = W_UK c", own.W_UK(latent)),
+        subject.of_queries("queries", f"q = W_UQ {looked_from}", head.W_UQ(query_source)),
+        subject.of_all("keys", "k = W_UK c", head.W_UK(latent)),
     ]
     product, root = "s = q · k", "√K"
-    if own.W_QR is not None and attention.W_KR is not None and rotation is not None:
+    if head.W_QR is not None and attention.W_KR is not None and rotation is not None:
         product, root = "s = q · k + r′ · u′", "√(K + R)"
-        queries, keys = own.W_QR(query_source), attention.W_KR(x)
+        queries, keys = head.W_QR(query_source), attention.W_KR(x)
         steps += [
             subject.of_queries("rotary_queries", f"r = W_QR {looked_from}", queries),
             subject.of_all("rotary_keys", f"u = W_KR {source}", keys),
             *_turned("r", "u", queries, keys, rotation, subject),
         ]
-    steps.append(subject.of_all("values", "v = W_UV c", own.W_UV(latent)))
+    steps.append(subject.of_all("values", "v = W_UV c", head.W_UV(latent)))
     matrices = {name: matrix.weight for name, matrix in taken.items() if matrix is not None}
     return Projections(steps, product, root, matrices)
 
@@ -122,7 +122,7 @@ def _of_latent(
 def _turned(
     query: str, key: str, queries: Tensor, keys: Tensor, rotation: Tensor, subject: Subject
 ) -> tuple[Step, Step]:
-    """Queries and keys after rope, which may turn their first R numbers alone."""
+    """Turn queries and keys by rope, which may turn their first R numbers alone."""
     assert subject.rotary is not None
     part = rotation.shape[-1] < keys.shape[-1]
     turned = f"{key}[:R]" if part else key
@@ -150,19 +150,19 @@ def _turning(name: str, *, part: bool) -> str:
 
 
 def as_array(tensor: Tensor) -> np.ndarray:
-    """The numbers of a tensor, in float64."""
+    """Return the numbers of a tensor, in float64."""
     return tensor.detach().double().cpu().numpy()
 
 
 def norm_note(norm: nn.Module) -> Note:
-    """The names of a norm's parameters in `norm_formula`."""
+    """Name the parameters of a norm in `norm_formula`."""
     if dict(norm.named_parameters()).keys() >= {"bias"}:
         return Note("norm_bias_said", "g and b: the weights and the bias of the norm")
     return Note("norm_said", "g: the weights of the norm")
 
 
 def norm_formula(norm: nn.Module) -> str:
-    """What a norm makes of x, in which its weights are g and b."""
+    """Return the formula of a norm of x, in which its weights are g and b."""
     if isinstance(norm, nn.RMSNorm):
         return f"x / √(mean(x²) + {norm.eps:g}) · g"
     assert isinstance(norm, nn.LayerNorm)

@@ -44,7 +44,7 @@ class Table:
 
 
 def to_terminal(explanation: Explanation, language: str, width: int) -> str:
-    """Plain lines. A table wider than `width` cells is cut or, where its columns have names, continues below."""
+    """Format plain lines. A table wider than `width` cells is cut or, where its columns have names, continues below."""
     lines = [say(explanation.title, language), *([explanation.source] if explanation.source else [])]
     for table in _tables(explanation, language):
         if table.part:
@@ -58,7 +58,7 @@ def to_terminal(explanation: Explanation, language: str, width: int) -> str:
 
 
 def to_markdown(explanation: Explanation, language: str) -> str:
-    """A title, a section for each part, and a table for each step."""
+    """Format a title, a section for each part, and a table for each step."""
 
     def cells(row: Sequence[str]) -> str:
         return "| " + " | ".join(map(_escaped, row)) + " |"
@@ -79,12 +79,12 @@ def to_markdown(explanation: Explanation, language: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text whose punctuation Markdown shows as it is."""
+    """Escape punctuation, so that Markdown shows it as it is."""
     return re.sub(r"([\\`*_~\[\]<>&$|])", r"\\\1", text)
 
 
 def to_html(explanation: Explanation, language: str) -> str:
-    """A page that runs no script and requests nothing."""
+    """Build a page that runs no script and requests nothing."""
 
     def row(cells: Sequence[str], kind: str = "td") -> str:
         label, *others = map(html.escape, cells)
@@ -111,7 +111,7 @@ def to_html(explanation: Explanation, language: str) -> str:
 
 
 def _tables(explanation: Explanation, language: str) -> list[Table]:
-    """A table for each step; steps that are beside each other share one."""
+    """Make a table for each step; steps that are beside each other share one."""
     groups: list[list[Step]] = []
     for step in explanation.steps:
         if groups and step.beside and groups[-1][-1].beside:
@@ -153,7 +153,7 @@ def _number(number: float) -> str:
 
 
 def _cut(table: Table) -> list[list[str]]:
-    """The header and the rows, with the columns that fit and a mark for the others."""
+    """Return the header and the rows, with the columns that fit and a mark for the others."""
     rows = [list(row) for row in (table.header, *table.rows)]
     if table.whole or len(rows[0]) <= _MAX_COLUMNS + 1:
         return rows
@@ -161,7 +161,7 @@ def _cut(table: Table) -> list[list[str]]:
 
 
 def _aligned(rows: Sequence[Sequence[str]], width: int, *, whole: bool) -> list[str]:
-    """Rows with aligned columns, as many as fit; with `whole` the other columns follow below."""
+    """Align the columns of rows, as many as fit; with `whole` the other columns follow below."""
     label = min(_MAX_LABEL, max(cell_len(row[0]) for row in rows))
     # rows may have thousands of numbers: take no more than could fit
     columns = list(zip(*(row if whole else row[: width + 1] for row in rows), strict=True))[1:]
@@ -169,9 +169,9 @@ def _aligned(rows: Sequence[Sequence[str]], width: int, *, whole: bool) -> list[
     lines: list[str] = []
     first = 0
     while first < len(columns):
-        room, end = width - label - (0 if whole else 3), first
-        while end < len(columns) and (widths[end] + 2 <= room or end == first):
-            room -= widths[end] + 2
+        free_width, end = width - label - (0 if whole else 3), first
+        while end < len(columns) and (widths[end] + 2 <= free_width or end == first):
+            free_width -= widths[end] + 2
             end += 1
         more = ["…"] if not whole and end + 1 < len(rows[0]) else []
         for number, row in enumerate(rows):

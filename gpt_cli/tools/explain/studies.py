@@ -30,7 +30,7 @@ SENTENCES = ((5, 2, 1, 0, 0), (1, 3, 1, 4, 0))
 
 @torch.no_grad()
 def scaling(loaded: Loaded | None) -> Explanation:
-    """Softmax with and without the division by √K: of random scores, of a model's heads, and of normal numbers.
+    """Compare softmax with and without the division by √K: of random scores, a model's heads, and normal numbers.
 
     Entropy is in nats; the gradient is the norm of the derivative, a matrix, of softmax with respect to its scores.
     """
@@ -60,7 +60,7 @@ def scaling(loaded: Loaded | None) -> Explanation:
 
 
 def _facts(scores: Tensor) -> Tensor:
-    """Of the softmax of each row: entropy, largest weight and norm of the derivative; [rows, n] -> [rows, 3]."""
+    """Entropy, largest weight and norm of the derivative of the softmax of each row: [rows, n] -> [rows, 3]."""
     weights = scores.softmax(dim=-1)
     entropy = torch.special.entr(weights).sum(-1)
     squares = weights.square().sum(-1)
@@ -70,12 +70,12 @@ def _facts(scores: Tensor) -> Tensor:
 
 
 def _measured(scores: Tensor, K: int) -> np.ndarray:
-    """Each fact without and with the division, in the order of _MEASURES: [rows, n] -> [rows, 6]."""
+    """Compute each fact without and with the division, in the order of _MEASURES: [rows, n] -> [rows, 6]."""
     return torch.stack([_facts(scores), _facts(scores / K**0.5)], dim=-1).flatten(1).numpy()
 
 
 def _model_scores(loaded: Loaded) -> Step:
-    """The means over the heads and rows of each layer, on a text that the model writes itself."""
+    """Compute the means over the heads and rows of each layer, on a text that the model writes itself."""
     model, start = loaded.model, loaded.tokenizer.begin([])
     count = min(loaded.config.model.context_length, HEADS_WINDOW) - len(start)
     steps = generate(Decoder(model), [start], SamplingParameters(), max_new_tokens=count, seed=0, end_of_text=None)
@@ -93,7 +93,7 @@ def _model_scores(loaded: Loaded) -> Step:
 
 @torch.no_grad()
 def mask() -> Explanation:
-    """Masking before softmax equals masking and renormalising after it; without either, the future leaks."""
+    """Show that masking before softmax equals renormalising after it; without either, the future leaks."""
     x = torch.tensor(EMBEDDINGS, dtype=torch.float64)
     with torch.random.fork_rng(devices=[]):
         head = linear_head().double()
@@ -134,7 +134,7 @@ def mask() -> Explanation:
 
 @torch.no_grad()
 def dropout() -> Explanation:
-    """A row of weights, five draws of dropout on it, and the mean of many draws."""
+    """Show a row of weights, five draws of dropout on it, and the mean of many draws."""
     with torch.random.fork_rng(devices=[]):
         row = linear_head().double().weights(torch.tensor(EMBEDDINGS, dtype=torch.float64))[-1]
     generator = torch.Generator().manual_seed(123)
@@ -162,7 +162,7 @@ def dropout() -> Explanation:
 
 @torch.no_grad()
 def padding() -> Explanation:
-    """The weights of two sentences of unequal length in one batch, in two heads with random parameters."""
+    """Show the weights of two sentences of unequal length in one batch, in two heads with random parameters."""
     ids = torch.tensor(SENTENCES)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -176,10 +176,10 @@ def padding() -> Explanation:
     )
     steps = []
     for number, sentence in enumerate(SENTENCES):
-        names = [f"{place}: {token}" for place, token in enumerate(sentence)]
-        for place, of_head in enumerate(weights[number]):
-            name, formula = f"sentence_{number}_head_{place}", "softmax(s / √K; id = 0: -∞)"
-            title = f"sentence {' '.join(map(str, sentence))}, head {place}"
-            notes = [Note("padding_said", said)] if number == place == 1 else []
+        names = [f"{index}: {token}" for index, token in enumerate(sentence)]
+        for index, of_head in enumerate(weights[number]):
+            name, formula = f"sentence_{number}_head_{index}", "softmax(s / √K; id = 0: -∞)"
+            title = f"sentence {' '.join(map(str, sentence))}, head {index}"
+            notes = [Note("padding_said", said)] if number == index == 1 else []
             steps.append(Step(name, formula, of_head.numpy(), names, names, title=title, notes=notes))
     return Explanation("two sentences in one batch, where id 0 is padding", steps, {"study": "padding"})

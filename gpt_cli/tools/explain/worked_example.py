@@ -28,25 +28,25 @@ EMBEDDINGS = (
 
 
 # the steps of one form of attention, and the random parameters it uses
-Found = tuple[list[Step], dict[str, Tensor]]
+StepsAndMatrices = tuple[list[Step], dict[str, Tensor]]
 
 
-def step_of(part: str, name: str, formula: str, found: Tensor, *, title: str = "") -> Step:
-    """A step with a row for each word; where there are six columns, they are the words too."""
-    columns: tuple[Label, ...] = WORDS if found.shape[1] == len(WORDS) else ()
-    return Step(name, formula, found.double().numpy(), WORDS, columns, part, title=title)
+def step_of(part: str, name: str, formula: str, numbers: Tensor, *, title: str = "") -> Step:
+    """Make a step with a row for each word; where there are six columns, they are the words too."""
+    columns: tuple[Label, ...] = WORDS if numbers.shape[1] == len(WORDS) else ()
+    return Step(name, formula, numbers.double().numpy(), WORDS, columns, part, title=title)
 
 
 @torch.no_grad()
 def journey() -> Explanation:
-    """All seven forms, each from its own seed; the state of torch's global generator does not change."""
+    """Work all seven forms, each from its own seed; the state of torch's global generator does not change."""
     x = torch.tensor(EMBEDDINGS)
     steps = [step_of("inputs", "token_embedding", "x", x)]
     parameters: dict[str, Tensor] = {}
     with torch.random.fork_rng(devices=[]):
         for name, (_, part) in _PARTS.items():
-            found, used = part(x)
-            steps += found
+            part_steps, used = part(x)
+            steps += part_steps
             parameters |= {f"{name}.{key}": value for key, value in used.items()}
     exact = {name: parameter.double().numpy() for name, parameter in parameters.items()}
     titles = {"inputs": "the embeddings"} | {name: title for name, (title, _) in _PARTS.items()}
@@ -55,7 +55,7 @@ def journey() -> Explanation:
     )
 
 
-def _simple(x: Tensor) -> Found:
+def _simple(x: Tensor) -> StepsAndMatrices:
     scores = attention_scores(x, x)
     weights = scores.softmax(dim=-1)
     return [
@@ -67,7 +67,7 @@ def _simple(x: Tensor) -> Found:
 
 
 def _projected(part: str, source: str, queries: Tensor, keys: Tensor, values: Tensor) -> list[Step]:
-    """The steps of attention to all tokens, later ones included."""
+    """Make the steps of attention to all tokens, later ones included."""
     scores = attention_scores(queries, keys)
     nothing = torch.zeros(len(WORDS), len(WORDS), dtype=torch.bool)
     weights = attention_weights(scores, nothing, score_scale(queries.shape[-1]))
@@ -81,24 +81,24 @@ def _projected(part: str, source: str, queries: Tensor, keys: Tensor, values: Te
     ]
 
 
-def _trainable(x: Tensor) -> Found:
+def _trainable(x: Tensor) -> StepsAndMatrices:
     torch.manual_seed(123)
     Wq, Wk, Wv = (torch.rand(3, 2) for _ in range(3))
     return _projected("trainable", "x W{0}", x @ Wq, x @ Wk, x @ Wv), {"Wq": Wq, "Wk": Wk, "Wv": Wv}
 
 
 def linear_head() -> Attention:
-    """The head of the forms c, d and e."""
+    """Make the head of the forms c, d and e."""
     torch.manual_seed(789)
     return Attention(3, 2)
 
 
-def _linear(x: Tensor) -> Found:
+def _linear(x: Tensor) -> StepsAndMatrices:
     head = linear_head()
     return _projected("linear", "W{0} x", head.Wq(x), head.Wk(x), head.Wv(x)), _matrices(head)
 
 
-def _causal(x: Tensor) -> Found:
+def _causal(x: Tensor) -> StepsAndMatrices:
     stages = linear_head().stages(x)
     mask = causal_mask(len(WORDS))
     before = (stages.scores * 2**-0.5).softmax(dim=-1)
@@ -114,7 +114,7 @@ def _causal(x: Tensor) -> Found:
     ], {}
 
 
-def _dropout(x: Tensor) -> Found:
+def _dropout(x: Tensor) -> StepsAndMatrices:
     weights = linear_head().weights(x)
     torch.manual_seed(123)
     return [
@@ -123,14 +123,14 @@ def _dropout(x: Tensor) -> Found:
     ], {}
 
 
-def _multi_head(x: Tensor) -> Found:
+def _multi_head(x: Tensor) -> StepsAndMatrices:
     torch.manual_seed(123)
     heads = [Attention(3, 2) for _ in range(2)]
     steps, _, used = _of_heads("multi_head", x, heads)
     return steps, used
 
 
-def _split(x: Tensor) -> Found:
+def _split(x: Tensor) -> StepsAndMatrices:
     torch.manual_seed(123)
     layers = {name: nn.Linear(3, 2, bias=False) for name in ("Wq", "Wk", "Wv")}
     output = nn.Linear(2, 2)
@@ -149,7 +149,7 @@ def _split(x: Tensor) -> Found:
 
 
 def _of_heads(part: str, x: Tensor, heads: list[Attention]) -> tuple[list[Step], Tensor, dict[str, Tensor]]:
-    """The steps of each head and of their outputs side by side; these outputs [T, H K]; the matrices of the heads."""
+    """Make the steps of each head, then join their outputs [T, H K]; returns these and the matrices too."""
     steps: list[Step] = []
     outputs: list[Tensor] = []
     used: dict[str, Tensor] = {}
@@ -157,7 +157,7 @@ def _of_heads(part: str, x: Tensor, heads: list[Attention]) -> tuple[list[Step],
         stages = head.stages(x)
         outputs.append(stages.heads)
         used |= {f"{name}{number}": matrix for name, matrix in _matrices(head).items()}
-        for name, formula, found in (
+        for name, formula, numbers in (
             ("queries", f"q{number}", stages.queries),
             ("keys", f"k{number}", stages.keys),
             ("values", f"v{number}", stages.values),
@@ -166,7 +166,7 @@ def _of_heads(part: str, x: Tensor, heads: list[Attention]) -> tuple[list[Step],
             ("head_output", f"h{number} = w v{number}", stages.heads),
         ):
             title = f"head {number}: {title_of(name)}"
-            steps.append(step_of(part, f"{name}_{number}", formula, found, title=title))
+            steps.append(step_of(part, f"{name}_{number}", formula, numbers, title=title))
     joined = torch.cat(outputs, dim=-1)
     return [*steps, step_of(part, "concatenated", "c = (h0, h1)", joined)], joined, used
 
@@ -175,7 +175,7 @@ def _matrices(head: Attention) -> dict[str, Tensor]:
     return {name: getattr(head, name).weight for name in ("Wq", "Wk", "Wv")}
 
 
-_PARTS: dict[str, tuple[str, Callable[[Tensor], Found]]] = {
+_PARTS: dict[str, tuple[str, Callable[[Tensor], StepsAndMatrices]]] = {
     "simple": ("a. without trainable parameters", _simple),
     "trainable": ("b. with trainable matrices (seed 123, uniform random numbers)", _trainable),
     "linear": ("c. with linear layers (seed 789, torch's initialisation)", _linear),

@@ -1,4 +1,4 @@
-"""The packages behind `train.log_to`, each imported only when it is asked for, in the process of that logger alone.
+"""The packages behind `train.log_to`, each imported only on request, in the process of that logger alone.
 
 Each is offline and keeps its files in the run directory, except where the user's own environment variables say
 otherwise. gpt gives them nothing about the machine, the code or other programs.
@@ -22,7 +22,7 @@ PROJECT = "small-gpt"
 
 @dataclass(frozen=True)
 class Destination:
-    """Where a logger keeps its files, and what it calls its run, which may continue one of the same id."""
+    """Folder of a logger's files, and the name of its run, which may continue one of the same id."""
 
     folder: Path
     id: str
@@ -31,19 +31,19 @@ class Destination:
 
 
 class Logger(Protocol):
-    """What a training needs of a package that logs."""
+    """The part of a logging package that a training needs."""
 
     def log(self, step: int, figures: Mapping[str, float], sample: str | None) -> None:
         """Take the figures and the sampled text of a step; the steps rise."""
         ...
 
     def close(self) -> None:
-        """Write or send all that was taken."""
+        """Write or send all steps."""
         ...
 
 
 def open_logger(name: str, destination: Destination, config: dict[str, Any]) -> Logger:
-    """The logger of that name, for a run with this config; raises whatever the package raises."""
+    """Open the logger of that name, for a run with this config; raises whatever the package raises."""
     return {"tensorboard": TensorBoard, "wandb": Wandb, "trackio": Trackio, "swanlab": SwanLab}[name](
         destination, config
     )
@@ -176,5 +176,5 @@ class SwanLab:
 
 
 def _as_block(text: str) -> str:
-    """Text that Markdown leaves as it is."""
+    """Escape text, so that Markdown leaves it as it is."""
     return "".join(f"    {line}\n" for line in text.splitlines())

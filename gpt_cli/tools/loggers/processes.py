@@ -31,7 +31,7 @@ _BEGIN = "import sys; sys.path[:] = sys.argv.pop(1).split(':'); from gpt_cli.too
 
 
 class Followers:
-    """The processes of loggers of a run; `warn` receives one line for each that fails, which is then left out."""
+    """Processes of the loggers of a run; `warn` receives one line for each that fails, which is then left out."""
 
     def __init__(self, names: Sequence[str], run: RunFiles, *, notice: Notify, warn: Notify):
         self._run, self._notice, self._warn = run, notice, warn
@@ -51,14 +51,14 @@ class Followers:
                 self._leave_out(name, reason(error))
 
     def remark(self) -> None:
-        """Warn of those that have ended by themselves."""
+        """Warn of processes that have ended by themselves."""
         for name, process in list(self._running.items()):
             if process.poll() is not None:
                 self._leave_out(name, _last_words(process))
                 self._forget(name)
 
     def close(self) -> None:
-        """Let all take what is left and finish; those that do not in time are ended, with a warning."""
+        """Let all processes take the rest and finish; end those that do not in time, with a warning."""
         began, noticed = time.monotonic(), False
         for process in self._running.values():
             assert process.stdin is not None
@@ -97,7 +97,7 @@ class Followers:
 
 
 def _last_words(process: subprocess.Popen[bytes]) -> str:
-    """Why a process has ended, as it said itself or as the system says."""
+    """Return why a process has ended, in its own words or the system's."""
     assert process.stdout is not None
     descriptor = process.stdout.fileno()
     os.set_blocking(descriptor, False)  # a process of the package may still hold the other end

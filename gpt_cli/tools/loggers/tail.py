@@ -1,4 +1,4 @@
-"""What a run has written since the last look, by step."""
+"""New lines of the metrics and samples of a run, by step."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class LogEntry:
     sample: str | None = None
 
 
-class News:
-    """Reads metrics and samples of a run that is being trained, in the order of steps, from those after `step` on."""
+class LogReader:
+    """Read metrics and samples of a run that is being trained, in the order of steps, from those after `step` on."""
 
     def __init__(self, run: RunFiles, step: int):
         self._run = run
@@ -29,8 +29,8 @@ class News:
         self._read = 0  # bytes of metrics
         self._samples_seen: tuple[int, int] | None = None
 
-    def look(self, *, over: bool) -> Iterator[tuple[int, LogEntry]]:
-        """The entries that are complete: all that are there when the training is `over`.
+    def read_new(self, *, over: bool) -> Iterator[tuple[int, LogEntry]]:
+        """Yield the entries that are complete: all that are there when the training is `over`.
 
         Until then a line waits for one look, because the sample of its step is written right after it.
         """

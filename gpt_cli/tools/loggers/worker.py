@@ -1,4 +1,4 @@
-"""The process of one logger: it hands what a run writes to the package, until the training ends.
+"""The process of one logger: it hands the metrics of a run to the package, until the training ends.
 
 `following` starts it. Its stdin closes when the training ends, even by `kill -9`; its stdout says why it failed.
 """
@@ -22,7 +22,7 @@ import yaml
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.common.files import append, make_directory
 from gpt_cli.tools.loggers.adapters import Destination, open_logger
-from gpt_cli.tools.loggers.tail import News
+from gpt_cli.tools.loggers.tail import LogReader
 
 LOOK_EVERY = 1.0  # seconds
 NICENESS = 10  # the training comes first where cores are scarce
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def follow(name: str, run: RunFiles, seconds: float, ended: Callable[[], bool]) -> None:
-    """Hand all that `run` has written and writes to a logger, each step once, until `ended`, which waits, says so.
+    """Hand all metrics of `run` to a logger, each step once, until `ended`, which waits, returns true.
 
     The process ends by SIGALRM when a call takes longer than the limit.
     """
@@ -64,11 +64,11 @@ def follow(name: str, run: RunFiles, seconds: float, ended: Callable[[], bool]) 
     sent = SentLog.read(run.sent(name))
     config: dict[str, Any] = yaml.safe_load(run.config.read_text(encoding="utf-8"))
     logger = open_logger(name, Destination(folder, sent.run, run.path.name, continued=sent.step > 0), config)
-    news, over = News(run, sent.step), False
+    reader, over = LogReader(run, sent.step), False
     while not over:
         over = ended()
         allow_time()
-        for step, entry in news.look(over=over):
+        for step, entry in reader.read_new(over=over):
             allow_time()
             logger.log(step, entry.figures, entry.sample)
             sent.add(step)
@@ -78,7 +78,7 @@ def follow(name: str, run: RunFiles, seconds: float, ended: Callable[[], bool]) 
 
 @dataclass
 class SentLog:
-    """What a logger was given so far: the last line of a file has the name of its run and the last step."""
+    """Log of what a logger has received: the last line of a file has the name of its run and the last step."""
 
     path: Path
     run: str
@@ -86,7 +86,7 @@ class SentLog:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """What the file says; a new name where there is none."""
+        """Read the file; a new name where there is none."""
         lines = path.read_bytes().split(b"\n") if path.exists() else []
         said = [values for values in map(_values_of, lines) if {"run", "step"} <= set(values)]
         if said:
@@ -102,7 +102,7 @@ class SentLog:
 
 
 def _values_of(line: bytes) -> dict[str, Any]:
-    """What a line of JSON contains; nothing where it is damaged."""
+    """Parse a line of JSON; nothing where it is damaged."""
     try:
         values = json.loads(line)
     except (ValueError, RecursionError):

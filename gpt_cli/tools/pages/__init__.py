@@ -1,1 +1,1 @@
-"""Pages for a browser: what they share, and the parts of each kind of page."""
+"""Pages for a browser: their shared shell, and the parts of each kind of page."""

@@ -18,7 +18,7 @@ _SHARED = ("words.js", "shell.js")
 
 @dataclass(frozen=True)
 class PageParts:
-    """What a kind of page adds to the shell: `header.html` and `main.html` of its folder, and scripts, in order.
+    """Parts that a kind of page adds to the shell: `header.html` and `main.html` of its folder, and scripts, in order.
 
     Scripts are paths below `pages/`; the `page.css` of each of their folders comes with them. They add words to WORDS,
     `title` among them; the last one hands `start` a function of the content. A place such as
@@ -32,7 +32,7 @@ class PageParts:
 
 
 def build_page(parts: PageParts, content: Mapping[str, object], data: str = "") -> bytes:
-    """The page as HTML in UTF-8, with the content in it as JSON, and with `data`, a long text in base64.
+    """Build the page as HTML in UTF-8, with the content in it as JSON, and with `data`, a long text in base64.
 
     It may load nothing and run nothing but its own script, whose hash its content security policy names; the content
     is data, which the script shows as text. A worker obeys the policy of the page that starts it. Written by somebody
@@ -67,17 +67,17 @@ def build_page(parts: PageParts, content: Mapping[str, object], data: str = "") 
 
 
 def packed(numbers: bytes) -> str:
-    """Binary numbers as a string of the content; the script's `unpack` gives them back."""
+    """Encode binary numbers as a string of the content; the script's `unpack` gives them back."""
     return base64.b64encode(zlib.compress(numbers)).decode()
 
 
 def hash_of_source(text: str) -> str:
-    """As a content security policy names a script or a style."""
+    """Hash a script or a style as a content security policy names it."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def _worker(parts: PageParts) -> str:
-    """The worker's script as a constant of the page's, so that the hash of that covers both."""
+    """Return the worker's script as a constant of the page's, so that the hash of that covers both."""
     if not parts.worker:
         return ""
     script = "(() => {\n'use strict';\n" + "\n".join(map(_part, parts.worker)) + "\n})();\n"
@@ -85,7 +85,7 @@ def _worker(parts: PageParts) -> str:
 
 
 def _as_json(content: Mapping[str, object] | str) -> str:
-    """JSON with nothing in it that HTML could take for markup."""
+    """Encode JSON with nothing in it that HTML could take for markup."""
     text = json.dumps(content, ensure_ascii=True, allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 

@@ -1,4 +1,4 @@
-"""The kinds of pages: which files of these folders each consists of."""
+"""The kinds of pages, and the files of these folders that each consists of."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from gpt_cli.tools.pages.html_page import PageParts
 
 
 def _scripts(folder: str, names: str) -> tuple[str, ...]:
-    """Scripts of a folder, in the order in which they stand on the page."""
+    """List scripts of a folder, in the order in which they stand on the page."""
     return tuple(f"{folder}/{name}.js" for name in names.split())
 
 

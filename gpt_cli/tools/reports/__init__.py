@@ -1,1 +1,1 @@
-"""What runs have left, as curves, tables, pictures and a page. Needs no torch."""
+"""Reports of runs, as curves, tables, pictures and a page. Needs no torch."""

@@ -12,7 +12,7 @@ from gpt_cli.sampling.prompts import encode_text
 
 
 def attention_of_runs(runs: Mapping[str, Path], prompt: str, warn: Callable[[str], object]) -> dict[str, AttentionDump]:
-    """The attention of each run that has a checkpoint, by the run's name; `warn` receives a line for others.
+    """Compute the attention of each run that has a checkpoint, by the run's name; `warn` receives a line for others.
 
     Raises DataError for a text that a model cannot take, CheckpointError where no run has a checkpoint.
     """

@@ -1,4 +1,4 @@
-"""What is compared of runs: their curves, the figures in which they ended, and the settings. Needs no torch."""
+"""Comparison of runs: their curves, their last figures, and the settings. Needs no torch."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _LONGEST = 30  # characters of a value there
 
 
 def evaluated_tokens(records: Sequence[RunRecord]) -> int | None:
-    """How many tokens each evaluation of the curves read; None where that is the whole text, or differs among runs."""
+    """Number of tokens that each evaluation read; None where that is the whole text, or differs among runs."""
     read = {tuple(record.curve("validation_tokens")[1][-1:]) for record in records}
     whole = {(record.outcome.get("validation_tokens"),) for record in records}
     return int(*read.pop()) if len(read) == 1 and read not in ({()}, whole) else None
 
 
 def of_tokens(records: Sequence[RunRecord]) -> str:
-    """The same as an end of a title, empty for None."""
+    """Format `evaluated_tokens` as an end of a title, empty for None."""
     return "" if (number := evaluated_tokens(records)) is None else f" (of {number:,} tokens)"
 
 
 def by_token(records: Sequence[RunRecord]) -> bool:
-    """Whether losses per token of these runs can be compared; if not, bits per byte can."""
+    """Return whether losses per token of these runs can be compared; if not, bits per byte can."""
     return have_one_tokenizer(record.overview for record in records)
 
 
@@ -52,12 +52,12 @@ class Mean(NamedTuple):
     places: tuple[int, ...]  # of all of its runs among those that are compared, from 0
 
     def as_dict(self) -> dict[str, Any]:
-        """What --json prints of it."""
+        """Return the fields that --json prints."""
         return {name: value for name, value in self._asdict().items() if name != "places"}
 
 
 def means(runs: Sequence[tuple[Mapping[str, Any], RunLoss | None]], *, by_token: bool) -> list[Mean]:
-    """The means of runs with the same settings but another seed each, the lowest first.
+    """Average runs with the same settings but another seed each, the lowest mean first.
 
     Runs with the same seed too are no repeats: each is a mean of its own.
     """
@@ -90,14 +90,14 @@ def _mean(runs: Sequence[tuple[Mapping[str, Any], RunLoss | None]], places: tupl
 
 
 def means_of_records(records: Sequence[RunRecord]) -> list[Mean]:
-    """The means of runs of a report."""
+    """Average the runs of a report."""
     differing, configs = [row.name for row in differing_settings(records)], [record.config for record in records]
     settings = [{name: config.get(name) for name in differing} for config in configs]
     return means([(one, run.result) for one, run in zip(settings, records, strict=True)], by_token=by_token(records))
 
 
 class RunGroup(NamedTuple):
-    """Runs that differ in their seed alone, which share a colour, and what tells them from others."""
+    """Runs that differ in their seed alone, which share a colour and a label."""
 
     label: str
     records: Sequence[RunRecord]
@@ -106,7 +106,7 @@ class RunGroup(NamedTuple):
 
 
 def groups_of(records: Sequence[RunRecord]) -> list[RunGroup]:
-    """The groups of runs, in their order; a label has the settings that differ, where these are few, else a name."""
+    """Group the runs, in their order; a label has the settings that differ, where these are few, else a name."""
     by_loss = means_of_records(records)
     averages = sorted(by_loss, key=lambda mean: mean.places)
     labels = [settings_in_words(mean.settings) for mean in averages]
@@ -115,31 +115,31 @@ def groups_of(records: Sequence[RunRecord]) -> list[RunGroup]:
         labels = [" … ".join(names) for names in ends]
     ranks = {mean.places: rank for rank, mean in enumerate(by_loss if len(averages) > MOST_DRAWN else averages)}
     return [
-        RunGroup(label, [records[place] for place in mean.places], mean, ranks[mean.places])
+        RunGroup(label, [records[index] for index in mean.places], mean, ranks[mean.places])
         for label, mean in zip(labels, averages, strict=True)
     ]
 
 
 def rows_of_means(means: Sequence[Mean], unit: str) -> Rows:
-    """A table: a row for each mean."""
+    """Make a table with a row for each mean."""
     losses = ("" if mean.mean is None else with_error(mean.mean, mean.error) for mean in means)
     rows = [(loss, str(one.num_runs), settings_in_words(one.settings)) for loss, one in zip(losses, means, strict=True)]
     return [(f"mean {unit}", "runs", "settings"), *rows]
 
 
 def swept(groups: Sequence[RunGroup]) -> list[str]:
-    """The settings against which a loss can be drawn: few, of three groups or more."""
+    """Return the settings against which a loss can be drawn: few, of three groups or more."""
     names = [*groups[0].mean.settings]
     return names if len(groups) > 2 and len(names) <= _FEW else []
 
 
 def settings_in_words(settings: Mapping[str, Any]) -> str:
-    """Settings as a legend has them: learning_rate=0.001 dropout=0.1."""
+    """Format settings for a legend: learning_rate=0.001 dropout=0.1."""
     return " ".join(f"{key.partition('.')[2]}={visible(as_yaml(value), _LONGEST)}" for key, value in settings.items())
 
 
 def mean_curve(group: RunGroup, quantity: str, axis: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The mean of the curves of a group and its standard error, 0 for one run: x, y and error, each [points].
+    """Average the curves of a group; returns x, y and the standard error, 0 for one run, each [points].
 
     It ends where the first of its runs ends; a run that logged nothing does not count.
     """
@@ -154,7 +154,7 @@ def mean_curve(group: RunGroup, quantity: str, axis: str) -> tuple[np.ndarray, n
 
 
 def repeated(means: Sequence[Mean]) -> bool:
-    """Whether one of the means is over several runs."""
+    """Return whether one of the means is over several runs."""
     return any(len(mean.places) > 1 for mean in means)
 
 
@@ -166,22 +166,22 @@ class Row(NamedTuple):
 
     @property
     def differs(self) -> bool:
-        """Whether two runs say something else; silence is no other value."""
+        """Return whether two runs have other values; no value is not another one."""
         return len({value for value in self.values if value is not None}) > 1
 
 
 def settings(records: Sequence[RunRecord]) -> list[Row]:
-    """A row for each setting, `section.key`, with the values as a config file writes them."""
+    """Make a row for each setting, `section.key`, with the values as a config file writes them."""
     return rows([record.config for record in records])
 
 
 def differing_settings(records: Sequence[RunRecord]) -> list[Row]:
-    """The settings in which runs differ; of one run none."""
+    """Return the settings in which runs differ; of one run none."""
     return [row for row in settings(records) if row.differs]
 
 
 def rows(contents: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """A row for each name that one of the contents has, in their order."""
+    """Make a row for each name that one of the contents has, in their order."""
     names = dict.fromkeys(name for content in contents for name in content)
     return [
         Row(name, tuple(as_yaml(content[name]) if name in content else None for content in contents)) for name in names

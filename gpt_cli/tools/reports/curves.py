@@ -1,4 +1,4 @@
-"""Curves as numbers: smoothed, thinned and scaled; and how their figures, axes and runs are written."""
+"""Curves as numbers: smoothed, thinned and scaled; formats of their figures, axes and runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FROM = 77  # the step from which a loss weighs 1 / MOST_LOSSES
 
 
 def fill_gaps(steps: np.ndarray, losses: np.ndarray, measured: np.ndarray) -> np.ndarray:
-    """The smoothed losses of lines of metrics; one that a line lacks (NaN) is estimated. All [lines] float64.
+    """Estimate the smoothed losses that lines of metrics lack (NaN). All [lines] float64.
 
     Earlier versions logged the loss alone: there, each step since the line before counts as if it had had this loss.
     """
@@ -41,13 +41,13 @@ def fill_gaps(steps: np.ndarray, losses: np.ndarray, measured: np.ndarray) -> np
 
 
 def _share_left(before: int, step: int) -> float:
-    """How much of the mean after the step `before` is left in the one after `step`."""
+    """Share of the mean after the step `before` that is left in the one after `step`."""
     first = math.prod(1 - weight_of(n) for n in range(before + 1, min(step + 1, _FROM)))
     return first * (1 - 1 / MOST_LOSSES) ** max(0, step + 1 - max(before + 1, _FROM))
 
 
 def thinned(y: np.ndarray, most: int) -> np.ndarray:
-    """The places of at most `most` points, 4 or more, that look like all of `y`: first, last, minima and maxima.
+    """Select at most `most` points, 4 or more, that look like all of `y`: first, last, minima and maxima.
 
     Of stretches of equally many points, the lowest and the highest are kept; all places where y has few.
     """
@@ -82,7 +82,7 @@ class Scale(NamedTuple):
 
 
 def scale_of(quantity: str, curves: Sequence[np.ndarray]) -> Scale:
-    """The scale that shows all values: by log where their range is wide."""
+    """Choose the scale that shows all values: by log where their range is wide."""
     values = [end for curve in curves if len(curve) for end in (float(curve.min()), float(curve.max()))]
     if not values:
         return Scale(0.0, 1.0)
@@ -97,17 +97,17 @@ def scale_of(quantity: str, curves: Sequence[np.ndarray]) -> Scale:
 
 
 def is_steep(low: float, high: float) -> bool:
-    """Whether values from low to high need a scale by log."""
+    """Return whether values from low to high need a scale by log."""
     return low > 0 and high > _STEEP * low
 
 
 def letter_of(run: int) -> str:
-    """By which legends name the runs of a number, from 0: a, b, c; after z numbers."""
+    """Letter by which legends name the runs of a number, from 0: a, b, c; after z numbers."""
     return chr(ord("a") + run) if run < 26 else str(run + 1)
 
 
 def short(number: float) -> str:
-    """A number in at most four digits: 3.353, 7,397, 12.4 k, 1e-04."""
+    """Format a number in at most four digits: 3.353, 7,397, 12.4 k, 1e-04."""
     size = abs(number)
     if size >= 1e12 or 0 < size < 1e-3:
         return f"{number:.0e}" if f"{number:.0e}" == f"{number:.1e}".replace(".0e", "e") else f"{number:.1e}"
@@ -118,7 +118,7 @@ def short(number: float) -> str:
 
 
 def axis_end(axis: str, end: float) -> str:
-    """The end of an axis with what it counts: 1,000 steps, 2.05 M tokens, 12.5 min."""
+    """Format the end of an axis with its unit: 1,000 steps, 2.05 M tokens, 12.5 min."""
     if axis == "step":
         return f"{end:,.0f} steps"
     if axis == "tokens":
@@ -128,5 +128,5 @@ def axis_end(axis: str, end: float) -> str:
 
 
 def unit_of(seconds: float) -> tuple[float, str]:
-    """The unit for times up to `seconds`: how many seconds it has, and its name."""
+    """Choose the unit for times up to `seconds`: the seconds that it has, and its name."""
     return next(((factor, unit) for factor, unit in _UNITS if seconds >= 2 * factor), (1, "s"))

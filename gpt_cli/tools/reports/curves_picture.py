@@ -43,7 +43,7 @@ _STYLE: dict[Any, Any] = {
 def draw_curves(
     records: Sequence[RunRecord], axis: str, kind: str, notice: Callable[[str], object] = lambda _: None
 ) -> bytes:
-    """A picture of all quantities of runs by an axis, the loss on top, then the loss by setting.
+    """Draw all quantities of runs by an axis, the loss on top, then the loss by setting.
 
     Runs that differ in their seed alone are one line, their mean, in a band of its standard error. Of more than
     MOST_DRAWN settings the best are in colour. Of runs with different tokenizers, losses per token are left out, and
@@ -70,7 +70,7 @@ def draw_curves(
 
 
 def draw_losses_of(directory: Path, kind: str = "png") -> bytes | None:
-    """The picture of the losses of a run that has ended.
+    """Draw the losses of a run that has ended.
 
     Of a run that has logged nothing there is none, nor of one that another process trains again already.
     """
@@ -79,7 +79,7 @@ def draw_losses_of(directory: Path, kind: str = "png") -> bytes | None:
 
 
 def draw_losses(record: RunRecord, kind: str = "png", notice: Callable[[str], object] = lambda _: None) -> bytes:
-    """A picture of the training and the validation loss of one run by step."""
+    """Draw the training and the validation loss of one run by step."""
     with rc_context(_STYLE):
         figure = new_figure(7.5, 4.2, 130, constrained=True)
         groups = groups_of([record])
@@ -90,7 +90,7 @@ def draw_losses(record: RunRecord, kind: str = "png", notice: Callable[[str], ob
 
 
 def _draw_losses(axes: Axes, groups: Sequence[RunGroup], axis: str) -> None:
-    """The training loss, as logged and smoothed, and the validation loss, as the page draws them.
+    """Draw the training loss, as logged and smoothed, and the validation loss, as the page does.
 
     Of several runs with the same settings, the smoothed and the validation loss.
     """
@@ -123,7 +123,7 @@ def _draw(axes: Axes, groups: Sequence[RunGroup], axis: str, quantity: str) -> N
 
 
 def _draw_line(axes: Axes, group: RunGroup, axis: str, quantity: str, **style: Any) -> None:
-    """The mean of a group, and the band of its standard error where there are several runs."""
+    """Draw the mean of a group, and the band of its standard error where there are several runs."""
     x, y, error = mean_curve(group, quantity, axis)
     if not len(x):
         return
@@ -137,7 +137,7 @@ def _draw_line(axes: Axes, group: RunGroup, axis: str, quantity: str, **style: A
 
 
 def _draw_setting(axes: Axes, groups: Sequence[RunGroup], name: str, missing: set[str]) -> None:
-    """The closing loss of each run by a setting, means with their standard errors, and lines where it alone differs."""
+    """Draw the closing losses by a setting: runs, means with standard errors, and lines where it alone differs."""
     values = {as_yaml(group.mean.settings[name]): group.mean.settings[name] for group in groups}
     numeric = all(type(value) in (int, float) for value in values.values())
     ticks = {text: float(values[text]) if numeric else tick for tick, text in enumerate(values)}
@@ -171,7 +171,7 @@ def _draw_setting(axes: Axes, groups: Sequence[RunGroup], name: str, missing: se
 
 
 def _finish(axes: Axes, records: Sequence[RunRecord], axis: str, quantity: str, drawn: Sequence[str]) -> None:
-    """Scales and names of both sides."""
+    """Set scales and names of both sides."""
     curves = [record.curve(name, axis) for record in records for name in drawn]
     scale = scale_of(quantity, [y for _, y in curves])
     end = max((float(x[-1]) for x, _ in curves if len(x)), default=0.0)
@@ -197,12 +197,12 @@ def _finish(axes: Axes, records: Sequence[RunRecord], axis: str, quantity: str, 
 
 
 def _count(number: float) -> str:
-    """A number of steps or tokens at a tick: 1,000 or 2.5 M."""
+    """Format a number of steps or tokens at a tick: 1,000 or 2.5 M."""
     return f"{number:,g}" if abs(number) < 100_000 else short(number)
 
 
 def _stroke(group: RunGroup) -> dict[str, Any]:
-    """The colour of the lines of a group and their kind; grey for one beyond those that can be told apart."""
+    """Return the colour of the lines of a group and their kind; grey for one beyond those that can be told apart."""
     if group.rank >= MOST_DRAWN:
         return {"color": _GREY, "linestyle": ":"}
     return {"color": COLOURS[group.rank % len(COLOURS)], "linestyle": "-" if group.rank < len(COLOURS) else "--"}
@@ -215,7 +215,7 @@ def _drawable(text: str, missing: set[str]) -> str:
 def _name_groups(
     figure: Figure, groups: Sequence[RunGroup], fonts: Sequence[str], missing: set[str], notice: Callable[[str], object]
 ) -> None:
-    """A single group is the title; several are a legend at the foot. All other words are there already."""
+    """Name a single group in the title, several in a legend at the foot. All other words are there already."""
     words, spoken = translate(figure, notice)
     remark_on_missing(missing, notice)
     family = [*fonts, *words]

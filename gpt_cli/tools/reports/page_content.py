@@ -46,7 +46,7 @@ _MOST_ATTENTION = 2_000_000  # bytes of weights before they are compressed
 def report_page(
     records: Sequence[RunRecord], *, axis: str = "step", dumps: Mapping[str, AttentionDump] | None = None
 ) -> bytes:
-    """The page as HTML in UTF-8, which begins with curves by `axis`, one of AXES.
+    """Build the page as HTML in UTF-8, which begins with curves by `axis`, one of AXES.
 
     Attention comes from the snapshots of each run, or, without any, from its dump in `dumps`, by its name.
     """
@@ -54,7 +54,7 @@ def report_page(
 
 
 def report_content(records: Sequence[RunRecord], *, axis: str, dumps: Mapping[str, AttentionDump]) -> dict[str, object]:
-    """What the page shows, as JSON can hold it."""
+    """Return the content of the page, as JSON can hold it."""
     assert records
     assert axis in AXES
     every_setting, means, marks = settings(records), means_of_records(records), _marks(groups_of(records))
@@ -76,7 +76,7 @@ def report_content(records: Sequence[RunRecord], *, axis: str, dumps: Mapping[st
 
 
 def _marks(groups: Sequence[RunGroup]) -> dict[int, dict[str, Any]]:
-    """For the place of each run the number of its group, which shares a colour, and its mark: a, or a1 of several."""
+    """Return for each run's index the number of its group, which shares a colour, and its mark: a, or a1 of several."""
     marks = dict[int, dict[str, Any]]()
     for number, group in enumerate(groups):
         for nth, index in enumerate(group.mean.places, 1):
@@ -109,7 +109,7 @@ def _run_content(record: RunRecord, num_runs: int) -> dict[str, object]:
 
 
 def curves_content(record: RunRecord, most: int) -> dict[str, str]:
-    """For each quantity at most `most` points: [axes + 1, points] float64, the value last.
+    """Return at most `most` points of each quantity: [axes + 1, points] float64, the value last.
 
     Points that lack a value have been left out; those that lack a place on an axis have NaN there.
     """
@@ -133,12 +133,12 @@ def _rows_content(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def _typed(record: RunRecord) -> str:
-    """The path of a run in a command."""
+    """Quote the path of a run for a command."""
     return quote(visible(record.path))
 
 
 def _shared_beginning(record: RunRecord) -> str:
-    """`train.sample_prompt`; without one, what all samples begin with: nothing else tells where their prompt ends."""
+    """Return `train.sample_prompt`; without one, the beginning that all samples share, which has their prompt."""
     if (prompt := record.config.get("train.sample_prompt")) is not None:
         return str(prompt)[:_LONGEST_SAMPLE]
     texts = [sample.text for sample in record.samples]
@@ -152,13 +152,13 @@ def _cut(text: str) -> str:
 
 
 def _corpus(record: RunRecord) -> dict[str, Any]:
-    """What the run knows of its text, beginning with where it comes from; an imported one has none."""
+    """Return what the run knows of its text, beginning with its source; an imported run has none."""
     source = None if record.state == "imported" else record.config.get("data.source")
     return ({} if source is None else {"source": source}) | dict(record.corpus)
 
 
 def _attention_content(records: Sequence[RunRecord], dumps: Mapping[str, AttentionDump]) -> list[dict[str, object]]:
-    """For each run that has snapshots or a dump its weights, None where they are too large or damaged."""
+    """Encode the weights of each run that has snapshots or a dump; None where they are too large or damaged."""
     content = []
     most_bytes = _MOST_ATTENTION // len(records)
     for index, record in enumerate(records):
@@ -180,7 +180,7 @@ def _attention_content(records: Sequence[RunRecord], dumps: Mapping[str, Attenti
 
 
 def _frames_content(run: RunFiles, most_bytes: int) -> dict[str, object] | None:
-    """Frames of the film of a run; None where a single one is too large."""
+    """Return the frames of the film of a run; None where a single one is too large."""
     steps = kept_steps(run)
     frames = read_frames(steps, most_bytes)
     if steps.newest.weights.size > 2 * most_bytes:

@@ -1,4 +1,4 @@
-"""Reports on runs: their curves and figures, in a terminal, on a page, and as a picture. Only a prompt needs torch."""
+"""Report on runs: their curves and figures, in a terminal, on a page, and as a picture. Only a prompt needs torch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MOST_ON_A_PAGE = 32  # as many as its tables hold beside each other
 
 @dataclass(frozen=True)
 class RunReport(Result):
-    """What runs have left; `runs[0].metrics["loss"]` is a curve, [lines] float64, beside `"step"`."""
+    """Records of runs; `runs[0].metrics["loss"]` is a curve, [lines] float64, beside `"step"`."""
 
     runs: tuple[RunRecord, ...]
     axis: str = "step"
@@ -49,7 +49,7 @@ class RunReport(Result):
     out: str | None = field(default=None, repr=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """What `gpt report --json` prints: figures of each run, and a value of each run for settings that differ."""
+        """Return the object that `gpt report --json` prints: figures by run, and values of settings that differ."""
         content: dict[str, Any] = {"runs": [record.as_dict() for record in self.runs], "settings": self.settings}
         if repeated(means := self.means):
             content["means"] = [mean.as_dict() | {"unit": self.unit} for mean in means]
@@ -72,30 +72,30 @@ class RunReport(Result):
         return "nats/token" if by_token(self.runs) else "bits/byte"
 
     def as_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
-        """The curves, of many settings the best ones; then the settings that differ, or the mean of each."""
+        """Draw the curves, of many settings the best ones; then list the settings that differ, or the mean of each."""
         return self._drawn(Style.of(width, encoding, colour=False))
 
     def as_coloured_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
-        """The same in colours, where the terminal that TERM names has them."""
+        """Draw in colours, where the terminal that TERM names has them."""
         return self._drawn(Style.of(width, encoding, colour=_terminal(width).color_system in ("256", "truecolor")))
 
     def show(self, screen: Screen) -> None:
-        """The curves in what the encoding of stdout has; nothing where they are in a file."""
+        """Show the curves in the characters of stdout's encoding; nothing where they are in a file."""
         if self.out is None:
             show = self.as_coloured_text if screen.coloured else self.as_text
             screen.result(show(screen.width, getattr(sys.stdout, "encoding", None) or "ascii"))
 
     def as_page(self) -> str:
-        """Curves, samples, settings and attention, of many runs the best MOST_ON_A_PAGE."""
+        """Build a page of curves, samples, settings and attention, of many runs the best MOST_ON_A_PAGE."""
         return report_page(self.on_the_page(), axis=self.axis, dumps=self.attention).decode()
 
     def on_the_page(self) -> Sequence[RunRecord]:
-        """The runs that the page shows, in their order."""
+        """Return the runs that the page shows, in their order."""
         order = [index for mean in self.means for index in mean.places][:MOST_ON_A_PAGE]
         return [self.runs[index] for index in sorted(order)]
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
-        """The curves, and the loss by setting; None where nothing was logged, as of an imported run.
+        """Draw the curves, and the loss by setting; None where nothing was logged, as of an imported run.
 
         `notice` hears of characters that no font has.
         """
@@ -133,7 +133,7 @@ class RunReport(Result):
 
 
 def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> RunReport:
-    """Read the runs, and write the file that is asked for.
+    """Read the runs, and write the file of the request.
 
     Raises CheckpointError for a run that cannot be read, UsageError for a picture of no curves, EnvironmentFailure
     where the file cannot be written.
@@ -167,5 +167,5 @@ def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> RunRepo
 
 
 def _terminal(width: int) -> Console:
-    """The one that TERM names."""
+    """Make the terminal that TERM names."""
     return Console(file=io.StringIO(), width=width, force_terminal=True, force_jupyter=False, highlight=False)

@@ -1,4 +1,4 @@
-"""What the commands of this package are asked. Needs no torch."""
+"""Requests of the commands of this package. Needs no torch."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RunsRequest(Request):
     )
 
     def find(self, host: Host) -> tuple[Path, list[Path]]:
-        """The directory, and the runs there; raises CheckpointError where the one that is named does not exist."""
+        """Find the runs of a directory; raises CheckpointError where the named one does not exist."""
         where = RUNS if self.directory is None else named_run(self.directory)
         if self.directory is not None and not where.is_dir():
             hint = run_hint(where, directories=True)
@@ -76,7 +76,7 @@ class RemoveRequest(Request):
     yes: Switch = Field(default=False, description="Remove without asking; needed where there is no terminal.")
 
     def find(self, host: Host) -> list[RunFiles]:
-        """The runs of these names, each once; raises every error that keeps one from being removed."""
+        """Find the runs of these names, each once; raises every error that keeps one from being removed."""
         runs: dict[Path, RunFiles] = {}
         wrong: list[GptError] = []
         for path in _paths(self.names):
@@ -89,7 +89,7 @@ class RemoveRequest(Request):
 
 
 def _paths(names: Sequence[str]) -> list[Path]:
-    """What names mean; beside runs, the files of their sweep are passed over, which runs/rates/* names too."""
+    """Resolve names; beside runs, the files of their sweep are passed over, which runs/rates/* names too."""
     paths = list(map(named_run, names))
     return [path for path in paths if not (path.is_file() and (path.parent / SWEEP).exists())] or paths
 
@@ -142,7 +142,7 @@ class ReportRequest(Request):
             raise no_page()
 
     def find(self, host: Host) -> list[Path]:
-        """The runs that are meant, a directory of runs standing for all of them; without names the newest.
+        """Find the runs, a directory of runs standing for all of them; without names the newest.
 
         Raises UsageError for a file that no format has, and every error that a name has.
         """
@@ -156,12 +156,12 @@ class ReportRequest(Request):
 
 
 def no_page() -> UsageError:
-    """The error for a prompt where no page is written."""
+    """Return the error for a prompt where no page is written."""
     return UsageError("‹prompt›", "attention is on the page alone", hint="‹out=report.html›")
 
 
 def _chosen(names: Sequence[str]) -> list[Path]:
-    """The runs of these names; raises every error that one has, also UsageError for a run that is named twice."""
+    """Find the runs of these names; raises every error that one has, also UsageError for one that is named twice."""
     paths_by_target: dict[Path, Path] = {}
     wrong: list[GptError] = []
     for named in _paths(names):
@@ -176,7 +176,7 @@ def _chosen(names: Sequence[str]) -> list[Path]:
 
 
 def _runs_of(path: Path) -> list[Path]:
-    """A run, or the runs of a directory; raises CheckpointError where there is none."""
+    """Find a run, or the runs of a directory; raises CheckpointError where there is none."""
     try:
         if is_run(path):
             return [path]

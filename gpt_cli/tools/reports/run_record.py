@@ -1,4 +1,4 @@
-"""What a run has left: its metrics, samples, settings and surroundings. Needs no torch, and changes nothing."""
+"""Record of a run: its metrics, samples, settings and surroundings. Needs no torch, and changes nothing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ QUANTITIES = tuple(name for name in FIGURES[3:] if name != "validation_tokens") 
 
 @dataclass(frozen=True)
 class RunRecord(Figures):
-    """All that a report says of one run. Figures and texts come from its files, and nobody has verified them."""
+    """Figures and texts of one run for a report. They come from its files, and nobody has verified them."""
 
     overview: Overview
     name: str  # as `gpt runs` prints it
@@ -67,7 +67,7 @@ class RunRecord(Figures):
 
     @property
     def outcome(self) -> Mapping[str, Any]:
-        """How it ended; empty for a run that has not."""
+        """The outcome; empty for a run that has not ended."""
         return self.overview.outcome
 
     @property
@@ -77,7 +77,7 @@ class RunRecord(Figures):
 
     @property
     def result(self) -> Compared | None:
-        """What it is compared by; of one whose checkpoints cannot be read, the lowest evaluation of its metrics."""
+        """The loss to compare; of a run whose checkpoints cannot be read, the lowest evaluation of its metrics."""
         losses = self.metrics["validation_loss"]
         if self.overview.result is not None or not np.isfinite(losses).any():
             return self.overview.result
@@ -86,7 +86,7 @@ class RunRecord(Figures):
         return Compared(float(losses[best]), None, bits if math.isfinite(bits) else None, closed=False)
 
     def curve(self, quantity: str, axis: str = "step") -> tuple[np.ndarray, np.ndarray]:
-        """The points of one of QUANTITIES against one of AXES: x and y, both float64, the numbers of metrics.jsonl.
+        """Return the points of one of QUANTITIES against one of AXES: x and y, both float64, from metrics.jsonl.
 
         A line that lacks one of the two, or where one is not finite, has no point.
         """
@@ -95,7 +95,7 @@ class RunRecord(Figures):
         return x[there], y[there]
 
     def final_figures(self) -> dict[str, float | int | None]:
-        """What is known, None for the rest. Losses are in nats per token.
+        """Return the known figures, None for the rest. Losses are in nats per token.
 
         `loss` is the figure of the last line, `best_validation_loss` the lowest of the evaluations while training, and
         `validation_loss` with `bits_per_byte` of the closing evaluation, or of the last one where there was none.
@@ -120,12 +120,12 @@ class RunRecord(Figures):
         }
 
     def _last(self, quantity: str) -> float | None:
-        """The last finite figure of that name."""
+        """Return the last finite figure of that name."""
         values = self.curve(quantity)[1]
         return float(values[-1]) if len(values) else None
 
     def as_dict(self) -> dict[str, Any]:
-        """What `gpt report --json` prints of it."""
+        """Return the fields of the run that `gpt report --json` prints."""
         steps, losses = self.curve("validation_loss")
         best = int(np.argmin(losses)) if len(losses) else None
         return {
@@ -142,23 +142,23 @@ class RunRecord(Figures):
         }
 
     def key_figures(self) -> dict[str, Any]:
-        """The run, how far it is, and its losses."""
+        """Return the run, its progress, and its losses."""
         figures = self.as_dict()
         return {name: figures[name] for name in ("name", "state", "steps", "loss", "validation_loss")}
 
 
 def _number(*candidates: Any) -> float | int | None:
-    """The first that is a finite number."""
+    """Return the first that is a finite number."""
     return next((one for one in candidates if isinstance(one, int | float) and math.isfinite(one)), None)
 
 
 def read_record(path: Path) -> RunRecord:
-    """What one run has left; see `read_records`."""
+    """Read the record of one run; see `read_records`."""
     return read_records([path])[0]
 
 
 def read_records(paths: Sequence[Path]) -> list[RunRecord]:
-    """What runs have left, whatever their state; what is damaged is left out, and `notes` say so.
+    """Read the records of runs in any state; damaged parts are left out, and `notes` say so.
 
     Of metrics that are being written to, the last line may be cut off; it is left out in silence. Raises
     CheckpointError for metrics or samples beyond what a run can have.
@@ -189,7 +189,7 @@ def _read(path: Path, shipped: Mapping[str, Config]) -> RunRecord:
 
 
 def _metrics(run: RunFiles, notes: list[str]) -> tuple[dict[str, np.ndarray], float | None]:
-    """The figures of all lines, and when the last one was written."""
+    """Read the figures of all lines, and when the last one was written."""
     columns = {name: array("d") for name in FIGURES}
     num_bad, newest = 0, dict.fromkeys(AXES, 0.0)
     changed_at = run.metrics.stat().st_mtime if run.metrics.exists() else None
@@ -211,12 +211,12 @@ def _metrics(run: RunFiles, notes: list[str]) -> tuple[dict[str, np.ndarray], fl
 
 
 def _curved(value: float) -> float:
-    """A figure as a curve can have it: one so small that its inverse overflows where curves are scaled is NaN."""
+    """Return a figure as a curve can have it: NaN for one whose inverse overflows where curves are scaled."""
     return float(value) if value == 0 or abs(value) > 1 / FIGURE else math.nan
 
 
 def _header(run: RunFiles, notes: list[str]) -> Header | None:
-    """The header of the last checkpoint, else of the best; None without one that can be read."""
+    """Read the header of the last checkpoint, else of the best; None without one that can be read."""
     for path in (*reversed(run.steps().values()), run.best):
         try:
             if path.exists():
@@ -227,14 +227,14 @@ def _header(run: RunFiles, notes: list[str]) -> Header | None:
 
 
 def _environment(header: Header) -> dict[str, str]:
-    """What the checkpoint says about the machine and the program that wrote it."""
+    """Return the machine and the program that wrote the checkpoint."""
     with suppress(CheckpointError):
         return {"version": header.metadata["written_by"], **header.progress.environment}
     return {"version": header.metadata["written_by"]}
 
 
 def _corpus(header: Header) -> dict[str, str | int]:
-    """What the checkpoint says about its text: tokens, digest, and the vocabulary that it was read with."""
+    """Return the checkpoint's facts about its text: tokens, digest, and vocabulary."""
     facts: dict[str, str | int] = {}
     with suppress(CheckpointError):
         progress = asdict(header.progress)

@@ -1,4 +1,4 @@
-"""Lists runs, and removes them. Needs no torch."""
+"""List runs, and remove them. Needs no torch."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ListedRun(Figures):
 
     @classmethod
     def of(cls, run: Overview, shipped: Mapping[str, Config]) -> ListedRun:
-        """As it is now."""
+        """Make the row of a run as it is now."""
         alike = None if run.config is None else likeness(run.config, run.path.name, shipped)
         if alike is not None and run.state == "imported":  # nothing says how it was trained
             of_model = {key: new for key, new in alike.settings.items() if _of_model(key)}
@@ -62,7 +62,7 @@ class ListedRun(Figures):
         return cls(run, short_run_name(run.path), alike, time.time())
 
     def as_dict(self) -> dict[str, Any]:
-        """All that is known of it, with every setting that differs, whole."""
+        """Return all facts of the run, with every setting that differs, whole."""
         run = self.overview
         train = None if run.config is None or run.state == "imported" else run.config.train
         changed = None if run.changed_at is None else datetime.fromtimestamp(run.changed_at).astimezone()
@@ -88,12 +88,12 @@ class ListedRun(Figures):
         }
 
     def key_figures(self) -> dict[str, Any]:
-        """The run, how far it is, and its loss."""
+        """Return the run, its progress, and its loss."""
         figures = self.as_dict()
         return {name: figures[name] for name in ("name", "state", "steps", "validation_loss")}
 
     def figures(self) -> tuple[str, ...]:
-        """A cell for each of FIGURES."""
+        """Format a cell for each of FIGURES."""
         run = self.overview
         settings = None if run.config is None or run.state == "imported" else run.config.train
         of = "" if settings is None or settings.max_steps is None else f"/{settings.max_steps:,}"
@@ -110,7 +110,7 @@ class ListedRun(Figures):
         )
 
     def differs(self) -> str:
-        """What makes it different, or what is wrong with it."""
+        """Format the settings that differ, or the problem of the run."""
         if self.overview.problem is not None:
             return visible(self.overview.problem)
         if self.alike is None:
@@ -123,18 +123,18 @@ class ListedRun(Figures):
 
 
 def listed(runs: Sequence[Overview]) -> tuple[ListedRun, ...]:
-    """Runs as a list shows them."""
+    """Make the rows of runs."""
     shipped = read_shipped()
     return tuple(ListedRun.of(run, shipped) for run in runs)
 
 
 def runs_rows(runs: Sequence[ListedRun], last: str, cells: Sequence[str]) -> Rows:
-    """A row for each run, whose last column is given."""
+    """Make a row for each run, with the given last column."""
     return [(*FIGURES, last), *((*run.figures(), cell) for run, cell in zip(runs, cells, strict=True))]
 
 
 def runs_table(runs: Sequence[ListedRun], rows: Rows, width: int | None) -> str:
-    """The rows of runs; where `width` is too narrow, the last cell is below the row. None: a pipe, of any width."""
+    """Format the rows; where `width` is too narrow, the last cell is below the row. None: a pipe, of any width."""
     if width is None:
         return table(rows)
     spare, dear = ["parameters", "bits/byte", "size"], ["age", "steps"]
@@ -144,7 +144,7 @@ def runs_table(runs: Sequence[ListedRun], rows: Rows, width: int | None) -> str:
 
 
 def remarks_on(runs: Sequence[ListedRun]) -> list[str]:
-    """Which losses are not what a reader would think, and by what runs are compared."""
+    """Remark on losses that are not what a reader would think, and on what runs are compared by."""
     remarks = list[str]()
     if any(run.overview.result is not None and not run.overview.result.closed for run in runs):
         remarks.append("best: the lowest evaluation so far, of a run without a closing evaluation")
@@ -156,7 +156,7 @@ def remarks_on(runs: Sequence[ListedRun]) -> list[str]:
 
 
 def sorted_by(runs: Sequence[Overview], column: str | None) -> list[Overview]:
-    """Runs in the order of a column; of equal ones, and without a column, in the order given.
+    """Sort runs by a column; equal ones, and runs without a column, keep their order.
 
     Where tokenizers differ, a token is not the same amount of text, and bits per byte stand for losses.
     """
@@ -169,20 +169,20 @@ def sorted_by(runs: Sequence[Overview], column: str | None) -> list[Overview]:
 
 
 class TableOfRuns(Result, ABC):
-    """Rows of runs, and `remarks`: what a reader of their losses must know."""
+    """Rows of runs, and `remarks` that a reader of their losses must know."""
 
     remarks: tuple[str, ...]
 
     @abstractmethod
     def table(self, width: int | None) -> str:
-        """The rows; None: a pipe, in which a line may have any length."""
+        """Format the rows; None: a pipe, in which a line may have any length."""
 
     def as_text(self, width: int = WIDTH) -> str:
-        """The rows, and the remarks below."""
+        """Format the rows, and the remarks below."""
         return "\n".join(filter(None, [self.table(width), *self.remarks]))
 
     def show(self, screen: Screen) -> None:
-        """The rows, as wide as the terminal, and the remarks on stderr."""
+        """Show the rows, as wide as the terminal, and the remarks on stderr."""
         if rows := self.table(screen.width if screen.is_terminal else None):
             screen.result(rows)
         for remark in self.remarks:
@@ -191,27 +191,27 @@ class TableOfRuns(Result, ABC):
 
 @dataclass(frozen=True)
 class Runs(TableOfRuns):
-    """The runs of a directory; `remarks` say what a reader of their losses must know, or why there are none."""
+    """The runs of a directory; `remarks` are about their losses, or say why there are none."""
 
     runs: tuple[ListedRun, ...]
     remarks: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """What `gpt runs --json` prints."""
+        """Return the object that `gpt runs --json` prints."""
         return {"runs": [run.as_dict() for run in self.runs]}
 
     def table(self, width: int | None) -> str:
-        """A row for each run; nothing without runs."""
+        """Format a row for each run; nothing without runs."""
         return runs_table(self.runs, self.parts()[0], width) if self.runs else ""
 
     def parts(self) -> list[Any]:
-        """The table, and the remarks below."""
+        """Return the table, and the remarks below."""
         cells = [run.differs() for run in self.runs]
         return [runs_rows(self.runs, "differs from the shipped config", cells), *self.remarks] if cells else []
 
 
 def list_runs(request: RunsRequest, target: tuple[Path, list[Path]], host: Host) -> Runs:
-    """A row for each run."""
+    """List the runs of a directory."""
     where, paths = target
     runs = [overview(path) for path in paths]
     chosen = listed(sorted_by([run for run in runs if request.state in (None, run.state)], request.sort))
@@ -231,12 +231,12 @@ class Removed(Result):
     runs: tuple[str, ...]
 
     def as_text(self, width: int = WIDTH) -> str:
-        """A line for each."""
+        """Format a line for each run."""
         return "\n".join(map(removed, self.runs))
 
 
 def removed(run: str | Path) -> str:
-    """The line that says so; the directory may stay, with what others put there."""
+    """Return the line about a removed run; the directory may stay, with files that others put there."""
     return f"removed the run in {visible(run)}" if os.path.exists(run) else f"removed {visible(run)}"
 
 

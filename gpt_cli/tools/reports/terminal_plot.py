@@ -1,4 +1,4 @@
-"""The curves of runs in a terminal: lines of braille dots, or of letters where it has neither these nor colour."""
+"""Curves of runs in a terminal: lines of braille dots, or of letters where it has neither these nor colour."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SMALL = ("bits_per_byte", "learning_rate", "gradient_norm", "tokens_per_second"
 
 @dataclass(frozen=True)
 class Style:
-    """What a terminal can show."""
+    """Abilities of a terminal."""
 
     width: int  # columns
     colour: bool = False
@@ -38,7 +38,7 @@ class Style:
 
     @classmethod
     def of(cls, width: int, encoding: str, *, colour: bool) -> Style:
-        """Style for a terminal of a width and an encoding."""
+        """Choose the style for a terminal of a width and an encoding."""
         try:
             f"{chr(_BRAILLE)}{_MARK}─".encode(encoding)
         except (UnicodeEncodeError, LookupError):
@@ -62,7 +62,7 @@ class _Line:
 
 
 def plot_curves(records: Sequence[RunRecord], axis: str, style: Style) -> Text:
-    """The curves of all quantities by an axis, a panel each, and above them a row for each run.
+    """Draw the curves of all quantities by an axis, a panel each, and above them a row for each run.
 
     Runs that differ in their seed alone are one curve, their mean, with one letter and colour; of more than MOST_DRAWN
     settings the best are drawn. The training loss is smoothed. Of one setting, the panel of the loss has the validation
@@ -82,7 +82,7 @@ def plot_curves(records: Sequence[RunRecord], axis: str, style: Style) -> Text:
 
 
 def _legend(groups: Sequence[RunGroup], style: Style) -> list[Text]:
-    """A row for each run: the letter of its group, its name, and its last and lowest figures."""
+    """Make a row for each run: the letter of its group, its name, and its last and lowest figures."""
     both = [(group.rank, record) for group in groups for record in group.records]
     rows = [("run", *_HEAD), *((visible(record.name), *_figures(record)) for _, record in both)]
     widths = [max(cell_len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -99,7 +99,7 @@ def _legend(groups: Sequence[RunGroup], style: Style) -> list[Text]:
 
 
 def _figures(record: RunRecord) -> tuple[str, ...]:
-    """The cells of a run after its name; empty where it has no such figure."""
+    """Format the cells of a run after its name; empty where it has no such figure."""
     (steps, losses), compared = record.curve("smoothed_loss"), record.result
     speed = record.final_figures()["tokens_per_second"]
     return (
@@ -113,7 +113,7 @@ def _figures(record: RunRecord) -> tuple[str, ...]:
 
 
 def _fitted(cell: str, width: int) -> str:
-    """A cell so wide; an ellipsis stands for what does not fit."""
+    """Pad a cell to a width, or cut it with an ellipsis."""
     return set_cell_size(cell, width) if cell_len(cell) <= width else set_cell_size(cell, width - 1) + "…"
 
 
@@ -122,7 +122,7 @@ def _beside(left: Text, right: Text, width: int) -> Text:
 
 
 def _colour(group: int, style: Style) -> str:
-    """Of an empty cell, none."""
+    """Return the colour of a cell; an empty cell has none."""
     return COLOURS[group % len(COLOURS)] if style.colour and group >= 0 else ""
 
 
@@ -141,7 +141,7 @@ class _Panel:
         self.scale = scale_of(quantity, [line.y for line in self.curves])
 
     def lines(self) -> list[Text]:
-        """As many for every panel of a height."""
+        """Draw the panel; panels of a height have as many lines."""
         marks = {0: self._number(1.0), self.height - 1: self._number(0.0)}
         if self.height > _LOW:
             marks[(self.height - 1) // 2] = self._number(1 - (self.height - 1) // 2 / (self.height - 1))
@@ -169,18 +169,18 @@ class _Panel:
         return Text(title[: self.total], no_wrap=True)
 
     def _number(self, height: float) -> str:
-        """What a height from 0 to 1 stands for."""
+        """Format the value at a height from 0 to 1."""
         return short(self.scale.value(height)) if self.curves else ""
 
     def _foot(self, margin: int) -> Text:
-        """The axis, from 0 to its end."""
+        """Draw the axis, from 0 to its end."""
         end = axis_end(self.axis, self.end) if self.curves else ""
         line = "─" if self.style.braille else "-"
         corner = "└" if self.style.braille else "+"
         return Text(f"{'':{margin}}{corner}0 {line * (self.total - margin - len(end) - 4)} {end}", no_wrap=True)
 
     def _cells(self, width: int) -> list[Text]:
-        """The canvas; a cell has the colour of the last group that is drawn there."""
+        """Draw the canvas; a cell has the colour of the last group that is drawn there."""
         braille = self.style.braille and (self.style.colour or not self.many)
         per_row, per_column = (4, 2) if braille else (1, 1)
         dots = np.zeros((self.height, width), int)
@@ -199,7 +199,7 @@ class _Panel:
         return [self._row(*of_row) for of_row in zip(dots, signs, owners, strict=True)]
 
     def _dots(self, line: _Line, width: int, height: int) -> tuple[np.ndarray, np.ndarray]:
-        """The columns and rows of the dots of a curve."""
+        """Return the columns and rows of the dots of a curve."""
         if line.joined:
             shown = thinned(line.y, 2 * width)
             x, y = line.x[shown], line.y[shown]
@@ -221,7 +221,7 @@ class _Panel:
         return across, down
 
     def _row(self, dots: np.ndarray, signs: np.ndarray, owners: np.ndarray) -> Text:
-        """A line of cells; neighbours of one colour are one piece."""
+        """Format a line of cells; neighbours of one colour are one piece."""
         characters = [
             chr(_BRAILLE + dot) if dot and sign == " " else sign
             for dot, sign in zip(dots.tolist(), signs.tolist(), strict=True)

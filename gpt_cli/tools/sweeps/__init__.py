@@ -1,1 +1,1 @@
-"""Trains many runs, one for each point of a sweep, and compares them. Needs no torch, but to count GPUs."""
+"""Train many runs, one for each point of a sweep, and compare them. Needs no torch, but to count GPUs."""

@@ -1,4 +1,4 @@
-"""Trains the points of a sweep, each by a `gpt train` of its own, and passes signals on to them. Needs no torch."""
+"""Train the points of a sweep, each by a `gpt train` of its own, and pass signals on. Needs no torch."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def train_points(
 
 
 def training_command(sweep: Sweep, point: Point, max_time: str | None, flags: Sequence[str]) -> list[str]:
-    """The words of the `gpt train` that begins or continues a point."""
+    """Return the words of the `gpt train` that begins or continues a point."""
     words = ["--config", str(sweep.base), "--out", str(point.path)]
     for key, value in sweep.changed(point.texts).items():
         words += ["--set", f"{key}={as_yaml(value)}"]
@@ -93,12 +93,12 @@ def _report(ended: Sequence[_Job], host: Host, count: Callable[[int], object]) -
 
 
 def point_state(run: Path) -> Overview:
-    """What a point is; one that was never begun is empty."""
+    """Return the state of a point; one that was never begun is empty."""
     return overview(run) if is_run(run) else Overview(run, "empty")
 
 
 def _wait_until_left(point: Point, jobs: Jobs) -> None:
-    """Wait for a training that a killed sweep has left, which saves and ends by itself."""
+    """Wait for a training that outlived a killed sweep, which saves and ends by itself."""
     deadline = time.monotonic() + LEAVE_WITHIN + 5
     while is_held(point.path) and jobs.received is None:
         if time.monotonic() > deadline:
@@ -117,12 +117,12 @@ class _Job:
     stderr: IO[bytes] | None
 
     def code(self) -> int:
-        """Its exit code as a shell reports it."""
+        """The exit code as a shell reports it."""
         code = self.process.returncode
         return 128 - code if code < 0 else code
 
     def last_words(self) -> list[str]:
-        """The last lines that it wrote, where they were kept."""
+        """Return the last lines of stderr, where it was kept."""
         if self.stderr is None:
             return []
         with self.stderr:
@@ -131,7 +131,7 @@ class _Job:
 
 
 class Jobs:
-    """The trainings that run now, each in one of the environments; those that failed, and the signal that stops all."""
+    """The trainings that run now, each in one of the environments; failed ones, and the signal that stops all."""
 
     def __init__(self, environments: Sequence[Mapping[str, str]], *, keeps_stderr: bool):
         self.free, self.running, self._keeps_stderr = list(environments), list[_Job](), keeps_stderr
@@ -158,7 +158,7 @@ class Jobs:
             process.send_signal(self.received)
 
     def take_ended(self) -> list[_Job]:
-        """Those that have ended by now, after a moment; a stop by a signal stops the others."""
+        """Return the trainings that have ended by now, after a moment; a stop by a signal stops the others."""
         time.sleep(POLL_EVERY)
         ended = [job for job in self.running if job.process.poll() is not None]
         self.running = [job for job in self.running if job not in ended]
@@ -171,7 +171,7 @@ class Jobs:
         return ended
 
     def end(self) -> None:
-        """Stop what still runs."""
+        """Stop all trainings that still run."""
         for job in self.running:
             job.process.terminate()
         for job in self.running:

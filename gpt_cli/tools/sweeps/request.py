@@ -1,4 +1,4 @@
-"""What `gpt sweep` is asked. Needs no torch."""
+"""Request of `gpt sweep`. Needs no torch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Point(NamedTuple):
 
 
 class ToSweep(NamedTuple):
-    """A sweep whose file has been checked, and where its runs go."""
+    """A checked sweep, and the directory of its runs."""
 
     sweep: Sweep
     directory: Path
@@ -70,7 +70,7 @@ class SweepRequest(Request):
     )
 
     def find(self, host: Host) -> ToSweep:
-        """The points; raises UsageError for a wrong file, or where a directory holds another sweep."""
+        """Find the points; raises UsageError for a wrong file, or where a directory holds another sweep."""
         if (launched := rank_environment(os.environ)) is not None:
             raise UsageError("gpt sweep", f"it starts its own processes, so start it without {launched.launcher}")
         plan = read_sweep(self.file, self.max_time)
@@ -90,7 +90,7 @@ class SweepRequest(Request):
 
 
 def require_same(directory: Path, plan: Sweep) -> None:
-    """Raise UsageError where a directory holds another sweep, or what no sweep wrote."""
+    """Raise UsageError where a directory holds another sweep, or files that no sweep wrote."""
     record = directory / SWEEP
     if not record.exists():
         if directory.is_dir() and (others := sorted(p.name for p in directory.iterdir() if not p.name.startswith("."))):
@@ -121,7 +121,7 @@ def _or_nothing(record: Mapping[str, Any], key: str) -> str:
 
 
 def _name(number: int, settings: Mapping[str, Any]) -> str:
-    """The directory of a point: 003-learning_rate-0.001."""
+    """Name the directory of a point: 003-learning_rate-0.001."""
     words = [f"{key.partition('.')[2]}-{as_yaml(value)}" for key, value in settings.items()]
     short = re.sub(r"[^\w.+-]+", "-", "-".join(words))[:_NAME_LENGTH]
     return f"{number:03}-{short.strip('-')}"

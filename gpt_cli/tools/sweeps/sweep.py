@@ -1,4 +1,4 @@
-"""Trains the points of a sweep that are not finished, and compares them all."""
+"""Train the points of a sweep that are not finished, and compare them all."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ _KINDS: dict[int, type[GptError]] = {
 
 @dataclass(frozen=True)
 class Planned(Result):
-    """The runs that a sweep would train, and how far they are."""
+    """The runs that a sweep would train, and their progress."""
 
     points: tuple[Point, ...]
     states: tuple[str, ...]
     seconds: float  # until all have ended, about; 0 where they have
 
     def as_dict(self) -> dict[str, Any]:
-        """What `gpt sweep --dry-run --json` prints."""
+        """Return the object that `gpt sweep --dry-run --json` prints."""
         both = zip(self.points, self.states, strict=True)
         runs = [{"run": str(p.path), "state": state, "settings": dict(p.settings)} for p, state in both]
         return {"runs": runs, "seconds": self.seconds}
 
     def parts(self) -> list[Rows]:
-        """A row for each."""
+        """Make a row for each run."""
         both = zip(self.points, self.states, strict=True)
         return [[("run", "state", "settings"), *((visible(p.path), state, str(p)) for p, state in both)]]
 
@@ -72,14 +72,14 @@ class Swept(TableOfRuns):
     remarks: tuple[str, ...] = field(default=(), repr=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """What `gpt sweep --json` prints."""
+        """Return the object that `gpt sweep --json` prints."""
         both = zip(self.points, self.runs, strict=True)
         rows = [run.as_dict() | {"settings": dict(point.settings)} for point, run in both]
         means = [mean.as_dict() | {"unit": self.unit} for mean in self.means]
         return {"runs": rows, "means": means} if repeated(self.means) else {"runs": rows}
 
     def table(self, width: int | None) -> str:
-        """A row for each run, then one for each setting that was repeated."""
+        """Make a row for each run, then one for each setting that was repeated."""
         return "\n\n".join([runs_table(self.runs, self._rows(), width), *map(table, self._means())])
 
     def _rows(self) -> Rows:
@@ -90,11 +90,11 @@ class Swept(TableOfRuns):
         return [rows_of_means(self.means, self.unit)] if repeated(self.means) else []
 
     def parts(self) -> list[Rows | str]:
-        """The runs, their means over seeds, and what must be known about them."""
+        """Return the runs, their means over seeds, and the remarks."""
         return [self._rows(), *self._means(), *self.remarks]
 
     def failure(self) -> GptError | None:
-        """The error for runs that failed, of the kind that the first of them has."""
+        """Return the error for runs that failed, of the kind that the first of them has."""
         if not self.failed or self.signal is not None:
             return None
         names, code = ", ".join(visible(point.path.name) for point, _ in self.failed), self.failed[0][1]
@@ -141,7 +141,7 @@ def sweep(
 
 
 def _expected(configs: Sequence[Config], jobs: int, host: Host) -> float:
-    """About how many seconds these runs take, which `host.notice` receives too; by steps, the machine is timed."""
+    """Estimate how many seconds these runs take, with a notice; by steps, the machine is timed."""
     if not configs:
         return 0.0
     each = [config.train.max_time or 0.0 for config in configs]
@@ -157,7 +157,7 @@ def _expected(configs: Sequence[Config], jobs: int, host: Host) -> float:
 
 
 def _compared(target: ToSweep, failed: tuple[tuple[Point, int], ...], signal: int | None) -> Swept:
-    """All points as they are now, the best first."""
+    """Compare all points as they are now, the best first."""
     by_path = {point.path: point for point in target.points}
     runs = sorted_by([point_state(path) for path in by_path], "loss")
     points, by_token = tuple(by_path[run.path] for run in runs), have_one_tokenizer(runs)
@@ -169,7 +169,7 @@ def _compared(target: ToSweep, failed: tuple[tuple[Point, int], ...], signal: in
 
 
 def _write_page(result: Swept, host: Host) -> None:
-    """Write the page of the runs that have begun, of many the best; the sweep is no worse without it."""
+    """Write the page of the runs that have begun, of many the best; a failure to write harms no sweep."""
     begun = [point.path for point in result.points if is_run(point.path)]
     if not begun:
         return
@@ -187,7 +187,7 @@ def _write_page(result: Swept, host: Host) -> None:
 
 
 def _shares(jobs: int, configs: Sequence[Config], host: Host) -> list[dict[str, str]]:
-    """What each of the jobs finds in its environment; `shares` says which. Raises EnvironmentFailure."""
+    """Return the environment of each of the jobs, by `shares`. Raises EnvironmentFailure."""
     if jobs == 1:
         return [{}]
     gpus, hides = 0, None
@@ -214,7 +214,7 @@ def share_machine(
     environ: Mapping[str, str],
     hides: str | None = "CUDA_VISIBLE_DEVICES",
 ) -> list[dict[str, str]]:
-    """A GPU for each job where there are GPUs, and its share of the cores, unless the user has chosen threads.
+    """Give each job a GPU where there are GPUs, and its share of the cores, unless the user has chosen threads.
 
     `hides` is the variable that shows a process some GPUs alone; without one, all jobs would take the same.
     """

@@ -1,4 +1,4 @@
-"""The file of a sweep: a base config, and settings of which each combination, or some drawn at random, is trained."""
+"""The file of a sweep: a base config, and settings whose combinations, or random draws, are trained."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Settings = Mapping[str, Any]  # section.key -> a value as a config file has it
 
 @dataclass(frozen=True)
 class Sweep:
-    """A base config with what all points share, and the points: what each sets beside."""
+    """A base config that all points share, and the settings of each point."""
 
     path: Path
     base: Path
@@ -45,7 +45,7 @@ class Sweep:
     repeats: int = 1  # how many points differ in their seed alone
 
     def changed(self, point: Settings) -> dict[str, Any]:
-        """All that a point sets over the base."""
+        """Return all settings of a point over the base."""
         return {**self.settings, **point}
 
 
@@ -84,7 +84,7 @@ def _each_once(wrong: Iterable[GptError]) -> list[GptError]:
 
 
 class _File:
-    """The file as it is written, its base, and what is `sound` in each section."""
+    """The file in its written form, its base, and the `sound` settings of each section."""
 
     def __init__(self, path: Path, max_time: str | None):
         self.path, self.where, self.max_time = path, str(path), max_time
@@ -94,12 +94,12 @@ class _File:
         self.base, self.below = path, self.document  # until `read_base`
 
     def at(self, *key_path: str) -> str:
-        """Where a key is: the file and its line."""
+        """Locate a key: the file and its line."""
         line = self.document.lines.get(key_path)
         return self.where if line is None else f"{self.where}:{line}"
 
     def wrong_keys(self) -> Iterator[GptError]:
-        """What is wrong with the keys: some that no sweep has, missing ones, and those that contradict each other."""
+        """Yield errors of the keys: some that no sweep has, missing ones, and those that contradict each other."""
         unknown = [key for key in self.content if key not in KEYS]
         for key in unknown[:CONFIG_PROBLEMS]:
             near = nearest(key, KEYS)
@@ -123,7 +123,7 @@ class _File:
             yield UsageError(self.where, f"num_runs is missing; use a whole number from 1 to {SWEEP_POINTS:,}")
 
     def wrong_settings(self) -> Iterator[GptError]:
-        """What is wrong with the names of settings and the form of their values; `sound` receives the others."""
+        """Yield errors of the names of settings and the form of their values; `sound` receives the others."""
         keys, seen = setting_schemas(), dict[str, str]()
         for section in filter(self.content.__contains__, _SECTIONS):
             settings = self.content[section] or {}
@@ -147,7 +147,7 @@ class _File:
                 seen.setdefault(key, section)
 
     def read_base(self) -> Path | None:
-        """The config that the sweep begins from: a path relative to the file, or a shipped name; None without one."""
+        """Read the config that the sweep begins from: a path relative to the file, or a shipped name, or None."""
         if "base" not in self.content:
             return None
         if not isinstance(name := self.content["base"], str):
@@ -159,7 +159,7 @@ class _File:
         return self.base
 
     def points(self) -> list[Settings]:
-        """Every combination of a grid, the last setting changing fastest, or points drawn at random."""
+        """Return every combination of a grid, the last setting changing fastest, or points drawn at random."""
         if "grid" not in self.content:
             return self._drawn() if "num_runs" in self.content else []
         lists = self.sound["grid"]
@@ -169,7 +169,7 @@ class _File:
         return [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
 
     def _drawn(self) -> list[Settings]:
-        """Different points, drawn by the seed."""
+        """Draw different points by the seed."""
         wrong, count, seed = list[GptError](), 0, 0
         draws = dict[str, Callable[[float], Any]]()
         with collecting(wrong):
@@ -193,7 +193,7 @@ class _File:
         return points
 
     def repeats(self, num_points: int) -> int:
-        """How often each point is trained, with one seed after the other; raises UsageError."""
+        """Return how often each point is trained, with one seed after the other; raises UsageError."""
         if "repeats" not in self.content:
             return 1
         repeats = self._whole("repeats", 1, SWEEP_POINTS)
@@ -211,7 +211,7 @@ class _File:
         raise UsageError(self.at(key), f"{key}: {shown(value)} is not a whole number from {low} to {high:,}")
 
     def configs(self, points: Sequence[Settings]) -> tuple[Config, ...]:
-        """The config of each point; raises UsageError that names what is wrong with any, each once."""
+        """Return the config of each point; raises UsageError with the errors of all, each once."""
         configs, wrong = list[Config](), list[GptError]()
         for point in points:
             with collecting(wrong):
@@ -222,7 +222,7 @@ class _File:
         return tuple(configs)
 
     def wrong_values(self) -> Iterator[GptError]:
-        """What is wrong with any value by itself, of those that have the right form."""
+        """Yield errors of any value by itself, of those that have the right form."""
         varied = {**self.sound["grid"], **self.sound["random"]}
         lists = {key: value for key, value in varied.items() if isinstance(value, list)}
         for number in range(min(SWEEP_POINTS, max(map(len, lists.values()), default=1))):
@@ -233,12 +233,12 @@ class _File:
                 yield from wrong_values(error, content, str(self.base), sources)[0]
 
     def _of(self, point: Settings) -> tuple[dict[str, Any], dict[KeyPath, str]]:
-        """The sections of a point, over those of the base, and where each setting comes from."""
+        """Return the sections of a point, over those of the base, and the source of each setting."""
         content = {
             section: dict(value) if isinstance(value, dict) else value or {}
             for section, value in self.below.content.items()
         }
-        sources: dict[KeyPath, str] = {place: f"{self.base}:{number}" for place, number in self.below.lines.items()}
+        sources: dict[KeyPath, str] = {key: f"{self.base}:{line}" for key, line in self.below.lines.items()}
         varied = "grid" if "grid" in self.content else "random"
         placed = [(key, value, self.at("settings", key)) for key, value in self.sound["settings"].items()]
         placed += [(key, value, self.at(varied, key)) for key, value in point.items()]
@@ -257,12 +257,12 @@ class _File:
 
 
 def _types_of(key: str) -> set[str | None]:
-    """The JSON types that a setting may have."""
+    """Return the JSON types that a setting may have."""
     return {kind.get("type") for kind in setting_schemas()[key].get("anyOf", [setting_schemas()[key]])}
 
 
 def _wrong_form(key: str, value: Any, section: str) -> str | None:
-    """Why a section cannot take a value of a setting; None where it can."""
+    """Return why a section cannot take a value of a setting; None where it can."""
     if section == "settings":
         if isinstance(value, dict) or (isinstance(value, list) and "array" not in _types_of(key)):
             return "settings has one value for all runs; a list to try belongs to grid, a range to random"
@@ -288,7 +288,7 @@ def _wrong_form(key: str, value: Any, section: str) -> str | None:
 
 
 def _drawing(key: str, value: Any, where: str) -> Callable[[float], Any]:
-    """What makes a value of a number from 0 to 1: one of a list, or of a range, in four digits."""
+    """Make a function from 0 to 1 to values: of a list, or of a range, in four digits."""
     if isinstance(value, list):
         return lambda share: value[int(share * len(value))]
     if not (kinds := _types_of(key)) & {"integer", "number"}:

@@ -95,7 +95,7 @@ def test_the_roof_is_the_best_rate_of_any_way_and_round(monkeypatch: pytest.Monk
 def test_the_ways_to_the_roof_are_products_of_the_model_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "_SIZE", 8)
     monkeypatch.setattr(bench, "_READ", 16)
-    ways = bench.ways_to_the_roof(CONFIG, CPU)
+    ways = bench.roof_variants(CONFIG, CPU)
     V = vocab_size_of(CONFIG)
     shapes = {
         "8 x 8 x 8": 8**3,

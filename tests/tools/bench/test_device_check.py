@@ -18,7 +18,7 @@ from gpt_cli.common.host import NOBODY
 from gpt_cli.model import GPT
 from gpt_cli.tools.bench import device_check, device_checks
 from gpt_cli.tools.bench.device_check import Checked, DeviceCheck, Group, Verdict, check_device
-from gpt_cli.tools.bench.device_checks import GRADIENT, NATS, Bound, Figures, Pair, Side, checks
+from gpt_cli.tools.bench.device_checks import GRADIENT, NATS, Bound, DeviceRuns, Figures, Pair, checks
 from gpt_cli.tools.bench.request import BenchRequest
 
 Only = Callable[..., None]
@@ -30,7 +30,7 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Only:
     """Leaves of all checks the groups with these titles."""
 
     def leave(*titles: str) -> None:
-        def some(cpu: Side, other: Side) -> Any:
+        def some(cpu: DeviceRuns, other: DeviceRuns) -> Any:
             return [group for group in checks(cpu, other) if group[0] in titles]
 
         monkeypatch.setattr(device_check, "checks", some)
@@ -112,14 +112,14 @@ def test_a_device_without_bfloat16_skips_it(accelerator: Accelerator, only: Only
 
 def test_another_order_of_sums_is_within_the_bounds_but_not_equal(only: Only, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the CPU, heads one by one in place of all at once."""
-    made, gradient, fused = GPT.__init__, Side.gradient, iter([True, False] * 4)
+    made, gradient, fused = GPT.__init__, DeviceRuns.gradient, iter([True, False] * 4)
 
-    def one_by_one(side: Side, settings: Any) -> Figures:
+    def one_by_one(side: DeviceRuns, settings: Any) -> Figures:
         whole = next(fused)
         monkeypatch.setattr(GPT, "__init__", lambda self, *args: (made(self, *args), self.use_fused(whole))[0])
         return gradient(side, settings)
 
-    monkeypatch.setattr(Side, "gradient", one_by_one)
+    monkeypatch.setattr(DeviceRuns, "gradient", one_by_one)
     only(GRADIENTS)
     (group,) = found_on("cpu").groups
     assert {row.verdict for row in group.checks} == {"within"}

@@ -6,43 +6,43 @@ from pathlib import Path
 
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.common.files import append
-from gpt_cli.tools.loggers.tail import LogEntry, News
+from gpt_cli.tools.loggers.tail import LogEntry, LogReader
 
 
 def test_a_line_waits_for_one_look_because_its_sample_comes_after_it(tmp_path: Path) -> None:
     run = RunFiles(tmp_path)
-    news = News(run, 0)
-    assert list(news.look(over=False)) == []
+    reader = LogReader(run, 0)
+    assert list(reader.read_new(over=False)) == []
     append(run.metrics, '{"step": 10, "loss": 2.5}\n')
-    assert list(news.look(over=False)) == []
+    assert list(reader.read_new(over=False)) == []
     append(run.samples, "=== step 10 ===\nOnce upon\na time\n")
-    assert list(news.look(over=False)) == [(10, LogEntry({"loss": 2.5}, "Once upon\na time"))]
-    assert list(news.look(over=True)) == []
+    assert list(reader.read_new(over=False)) == [(10, LogEntry({"loss": 2.5}, "Once upon\na time"))]
+    assert list(reader.read_new(over=True)) == []
 
 
 def test_a_sample_waits_for_the_lines_before_it(tmp_path: Path) -> None:
     """Steps rise, as packages demand."""
     run = RunFiles(tmp_path)
-    news = News(run, 0)
+    reader = LogReader(run, 0)
     append(run.metrics, '{"step": 10, "loss": 3}\n{"step": 20, "loss": 2}\n')
     append(run.samples, "=== step 15 ===\na\n=== step 25 ===\nb\n")
-    assert list(news.look(over=False)) == []
-    assert [step for step, _ in news.look(over=False)] == [10, 15, 20]
+    assert list(reader.read_new(over=False)) == []
+    assert [step for step, _ in reader.read_new(over=False)] == [10, 15, 20]
     append(run.metrics, '{"step": 30, "loss": 1}\n')
-    assert list(news.look(over=True)) == [(25, LogEntry({}, "b")), (30, LogEntry({"loss": 1}))]
+    assert list(reader.read_new(over=True)) == [(25, LogEntry({}, "b")), (30, LogEntry({"loss": 1}))]
 
 
 def test_what_was_taken_before_is_left_out(tmp_path: Path) -> None:
     run = RunFiles(tmp_path)
     append(run.metrics, '{"step": 10, "loss": 3}\n{"step": 20, "loss": 2}\n')
     append(run.samples, "=== step 10 ===\na\n=== step 20 ===\nb\n")
-    assert list(News(run, 10).look(over=True)) == [(20, LogEntry({"loss": 2}, "b"))]
+    assert list(LogReader(run, 10).read_new(over=True)) == [(20, LogEntry({"loss": 2}, "b"))]
 
 
 def test_half_a_line_is_read_when_it_is_whole_and_a_damaged_one_never(tmp_path: Path) -> None:
     run = RunFiles(tmp_path)
-    news = News(run, 0)
+    reader = LogReader(run, 0)
     append(run.metrics, '{"step": 10, "lo\n[10]\n\xff\n{"step": 20, "loss": 2, "learning_rate": null}\n{"step": 30,')
-    assert list(news.look(over=True)) == [(20, LogEntry({"loss": 2}))]
+    assert list(reader.read_new(over=True)) == [(20, LogEntry({"loss": 2}))]
     append(run.metrics, ' "loss": 1}\n')
-    assert list(news.look(over=True)) == [(30, LogEntry({"loss": 1}))]
+    assert list(reader.read_new(over=True)) == [(30, LogEntry({"loss": 1}))]

@@ -15,7 +15,7 @@ FAMILIES = {family.model_type: family for family in _ALL}
 
 
 def nearest_family(model: ModelConfig) -> Family:
-    """The family that has what a model of ours has, or most of it: an imported model goes back to its own."""
+    """Return the family that has most settings of a model of ours: an imported model goes back to its own."""
     if model.positions != "rope":
         return FAMILIES["gpt2" if model.attention_window is None else "gpt_neo"]
     if model.norm == "layernorm":

@@ -28,37 +28,37 @@ _IRRELEVANT = """
 
 
 class ConfigFields:
-    """The keys of a config.json; each that is asked for is known from then on.
+    """Keys of a config.json; a key is known once it has been read.
 
     `notices` are for the user.
     """
 
-    def __init__(self, content: Mapping[str, Any], where: str, hint: str, known: str = _IRRELEVANT):
+    def __init__(self, content: Mapping[str, Any], where: str, hint: str, known_keys: str = _IRRELEVANT):
         self.content, self.where, self.hint = content, where, hint
-        self._known = set(known.split())
+        self._known_keys = set(known_keys.split())
         self.notices: list[str] = []
         self._problems: list[GptError] = []
 
     def refuse(self, sentence: str, key: str | None = None) -> None:
-        """Keep a problem, of a key or of the whole, to be told with the others."""
+        """Keep a problem, of a key or of the whole, to be reported with the others."""
         where = self.where if key is None else f"{self.where}: {key}"
         self._problems.append(CheckpointError(where, sentence, hint=self.hint))
 
     def ignore(self, *keys: str) -> None:
-        """Know keys on which no logit of this family depends."""
-        self._known.update(keys)
+        """Mark as known the keys on which no logit of this family depends."""
+        self._known_keys.update(keys)
 
     def take_problems(self, inner: ConfigFields) -> None:
-        """Keep the problems of an object within this one too."""
+        """Keep the problems of an inner object."""
         self._problems += inner.problems()
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A value of any type."""
-        self._known.add(key)
+        """Read a value of any type."""
+        self._known_keys.add(key)
         return self.content.get(key, default)
 
     def number(self, key: str, default: float | None = None) -> float | None:
-        """A number; null means the default, without which it must be there."""
+        """Read a number; null means the default, without which it must be there."""
         value = self.get(key)
         if value is None and default is None:
             self.refuse(f"it has no {key}")
@@ -68,7 +68,7 @@ class ConfigFields:
         return default if value is None else value
 
     def whole(self, key: str, default: int | None = None, *, optional: bool = False) -> int | None:
-        """A whole number; null, which no default replaces, where it is optional."""
+        """Read a whole number; null, which no default replaces, where it is optional."""
         value = self.get(key, default)
         if value is None and not optional:
             self.refuse(f"it has no {key}")
@@ -78,14 +78,14 @@ class ConfigFields:
         return value
 
     def switch(self, key: str, default: bool) -> bool:
-        """True or false; null means the default."""
+        """Read true or false; null means the default."""
         value = self.get(key)
         if value is not None and not isinstance(value, bool):
             self.refuse(f"{brief(value)} is neither true nor false", key)
         return value if isinstance(value, bool) else default
 
     def choice(self, key: str, names: Mapping[str, str], default: str) -> str:
-        """What one of their names is called here."""
+        """Read one of their names, and translate it to ours."""
         name = self.get(key, default)
         if not isinstance(name, str) or name not in names:
             self.refuse(f"{key} is {brief(name)}, but gpt has {', '.join(names)}")
@@ -93,8 +93,8 @@ class ConfigFields:
         return names[name]
 
     def problems(self) -> list[GptError]:
-        """All that is wrong; a key that nobody asked for is, unless it is null, false or empty."""
-        unknown = [key for key, value in self.content.items() if key not in self._known and not _is_neutral(value)]
+        """Return all problems; an unknown key is one, unless it is null, false or empty."""
+        unknown = [key for key, value in self.content.items() if key not in self._known_keys and not _is_neutral(value)]
         for key in unknown[:_MOST_NAMED]:
             self.refuse(f"{brief(key)[1:-1]} is {brief(self.content[key])}, which gpt does not know")
         if len(unknown) > _MOST_NAMED:
@@ -103,7 +103,7 @@ class ConfigFields:
 
 
 def brief(value: Any) -> str:
-    """A value as its file has it, cut where it is long."""
+    """Format a value as its file has it, cut where it is long."""
     text = visible(json.dumps(value, ensure_ascii=False))
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 

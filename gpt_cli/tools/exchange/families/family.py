@@ -1,4 +1,4 @@
-"""What a family of transformers is here: its names, read backwards on import and forwards on export. Needs no torch."""
+"""Families of transformers: names that are read backwards on import and forwards on export. Needs no torch."""
 
 from __future__ import annotations
 
@@ -75,18 +75,18 @@ class Family(ABC):
 
     @abstractmethod
     def settings(self, fields: ConfigFields) -> dict[str, Any]:
-        """Settings of ours from a config.json, where `fields` keeps what is wrong."""
+        """Read settings of ours from a config.json; `fields` keeps the problems."""
 
     @abstractmethod
     def config(self, model: ModelConfig) -> dict[str, Any]:
-        """The keys of config.json that only this family has."""
+        """Return the keys of config.json that only this family has."""
 
     @abstractmethod
     def attention(self, theirs: str, block: int, model: ModelConfig) -> dict[str, Recipe]:
-        """The tensors of the attention of a block, whose name there is fields."""
+        """Return recipes for the attention of a block, which is named `theirs` there."""
 
     def tensors(self, model: ModelConfig, vocab_size: int) -> dict[str, Recipe]:
-        """All tensors; without an output layer where that is the token embedding."""
+        """Return recipes for all tensors; without an output layer where that is the token embedding."""
         D, F = model.d_model, model.hidden_size
         tensors = {self.embedding: copy((vocab_size, D), "token_embedding.weight")}
         if self.position_table is not None:
@@ -109,35 +109,35 @@ class Family(ABC):
     def linear(
         self, theirs: str, ours: str, num_in: int, num_out: int, model: ModelConfig, *, biased: bool
     ) -> dict[str, Recipe]:
-        """A linear layer, `biased` there; the bias is zeros where ours has none."""
+        """Return recipes for a linear layer, `biased` there; the bias is zeros where ours has none."""
         shape = (num_in, num_out) if self.transposes else (num_out, num_in)
-        found = {f"{theirs}.weight": Recipe(shape, (Part((f"{ours}.weight",)),), self.transposes)}
+        recipes = {f"{theirs}.weight": Recipe(shape, (Part((f"{ours}.weight",)),), self.transposes)}
         if biased:
-            found[f"{theirs}.bias"] = copy((num_out,), f"{ours}.bias") if model.bias else Recipe((num_out,))
-        return found
+            recipes[f"{theirs}.bias"] = copy((num_out,), f"{ours}.bias") if model.bias else Recipe((num_out,))
+        return recipes
 
     def written_biases(self, model: ModelConfig) -> tuple[bool, bool, bool]:
-        """Which layers have biases there: q, k and v, the output of attention, the feed-forward part."""
+        """Return whether q, k and v, the output of attention, and the feed-forward part have biases there."""
         return True, True, True
 
     def absent(self, fields: ConfigFields) -> re.Pattern[str] | None:
-        """The names of biases that a config leaves out; where ours has them, they are zeros."""
+        """Pattern of the names of biases that a config leaves out; where ours has them, they are zeros."""
         return None
 
     def notes(self, model: ModelConfig) -> Iterator[str]:
-        """What it computes in another way."""
+        """Yield notes on computations that the class does in another way."""
         if model.scale == "none":
             size, factor, what = model.query_size, unscaled(model), "q_norm" if model.qk_norm else "Wq"
             yield f"scores are divided by √{size} there, so {what} is written {factor:.7g} times as large"
 
     def misfits(self, model: ModelConfig) -> Iterator[tuple[str, str]]:
-        """The settings that the class lacks, each with a sentence that names a value which would export."""
+        """Yield the settings that the class lacks, each with a sentence that names a value which would export."""
         windows = set(model.windows)
         own_size = model.value_size * model.num_heads != model.d_model
         if own_size and "head_size" in self.has:
             own_size = self.whole_heads and model.d_model % model.num_heads != 0
         turns_part = model.positions == "rope" and model.turned_size < model.value_size
-        asked = {
+        features = {
             "activation": (model.gated, "gelu"),
             "parallel_branches": (model.parallel_branches, "false"),
             "qk_norm": (model.qk_norm, "false"),
@@ -146,7 +146,7 @@ class Family(ABC):
             "qkv_bias": (model.qkv_bias, "false"),
             "bias": (model.bias, "false"),
         }
-        wrong = {key: value for key, (is_asked, value) in asked.items() if is_asked and key not in self.has}
+        wrong = {key: value for key, (is_used, value) in features.items() if is_used and key not in self.has}
         if own_size:
             wrong["head_size"] = "null"
         if self.windows == "none" and windows != {None}:
@@ -159,19 +159,19 @@ class Family(ABC):
             yield key, f"{self.class_name}, the nearest class of transformers, cannot compute this; {value} exports"
 
     def key_of(self, setting: str) -> str:
-        """The key of config.json that a setting of ours comes from."""
+        """Return the key of config.json that a setting of ours comes from."""
         of_family = {"dropout": self.dropout_key, "norm_epsilon": self.epsilon_key, "attention_window": self.window_key}
         return {**_KEYS, **of_family, **{ours: key for key, ours in self.names.items()}}.get(setting, setting)
 
     def common(self, fields: ConfigFields) -> dict[str, Any]:
-        """The settings that every family has."""
+        """Read the settings that every family has."""
         if not fields.switch("is_causal", True):  # the one key whose false changes logits in every class
             fields.refuse("is_causal is false, which gpt does not know")
-        found = {ours: fields.whole(key, optional=key in self.optional) for key, ours in self.names.items()}
+        settings = {ours: fields.whole(key, optional=key in self.optional) for key, ours in self.names.items()}
         epsilon = fields.number(self.epsilon_key, self.epsilon)
         usual = 1e-6 if self.epsilon_key == "rms_norm_eps" else 1e-5
         return {
-            **found,
+            **settings,
             "tie_embeddings": fields.switch("tie_word_embeddings", self.tied),
             "activation": fields.choice(self.activation_key, self.activations, self.activation),
             "dropout": fields.number(self.dropout_key, self.dropout),
@@ -179,7 +179,7 @@ class Family(ABC):
         }
 
     def common_keys(self, model: ModelConfig, vocab_size: int) -> dict[str, Any]:
-        """The same as keys of config.json; defaults too, of which versions of transformers have different ones."""
+        """Return the keys of the common settings; defaults too, which differ between versions of transformers."""
         sizes = {**model.model_dump(), "feed_forward_size": model.hidden_size}
         return {
             "architectures": [self.class_name],
@@ -199,7 +199,7 @@ class Family(ABC):
 
 
 def pattern(windows: Sequence[_T]) -> list[_T]:
-    """The shortest list that gives these windows when it is repeated."""
+    """Return the shortest list that gives these windows when it is repeated."""
     for size in range(1, len(windows)):
         if len(windows) % size == 0 and list(windows[:size]) * (len(windows) // size) == list(windows):
             return list(windows[:size])

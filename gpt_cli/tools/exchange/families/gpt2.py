@@ -30,7 +30,7 @@ _NAMES_OF_GPT_NEO = {
 
 
 class GPT2(Family):
-    """Its matrices are [in, out], the transposed ones of ours; q, k and v are one matrix."""
+    """GPT-2: matrices are [in, out], the transposed ones of ours; q, k and v are one matrix."""
 
     model_type, class_name, short = "gpt2", "GPT2LMHeadModel", "GPT-2"
     prefix, embedding, tied = "transformer.", "transformer.wte.weight", True
@@ -76,7 +76,7 @@ class GPT2(Family):
 
 
 class GPTNeo(GPT2):
-    """It never divides scores; in some blocks, a token sees only the last ones. Its matrices are as ours."""
+    """GPT-Neo: scores are never divided; in some blocks, a token sees only the last ones. Matrices are as ours."""
 
     model_type, class_name, short = "gpt_neo", "GPTNeoForCausalLM", "GPT-Neo"
     names = _NAMES_OF_GPT_NEO
@@ -104,11 +104,11 @@ class GPTNeo(GPT2):
 
     def attention(self, theirs: str, block: int, model: ModelConfig) -> dict[str, Recipe]:
         D, at = model.d_model, f"{theirs}.attn.attention"
-        found = dict[str, Recipe]()
+        recipes = dict[str, Recipe]()
         for name, parts in zip("qkv", projection_recipes(model, block, _undivided(model), per_head=True), strict=True):
-            found |= projected(f"{at}.{name}_proj", parts, D, model, biased=False)
+            recipes |= projected(f"{at}.{name}_proj", parts, D, model, biased=False)
         output = f"blocks.{block}.attention.projection_layer"
-        return found | self.linear(f"{at}.out_proj", output, D, D, model, biased=True)
+        return recipes | self.linear(f"{at}.out_proj", output, D, D, model, biased=True)
 
     def notes(self, model: ModelConfig) -> Iterator[str]:
         yield from super().notes(model.changed(scale="head"))
@@ -117,12 +117,12 @@ class GPTNeo(GPT2):
 
 
 def _undivided(model: ModelConfig) -> float:
-    """What divides scores by the square root of their width, where ours does."""
+    """Factor that divides scores by the square root of their width, where ours does."""
     return 1 / math.sqrt(model.query_size) if model.scale == "head" else 1.0
 
 
 def _windows(fields: ConfigFields, num_blocks: Any) -> list[int | None] | None:
-    """The window of each block, from attention_layers, or from attention_types: [[kinds, how often], ...]."""
+    """Read the window of each block from attention_layers, or attention_types: [[kinds, how often], ...]."""
     width = fields.whole("window_size", 256)
     types = fields.get("attention_types") or [[["global", "local"], 12]]
     kinds = fields.get("attention_layers")
@@ -133,15 +133,15 @@ def _windows(fields: ConfigFields, num_blocks: Any) -> list[int | None] | None:
             fields.refuse(f"attention_types is {there}")
             return None
         kinds = spread
-    known = isinstance(kinds, list) and all(kind in ("global", "local") for kind in kinds)
-    if not known or len(kinds) != num_blocks:
+    valid = isinstance(kinds, list) and all(kind in ("global", "local") for kind in kinds)
+    if not valid or len(kinds) != num_blocks:
         fields.refuse(f"attention_layers is {brief(kinds)}, but gpt has global, local, one for each block")
         return None
     return pattern([width if kind == "local" else None for kind in kinds])
 
 
 def _spread(types: Any, num_blocks: Any) -> list[str] | None:
-    """The kinds of all blocks; None where there are not as many as blocks."""
+    """Repeat the kinds for all blocks; None where there are not as many as blocks."""
     spread = list[str]()
     if not isinstance(types, list) or not isinstance(num_blocks, int):
         return None

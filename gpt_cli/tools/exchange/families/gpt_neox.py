@@ -16,7 +16,7 @@ from gpt_cli.tools.exchange.families.rope import read_rope, rope_keys
 
 
 class GPTNeoX(Family):
-    """Rope turns a part of each head, both branches read the same input, and one matrix has q, k and v head by head."""
+    """GPT-NeoX: rope turns a part of each head, both branches read one input, one matrix has q, k and v by head."""
 
     model_type, class_name = "gpt_neox", "GPTNeoXForCausalLM"
     prefix, embedding = "gpt_neox.", "gpt_neox.embed_in.weight"
@@ -63,8 +63,8 @@ class GPTNeoX(Family):
         D, biased = model.d_model, model.bias or model.qkv_bias
         by_head = tuple(chain(*zip(*projection_recipes(model, block, unscaled(model)), strict=True)))
         output = f"blocks.{block}.attention.projection_layer"
-        found = projected(f"{theirs}.attention.query_key_value", by_head, 3 * D, model, biased=biased)
-        return found | self.linear(f"{theirs}.attention.dense", output, D, D, model, biased=biased)
+        recipes = projected(f"{theirs}.attention.query_key_value", by_head, 3 * D, model, biased=biased)
+        return recipes | self.linear(f"{theirs}.attention.dense", output, D, D, model, biased=biased)
 
     def absent(self, fields: ConfigFields) -> re.Pattern[str] | None:
         biased = fields.switch("attention_bias", True)

@@ -20,7 +20,7 @@ _GATED = {"swish": "swiglu", "silu": "swiglu", "gelu": "geglu"}  # the usual nam
 
 
 class Llama(Family):
-    """RMSNorm, rope, groups of heads, a gate in the feed-forward part."""
+    """Llama: RMSNorm, rope, groups of heads, a gate in the feed-forward part."""
 
     model_type, class_name = "llama", "LlamaForCausalLM"
     prefix, embedding = "model.", "model.embed_tokens.weight"
@@ -39,15 +39,15 @@ class Llama(Family):
     layers: Mapping[str, str] = _WITH_GATE
 
     def biased(self, fields: ConfigFields) -> tuple[bool, bool]:
-        """Whether all of attention and the feed-forward part have biases."""
+        """Return whether all of attention, and the feed-forward part, have biases."""
         return fields.switch("attention_bias", False), fields.switch("mlp_bias", False)
 
     def bias_keys(self, model: ModelConfig) -> dict[str, Any]:
-        """The keys that say so for a model of ours, and all others that not every class has."""
+        """Return the keys about biases of a model of ours, and all others that not every class has."""
         return {"attention_bias": model.bias or model.qkv_bias, "mlp_bias": model.bias}
 
     def window(self, fields: ConfigFields, num_blocks: int | None) -> list[int | None] | None:
-        """The windows of the blocks."""
+        """Read the windows of the blocks."""
         return None
 
     def settings(self, fields: ConfigFields) -> dict[str, Any]:
@@ -143,8 +143,8 @@ class Starcoder2(Mistral):
         return {**keys, "residual_dropout": model.dropout, "embedding_dropout": 0.0}
 
     def window(self, fields: ConfigFields, num_blocks: int | None) -> list[int | None] | None:
-        found = super().window(fields, num_blocks)
-        return None if found == [None] else found
+        windows = super().window(fields, num_blocks)
+        return None if windows == [None] else windows
 
     def written_biases(self, model: ModelConfig) -> tuple[bool, bool, bool]:
         biased = model.bias or model.qkv_bias
@@ -183,8 +183,8 @@ class Qwen2(Mistral):
             return None  # which is refused elsewhere
         if kinds is None:
             kinds = ["sliding_attention" if width and i >= first else "full_attention" for i in range(num_blocks)]
-        known = isinstance(kinds, list) and all(kind in ("full_attention", "sliding_attention") for kind in kinds)
-        if not known or len(kinds) != num_blocks:
+        valid = isinstance(kinds, list) and all(kind in ("full_attention", "sliding_attention") for kind in kinds)
+        if not valid or len(kinds) != num_blocks:
             needed = "but gpt has full_attention, sliding_attention, one for each block"
             fields.refuse(f"layer_types is {brief(kinds)}, {needed}")
             return None

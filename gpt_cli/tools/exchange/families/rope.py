@@ -12,7 +12,7 @@ from gpt_cli.tools.exchange.families.config_fields import ConfigFields, brief
 def read_rope(
     fields: ConfigFields, context_length: int | None, *, of_neox: bool = False
 ) -> tuple[dict[str, Any], float]:
-    """Settings of rope, and the share of each head that it turns.
+    """Read settings of rope, and the share of each head that it turns.
 
     Version 4 has rope_theta and rope_scaling (GPT-NeoX: rotary_emb_base, rotary_pct), version 5 rope_parameters.
     """
@@ -21,27 +21,27 @@ def read_rope(
     if not isinstance(held, dict):
         fields.refuse(f"its rope has {brief(held)}, which is not an object of JSON")
         held = {}
-    inner = ConfigFields(held, fields.where, fields.hint, known="")
+    inner = ConfigFields(held, fields.where, fields.hint, known_keys="")
     older = inner.get("type")
     kind = inner.get("rope_type") or older or "default"
     names = ["rope_theta", "rotary_emb_base"] if of_neox else ["rope_theta"]
     base = _agreed(fields, inner, names, 10000.0)
     share = _agreed(fields, inner, ["partial_rotary_factor", "rotary_pct"], 0.25) if of_neox else 1.0
-    found: dict[str, Any] = {"positions": "rope", "rope_base": base}
+    settings: dict[str, Any] = {"positions": "rope", "rope_base": base}
     if kind == "llama3":
-        found["rope_scaling"] = inner.number("factor")
-        found["rope_original_length"] = inner.whole("original_max_position_embeddings", context_length)
-        found["rope_low_frequency"] = inner.number("low_freq_factor")
-        found["rope_high_frequency"] = inner.number("high_freq_factor")
+        settings["rope_scaling"] = inner.number("factor")
+        settings["rope_original_length"] = inner.whole("original_max_position_embeddings", context_length)
+        settings["rope_low_frequency"] = inner.number("low_freq_factor")
+        settings["rope_high_frequency"] = inner.number("high_freq_factor")
     elif kind != "default":
         fields.refuse(f"its rope is of type {brief(kind)}, but gpt has default, llama3")
-        return found, share
+        return settings, share
     fields.take_problems(inner)
-    return found, share
+    return settings, share
 
 
 def _agreed(fields: ConfigFields, inner: ConfigFields, names: Sequence[str], default: float) -> float:
-    """A number that several keys may have, which must be the same in all."""
+    """Read a number that several keys may have, which must be the same in all."""
     values = [held.number(name, default) for name in names for held in (inner, fields) if held.get(name) is not None]
     if any(value != values[0] for value in values):
         fields.refuse(f"{' and '.join(names)} disagree: {', '.join(map(str, values))}")
@@ -49,7 +49,7 @@ def _agreed(fields: ConfigFields, inner: ConfigFields, names: Sequence[str], def
 
 
 def rope_keys(model: ModelConfig) -> dict[str, Any]:
-    """The keys of rope: first those that transformers 4 reads, then what 5 reads."""
+    """Return the keys of rope: first those that transformers 4 reads, then those of 5."""
     parameters: dict[str, Any] = {"rope_type": "default"}
     if model.rope_scaling is not None:
         parameters = {

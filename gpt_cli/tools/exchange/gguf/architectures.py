@@ -44,7 +44,7 @@ ROPE_FACTORS = "rope_freqs.weight"  # by which the frequencies of Llama 3 are di
 
 
 class Architecture(NamedTuple):
-    """What llama.cpp computes under a name; `types` are the classes of transformers that it is, the usual one first."""
+    """An architecture of llama.cpp; `types` are the classes of transformers that it is, the usual one first."""
 
     name: str
     types: tuple[str, ...]
@@ -58,19 +58,19 @@ class Architecture(NamedTuple):
 
     @property
     def epsilon_key(self) -> str:
-        """The key of what norms add to a variance."""
+        """The key of the epsilon of norms."""
         rms = FAMILIES[self.types[0]].epsilon_key == "rms_norm_eps"
         return f"attention.layer_norm_{'rms_' if rms else ''}epsilon"
 
     def layers(self, family: Family) -> dict[str, str]:
-        """What the layers of a block are called there, by their names in transformers."""
+        """Return the names of the layers of a block there, by their names in transformers."""
         of_feed_forward = {f"mlp.{theirs}": _FEED_FORWARD[ours] for theirs, ours in family.layers.items()}
         return {**self.attention, **dict(zip(family.norms, ("attn_norm", "ffn_norm"), strict=True)), **of_feed_forward}
 
     def tensor(self, name: str, family: Family) -> str:
-        """What a tensor of transformers is called there."""
-        if found := re.fullmatch(rf"{re.escape(family.prefix + family.blocks)}\.(\d+)\.(.+)\.(weight|bias)", name):
-            block, layer, kind = found.groups()
+        """Return the name there of a tensor of transformers."""
+        if match := re.fullmatch(rf"{re.escape(family.prefix + family.blocks)}\.(\d+)\.(.+)\.(weight|bias)", name):
+            block, layer, kind = match.groups()
             return f"blk.{block}.{self.layers(family)[layer]}.{kind}"
         tops = {
             family.embedding: "token_embd.weight",
@@ -80,19 +80,19 @@ class Architecture(NamedTuple):
         return tops.get(name) or name.replace(f"{family.prefix}{family.final_norm}.", "output_norm.")
 
     def names(self, family: Family, there: Mapping[str, Any]) -> dict[str, str]:
-        """The names that transformers has for those tensors of a file that this architecture knows."""
+        """Return the names in transformers of those tensors of a file that this architecture knows."""
         layers = {theirs: ours for ours, theirs in self.layers(family).items()}
         tops = [family.embedding, family.output, f"{family.prefix}{family.position_table}"]
         tops += [f"{family.prefix}{family.final_norm}.{kind}" for kind in ("weight", "bias")]
-        found = {self.tensor(top, family): top for top in tops}
+        names = {self.tensor(top, family): top for top in tops}
         for name in there:
             of_block = re.fullmatch(r"blk\.(0|[1-9]\d{0,5})\.([a-z_]+)\.(weight|bias)", name)
             if of_block and of_block[2] in layers:
-                found[name] = f"{family.prefix}{family.blocks}.{of_block[1]}.{layers[of_block[2]]}.{of_block[3]}"
-        return {name: found[name] for name in there if name in found}
+                names[name] = f"{family.prefix}{family.blocks}.{of_block[1]}.{layers[of_block[2]]}.{of_block[3]}"
+        return {name: names[name] for name in there if name in names}
 
     def order(self, name: str) -> str:
-        """How the rows of a tensor of transformers lie there: as they are, or transposed, permuted, by_head."""
+        """Return the order of a tensor's rows there: as it is, transposed, permuted, or by_head."""
         if self.permuted and re.search(r"\.[qk]_proj\.", name):
             return "permuted"
         if ".query_key_value." in name:
@@ -123,12 +123,12 @@ ARCHITECTURES = {one.name: one for one in _ALL}
 
 
 def architecture_of(model: ModelConfig, vocab_size: int) -> tuple[Architecture, Family, Fit]:
-    """The architecture for a model of ours, and the class of transformers that it is.
+    """Return the architecture for a model of ours, and the class of transformers that it is.
 
     Raises UsageError that names every setting which it does not have.
     """
-    found = fit(model, vocab_size)
-    family = next(one for one in FAMILIES.values() if one.class_name == found.class_name)
+    fitted = fit(model, vocab_size)
+    family = next(one for one in FAMILIES.values() if one.class_name == fitted.class_name)
     fitting = [one for one in _ALL if family.model_type in one.types]
     if not fitting:  # GPT-Neo, which is GPT-2 with windows
         sentence = "llama.cpp has no such model with windows; null exports"
@@ -137,32 +137,32 @@ def architecture_of(model: ModelConfig, vocab_size: int) -> tuple[Architecture, 
     chosen = next((one for one in fitting if model.activation in one.activations), fitting[0])
     if wrong := list(_misfits(model, chosen, activations)):
         raise together(wrong)
-    return chosen, family, found
+    return chosen, family, fitted
 
 
 def _misfits(model: ModelConfig, chosen: Architecture, activations: list[str]) -> Iterator[GptError]:
     if model.activation not in activations:
         sentence = f"{chosen.name}, the nearest architecture of llama.cpp, computes only {', '.join(activations)}"
         yield UsageError("model.activation", sentence, hint=_HINT)
-    asked = {
+    features = {
         "attention_window": (any(window and window < model.context_length for window in model.windows), "null"),
         "bias": (model.bias and model.norm != "layernorm", "false"),
         "qkv_bias": (model.qkv_bias, "false"),
         "head_size": (model.value_size * model.num_heads != model.d_model, "null"),
         "rope_scaling": (model.positions == "rope" and model.rope_scaling is not None, "null"),
     }
-    for key, (is_asked, value) in asked.items():
-        if is_asked and key not in chosen.has:
+    for key, (is_used, value) in features.items():
+        if is_used and key not in chosen.has:
             sentence = f"{chosen.name}, the nearest architecture of llama.cpp, does not compute this; {value} exports"
             yield UsageError(f"model.{key}", sentence, hint=_HINT)
 
 
-def tensors_there(chosen: Architecture, family: Family, found: Fit) -> dict[str, tuple[str, Recipe]]:
-    """By its name in the file, each tensor of transformers with its name there and its recipe.
+def tensors_there(chosen: Architecture, family: Family, fitted: Fit) -> dict[str, tuple[str, Recipe]]:
+    """Return each tensor of transformers by its name in the file, with its own name and its recipe.
 
     Where an architecture must have a bias, zeros are one; the output layer may be the token embedding again.
     """
-    tensors = {chosen.tensor(name, family): (name, recipe) for name, recipe in found.tensors.items()}
+    tensors = {chosen.tensor(name, family): (name, recipe) for name, recipe in fitted.tensors.items()}
     if chosen.own_output and "output.weight" not in tensors:
         tensors["output.weight"] = tensors["token_embd.weight"]
     if chosen.always_biased:
@@ -174,7 +174,7 @@ def tensors_there(chosen: Architecture, family: Family, found: Fit) -> dict[str,
 
 
 def rope_factors(config: Mapping[str, Any], turned: int) -> np.ndarray:
-    """By what the rope of Llama 3 divides each of its frequencies, from the keys of config.json; [K/2], float32."""
+    """Divisors of the frequencies of Llama 3's rope, from the keys of config.json: [K/2], float32."""
     scaling, base = config["rope_scaling"], config["rope_theta"]
     factor, low, high = (scaling[key] for key in ("factor", "low_freq_factor", "high_freq_factor"))
     # turns of each pair within the original context
@@ -184,7 +184,7 @@ def rope_factors(config: Mapping[str, Any], turned: int) -> np.ndarray:
 
 
 def arranged(rows: Any, order: str, num_heads: int, *, back: bool = False) -> Any:
-    """A tensor, or whole heads of it, with its rows as the file has them; `back` as transformers has them.
+    """Order the rows of a tensor, or of whole heads of it, as the file has them; `back` as transformers has them.
 
     Takes tensors of torch and arrays of numpy.
     """

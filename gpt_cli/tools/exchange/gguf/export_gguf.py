@@ -1,4 +1,4 @@
-"""Writes a model as GGUF, and the Modelfile with which Ollama takes it in."""
+"""Write a model as GGUF, and the Modelfile with which Ollama takes it in."""
 
 from __future__ import annotations
 
@@ -66,29 +66,29 @@ def write_gguf(out: Path, checkpoint: Checkpoint, name: str, kind: str | None) -
     EnvironmentFailure when the system refuses.
     """
     tokenizer, config, progress = checkpoint.tokenizer, shareable(checkpoint.config), checkpoint.progress
-    chosen, family, found = architecture_of(config.model, tokenizer.vocab_size)
+    chosen, family, fitted = architecture_of(config.model, tokenizer.vocab_size)
     ours = dict(checkpoint.weights) | dict(checkpoint.build_model().named_buffers())
     vocabulary, factors = metadata_of(tokenizer), None
-    tensors = tensors_there(chosen, family, found)
+    tensors = tensors_there(chosen, family, fitted)
     infos = {
         there: _info(there, chosen.order(theirs), recipe, ours, kind) for there, (theirs, recipe) in tensors.items()
     }
-    own = {**own_keys(config, tokenizer), "transformers": found.config}
+    export_info = {**own_keys(config, tokenizer), "transformers": fitted.config}
     keys = {
         "general.type": "model",
         "general.name": visible(name),
         "general.file_type": _FILE_TYPES[infos["token_embd.weight"].type],
         "general.quantization_version": 2,
-        **_sizes(chosen, config.model, found),
+        **_sizes(chosen, config.model, fitted),
         **vocabulary.keys,
-        "gpt_cli": json.dumps(own, ensure_ascii=False),
+        "gpt_cli": json.dumps(export_info, ensure_ascii=False),
     }
     if template := chat_template(config, tokenizer) or builtin_template(tokenizer):
         keys[CHAT_TEMPLATE] = template
-    if progress.step and progress.num_training_tokens and (known := licences(config)):
-        keys["general.description"] = f"Licences of the texts that it learned from: {known}"
-    if "rope_scaling" in found.config:
-        factors = rope_factors(found.config, config.model.turned_size)
+    if progress.step and progress.num_training_tokens and (licence_text := licences(config)):
+        keys["general.description"] = f"Licences of the texts that it learned from: {licence_text}"
+    if "rope_scaling" in fitted.config:
+        factors = rope_factors(fitted.config, config.model.turned_size)
         infos = {ROPE_FACTORS: _Info(factors.shape, "F32"), **infos}
 
     def contents() -> Iterator[Buffer]:
@@ -103,19 +103,19 @@ def write_gguf(out: Path, checkpoint: Checkpoint, name: str, kind: str | None) -
     write_durably(out, contents())
     modelfile = _MODELFILE.format(name=_plain(out.stem), file=out.name, context=config.model.context_length)
     write_durably(out.with_name(MODELFILE), [modelfile.encode("utf-8")])
-    notes = [*found.notes, *vocabulary.notices]
+    notes = [*fitted.notes, *vocabulary.notices]
     if config.model.activation in ("gelu", "gelu_tanh"):
         notes.append(_GELU)
     return chosen.name, sum(math.prod(info.shape) for info in infos.values()), notes
 
 
-def _sizes(chosen: Architecture, model: ModelConfig, found: Fit) -> dict[str, Any]:
-    """What llama.cpp must know of a model."""
+def _sizes(chosen: Architecture, model: ModelConfig, fitted: Fit) -> dict[str, Any]:
+    """Return the keys with the sizes of a model."""
     sizes = {**model.model_dump(), "feed_forward_size": model.hidden_size}
     keys: dict[str, Any] = {there: sizes[ours] for ours, there in SIZES.items()}
     keys[chosen.epsilon_key] = float(model.epsilon)
     if model.positions == "rope":
-        keys["attention.head_count_kv"] = found.config.get("num_key_value_heads", model.num_heads)
+        keys["attention.head_count_kv"] = fitted.config.get("num_key_value_heads", model.num_heads)
         keys["attention.key_length"] = keys["attention.value_length"] = model.value_size
         keys["rope.dimension_count"], keys["rope.freq_base"] = model.turned_size, float(model.rope_base)
     if chosen.name == "gptneox":
@@ -124,7 +124,7 @@ def _sizes(chosen: Architecture, model: ModelConfig, found: Fit) -> dict[str, An
 
 
 def _info(there: str, order: str, recipe: Recipe, ours: Mapping[str, Tensor], kind: str | None) -> _Info:
-    """Shape and type in the file; vectors and positions, which are added, stay in float32 as llama.cpp has them."""
+    """Return shape and type in the file; vectors and positions, which are added, stay in float32 as in llama.cpp."""
     shape = recipe.shape[::-1] if order == "transposed" else recipe.shape
     if len(shape) == 1 or there == "position_embd.weight":
         return _Info(shape, "F32")
@@ -134,7 +134,7 @@ def _info(there: str, order: str, recipe: Recipe, ours: Mapping[str, Tensor], ki
 
 
 def _header(architecture: str, keys: Mapping[str, Any], infos: Mapping[str, _Info]) -> bytes:
-    """All before the tensors, as the package gguf writes it."""
+    """Encode all before the tensors, as the package gguf writes it."""
     from gguf import GGMLQuantizationType, GGUFWriter
 
     with tempfile.TemporaryDirectory() as folder:
@@ -160,7 +160,7 @@ def _header(architecture: str, keys: Mapping[str, Any], infos: Mapping[str, _Inf
 
 
 def _bytes(rows: Tensor, kind: str) -> bytes:
-    """The numbers as the file has them."""
+    """Encode the numbers in a type of the file."""
     from gguf import GGMLQuantizationType, quants
 
     with np.errstate(over="ignore"):  # refused in the next line
@@ -176,5 +176,5 @@ def _padded(content: bytes) -> bytes:
 
 
 def _plain(name: str) -> str:
-    """A name that Ollama takes."""
+    """Return a name that Ollama takes."""
     return re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._") or "model"

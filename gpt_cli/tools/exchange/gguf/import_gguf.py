@@ -44,11 +44,11 @@ class GGUF(Directory):
 
     @property
     def where_config(self) -> str:
-        """Its keys, which errors name as config.json does."""
+        """The file, whose keys errors name as they do those of config.json."""
         return self.where
 
     def read_stored(self, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
-        """A tensor, or rows of it; raises CheckpointError where a number is not finite."""
+        """Read a tensor, or rows of it; raises CheckpointError where a number is not finite."""
         stored, order = self.there[name]
         if order == "transposed":
             return arranged(read_numbers(stored, name), order, 1)[first:last]
@@ -62,12 +62,12 @@ class GGUF(Directory):
 
 @lru_cache(maxsize=2)  # each head is read alone
 def _order_of_rows(num_rows: int, order: str, num_heads: int) -> np.ndarray:
-    """Which rows of the file are those of transformers, one after another."""
+    """Return the numbers of the file's rows in the order of transformers."""
     return arranged(np.arange(num_rows), order, num_heads, back=True)
 
 
 def read_gguf(path: Path) -> GGUF:
-    """The model in a file, as far as its header tells.
+    """Read the header of a model in a file.
 
     Raises CheckpointError for a file that is damaged, and for a model that ours cannot have.
     """
@@ -77,8 +77,8 @@ def read_gguf(path: Path) -> GGUF:
     if not isinstance(name, str) or name not in ARCHITECTURES:
         sentence = f"it is a model of architecture {brief(name)}, and gpt reads {', '.join(ARCHITECTURES)} from GGUF"
         raise CheckpointError(where, sentence)
-    architecture, own = ARCHITECTURES[name], _own(keys)
-    theirs = own.get("transformers")
+    architecture, export_info = ARCHITECTURES[name], _export_info(keys)
+    theirs = export_info.get("transformers")
     theirs = theirs if isinstance(theirs, dict) else {}
     kind = theirs.get("model_type")
     family = FAMILIES[kind if kind in architecture.types else architecture.types[0]]
@@ -93,8 +93,8 @@ def read_gguf(path: Path) -> GGUF:
     names = architecture.names(family, tensors)
     if unknown := sorted(tensors.keys() - names.keys()):
         raise CheckpointError(where, f"{shown(unknown[0])} is no tensor of {name}, as gpt knows it", hint=_AS_IT_IS)
-    if own:
-        config["gpt_cli"] = own
+    if export_info:
+        config["gpt_cli"] = export_info
     places = {names[there]: (tensor, architecture.order(names[there])) for there, tensor in tensors.items()}
     size = _head_size(config)
     for full, (tensor, order) in places.items():
@@ -109,22 +109,22 @@ def read_gguf(path: Path) -> GGUF:
         )
         for full, (tensor, order) in places.items()
     }
-    found = GGUF(path, config, presented, keys, places, size)
+    model = GGUF(path, config, presented, keys, places, size)
     if architecture.always_biased and (absent := family.absent(ConfigFields(config, where, _AS_IT_IS))):
         # the biases that llama.cpp must have and the model has not
-        zeros = {one for one in presented if absent.search(one) and not found.read_stored(one).any()}
-        found = replace(found, tensors={one: tensor for one, tensor in presented.items() if one not in zeros})
-    return found
+        zeros = {one for one in presented if absent.search(one) and not model.read_stored(one).any()}
+        model = replace(model, tensors={one: tensor for one, tensor in presented.items() if one not in zeros})
+    return model
 
 
-def _own(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """What `gpt export` has written; nothing where that is no object of JSON."""
+def _export_info(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the key that `gpt export` writes; nothing where it is no object of JSON."""
     content = keys.get("gpt_cli")
     try:
-        found = strict_json(content) if isinstance(content, str) else {}
+        export_info = strict_json(content) if isinstance(content, str) else {}
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return export_info if isinstance(export_info, dict) else {}
 
 
 def _config(
@@ -135,7 +135,7 @@ def _config(
     theirs: Mapping[str, Any],
     where: str,
 ) -> dict[str, Any]:
-    """A config.json of what the keys say, which are taken out of `left`; `theirs` says what no key does, as dropout."""
+    """Make a config.json of the keys, which are taken out of `left`; `theirs` has settings without keys, as dropout."""
 
     def taken(key: str, default: Any = None) -> Any:
         return left.pop(f"{architecture.name}.{key}", default)
@@ -145,38 +145,38 @@ def _config(
             sentence = f"{architecture.name}.{key} is {brief(there)}, and gpt has {brief(value)}"
             raise CheckpointError(where, sentence, hint=_AS_IT_IS)
 
-    found: dict[str, Any] = {key: value for key, value in theirs.items() if "rope" not in key}
+    config: dict[str, Any] = {key: value for key, value in theirs.items() if "rope" not in key}
     sizes = {ours: taken(key) for ours, key in SIZES.items()}
-    found |= {key: sizes[ours] for key, ours in family.names.items()}
-    found |= {"model_type": family.model_type, family.epsilon_key: taken(architecture.epsilon_key)}
-    activation = found.get(family.activation_key)
+    config |= {key: sizes[ours] for key, ours in family.names.items()}
+    config |= {"model_type": family.model_type, family.epsilon_key: taken(architecture.epsilon_key)}
+    activation = config.get(family.activation_key)
     if not isinstance(activation, str) or family.activations.get(activation) not in architecture.activations:
         fits = family.activations[family.activation] in architecture.activations
         names = {ours: name for name, ours in family.activations.items()}
-        found[family.activation_key] = family.activation if fits else names[architecture.activations[-1]]
+        config[family.activation_key] = family.activation if fits else names[architecture.activations[-1]]
     biased = "blk.0.attn_output.bias" in stored
     said = {
         "starcoder2": {"use_bias": biased},
         "llama": {"attention_bias": biased, "mlp_bias": "blk.0.ffn_up.bias" in stored},
     }
-    found = {"tie_word_embeddings": "output.weight" not in stored, **said.get(family.model_type, {}), **found}
+    config = {"tie_word_embeddings": "output.weight" not in stored, **said.get(family.model_type, {}), **config}
     if family.position_table is not None:
         taken("attention.head_count_kv")
-        return found
+        return config
     size = taken("attention.key_length", _quotient(sizes["d_model"], sizes["num_heads"]))
     require("attention.value_length", size)
     require("rope.scaling.type", "none")
-    found["rope_theta"] = taken("rope.freq_base", _DEFAULT_BASE)
+    config["rope_theta"] = taken("rope.freq_base", _DEFAULT_BASE)
     if family.model_type != "gpt_neox":
         require("rope.dimension_count", size)
-        return found | {"num_key_value_heads": taken("attention.head_count_kv", sizes["num_heads"]), "head_dim": size}
+        return config | {"num_key_value_heads": taken("attention.head_count_kv", sizes["num_heads"]), "head_dim": size}
     require("attention.head_count_kv", sizes["num_heads"])
     share = _quotient(taken("rope.dimension_count", size), size, whole=False)
-    return found | {"rotary_pct": share, "use_parallel_residual": taken("use_parallel_residual", True)}
+    return config | {"rotary_pct": share, "use_parallel_residual": taken("use_parallel_residual", True)}
 
 
 def _quotient(one: Any, two: Any, *, whole: bool = True) -> Any:
-    """A quotient, whose whole part times `two` is `one` again if it is not whole; None where these are no sizes."""
+    """Quotient, whose whole part times `two` is `one` again if it is not whole; None where these are no sizes."""
     if not (type(one) is int and type(two) is int and 0 < two <= 2**31 and 0 <= one <= 2**31):
         return None
     if whole:
@@ -185,20 +185,20 @@ def _quotient(one: Any, two: Any, *, whole: bool = True) -> Any:
 
 
 def _head_size(config: Mapping[str, Any]) -> int:
-    """The width of a head, 1 where the config has none."""
+    """Width of a head, 1 where the config has none."""
     size = config.get("head_dim") or _quotient(config.get("hidden_size"), config.get("num_attention_heads"))
     return size if type(size) is int and size > 0 else 1
 
 
 def _scaling(factors: np.ndarray, theirs: Mapping[str, Any], config: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The keys of the rope of Llama 3 that give these factors: those of the export, or published ones."""
+    """Return the keys of Llama 3's rope that give these factors: those of the export, or published ones."""
     base, size = config.get("rope_theta"), _head_size(config)
     said = theirs.get("rope_scaling")
     for one in (*([said] if isinstance(said, dict) else []), *({**_LLAMA3, **factor} for factor in _PUBLISHED)):
         scaling = {key: one.get(key) for key in ("factor", *_LLAMA3)}
         values = [base, *scaling.values()]
-        known = all(type(value) in (int, float) and 0 < value < 2**31 for value in values)
-        if not known or one["high_freq_factor"] <= one["low_freq_factor"] or factors.shape != (size // 2,):
+        valid = all(type(value) in (int, float) and 0 < value < 2**31 for value in values)
+        if not valid or one["high_freq_factor"] <= one["low_freq_factor"] or factors.shape != (size // 2,):
             continue
         if np.allclose(rope_factors({"rope_scaling": scaling, "rope_theta": base}, size), factors, rtol=1e-5, atol=0):
             return {"rope_scaling": {"rope_type": "llama3", **scaling}}

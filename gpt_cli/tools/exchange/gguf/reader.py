@@ -36,14 +36,14 @@ _READ = ("F32", "F16", "BF16", "Q8_0")
 
 
 def is_gguf(path: Path) -> bool:
-    """Whether a file begins or is named as a GGUF; nothing is verified, and nothing waited for."""
+    """Return whether a file begins or is named as a GGUF; nothing is verified, and nothing waited for."""
     with contextlib.suppress(GptError), reading(path, CheckpointError) as file:
         return file.read(len(_MAGIC)) == _MAGIC or path.name.lower().endswith(".gguf")
     return False
 
 
 def read_gguf_header(path: Path) -> tuple[dict[str, Any], dict[str, HFTensor]]:
-    """The metadata and the tensors of a file, by name; each tensor lies within the file, and no two share a byte.
+    """Read metadata and tensors of a file, by name; each tensor lies within the file, and no two share a byte.
 
     Raises CheckpointError for a file that is damaged, one of several, or has tensors in another type.
     """
@@ -73,13 +73,13 @@ def read_gguf_header(path: Path) -> tuple[dict[str, Any], dict[str, HFTensor]]:
 
 
 def _num_bytes(one: HFTensor) -> int:
-    """What a tensor takes in the file."""
+    """Number of bytes of a tensor in the file."""
     count = math.prod(one.shape)
     return count // IN_BLOCK * BLOCK.itemsize if one.dtype == "Q8_0" else count * READABLE[one.dtype].itemsize
 
 
 def _require_places(tensors: Mapping[str, HFTensor], header: _Header) -> None:
-    """Raises CheckpointError where a tensor ends beyond the file, or within another."""
+    """Raise CheckpointError where a tensor ends beyond the file, or within another."""
     end = max((one.start + _num_bytes(one) for one in tensors.values()), default=0)
     if end > header.size:
         raise header.error(f"the file is truncated or damaged: it has {header.size:,} of {end:,} bytes")
@@ -98,11 +98,11 @@ class _Header:
         self._num_elements = 0  # of metadata so far
 
     def error(self, sentence: str, hint: str | None = None) -> CheckpointError:
-        """What is wrong with this file."""
+        """Return an error about this file."""
         return CheckpointError(self.where, sentence, hint=hint)
 
     def begin(self) -> tuple[int, int]:
-        """How many tensors there are, and how many keys of metadata."""
+        """Read the number of tensors, and of keys of metadata."""
         if self._file.read(len(_MAGIC)) != _MAGIC:
             raise self.error("this is not a GGUF file")
         self.position = len(_MAGIC)
@@ -119,7 +119,7 @@ class _Header:
         return num_tensors, num_keys
 
     def text(self) -> str:
-        """A text, which begins with its length."""
+        """Read a text, which begins with its length."""
         length = self._integer(8)
         self._require(length)
         if length > GGUF_TEXT_BYTES:
@@ -131,7 +131,7 @@ class _Header:
             raise self.error(sentence) from None
 
     def value(self, key: str) -> Any:
-        """The value of a key."""
+        """Read the value of a key."""
         if (kind := self._integer(4)) != _LIST:
             return self._values(key, kind, 1)[0]
         kind, count = self._integer(4), self._integer(8)
@@ -156,7 +156,7 @@ class _Header:
         return (numbers.astype(bool) if kind == _BOOL else numbers).tolist()
 
     def tensor(self, name: str, alignment: int) -> HFTensor:
-        """A tensor by its name, `start` counted from where the first one may lie."""
+        """Read the entry of a tensor, `start` counted from where the first one may lie."""
         if not 1 <= (num_dimensions := self._integer(4)) <= 4:
             raise self.error(f"the file is damaged: {shown(name)} has {num_dimensions:,} dimensions, not 1 to 4")
         shape = tuple(self._integer(8) for _ in range(num_dimensions))[::-1]
@@ -184,7 +184,7 @@ class _Header:
         return content
 
     def _require(self, num_bytes: int) -> None:
-        """Raises CheckpointError unless the header may go on for some bytes."""
+        """Raise CheckpointError unless the header may go on for some bytes."""
         if self.position + num_bytes > self.size:
             raise self.error(f"the file is truncated: it ends inside its header, after {self.size:,} bytes")
         if self.position + num_bytes > GGUF_HEADER_BYTES:

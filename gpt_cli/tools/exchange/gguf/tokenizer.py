@@ -41,14 +41,14 @@ _DIGIT = r"\p{N}"
 
 
 class Vocabulary(NamedTuple):
-    """Metadata in the order to write, and what llama.cpp does otherwise: a sentence each."""
+    """Metadata in the order to write, and the differences of llama.cpp: a sentence each."""
 
     keys: dict[str, Any]
     notices: list[str]
 
 
 class _Cut(NamedTuple):
-    """What llama.cpp does for a name in `tokenizer.ggml.pre`."""
+    """Cut of a text by llama.cpp, for a name in `tokenizer.ggml.pre`."""
 
     patterns: tuple[str, ...]  # one after another
     whole: bool = False  # whether a word that is a token is that token, whatever its merges
@@ -82,7 +82,7 @@ _NEAREST = {
 
 
 def metadata_of(tokenizer: Tokenizer) -> Vocabulary:
-    """The metadata with which llama.cpp gives a text the ids that `gpt sample` sees.
+    """Make the metadata with which llama.cpp gives a text the ids that `gpt sample` sees.
 
     A text of ours begins without end-of-text, so llama.cpp adds none. Raises UsageError for a tokenizer that has no
     form there.
@@ -97,8 +97,8 @@ def metadata_of(tokenizer: Tokenizer) -> Vocabulary:
         pairs = [f"{name_of[one]} {name_of[two]}" for one, two in merges(tokenizer.token_bytes)]
         pre, notices = _pre((as_oniguruma(tokenizer.pattern),), None)
     else:
-        found = {name[:end]: f"{name[: end - 1]} {name[end - 1]}" for name in names for end in range(2, len(name) + 1)}
-        pairs = list(found.values())
+        pair_of = {name[:n]: f"{name[: n - 1]} {name[n - 1]}" for name in names for n in range(2, len(name) + 1)}
+        pairs = list(pair_of.values())
         if isinstance(tokenizer, CharTokenizer):
             notices = [
                 "llama.cpp leaves out the characters of a prompt that this model does not know; gpt refuses them"
@@ -147,7 +147,7 @@ def _keys(pre: str, tokens: list[str], types: list[int], pairs: list[str], token
 
 
 def _pre(patterns: tuple[str, ...], whole: bool | None) -> tuple[str, list[str]]:
-    """The name of a cut, and what it does otherwise; `whole` is as in _Cut, None where merges give every token."""
+    """Return the name of a cut, and its differences; `whole` is as in _Cut, None where merges give every token."""
     alike = tuple(_SAME.get(pattern, pattern) for pattern in patterns)
     fitting = [name for name, cut in _CUTS.items() if tuple(map(as_oniguruma, cut.patterns)) == alike]
     if exact := [name for name in fitting if whole in (None, _CUTS[name].whole)]:
@@ -161,32 +161,32 @@ def _pre(patterns: tuple[str, ...], whole: bool | None) -> tuple[str, list[str]]
 
 
 def _patterns(content: Mapping[str, Any]) -> tuple[str, ...]:
-    """The patterns by which the pipeline of a tokenizer.json cuts a text before it takes bytes for letters."""
-    found, last = list[str](), None
+    """Return the patterns by which the pipeline of a tokenizer.json cuts a text before it takes bytes for letters."""
+    patterns, last = list[str](), None
     for step in steps(content, "pre_tokenizer"):
         last = step["type"]
         if last == "ByteLevel" and not step["add_prefix_space"]:
-            found += [GPT2_PATTERN] if step.get("use_regex", True) else []
+            patterns += [GPT2_PATTERN] if step.get("use_regex", True) else []
         elif last == "Digits" and step["individual_digits"]:
-            found.append(_DIGIT)
+            patterns.append(_DIGIT)
         elif last == "Split" and "Regex" in step["pattern"]:
-            found.append(step["pattern"]["Regex"])
+            patterns.append(step["pattern"]["Regex"])
         else:
             raise _refused(last)
     if last != "ByteLevel":
         raise _refused("letters that are no bytes")
-    return tuple(found)
+    return tuple(patterns)
 
 
 def _refused(what: str) -> UsageError:
     return UsageError("tokenizer", f"GGUF has no form of tokenizers with {what}", hint=_TRANSFORMERS)
 
 
-def tokenizer_from(keys: Mapping[str, Any], where: str, own: Mapping[str, Any]) -> Tokenizer:
-    """The tokenizer that the metadata of a file describes: ours where `own` says so and it is true, else a kept one.
+def tokenizer_from(keys: Mapping[str, Any], where: str, info: Mapping[str, Any]) -> Tokenizer:
+    """Read the tokenizer of a file's metadata: ours where `info` is true of it, else a Hugging Face one.
 
-    `own` is what `gpt export` says about the tokenizer: its kind and pattern. Raises CheckpointError for one that gpt
-    does not have, and for metadata that is none.
+    `info` is what `gpt export` says about the tokenizer: its kind and pattern. Raises CheckpointError for one
+    that gpt does not have, and for metadata that is none.
     """
     if (model := _text(keys, "model", where)) != "gpt2":
         named = {"llama": "SentencePiece", "bert": "WordPiece", "t5": "Unigram", "rwkv": "RWKV"}.get(
@@ -195,17 +195,17 @@ def tokenizer_from(keys: Mapping[str, Any], where: str, own: Mapping[str, Any]) 
         sentence = f"its tokenizer is of kind {named}, and gpt reads only byte pairs from GGUF"
         raise CheckpointError(where, sentence, hint=_IMPORT)
     tokens, pairs = (_strings(keys, key, where) for key in ("tokens", "merges"))
-    found = rebuilt(own, tokens[:-1], by_letters=True)
-    if found and all(keys.get(key) == value for key, value in metadata_of(found).keys.items()):
-        return found
+    tokenizer = rebuilt(info, tokens[:-1], by_letters=True)
+    if tokenizer and all(keys.get(key) == value for key, value in metadata_of(tokenizer).keys.items()):
+        return tokenizer
     pre = _text(keys, "pre", where)
     cut = next((cut for name, cut in _CUTS.items() if pre in (name, *cut.others)), None)
     if cut is None:
         sentence = f"it cuts a text by {shown(pre)}, and gpt reads only {', '.join(_CUTS)} from GGUF"
         raise CheckpointError(where, sentence, hint=_IMPORT)
     types = keys.get(f"{_KEY}token_type", [_NORMAL] * len(tokens))
-    known = isinstance(types, list) and len(types) == len(tokens)
-    if not known or not all(type(one) is int and one in (_NORMAL, _CONTROL, _OF_USERS, _UNUSED) for one in types):
+    valid = isinstance(types, list) and len(types) == len(tokens)
+    if not valid or not all(type(one) is int and one in (_NORMAL, _CONTROL, _OF_USERS, _UNUSED) for one in types):
         raise CheckpointError(where, "its tokens are not each normal, control, user-defined or unused")
     vocabulary = {token: number for number, token in enumerate(tokens)}
     if len(vocabulary) < len(tokens) or "" in vocabulary or len(set(pairs)) < len(pairs):
@@ -230,40 +230,40 @@ def tokenizer_from(keys: Mapping[str, Any], where: str, own: Mapping[str, Any]) 
         _beginning(begin, tokens, where) if adds else None,
     )
     try:
-        written = json.dumps(content, ensure_ascii=False)
-        if len(written.encode("utf-8")) > TOKENIZER_BYTES:
+        text = json.dumps(content, ensure_ascii=False)
+        if len(text.encode("utf-8")) > TOKENIZER_BYTES:
             raise ValueError("it is too large")
         template = keys.get(CHAT_TEMPLATE)
         settings = {"chat_template": template} if isinstance(template, str) else {}
-        return checked(written, settings, end, token_names(content), where)
+        return checked(text, settings, end, token_names(content), where)
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(where, f"this is not a tokenizer: {plainly(error)}") from None
 
 
 def _text(keys: Mapping[str, Any], key: str, where: str) -> str:
-    if not isinstance(found := keys.get(_KEY + key), str):
+    if not isinstance(value := keys.get(_KEY + key), str):
         raise CheckpointError(where, f"tokenizer.ggml.{key} is not a text")
-    return found
+    return value
 
 
 def _strings(keys: Mapping[str, Any], key: str, where: str) -> list[str]:
-    found = keys.get(_KEY + key)
-    if not isinstance(found, list) or not found or not all(isinstance(one, str) for one in found):
+    values = keys.get(_KEY + key)
+    if not isinstance(values, list) or not values or not all(isinstance(one, str) for one in values):
         raise CheckpointError(where, f"tokenizer.ggml.{key} is not a list of texts")
-    return found
+    return values
 
 
 def _id(keys: Mapping[str, Any], key: str, tokens: Sequence[str], where: str) -> int | None:
-    found = keys.get(_KEY + key)
-    if found is not None and (type(found) is not int or not 0 <= found < len(tokens)):
+    number = keys.get(_KEY + key)
+    if number is not None and (type(number) is not int or not 0 <= number < len(tokens)):
         raise CheckpointError(
-            where, f"tokenizer.ggml.{key} is {shown(found)}, which is none of its {len(tokens):,} tokens"
+            where, f"tokenizer.ggml.{key} is {shown(number)}, which is none of its {len(tokens):,} tokens"
         )
-    return found
+    return number
 
 
 def _beginning(begin: int | None, tokens: Sequence[str], where: str) -> dict[str, Any]:
-    """A template that puts a token before every text."""
+    """Make a template that puts a token before every text."""
     if begin is None:
         raise CheckpointError(where, "it puts a token before every text, and does not say which")
     name = tokens[begin]
