@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,13 +12,14 @@ from gpt_cli.common.drawing.canvas import Axes, PowerNorm, as_file, font_manager
 from gpt_cli.common.drawing.draw_panels import write_origin
 from gpt_cli.common.drawing.fonts import find_fonts, fonts_for, remark_on_missing
 from gpt_cli.common.drawing.token_labels import label_of, width_of
+from gpt_cli.common.host import Notify, ignored
 from gpt_cli.common.language import language, say
 
 _READABLE_NUMBER = 0.28  # inches: the edge of a cell that a number fits in
 _FOOTER = 0.3  # inches, for two lines
 
 
-def draw(dump: AttentionDump, notice: Callable[[str], object] = lambda _: None, *, kind: str = "png") -> bytes:
+def draw(dump: AttentionDump, notice: Notify = ignored, *, kind: str = "png") -> bytes:
     """Draw a picture of all chosen heads, each with queries down and keys across.
 
     Many heads make a grid, a row for each layer; one head of many layers makes a strip, layer after layer; a single
@@ -112,7 +113,7 @@ def _label_axes(
     axes.tick_params(length=0, pad=2)
 
 
-def _labels(dump: AttentionDump, notice: Callable[[str], object]) -> tuple[list[str], list[str], set[str]]:
+def _labels(dump: AttentionDump, notice: Notify) -> tuple[list[str], list[str], set[str]]:
     """Return the tokens as labels, the fonts for them, and the characters that no installed font has.
 
     A token with such a character is labelled by its id.

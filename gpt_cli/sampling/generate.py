@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -76,25 +77,13 @@ def continuations(
     prompts: Sequence[Sequence[int]],
     parameters: SamplingParameters,
     *,
-    max_new_tokens: int,
     num_samples: int = 1,
-    seed: int = 0,
-    end_of_text: int | None = None,
     watch: Callable[[], object] = lambda: None,
-    where: str = "checkpoint",
+    **options: Any,
 ) -> list[list[int]]:
     """Return the tokens that `generate` draws for each row; `watch`, called after each step, may raise."""
     rows: list[list[int]] = [[] for _ in range(len(prompts) * num_samples)]
-    for draws in generate(
-        decoder,
-        prompts,
-        parameters,
-        max_new_tokens=max_new_tokens,
-        num_samples=num_samples,
-        seed=seed,
-        end_of_text=end_of_text,
-        where=where,
-    ):
+    for draws in generate(decoder, prompts, parameters, num_samples=num_samples, **options):
         watch()
         for row, draw in zip(rows, draws, strict=True):
             row += [draw.token] if draw else []

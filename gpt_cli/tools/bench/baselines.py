@@ -1,4 +1,4 @@
-"""What `gpt bench` times: training and sampling, as gpt does them and in plain variants, on random tokens."""
+"""Variants that `gpt bench` times: training and sampling, as gpt does them and in plain forms, on random tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `gpt bench --check-device` computes, on a device and on the CPU, and how far the numbers may part."""
+"""Checks of `gpt bench --check-device`: computations on a device and on the CPU, and bounds of their difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands of this package are asked. Needs no torch."""
+"""Requests of the commands of this package. Needs no torch."""
 
 from __future__ import annotations
 

@@ -135,10 +135,8 @@ def write_file(out: Path, checkpoint: Checkpoint) -> None:
 
     Raises EnvironmentFailure when the system refuses.
     """
-    progress = replace(checkpoint.progress, environment={})
-    save_checkpoint(
-        out, replace(checkpoint, config=shareable(checkpoint.config), progress=progress, optimizer_state={})
-    )
+    config, progress = shareable(checkpoint.config), replace(checkpoint.progress, environment={})
+    save_checkpoint(out, replace(checkpoint, config=config, progress=progress, optimizer_state={}))
 
 
 def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str | None = None) -> Fit:

@@ -102,7 +102,7 @@ def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
 
 def _export_info(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the key that `gpt export` writes into config.json; nothing for a model of others."""
-    info = config.get("gpt_cli")
+    info: Any = config.get("gpt_cli")
     is_ours = isinstance(info, dict) and info.get("format") == 1 and isinstance(info.get("tokenizer"), dict)
     return info if is_ours else {}
 

@@ -85,8 +85,7 @@ class Weights:
 def weight_locations(recipes: Mapping[str, Recipe], directory: Directory) -> dict[str, Rows] | None:
     """Locate the tensor rows of each weight of ours; None where the tensors are not an export of such a model.
 
-    That is so after a training elsewhere, which changes zeros and copies, and where a recipe cannot be undone: a
-    product, or a factor that has rounded.
+    A training elsewhere changes zeros and copies; a product, or a factor that has rounded, cannot be undone.
     """
     locations: defaultdict[str, list[Rows]] = defaultdict(list)
     zeros = [name for name, recipe in recipes.items() if not recipe.parts]

@@ -53,7 +53,7 @@ def model_page(
 ) -> ModelPage:
     """Make the page of a model, which it calls `name`; `wanted` is the kind of its matrices, None chooses by size.
 
-    It opens with `prompt`, None: with a short text that the model can read.
+    The page opens with `prompt`, None: with a short text that the model can read.
 
     Raises CheckpointError for weights that do not fit their config or a tokenizer that no page has, UsageError for a
     form of attention that no page has or weights that float16 cannot hold, EnvironmentFailure for a page that is too

@@ -217,10 +217,7 @@ class ExportRequest(Request):
 
 
 def require_directory(out: Path, form: str, overwrite: bool = False) -> None:
-    """Raise UsageError unless `out` is new, empty, or an earlier export of this form, which a new one replaces.
-
-    With `overwrite`, files of others may be beside it.
-    """
+    """Raise UsageError unless `out` is new, empty, or an export of this form; `overwrite` allows others' files too."""
     our_files = FILES if form == "hf" else PAGES
     replaced = Path(os.path.realpath(out))  # also for x/.., where there is no x
     if replaced.is_dir():
@@ -282,8 +279,8 @@ def _is_ours(directory: Path, form: str) -> bool:
     return "gpt_cli" in config and "transformers_version" not in config and b"\n- gpt-cli\n" in card
 
 
-def read_model_directory(directory: Path, context_length: int | None = None) -> Foreign:
+def read_model_directory(directory: Path) -> Foreign:
     """Read a model directory of transformers, as `import_hf.read_foreign` does; torch is imported only here."""
     from gpt_cli.tools.exchange import import_hf
 
-    return import_hf.read_foreign(directory, context_length)
+    return import_hf.read_foreign(directory)

@@ -21,7 +21,7 @@ _DIGITS = len(str(STEPS))
 def directories_by_step(directories: Sequence[Path]) -> dict[int, Path]:
     """Sort the directories by the steps that their names tell, the earliest first.
 
-    That is the number after the word step, else the one that a name ends in. Raises UsageError that lists all names
+    The step is the number after the word step, else the one that a name ends in. Raises UsageError that lists all names
     without a number, and all that have the number of another.
     """
     directories_of: dict[int, Path] = {}

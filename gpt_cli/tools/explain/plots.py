@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from gpt_cli.common.drawing.canvas import Axes, Figure, as_file, new_figure, rc_context
 from gpt_cli.common.drawing.fonts import fonts_for
+from gpt_cli.common.host import Notify
 from gpt_cli.common.language import say
 from gpt_cli.tools.explain.explanation import Explanation, Step, label_text, title_of
 from gpt_cli.tools.explain.studies import SIZES
 
 
-def plot(study: str, explanation: Explanation, language: str, *, kind: str, notice: Callable[[str], object]) -> bytes:
+def plot(study: str, explanation: Explanation, language: str, *, kind: str, notice: Notify) -> bytes:
     """Draw every step: curves and bars of the scaling study, else maps with their numbers.
 
     Where no installed font has the Chinese characters, the words are English and `notice` receives a line.

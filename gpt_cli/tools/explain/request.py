@@ -1,4 +1,4 @@
-"""What `gpt explain` is asked. Needs no torch."""
+"""Request of `gpt explain`. Needs no torch."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ class ExplainRequest(Request):
     )
 
     def misfits(self) -> Iterator[Misfit]:
-        """What a file, an example or a study has no use for."""
+        """Refuse flags without effect on a file, an example or a study."""
         yield from super().misfits()
         useless = _OF_HEAD if self.study == "scaling" else _OF_HEAD + _OF_MODEL
         if not self.example:
             yield from self.apart("study", *useless, value=str(self.study))
 
     def find(self, host: Host) -> tuple[str, str, Header] | None:
-        """For a head its prompt, the flag of that, and its checkpoint; None for anything else.
+        """Resolve the prompt of a head, its flag, and its checkpoint; None for anything else.
 
         Raises UsageError for a head that the model does not have, and for a picture that cannot be.
         """

@@ -43,7 +43,7 @@ from gpt_cli.tools.interpret.request import STDOUT, AttentionRequest, ToInspect
 class AttentionResult(AttentionDump, Result):
     """Attention to a prompt: `weights` [layers, heads, T, T], in `stages` with the others of the request.
 
-    It holds the model, which computes the scores of the heads for a page.
+    `loaded` has the model, which computes the scores of the heads for a page.
     """
 
     loaded: Loaded = field(repr=False)
@@ -221,7 +221,7 @@ def with_heads(
     dump: AttentionDump,
     model: GPT,
     tokenizer: Tokenizer,
-    notice: Callable[[str], object] = ignored,
+    notice: Notify = ignored,
     count: Callable[[int], object] = lambda _: None,
 ) -> AttentionDump:
     """Add the predictions of layers, the scores of heads, and what heads write, unless that is too much.

@@ -17,17 +17,15 @@ from gpt_cli.common.chunks import gathered, json_pieces
 from gpt_cli.common.drawing.file_types import PICTURES
 from gpt_cli.common.drawing.token_labels import inert_cell
 from gpt_cli.common.files import write_durably
+from gpt_cli.common.host import Notify, ignored
 from gpt_cli.tools.interpret.attention_page import attention_page
-
-
-def _nothing(_: object) -> None: ...
 
 
 def write_dump(
     path: Path,
     dump: AttentionDump,
-    notice: Callable[[str], object] = _nothing,
-    count: Callable[[int], object] = _nothing,
+    notice: Notify = ignored,
+    count: Callable[[int], object] = lambda _: None,
 ) -> None:
     """Write a dump durably in the format of its ending.
 
@@ -45,8 +43,8 @@ def num_rows(dump: AttentionDump, ending: str) -> int | None:
 def encode_dump(
     dump: AttentionDump,
     ending: str,
-    notice: Callable[[str], object] = _nothing,
-    count: Callable[[int], object] = _nothing,
+    notice: Notify = ignored,
+    count: Callable[[int], object] = lambda _: None,
 ) -> Iterator[bytes]:
     """Encode a dump as a file of that ending, one of FORMATS: json and csv row by row, others at once."""
     if ending in PICTURES:

@@ -52,9 +52,7 @@ def dump_content(dump: AttentionDump) -> dict[str, object]:
         "labels": labels_content(dump.tokens),
         "layers": dump.layers,
         "heads": dump.heads,
-        "generated": [
-            {"probability": prediction.probability, "rank": prediction.rank} for prediction in dump.predictions
-        ],
+        "generated": [asdict(prediction) for prediction in dump.predictions],
         "colours": STEPS,
         "origin": dump.origin and asdict(dump.origin) | {"prompt": prompt_content(dump.origin.prompt)},
         "levels": levels,

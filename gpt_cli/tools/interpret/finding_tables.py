@@ -25,16 +25,16 @@ def cell(number: float | None, error: float | None = None, decimals: int = 2, *,
     return text if error is None or error != error else f"{text} ±{error:,.{decimals}f}"
 
 
-def cell_at(figure: Figure, index: tuple[int, ...] = (), decimals: int = 2, *, sign: str = "") -> str:
+def cell_at(figure: Figure, index: tuple[int, ...] = (), decimals: int = 2) -> str:
     """Format a value of a figure as a cell."""
     error = None if figure.error is None else figure.error[index]
-    return cell(figure.values[index], error, decimals, sign=sign)
+    return cell(figure.values[index], error, decimals)
 
 
-def cells(figure: Figure, decimals: int = 2, *, sign: str = "", with_error: bool = True) -> list[str]:
+def cells(figure: Figure, decimals: int = 2, *, with_error: bool = True) -> list[str]:
     """Format all values of a figure as cells, in the order of its axes."""
     figure = figure if with_error else replace(figure, error=None)
-    return [cell_at(figure, index, decimals, sign=sign) for index in np.ndindex(figure.values.shape)]
+    return [cell_at(figure, index, decimals) for index in np.ndindex(figure.values.shape)]
 
 
 def matrix(heading: str, down: Sequence[str], figure: Figure, fitting: int, decimals: int = 2) -> Rows:

@@ -239,7 +239,7 @@ class ReadingRequest(Request):
 
     @property
     def prompted(self) -> bool:
-        """Whether the model reads a prompt, not a text."""
+        """Return whether the model reads a prompt, not a text."""
         return self.prompt is not None or self.prompt_file is not None
 
     @property

@@ -40,11 +40,13 @@ class Text:
         return sum(end - start for start, end in self.windows)
 
 
-def encode_prompt_of(target: ToInspect, loaded: Loaded, *, truncate: bool | None) -> Text:
-    """Encode the prompt; raises DataError as `encode_prompt` does."""
+def encode_prompt_of(target: ToInspect, loaded: Loaded, *, truncate: bool | None, least: int = 1) -> Text:
+    """Encode the prompt; raises DataError as `encode_prompt` does, and for fewer than `least` tokens, 1 or 2."""
     assert target.prompt is not None
     longest = loaded.config.model.context_length
     ids = encode_prompt(loaded.tokenizer, target.prompt, longest, source=target.source, truncate=truncate)
+    if len(ids) < least:
+        raise DataError("prompt", "it has 1 token, which can only look at itself; use at least 2")
     return Text(target.prompt, np.array(ids), [(0, len(ids))], [(0, len(ids) - 1)])
 
 

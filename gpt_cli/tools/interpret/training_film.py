@@ -84,10 +84,8 @@ def make_film(
 ) -> Film:
     """Make the film of these heads, such as `0,3-5`, on the prompt of the steps, or of the run's newest snapshot.
 
-    It calls the run `name`, None: by its path.
-
-    Raises CheckpointError for a run without snapshots or with a damaged or foreign one, UsageError for heads that the
-    model does not have.
+    The run is called `name`, None: by its path. Raises CheckpointError for a run without snapshots or with a damaged or
+    foreign one, UsageError for heads that the model does not have.
     """
     run = kept_steps(run) if isinstance(run, RunFiles) else run
     frames = read_frames(run, MOST_BYTES, layers, heads, name)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from gpt_cli.attention_maps.patterns import AttentionDump, Origin, dump_attention
 from gpt_cli.checkpoints.load import load
+from gpt_cli.common.host import Notify
 from gpt_cli.errors import CheckpointError, DataError, counted, shown
 from gpt_cli.sampling.prompts import encode_text
 
 
-def attention_of_runs(runs: Mapping[str, Path], prompt: str, warn: Callable[[str], object]) -> dict[str, AttentionDump]:
+def attention_of_runs(runs: Mapping[str, Path], prompt: str, warn: Notify) -> dict[str, AttentionDump]:
     """Compute the attention of each run that has a checkpoint, by the run's name; `warn` receives a line for others.
 
     Raises DataError for a text that a model cannot take, CheckpointError where no run has a checkpoint.

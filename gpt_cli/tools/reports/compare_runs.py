@@ -141,7 +141,7 @@ def settings_in_words(settings: Mapping[str, Any]) -> str:
 def mean_curve(group: RunGroup, quantity: str, axis: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Average the curves of a group; returns x, y and the standard error, 0 for one run, each [points].
 
-    It ends where the first of its runs ends; a run that logged nothing does not count.
+    The mean ends where the first of its runs ends; a run that logged nothing does not count.
     """
     curves = [curve for record in group.records if len((curve := record.curve(quantity, axis))[0])]
     if len(curves) < 2:

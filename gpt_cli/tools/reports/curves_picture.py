@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from gpt_cli.common.drawing.canvas import (
 )
 from gpt_cli.common.drawing.fonts import find_fonts, remark_on_missing, translate
 from gpt_cli.common.drawing.token_labels import COLOURS
+from gpt_cli.common.host import Notify, ignored
 from gpt_cli.common.language import say
 from gpt_cli.config.field_types import as_yaml
 from gpt_cli.errors import visible
@@ -40,9 +41,7 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-def draw_curves(
-    records: Sequence[RunRecord], axis: str, kind: str, notice: Callable[[str], object] = lambda _: None
-) -> bytes:
+def draw_curves(records: Sequence[RunRecord], axis: str, kind: str, notice: Notify = ignored) -> bytes:
     """Draw all quantities of runs by an axis, the loss on top, then the loss by setting.
 
     Runs that differ in their seed alone are one line, their mean, in a band of its standard error. Of more than
@@ -78,14 +77,14 @@ def draw_losses_of(directory: Path, kind: str = "png") -> bytes | None:
     return draw_losses(record, kind) if record.state != "training" and len(record.metrics["step"]) else None
 
 
-def draw_losses(record: RunRecord, kind: str = "png", notice: Callable[[str], object] = lambda _: None) -> bytes:
+def draw_losses(record: RunRecord, kind: str = "png") -> bytes:
     """Draw the training and the validation loss of one run by step."""
     with rc_context(_STYLE):
         figure = new_figure(7.5, 4.2, 130, constrained=True)
         groups = groups_of([record])
         fonts, missing = find_fonts(set(visible(record.name)))
         _draw_losses(figure.add_subplot(), groups, "step")
-        _name_groups(figure, groups, fonts, missing, notice)
+        _name_groups(figure, groups, fonts, missing, ignored)
         return as_file(figure, kind)
 
 
@@ -213,7 +212,7 @@ def _drawable(text: str, missing: set[str]) -> str:
 
 
 def _name_groups(
-    figure: Figure, groups: Sequence[RunGroup], fonts: Sequence[str], missing: set[str], notice: Callable[[str], object]
+    figure: Figure, groups: Sequence[RunGroup], fonts: Sequence[str], missing: set[str], notice: Notify
 ) -> None:
     """Name a single group in the title, several in a legend at the foot. All other words are there already."""
     words, spoken = translate(figure, notice)

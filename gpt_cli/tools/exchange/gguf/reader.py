@@ -1,4 +1,4 @@
-"""Reads GGUF, the format of llama.cpp: metadata, and tensors in F32, F16, BF16 or Q8_0. Needs no torch and no gguf.
+"""Read GGUF, the format of llama.cpp: metadata, and tensors in F32, F16, BF16 or Q8_0. Needs no torch and no gguf.
 
 Everything that a file says about itself is checked against its size before memory is taken for it.
 """

@@ -186,13 +186,9 @@ def _on_stretches(both: Both, corpus: Corpus, request: CompareRequest, host: Hos
         windows = Stretches(length := window_length(loaded.config.model), ids)
         with host.counting("comparing", len(ids) - 1, "tokens") as count:
             parts = surprisals(loaded.model, ids, stride=length, count=count)
-            text_score = score(in_stretches(parts, ids, (windows, paired[-1])), ids, lengths, shown(loaded.path))
-        figures: Row = {
-            "tokens": text_score.num_tokens,
-            "loss": text_score.loss,
-            "loss_error": windows.standard_error(),
-        }
-        scores.append(figures | {"bits_per_byte": text_score.bits_per_byte})
+            mean = score(in_stretches(parts, ids, (windows, paired[-1])), ids, lengths, shown(loaded.path))
+        figures: Row = {"tokens": mean.num_tokens, "loss": mean.loss, "loss_error": windows.standard_error()}
+        scores.append(figures | {"bits_per_byte": mean.bits_per_byte})
     error = paired[1].error_of_difference(paired[0])
     value = scores[1]["bits_per_byte"] - scores[0]["bits_per_byte"]
     difference = {"value": value, "error": error and error / math.log(2), "unit": "bits/byte"}

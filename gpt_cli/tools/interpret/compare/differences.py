@@ -141,18 +141,16 @@ def _part_of(name: str) -> tuple[int | None, str]:
 def most_apart(divergences: Sequence[np.ndarray], number: int, length: int = PASSAGE) -> list[tuple[int, int, int]]:
     """Select the passages with the largest sums of some windows' divergences: the window, start and end of each.
 
-    They do not overlap, and each has `length` tokens, or those of a shorter window; those without divergence are
+    Passages do not overlap; each has `length` tokens, or those of a shorter window; those without divergence are
     left out.
     """
-    candidates = list[tuple[float, int, int, int]]()
+    spans = list[tuple[float, int, int, int]]()
     for window, apart in enumerate(divergences):
         size = min(length, len(apart))
         sums = np.convolve(apart, np.ones(size), "valid") if size else np.empty(0)
-        candidates += [
-            (-total / size, window, start, start + size) for start, total in enumerate(sums.tolist()) if total
-        ]
+        spans += [(-total / size, window, start, start + size) for start, total in enumerate(sums.tolist()) if total]
     chosen = list[tuple[int, int, int]]()
-    for _, window, start, end in sorted(candidates):
+    for _, window, start, end in sorted(spans):
         if len(chosen) == number:
             break
         if all(window != other or end <= a or b <= start for other, a, b in chosen):

@@ -121,12 +121,9 @@ def composition(
     writers = list[Tensor]()  # of the layers below: [heads, D, K], which is OV but for a rotation from the right
     for number, layer in enumerate(layers):
         factors = factors_of(model.blocks[layer], heads)
+        q, k, v, o = factors.queries, factors.keys, factors.values, factors.outputs
         # the transposed QK, QK and OV, but for a rotation from the left: [heads, K, D] each
-        readers = [
-            _root(factors.keys) @ factors.queries,
-            _root(factors.queries) @ factors.keys,
-            _root(factors.outputs.mT) @ factors.values,
-        ]
+        readers = [_root(k) @ q, _root(q) @ k, _root(o.mT) @ v]
         for below in range(layer - 1, layers[0] - 1, -1):
             if not model.blocks[below].pre_norm:  # more norms on the way
                 readers = [_through_block(model.blocks[below], part) for part in readers]
@@ -134,7 +131,7 @@ def composition(
                 scores = torch.stack([_scores(part, writers[layers.index(below)]) for part in readers])
                 require_finite(scores, "composition scores", where)
                 yield below, layer, scores.cpu()
-        writers.append(factors.outputs @ _root(factors.values).mT)
+        writers.append(o @ _root(v).mT)
         count(number)
 
 

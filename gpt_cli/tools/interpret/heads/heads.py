@@ -17,7 +17,7 @@ from gpt_cli.common.host import Host
 from gpt_cli.common.machine.devices import choose_device, choose_dtype, restored_threads, use_threads
 from gpt_cli.common.machine.memory import available_memory, require_available
 from gpt_cli.common.units import duration
-from gpt_cli.errors import DataError, UsageError, counted, shown
+from gpt_cli.errors import UsageError, counted, shown
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.tokenizers import Tokenizer
 from gpt_cli.tools.interpret.figure import Figure
@@ -179,9 +179,8 @@ def _joined(rows: Sequence[Row], more: Sequence[Row]) -> list[Row]:
 
 def _prompt(request: HeadsRequest, target: ToInspect, loaded: Loaded) -> Text:
     """Encode the prompt; raises DataError where it does not fit, or has a single token and the model reads more."""
-    text = encode_prompt_of(target, loaded, truncate=request.truncate)
-    if text.num_tokens < min(2, loaded.config.model.context_length):
-        raise DataError("prompt", "it has 1 token, which can only look at itself; use at least 2")
+    least = min(2, loaded.config.model.context_length)
+    text = encode_prompt_of(target, loaded, truncate=request.truncate, least=least)
     if text.num_tokens < 2 and request.ablate:
         sentence = "this model reads 1 token at a time, so a prompt has none to predict; use ‹data›"
         raise UsageError("‹ablate›", sentence)

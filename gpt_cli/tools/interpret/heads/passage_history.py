@@ -12,7 +12,7 @@ from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.common.host import Host
 from gpt_cli.common.machine.devices import choose_device
 from gpt_cli.common.machine.memory import reuse_memory
-from gpt_cli.errors import DataError, shown
+from gpt_cli.errors import shown
 from gpt_cli.tools.interpret.figure import Figure
 from gpt_cli.tools.interpret.finding import Finding, stack
 from gpt_cli.tools.interpret.heads.heads import passages_of, require_room_for_heads
@@ -37,9 +37,7 @@ def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Fin
     if target.prompt is None:
         text = read_text(request, target, loaded, host)
     else:
-        text = encode_prompt_of(target, loaded, truncate=None)
-    if text.num_tokens < 2:
-        raise DataError("prompt", "it has 1 token, which can only look at itself; use at least 2")
+        text = encode_prompt_of(target, loaded, truncate=None, least=2)
     require_room_for_heads(max(end - start for start, end in text.windows), heads, may_choose=True)
     last: Passages | None = None
     steps, view = list[Finding](), HeadsView()

@@ -23,6 +23,7 @@ Unit = tuple[str, int | None]  # a part of a layer, and of heads which
 INPUTS = ("all", "queries", "keys", "values")  # what a head reads an edge by
 
 
+Positions = Sequence[int | None]  # of a prompt; None: all of them together
 Recorded = Sequence[Activations]  # of the blocks of a run of one prompt: [1, T, D]
 
 
@@ -70,13 +71,13 @@ def exact(
     task: Task,
     layers: Sequence[int],
     chosen: Sequence[Unit],
-    positions: Sequence[int | None],
+    positions: Positions,
     count: Callable[[int], object] = lambda _: None,
 ) -> Tensor:
     """Metric minus that of the corrupt run, with each unit of each layer patched: [layers, units, positions].
 
-    Meng et al. 2022; Heimersheim and Nanda 2024. A place is a position, or None for all positions together. Positions
-    before the first difference, and all but the last one in the last layer, change nothing. `count` hears of places.
+    Meng et al. 2022; Heimersheim and Nanda 2024. Positions before the first difference, and all but the last
+    one in the last layer, change nothing. `count` receives 1 for each position.
     """
     T, top, first = len(task.clean), len(model.blocks) - 1, task.first
     base = metric(model, corrupt[-1].resid_post[:, -1], task)
@@ -161,7 +162,7 @@ def estimated(
     task: Task,
     layers: Sequence[int],
     chosen: Sequence[Unit],
-    positions: Sequence[int | None],
+    positions: Positions,
 ) -> Tensor:
     """Estimate `exact` to first order, (clean - corrupt) · gradient, by one backward pass of the corrupt run.
 
@@ -195,9 +196,7 @@ def _by_part(recorded: Recorded) -> dict[str, list[Tensor]]:
 
 
 @torch.no_grad()
-def along(
-    model: GPT, clean: Recorded, corrupt: Recorded, task: Task, edge: Edge, positions: Sequence[int | None]
-) -> Tensor:
+def along(model: GPT, clean: Recorded, corrupt: Recorded, task: Task, edge: Edge, positions: Positions) -> Tensor:
     """Metric minus that of the corrupt run, with one edge patched: [inputs, positions], of the sender.
 
     What the receiver reads has the sender's clean output; all that lies between keeps the outputs of the corrupt run.

@@ -21,6 +21,7 @@ from gpt_cli.tools.interpret.figure import Figure
 from gpt_cli.tools.interpret.finding import Finding, stack
 from gpt_cli.tools.interpret.patching.activation_patching import (
     INPUTS,
+    Positions,
     Task,
     Unit,
     along,
@@ -69,13 +70,15 @@ def patch(request: PatchRequest, target: ToPatch, host: Host) -> Finding:
     loaded.model.to(device)
     tasks = read_tasks(target.pairs, loaded, device, host)
     tell_metric(loaded, target, tasks, host)
-    chosen, places = to_patch(loaded, request, target, tasks, host)
+    chosen, positions = to_patch(loaded, request, target, tasks, host)
     models = each_checkpoint(paths, loaded, device, host) if paths else [loaded]
-    total = max(1, len(paths)) * len(tasks) * len(places) if request.exact and not target.edge else None
+    total = max(1, len(paths)) * len(tasks) * len(positions) if request.exact and not target.edge else None
     with host.counting("patching", total, "positions") as count:
-        seen = [(each.step, measure_patches(each, tasks, target, chosen, places, request, count)) for each in models]
+        seen = [(each.step, measure_patches(each, tasks, target, chosen, positions, request, count)) for each in models]
     about = describe(loaded, request, target, tasks)
-    steps = [Finding(PATCH, {"step": step}, patch_figures(measured, target, chosen, places)) for step, measured in seen]
+    steps = [
+        Finding(PATCH, {"step": step}, patch_figures(measured, target, chosen, positions)) for step, measured in seen
+    ]
     if paths:
         finding = stack(steps, {"run": str(target.run.path), **about})
         return finding.saved(host, request.out, (len(steps), "checkpoint"))
@@ -104,7 +107,7 @@ def measure_patches(
     tasks: Sequence[Task],
     target: ToPatch,
     chosen: Sequence[Unit],
-    places: Sequence[int | None],
+    positions: Positions,
     request: PatchRequest,
     count: Callable[[int], object] = lambda _: None,
 ) -> PatchMeasurement:
@@ -116,11 +119,11 @@ def measure_patches(
             both = torch.cat([run[-1].resid_post[:, -1] for run in (clean, corrupt)])
             metrics.append(metric(model, both, task).tolist())
         if target.edge is not None:
-            changes.append(along(model, clean, corrupt, task, target.edge, places).cpu().numpy())
+            changes.append(along(model, clean, corrupt, task, target.edge, positions).cpu().numpy())
         elif request.exact:
-            changes.append(exact(model, clean, corrupt, task, target.layers, chosen, places, count).cpu().numpy())
+            changes.append(exact(model, clean, corrupt, task, target.layers, chosen, positions, count).cpu().numpy())
         if request.estimate:
-            estimates.append(estimated(model, clean, task, target.layers, chosen, places).cpu().numpy())
+            estimates.append(estimated(model, clean, task, target.layers, chosen, positions).cpu().numpy())
     sides = np.array(metrics).T
     arrays = [np.array(each) if each else None for each in (changes, estimates)]
     for numbers in (sides, *arrays):
@@ -142,14 +145,14 @@ def shares(changes: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def patch_figures(
-    measured: PatchMeasurement, target: ToPatch, chosen: Sequence[Unit], places: Sequence[int | None]
+    measured: PatchMeasurement, target: ToPatch, chosen: Sequence[Unit], positions: Positions
 ) -> tuple[Figure, ...]:
     """Make figures of the metric on both prompts, and of the share that patches recover, NaN where there is none."""
     if target.edge:
-        coords: dict[str, Sequence[Any]] = {"input": INPUTS, "position": places}
+        coords: dict[str, Sequence[Any]] = {"input": INPUTS, "position": positions}
     else:
         parts = [part if head is None else f"H{head}" for part, head in chosen]
-        coords = {"layer": target.layers, "part": parts, "position": places}
+        coords = {"layer": target.layers, "part": parts, "position": positions}
     sides = (("clean_metric", measured.clean), ("corrupt_metric", measured.corrupt))
     figures = [Figure(name, {}, values.mean(), unit="nats") for name, values in sides]
     for name, changes in (("recovered", measured.changes), ("estimate", measured.estimates)):
@@ -224,7 +227,7 @@ def _correlation(rows: Sequence[Row]) -> float | None:
 def describe(loaded: Loaded, request: PatchRequest, target: ToPatch, tasks: Sequence[Task]) -> Row:
     """Return the fields of a report about what was compared, and the tokens that all pairs share.
 
-    Those of a position are null unless all share that of the clean prompt and that of the corrupt one.
+    Tokens of a position are null unless all share that of the clean prompt and that of the corrupt one.
     """
     say, one = loaded.tokenizer.token_text, request.pairs is None
 
