@@ -122,7 +122,6 @@ class ModelConfig(Section):
     tie_embeddings: Switch = Field(default=False, description="whether the output layer reuses the token embedding")
 
     def unused_keys(self) -> list[tuple[str, str]]:
-        """Return changed keys that have no effect, each with its cause."""
         form, latent = f"model.attention {self.attention}", self.attention == "latent"
         turns, slowed = self.positions == "rope", self.rope_scaling is not None
         of_positions = f"model.positions {self.positions}"

@@ -95,7 +95,6 @@ class DataConfig(Section):
             yield Misfit(keys, f"a config names {most}", "name their directory, or a glob in quotes")
 
     def unused_keys(self) -> list[tuple[str, str]]:
-        """Return changed keys that have no effect, each with its cause."""
         idle = self._idle("validation_fraction", self.validation_source is None)
         return [("validation_fraction", "data.validation_source")] if idle else []
 
@@ -119,7 +118,6 @@ class TokenizerConfig(Section):
     name: str = Field(default="gpt2", description="vocabulary of kind tiktoken: gpt2, cl100k_base, o200k_base, ...")
 
     def unused_keys(self) -> list[tuple[str, str]]:
-        """Return changed keys that have no effect, each with its cause."""
         learns = self.kind == "bpe"
         used = {"vocab_size": learns, "pattern": learns, "name": self.kind == "tiktoken"}
         return [(key, f"tokenizer.kind {self.kind}") for key in sorted(used) if self._idle(key, used[key])]
@@ -273,7 +271,6 @@ class TrainConfig(Section):
             yield Misfit(("micro_batch_size", "batch_size"), f"{wrong}, as {divisors(self.batch_size)} would")
 
     def unused_keys(self) -> list[tuple[str, str]]:
-        """Return changed keys that have no effect, each with its cause."""
         muon = self.optimizer == "muon"
         return [("muon_learning_rate", "train.optimizer adamw")] if self._idle("muon_learning_rate", muon) else []
 
@@ -289,7 +286,6 @@ class InspectConfig(Section):
     )
 
     def unused_keys(self) -> list[tuple[str, str]]:
-        """Return changed keys that have no effect, each with its cause."""
         return [("every", "inspect.prompt null")] if self._idle("every", self.prompt is not None) else []
 
 

@@ -70,7 +70,6 @@ class Sharded(Replicated):
 
     @torch.no_grad()
     def add_gradients(self, taken: list[Tensor]) -> None:
-        """Add `taken` gradients to those that were computed since."""
         for shard, before in zip(self.shards.values(), taken, strict=True):
             _local(gradient(shard)).add_(before)
 
