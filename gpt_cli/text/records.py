@@ -30,10 +30,11 @@ class Record(NamedTuple):
     fields: Any  # a mapping from names to values; a text alone is a document
 
 
-def lines_of(text: Iterable[str], name: str, most: int = LINE_CHARACTERS) -> Iterator[str]:
+def lines_of(text: Iterable[str], name: str, most: int | None = None) -> Iterator[str]:
     """Yield the lines of a text with their newlines; raise DataError for a line that memory may not hold."""
     # split at newlines alone: JSON text may contain U+2028, where splitlines would cut
     unfinished, length, number = list[str](), 0, 1
+    most = LINE_CHARACTERS if most is None else most
     for block in text:
         first, *others = block.split("\n")
         unfinished.append(first)
