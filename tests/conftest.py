@@ -24,7 +24,7 @@ from support.accelerator import Accelerator, missing
 from support.accelerator.twin import DEVICES, FIXTURE, Twin
 from support.faults import SCALE
 from support.forks import Servers
-from support.helpers import RunCommand, run_command
+from support.helpers import TRAINING_HERE, RunCommand, run_command
 from support.light import LightServer, WithoutTorch
 from support.messages import HEARD
 from support.users import hand_over
@@ -107,6 +107,12 @@ def _leave(process: subprocess.Popen[Any], kind: object, *rest: Any, wait: Any =
 @pytest.fixture(name="run")
 def _run() -> RunCommand:
     return run_command
+
+
+@pytest.fixture
+def sweeping_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sweeps train in this process."""
+    monkeypatch.setattr("gpt_cli.tools.sweeps.processes.subprocess", TRAINING_HERE)
 
 
 @pytest.fixture

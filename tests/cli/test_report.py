@@ -251,6 +251,7 @@ def test_removing_a_run_removes_its_picture(runs: Path, run: RunCommand) -> None
     assert not (runs / "smoke").exists()
 
 
+@pytest.mark.long
 def test_no_training_imports_matplotlib_before_its_end(here: Path) -> None:
     script = (
         "import sys\nfrom gpt_cli.cli.app import main\nfrom gpt_cli.cli import train_worker\n"

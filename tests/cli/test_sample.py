@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.faults import some_of
 from support.helpers import RunCommand, overflow
 from support.light import WithoutTorch
 
@@ -257,9 +258,9 @@ def test_an_ascii_terminal_gets_escapes_instead_of_an_error(smoke_run: Path) -> 
 
 
 def test_streams_that_are_closed_from_the_start_are_no_error(smoke_run: Path) -> None:
-    for closing, code in (("<&-", 0), ("2>&-", 0), (">&-", 0)):
+    for closing in some_of((">&-", "2>&-", "<&-"), least=1):
         command = f"{sys.executable} -m gpt_cli sample --prompt The --seed 0 --max-new-tokens 2 {closing}"
-        assert subprocess.run(["sh", "-c", command], capture_output=True).returncode == code
+        assert subprocess.run(["sh", "-c", command], capture_output=True).returncode == 0
 
 
 def test_a_batch_too_large_for_memory_is_refused_with_one_that_fits(

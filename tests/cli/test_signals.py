@@ -150,10 +150,10 @@ SWEEP = "base: c.yaml\nsettings: {train.warmup_steps: 2}\ngrid: {train.learning_
 @pytest.mark.parametrize(
     ("words", "pages"),
     [
-        pytest.param((*START, "--quiet"), 0, id="quiet"),
+        pytest.param((*START, "--quiet"), 0, id="quiet", marks=pytest.mark.long),
         pytest.param((*START, "--set", "train.eval_every=1", "--set", "train.sample_every=1"), 4, id="printing"),
         pytest.param((*START, "--quiet", "--processes", "2"), 0, id="processes"),
-        pytest.param(("sweep", "s.yaml", "--out", "run", "--quiet"), 0, id="sweep"),
+        pytest.param(("sweep", "s.yaml", "--out", "run", "--quiet"), 0, id="sweep", marks=pytest.mark.long),
     ],
 )
 def test_term_saves_and_ends_a_training_whose_output_nobody_reads(
@@ -189,6 +189,7 @@ def test_ctrl_c_ends_a_command_whose_output_nobody_reads(here: Path) -> None:
         assert process.wait(30) == 130
 
 
+@pytest.mark.long
 def test_tests_of_signals_pass_where_the_tests_ignore_them() -> None:
     """As after `nohup make test &`, or in the background of a script."""
     test = f"{__file__}::test_a_signal_ends_the_process_at_once"
@@ -265,7 +266,10 @@ def test_a_run_that_timeout_ends_is_saved_and_told(here: Path, seconds: str) -> 
         assert "step 1" not in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGXCPU])
+@pytest.mark.parametrize(
+    "number",
+    [*(pytest.param(number, marks=pytest.mark.long) for number in (signal.SIGTERM, signal.SIGXCPU)), signal.SIGINT],
+)
 def test_a_pair_of_signals_saves(here: Path, number: signal.Signals) -> None:
     folder = new_folder(here / "a", "train.max_steps=1000000", "train.eval_every=1000000", "train.sample_every=null")
     command = [sys.executable, "-m", "gpt_cli", *START]

@@ -85,6 +85,7 @@ def test_a_sweep_trains_each_point_and_sorts_them(
     assert changed <= {"sweep.json", "report.html"}
 
 
+@pytest.mark.usefixtures("sweeping_here")
 def test_repeats_give_a_mean_and_its_error_for_each_setting(folder: Path, run: RunCommand) -> None:
     rates = "grid: {train.learning_rate: [1e-3, 1e-2]}"
     Path("s.yaml").write_text(f"base: c.yaml\nrepeats: 2\nsettings: {{train.max_steps: 8}}\n{rates}\n")
@@ -150,6 +151,7 @@ def test_a_dry_run_shows_the_points_and_writes_nothing(folder: Path, without_tor
     assert sorted(os.listdir()) == ["c.yaml", "corpus.txt", "s.yaml"]
 
 
+@pytest.mark.usefixtures("sweeping_here")
 def test_how_long_a_sweep_takes_is_estimated_by_a_timed_step_and_then_by_its_runs(
     folder: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,7 +54,7 @@ def _shell(folder: Path) -> Iterator[Shell]:
 
 
 @pytest.fixture
-def shell(_shell: Shell, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
+def shell(_shell: Shell, folder: Path, monkeypatch: pytest.MonkeyPatch, sweeping_here: None) -> Shell:
     """That shell, in its folder."""
     monkeypatch.chdir(folder)
     return _shell

@@ -95,7 +95,7 @@ def test_a_command_is_made_smaller_as_it_was_typed() -> None:
         == f"gpt train --config smoke --max-steps 4 --overwrite {shape} --out runs/tiny"
     )
     assert smaller("gpt train --config tiny --max-time 5m --out runs/a").startswith(
-        "gpt train --config smoke --max-time 1s --out runs/a --overwrite"
+        "gpt train --config smoke --max-time 0.3s --out runs/a --overwrite"
     )
     assert smaller('echo "The value of" | gpt sample') == 'echo "The value of" | gpt sample'
 

@@ -69,7 +69,7 @@ def smaller(command: str) -> str:
         words += ["--max-steps", "4", "--overwrite"]
         if "--max-time" in words:
             words[-3:-1] = []
-            words[words.index("--max-time") + 1] = "1s"
+            words[words.index("--max-time") + 1] = "0.3s"
         chooses = "--config" not in words and "--init-from" not in words
         if config or chooses:
             words += ["--set", "model.num_heads=4", "--set", "model.num_blocks=4"]

@@ -44,8 +44,8 @@ def choose(page: Page, name: str) -> None:
 
 def candidates(page: Page) -> list[tuple[str, str]]:
     """The labels and the numbers of the bars, from top to bottom."""
-    found = page.locator(".candidate").all()
-    return [(row.locator(".word").inner_text(), row.locator(".number").first.inner_text()) for row in found]
+    texts = "rows => rows.map(row => ['.word', '.number'].map(part => row.querySelector(part).innerText))"
+    return [(label, number) for label, number in page.locator(".candidate").evaluate_all(texts)]
 
 
 def shown(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
