@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.faults import some_of
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +37,10 @@ def plain() -> bytes:
     return draw({})[0]
 
 
-@pytest.mark.parametrize("named", ["module://matplotlib_inline.backend_inline", "nonsense", "module://", "TkAgg"])
+NAMED = ("module://matplotlib_inline.backend_inline", "nonsense", "module://", "TkAgg")
+
+
+@pytest.mark.parametrize("named", some_of(NAMED))
 def test_a_picture_is_the_same_with_any_canvas_in_the_environment(named: str, plain: bytes) -> None:
     picture, (variable, kept) = draw({"MPLBACKEND": named})
     assert picture == plain

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.faults import some_of
 from support.helpers import CORPUS_TEXT, Outcome, RunCommand
 
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
@@ -84,17 +85,15 @@ def test_a_run_is_the_same_to_the_bit_without_loggers(run: RunCommand) -> None:
 
 @pytest.mark.parametrize(
     ("when", "how", "why"),
-    [
-        ("IMPORT", "raise", "RuntimeError: no more quota"),
-        ("INIT", "raise", "RuntimeError: no more quota"),
-        ("LOG", "raise", "RuntimeError: no more quota"),
-        ("FINISH", "raise", "RuntimeError: no more quota"),
-        ("LOG", "die", "its process ended with code -9"),
-        ("INIT", "exit", "its process ended with code 3"),
-        ("IMPORT", "hang", "it did not answer for 0.5 s"),
-        ("LOG", "hang", "it did not answer for 0.5 s"),
-        ("FINISH", "hang", "it did not answer for 0.5 s"),
-    ],
+    some_of(
+        [
+            *((when, "raise", "RuntimeError: no more quota") for when in ("IMPORT", "INIT", "LOG", "FINISH")),
+            ("LOG", "die", "its process ended with code -9"),
+            ("INIT", "exit", "its process ended with code 3"),
+            *((when, "hang", "it did not answer for 0.5 s") for when in ("IMPORT", "LOG", "FINISH")),
+        ],
+        least=5,
+    ),
 )
 def test_a_logger_that_fails_is_one_warning(
     run: RunCommand, monkeypatch: pytest.MonkeyPatch, when: str, how: str, why: str
