@@ -126,13 +126,14 @@ def test_data_stats_counts_what_an_earlier_program_has_surveyed(here: Path, run:
     assert run("data", "stats", "a.txt").out == first
 
 
-def test_data_stats_counts_nothing_of_bad_files(here: Path, run: RunCommand) -> None:
+def test_data_stats_counts_nothing_of_bad_files_and_records(here: Path, run: RunCommand) -> None:
     Path("texts").mkdir()
     Path("texts/a.txt").write_text("ab\n")
     Path("texts/b.jsonl").write_text('{"text": "cd"}\nno object\n')
+    Path("texts/c.txt").write_bytes(b"caf\xe9")
     flags = ["--config", "smoke", "--set", "data.skip_bad=true", "--set", "tokenizer.kind=byte", "--json"]
     found = json.loads(run("data", "stats", "texts", *flags).out)
-    assert (found["bad_files"], found["characters"], found["distinct_characters"]) == (1, 3, 3)
+    assert (found["bad_files"], found["characters"], found["distinct_characters"]) == (1, 5, 5)
 
 
 @pytest.mark.parametrize("kind", ["bpe", "char", "byte"])
