@@ -194,7 +194,7 @@ def sweep() -> Swept: ...
 
 @command(InfoRequest)
 def info(request: InfoRequest, inputs: Any, host: Host) -> Info:
-    """It raises CheckpointError for a damaged checkpoint, where others warn and take the next: it is there to tell."""
+    """It raises CheckpointError for a damaged checkpoint, where other commands warn and take the next one."""
     return done("tools.bench.model_info:info", request, inputs, host, torch=True)
 
 

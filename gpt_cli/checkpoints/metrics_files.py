@@ -33,7 +33,7 @@ class LoggedSample(NamedTuple):
 
 
 def read_log(path: Path, kind: type[GptError], *, hint: str | None = None) -> str:
-    """Read samples or metrics, of which bytes may be damaged; raise the errors of `read_bytes`."""
+    """Read a file of samples or metrics as text, with damaged bytes replaced; raise the errors of `read_bytes`."""
     return read_bytes(path, kind, most=_MOST, hint=hint).decode("utf-8", "replace")
 
 

@@ -43,10 +43,10 @@ class RunLoss(NamedTuple):
 
 @dataclass(frozen=True)
 class Overview:
-    """The summary of a run in a list; None stands for a figure that the run's files do not give."""
+    """The summary of a run in a list; None is a figure that the files of the run lack."""
 
     path: Path
-    state: str  # one of run_files.State
+    state: str  # one of run_paths.State
     steps: int | None = None
     best_loss: float | None = None  # lowest validation loss while training, nats per token
     validation_loss: float | None = None  # of the closing evaluation, nats per token

@@ -167,7 +167,7 @@ def named_run(name: str | Path) -> Path:
 
 
 def short_run_name(run: Path) -> str:
-    """Return the name by which `named_run` finds a run: below runs/ its path there, elsewhere its path."""
+    """Return the name that `named_run` resolves to a run: relative to runs/ if the run is there, else its path."""
     with contextlib.suppress(ValueError):
         if (name := str(run.resolve().relative_to(RUNS.resolve()))) != ".":
             return name

@@ -45,9 +45,9 @@ def abandon_stdout() -> None:
 
 
 class Patient:
-    """A stream that waits for a slow reader, but after `hurry` no longer than a second, and then for none.
+    """A stream whose writes wait for a slow reader (a pipe), until `hurry`: then a second at most in all.
 
-    Where the reader goes away or the disk fills, only the text since then is lost.
+    Once the reader has gone or the disk is full, further text is lost without an error.
     """
 
     def __init__(self, stream: TextIO):

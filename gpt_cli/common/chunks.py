@@ -1,4 +1,4 @@
-"""Format long texts piece by piece, so that none stands in memory as a whole. Needs no torch."""
+"""Format long texts piece by piece, so that none is in memory as a whole. Needs no torch."""
 
 from __future__ import annotations
 

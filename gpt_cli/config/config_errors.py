@@ -47,9 +47,9 @@ def wrong_values(
 def misfits(
     content: Any, wrong: set[KeyPath], where: str, sources: Mapping[KeyPath, str], *, to_choose: bool = False
 ) -> Iterator[GptError]:
-    """Yield an error for values that do not fit together, except about keys that are wrong by themselves.
+    """Yield an error for each group of values that do not fit together, if no key of it is wrong by itself.
 
-    With `to_choose`, except also about sizes of the model or a batch of which one is still unset.
+    `to_choose` also leaves out sizes of the model and the batch while `gpt` still has to choose one of them.
     """
     # a mistyped key is one that is missing, too
     meant = (setting_meant(key_path) for key_path in islice(wrong, CONFIG_PROBLEMS))

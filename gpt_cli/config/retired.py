@@ -10,7 +10,7 @@ _RETIRED = {"data": "max_expansion", "train": "stop_at"}
 
 
 def without_retired(content: Any, *, whole: bool = False) -> Any:
-    """Remove retired keys from the content of a config; `whole` says that gpt wrote it, with each key of its version.
+    """Translate a config of an earlier version to the keys of this one; `whole`: gpt wrote it, so it lists every key.
 
     A max_time without `stop_at: first` replaced max_steps; versions without stop_at had max_expansion, or no freeze.
     """

@@ -145,7 +145,7 @@ class GPT(nn.Module):
         return self
 
     def compile_blocks(self, compiled: bool = True) -> GPT:
-        """Train with compiled blocks, which share the parameters, or with plain ones again; return the model."""
+        """Make training use blocks of torch.compile, on the same parameters, or plain ones again; return the model."""
         self._compiled = [torch.compile(_drawing(block)) for block in self.blocks] if compiled else []  # type: ignore[arg-type]
         return self
 

@@ -1,4 +1,4 @@
-"""Ablation of heads: a model without some of them. Needs no torch."""
+"""Ablation of the heads of `--without`; `tools/interpret/heads/ablation.py` measures each. Needs no torch."""
 
 from __future__ import annotations
 

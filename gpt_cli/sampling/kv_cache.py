@@ -80,7 +80,7 @@ class Cache(ABC):
 
     @abstractmethod
     def mix(self, x: Tensor, step: DecodeStep) -> Tensor:
-        """Cache the tokens whose inputs are x [R * T, D]; returns the outputs of their heads [R * T, H * K]."""
+        """Cache new tokens with inputs x [R * T, D], and return the outputs of their heads [R * T, H * K]."""
 
     def begin(self, num_rows: int, length: int, like: Tensor) -> None:
         """Forget all tokens, and make room for new rows of `length` tokens."""
@@ -181,7 +181,7 @@ class KeyValueCache(Cache):
         return 2, num_rows, self.num_groups, num_slots, self.head_size
 
     def mix(self, x: Tensor, step: DecodeStep) -> Tensor:
-        """Cache the tokens whose inputs are x [R * T, D]; returns the outputs of their heads [R * T, H * K]."""
+        """Cache new tokens with inputs x [R * T, D], and return the outputs of their heads [R * T, H * K]."""
         R, T = len(step.starts), step.end - step.start
         H, G, K = self.num_heads, self.num_groups, self.head_size
         projections = self.queries_keys_values(x.to(self.dtype)).to(x.dtype).view(R, T, H + 2 * G, K).transpose(1, 2)
@@ -228,7 +228,7 @@ class LatentCache(Cache):
         return num_rows, num_slots, self.latent_size + self.rotary_size
 
     def mix(self, x: Tensor, step: DecodeStep) -> Tensor:
-        """Cache the tokens whose inputs are x [R * T, D]; returns the outputs of their heads [R * T, H * K]."""
+        """Cache new tokens with inputs x [R * T, D], and return the outputs of their heads [R * T, H * K]."""
         N, T, R = len(step.starts), step.end - step.start, self.rotary_size
         H, K, C = self.num_heads, self.head_size, self.latent_size
         lower = x.to(self.dtype)

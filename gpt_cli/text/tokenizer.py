@@ -57,7 +57,7 @@ class Tokenizer(ABC):
         return self.array(text)
 
     def cut(self, text: str, at: int) -> int | None:
-        """Return the end of the part of a text from `at` on; None for the rest, while that may be the last part."""
+        """Return the end of the piece (the unit of tokenization) from `at` on; None if the rest may be one piece."""
         return at_line(text, at)
 
     @abstractmethod

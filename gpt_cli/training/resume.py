@@ -1,4 +1,4 @@
-"""Continue runs: compare configs, environments and texts, and find whether anything is left to train."""
+"""Check a run before `start.py` resumes it: its config, environment and text, and what is left to train."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def export(request: ExportRequest, checkpoint: tuple[Header, str | None], host: 
 
 
 def _attention(stored: Checkpoint, prompt: str, out: Path, name: str, host: Host) -> AttentionDump:
-    """Compute the attention of all heads to the end of a prompt; by its name alone, no page tells where a run lies."""
+    """Compute the attention of all heads to the end of a prompt; the page names the run, not its path."""
     model, tokenizer, sizes = stored.build_model(), stored.tokenizer, stored.config.model
     ids = encode_prompt(tokenizer, prompt, sizes.context_length, source="‹prompt›", truncate=True)
     layers, heads = range(sizes.num_blocks), range(sizes.num_heads)

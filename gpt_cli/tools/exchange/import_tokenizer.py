@@ -55,7 +55,7 @@ def read_tokenizer(directory: Path, end_of_text: int | list[int] | None, info: M
 def checked(
     text: str, settings: Mapping[str, Any], end_of_text: int, names: Mapping[int, str], where: str
 ) -> HuggingFaceTokenizer:
-    """Load the tokenizer that a tokenizer.json describes; `names` are its tokens, as `names_of` gives them.
+    """Load the tokenizer that a tokenizer.json describes; `names` has the token of each id.
 
     Raises CheckpointError for what gpt does not do, all of it at once, and for what the library cannot read.
     """

@@ -58,7 +58,7 @@ def to_terminal(explanation: Explanation, language: str, width: int) -> str:
 
 
 def to_markdown(explanation: Explanation, language: str) -> str:
-    """Format a title, a section for each part, and a table for each step."""
+    """Format an explanation as Markdown: a title, a section for each part, and a table for each step."""
 
     def cells(row: Sequence[str]) -> str:
         return "| " + " | ".join(map(_escaped, row)) + " |"

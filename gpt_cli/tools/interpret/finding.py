@@ -97,7 +97,7 @@ class Finding(Figures):
         return _joined(self.parts(width))
 
     def as_coloured_text(self, width: int = WIDTH) -> str:
-        """Format the tables in colour, where that tells something."""
+        """Format the tables in colour, where colour has a meaning."""
         return _joined(self.view.coloured_tables(self, width))
 
     def show(self, screen: Screen) -> None:

@@ -20,9 +20,9 @@ _SHARED = ("words.js", "shell.js")
 class PageParts:
     """Parts that a kind of page adds to the shell: `header.html` and `main.html` of its folder, and scripts, in order.
 
-    Scripts are paths below `pages/`; the `page.css` of each of their folders comes with them. They add words to WORDS,
-    `title` among them; the last one hands `start` a function of the content. A place such as
-    {{attention_views/map.html}} in `main.html` stands for that file. The files of `worker`, likewise,
+    Scripts are paths below `pages/`; the `page.css` of each of their folders comes with them. Each `words.js` adds
+    texts in two languages to WORDS, `title` among them; the last script hands `start` a function of the content. A
+    place such as {{attention_views/map.html}} in `main.html` includes that file. The files of `worker`, likewise,
     are one script, whose text the others call WORKER.
     """
 

@@ -6,7 +6,7 @@ from gpt_cli.tools.pages.html_page import PageParts
 
 
 def _scripts(folder: str, names: str) -> tuple[str, ...]:
-    """List scripts of a folder, in the order in which they stand on the page."""
+    """List scripts of a folder, in the order in which the page runs them."""
     return tuple(f"{folder}/{name}.js" for name in names.split())
 
 

@@ -62,7 +62,7 @@ class RunRecord(Figures):
 
     @property
     def state(self) -> str:
-        """One of run_files.State."""
+        """One of run_paths.State."""
         return self.overview.state
 
     @property

@@ -146,7 +146,7 @@ class Jobs:
             job.process.send_signal(number)  # does nothing for one that has ended
 
     def start(self, point: Point, words: Sequence[str]) -> None:
-        """Start the training of a point; its result is read from its directory. It ends when this process is gone."""
+        """Start a process that trains a point into its run directory, and that ends when this process is gone."""
         environment = self.free.pop(0)
         variables = {**os.environ, **environment, LAUNCHER: str(os.getpid())}
         stderr = tempfile.TemporaryFile() if self._keeps_stderr else None  # noqa: SIM115 - closed when it has been read

@@ -83,7 +83,7 @@ class Family(ABC):
 
     @abstractmethod
     def attention(self, theirs: str, block: int, model: ModelConfig) -> dict[str, Recipe]:
-        """Return recipes for the attention of a block, which is named `theirs` there."""
+        """Return recipes for the attention tensors of a block; `theirs` is the prefix of its names in this family."""
 
     def tensors(self, model: ModelConfig, vocab_size: int) -> dict[str, Recipe]:
         """Return recipes for all tensors; without an output layer where that is the token embedding."""

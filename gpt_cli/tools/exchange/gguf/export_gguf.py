@@ -59,9 +59,9 @@ class _Info(NamedTuple):
 
 
 def write_gguf(out: Path, checkpoint: Checkpoint, name: str, kind: str | None) -> tuple[str, int, list[str]]:
-    """Write the file and its Modelfile; matrices are in `kind`, None: as they are, all else in float32.
+    """Write a GGUF file and its Modelfile: matrices in the type `kind` (None: unchanged), all else in float32.
 
-    Returns the architecture, how many numbers the file has, and what llama.cpp does in another way.
+    Returns the architecture, the number of values in the file, and how llama.cpp differs from gpt for this model.
     Raises UsageError where no architecture fits, CheckpointError for weights that do not fit their config,
     EnvironmentFailure when the system refuses.
     """

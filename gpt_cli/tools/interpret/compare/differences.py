@@ -79,10 +79,10 @@ def have_same_heads(first: GPT, second: GPT) -> bool:
 
 
 def head_changes(windows: Sequence[Window]) -> list[Row]:
-    """A row for each head, the most changed first, with standard errors where there are several windows.
+    """Compute how much each head differs between two models: a row each, the most different first.
 
-    `attention_change` is the total variation distance of the rows of its attention, from 0 to 1, the mean over tokens;
-    `write_change` is ||b - a|| / ||a|| over all tokens, None where a is zero or the streams differ in width.
+    `attention_change` is the mean total variation distance of its attention rows, 0 to 1; `write_change` of its outputs
+    is ||b - a|| / ||a||, None where a is zero or d_model differs. Several windows give standard errors.
     """
     if not windows or windows[0].attention is None:
         return []
