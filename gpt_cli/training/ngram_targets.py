@@ -1,0 +1,67 @@
+"""Targets drawn from n-gram counts: what follows the same tokens elsewhere in the training text.
+
+A model that reads a short text many times learns each next token by heart. Where some targets are drawn from counts
+that leave the position itself out, the model learns instead how the text goes on after these tokens in general.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpt_cli.common.rng import random_words, stream_key
+
+ORDER = 5  # the longest context that is counted, in tokens
+
+
+class NgramTargets:
+    """The distribution of the next token by counts of order 0 to ORDER, with the smoothing of Witten and Bell 1991.
+
+    A context of o tokens that occurs n times elsewhere, before u different tokens, decides with probability
+    n / (n + u), and otherwise leaves the decision to the context of o - 1 tokens.
+    """
+
+    def __init__(self, ids: np.ndarray, share: float, seed: int):
+        """Count training ids [N], N >= 2, of which `replace` draws a share anew in each step, as `seed` decides."""
+        self.ids, self.share, self.seed = ids.astype(np.int64), share, seed
+        vocab_size, count = int(self.ids.max()) + 2, len(ids)  # one more stands before the text
+        context = np.zeros(count, np.int64)  # numbers of contexts, sorted by their last token, then by the one before
+        # of each order the context before a position, where those of a context begin, and how often it decides
+        self.orders: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        for order in range(ORDER + 1):
+            if order:
+                before = np.concatenate((np.full(min(order, count), vocab_size - 1), self.ids[: max(0, count - order)]))
+                context = np.unique(context * vocab_size + before, return_inverse=True)[1]
+            pairs, pair, times = np.unique(context * vocab_size + self.ids, return_inverse=True, return_counts=True)
+            elsewhere = np.bincount(context)[context] - 1
+            followers = np.bincount(pairs // vocab_size)[context] - (times[pair] == 1)
+            decides = np.where(elsewhere > 0, elsewhere / np.maximum(1, elsewhere + followers), 0.0)
+            starts = np.concatenate(([0], np.cumsum(np.bincount(context))))
+            self.orders.append((context.astype(np.int32), starts, decides.astype(np.float32)))
+        self.orders[0][2][:] = 1.0  # somebody must
+        # contexts of fewer tokens have neighbouring numbers, so one order of positions serves all
+        self.positions = np.argsort(context, kind="stable")
+        self.places = np.empty_like(self.positions)
+        self.places[self.positions] = np.arange(count)
+
+    def draw(self, positions: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+        """Return a target for each position, int64 [M], from uniform numbers in [0, 1), float64 [M]."""
+        targets, left, rest = np.empty(len(positions), np.int64), np.arange(len(positions)), uniform
+        for contexts, starts, decides in reversed(self.orders):
+            here = positions[left]
+            share, context = decides[here].astype(np.float64), contexts[here]
+            taken = rest < share
+            first, count = starts[context[taken]], np.diff(starts)[context[taken]] - 1
+            at = first + (rest[taken] / share[taken] * count).astype(np.int64).clip(max=count - 1)
+            at += at >= self.places[here[taken]]  # its own token is not among them
+            targets[left[taken]] = self.ids[self.positions[at]]
+            left, rest = left[~taken], (rest[~taken] - share[~taken]) / (1 - share[~taken])
+        return targets
+
+    def replace(self, positions: np.ndarray, step: int) -> np.ndarray:
+        """Return the targets of a step at these positions, int64 [B, T]: their ids, of which a share is drawn."""
+        uniform = random_words(stream_key(self.seed, "targets", step), 0, positions.size) / 2.0**32
+        drawn = np.flatnonzero(uniform < self.share)
+        flat = positions.ravel()
+        targets = self.ids[flat]
+        targets[drawn] = self.draw(flat[drawn], uniform[drawn] / self.share)
+        return targets.reshape(positions.shape)
