@@ -10,34 +10,40 @@ import numpy as np
 
 from gpt_cli.common.rng import random_words, stream_key
 
-ORDER = 5  # the longest context that is counted, in tokens
+ORDER = 8  # the longest context that is counted, in tokens
+_ROUNDS = 12  # of fitting how much a context is trusted
 
 
 class NgramTargets:
-    """The distribution of the next token by counts of order 0 to ORDER, with the smoothing of Witten and Bell 1991.
+    """Draw the next token by counts of order 0 to ORDER, interpolated as the text itself decides.
 
-    A context of o tokens that occurs n times elsewhere, before u different tokens, decides with probability
-    n / (n + u), and otherwise leaves the decision to the context of o - 1 tokens.
+    A context that occurs elsewhere decides with a probability that depends on its length, on how often it occurs
+    there, and before how many different tokens; otherwise the context that is a token shorter decides. These
+    probabilities make the text most likely when each position is left out (deleted interpolation, Jelinek and Mercer
+    1980).
     """
 
     def __init__(self, ids: np.ndarray, share: float, seed: int):
         """Count training ids [N], N >= 2, of which `replace` draws a share anew in each step, as `seed` decides."""
         self.ids, self.share, self.seed = ids.astype(np.int64), share, seed
-        vocab_size, count = int(self.ids.max()) + 2, len(ids)  # one more stands before the text
+        vocab_size, count = int(self.ids.max()) + 2, len(ids)  # one more token is before the text
         context = np.zeros(count, np.int64)  # numbers of contexts, sorted by their last token, then by the one before
-        # of each order the context before a position, where those of a context begin, and how often it decides
+        likelihood = np.full(count, 1 / vocab_size)
+        # of each order the context before a position, where those of a context begin, and how probably it decides
         self.orders: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         for order in range(ORDER + 1):
             if order:
                 before = np.concatenate((np.full(min(order, count), vocab_size - 1), self.ids[: max(0, count - order)]))
                 context = np.unique(context * vocab_size + before, return_inverse=True)[1]
             pairs, pair, times = np.unique(context * vocab_size + self.ids, return_inverse=True, return_counts=True)
-            elsewhere = np.bincount(context)[context] - 1
-            followers = np.bincount(pairs // vocab_size)[context] - (times[pair] == 1)
-            decides = np.where(elsewhere > 0, elsewhere / np.maximum(1, elsewhere + followers), 0.0)
+            elsewhere, agreeing = np.bincount(context)[context] - 1, times[pair] - 1
+            followers = np.bincount(pairs // vocab_size)[context] - (agreeing == 0)
+            share_agreeing = agreeing / np.maximum(1, elsewhere)
+            decides = _trust(elsewhere, followers, share_agreeing, likelihood)
+            likelihood = decides * share_agreeing + (1 - decides) * likelihood
             starts = np.concatenate(([0], np.cumsum(np.bincount(context))))
             self.orders.append((context.astype(np.int32), starts, decides.astype(np.float32)))
-        self.orders[0][2][:] = 1.0  # somebody must
+        self.orders[0][2][:] = 1.0  # the last to decide
         # contexts of fewer tokens have neighbouring numbers, so one order of positions serves all
         self.positions = np.argsort(context, kind="stable")
         self.places = np.empty_like(self.positions)
@@ -65,3 +71,18 @@ class NgramTargets:
         targets = self.ids[flat]
         targets[drawn] = self.draw(flat[drawn], uniform[drawn] / self.share)
         return targets.reshape(positions.shape)
+
+
+def _trust(elsewhere: np.ndarray, followers: np.ndarray, agreeing: np.ndarray, shorter: np.ndarray) -> np.ndarray:
+    """Return how probably a context decides, float64 [N]: the same for all that are about as frequent and as varied.
+
+    `agreeing` is the share of its other occurrences that have the token of the position next, `shorter` the
+    probability of that token by shorter contexts. Expectation maximisation, a round a pass.
+    """
+    kinds = np.where(elsewhere > 0, 4 * np.log2(np.maximum(1, elsewhere)).astype(np.int64) + followers.clip(1, 4), 0)
+    trust, sizes = np.full(kinds.max() + 1, 0.5), np.maximum(1, np.bincount(kinds))
+    for _ in range(_ROUNDS):
+        mine = trust[kinds] * agreeing
+        trust = np.bincount(kinds, mine / (mine + (1 - trust[kinds]) * shorter)) / sizes
+        trust = trust.clip(max=1 - 1e-6)
+    return np.where(elsewhere > 0, trust[kinds], 0.0)
