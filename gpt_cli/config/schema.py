@@ -159,13 +159,6 @@ class TrainConfig(Section):
     weight_decay: Annotated[Number, LEARNING] = Field(
         default=0.1, ge=0, lt=10, description="weight decay, applied to matrices only"
     )
-    ngram_targets: Annotated[
-        Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False), BeforeValidator(read_number)] | None, LEARNING
-    ] = Field(
-        default=None,
-        description="share of the targets that are drawn in each step from what follows the same tokens elsewhere in "
-        "the training text, so that a text that is read many times is not learned by heart; null draws none",
-    )
     rank: Annotated[Count | None, LEARNING] = Field(
         default=None,
         description="rank of the changes to the matrices inside blocks, with which a training with --init-from takes "

@@ -13,10 +13,8 @@ from torch import Tensor
 from gpt_cli.common.machine.devices import to_device
 from gpt_cli.common.rng import permutation, permuted, stream_key
 from gpt_cli.config import Config
-from gpt_cli.errors import UsageError
 from gpt_cli.text.sft_examples import Examples, pack
 from gpt_cli.text.token_files import Ids, TokensOnDisk
-from gpt_cli.training.ngram_targets import NgramTargets
 
 # an epoch of more windows has an order that is computed place by place: a list takes a second and 32 MB
 LISTED_WINDOWS = 2**22
@@ -47,15 +45,12 @@ class Batches:
     batch_size: int
     seed: int
     device: str = "cpu"  # of the batches that are read from the disk
-    ngram_targets: NgramTargets | None = None  # what replaces some targets
 
     @classmethod
     def of(cls, ids: Ids, config: Config, device: torch.device) -> Batches:
         """Return the batches of a config; ids [tokens] in memory move to the device."""
         moved = ids if isinstance(ids, TokensOnDisk) else torch.from_numpy(ids.astype(np.int32)).to(device)
-        train, share = config.train, config.train.ngram_targets
-        counts = NgramTargets(ids, share, train.seed) if share and isinstance(ids, np.ndarray) else None
-        return cls(moved, config.model.context_length, train.batch_size, train.seed, str(device), counts)
+        return cls(moved, config.model.context_length, config.train.batch_size, config.train.seed, str(device))
 
     @property
     def max_offset(self) -> int:
@@ -77,13 +72,8 @@ class Batches:
     def numbers(self, step: int, chosen: slice | np.ndarray = slice(None)) -> np.ndarray:
         """Return the starts of the chosen sequences of a step, int64 [B].
 
-        Of ids that only the disk has, return the windows themselves, int32 [B, T + 1]; where some targets are replaced,
-        inputs and then targets, int64 [B, 2 T].
+        Of ids that only the disk has, it needs the windows themselves, int32 [B, T + 1].
         """
-        if self.ngram_targets is not None:
-            positions = self.starts(step)[:, None] + np.arange(self.context_length)
-            targets = self.ngram_targets.replace(positions + 1, step)
-            return np.concatenate((self.ngram_targets.ids[positions], targets), axis=1)[chosen]
         starts = self.starts(step)[chosen]
         if not isinstance(self.ids, TokensOnDisk):
             return starts
@@ -99,8 +89,6 @@ class Batches:
 
     def windows(self, numbers: Tensor) -> Sequences:
         """Return inputs and targets of sequences, int64 [B, T] each, from their numbers on the device."""
-        if self.ngram_targets is not None:
-            return Sequences(*numbers.split(self.context_length, dim=1))
         if isinstance(self.ids, Tensor):
             numbers = self.ids[numbers[:, None] + torch.arange(self.context_length + 1, device=numbers.device)]
         windows = numbers.long()
@@ -156,10 +144,7 @@ class PackedBatches:
 
 
 def batches_of(ids: Ids | Examples, config: Config, device: torch.device) -> Batches | PackedBatches:
-    """Return the batches of a config; raises UsageError where its counts of n-grams cannot have the ids."""
-    if config.train.ngram_targets and not isinstance(ids, np.ndarray):
-        what = "questions with answers" if isinstance(ids, Examples) else "a text that stays on the disk"
-        raise UsageError("train.ngram_targets", f"n-grams of {what} are not counted", hint="‹train.ngram_targets=null›")
+    """Return the batches of a config."""
     if isinstance(ids, Examples):
         return PackedBatches(ids, config.model.context_length, config.train.batch_size, config.train.seed, device)
     return Batches.of(ids, config, device)
