@@ -60,7 +60,7 @@ def test_a_run_without_a_config_has_an_ordinary_one_and_continues_with_it(
     tokens, epochs = re.findall(r"([\d,]+) training tokens|([\d.]+) epochs", outcome.err)
     assert 1000 * float(thousands[0]) == pytest.approx(int(tokens[0].replace(",", "")), rel=0.05)
     assert float(times[1]) == pytest.approx(float(epochs[1]), rel=0.05)
-    monkeypatch.setattr(choosing, "chosen", refused)
+    monkeypatch.setattr(choosing, "choose_config", refused)
     again = run("train", "--config", "auto", "--resume", "--max-steps", "5")
     assert again.code == 0, again.err
     assert read_config("runs/auto/config.yaml").train.max_steps == 5
@@ -250,7 +250,7 @@ def test_a_run_that_is_there_is_refused_before_anything_is_measured(
     run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run("train", "--data", "corpus.txt", *TINY, "--quiet").code == 0
-    monkeypatch.setattr(choosing, "chosen", refused)
+    monkeypatch.setattr(choosing, "choose_config", refused)
     outcome = run("train", "--data", "corpus.txt")
     assert outcome.code == 2
     assert "there is a run already" in outcome.err
