@@ -103,7 +103,7 @@ class RunFiles:
         return [path for path in paths if path.exists()]
 
     def foreign(self) -> list[Path]:
-        """Return the files that someone else wrote: all of `files` in a directory that is no run."""
+        """Return the files of `files` that no run of gpt wrote: in a directory that is no run, all of them."""
         return [path for path in self.files() if not is_ours(path)] if self.exists() else self.files()
 
     def require_no_foreign_files(self) -> None:

@@ -32,9 +32,8 @@ def _drive(request: TrainRequest, console: Console, *, json: bool, words: Sequen
 
     def plan(rank_env: RankEnvironment | None) -> Plan:
         effective = request
-        if (
-            rank_env is not None and rank_env.num_restarts > 0
-        ):  # torchrun starts failed processes again with the same words
+        # torchrun starts failed processes again with the same words
+        if rank_env is not None and rank_env.num_restarts > 0:
             effective = request.model_copy(update={"resume": True, "overwrite": False})
         # the first process speaks for all
         speaks = rank_env.rank == 0 if rank_env is not None else processes in (None, 1)

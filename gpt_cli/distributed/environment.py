@@ -64,7 +64,7 @@ def rank_environment(environ: Mapping[str, str]) -> RankEnvironment | None:
 
 
 def sweep_of(environ: Mapping[str, str]) -> int | None:
-    """Return the process number of the sweep that started this training. Raises UsageError where it is no number."""
+    """Return the process number of the sweep that started this training; raise UsageError for another value."""
     return _number(environ, LAUNCHER) if environ.get(LAUNCHER) else None
 
 

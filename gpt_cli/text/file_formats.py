@@ -1,6 +1,6 @@
 """Read one file as a stream of documents: plain text, tables and JSON, packed or not.
 
-`json_records.py` and `tables.py` make records, `records.py` documents of these.
+`json_records.py` and `tables.py` read records, and `records.py` takes the documents from them.
 """
 
 from __future__ import annotations
@@ -127,15 +127,16 @@ def _blocks_in(path: Path, file: BinaryIO, how: Reading, remarks: Remarks, *, na
 
 def _blocks_of_text(path: Path, file: BinaryIO, remarks: Remarks, *, named: bool) -> Iterator[TextBlock] | None:
     """Read the text of an open file; None, with a remark, where it has none, unless it is named."""
-    content, why = iter(list[bytes]()), "needs the extra documents"
-    if path.suffix not in DOCUMENTS:
+    if path.suffix in DOCUMENTS:
+        if named or can_convert(path):
+            return in_blocks([converted(path, file, remarks)])
+        why: str | None = "needs the extra documents"
+    else:
         content = unpacked(path, file)
         first = next(content, b"")
-        content, why = chain([first], content), None if named else format_of_binary(first)
-    elif named or can_convert(path):
-        return in_blocks([converted(path, file, remarks)])
-    if why is None:
-        return decoded(content, visible(path))
+        why = None if named else format_of_binary(first)
+        if why is None:
+            return decoded(chain([first], content), visible(path))
     remarks.leave_out("file", f"{visible(path)} ({why})")
     return None
 

@@ -163,7 +163,7 @@ class Training(Generator[TrainingEvent, None, None]):
     """The events of a training, which runs as they are taken; `finish` takes the rest."""
 
     def __init__(self, events: Generator[TrainingEvent, None, None]):
-        self._reports, self._last = events, None
+        self._events, self._last = events, None
 
     def __repr__(self) -> str:
         """Return the last event; before the first, say that nothing has run."""
@@ -171,12 +171,12 @@ class Training(Generator[TrainingEvent, None, None]):
 
     def send(self, value: None, /) -> TrainingEvent:
         """Return the next event, as next() returns it."""
-        self._last = self._reports.send(value)
+        self._last = self._events.send(value)
         return self._last
 
     def throw(self, *error: Any) -> TrainingEvent:
         """Raise an error inside the training; `close` ends a training in this way."""
-        return self._reports.throw(*error)
+        return self._events.throw(*error)
 
     def finish(self) -> Finished:
         """Train to the end and return the last event, also when it has been taken.

@@ -232,7 +232,7 @@ class TrainRequest(Request):
 
 
 def require_run(run: RunFiles) -> None:
-    """Raise UsageError where there is no run whose config a training could take."""
+    """Raise UsageError, with the nearest run as a hint, where the directory holds no run."""
     if not run.exists():
         other = near_run(run.path, trained=True)
         with contextlib.suppress(GptError):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import io
 import random
-import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 import zstandard
+from support.archives import tarred, zipped
 
 from gpt_cli.config import DataConfig
 from gpt_cli.errors import DataError
@@ -28,32 +27,11 @@ FILES = {
 DOCUMENTS = ("春眠不觉晓", "one", "two", "three")
 
 
-def zipped(files: dict[str, bytes]) -> bytes:
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in files.items():
-            archive.writestr(name, data)
-    return content.getvalue()
-
-
-def tarred(files: dict[str, bytes]) -> bytes:
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w") as archive:
-        link = tarfile.TarInfo("passwd")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        archive.addfile(link)
-        for name, data in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            archive.addfile(member, io.BytesIO(data))
-    return content.getvalue()
-
-
 def archive_of(ending: str, files: dict[str, bytes]) -> bytes:
     if ending == "zip":
         return zipped(files)
     pack = {"tar": bytes, "tar.gz": gzip.compress, "tgz": gzip.compress, "tar.zst": zstandard.compress}[ending]
-    return pack(tarred(files))
+    return pack(tarred(files, link="/etc/passwd"))
 
 
 ENDINGS = ["zip", "tar", "tar.gz", "tgz", "tar.zst"]

@@ -7,8 +7,6 @@ import gzip
 import io
 import json
 import random
-import tarfile
-import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import pyarrow as arrow
 import pyarrow.parquet
 import pytest
 import zstandard
+from support.archives import tarred, zipped
 from support.faults import scaled
 from text.test_converted import write
 
@@ -70,24 +69,6 @@ def parquet(texts: Sequence[str], **how: Any) -> bytes:
     )
     content = io.BytesIO()
     pyarrow.parquet.write_table(rows.replace_schema_metadata({"huggingface": features}), content, **how)
-    return content.getvalue()
-
-
-def zipped(files: dict[str, bytes]) -> bytes:
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in files.items():
-            archive.writestr(name, data)
-    return content.getvalue()
-
-
-def tarred(files: dict[str, bytes]) -> bytes:
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w") as archive:
-        for name, data in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            archive.addfile(member, io.BytesIO(data))
     return content.getvalue()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -143,7 +144,7 @@ class Finding(Figures):
         return self.as_csv() if ending == ".csv" else (self.as_page() or "").encode()
 
 
-class View:
+class View(ABC):
     """Way to show a kind of finding: the only thing that a new measurement needs to define.
 
     The defaults suit rows of figures: JSON has what the finding is about, single numbers, and rows.
@@ -166,7 +167,7 @@ class View:
         return numbers | {**finding.lists} | {key: table_rows for key, table_rows in rows.items() if table_rows}
 
     def rows(self, finding: Finding, *axes: str) -> list[Row]:
-        """The rows along some axes."""
+        """Return the rows along some axes."""
         return finding.rows_along(*axes)
 
     def csv_rows(self, finding: Finding) -> list[Row]:
@@ -176,9 +177,9 @@ class View:
             return [{**numbers, **row} for at, numbers in each for row in self.csv_rows(at)]
         return self.rows(finding, *[*self.tabled.values()][-1])
 
+    @abstractmethod
     def tables(self, finding: Finding, width: int) -> Sequence[Rows | str]:
         """Make tables for a terminal, and lines between them; each view has its own."""
-        raise NotImplementedError
 
     def coloured_tables(self, finding: Finding, width: int) -> Sequence[Rows | str]:
         """Make the tables of a terminal with colours."""
