@@ -19,7 +19,6 @@ _PAIRS = (
 )
 _LISTS = ("messages", "conversations")  # of OpenAI, of ShareGPT and minimind
 _SHAREGPT_ROLES = {"human": "user", "gpt": "assistant"}
-EXAMPLE = '{"prompt": "...", "response": "..."}'
 MESSAGES = '{"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}'
 
 
