@@ -39,7 +39,8 @@ _PANDOC = {
     ".tex": "latex",
 }
 DOCUMENTS = (*_PANDOC, ".pdf")
-_VERSION = 2  # of the conversion
+_WITH_TITLE = (".docx", ".org", ".tex")  # formats whose title pandoc takes out of the text
+_VERSION = 3  # of the conversion
 _HEAP_EXHAUSTED = 251  # of programs in Haskell
 # titles of tables of contents, and what their links lead to: a place in the document, or in a book a chapter
 _CONTENTS = re.compile(r"(table of )?contents|目\s*[录錄]|toc", re.IGNORECASE)
@@ -77,6 +78,8 @@ def _content_of_pandoc(path: Path, file: BinaryIO) -> dict[str, Any]:
     try:
         content = json.loads(tree)
         counts = {"picture": 0, "contents": 0}
+        if path.suffix in _WITH_TITLE and (title := content["meta"].get("title")):
+            content["blocks"].insert(0, {"t": "Para", "c": title["c"]})
         _leave_out(content["blocks"], counts)
         tree = json.dumps(content).encode()
     except (ValueError, RecursionError) as error:

@@ -23,9 +23,9 @@ MARKDOWN = "# 第一章\n\n今天天气很好。\n\nIt was a *fine* day.\n\n# Ch
 TEXT = "第一章\n\n今天天气很好。\n\nIt was a fine day.\n\nChapter 2\n\nThe end."
 
 
-def write(path: Path, markdown: str = MARKDOWN, *flags: str) -> None:
+def write(path: Path, markdown: str = MARKDOWN, *flags: str, title: str = "") -> None:
     writer = {".htm": "html", ".tex": "latex"}.get(path.suffix, path.suffix[1:])
-    command = [pypandoc.get_pandoc_path(), "--standalone", "--to", writer, "--metadata", "title=", *flags]
+    command = [pypandoc.get_pandoc_path(), "--standalone", "--to", writer, "--metadata", f"title={title}", *flags]
     command += ["--output", str(path)]
     subprocess.run(command, input=markdown.encode(), check=True, stderr=subprocess.DEVNULL)
 
@@ -40,6 +40,14 @@ def test_a_document_is_its_text_as_one_document(here: Path, ending: str) -> None
     (document,) = read(f"book{ending}").documents
     words = [word for word in document.split() if word.strip("-")]
     assert " ".join(words).endswith(" ".join(TEXT.split())), document
+
+
+@pytest.mark.parametrize("ending", [".docx", ".fb2", ".html", ".odt", ".org", ".rtf", ".tex"])
+def test_a_title_is_the_first_line_and_occurs_once(here: Path, ending: str) -> None:
+    write(here / f"a{ending}", "# One\n\nText.\n", title="A Day")
+    (document,) = read(f"a{ending}").documents
+    assert document.count("A Day") == 1, document
+    assert document.split()[:2] == ["A", "Day"]
 
 
 def test_pictures_are_counted_and_left_out(here: Path) -> None:
