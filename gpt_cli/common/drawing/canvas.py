@@ -1,28 +1,11 @@
-"""Matplotlib's canvas of dots, for all pictures, whatever MPLBACKEND names.
-
-Everything of matplotlib that this program uses comes from here, because its import fails where the variable names a
-canvas that is not installed: a notebook passes its own on to the commands of its shell.
-"""
+"""Matplotlib's canvas of dots, for all pictures, and everything else of matplotlib that this program uses."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import logging
-import os
-import sys
 from collections.abc import Iterator
-
-
-@contextlib.contextmanager
-def _without_variable(name: str) -> Iterator[str | None]:
-    """Hide a variable of the environment, and give its value."""
-    value = os.environ.pop(name, None)
-    try:
-        yield value
-    finally:
-        if value is not None:
-            os.environ[name] = value
 
 
 @contextlib.contextmanager
@@ -37,9 +20,7 @@ def without_warnings() -> Iterator[None]:
         logger.setLevel(before)
 
 
-_first = "matplotlib" not in sys.modules
-with without_warnings(), _without_variable("MPLBACKEND") as _named:
-    import matplotlib
+with without_warnings():
     from matplotlib import colormaps, font_manager, rc_context
     from matplotlib.axes import Axes
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -50,10 +31,6 @@ with without_warnings(), _without_variable("MPLBACKEND") as _named:
     from matplotlib.rcsetup import cycler
     from matplotlib.text import Text
     from matplotlib.ticker import LogFormatter, MaxNLocator
-
-if _first and _named:  # a caller of ours who draws too finds matplotlib as it would be without us
-    with contextlib.suppress(ValueError):
-        matplotlib.rcParams["backend"] = _named
 
 __all__ = [
     "Axes", "FT2Font", "Figure", "Line2D", "LogFormatter", "MaxNLocator", "PowerNorm", "Text", "as_file",

@@ -37,7 +37,7 @@ def plain() -> bytes:
     return draw({})[0]
 
 
-NAMED = ("module://matplotlib_inline.backend_inline", "nonsense", "module://", "TkAgg")
+NAMED = ("module://matplotlib_inline.backend_inline", "TkAgg")
 
 
 @pytest.mark.parametrize("named", some_of(NAMED))
