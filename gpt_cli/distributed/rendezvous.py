@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -21,6 +20,7 @@ from torch.distributed import FileStore, PrefixStore, Store, TCPStore  # pyright
 import gpt_cli
 from gpt_cli.common.machine.devices import CPU
 from gpt_cli.common.machine.failures import is_lack_of_files
+from gpt_cli.config.load import dotted_keys
 from gpt_cli.distributed.environment import LOOPBACK, RankEnvironment, process_name
 from gpt_cli.distributed.failure_detector import PATIENCE, FailureDetector, Intact
 from gpt_cli.distributed.heartbeat import (
@@ -85,7 +85,7 @@ class Rendezvous:
     def meet(self, record: Mapping[str, str], device: torch.device = CPU) -> None:
         """Wait for all ranks, compare their records, and join them, with what torch has to join such devices.
 
-        A record names what must be equal; its value `config` may be a JSON object, of which each setting is compared.
+        A record names what must be equal; its value `config` is a JSON object, of which each setting is compared.
         Raises UsageError or EnvironmentFailure, on all ranks, for every difference.
         """
         mine = dict(record)
@@ -262,19 +262,5 @@ def _backends(device: torch.device) -> str:
 
 def _flat(record: Mapping[str, str]) -> dict[str, str]:
     """Return a record in which each setting of `config` is an entry, such as train.seed."""
-    flat = dict(record)
-    with contextlib.suppress(ValueError):
-        settings = json.loads(flat.get("config", ""))
-        del flat["config"]
-        return {**_entries(settings), **flat}
-    return flat
-
-
-def _entries(settings: Any, prefix: str = "") -> dict[str, str]:
-    if not isinstance(settings, dict):
-        return {prefix: str(settings)}
-    return {
-        name: value
-        for key, below in settings.items()
-        for name, value in _entries(below, f"{prefix}.{key}" if prefix else key).items()
-    }
+    settings = dotted_keys(json.loads(record.get("config", "{}")))
+    return {key: str(value) for key, value in settings.items()} | {k: v for k, v in record.items() if k != "config"}
