@@ -5,8 +5,6 @@ Needs no torch until the weights are read.
 
 from __future__ import annotations
 
-import contextlib
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,38 +155,15 @@ def _misfits(initial: Initial, requested: Config) -> Iterator[tuple[str, str]]:
 
 
 def load_initial_weights(initial: Initial) -> InitialWeights:
-    """Load the tokenizer and the weights to begin with; raise CheckpointError for a damaged checkpoint.
-
-    The hint names an intact checkpoint of the same run, where there is one.
-    """
+    """Load the tokenizer and the weights to begin with; raise CheckpointError for a damaged checkpoint."""
     if initial.weights is not None:
         return initial.weights
     from gpt_cli.checkpoints.checkpoint import read_checkpoint
 
     assert initial.header is not None
-    path = initial.header.path
-    try:
-        stored = read_checkpoint(path)
-    except CheckpointError as error:
-        if (other := _intact_beside(path)) is not None:
-            error.hint = f"this checkpoint of the run is intact: {FLAG} {shlex.quote(str(other))}"
-        raise
+    stored = read_checkpoint(initial.header.path)
     weights = stored.build_model().state_dict()
     return InitialWeights(stored.tokenizer, lambda name: weights[name].numpy())
-
-
-def _intact_beside(damaged: Path) -> Path | None:
-    """Return the newest intact checkpoint of the run that a damaged one belongs to, the best after all others."""
-    from gpt_cli.checkpoints.checkpoint import read_checkpoint
-
-    if (run := run_of_checkpoint(damaged)) is None:
-        return None
-    names = [path.name for path in (*reversed(run.steps().values()), run.best)]
-    for file in (damaged.parent / name for name in names if name != damaged.name):
-        with contextlib.suppress(CheckpointError):
-            read_checkpoint(file)
-            return file
-    return None
 
 
 def begin_with(model: GPT, initial: InitialWeights, tokenizer: Tokenizer, notice: Notify) -> None:
