@@ -79,7 +79,10 @@ def narrow_table(rows: Sequence[tuple[str, ...]], width: int, spare: Sequence[st
     for num_left_out, left_out in enumerate((None, *spare, *dear)):
         rows = [tuple(cell for cell, title in zip(row, rows[0], strict=True) if title != left_out) for row in rows]
         name_width = width - 2 - max(map(cell_len, table([row[1:] for row in rows]).split("\n")))
-        names = _shortened([row[0] for row in rows], max(name_width, 3))
+        room = max(name_width, 3)
+        # as much of their ends as of their beginnings, or less where two would look the same
+        looks = ([_without_middle(row[0], room, end) for row in rows] for end in range((room - 1) // 2, -1, -1))
+        names = max(looks, key=lambda each: len(set(each)))
         wanted = min(_NAME if num_left_out < len(spare) else _SHORTEST_NAME, longest)
         if name_width >= wanted and len(set(names)) == len({row[0] for row in rows}):
             break
@@ -87,27 +90,6 @@ def narrow_table(rows: Sequence[tuple[str, ...]], width: int, spare: Sequence[st
     words = (re.findall(r"\S+|\s", f"{_INDENT}{' '.join(cell.split())}") for cell in last_cells)
     below = (filled(each, width, _INDENT) if len(each) > len(_INDENT) else () for each in words)
     return "\n".join(cut(part, width) for line, cell in zip(lines, below, strict=True) for part in (line, *cell))
-
-
-def _shortened(texts: Sequence[str], width: int) -> list[str]:
-    """Cut the middle of texts to fit `width` columns: keep as much of the end as of the beginning, or less.
-
-    Less where two would look the same, as when they differ in a number before the middle. Where that tells them apart
-    no more, the middle that those of one look lose ends where they begin to differ.
-    """
-    half = (width - 1) // 2
-    candidates = [[_without_middle(text, width, end) for text in texts] for end in range(half, -1, -1)]
-    shortened = max(candidates, key=lambda looks: len(set(looks)))  # the first of them
-    alike = {look: [text for text, each in zip(texts, shortened, strict=True) if each == look] for look in shortened}
-    return [
-        look if len(set(alike[look])) == 1 else _from_difference(text, alike[look], width)
-        for text, look in zip(texts, shortened, strict=True)
-    ]
-
-
-def _from_difference(text: str, alike: list[str], width: int) -> str:
-    same = next((at for at, letters in enumerate(zip(*alike, strict=False)) if len(set(letters)) > 1), len(text))
-    return cut(f"{set_cell_size(text, width // 3)}…{text[same:]}", width)
 
 
 def _without_middle(text: str, width: int, most: int) -> str:
