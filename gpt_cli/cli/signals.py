@@ -83,7 +83,8 @@ class Signals:
 @contextmanager
 def listening(signals: Signals) -> Iterator[None]:
     """Listen for INT, TERM, HUP, XCPU and USR1; one that is ignored (HUP under nohup) stays ignored."""
-    listened = [number for number in (*STOPS, signal.SIGUSR1) if signal.getsignal(number) != signal.SIG_IGN]
+    numbers = (*STOPS, signal.SIGUSR1)
+    listened = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
 
@@ -95,12 +96,10 @@ def listening(signals: Signals) -> Iterator[None]:
     thread = threading.Thread(target=hear, daemon=True)
     thread.start()
     previous_fd = signal.set_wakeup_fd(write_end)
-    before = {number: signal.signal(number, lambda *_: None) for number in listened}
     try:
-        yield
+        with handling(numbers, lambda *_: None):
+            yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
         signal.set_wakeup_fd(previous_fd)
         os.close(write_end)
         thread.join()
