@@ -49,21 +49,8 @@ def takes(key: str, value: object) -> bool:
 def value_meant(value: object, fits: Callable[[str], bool]) -> str | None:
     """Return the value, or its name here, if either fits."""
     ours = _ours("values", str(value).lower().replace("_", "-"))
-    typed = [value, half_width(value), _as_duration(value)] if isinstance(value, str) else []
+    typed = [value, half_width(value)] if isinstance(value, str) else []
     return next(filter(fits, [*typed, *ours]), None)
-
-
-@lru_cache(maxsize=8)
-def _as_duration(value: str) -> str:
-    """Rewrite a time in words of English or Chinese as gpt reads it: 20s of "20 sec"; keep other texts."""
-    for letter, unit in {
-        "d": "天|days?",
-        "h": "小时|hours?|hr",
-        "m": "分钟?|min(?:ute)?s?",
-        "s": "秒钟?|sec(?:ond)?s?",
-    }.items():
-        value = re.sub(rf"(?<=\d)\s*(?:{unit})\s*", letter, half_width(value))
-    return value
 
 
 class Meaning(NamedTuple):
