@@ -98,11 +98,10 @@ def refusal(
 ) -> tuple[str, str | None, str | None]:
     """Return a sentence about a value that pydantic refuses, the value that was probably meant, and another hint."""
     sentence = str(details.get("ctx", {}).get("error", "")) or is_none_of(allowed)
-    typed = value if isinstance(value, list | tuple) else [value]
-    hint = next(filter(None, map(_comma, typed)), None)
-    if hint is None and (meant := value_meant(value, fits)) is not None:
+    if (meant := value_meant(value, fits)) is not None:
         return sentence, meant, None
-    return sentence, None, hint or next(filter(None, map(full_width, typed)), None)
+    typed = value if isinstance(value, list | tuple) else [value]
+    return sentence, None, next(filter(None, map(full_width, typed)), None)
 
 
 def _wrong_value(key_path: KeyPath, details: Any, content: Any, source: str) -> GptError:
@@ -130,12 +129,6 @@ def _wrong_value(key_path: KeyPath, details: Any, content: Any, source: str) -> 
     return UsageError(
         where, f"{'an empty value' if value in (None, '') else _shown(value)} {sentence}", hint=hint, about=key
     )
-
-
-def _comma(value: Any) -> str | None:
-    """Return a hint about the comma with which a value ends, as in JSON; None without one."""
-    match = re.fullmatch(r"(.*[^\s,，])\s*[,，]", value) if isinstance(value, str) else None
-    return match and f"remove the comma after {visible(match[1])}"
 
 
 def _shown(value: Any) -> str:

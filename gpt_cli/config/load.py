@@ -186,11 +186,8 @@ def config_differences(old: Config, new: Config) -> Iterator[tuple[str, str, str
 
 def _meant(setting: str) -> str | None:
     """Correct a setting with a colon or spaces instead of its equals sign; None where that is no setting."""
-    match = re.fullmatch(r"([\w.]+)(\s*=[\s=]*|\s*:\s*|\s+)(\S.*?)[\s,]*", setting)
-    if match is None:
-        return None
-    right = f"‹settings={match[1]}={match[3]}›"
-    return f"write no spaces around the equals sign: {right}" if "=" in match[2].strip() != match[2] else right
+    match = re.fullmatch(r"([\w.]+)(?:\s*=[\s=]*|\s*:\s*|\s+)(\S.*?)[\s,]*", setting)
+    return match and f"‹settings={match[1]}={match[2]}›"
 
 
 def _read_value(text: str) -> Any:

@@ -317,7 +317,7 @@ exit code 2
 $ gpt config check tiny --set 'model.d_model = 128' --set model.num_heads:4
 error: --set: "model.d_model = 128" is not written section.key=value
 error: --set: "model.num_heads:4" is not written section.key=value
-hint: model.d_model = 128: write no spaces around the equals sign: --set model.d_model=128
+hint: model.d_model = 128: --set model.d_model=128
 hint: model.num_heads:4: --set model.num_heads=4
 exit code 2
 
@@ -335,19 +335,12 @@ $ gpt config check tiny --set model.d_model：128 --set 'model.num_heads == 4 '
 error: --set: "：" in "model.d_model：128" is a full-width character; type ":"
 error: --set: "model.num_heads == 4 " is not written section.key=value
 hint: model.d_model：128: --set model.d_model=128
-hint: model.num_heads == 4 : write no spaces around the equals sign: --set model.num_heads=4
+hint: model.num_heads == 4 : --set model.num_heads=4
 exit code 2
 
 $ gpt config check tiny --set model.d_model = 128
 error: gpt config check: there is no place for "= 128" here
 hint: write no spaces around the equals sign: --set model.d_model=128
-exit code 2
-
-$ gpt config check commas.yaml
-error: commas.yaml:2: model.d_model: "64，" is not a whole number from 1 to 65,536
-error: commas.yaml:3: model.num_heads: "4," is not a whole number from 1 to 1,024
-hint: model.d_model: remove the comma after 64
-hint: model.num_heads: remove the comma after 4
 exit code 2
 
 $ gpt attn-dump --prompt x --layers 0，1
@@ -446,7 +439,6 @@ def test_a_mistake_is_a_sentence_with_a_way_out(block: str, smoke_run: Path, run
     Path("wide.yaml").write_text("model：\n  d_model：32\n")
     Path("wider.yaml").write_text("model:\n  d_model: 32\n  num_heads：4\n")
     Path("widest.yaml").write_text("model:\n  d_model：32\ntrain: {log_to: [wandb，trackio]}\n")
-    Path("commas.yaml").write_text("model:\n  d_model: 64，\n  num_heads: 4,\n")
     Path("typo.yaml").write_text("model:\n  d_modle: 4\n  dropout: 2\n")
     command = block.splitlines()[0]
     outcome = run(*shlex.split(command)[2:])
