@@ -10,7 +10,6 @@ import errno
 import hashlib
 import json
 import os
-import resource
 import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -53,7 +52,6 @@ class TokensOnDisk:
         """Open the parts; raises OSError."""
         self.directory, self.parts, self.dtype, self.about = directory, parts, dtype, about
         self._starts = [0, *accumulate(part.tokens for part in parts)]
-        _allow_open_files(len(parts))
         self._descriptors: list[int] = []
         self._closing = weakref.finalize(self, _close_all, self._descriptors)
         for number, part in enumerate(parts):
@@ -223,15 +221,6 @@ def as_bytes(ids: np.ndarray) -> memoryview:
 def digest_of_json(content: dict[str, Any]) -> str:
     """Return the sha256 of plain data."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _allow_open_files(count: int) -> None:
-    """Raise the limit of open files of this process, as far as the system lets it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY:
-        wanted = soft + count if hard == resource.RLIM_INFINITY else min(soft + count, hard)
-        with contextlib.suppress(OSError, ValueError):  # a limit that is too low shows when the files are opened
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _close_all(descriptors: list[int]) -> None:
