@@ -18,7 +18,6 @@ from gpt_cli.errors import EnvironmentFailure, GptError, shown, visible
 
 UTF8_MARK = codecs.BOM_UTF8
 _NO_TEXT = bytes({*range(1, 32)} - {*b"\b\t\n\r\f\x1b"})
-_CHINESE = re.compile(r"[\n\r -~\u2010-\u2026\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
 
 
 @contextlib.contextmanager
@@ -125,8 +124,6 @@ def encoding_hint(sample: bytes, name: str) -> str:
     if b"\0" in sample:
         encoding = utf16_of(sample)
         return f"if it is {encoding}: iconv -f {encoding} -t utf-8 {old} > {new}" if encoding else "name a text file"
-    if encoding := utf16_of(sample):  # Chinese without ASCII, so without NULs
-        return f"if it is {encoding}: iconv -f {encoding} -t utf-8 {old} > {new}"
     runs = re.findall(rb"[\x80-\xff]+", sample)
     num_high = sum(map(len, runs))
     # of Latin-1, few bytes are high, and these stand alone
@@ -163,21 +160,10 @@ def _names(path: Path, ending: str = "utf8") -> tuple[str, str]:
 def utf16_of(sample: bytes) -> str | None:
     """Return UTF-16BE or UTF-16LE for the beginning of such a text without a byte order mark; else None."""
     zeros = sample[::2].count(0), sample[1::2].count(0)
+    if min(zeros) * 2 >= max(zeros):  # ASCII, also in line breaks, has them in one place
+        return None
     encoding = "UTF-16BE" if zeros[0] > zeros[1] else "UTF-16LE"
-    if min(zeros) * 2 >= max(zeros):  # Chinese has few NULs, and those of U+4E00 are in the other place
-        big, little = (_is_chinese(_decoded(sample, one) or "") for one in ("UTF-16BE", "UTF-16LE"))
-        return None if big == little else "UTF-16BE" if big else "UTF-16LE"  # ASCII can be read as both
-    text = _decoded(sample, encoding)
-    return encoding if text is not None and sum(map(text.count, "\0" + _NO_TEXT.decode())) < 0.01 * len(text) else None
-
-
-def _decoded(sample: bytes, encoding: str) -> str | None:
-    """Decode the beginning of a text; None where it is in another encoding."""
     with contextlib.suppress(UnicodeDecodeError):
-        return codecs.getincrementaldecoder(encoding)().decode(sample)
+        text = codecs.getincrementaldecoder(encoding)().decode(sample)
+        return encoding if sum(map(text.count, "\0" + _NO_TEXT.decode())) < 0.01 * len(text) else None
     return None
-
-
-def _is_chinese(text: str) -> bool:
-    """Return whether nearly all of a text is Chinese and its marks; of other bytes, a third would be by chance."""
-    return len(_CHINESE.findall(text)) > 0.9 * max(8, len(text))

@@ -161,12 +161,6 @@ def test_token_ids_of_another_program_are_no_utf16(kind: str, most: int) -> None
         ]
 
 
-@pytest.mark.parametrize("name", ["UTF-16BE", "UTF-16LE"])
-@pytest.mark.parametrize("text", ["一日不见如三秋兮\n" * 9, "学而时习之不亦说乎有朋自远方来不亦乐乎", "一二一\n" * 50])
-def test_utf16_of_chinese_alone_is_named(text: str, name: str) -> None:
-    assert refusal(text.encode(name))[1] == f"hint: if it is {name}: iconv -f {name} -t utf-8 OLD > NEW"
-
-
 def test_utf8_that_was_damaged_is_never_converted_from_another_encoding() -> None:
     whole = SIMPLIFIED.encode()
     park = whole.index("园".encode())
