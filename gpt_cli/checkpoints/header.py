@@ -74,7 +74,7 @@ class Header:
         try:
             config = validate(without_retired(strict_json(self.metadata["config"]), whole=True), self.where)
         except (ValueError, RecursionError, GptError) as error:
-            raise CheckpointError(self.where, f"its config is not valid, {shown(within(error, self.where))}") from error
+            raise self._not_valid(error) from error
         # a stranger's config may name a million heads, which nothing should be made for
         if config.model.num_blocks * config.model.num_heads > len(self.shapes):
             raise CheckpointError(self.where, "its weights do not fit its config")
@@ -88,8 +88,10 @@ class Header:
         try:
             return tokenizer_from_dict(strict_json(self.metadata["tokenizer"]))
         except (TypeError, ValueError, RecursionError, GptError) as error:
-            wrong = f"this is not a valid checkpoint, {shown(within(error, self.where))}"
-            raise CheckpointError(self.where, wrong) from error
+            raise self._not_valid(error) from error
+
+    def _not_valid(self, error: Exception) -> CheckpointError:
+        return CheckpointError(self.where, f"this is not a valid checkpoint, {shown(within(error, self.where))}")
 
     @cached_property
     def progress(self) -> Progress:
