@@ -60,23 +60,18 @@ class CharTokenizer(Tokenizer):
 
     def _lack(self, text: str, unknown: np.ndarray) -> DataError:
         """Return the error about the places of a text whose characters the vocabulary lacks."""
-        kinds = len(np.unique(code_points(text)[unknown]))
-        first: dict[str, int] = {}  # the first place of each of five kinds
-        for i in unknown[:100_000].tolist():
-            if len(first) == min(5, kinds):
-                break
-            first.setdefault(text[i], i)
-        named = ", ".join(
-            f"{shown(character)} U+{ord(character):04X} at position {i:,}" for character, i in first.items()
-        )
+        points = code_points(text)[unknown]
+        kinds, (_, first) = len(np.unique(points)), np.unique(points[:100_000], return_index=True)
+        places = unknown[np.sort(first)[:5]].tolist()  # the first ones of five kinds
+        named = ", ".join(f"{shown(text[i])} U+{ord(text[i]):04X} at position {i:,}" for i in places)
         sentence = f"this model knows {len(self.characters):,} characters, but not {named}"
-        if len(unknown) > len(first):
+        if len(unknown) > len(places):
             of = "all of one kind" if kinds == 1 else f"of {kinds:,} kinds"
             sentence += f"; of {len(text):,} characters read at once, it lacks {len(unknown):,}, {of}"
         hint = "leave these characters out, or train with ‹tokenizer.kind=bpe›, which reads every character"
         if len(text) >= 20 and len(unknown) > _FEW * len(text):
             hint = "it reads texts like the one it was trained on; one trained with ‹tokenizer.kind=bpe› reads all"
-        if first.keys() == {"\r"} and "\r\n" in text:
+        if {text[i] for i in places} == {"\r"} and "\r\n" in text:
             hint = f"\\r belongs to Windows line ends; this takes it out: {unix_line_ends('OLD')}"
         return DataError("text", sentence, hint=hint)
 
