@@ -143,16 +143,7 @@ def require_foreign(path: Path, *, replaces: bool = False) -> None:
             )
         for directory in (target.parent, target.parent.parent):
             run = RunFiles(directory)
-            run_files = (
-                run.metrics,
-                run.samples,
-                run.outcome,
-                run.loss_picture,
-                run.config,
-                run.best,
-                directory / LOCK,
-            )
-            if run.exists() and (target in run_files or run.is_step_file(target)):
+            if run.exists() and run.owns(target):
                 wrong = f"{shown(path)} is a file of the run {shown(directory)}, which only gpt train writes"
                 raise UsageError("‹out›", wrong, hint="name another file")
     require_regular_target(path)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from gpt_cli.common.file_signatures import holds_run, is_ours
+from gpt_cli.common.file_signatures import LOCK, holds_run, is_ours
 from gpt_cli.common.files import temporaries
 from gpt_cli.errors import UsageError, shown, visible
 
@@ -140,11 +140,10 @@ class RunFiles:
     def maps_file(self, step: int) -> Path:
         return self.lens / self.step_file(step).name
 
-    def is_step_file(self, path: Path) -> bool:
-        """Return whether a checkpoint, a snapshot or a lens of some step has or would have this path."""
-        return (
-            path.parent in (self.checkpoints, self.attention, self.lens) and _STEP_FILE.fullmatch(path.name) is not None
-        )
+    def owns(self, path: Path) -> bool:
+        """Return whether a file of the run has or would have this path."""
+        folders = (self.path, self.checkpoints, self.attention, self.lens)
+        return path.parent in folders and (path.name == LOCK or _RUN_FILES.fullmatch(path.name) is not None)
 
 
 def foreign_file(run: Path, name: str | Path) -> UsageError:
