@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import platform
-import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -198,14 +196,9 @@ def choose_compile(name: str, device: torch.device, *, long: bool) -> str:
     """Choose on or off; auto compiles `long` trainings on accelerators for which Triton is installed, such as CUDA.
 
     A CPU gains too little for the time it takes (note 0001).
-    Raises EnvironmentFailure for a CPU if this machine has no C++ compiler.
     """
     if name == "auto":
         return "on" if long and device.type != "cpu" and find_spec("triton") else "off"
-    compiler = os.environ.get("CXX", "g++")
-    if name == "on" and device.type == "cpu" and shutil.which(compiler) is None:
-        wrong = f"compiling for a CPU needs a C++ compiler, and {compiler} is not on the path"
-        raise EnvironmentFailure("train.compile", wrong, hint="‹compile=off›")
     return name
 
 

@@ -119,12 +119,6 @@ def test_auto_compiles_long_trainings_where_triton_is(monkeypatch: pytest.Monkey
     monkeypatch.setattr(module, "find_spec", lambda name: name)
     assert [choose_compile("auto", cuda, long=long) for long in (False, True)] == ["off", "on"]
     assert choose_compile("auto", cpu, long=True) == "off"
-    monkeypatch.setenv("CXX", "no-such-compiler")
     assert choose_compile("off", cpu, long=True) == "off"
-    with pytest.raises(EnvironmentFailure) as raised:
-        choose_compile("on", cpu, long=False)
-    assert raised.value.lines() == [
-        "error: train.compile: compiling for a CPU needs a C++ compiler, and no-such-compiler is not on the path",
-        "hint: --compile off",
-    ]
+    assert choose_compile("on", cpu, long=False) == "on"
     assert choose_compile("on", cuda, long=False) == "on"
