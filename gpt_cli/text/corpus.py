@@ -59,10 +59,10 @@ class Corpus(ABC):
     def split(self, validation_fraction: float) -> tuple[Corpus, Corpus]:
         """Split off the last `validation_fraction` of the characters for validation."""
         at = self.num_characters - round(self.num_characters * validation_fraction)
-        return _Part(self, 0, at), _Part(self, at, self.num_characters)
+        return CorpusPart(self, 0, at), CorpusPart(self, at, self.num_characters)
 
 
-class _Part(Corpus):
+class CorpusPart(Corpus):
     """The characters start..end-1 of a corpus."""
 
     def __init__(self, of: Corpus, start: int, end: int):

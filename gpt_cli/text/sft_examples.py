@@ -16,31 +16,26 @@ from gpt_cli.config import DataConfig
 from gpt_cli.errors import DataError
 from gpt_cli.text.chat_templates import Template, plain_template
 from gpt_cli.text.conversations import Conversation, read_conversation
-from gpt_cli.text.corpus import Corpus, SurveyedCorpus
+from gpt_cli.text.corpus import CorpusPart, SurveyedCorpus
 from gpt_cli.text.documents import TextBlock, in_blocks
 from gpt_cli.text.tokenizers import Tokenizer
 
 IGNORED = -100  # a target that costs nothing, as torch and transformers mark it
 
 
-class ConversationCorpus(Corpus):
+class ConversationCorpus(CorpusPart):
     """Conversations start..end-1 of a corpus; as a text, each is a document."""
 
     def __init__(self, of: SurveyedCorpus, start: int, end: int, template: str | None):
-        self._of, self._start, self._end = of, start, end
+        super().__init__(of, start, end)
         self._template = plain_template(template) if template and "{" in template else plain_template()
         self.of_conversations = f"{of.digest} {start} {end}"  # what is the same in any template
         self.digest = hashlib.sha256(f"{of.digest} conversations {start} {end} {template}".encode()).hexdigest()
-        self.fingerprint = of.fingerprint
         share = (end - start) / of.num_documents  # about: all count as equally long
         self.num_characters, self.num_bytes = round(of.num_characters * share), round(of.num_bytes * share)
 
     def __len__(self) -> int:
         return self._end - self._start
-
-    @property
-    def whole(self) -> Corpus:
-        return self._of
 
     def conversations(self) -> Iterator[Conversation]:
         """Yield the conversations from the first to the last; raise DataError where they have become unreadable."""
@@ -48,9 +43,6 @@ class ConversationCorpus(Corpus):
 
     def blocks(self) -> Iterator[TextBlock]:
         return in_blocks(self._template.text(one.turns) for one in self.conversations())
-
-    def require_unchanged(self) -> None:
-        self._of.require_unchanged()
 
 
 def split_conversations(corpus: SurveyedCorpus, config: DataConfig) -> tuple[ConversationCorpus, ConversationCorpus]:
