@@ -84,17 +84,14 @@ class Replicated:
     def share_weights(self) -> None:
         """Send all ranks the parameters that their owners have changed, and include low-rank changes."""
         if self.ranks.size > 1:
-            self._share()
+            lengths = [sum(self.parameters[name].numel() for name in names) for names in self.names_of_owner]
+            for owner, part in enumerate(self.ranks.all_gather(flat(list(self.owned.values())), lengths)):
+                names = self.names_of_owner[owner]
+                for name, new in zip(names, self._split(part, names), strict=True):
+                    if owner != self.ranks.rank:
+                        self.parameters[name].copy_(new)
         if self.low_rank is not None:
             self.low_rank.include()
-
-    def _share(self) -> None:
-        lengths = [sum(self.parameters[name].numel() for name in names) for names in self.names_of_owner]
-        for owner, part in enumerate(self.ranks.all_gather(flat(list(self.owned.values())), lengths)):
-            names = self.names_of_owner[owner]
-            for name, new in zip(names, self._split(part, names), strict=True):
-                if owner != self.ranks.rank:
-                    self.parameters[name].copy_(new)
 
     @torch.no_grad()
     def gather(self, names: Sequence[str], mine: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -150,7 +150,9 @@ def require_same_text(continued: Checkpoint, data_digest: str, config: Config, f
 def text_problem(error: DataError, continued: Checkpoint, config: Config, files: RunFiles) -> GptError:
     """Return the error of a run that continues, for a text that cannot be read or encoded."""
     if is_missing(error):
-        error.hint = f"if it was moved or renamed: {files.resume_command} {text_flag(error, config)}"
+        of_validation = any(error.where == shown(name) for name in source_names(config.data.validation_source))
+        flag = "--set data.validation_source=NEW/PATH" if of_validation else "--data NEW/PATH"
+        error.hint = f"if it was moved or renamed: {files.resume_command} {flag}"
         return error
     return _other_text(continued, config, files, f": {error}")  # such as a character that the vocabulary lacks
 
@@ -158,12 +160,6 @@ def text_problem(error: DataError, continued: Checkpoint, config: Config, files:
 def is_missing(error: DataError) -> bool:
     """Return whether the text that a SOURCE names is missing."""
     return error.hint is not None and error.hint.endswith(NAME_A_SOURCE)
-
-
-def text_flag(error: DataError, config: Config) -> str:
-    """Return the flag that names a missing text anew."""
-    of_validation = any(error.where == shown(name) for name in source_names(config.data.validation_source))
-    return "--set data.validation_source=NEW/PATH" if of_validation else "--data NEW/PATH"
 
 
 def _other_text(continued: Checkpoint, config: Config, files: RunFiles, why: str = "") -> CheckpointError:
