@@ -38,10 +38,6 @@ def require_there(name: str) -> None:
         if any(glob.iglob(path)):
             return
         raise DataError(shown(name), "no file matches this pattern", hint=NAME_A_SOURCE)
-    several = name.split(",")
-    if len(several) > 1 and all(map(os.path.exists, several)):
-        hint = " ".join(f"‹data={visible(one)}›" for one in several)
-        raise DataError(shown(name), "there is no such file, but each of its parts is one", hint=hint)
     close = next(_near(path), None) or nearest(name, datasets.ENTRIES)
     hint = f"did you mean {shlex.quote(visible(close))}? else {NAME_A_SOURCE}" if close else NAME_A_SOURCE
     raise DataError(shown(name), "there is no such file", hint=hint)

@@ -34,15 +34,6 @@ def test_a_text_that_is_missing_is_told_the_nearest_one(here: Path, name: str, m
     assert (begin.removeprefix("did you mean ") if rest else None) == meant
 
 
-def test_several_texts_in_one_name_are_told_apart(here: Path) -> None:
-    for name in ("a.txt", "b c.txt", "a.txt,b"):
-        (here / name).touch()
-    require_there("a.txt,b")  # a file
-    with pytest.raises(DataError, match="each of its parts is one") as raised:
-        require_there("a.txt,b c.txt")
-    assert raised.value.hint == "‹data=a.txt› ‹data=b c.txt›"
-
-
 @pytest.mark.parametrize("name", ["the first line\nthe second", "今天天气很好。" * 40])
 def test_a_text_in_the_place_of_a_name_is_to_be_saved(name: str) -> None:
     with pytest.raises(DataError, match="this is a text, and gpt reads files") as raised:
