@@ -86,7 +86,8 @@ class RunDirectory(RunFiles):
         if damaged:
             raise damaged
         if (config := valid_config(self)) is not None:
-            lost, every = self._newest_trace(), config.train.save_every
+            of_best = [read_checkpoint(self.best).progress.step] if self.best.exists() else []
+            lost, every = max([0, *of_best, *map(step_in, self._lines())]), config.train.save_every
             # a kill before the first checkpoint leaves no trace beyond it
             if lost > every:
                 sentence = (
@@ -95,11 +96,6 @@ class RunDirectory(RunFiles):
                 hint = "put one back, or replace the run with ‹overwrite=True›"
                 raise CheckpointError(shown(self.path), sentence, hint=hint)
         return None
-
-    def _newest_trace(self) -> int:
-        """Return the last step that metrics or best.safetensors record."""
-        steps = [read_checkpoint(self.best).progress.step] if self.best.exists() else []
-        return max([0, *steps, *map(step_in, self._lines())])
 
     def _lines(self) -> list[str]:
         """Read the lines of metrics; the last may be cut off."""

@@ -192,7 +192,9 @@ def split_at_marks(blocks: Iterable[TextBlock], note: Callable[[str], object]) -
             held, starts, after_mark = "", True, False
         text = held + block.text
         parts = _MARK.split(text) if "<|" in text else [text]  # the search alone is several times as fast
-        end = len(parts[-1]) - len(_unfinished_mark(parts[-1]))
+        # the last part may end with the beginning of a mark, or with a line break before one
+        unfinished = _UNFINISHED.search(parts[-1][-_LONGEST_MARK:])[0]  # pyright: ignore[reportOptionalSubscript]
+        end = len(parts[-1]) - len(unfinished)
         if len(parts) == 1 and not held and not after_mark and end == len(block.text):
             if block.text:
                 yield block
@@ -215,11 +217,6 @@ def split_at_marks(blocks: Iterable[TextBlock], note: Callable[[str], object]) -
             if text:
                 yield TextBlock(starts, text)
                 starts = after_mark = False
-
-
-def _unfinished_mark(text: str) -> str:
-    """Return the end of a text that may begin a mark, or a line break before one."""
-    return _UNFINISHED.search(text[-_LONGEST_MARK:])[0]  # pyright: ignore[reportOptionalSubscript] - it matches ""
 
 
 def part_of(blocks: Iterable[TextBlock], start: int, end: int) -> Iterator[TextBlock]:

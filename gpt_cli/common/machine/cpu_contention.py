@@ -182,11 +182,6 @@ def _loaded_openmp() -> str | None:
     return None
 
 
-def chosen_by_user() -> str | None:
-    """Return the environment variable by which the user has chosen how threads wait."""
-    return next((name for name in CHOSEN_BY_USER if name in os.environ), None)
-
-
 @contextlib.contextmanager
 def sharing(notice: Callable[[str], object] | None = None) -> Iterator[Sharing]:
     """Share the machine with other programs for as long as the context lasts.
@@ -195,7 +190,8 @@ def sharing(notice: Callable[[str], object] | None = None) -> Iterator[Sharing]:
     where the user chose how threads wait, or where the system does not report what other programs use.
     """
     shared = Sharing(notice)
-    before = read_usage() if chosen_by_user() is None else None
+    chosen_by_user = any(name in os.environ for name in CHOSEN_BY_USER)
+    before = None if chosen_by_user else read_usage()
     thread = threading.Thread(target=shared.watch, args=(before,), name="sharing", daemon=True)
     if before is not None:
         with contextlib.suppress(RuntimeError):  # the system refuses another thread

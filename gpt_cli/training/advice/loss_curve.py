@@ -102,7 +102,7 @@ class Curve:
         if line.validation_loss is not None:
             self._evaluations.append(CurvePoint(line.step, fmean(self._losses), line.validation_loss))
             self._losses.clear()
-            if not self._is_last(line.step):  # then the end says more
+            if line.step < (self._config.train.max_steps or math.inf):  # at the last step, the end says more
                 candidates += other_kind(self._evaluations, self._start, self._guessing)
                 candidates += of_evaluations(self._evaluations, self._start, self._guessing)
         new_advice: list[Advice] = []
@@ -121,10 +121,6 @@ class Curve:
         ]
         follows = {kind for kind, causes in _FOLLOWS.items() if causes & self._said.keys()}
         return [advice for advice in candidates if advice.kind not in self._said.keys() | follows][:1]
-
-    def _is_last(self, step: int) -> bool:
-        steps = self._config.train.max_steps
-        return steps is not None and step >= steps
 
     def _is_new(self, advice: Advice) -> bool:
         before = self._said.get(advice.kind)
