@@ -21,13 +21,9 @@ from gpt_cli.training.plan import AutoRun, Plan
 from gpt_cli.training.request import TrainRequest
 
 
+@dropped(signal.SIGUSR1)  # until there is something to save
 def drive(request: TrainRequest, console: Console, *, json: bool, words: Sequence[str]) -> int:
     """Train by a request; return the exit code, which for a stop by a signal is 128 and its number."""
-    with dropped(signal.SIGUSR1):  # until there is something to save
-        return _drive(request, console, json=json, words=words)
-
-
-def _drive(request: TrainRequest, console: Console, *, json: bool, words: Sequence[str]) -> int:
     processes = request.processes
 
     def plan(rank_env: RankEnvironment | None) -> Plan:
