@@ -101,8 +101,13 @@ class _Line:
     def unknown_flags(self) -> GptError:
         """Return the error for flags that the command lacks, and for values that it refuses beside them."""
         from gpt_cli.config.request import refused
+        from gpt_cli.config.suggest import Arguments
 
-        arguments, valid_flags = self._arguments(), {"", *self._flags}
+        fields = {one.name: "" if one.is_flag else one.metavar or "VALUE" for one in self._flags.values()}
+        positionals = [one for one in self._parameters if one.metavar in ("RUN", "PATH") and one.opts[0][:1] != "-"]
+        run = positionals[0].name if positionals and "run" not in fields else "run"
+        arguments = Arguments(fields | ({run: "RUN"} if positionals else {}), self._request, run)
+        valid_flags = {"", *self._flags}
         words = [*zip(self.words, self._roles, strict=True)][self._first :]
         errors: list[GptError] = [
             self._unknown_flag(word, arguments)
@@ -122,15 +127,6 @@ class _Line:
             return UsageError(self._name, wrong_mark, hint=meant)
         hint = arguments.hint(flag, self.value_of(flag)) or f"{self._name} --help lists the flags"
         return UsageError(self._name, f"there is no flag {shown(flag)}", hint=hint, about=flag)
-
-    def _arguments(self) -> Arguments:
-        """Return the arguments of the command."""
-        from gpt_cli.config.suggest import Arguments
-
-        fields = {one.name: "" if one.is_flag else one.metavar or "VALUE" for one in self._flags.values()}
-        positionals = [one for one in self._parameters if one.metavar in ("RUN", "PATH") and one.opts[0][:1] != "-"]
-        run = positionals[0].name if positionals and "run" not in fields else "run"
-        return Arguments(fields | ({run: "RUN"} if positionals else {}), self._request, run)
 
     def value_of(self, flag: str) -> str | None:
         """Return the value of a flag."""
