@@ -226,21 +226,17 @@ class ModelConfig(Section):
 
     def _misfits_of_rope(self) -> Iterator[Misfit]:
         size, latent = self.turned_size, self.attention == "latent"
-        if size % 2 and (latent or self.rotary_size is not None):
-            nearest = _nearest(size - 1, size + 1)
-            yield Misfit(("rotary_size",), f"rope rotates pairs, so {self.rotary_size} must be even; use {nearest}")
-        elif size % 2:
+        of_heads = self.rotary_size is None and not latent
+        if size % 2 and of_heads and self.head_size is None:
             head = f"d_model {self.d_model} / num_heads {self.num_heads} is {size}"
-            if self.head_size is not None:
-                yield Misfit(
-                    ("head_size",), f"rope rotates pairs, so {size} must be even; use {size - 1} or {size + 1}"
-                )
-                return
             yield Misfit(
                 ("positions", "d_model", "num_heads"),
                 f"rope needs an even head size, but {head}",
                 "change model.d_model or model.num_heads, or use model.positions=learned",
             )
+        elif size % 2:
+            key = "head_size" if of_heads else "rotary_size"
+            yield Misfit((key,), f"rope rotates pairs, so {size} must be even; use {_nearest(size - 1, size + 1)}")
         elif not latent and size > self.value_size:
             yield Misfit(("rotary_size",), f"a head is {self.value_size} wide, and rope cannot rotate {size} of that")
 
