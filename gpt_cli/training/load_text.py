@@ -41,7 +41,14 @@ def load_text(
         corpus = start.corpus or _read(start, config, directory, host)
         if not (of_sweep and len(find_runs(directory.path.parent)) > 1):  # the first run of a sweep has said it
             _remark_on(corpus, config, host.notice, continued=start.checkpoint is not None)
-        return corpus, _encode(start, corpus, config, tokenizer, directory, host)
+        if start.checkpoint is None:
+            return corpus, encode_corpus(corpus, config, tokenizer, host)
+        try:
+            text = encode_corpus(corpus, config, start.checkpoint.tokenizer, host)
+        except DataError as error:
+            raise text_problem(error, start.checkpoint, config, directory) from error
+        require_same_text(start.checkpoint, text.digest, config, directory)
+        return corpus, text
 
 
 def _where_the_text_is(start: Start, config: Config, directory: RunDirectory, notice: Notify) -> Config:
@@ -91,21 +98,3 @@ def _separator_in(text: str) -> str | None:
     lines = text.split(end)[:1000]
     of_names = len(lines) >= _FEWEST_NAMES and all(len(line) <= _LONGEST_NAME for line in lines)
     return end if of_names and not re.search(r"[][{}<>,;|=\t]", "".join(lines)) else None
-
-
-def _encode(
-    start: Start,
-    corpus: SourceCorpus,
-    config: Config,
-    tokenizer: Tokenizer | None,
-    directory: RunDirectory,
-    host: Host,
-) -> EncodedText:
-    if start.checkpoint is None:
-        return encode_corpus(corpus, config, tokenizer, host)
-    try:
-        text = encode_corpus(corpus, config, start.checkpoint.tokenizer, host)
-    except DataError as error:
-        raise text_problem(error, start.checkpoint, config, directory) from error
-    require_same_text(start.checkpoint, text.digest, config, directory)
-    return text
