@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["ClickUsageError", "NoArgsIsHelpError", "require_supported_language", "spelled", "usage_error"]
 
 _TEXTS = (".txt", ".md", ".jsonl", ".csv", ".gz", ".zst", ".parquet")
+_CHECKPOINT = ".safetensors"
 
 
 def usage_error(error: ClickUsageError, command: str, words: Sequence[str]) -> GptError:
@@ -42,9 +43,8 @@ def usage_error(error: ClickUsageError, command: str, words: Sequence[str]) -> G
     if isinstance(error, BadParameter) and error.param is not None:
         flag = _name(error.param)
         return UsageError(flag, _sentence(error.message), hint=full_width(line.value_of(flag)))
-    depth = len(command.split()) - 1  # gpt itself is no word of the arguments
-    if error.message.startswith("No such command") and depth < len(words):
-        wrong, commands = words[depth], getattr(error.ctx and error.ctx.command, "commands", {})
+    if (wrong := _unknown_command(error, command, words)) is not None:
+        commands = getattr(error.ctx and error.ctx.command, "commands", {})
         near = command_meant(wrong, commands) if command == "gpt" else nearest(wrong, commands)
         hint = f"did you mean {near}?" if near else f"{command} --help lists the commands"
         return UsageError(command, f"there is no command {shown(wrong)}", hint=hint)
@@ -170,24 +170,33 @@ class _Line:
 
     def _flags_for(self, words: Sequence[str]) -> Iterator[str]:
         """Yield the flags of these words; a word that names nothing is a prompt, where the command takes one."""
+        from gpt_cli.checkpoints.training_text import is_imported
         from gpt_cli.config.load import shipped_configs
         from gpt_cli.text.datasets import ENTRIES
 
+        trains = "--init-from" in self._flags
         typed, texts = {_plain(word.partition("=")[0]) for word in self.words}, list[str]()
-        free = self._flags.keys() - typed
         for word in words:
-            run, is_checkpoint = named_run(word), word.endswith(".safetensors")
-            if "--config" in free and (word in shipped_configs() or word.endswith((".yaml", ".yml"))):
+            is_config = word in shipped_configs() or word.endswith((".yaml", ".yml"))
+            is_text = word in ENTRIES or word.endswith(_TEXTS) or os.path.exists(word)
+            is_run = trains and word not in ENTRIES and RunFiles(named_run(word)).exists()
+            if "--resume" in typed and "--out" in self._flags.keys() - typed:
+                yield f"--out {shlex.quote(str(named_run(word)))}"
+            elif is_config and "--config" in self._flags.keys() - typed:
                 yield f"--config {shlex.quote(word)}"
-            elif "--run" in free and (is_checkpoint or os.path.isdir(run)):
+            elif "--run" in self._flags.keys() - typed and (
+                word.endswith(_CHECKPOINT) or os.path.isdir(named_run(word))
+            ):
                 yield f"--run {shlex.quote(word)}"
-            elif "--init-from" in free and (is_checkpoint or (word not in ENTRIES and RunFiles(run).exists())):
+            elif is_run and not typed & {"--config", "--data", "--out"} and not is_imported(RunFiles(named_run(word))):
+                yield f"--out {shlex.quote(str(named_run(word)))} --resume"
+            elif trains and "--init-from" not in typed and (is_run or word.endswith(_CHECKPOINT)):
                 yield f"--init-from {shlex.quote(word)}"
-            elif "--data" in self._flags and (word in ENTRIES or word.endswith(_TEXTS) or os.path.exists(word)):
+            elif is_text and "--data" in self._flags:
                 yield f"--data {shlex.quote(word)}"
             else:
                 texts.append(word)
-        if texts and "--prompt" in free:
+        if texts and "--prompt" in self._flags.keys() - typed:
             yield f"--prompt {shlex.quote(' '.join(texts))}"
 
 
@@ -205,6 +214,12 @@ def _plain(flag: str) -> str:
 
 def _did_you_mean(line: str | None) -> str | None:
     return f"did you mean {line}?" if line else None
+
+
+def _unknown_command(error: ClickUsageError, command: str, words: Sequence[str]) -> str | None:
+    """Return the word that should name a command, where the error is about one that does not exist."""
+    depth = len(command.split()) - 1  # gpt itself is no word of the arguments
+    return words[depth] if error.message.startswith("No such command") and depth < len(words) else None
 
 
 def _name(parameter: object) -> str:

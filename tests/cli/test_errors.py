@@ -397,7 +397,8 @@ gpt train my.txt | --data my.txt
 gpt train short.txt tiny | --data short.txt --config tiny
 gpt train lunyu | --data lunyu
 gpt train mine.yaml | --config mine.yaml
-gpt train runs/smoke | --init-from runs/smoke
+gpt train --resume smoke | --out runs/smoke
+gpt train runs/smoke | --out runs/smoke --resume
 gpt train runs/smoke --data short.txt | --init-from runs/smoke
 gpt train runs/smoke/checkpoints/best.safetensors | --init-from runs/smoke/checkpoints/best.safetensors
 gpt train --config tiny small | NOTHING
