@@ -12,17 +12,18 @@ import secrets
 import select
 import signal
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import yaml
 
+from gpt_cli.checkpoints.metrics_files import numbers_of_line, read_log, samples_of
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.common.files import append, make_directory
+from gpt_cli.errors import CheckpointError
 from gpt_cli.tools.loggers.adapters import Destination, open_logger
-from gpt_cli.tools.loggers.tail import LogReader
 
 LOOK_EVERY = 1.0  # seconds
 NICENESS = 10  # the training comes first where cores are scarce
@@ -61,7 +62,7 @@ def follow(name: str, run: RunFiles, seconds: float, ended: Callable[[], bool]) 
     # what an earlier training has started may still be at work here; the lock lasts as long as the process
     fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX)
     os.chdir(folder)
-    sent = SentLog.read(run.sent(name))
+    sent = SentLog(run.sent(name))
     config: dict[str, Any] = yaml.safe_load(run.config.read_text(encoding="utf-8"))
     logger = open_logger(name, Destination(folder, sent.run, run.path.name, continued=sent.step > 0), config)
     reader, over = LogReader(run, sent.step), False
@@ -77,28 +78,83 @@ def follow(name: str, run: RunFiles, seconds: float, ended: Callable[[], bool]) 
 
 
 @dataclass
+class LogEntry:
+    """The figures of a line of metrics, and the sample of the same step."""
+
+    figures: dict[str, float] = field(default_factory=dict)
+    sample: str | None = None
+
+
+class LogReader:
+    """Read metrics and samples of a run that is being trained, in the order of steps, from those after `step` on."""
+
+    def __init__(self, run: RunFiles, step: int):
+        self._run = run
+        self._returned = step
+        self._waiting: dict[int, LogEntry] = {}
+        self._newest_line = 0
+        self._read = 0  # bytes of metrics
+        self._samples_seen: tuple[int, int] | None = None
+
+    def read_new(self, *, over: bool) -> Iterator[tuple[int, LogEntry]]:
+        """Yield the entries that are complete: all that are there when the training is `over`.
+
+        Until then a line waits for one look, because the sample of its step is written right after it.
+        """
+        settled = self._newest_line
+        self._read_lines()
+        self._read_samples()
+        for step in sorted(self._waiting):
+            if over or step <= settled:
+                entry = self._waiting.pop(step)
+                self._returned = step
+                yield step, entry
+
+    def _read_lines(self) -> None:
+        if not self._run.metrics.exists():
+            return
+        with self._run.metrics.open("rb") as file:
+            file.seek(self._read)
+            for line in file:
+                if not line.endswith(b"\n"):  # it is being written
+                    break
+                self._read += len(line)
+                figures = numbers_of_line(line.decode("utf-8", "replace"))
+                step = int(figures.pop("step", 0))
+                if step > self._returned:
+                    self._entry(step).figures = figures
+                    self._newest_line = max(self._newest_line, step)
+
+    def _read_samples(self) -> None:
+        if not self._run.samples.exists():
+            return
+        status = self._run.samples.stat()
+        if (seen := (status.st_mtime_ns, status.st_size)) == self._samples_seen:
+            return
+        self._samples_seen = seen
+        for step, text in samples_of(read_log(self._run.samples, CheckpointError)):
+            if step > self._returned:
+                self._entry(step).sample = text
+
+    def _entry(self, step: int) -> LogEntry:
+        return self._waiting.setdefault(step, LogEntry())
+
+
 class SentLog:
     """Log of what a logger has received: the last line of a file has the name of its run and the last step."""
 
-    path: Path
-    run: str
-    step: int
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Read the file; a new name where there is none."""
+    def __init__(self, path: Path):
+        self._path = path
         lines = path.read_bytes().split(b"\n") if path.exists() else []
         said = [values for values in map(_values_of, lines) if {"run", "step"} <= set(values)]
-        if said:
-            return cls(path, said[-1]["run"], said[-1]["step"])
-        sent = cls(path, secrets.token_hex(8), 0)
-        sent.add(0)
-        return sent
+        self.run, self.step = (said[-1]["run"], said[-1]["step"]) if said else (secrets.token_hex(8), 0)
+        if not said:
+            self.add(0)
 
     def add(self, step: int) -> None:
         """Take note of a step that the logger has taken."""
         self.step = step
-        append(self.path, json.dumps({"run": self.run, "step": step}) + "\n")
+        append(self._path, json.dumps({"run": self.run, "step": step}) + "\n")
 
 
 def _values_of(line: bytes) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.common.files import append
-from gpt_cli.tools.loggers.tail import LogEntry, LogReader
+from gpt_cli.tools.loggers.worker import LogEntry, LogReader
 
 
 def test_a_line_waits_for_one_look_because_its_sample_comes_after_it(tmp_path: Path) -> None:
