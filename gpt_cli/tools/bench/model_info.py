@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,27 +41,16 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class RankMemory:
-    """Memory of each of several processes that train together, by the layouts of `train.parallel`."""
-
-    ranks: int
-    fitting_ranks: list[int]
-    rank_training_bytes: dict[str, int]
-    first_rank_saving_bytes: dict[str, int]
-    bytes_sent_by_rank_per_step: dict[str, int]
-
-
-@dataclass(frozen=True)
 class Info(Result):
     """The costs of a config or a checkpoint; of a checkpoint also what it contains, of which every byte is verified."""
 
     costs: Costs
-    of_ranks: RankMemory | None = None
-    stored: dict[str, Any] = field(default_factory=dict)
+    of_ranks: dict[str, Any]  # memory of each of several processes that train together; empty unless asked for
+    stored: dict[str, Any]  # empty for a config
 
     def as_dict(self) -> dict[str, Any]:
         """Return the object that `gpt info --json` prints."""
-        return {**self.stored, **vars(self.costs), **(vars(self.of_ranks) if self.of_ranks else {})}
+        return {**self.stored, **vars(self.costs), **self.of_ranks}
 
     def key_figures(self) -> dict[str, Any]:
         """Return the checkpoint, and the size of the model."""
@@ -168,7 +157,7 @@ def _info(config: Config, vocab_size: int, num_tokens: int, num_ranks: int | Non
         "num_micro_batches": settings.num_micro_batches,
         "device": device.type,
     }
-    costs, of_ranks = estimate(config.model, vocab_size, dtype=dtype, **step), None
+    costs, of_ranks = estimate(config.model, vocab_size, dtype=dtype, **step), dict[str, Any]()
     model_costs = Costs(
         vocab_size=vocab_size,
         parameters=costs.parameters,
@@ -184,11 +173,11 @@ def _info(config: Config, vocab_size: int, num_tokens: int, num_ranks: int | Non
     )
     if num_ranks is not None:
         layouts = rank_costs(config.model, vocab_size, num_ranks, dtype=dtype, **step)
-        of_ranks = RankMemory(
-            ranks=num_ranks,
-            fitting_ranks=fitting_sizes(settings.num_micro_batches),
-            rank_training_bytes={layout: one.bytes_held for layout, one in layouts.items()},
-            first_rank_saving_bytes={layout: one.bytes_to_save for layout, one in layouts.items()},
-            bytes_sent_by_rank_per_step={layout: one.bytes_sent_per_step for layout, one in layouts.items()},
-        )
+        of_ranks = {
+            "ranks": num_ranks,
+            "fitting_ranks": fitting_sizes(settings.num_micro_batches),
+            "rank_training_bytes": {layout: one.bytes_held for layout, one in layouts.items()},
+            "first_rank_saving_bytes": {layout: one.bytes_to_save for layout, one in layouts.items()},
+            "bytes_sent_by_rank_per_step": {layout: one.bytes_sent_per_step for layout, one in layouts.items()},
+        }
     return Info(model_costs, of_ranks, stored)
