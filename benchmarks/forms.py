@@ -113,8 +113,8 @@ def compare_layers(
 ) -> list[LayerCosts]:
     """One layer of each form on a batch, in float32, without dropout and positions; all take turns.
 
-    Multi-head attention is timed in four ways: fused, each head by itself, and both again in the general form, whose
-    query, key and value are three inputs, here the same one, and whose causal mask is given.
+    Multi-head attention is timed in three ways: fused, each head by itself, and so in the general form, whose query,
+    key and value are three inputs, here the same one, and whose causal mask is given.
     """
     sizes = config.model.changed(positions="none", dropout=0.0)
     shape = (config.train.batch_size, sizes.context_length, sizes.d_model)
@@ -124,16 +124,16 @@ def compare_layers(
     def of(form: str) -> SelfAttention:
         return make_attention(sizes.changed(attention=form))
 
-    def general() -> CrossAttention:
-        return CrossAttention(sizes.d_model, sizes.num_heads, bias=sizes.bias)
-
     alone = ", each head by itself"
-    layers = {"multi_head": of("multi_head"), "multi_head" + alone: of("multi_head")}
-    layers |= {"query, key, value": general(), "query, key, value" + alone: general()}
+    layers: dict[str, SelfAttention | CrossAttention] = {"multi_head": of("multi_head")}
+    layers["multi_head" + alone] = of("multi_head")
+    layers["query, key, value" + alone] = CrossAttention(sizes.d_model, sizes.num_heads, bias=sizes.bias)
     layers |= {form: of(form) for form in FORMS if form != "multi_head"}
     runs = []
     for name, layer in layers.items():
-        layer.to(device).fused = not name.endswith(alone)
+        layer.to(device)
+        if isinstance(layer, SelfAttention):
+            layer.fused = not name.endswith(alone)
         runs.append(_forward_and_backward(layer, partial(_on_itself, layer, mask), x))
     seconds = time_in_turns(runs, rounds, count)
     return [

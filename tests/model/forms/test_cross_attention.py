@@ -82,31 +82,6 @@ def test_gradients_of_a_padded_batch_are_the_sums_of_those_of_each_sentence() ->
         close(found, parameter.grad)
 
 
-MASKS = {
-    "none": None,
-    "causal": causal_mask(5)[:3],
-    "padding": padding_mask(IDS, 0),
-    "nowhere": torch.ones(2, 3, 5, dtype=torch.bool).triu(1),
-}
-MASKS["nowhere"][1, 2] = True
-
-
-@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS.keys())
-def test_fused_is_per_head_in_values_and_gradients(mask: torch.Tensor | None) -> None:
-    ours, found = attention(), []
-    for fused in (True, False):
-        ours.zero_grad()
-        ours.fused = fused
-        inputs = [draw(2, 3, 8).requires_grad_(), draw(2, 5, 8).requires_grad_(), (draw(2, 5, 8) + 1).requires_grad_()]
-        output = ours(*inputs, mask)
-        output.square().sum().backward()
-        gradients = [tensor.grad for tensor in (*inputs, *ours.parameters()) if tensor.grad is not None]
-        assert len(gradients) == 3 + len(list(ours.parameters()))
-        found.append([output.detach(), *(gradient.clone() for gradient in gradients)])
-    for one, other in zip(*found, strict=True):
-        close(one, other)
-
-
 def test_a_row_without_visible_keys_is_zero_in_value_and_gradient() -> None:
     scores = draw(1, 3, 4).requires_grad_()
     mask = torch.zeros(1, 3, 4, dtype=torch.bool)
