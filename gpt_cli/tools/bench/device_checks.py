@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -102,9 +103,9 @@ class DeviceRuns:
 
     def __init__(self, device: str, folder: Path):
         self.device, self.folder = device, folder
-        self._runs: dict[Sequence[str], Path] = {}
+        self.trained = cache(self.train)  # the run that some settings give here, which is trained once
 
-    def gradient(self, settings: Sequence[str]) -> Figures:
+    def gradient(self, settings: tuple[str, ...]) -> Figures:
         """Compute the loss of the first batch, on random tokens, and its gradient by parameter.
 
         Raises Skipped for bfloat16 on a device that lacks it.
@@ -118,13 +119,7 @@ class DeviceRuns:
             name: _array(weight.grad) for name, weight in state.layout.owned.items()
         }
 
-    def trained(self, settings: Sequence[str]) -> Path:
-        """Return the run of STEPS steps that these settings give here; each is trained once."""
-        if settings not in self._runs:
-            self._runs[settings] = self.train(settings)
-        return self._runs[settings]
-
-    def train(self, settings: Sequence[str]) -> Path:
+    def train(self, settings: tuple[str, ...]) -> Path:
         """Train a new run of STEPS steps."""
         out = Path(tempfile.mkdtemp(dir=self.folder)) / "run"
         config = [f"train.max_steps={STEPS}", *SIZES, *settings]
@@ -133,7 +128,7 @@ class DeviceRuns:
             pass
         return out
 
-    def losses(self, settings: Sequence[str]) -> Figures:
+    def losses(self, settings: tuple[str, ...]) -> Figures:
         """Return the loss of each step."""
         return {"loss": read_record(self.trained(settings)).metrics["loss"]}
 
@@ -155,26 +150,21 @@ def checks(cpu: DeviceRuns, other: DeviceRuns) -> list[tuple[str, Bound, dict[st
     def both(compute: Callable[[DeviceRuns], Figures]) -> Pair:
         return lambda: compute(cpu), lambda: compute(other)
 
-    def gradient(*settings: str) -> Pair:
-        return both(lambda runs: runs.gradient(settings))
+    def by_form(compute: Callable[[DeviceRuns, tuple[str, ...]], Figures], *more: str) -> dict[str, Pair]:
+        return {name: both(lambda runs, form=form: compute(runs, (*more, *form))) for name, form in FORMS.items()}
 
-    def losses(settings: Sequence[str]) -> Pair:
-        return both(lambda runs: runs.losses(settings))
-
-    def sampling(settings: Sequence[str]) -> Pair:
-        return both(lambda runs: runs.sampled(cpu.trained(settings)))
-
-    half = "train.dtype=bfloat16"
-    gradients = {name: gradient(*FORMS[name]) for name in FORMS}
-    in_one_operation = gradient("model.dropout=0")  # of torch's, which has kernels of its own on many devices
+    gradients = by_form(DeviceRuns.gradient)
+    # of torch's, which has kernels of its own on many devices
+    in_one_operation = both(lambda runs: runs.gradient(("model.dropout=0",)))
     twice = lambda: _weights(other.trained(MULTI_HEAD)), lambda: _weights(other.train(MULTI_HEAD))
+    samples = by_form(lambda runs, form: runs.sampled(cpu.trained(form)))
     stages = both(lambda runs: runs.attended(cpu.trained(MULTI_HEAD)))
     return [
         ("gradient of a first step in float32", GRADIENT, {**gradients, "multi-head, no dropout": in_one_operation}),
-        ("the same in bfloat16", GRADIENT_16, {name: gradient(half, *FORMS[name]) for name in FORMS}),
-        (f"losses of {STEPS} steps in float32", NATS, {name: losses(FORMS[name]) for name in FORMS}),
+        ("the same in bfloat16", GRADIENT_16, by_form(DeviceRuns.gradient, "train.dtype=bfloat16")),
+        (f"losses of {STEPS} steps in float32", NATS, by_form(DeviceRuns.losses)),
         (f"weights after {STEPS} steps on the device", WEIGHTS, {"the same seed twice": twice}),
-        ("greedy tokens and their log-probabilities", NATS, {name: sampling(FORMS[name]) for name in FORMS}),
+        ("greedy tokens and their log-probabilities", NATS, samples),
         ("attention on a prompt", STAGES_OF_HEADS, {"gpt attn-dump: every stage": stages}),
     ]
 
