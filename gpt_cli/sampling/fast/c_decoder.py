@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -49,8 +50,9 @@ class CompiledToken:
     ):
         compiled = library()
         assert compiled is not None
-        self._token, self._output_layer = compiled.token, _weight(output_layer)
-        self._caches = [_key_values(block.cache) for block in blocks]
+        # the products and caches that `can_compile` promises
+        self._token, self._output_layer = compiled.token, cast("Weight", output_layer)
+        self._caches = [cast("KeyValueCache", block.cache) for block in blocks]
         self._alive: list[object] = []  # whose numbers token.c reads
         first, *_ = self._caches
         H, G, K, F = first.num_heads, first.num_groups, first.head_size, config.hidden_size
@@ -86,9 +88,9 @@ class CompiledToken:
         return logits
 
     def _layer(self, block: DecodeBlock) -> Layer:
-        cache = _key_values(block.cache)
+        cache = cast("KeyValueCache", block.cache)
         products = cache.queries_keys_values, cache.projection_layer, block.expand, block.contract
-        weights = [_weight(product) for product in products]
+        weights = [cast("Weight", product) for product in products]
         self._alive += weights
         norms, epsilon = (None, 0.0) if cache.norms is None else (self._address(cache.norms), cache.epsilon)
         norms_1_2 = self._norm(block.norm_1), self._norm(block.norm_2)
@@ -103,13 +105,3 @@ class CompiledToken:
         wide = numbers.detach().float().contiguous()
         self._alive.append(wide)
         return wide.data_ptr()
-
-
-def _weight(product: Product) -> Weight:
-    assert isinstance(product, Weight)
-    return product
-
-
-def _key_values(cache: Cache) -> KeyValueCache:
-    assert isinstance(cache, KeyValueCache)
-    return cache
