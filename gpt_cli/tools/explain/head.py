@@ -42,10 +42,11 @@ def explain_head(
         note = norm_note(block.norm_1)
         steps.append(Step("normalised", f"a = {norm_formula(block.norm_1)}", normalised, names, notes=[note]))
     stages = block.attention.head_stages(head, seen, rotation)
-    made = projections(block.attention, seen, source, rotation, Subject(head, names, positions, model.rotary))
-    root = made.root if sizes.scale == "head" else None
-    steps += made.steps
-    steps += _score_steps(stages, made.scores, root, query_names, names, positions, block.attention.window)
+    subject = Subject(head, names, positions, model.rotary)
+    projection_steps, product, root, used = projections(block.attention, seen, source, rotation, subject)
+    steps += projection_steps
+    root = root if sizes.scale == "head" else None
+    steps += _score_steps(stages, product, root, query_names, names, positions, block.attention.window)
     steps += _value_steps(stages, query_names, names, positions)
     steps += _output_steps(block, x, seen, rotation, query_names, positions)
 
@@ -56,7 +57,7 @@ def explain_head(
         facts["sizes"] = numbers | {"C": sizes.key_value_latent, "R": sizes.turned_size}
     elif 0 < sizes.turned_size < sizes.value_size:
         facts["sizes"] = numbers | {"R": sizes.turned_size}
-    parameters = dict(made.parameters)
+    parameters = dict(used)
     for name, module in (("norm_1", block.norm_1), ("projection_layer", block.attention.projection_layer)):
         parameters |= {f"{name}.{part}": parameter for part, parameter in module.named_parameters()}
     if rotation is not None:

@@ -14,15 +14,8 @@ from gpt_cli.model.attention import SelfAttention
 from gpt_cli.model.positions import RotaryPositions, rotate
 from gpt_cli.tools.explain.explanation import Note, Step
 
-
-@dataclass(frozen=True)
-class Projections:
-    """The steps up to queries, keys and values, the formulas of scores and their divisor, and the parameters used."""
-
-    steps: list[Step]
-    scores: str
-    root: str
-    parameters: Mapping[str, Tensor]
+# the steps up to queries, keys and values, the formulas of scores and of their divisor, and the parameters used
+Projections = tuple[list[Step], str, str, Mapping[str, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -75,7 +68,7 @@ def projections(
         product = "s = q′ · k′"
         steps += _turned(query, key, queries, keys, rotation, subject)
     steps.append(subject.of_all("values", f"v = Wv {source}{plus_v}", Wv(x)))
-    return Projections(steps, product, "√K", parameters)
+    return steps, product, "√K", parameters
 
 
 def _matrices(attention: SelfAttention, head: int) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
@@ -116,7 +109,7 @@ def _of_latent(
         ]
     steps.append(subject.of_all("values", "v = W_UV c", head.W_UV(latent)))
     matrices = {name: matrix.weight for name, matrix in taken.items() if matrix is not None}
-    return Projections(steps, product, root, matrices)
+    return steps, product, root, matrices
 
 
 def _turned(
