@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -55,15 +54,9 @@ class GGUF(Directory):
         if order == "as it is":
             return read_numbers(stored, name, first, last)
         num_heads = stored.shape[0] // self.head_size // (3 if order == "by_head" else 1)
-        rows = _order_of_rows(stored.shape[0], order, num_heads)[first:last]
+        rows = arranged(np.arange(stored.shape[0]), order, num_heads, back=True)[first:last]
         begin = rows.min()
         return read_numbers(stored, name, begin, rows.max() + 1)[rows - begin]
-
-
-@lru_cache(maxsize=2)  # each head is read alone
-def _order_of_rows(num_rows: int, order: str, num_heads: int) -> np.ndarray:
-    """Return the numbers of the file's rows in the order of transformers."""
-    return arranged(np.arange(num_rows), order, num_heads, back=True)
 
 
 def read_gguf(path: Path) -> GGUF:
