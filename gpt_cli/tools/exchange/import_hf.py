@@ -19,7 +19,6 @@ from gpt_cli.config.untrusted import without_untrusted_settings
 from gpt_cli.errors import CheckpointError, GptError, UsageError, counted, shown, together
 from gpt_cli.text.tokenizers import Tokenizer
 from gpt_cli.tools.exchange.export_hf import fit
-from gpt_cli.tools.exchange.export_tensors import Recipe
 from gpt_cli.tools.exchange.families import FAMILIES
 from gpt_cli.tools.exchange.families.config_fields import ConfigFields, brief
 from gpt_cli.tools.exchange.families.family import Family
@@ -82,7 +81,10 @@ def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
         if _is_too_large(model, directory):
             raise CheckpointError(directory.where, "its config does not fit its tensors", hint=_HINT)
         as_there = model.changed(scale="head" if family.divides else "none")
-        recipes, zeros = _without(family.absent(fields), family.tensors(as_there, num_rows))
+        recipes = family.tensors(as_there, num_rows)
+        if absent := family.absent(fields):
+            left_out = [recipes.pop(name) for name in [*filter(absent.search, recipes)]]
+            zeros = {part.names[0]: recipe.shape for recipe in left_out for part in recipe.parts}
         if zeros:
             names = ", ".join(dict.fromkeys(re.sub(r"^blocks\.\d+\.", "", name) for name in zeros))
             notices.append(f"it has none of {names}: they are zeros here, which training may change")
@@ -235,12 +237,3 @@ def _places_of_export(
     ):
         return None
     return weight_locations(fitted.tensors, directory)
-
-
-def _without(
-    absent: re.Pattern[str] | None, recipes: Mapping[str, Recipe]
-) -> tuple[dict[str, Recipe], dict[str, tuple[int, ...]]]:
-    """Return the recipes of the tensors there, and the shapes of our weights that the absent ones would have."""
-    there = {name: recipe for name, recipe in recipes.items() if absent is None or not absent.search(name)}
-    others = [recipe for name, recipe in recipes.items() if name not in there]
-    return there, {part.names[0]: recipe.shape for recipe in others for part in recipe.parts}
