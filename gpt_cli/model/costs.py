@@ -78,7 +78,6 @@ def estimate(
     # with a cache, the queries of latent attention see the latents themselves
     latent = config.attention == "latent"
     cached = config.cached_size + config.key_value_latent if latent else config.query_size + config.value_size
-    size = 2 if dtype == "bfloat16" else 4
     cache = config.cached_size * 4
     return CostEstimate(
         parts,
@@ -87,7 +86,7 @@ def estimate(
         3 * forward,
         4 * parameters
         + (12 + 4 * gradients_waiting(num_micro_batches)) * (parameters if num_trained is None else num_trained)
-        + _activation_bytes(config, parameters, vocab_size, micro_batch_size, size, device == "cpu"),
+        + _activation_bytes(config, parameters, vocab_size, micro_batch_size, dtype, device),
         4 * parameters + cache * remembered,
         cache * config.num_blocks,
     )
@@ -127,9 +126,7 @@ def rank_costs(
     # an owner has whole parameters, one of which may be most of the model
     owned = max(part, *(parameter.numel() for parameter in model.parameters()))
     gradients = 1 + gradients_waiting(rounds)
-    activations = _activation_bytes(
-        config, parameters, vocab_size, micro_batch_size, 2 if dtype == "bfloat16" else 4, device == "cpu"
-    )
+    activations = _activation_bytes(config, parameters, vocab_size, micro_batch_size, dtype, device)
     trained = parameters if num_trained is None else num_trained
     # while gradients are summed: all of them, and those of half of the model that come, then of a quarter
     summing = (0, 6, 7)[min(num_ranks, 4) // 2] * trained
@@ -183,12 +180,10 @@ def _laid_out(config: ModelConfig, vocab_size: int) -> GPT:
 
 
 def _activation_bytes(
-    config: ModelConfig, parameters: int, vocab_size: int, num_sequences: int, size: int, in_heap: bool
+    config: ModelConfig, parameters: int, vocab_size: int, num_sequences: int, dtype: str, device: str
 ) -> int:
-    """Estimate the bytes of activations that the forward pass keeps for the backward pass, and takes meanwhile.
-
-    `size` is the bytes of an entry of a product's result; `in_heap` means main memory, not GPU memory.
-    """
+    """Estimate the bytes of activations that the forward pass keeps for the backward pass, and takes meanwhile."""
+    size = 2 if dtype == "bfloat16" else 4  # of an entry of a product's result
     casts = size * parameters if size < 4 else 0  # of the weights
     width, length = config.d_model, config.context_length
     # queries, keys and values of all heads, and the latents behind them
@@ -206,7 +201,7 @@ def _activation_bytes(
     per_pair = config.num_heads * size * (3 if dropping else 1)
     # while the attention of one block is computed, and, in main memory between long blocks, what malloc keeps and
     # cannot use again: at most 3.4 numbers, with dropout 5.3, as measured at 1,024 and 2,048 tokens (note 0053)
-    holes = 0 if length < 1024 or not in_heap else 5.5 if dropping else 3.5
+    holes = 0 if length < 1024 or device != "cpu" else 5.5 if dropping else 3.5
     passing = int((3 + holes) * config.num_heads * size * length)
     logits = vocab_size * (size + 2 * 4)
     return casts + num_sequences * length * (config.num_blocks * (per_token + per_pair * length) + passing + logits)
