@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -162,30 +162,24 @@ class Decoder:
         return layer.norm_2(x + self._feed_forward(layer, x))
 
     def _feed_forward(self, layer: DecodeBlock, x: Tensor) -> Tensor:
-        return layer.contract(layer.activation(layer.expand(x.to(self.dtype))))
+        expanded = layer.expand(x.to(self.dtype))
+        if not self.config.gated:
+            return layer.contract(layer.activation(expanded))
+        gate, expanded = expanded.chunk(2, dim=-1)
+        return layer.contract(layer.activation(gate) * expanded)
 
     @torch.no_grad()
     def _layer(self, block: Block) -> DecodeBlock:
         feed_forward = block.feed_forward
-        gate, expand, activation = feed_forward.gate, feed_forward.expand, feed_forward.activation
+        gate, expand = feed_forward.gate, feed_forward.expand
         return DecodeBlock(
             _frozen(block.norm_1),
             make_cache(block.attention, self._products, self.config.context_length),
             _frozen(block.norm_2),
             self._products.of(*concatenate_layers([expand] if gate is None else [gate, expand])),
-            activation if gate is None else _gated(activation),
+            feed_forward.activation,
             self._products.of(feed_forward.contract.weight, feed_forward.contract.bias),
         )
-
-
-def _gated(activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """activation(gate) * expanded, from both together: [N, 2 * hidden] -> [N, hidden]."""
-
-    def product(x: Tensor) -> Tensor:
-        gate, expanded = x.chunk(2, dim=-1)
-        return activation(gate) * expanded
-
-    return product
 
 
 def _frozen(norm: nn.Module) -> nn.Module:
