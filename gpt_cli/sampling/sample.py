@@ -20,7 +20,6 @@ from gpt_cli.common.machine.memory import available_memory, require_available
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.errors import DataError, UsageError, counted, inert_json, shown
 from gpt_cli.model import GPT
-from gpt_cli.sampling.chat import fit_history
 from gpt_cli.sampling.decoder import Decoder, row_bytes
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.head_ablation import head_names, remove_heads
@@ -30,6 +29,7 @@ from gpt_cli.sampling.request import SampleRequest, ToLoad, ToSample
 from gpt_cli.sampling.streaming import TextStream
 from gpt_cli.text.chat_templates import Template, template_for
 from gpt_cli.text.conversations import Turn
+from gpt_cli.text.tokenizers import Tokenizer
 
 COMPILED_FROM = 2**33  # bytes of float32 weights that the tokens of a sample read
 _TOKEN_BYTES = 20  # of a sample: an id, a log-probability, a few characters
@@ -191,7 +191,7 @@ class Sampler:
         """
         tokenizer, length = self.loaded.tokenizer, self._decoder.config.context_length
         try:
-            ids, num_left_out = fit_history(turns, self._template, tokenizer, length, num_new_tokens)
+            ids, num_left_out = _fit_history(turns, self._template, tokenizer, length, num_new_tokens)
         except DataError as error:
             error.where = source
             raise
@@ -278,6 +278,27 @@ class _Row:
     def add(self, text: str) -> str:
         self.text += text
         return text
+
+
+def _fit_history(
+    turns: Sequence[Turn], template: Template, tokenizer: Tokenizer, context_length: int, num_new_tokens: int
+) -> tuple[list[int], int]:
+    """Encode a conversation up to its answer; returns ids, and how many of its oldest turns are left out for room.
+
+    What the system says stays. An answer has room for `num_new_tokens`, at most half of the window; the last message
+    alone may take more. Raises DataError where that does not fit, or for a character that the vocabulary lacks.
+    """
+    max_length = context_length - min(num_new_tokens, context_length // 2)
+    system = turns[:1] if turns[0].role == "system" else ()
+    rest = turns[len(system) :]
+    starts = [i for i, turn in enumerate(rest) if turn.role == "user" or i == 0]
+    ids = list[int]()
+    for start in starts:
+        ids = template.encode([*system, *rest[start:]], tokenizer).ids
+        if len(ids) <= (max_length if start != starts[-1] else context_length - 1):
+            return ids, start
+    sentence = f"it has {counted(len(ids), 'token')} in the template, but this model sees {context_length}"
+    raise DataError("message", sentence, hint="ask in fewer words")
 
 
 def _pays(model: GPT, request: SampleRequest) -> bool:
