@@ -30,7 +30,7 @@ def explain_head(
     model = model.double().eval()
     labels = map(label_of, tokens)
     names = [f"{position} {label.strip() or label}" for position, label in enumerate(labels)]
-    query_names, positions = [names[query] for query in queries], list(queries)
+    subject = Subject(head, names, list(queries), model.rotary)
     sizes, block = model.config, model.blocks[layer]
 
     batch = torch.tensor([list(ids)])
@@ -42,16 +42,15 @@ def explain_head(
         note = norm_note(block.norm_1)
         steps.append(Step("normalised", f"a = {norm_formula(block.norm_1)}", normalised, names, notes=[note]))
     stages = block.attention.head_stages(head, seen, rotation)
-    subject = Subject(head, names, positions, model.rotary)
     projection_steps, product, root, used = projections(block.attention, seen, source, rotation, subject)
     steps += projection_steps
     root = root if sizes.scale == "head" else None
-    steps += _score_steps(stages, product, root, query_names, names, positions, block.attention.window)
-    steps += _value_steps(stages, query_names, names, positions)
-    steps += _output_steps(block, x, seen, rotation, query_names, positions)
+    steps += _score_steps(stages, product, root, subject, block.attention.window)
+    steps += _value_steps(stages, subject)
+    steps += _output_steps(block, x, seen, rotation, subject)
 
     numbers = {"T": len(ids), "D": sizes.d_model, "H": sizes.num_heads, "K": sizes.value_size}
-    facts = {"layer": layer, "head": head, "queries": positions, "tokens": list(tokens), "token_ids": list(ids)}
+    facts = {"layer": layer, "head": head, "queries": subject.places, "tokens": list(tokens), "token_ids": list(ids)}
     facts["sizes"] = numbers
     if sizes.attention == "latent":
         facts["sizes"] = numbers | {"C": sizes.key_value_latent, "R": sizes.turned_size}
@@ -97,16 +96,9 @@ def _embeddings(
     return [*steps, Step("stream", formula, as_array(x[0]), names)], x, rotation
 
 
-def _score_steps(
-    stages: Stages,
-    product: str,
-    root: str | None,
-    query_names: Sequence[str],
-    names: Sequence[str],
-    positions: list[int],
-    window: int | None,
-) -> list[Step]:
+def _score_steps(stages: Stages, product: str, root: str | None, subject: Subject, window: int | None) -> list[Step]:
     """Make the steps from scores to weights, [queries, T] each; `root` names the divisor of the scores, or is None."""
+    positions, names, query_names = subject.places, subject.names, subject.query_names
     scores, weights, size = stages.scores[0, positions], stages.weights[0, positions], stages.queries.shape[-1]
     beside = len(query_names) == 1
     steps = [Step("scores", product, as_array(scores), query_names, names, beside=beside)]
@@ -128,26 +120,21 @@ def _score_steps(
     ]
 
 
-def _value_steps(stages: Stages, query_names: Sequence[str], names: Sequence[str], positions: list[int]) -> list[Step]:
+def _value_steps(stages: Stages, subject: Subject) -> list[Step]:
     """Make the steps of the weighted sum of the values, for a single query with its parts."""
-    weights, values = stages.weights[0], stages.values[0]
+    weights, values, positions, names = stages.weights[0], stages.values[0], subject.places, subject.names
     lengths = weights[positions] * values.norm(dim=1)  # of each part of the sum, since no weight is negative
     notes = [
         _largest("largest_parts", f"longest terms for {name}", name, row, names)
-        for name, row in zip(query_names, lengths, strict=True)
+        for name, row in zip(subject.query_names, lengths, strict=True)
     ]
     steps = []
     if len(positions) == 1:
         steps.append(Step("weighted_values", "wⱼ vⱼ", as_array(weights[positions[0], :, None] * values), names))
-    return [
-        *steps,
-        Step("head_output", "h = Σ wⱼ vⱼ", as_array(stages.heads[0, positions]), query_names, notes=notes),
-    ]
+    return [*steps, subject.of_queries("head_output", "h = Σ wⱼ vⱼ", stages.heads, *notes)]
 
 
-def _output_steps(
-    block: Block, x: Tensor, seen: Tensor, rotation: Tensor | None, query_names: Sequence[str], positions: list[int]
-) -> list[Step]:
+def _output_steps(block: Block, x: Tensor, seen: Tensor, rotation: Tensor | None, subject: Subject) -> list[Step]:
     """Make the steps from the outputs of all heads back to the residual stream: [queries, D] each."""
     attention = block.attention
     mixed, last = attention.separate_heads(seen, rotation), attention.num_heads - 1
@@ -162,7 +149,7 @@ def _output_steps(
     ]
     if not block.pre_norm:
         outputs.append(("normalised_after", norm_formula(block.norm_1).replace("x", "y"), block.norm_1(x + attended)))
-    steps = [Step(name, formula, as_array(numbers[0, positions]), query_names) for name, formula, numbers in outputs]
+    steps = [subject.of_queries(*output) for output in outputs]
     return [*steps[:-1], replace(steps[-1], notes=notes)]
 
 

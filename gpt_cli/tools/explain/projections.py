@@ -27,9 +27,14 @@ class Subject:
     places: list[int]
     rotary: RotaryPositions | None = None
 
-    def of_queries(self, name: str, formula: str, numbers: Tensor) -> Step:
+    @property
+    def query_names(self) -> list[str]:
+        """The names of the tokens that look."""
+        return [self.names[place] for place in self.places]
+
+    def of_queries(self, name: str, formula: str, numbers: Tensor, *notes: Note) -> Step:
         """Make a step of the tokens that look, from numbers [1, T, size] of all."""
-        return Step(name, formula, as_array(numbers[0, self.places]), [self.names[query] for query in self.places])
+        return Step(name, formula, as_array(numbers[0, self.places]), self.query_names, notes=notes)
 
     def of_all(self, name: str, formula: str, numbers: Tensor, *notes: Note) -> Step:
         """Make a step of all tokens, from numbers [1, T, size]."""
