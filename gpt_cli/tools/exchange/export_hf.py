@@ -23,7 +23,7 @@ from collections.abc import Iterator
 
 from gpt_cli.config import ModelConfig
 from gpt_cli.config.model import unknown_form
-from gpt_cli.errors import GptError, UsageError, together
+from gpt_cli.errors import UsageError, together
 from gpt_cli.tools.exchange.export_tensors import Fit
 from gpt_cli.tools.exchange.families import nearest_family
 from gpt_cli.tools.exchange.families.family import Family
@@ -36,8 +36,10 @@ _HINT = (
 def fit(model: ModelConfig, vocab_size: int) -> Fit:
     """Return the stock class for a model of ours; raises UsageError that names every setting which none of them has."""
     family = nearest_family(model)
+    if model.attention not in ("multi_head", "grouped_query", "latent"):
+        raise unknown_form("transformers", model.attention, "‹format=safetensors› exports every model for use with gpt")
     if wrong := list(_misfits(model, family)):
-        raise together(wrong)
+        raise together([UsageError(f"model.{key}", sentence, hint=_HINT) for key, sentence in wrong])
     config = family.common_keys(model, vocab_size) | family.config(model)
     tensors, notes = family.tensors(model, vocab_size), [*family.notes(model)]
     zeros = [re.sub(r".*\.\d+\.", "", name) for name, recipe in tensors.items() if not recipe.parts]
@@ -46,29 +48,22 @@ def fit(model: ModelConfig, vocab_size: int) -> Fit:
     return Fit(family.class_name, config, tensors, notes)
 
 
-def _misfits(model: ModelConfig, family: Family) -> Iterator[GptError]:
-    """Yield an error for each setting that no stock class has, with a value that would export."""
-
-    def misfit(key: str, sentence: str) -> UsageError:
-        return UsageError(f"model.{key}", sentence, hint=_HINT)
-
+def _misfits(model: ModelConfig, family: Family) -> Iterator[tuple[str, str]]:
+    """Yield each setting that no stock class has, and a sentence with a value that would export."""
     if model.norm_position != "pre":
-        yield misfit("norm_position", "transformers has no such post-norm model; norm_position=pre can be exported")
+        yield "norm_position", "transformers has no such post-norm model; norm_position=pre can be exported"
     if model.ngram_embedding is not None:
-        yield misfit(
-            "ngram_embedding",
-            "no class of transformers has embeddings of n-grams; train with ‹model.ngram_embedding=null› to export",
+        sentence = (
+            "no class of transformers has embeddings of n-grams; train with ‹model.ngram_embedding=null› to export"
         )
-    if model.attention not in ("multi_head", "grouped_query", "latent"):
-        yield unknown_form("transformers", model.attention, "‹format=safetensors› exports every model for use with gpt")
-        return
+        yield "ngram_embedding", sentence
     if model.attention == "latent" and model.positions == "rope":
         others = "multi_head and grouped_query export"
         if model.norm == "layernorm":
             others += ", and so does latent with positions learned, sinusoidal or none"
-        yield misfit("attention", f"no class of transformers has this form of latent attention with rope; {others}")
+        yield "attention", f"no class of transformers has this form of latent attention with rope; {others}"
         return
     if model.norm == "rmsnorm" and model.positions != "rope":
         sentence = f"no class of transformers has rmsnorm with positions {model.positions}"
-        yield misfit("norm", f"{sentence} and this feed-forward part; layernorm exports")
-    yield from (misfit(key, sentence) for key, sentence in family.misfits(model))
+        yield "norm", f"{sentence} and this feed-forward part; layernorm exports"
+    yield from family.misfits(model)
