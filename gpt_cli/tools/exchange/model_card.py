@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 from gpt_cli.checkpoints.header import Progress
@@ -12,6 +11,7 @@ from gpt_cli.config import Config
 from gpt_cli.config.load import write_config
 from gpt_cli.errors import counted, visible
 from gpt_cli.text.datasets import ENTRIES, Dataset
+from gpt_cli.text.sources import source_names
 from gpt_cli.tools.exchange.export_tensors import Fit
 
 _CARD = """\
@@ -72,7 +72,7 @@ def model_card(
     figures = {"Loss of the last step": progress.loss, "Lowest validation loss until then": progress.best_loss}
     losses = [f"{name}: {loss:.4f} nats/token.\n" for name, loss in figures.items() if loss is not None]
     num_steps, num_tokens = progress.step, progress.num_training_tokens
-    sources = ", ".join(f"`{visible(source)}`" for source in _listed(config.data.source))
+    sources = ", ".join(f"`{visible(source)}`" for source in source_names(config.data.source))
     origin = f"A GPT, trained with gpt-cli {__version__} on {sources} ({counted(num_tokens, 'token')}) for "
     origin += f"{counted(num_steps, 'step')}."
     imported = num_steps == 0 or num_tokens == 0
@@ -84,7 +84,7 @@ def model_card(
     half = max(1, config.model.context_length // 2)
     lines = "".join(f"- {note}\n" for note in fit.notes)
     datasets = [] if imported else _catalogued(config)
-    is_complete = datasets and len(datasets) == len(_listed(config.data.source))
+    is_complete = datasets and len(datasets) == len(source_names(config.data.source))
     languages = {entry.language for entry in datasets} if is_complete else set()
     return _CARD.format(
         language=f"language: {languages.pop()}\n" if len(languages) == 1 and None not in languages else "",
@@ -112,7 +112,7 @@ def licences(config: Config) -> str:
 
 
 def _catalogued(config: Config) -> list[Dataset]:
-    return [ENTRIES[source] for source in _listed(config.data.source) if source in ENTRIES]
+    return [ENTRIES[source] for source in source_names(config.data.source) if source in ENTRIES]
 
 
 def shareable(config: Config) -> Config:
@@ -129,7 +129,3 @@ def _name(source: str) -> str:
     """Return the last part of a path, in a form that is not a name of the catalogue."""
     name = Path(source).name or source
     return f"./{name}" if name in ENTRIES and source not in ENTRIES else name
-
-
-def _listed(source: str | Sequence[str]) -> Sequence[str]:
-    return [source] if isinstance(source, str) else source
