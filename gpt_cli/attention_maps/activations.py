@@ -53,9 +53,6 @@ class Activations:
         (n, H, t, _), T = self.queries.shape, keys.shape[1]
         hidden = causal_mask(T, queries.device, attention.window)[T - t :]
         bias = queries.new_zeros(t, T).masked_fill(hidden, -torch.inf)
-        added = attention.distance_bias(t, T, range(H) if self._chosen is None else self._chosen, self.queries)
-        if added is not None:
-            bias = (bias + added).repeat(n, 1, 1)
         scores = torch.baddbmm(bias, queries, keys.transpose(1, 2), alpha=attention.scale)
         return scores.softmax(dim=-1).unflatten(0, (n, H))
 

@@ -47,12 +47,12 @@ def score_scale(size: int, scaled: bool = True) -> float:
     return size**-0.5 if scaled else 1.0
 
 
-def attention_weights(scores: Tensor, mask: Tensor, scale: float, bias: Tensor | float = 0.0) -> Tensor:
-    """softmax(scores * scale + bias) over the keys that the mask does not hide: [..., T, T] -> [..., T, T].
+def attention_weights(scores: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """softmax(scores * scale) over the keys that the mask does not hide: [..., T, T] -> [..., T, T].
 
-    Each row sums to 1. Vaswani et al. 2017, eq. 1, where the scale is 1 / sqrt(K) and there is no bias.
+    Each row sums to 1. Vaswani et al. 2017, eq. 1, where the scale is 1 / sqrt(K).
     """
-    return (scores * scale + bias).masked_fill(mask, -torch.inf).softmax(dim=-1)
+    return (scores * scale).masked_fill(mask, -torch.inf).softmax(dim=-1)
 
 
 class Stages(NamedTuple):
@@ -66,17 +66,10 @@ class Stages(NamedTuple):
     heads: Tensor
 
 
-def causal_stages(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    scale: float,
-    bias: Tensor | float = 0.0,
-    window: int | None = None,
-) -> Stages:
-    """Compute one causal head from its queries, keys and values [B, T, K]; `bias` [T, T] joins the scores."""
+def causal_stages(queries: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None = None) -> Stages:
+    """Compute one causal head from its queries, keys and values [B, T, K]."""
     scores = attention_scores(queries, keys)
-    weights = attention_weights(scores, causal_mask(queries.shape[-2], queries.device, window), scale, bias)
+    weights = attention_weights(scores, causal_mask(queries.shape[-2], queries.device, window), scale)
     return Stages(queries, keys, values, scores, weights, weights @ values)
 
 
@@ -129,20 +122,16 @@ def concatenate_layers(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | No
     return torch.cat(weights), torch.cat(biases) if biases else None
 
 
-def causal_bias(
-    queries: Tensor, added: Tensor | None, window: int | None = None, apart: Tensor | None = None
-) -> Tensor:
+def causal_bias(queries: Tensor, window: int | None = None, apart: Tensor | None = None) -> Tensor:
     """Return numbers to add to the scores of queries [B, heads, T, K]: -inf where one may not look, else 0.
 
-    [T, T]; with `added` [heads, T, T], or with `apart` [B, T, T], which is true where one may not look either, their
-    sum for each head of each sequence [B * heads, T, T].
+    [T, T]; with `apart` [B, T, T], which is true where one may not look either, [B * heads, T, T].
     """
     B, H, T, _ = queries.shape
     hidden = queries.new_zeros(T, T).masked_fill(causal_mask(T, queries.device, window), -torch.inf)
-    if apart is not None:
-        of_heads = hidden.expand(H, T, T) if added is None else hidden + added
-        return of_heads.repeat(B, 1, 1).masked_fill_(apart.repeat_interleave(H, dim=0), -torch.inf)
-    return hidden if added is None else (hidden + added).repeat(len(queries), 1, 1)
+    if apart is None:
+        return hidden
+    return hidden.repeat(B * H, 1, 1).masked_fill_(apart.repeat_interleave(H, dim=0), -torch.inf)
 
 
 def attend(
@@ -212,13 +201,6 @@ class SelfAttention(nn.Module, ABC):
             queries, keys = self.query_norm(queries), self.key_norm(keys)
         return (queries, keys) if rotation is None else (rotate(queries, rotation), rotate(keys, rotation))
 
-    def distance_bias(self, num_queries: int, num_keys: int, heads: Sequence[int], like: Tensor) -> Tensor | None:
-        """Bias that the form adds to the scaled scores of the given heads, [heads, T, S]; None adds nothing.
-
-        It depends on how far a query is from a key: the T queries are the last of the S tokens, in a cache too.
-        """
-        return None
-
     def forward(
         self,
         x: Tensor,
@@ -234,18 +216,17 @@ class SelfAttention(nn.Module, ABC):
             assert apart is None, "one head by itself computes one text"
             return self.projection_layer(self.separate_heads(x, rotation, keep))
         queries, keys, values = self.project(x, rotation)
-        bias = self.distance_bias(x.shape[1], x.shape[1], range(self.num_heads), queries)
         dropout = self.dropout.p if self.training else 0.0
         sees_all = self.window is None or self.window >= x.shape[1]
-        if x.device.type not in WITHOUT_KERNEL and not dropout and bias is None and sees_all and apart is not None:
+        if x.device.type not in WITHOUT_KERNEL and not dropout and sees_all and apart is not None:
             seen = ~(causal_mask(x.shape[1], x.device) | apart)[:, None]
             mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=seen, scale=self.scale)
-        elif x.device.type not in WITHOUT_KERNEL and not dropout and bias is None and sees_all:
+        elif x.device.type not in WITHOUT_KERNEL and not dropout and sees_all:
             mixed = F.scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=self.scale)
         else:
             flat = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
             of_heads = None if keep is None else keep.flatten(0, 1)
-            mixed, _ = attend(*flat, causal_bias(queries, bias, self.window, apart), self.scale, dropout, of_heads)
+            mixed, _ = attend(*flat, causal_bias(queries, self.window, apart), self.scale, dropout, of_heads)
             mixed = mixed.unflatten(0, queries.shape[:2])
         return self.projection_layer(join_heads(mixed))
 
@@ -261,15 +242,13 @@ class SelfAttention(nn.Module, ABC):
     def head_stages(self, head: int, x: Tensor, rotation: Tensor | None) -> Stages:
         """Compute the stages of one head, without dropout."""
         queries, keys, values = self.project_head(head, x, rotation)
-        bias = self.distance_bias(x.shape[1], x.shape[1], [head], queries)
-        return causal_stages(queries, keys, values, self.scale, 0.0 if bias is None else bias[0], self.window)
+        return causal_stages(queries, keys, values, self.scale, self.window)
 
     def stages(self, x: Tensor, rotation: Tensor | None, heads: Sequence[int]) -> Stages:
         """Compute the stages of the given heads, each [B, heads, T, K] or [B, heads, T, T]."""
         queries, keys, values = self.project(x, rotation, heads)
-        bias = self.distance_bias(x.shape[1], x.shape[1], heads, queries)
         flat = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
-        attended = attend(*flat, causal_bias(queries, bias, self.window), self.scale)
+        attended = attend(*flat, causal_bias(queries, self.window), self.scale)
         mixed, weights = (part.unflatten(0, queries.shape[:2]) for part in attended)
         return Stages(queries, keys, values, attention_scores(queries, keys), weights, mixed)
 

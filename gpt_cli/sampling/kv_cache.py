@@ -65,7 +65,6 @@ class Cache(ABC):
     num_groups: int  # of heads that look at the same keys
 
     def __init__(self, attention: SelfAttention, products: Products, context_length: int):
-        self.distance_bias = attention.distance_bias
         self.num_heads = attention.num_heads
         self.scale = attention.scale
         self.reach = min(attention.window or context_length, context_length)
@@ -145,16 +144,13 @@ class Cache(ABC):
 
         None adds nothing. Heads of a group are one below another; 1 stands for all groups.
         """
-        by_distance = self.distance_bias(end - start, end - first, range(self.num_heads), like)
-        whole = by_distance is None and end - start == step.end - step.start
+        whole = end - start == step.end - step.start
         if whole and self.reach in step.biases:
             return step.biases[self.reach]
         bias = step.hidden(first, start, end, self.reach, like)
-        if by_distance is not None:
-            bias = by_distance.expand(len(like), -1, -1, -1) if bias is None else bias + by_distance
         if bias is not None:
-            (R, heads, T, S), of_group = bias.shape, self.num_heads // self.num_groups
-            G = 1 if R == heads == 1 else self.num_groups
+            (R, _, T, S), of_group = bias.shape, self.num_heads // self.num_groups
+            G = 1 if R == 1 else self.num_groups
             bias = bias.expand(R, G * of_group, T, S).reshape(R * G, of_group * T, S)
         if whole:
             step.biases[self.reach] = bias

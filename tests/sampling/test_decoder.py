@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.forms import ByDistance, register
 from support.helpers import sharp_model
 from torch import Tensor
 
@@ -63,8 +62,7 @@ def banded_logits(model: GPT, tokens: list[int], _: int) -> Tensor:
         for number in range(model.config.num_heads):
             stages = block.attention.head_stages(number, seen, rotation)
             scale = 1.0 if model.config.scale == "none" else model.config.query_size**-0.5
-            bias = block.attention.distance_bias(T, T, [number], x)
-            heads.append(attention_weights(stages.scores, mask, scale, 0.0 if bias is None else bias) @ stages.values)
+            heads.append(attention_weights(stages.scores, mask, scale) @ stages.values)
         x = block.after_attention(x, block.attention.projection_layer(torch.cat(heads, dim=-1)))
     return model.logits(x[:, -1])[0]
 
@@ -100,17 +98,6 @@ def banded_logits(model: GPT, tokens: list[int], _: int) -> Tensor:
 @torch.no_grad()
 def test_logits_agree_with_and_without_a_cache_up_to_three_windows(settings: list[str]) -> None:
     agrees_up_to_three_windows(make_model(*settings))
-
-
-@torch.no_grad()
-def test_a_bias_by_distance_moves_on_with_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    register(monkeypatch, cached=True)
-    model = make_model("model.positions=none")
-    for block in model.blocks:
-        attention = ByDistance(model.config.d_model, model.config.num_heads).double()
-        attention.load_state_dict(block.attention.state_dict())
-        block.attention = attention
-    agrees_up_to_three_windows(model.eval())
 
 
 def agrees_up_to_three_windows(model: GPT) -> None:

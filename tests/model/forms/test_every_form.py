@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from support.attribution import attribute
-from support.forms import BY_DISTANCE, ByDistance, register
+from support.forms import UNHEARD_OF, register
 from support.helpers import small_config
 
 import gpt_cli
@@ -138,8 +138,8 @@ PLACES: dict[Callable[[GPT], None], str | None] = {
     in_a_dump: None,
     in_costs: None,
     in_scores_of_heads: None,
-    in_decoding: "sampling does not support the form ByDistance",
-    in_an_explanation: "gpt explain does not support the form ByDistance",
+    in_decoding: "sampling does not support the form UnheardOf",
+    in_an_explanation: "gpt explain does not support the form UnheardOf",
     in_transformers: "transformers does not support the form unheard_of",
     on_a_page: "the page of a model does not support the form unheard_of",
     in_a_config: f'"unheard_of" is not one of {", ".join(FORMS)}',
@@ -152,9 +152,9 @@ REFUSED: dict[tuple[str, Callable[[GPT], None]], str] = {}
 def test_every_place_computes_a_form_or_refuses_it_by_name(
     place: Callable[[GPT], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    register(monkeypatch, cached=False)
-    for form in (*FORMS, BY_DISTANCE):
-        refusal = PLACES[place] if form == BY_DISTANCE else REFUSED.get((form, place))
+    register(monkeypatch)
+    for form in (*FORMS, UNHEARD_OF):
+        refusal = PLACES[place] if form == UNHEARD_OF else REFUSED.get((form, place))
         if refusal is None:
             place(model_of(form))
             continue
@@ -166,22 +166,7 @@ def test_every_place_computes_a_form_or_refuses_it_by_name(
 
 def test_an_unknown_form_is_no_model() -> None:
     with pytest.raises(GptError, match="the model does not support the form unheard_of"):
-        model_of(BY_DISTANCE)
-
-
-def test_a_bias_by_distance_is_said_once_and_holds_in_training_stages_and_decoding(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Press et al. 2022: with equal scores, head 0 divides the weight of a key by e for each step back."""
-    register(monkeypatch, cached=True)
-    model = model_of(BY_DISTANCE)
-    for place in (in_training, in_stages, in_a_dump, in_decoding):
-        place(model)
-    attention = ByDistance(4, 2).double()
-    with torch.no_grad():
-        attention.heads[0].Wq.weight.zero_()
-        weights = attention.stages(torch.randn(1, 3, 4).double(), None, [0]).weights[0, 0, 2]
-    close(weights, torch.tensor([-2.0, -1.0, 0.0]).double().softmax(0))
+        model_of(UNHEARD_OF)
 
 
 def test_a_page_promises_the_forms_that_its_engine_computes() -> None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from support.forms import BY_DISTANCE, register
+from support.forms import UNHEARD_OF, register
 from support.heads import FORMS
 from support.helpers import sharp_model, small_config
 from torch import Tensor, nn
@@ -189,9 +189,9 @@ def test_weights_that_are_not_finite_are_refused() -> None:
 
 
 def test_a_form_that_nobody_wrote_this_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    register(monkeypatch, cached=False)
-    model = GPT(small_config().model.changed(attention=BY_DISTANCE), V)
-    with pytest.raises(UsageError, match="gpt heads --circuits does not support the form ByDistance"):
+    register(monkeypatch)
+    model = GPT(small_config().model.changed(attention=UNHEARD_OF), V)
+    with pytest.raises(UsageError, match="gpt heads --circuits does not support the form UnheardOf"):
         list(composition(model, [0, 1], [0]))
 
 
