@@ -89,16 +89,12 @@ class Attention(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.scale = score_scale(head_size, scaled)
 
-    def project(self, x: Tensor, rotation: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values [B, T, K]; `rotation` [2, T, K] turns queries and keys."""
+    def stages(self, x: Tensor, rotation: Tensor | None = None) -> Stages:
+        """Compute the head without dropout, step by step; `rotation` [2, T, K] turns queries and keys."""
         queries, keys = self.Wq(x), self.Wk(x)
         if rotation is not None:
             queries, keys = rotate(queries, rotation), rotate(keys, rotation)
-        return queries, keys, self.Wv(x)
-
-    def stages(self, x: Tensor, rotation: Tensor | None = None) -> Stages:
-        """Compute the head without dropout, step by step."""
-        return causal_stages(*self.project(x, rotation), self.scale)
+        return causal_stages(queries, keys, self.Wv(x), self.scale)
 
     def weights(self, x: Tensor, rotation: Tensor | None = None) -> Tensor:
         """Attention weights: [B, T, D] -> [B, T, T]; row t sums to 1 over tokens 0..t and is 0 after."""
