@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import yaml
 
@@ -28,25 +28,6 @@ class Destination:
     id: str
     name: str
     continued: bool
-
-
-class Logger(Protocol):
-    """The part of a logging package that a training needs."""
-
-    def log(self, step: int, figures: Mapping[str, float], sample: str | None) -> None:
-        """Take the figures and the sampled text of a step; the steps rise."""
-        ...
-
-    def close(self) -> None:
-        """Write or send all steps."""
-        ...
-
-
-def open_logger(name: str, destination: Destination, config: dict[str, Any]) -> Logger:
-    """Open the logger of that name, for a run with this config; raises whatever the package raises."""
-    return {"tensorboard": TensorBoard, "wandb": Wandb, "trackio": Trackio, "swanlab": SwanLab}[name](
-        destination, config
-    )
 
 
 def _prefer(variables: Mapping[str, object]) -> None:
@@ -178,3 +159,7 @@ class SwanLab:
 def _as_block(text: str) -> str:
     """Escape text, so that Markdown leaves it as it is."""
     return "".join(f"    {line}\n" for line in text.splitlines())
+
+
+# `log` takes the figures and the sampled text of a step, in rising steps; `close` writes or sends all
+LOGGERS = {"tensorboard": TensorBoard, "wandb": Wandb, "trackio": Trackio, "swanlab": SwanLab}

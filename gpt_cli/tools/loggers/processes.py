@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from typing import Self
+from contextlib import AbstractContextManager
 
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.common.host import Notify
@@ -30,7 +30,7 @@ _POLL_EVERY = 0.02
 _BEGIN = "import sys; sys.path[:] = sys.argv.pop(1).split(':'); from gpt_cli.tools.loggers.worker import main; main()"
 
 
-class Followers:
+class Followers(AbstractContextManager["Followers"]):
     """Processes of the loggers of a run; `warn` receives one line for each that fails, which is then left out."""
 
     def __init__(self, names: Sequence[str], run: RunFiles, *, notice: Notify, warn: Notify):
@@ -88,9 +88,6 @@ class Followers:
         for pipe in (process.stdin, process.stdout):
             assert pipe is not None
             pipe.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

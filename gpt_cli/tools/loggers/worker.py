@@ -23,7 +23,7 @@ from gpt_cli.checkpoints.metrics_files import numbers_of_line, read_log, samples
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.common.files import append, make_directory
 from gpt_cli.errors import CheckpointError
-from gpt_cli.tools.loggers.adapters import Destination, open_logger
+from gpt_cli.tools.loggers.adapters import LOGGERS, Destination
 
 LOOK_EVERY = 1.0  # seconds
 NICENESS = 10  # the training comes first where cores are scarce
@@ -64,7 +64,7 @@ def follow(name: str, run: RunFiles, seconds: float, ended: Callable[[], bool]) 
     os.chdir(folder)
     sent = SentLog(run.sent(name))
     config: dict[str, Any] = yaml.safe_load(run.config.read_text(encoding="utf-8"))
-    logger = open_logger(name, Destination(folder, sent.run, run.path.name, continued=sent.step > 0), config)
+    logger = LOGGERS[name](Destination(folder, sent.run, run.path.name, continued=sent.step > 0), config)
     reader, over = LogReader(run, sent.step), False
     while not over:
         over = ended()
