@@ -41,24 +41,19 @@ class DropMasks:
     seed: int
     step: int
     first_sequence: int | Tensor = 0
-    block: int = 0
     keys: Tensor | None = None
-
-    def of_block(self, block: int) -> DropMasks:
-        """Return the masks for another block of the model."""
-        return replace(self, block=block)
 
     def on(self, device: torch.device) -> DropMasks:
         """Return masks with the number of the first sequence on the device: compiled code then serves all numbers."""
         first = torch.full((), int(self.first_sequence), dtype=torch.int32, device=device)
         return replace(self, first_sequence=first)
 
-    def to_draw(self) -> ToDraw:
-        """Return the keys that decide the masks of the block."""
+    def to_draw(self, block: int = 0) -> ToDraw:
+        """Return the keys that decide the masks of a block."""
         if self.keys is None:
-            keys = [stream_key(self.seed, "dropout", self.step, self.block, site) for site in _SITES]
+            keys = [stream_key(self.seed, "dropout", self.step, block, site) for site in _SITES]
         else:
-            keys = self.keys[self.block]
+            keys = self.keys[block]
         return ToDraw(keys, self.first_sequence, self.rate)
 
 

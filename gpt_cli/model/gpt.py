@@ -79,7 +79,7 @@ class GPT(nn.Module):
         for number, block in enumerate(blocks):
             keep: Keep | ToDraw | None = None
             if masks is not None and dropping:
-                keep = masks.of_block(number).to_draw()
+                keep = masks.to_draw(number)
                 keep = keep if draws_itself else keep.draw(x.shape, self.config.num_heads, x.device)
             x = block(x, rotation, keep) if apart is None else block(x, rotation, keep, apart)
         return self.logits(x)

@@ -33,12 +33,12 @@ def test_the_rate_is_exact_and_entries_are_independent(rate: float) -> None:
 def test_masks_differ_by_seed_step_block_and_site() -> None:
     shape = (2, 64)
     masks = [
-        masks.to_draw().keep(site, shape, CPU)
+        masks.keep(site, shape, CPU)
         for masks in (
-            DropMasks(0.5, 0, 0),
-            DropMasks(0.5, 1, 0),
-            DropMasks(0.5, 0, 1),
-            DropMasks(0.5, 0, 0).of_block(1),
+            DropMasks(0.5, 0, 0).to_draw(),
+            DropMasks(0.5, 1, 0).to_draw(),
+            DropMasks(0.5, 0, 1).to_draw(),
+            DropMasks(0.5, 0, 0).to_draw(1),
         )
         for site in ("attention", "feed_forward")
     ]
@@ -55,8 +55,8 @@ def test_a_sequence_has_its_mask_however_the_batch_is_split() -> None:
 def test_keys_on_the_device_give_the_masks_of_seed_and_step() -> None:
     keys = torch.from_numpy(drop_keys(7, 3, num_blocks=2).view(np.int32)).view(2, 3, 2)
     for block in (0, 1):
-        by_step = DropMasks(0.5, 7, 3, first_sequence=4).of_block(block).to_draw().draw((2, 5, 6), 3, CPU)
-        by_keys = DropMasks(0.5, 0, 0, first_sequence=4, keys=keys).of_block(block).to_draw().draw((2, 5, 6), 3, CPU)
+        by_step = DropMasks(0.5, 7, 3, first_sequence=4).to_draw(block).draw((2, 5, 6), 3, CPU)
+        by_keys = DropMasks(0.5, 0, 0, first_sequence=4, keys=keys).to_draw(block).draw((2, 5, 6), 3, CPU)
         assert all(map(torch.equal, by_step, by_keys))
 
 
