@@ -119,12 +119,8 @@ def require_model(path: Path) -> None:
             hint = f"gpt sample --run {shlex.quote(str(path))}" if is_checkpoint(path) else None
             raise CheckpointError(shown(path), "this is a file, but a model of transformers is a directory", hint=hint)
         is_file = path.suffix == ".gguf"
-        names = (
-            [file.name for file in path.parent.glob("*.gguf")]
-            if is_file
-            else map(os.path.basename, _models(path.parent))
-        )
-        near = nearest(path.name, names)
+        models = map(str, path.parent.glob("*.gguf")) if is_file else _models(path.parent)
+        near = nearest(path.name, map(os.path.basename, models))
         hint = f"did you mean {shlex.quote(visible(path.with_name(near)))}?" if near else _download(path)
         raise CheckpointError(shown(path), f"there is no such {'file' if is_file else 'directory'}", hint=hint)
     if (path / "config.json").exists():
