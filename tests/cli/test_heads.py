@@ -295,14 +295,10 @@ def test_long_work_off_a_terminal_prints_lines(
         assert any(line.startswith(f"{work}: ") and " tokens" in line for line in lines)
 
 
-def test_shorter_windows_and_long_ablations_are_announced(
-    smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shorter_windows_are_announced(smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpt_cli.tools.interpret.text_windows.HEADS_WINDOW", 16)
-    monkeypatch.setattr("gpt_cli.tools.interpret.heads.heads._LONG", 0)
-    lines = run("heads", "--ablate", "zero", "--max-tokens", "64").err.splitlines()
+    lines = run("heads", "--max-tokens", "64").err.splitlines()
     assert "the model reads windows of 16 tokens, not of 32, to save time" in lines
-    assert any(line.startswith("removing 4 heads takes about ") for line in lines)
 
 
 PROMPT_FLAGS = ["--prompt", "The value"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -84,33 +83,6 @@ def ablate(
 def num_models(how: str, layers: Sequence[int], heads: Sequence[int]) -> int:
     """Number of models that `ablate` measures: one without each head or layer, and the whole one."""
     return len(layers) * (1 if how == "layer" else len(heads)) + 1
-
-
-@torch.no_grad()
-def seconds_to_ablate(
-    model: GPT,
-    ids: Ids,
-    windows: Sequence[tuple[int, int]],
-    *,
-    how: str,
-    layers: Sequence[int],
-    heads: Sequence[int],
-    dtype: str,
-) -> float:
-    """Estimate how long `ablate` takes, from the time of some windows in the whole model and in the output layer."""
-    lengths, L = [end - start for start, end in windows], len(model.blocks)
-    *_, tokens = next(window_batches(model, ids, windows, _sequences_at_once(model, max(lengths)), 1))
-    seconds = []
-    with autocast(tokens.device, dtype):
-        x, rotation = model.embed(tokens[:, :-1])
-        for first in (L, L, 0):  # the first time is longer
-            began = time.perf_counter()
-            _nats(model, x[None], rotation, first, tokens[:, 1:]).sum().item()
-            seconds.append(time.perf_counter() - began)
-    _, of_output, of_all = seconds
-    blocks = sum((L - layer) / L for layer in layers) * (num_models(how, layers, heads) - 1) / len(layers)
-    once = blocks * (of_all - of_output) + num_models(how, layers, heads) * of_output
-    return once * sum(lengths) / tokens[:, 1:].numel()
 
 
 def _sequences_at_once(model: GPT, length: int) -> int:

@@ -16,13 +16,12 @@ from gpt_cli.checkpoints.load import Loaded, load_for
 from gpt_cli.common.host import Host
 from gpt_cli.common.machine.devices import choose_device, choose_dtype, restored_threads, use_threads
 from gpt_cli.common.machine.memory import available_memory, require_available
-from gpt_cli.common.units import duration
 from gpt_cli.errors import UsageError, counted, shown
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.tokenizers import Tokenizer
 from gpt_cli.tools.interpret.figure import Figure
 from gpt_cli.tools.interpret.finding import Finding
-from gpt_cli.tools.interpret.heads.ablation import ablate, num_models, seconds_to_ablate
+from gpt_cli.tools.interpret.heads.ablation import ablate, num_models
 from gpt_cli.tools.interpret.heads.circuits import KINDS, Direction, baseline, composition, directions
 from gpt_cli.tools.interpret.heads.max_activating import Passages
 from gpt_cli.tools.interpret.heads.request import HeadsRequest
@@ -31,7 +30,6 @@ from gpt_cli.tools.interpret.request import ToInspect
 from gpt_cli.tools.interpret.text_windows import Text, encode_prompt_of, read_text
 
 TOP = 5  # tokens that a head raises or lowers most, and those of a direction
-_LONG = 60  # seconds of an ablation, of which a user hears before
 
 
 @restored_threads()
@@ -103,12 +101,6 @@ def _without(
     how, layers = request.ablate, chosen["layers"]
     assert how
     dtype = choose_dtype(request.dtype or "auto", device, loaded.config.model.d_model, host.notice)
-    seconds = seconds_to_ablate(loaded.model, text.ids, text.targets, how=how, dtype=dtype, **chosen)
-    if seconds > _LONG:
-        num_heads = len(layers) * len(chosen["heads"])
-        removed = counted(num_heads, "head") if how != "layer" else counted(len(layers), "layer")
-        less = "fewer ‹layers› or ‹heads›, or fewer tokens, take less"
-        host.notice(f"removing {removed} takes about {duration(seconds)}; {less}")
     num_tokens = num_models(how, **chosen) * sum(end - start for start, end in text.targets)
     with host.counting("removing heads", num_tokens, "tokens") as count:
         without = ablate(loaded.model, text.ids, text.targets, how=how, dtype=dtype, count=count, **chosen)

@@ -19,7 +19,7 @@ from gpt_cli.model import GPT
 from gpt_cli.sampling.head_ablation import remove_heads
 from gpt_cli.text.token_files import validation_windows
 from gpt_cli.tools.interpret.heads import ablation
-from gpt_cli.tools.interpret.heads.ablation import ablate, num_models, seconds_to_ablate
+from gpt_cli.tools.interpret.heads.ablation import ablate, num_models
 
 IDS = np.random.default_rng(0).integers(0, 31, 60)
 WINDOWS = validation_windows(len(IDS), 16)  # three of 16 tokens and one of 11
@@ -112,15 +112,6 @@ def test_every_token_counts_once_for_each_model() -> None:
     ablate(sharp_model(31), IDS, WINDOWS, how="mean", count=counts.append)
     assert sum(counts) == 59 * (2 * 2 + 1) == 59 * num_models("mean", range(2), range(2))
     assert num_models("layer", range(2), range(2)) == 3
-
-
-def test_the_time_grows_with_the_heads_and_with_the_layers_above_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, ticks = sharp_model(31, "model.num_blocks=4"), iter([0, 9, 10, 11, 20, 25] * 3)
-    monkeypatch.setattr(ablation.time, "perf_counter", lambda: next(ticks))  # 1 s in the output layer, 5 s in all
-    asked = {"how": "zero", "heads": [0], "dtype": "float32"}
-    found = [seconds_to_ablate(model, IDS, WINDOWS[:3], layers=layers, **asked) for layers in ([0], [3], [0, 1, 2, 3])]
-    # of each removed head the blocks from its own on, and the output layer, which is the whole model's too
-    assert found == [4 + 2, 1 + 2, 4 + 3 + 2 + 1 + 5]
 
 
 def test_one_window_has_no_error() -> None:
