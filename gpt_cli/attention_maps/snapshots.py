@@ -6,7 +6,6 @@ import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -98,8 +97,11 @@ def _fit(about: _About, arrays: Mapping[str, np.ndarray]) -> bool:
     return len(heads) == 2 and size == T * (T + 1) // 2 and {arrays[name].shape for name in COLUMNS} == {tuple(heads)}
 
 
-def newest_snapshot(run: RunFiles) -> Snapshot:
-    """Read the last snapshot of a run; raises CheckpointError where it is missing, damaged or foreign."""
+def kept_steps(run: RunFiles) -> Steps:
+    """List the snapshots of a run; those of an earlier prompt than the newest one's are not read.
+
+    Raises CheckpointError where there is none, and for one that is damaged or foreign.
+    """
     paths = list(run.snapshots().values())
     if not paths:
         sentence = "this run has kept no snapshots of its attention while it trained"
@@ -108,26 +110,13 @@ def newest_snapshot(run: RunFiles) -> Snapshot:
             words = visible(readable_prompt(find_header(run.path)))
             hint = f"‹prompt={words}› computes it from {counted(len(run.steps()), 'checkpoint')}"
         raise CheckpointError(shown(run.path), sentence, hint=hint)
-    return read_snapshot(paths[-1])
+    newest = read_snapshot(paths[-1])
 
+    def read(every: int) -> Iterator[Snapshot]:
+        snapshots = map(read_snapshot, paths[::-1][::every][::-1])
+        return (snapshot for snapshot in snapshots if snapshot.prompt == newest.prompt)
 
-def read_snapshots(run: RunFiles, every: int = 1) -> Iterator[Snapshot]:
-    """Read the snapshots of a run one by one, in step order, without those of an earlier prompt.
-
-    Of all files only every `every`-th one, counted from the last. Raises CheckpointError as `newest_snapshot` does.
-    """
-    prompt = newest_snapshot(run).prompt
-    for path in list(run.snapshots().values())[::-1][::every][::-1]:
-        snapshot = read_snapshot(path)
-        if snapshot.prompt == prompt:
-            yield snapshot
-
-
-def kept_steps(run: RunFiles) -> Steps:
-    """List the snapshots of a run; raises CheckpointError as `newest_snapshot` does."""
-    return Steps(
-        str(run.path), newest_snapshot(run), len(run.snapshots()), partial(read_snapshots, run), losses_by_step(run)
-    )
+    return Steps(str(run.path), newest, len(paths), read, losses_by_step(run))
 
 
 def losses_by_step(run: RunFiles) -> dict[str, list[tuple[int, float]]]:

@@ -12,7 +12,7 @@ import safetensors.numpy
 from support.helpers import damage
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS, HeadScores
-from gpt_cli.attention_maps.snapshots import Snapshot, losses_by_step, read_snapshot, read_snapshots, snapshot_bytes
+from gpt_cli.attention_maps.snapshots import Snapshot, kept_steps, losses_by_step, read_snapshot, snapshot_bytes
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.errors import CheckpointError
 
@@ -38,7 +38,7 @@ def test_a_snapshot_comes_back_with_weights_of_float16(here: Path) -> None:
         "step-00000025.safetensors",
         "step-100000000.safetensors",
     ]
-    read, _ = read_snapshots(run)
+    read, _ = kept_steps(run).read(1)
     assert (read.step, read.loss, read.prompt, read.token_ids, read.tokens) == (
         25,
         2.5,
@@ -60,7 +60,7 @@ def test_equal_snapshots_are_equal_files() -> None:
 
 def test_a_run_without_snapshots_is_refused(here: Path) -> None:
     with pytest.raises(CheckpointError, match="this run has kept no snapshots") as raised:
-        list(read_snapshots(RunFiles(here / "mine")))
+        kept_steps(RunFiles(here / "mine"))
     assert raised.value.hint == f"gpt train --out {here / 'mine'} --resume --watch 'one two one two'"
 
 
@@ -73,14 +73,14 @@ def test_snapshots_are_read_one_at_a_time_and_of_many_some(here: Path, monkeypat
         return read_snapshot(path)
 
     monkeypatch.setattr("gpt_cli.attention_maps.snapshots.read_snapshot", counting)
-    found = read_snapshots(run, every=2)
+    found = kept_steps(run).read(2)
     assert (next(found).step, read) == (2, ["006", "002"])
     assert [snapshot.step for snapshot in found] == [4, 6]
 
 
 def test_snapshots_of_a_prompt_that_the_run_has_left_are_left_out(here: Path) -> None:
     write(RunFiles(here), a_snapshot(1, "old"), a_snapshot(2, "new"), a_snapshot(3, "new"))
-    assert [snapshot.step for snapshot in read_snapshots(RunFiles(here))] == [2, 3]
+    assert [snapshot.step for snapshot in kept_steps(RunFiles(here)).read(1)] == [2, 3]
 
 
 @pytest.mark.parametrize("content", [b"", b"mine", safetensors.numpy.save({"a": np.zeros(2)}, {"x": "y"})])
@@ -89,7 +89,7 @@ def test_a_foreign_file_is_refused(here: Path, content: bytes) -> None:
     write(run, a_snapshot(1))
     run.snapshot_file(2).write_bytes(content)
     with pytest.raises(CheckpointError, match=r"step-00000002.safetensors.*not an attention snapshot of gpt"):
-        list(read_snapshots(run))
+        list(kept_steps(run).read(1))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_file_whose_parts_do_not_fit_is_refused(here: Path, changes: dict[str,
     run = RunFiles(here)
     write(run, replace(a_snapshot(1), **changes))
     with pytest.raises(CheckpointError, match="not an attention snapshot of gpt"):
-        list(read_snapshots(run))
+        list(kept_steps(run).read(1))
 
 
 def test_a_damaged_file_is_refused(here: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_damaged_file_is_refused(here: Path) -> None:
     write(run, a_snapshot(1))
     damage(run.snapshot_file(1))
     with pytest.raises(CheckpointError, match="damaged"):
-        list(read_snapshots(run))
+        list(kept_steps(run).read(1))
 
 
 def test_losses_are_those_of_whole_lines(here: Path) -> None:

@@ -13,7 +13,7 @@ from support.helpers import small_config
 from support.runs import assert_same, metrics, start, tensors
 
 from gpt_cli.attention_maps.head_scores import induction_scores, score_heads
-from gpt_cli.attention_maps.snapshots import read_snapshots
+from gpt_cli.attention_maps.snapshots import kept_steps
 from gpt_cli.common.host import Host
 from gpt_cli.errors import DataError, DivergedError
 from gpt_cli.model import GPT
@@ -34,7 +34,7 @@ def files(run: Run) -> dict[str, bytes]:
 def test_the_first_step_each_period_and_the_last_leave_a_snapshot(tmp_path: Path) -> None:
     run = start(tmp_path, small_config(*WATCHED))
     list(train(run))
-    found = list(read_snapshots(run.directory))
+    found = list(kept_steps(run.directory).read(1))
     assert [snapshot.step for snapshot in found] == [1, 3, 6, 8]
     last = found[-1]
     assert last.prompt == "4 squared"
@@ -87,7 +87,7 @@ def test_a_continued_run_may_watch_another_text_or_none(tmp_path: Path) -> None:
     list(train(first, Host(stop=lambda: 15 if first.progress.step >= 4 else None)))
     other = start(tmp_path, small_config(*WATCHED, "inspect.prompt=is 9"), first.directory.newest(print))
     list(train(other, Host(stop=lambda: 15 if other.progress.step >= 7 else None)))
-    assert [snapshot.step for snapshot in read_snapshots(other.directory)] == [6]
+    assert [snapshot.step for snapshot in kept_steps(other.directory).read(1)] == [6]
     assert list(other.directory.snapshots()) == [1, 3, 6]
     none = start(tmp_path, small_config("model.dropout=0.3"), first.directory.newest(print))
     list(train(none))
@@ -98,7 +98,7 @@ def test_a_continued_run_may_watch_another_text_or_none(tmp_path: Path) -> None:
 def test_every_form_of_attention_is_watched(tmp_path: Path, form: str) -> None:
     run = start(tmp_path, small_config(*WATCHED, f"model.attention={form}"))
     list(train(run))
-    assert [snapshot.weights.shape for snapshot in read_snapshots(run.directory)] == [(2, 2, 9, 9)] * 4
+    assert [snapshot.weights.shape for snapshot in kept_steps(run.directory).read(1)] == [(2, 2, 9, 9)] * 4
 
 
 def test_attention_that_is_not_finite_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
