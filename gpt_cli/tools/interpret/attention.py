@@ -8,12 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import torch
 from rich.console import Console
 
 from gpt_cli.attention_maps.file_formats import num_written
-from gpt_cli.attention_maps.head_metrics import PATTERNS
-from gpt_cli.attention_maps.head_scores import as_scores, induction_scores, num_repeats, pattern_sums, repeated_length
+from gpt_cli.attention_maps.head_scores import num_repeats, repeated_length, score_heads
 from gpt_cli.attention_maps.logit_attribution import head_writes
 from gpt_cli.attention_maps.memory import require_room_for_dump
 from gpt_cli.attention_maps.patterns import AttentionDump, Origin, dump_attention
@@ -212,7 +210,7 @@ def _dumped(request: AttentionRequest, target: ToInspect, loaded: Loaded, host: 
         dump = dump_attention(model, tokenizer, ids + added, **chosen, **about)
     if request.ending != ".html":
         return dump
-    num_tokens = num_repeats(model) * repeated_length(model) + dump.weights[..., 0, 0].size * len(dump.token_ids)
+    num_tokens = num_repeats(model) * repeated_length(model) + (1 + dump.weights[..., 0, 0].size) * len(dump.token_ids)
     with host.counting("scoring heads", num_tokens, "tokens") as count:
         return with_heads(dump, model, tokenizer, host.notice, count)
 
@@ -226,19 +224,15 @@ def with_heads(
 ) -> AttentionDump:
     """Add the predictions of layers, the scores of heads, and what heads write, unless that is too much.
 
-    `count` receives the number of tokens done since its last call: those for induction, then the dump's for each head.
+    `count` receives the number of tokens done since its last call: of `score_heads`, then the dump's for each head.
     Raises CheckpointError where the model computes numbers that are not finite.
     """
-    device = model.token_embedding.weight.device
     chosen: dict[str, Any] = {"layers": dump.layers, "heads": dump.heads}
-    ids, counts = torch.tensor([dump.token_ids], device=device), torch.zeros(len(PATTERNS), dtype=torch.float64)
-    sums = torch.zeros(len(dump.layers), len(PATTERNS), len(dump.heads), dtype=torch.float64)
-    for row, weights in enumerate(dump.weights):
-        sums[row], counts = pattern_sums(torch.from_numpy(weights).float()[None].to(device), ids)
-    induction = induction_scores(model, end_of_text=tokenizer.end_of_text, count=count, **chosen)
+    ids, end_of_text = np.array(dump.token_ids), tokenizer.end_of_text
+    scores = score_heads(model, ids, [(0, len(ids))], end_of_text=end_of_text, count=count, **chosen)
     where = shown(dump.origin.checkpoint) if dump.origin else "checkpoint"
     lens = lens_of_ids(model, tokenizer, dump.token_ids, dump.layers, where)
-    dump = replace(dump, scores=as_scores(sums, counts, induction, **chosen), lens=lens)
+    dump = replace(dump, scores=scores, lens=lens)
     top = num_written(len(dump.layers) * len(dump.heads), len(dump.tokens))
     if top == 0:
         notice("the page does not show what heads write, which is too much here; fewer ‹layers› or ‹heads› make room")
