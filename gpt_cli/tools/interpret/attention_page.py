@@ -10,7 +10,7 @@ import numpy as np
 
 from gpt_cli.attention_maps.file_formats import written_bytes
 from gpt_cli.attention_maps.head_metrics import COLUMNS, LEAST_TOKENS, ROLES, HeadScores
-from gpt_cli.common.drawing.token_labels import STEPS, label_of
+from gpt_cli.common.drawing.token_labels import STEPS, Origin, label_of
 from gpt_cli.tools.interpret.lens.page import CELL_BYTES, lens_content
 from gpt_cli.tools.pages.html_page import build_page, packed
 from gpt_cli.tools.pages.kinds import ATTENTION
@@ -44,30 +44,32 @@ def page_bytes(num_heads: int, num_tokens: int) -> int:
 
 def dump_content(dump: AttentionDump) -> dict[str, object]:
     """Encode the tokens and weights of a dump as the content of a page."""
-    num_tokens = len(dump.tokens)
-    triangles = dump.weights[..., *np.tril_indices(num_tokens)]  # [layers, heads, T (T + 1) / 2]
-    levels = 65535 if triangles.size <= _FEW else 255
+    triangles = dump.weights[..., *np.tril_indices(len(dump.tokens))]  # [layers, heads, T (T + 1) / 2]
+    weights = quantise(triangles, 65535 if triangles.size <= _FEW else 255)
+    content = weights_content(dump.tokens, dump.layers, dump.heads, weights, dump.origin)
+    return content | {"generated": [asdict(prediction) for prediction in dump.predictions]}
+
+
+def weights_content(
+    tokens: Sequence[str], layers: Sequence[int], heads: Sequence[int], weights: np.ndarray, origin: Origin | None
+) -> dict[str, object]:
+    """Encode tokens and the quantised weights of heads as the content of a page."""
     return {
-        "tokens": dump.tokens,
-        "labels": labels_content(dump.tokens),
-        "layers": dump.layers,
-        "heads": dump.heads,
-        "generated": [asdict(prediction) for prediction in dump.predictions],
+        "tokens": tokens,
+        "labels": [{"text": label_of(token, limit=None), "short": label_of(token)} for token in tokens],
+        "layers": layers,
+        "heads": heads,
+        "generated": [],
         "colours": STEPS,
-        "origin": dump.origin and asdict(dump.origin) | {"prompt": prompt_content(dump.origin.prompt)},
-        "levels": levels,
-        "weights": packed(quantise(triangles, levels).tobytes()),
+        "origin": origin and asdict(origin) | {"prompt": prompt_content(origin.prompt)},
+        "levels": np.iinfo(weights.dtype).max,
+        "weights": packed(weights.tobytes()),
     }
 
 
 def prompt_content(prompt: str) -> str:
     """Shorten a prompt, to name a page; the whole text is on the page below."""
     return label_of(prompt, limit=_MAX_PROMPT)
-
-
-def labels_content(tokens: Sequence[str]) -> list[dict[str, str]]:
-    """Make two labels of each token: one with all of its text, and a short one."""
-    return [{"text": label_of(token, limit=None), "short": label_of(token)} for token in tokens]
 
 
 def scores_content(frames: Sequence[HeadScores]) -> dict[str, object]:

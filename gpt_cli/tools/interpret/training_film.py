@@ -12,17 +12,17 @@ from gpt_cli.attention_maps.head_metrics import COLUMNS, HeadScores, Row
 from gpt_cli.attention_maps.selection import parse_selection
 from gpt_cli.attention_maps.snapshots import Steps, kept_steps
 from gpt_cli.checkpoints.run_paths import RunFiles
-from gpt_cli.common.drawing.token_labels import STEPS
+from gpt_cli.common.drawing.token_labels import Origin
 from gpt_cli.common.files import write_durably
 from gpt_cli.common.host import Host, Notify
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.errors import counted, visible
-from gpt_cli.tools.interpret.attention_page import labels_content, prompt_content, quantise, scores_content
+from gpt_cli.tools.interpret.attention_page import quantise, scores_content, weights_content
 from gpt_cli.tools.interpret.by_step import steps_of
 from gpt_cli.tools.interpret.lens.page import CELL_BYTES, lens_content
 from gpt_cli.tools.interpret.request import AttentionRequest
 from gpt_cli.tools.interpret.run_steps import Watched
-from gpt_cli.tools.pages.html_page import build_page, packed
+from gpt_cli.tools.pages.html_page import build_page
 from gpt_cli.tools.pages.kinds import ATTENTION
 
 MOST_BYTES = 24_000_000  # of weights and scores of all frames before they are compressed: a page of at most 32 MB
@@ -149,18 +149,11 @@ def read_frames(
         columns = {name: values[np.ix_(*places)] for name, values in snapshot.scores.columns.items()}
         scores.append(HeadScores(*places, columns))
         lenses.append([each | {"layers": [each["layers"][n] for n in places[0]]} for each in snapshot.lens])
-    content = {
-        "tokens": newest.tokens,
-        "labels": labels_content(newest.tokens),
-        "layers": places[0],
-        "heads": places[1],
-        "generated": [],
-        "colours": STEPS,
-        "origin": {"checkpoint": name or run.run, "step": newest.step, "prompt": prompt_content(newest.prompt)},
-        "lens": lens_content(lenses) if lenses[0] else None,
-        "levels": _LEVELS,
-        "weights": packed(_differences(np.stack(weights)).tobytes()),
-    }
+    origin = Origin(name or run.run, newest.step, newest.prompt)
+    # of each frame what the one before lacks, modulo 256: much is then near 0, and compresses well
+    differences = np.diff(np.stack(weights), axis=0, prepend=np.uint8(0))
+    content = weights_content(newest.tokens, *places, differences, origin)
+    content["lens"] = lens_content(lenses) if lenses[0] else None
     num_others = -(-run.number // every) - len(steps)
     return Film(run.run, content, newest.tokens, tuple(steps), tuple(losses), tuple(scores), every, num_others)
 
@@ -172,11 +165,6 @@ def frames_apart(
     frame = num_heads * (num_tokens * (num_tokens + 1) // 2 + 4 * len(COLUMNS) + 1)
     frame += CELL_BYTES * num_cells
     return -(-num_snapshots // max(1, most_bytes // frame))
-
-
-def _differences(frames: np.ndarray) -> np.ndarray:
-    """Subtract from each frame the one before it, modulo 256: much is then near 0, and compresses well."""
-    return np.concatenate((frames[:1], np.diff(frames, axis=0)))
 
 
 def _curves(losses: Mapping[str, Sequence[tuple[int, float]]]) -> dict[str, list[tuple[int, float]]]:
