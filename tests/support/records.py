@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from gpt_cli.checkpoints.metrics_files import smoothed
 from gpt_cli.checkpoints.run_list import Overview
-from gpt_cli.tools.reports.curves import fill_gaps
 from gpt_cli.tools.reports.run_record import FIGURES, RunRecord
 
 
@@ -16,13 +16,15 @@ def record(name: str = "one", losses: tuple[float, ...] = (4.0, 3.0, 2.0), state
     steps = np.arange(1.0, len(losses) + 1)
     loss = np.array(losses)
     known = {"step": steps, "tokens": 100 * steps, "seconds": 60 * steps, "loss": loss, "validation_loss": loss + 1}
-    mean = fill_gaps(steps, loss, np.full(len(losses), np.nan))
+    means: list[float] = []
+    for step, one in enumerate(losses, 1):
+        means.append(smoothed(means[-1] if means else None, one, step))
     other = {
         "validation_tokens": np.full(len(losses), np.nan),
         "bits_per_byte": loss / 2,
         "learning_rate": 0.001 * steps,
         "gradient_norm": loss,
-        "smoothed_loss": mean,
+        "smoothed_loss": np.array(means),
         "tokens_per_second": steps,
     }
     metrics = {figure: (known | other)[figure] for figure in FIGURES}

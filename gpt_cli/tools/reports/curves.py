@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpt_cli.checkpoints.metrics_files import MOST_LOSSES, weight_of
-
 TITLES = {
     "loss": "loss (nats/token)",
     "smoothed_loss": "loss (nats/token)",
@@ -23,27 +21,6 @@ TITLES = {
 _STEEP = 20.0  # how many times its lowest value a curve may have before a straight scale hides the rest
 _FROM_ZERO = ("learning_rate", "tokens_per_second")
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
-_FROM = 77  # the step from which a loss weighs 1 / MOST_LOSSES
-
-
-def fill_gaps(steps: np.ndarray, losses: np.ndarray, measured: np.ndarray) -> np.ndarray:
-    """Estimate the smoothed losses that lines of metrics lack (NaN). All [lines] float64.
-
-    Earlier versions logged the loss alone: there, each step since the line before counts as if it had had this loss.
-    """
-    filled, mean, before = measured.copy(), math.nan, 0
-    for index, (step, loss) in enumerate(zip(steps.tolist(), losses.tolist(), strict=True)):
-        if math.isnan(filled[index]) and not math.isnan(loss):
-            filled[index] = loss if math.isnan(mean) else loss + (mean - loss) * _share_left(before, int(step))
-        if not math.isnan(filled[index]):
-            mean, before = filled[index], int(step)
-    return filled
-
-
-def _share_left(before: int, step: int) -> float:
-    """Share of the mean after the step `before` that is left in the one after `step`."""
-    first = math.prod(1 - weight_of(n) for n in range(before + 1, min(step + 1, _FROM)))
-    return first * (1 - 1 / MOST_LOSSES) ** max(0, step + 1 - max(before + 1, _FROM))
 
 
 def thinned(y: np.ndarray, most: int) -> np.ndarray:

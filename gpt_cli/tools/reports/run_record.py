@@ -22,7 +22,6 @@ from gpt_cli.common.results import Figures
 from gpt_cli.config import Config
 from gpt_cli.config.load import Likeness, dotted_keys, likeness, read_shipped
 from gpt_cli.errors import CheckpointError, GptError, counted, shown
-from gpt_cli.tools.reports.curves import fill_gaps
 
 # the numbers of a line of metrics; further ones are left out
 FIGURES = (
@@ -206,7 +205,8 @@ def _metrics(run: RunFiles, notes: list[str]) -> tuple[dict[str, np.ndarray], fl
     if num_bad:
         notes.append(f"{shown(run.metrics)}: the report leaves out {counted(num_bad, 'line')}, damaged or out of order")
     metrics = {name: np.array(column) for name, column in columns.items()}
-    metrics["smoothed_loss"] = fill_gaps(metrics["step"], metrics["loss"], metrics["smoothed_loss"])
+    # version 0.1 logged the loss alone
+    metrics["smoothed_loss"] = np.where(np.isnan(metrics["smoothed_loss"]), metrics["loss"], metrics["smoothed_loss"])
     return metrics, changed_at
 
 
