@@ -16,6 +16,7 @@ from gpt_cli.common.drawing.canvas import (
     new_figure,
     rc_context,
 )
+from gpt_cli.common.drawing.draw_panels import drawable
 from gpt_cli.common.drawing.fonts import find_fonts, remark_on_missing, translate
 from gpt_cli.common.drawing.token_labels import COLOURS
 from gpt_cli.common.host import Notify, ignored
@@ -160,7 +161,7 @@ def _draw_setting(axes: Axes, groups: Sequence[RunGroup], name: str, missing: se
     if numeric and low > 0 and ("rate" in name or high >= 10 * low):
         axes.set_xscale("log")
     if len(ticks) <= _MOST_TICKS // len(groups[0].mean.settings) or not numeric:
-        texts = [_drawable(visible(text, _TICK), missing) for text in values]
+        texts = [drawable(visible(text, _TICK), missing) for text in values]
         axes.minorticks_off()
         axes.set_xticks([*ticks.values()], texts, rotation=0 if len(ticks) <= _MOST_TICKS else 90, parse_math=False)
     axes.margins(0.08)
@@ -207,10 +208,6 @@ def _stroke(group: RunGroup) -> dict[str, Any]:
     return {"color": COLOURS[group.rank % len(COLOURS)], "linestyle": "-" if group.rank < len(COLOURS) else "--"}
 
 
-def _drawable(text: str, missing: set[str]) -> str:
-    return "".join("□" if character in missing else character for character in text)
-
-
 def _name_groups(
     figure: Figure, groups: Sequence[RunGroup], fonts: Sequence[str], missing: set[str], notice: Notify
 ) -> None:
@@ -227,7 +224,7 @@ def _name_groups(
     for group in groups:
         if group.rank < MOST_DRAWN:
             states = dict.fromkeys(say(record.state, spoken) for record in group.records if record.state != "finished")
-            label = _drawable(visible(group.label, _NAME), missing)
+            label = drawable(visible(group.label, _NAME), missing)
             named.append(label + (around.format(", ".join(states)) if states else ""))
             lines.append(Line2D([], [], linewidth=1.5, **_stroke(group)))
     if len(groups) == 1:
