@@ -6,7 +6,7 @@ import math
 from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +171,7 @@ def _read(path: Path, shipped: Mapping[str, Config]) -> RunRecord:
     notes = [] if summary.problem is None else [summary.problem]
     metrics, last_line_at = _metrics(run, notes)
     header = _header(run, notes)
+    environment, corpus = ({}, {}) if header is None else _facts(header)
     differs = None if summary.config is None else likeness(summary.config, path.name, shipped)
     if differs is not None and summary.state == "imported":  # it has no text, so it has none that differs
         differs = differs._replace(settings={key: one for key, one in differs.settings.items() if key != "data.source"})
@@ -179,8 +180,8 @@ def _read(path: Path, shipped: Mapping[str, Config]) -> RunRecord:
         name=short_run_name(path),
         metrics=metrics,
         samples=samples_of(read_log(run.samples, CheckpointError)) if run.samples.exists() else (),
-        environment={} if header is None else _environment(header),
-        corpus={} if header is None else _corpus(header),
+        environment=environment,
+        corpus=corpus,
         differs=differs,
         last_line_at=last_line_at,
         notes=tuple(dict.fromkeys(notes)),
@@ -226,20 +227,14 @@ def _header(run: RunFiles, notes: list[str]) -> Header | None:
     return None
 
 
-def _environment(header: Header) -> dict[str, str]:
-    """Return the machine and the program that wrote the checkpoint."""
+def _facts(header: Header) -> tuple[dict[str, str], dict[str, str | int]]:
+    """Return the machine and the program that wrote the checkpoint, and its facts about the text."""
+    environment, corpus = {"version": header.metadata["written_by"]}, dict[str, str | int]()
     with suppress(CheckpointError):
-        return {"version": header.metadata["written_by"], **header.progress.environment}
-    return {"version": header.metadata["written_by"]}
-
-
-def _corpus(header: Header) -> dict[str, str | int]:
-    """Return the checkpoint's facts about its text: tokens, digest, and vocabulary."""
-    facts: dict[str, str | int] = {}
-    with suppress(CheckpointError):
-        progress = asdict(header.progress)
-        keys = ("num_training_tokens", "data_digest", "began_from")
-        facts = {key: progress[key] for key in keys if progress[key] is not None}
+        progress = header.progress
+        environment |= progress.environment
+        facts = {key: getattr(progress, key) for key in ("num_training_tokens", "data_digest", "began_from")}
+        corpus |= {key: fact for key, fact in facts.items() if fact is not None}
     if vocabulary := header.shapes.get("token_embedding.weight"):
-        facts["vocab_size"] = vocabulary[0]
-    return facts
+        corpus["vocab_size"] = vocabulary[0]
+    return environment, corpus
