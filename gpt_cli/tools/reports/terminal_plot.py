@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, zip_longest
+from typing import NamedTuple
 
 import numpy as np
 from rich.cells import cell_len, set_cell_size
@@ -46,19 +47,13 @@ class Style:
         return cls(width, colour)
 
 
-@dataclass(frozen=True)
-class _Line:
+class _Line(NamedTuple):
     """A curve of the group of a number, joined or as marks."""
 
     group: int
     x: np.ndarray
     y: np.ndarray
     joined: bool
-
-    @classmethod
-    def of(cls, group: RunGroup, quantity: str, axis: str, *, joined: bool) -> _Line:
-        x, y, _ = mean_curve(group, quantity, axis)
-        return cls(group.rank, x, y, joined)
 
 
 def plot_curves(records: Sequence[RunRecord], axis: str, style: Style) -> Text:
@@ -77,7 +72,8 @@ def plot_curves(records: Sequence[RunRecord], axis: str, style: Style) -> Text:
     width = (style.width - _GAP) // 2
     small = [_Panel(groups, axis, style, name, width, _LOW).lines() for name in _SMALL if name not in large]
     for left, right in zip_longest(small[::2], small[1::2], fillvalue=[Text()] * len(small[0])):
-        rows.append([_beside(one, other, width) for one, other in zip(left, right, strict=True)])
+        pairs = zip(left, right, strict=True)
+        rows.append([Text.assemble(one, " " * (width + _GAP - one.cell_len), other) for one, other in pairs])
     return Text("\n", no_wrap=True).join([*_legend(groups, style), *(line for row in rows for line in (Text(), *row))])
 
 
@@ -117,10 +113,6 @@ def _fitted(cell: str, width: int) -> str:
     return set_cell_size(cell, width) if cell_len(cell) <= width else set_cell_size(cell, width - 1) + "…"
 
 
-def _beside(left: Text, right: Text, width: int) -> Text:
-    return Text.assemble(left, " " * (width + _GAP - left.cell_len), right)
-
-
 def _colour(group: int, style: Style) -> str:
     """Return the colour of a cell; an empty cell has none."""
     return COLOURS[group % len(COLOURS)] if style.colour and group >= 0 else ""
@@ -132,7 +124,11 @@ class _Panel:
     def __init__(self, groups: Sequence[RunGroup], axis: str, style: Style, quantity: str, width: int, height: int):
         self.style, self.quantity, self.axis, self.height, self.total = style, quantity, axis, height, width
         quantities = [quantity, "validation_loss"] if quantity == "smoothed_loss" and len(groups) == 1 else [quantity]
-        lines = [_Line.of(group, name, axis, joined=name == quantity) for name in quantities for group in groups]
+        lines = [
+            _Line(group.rank, *mean_curve(group, name, axis)[:2], joined=name == quantity)
+            for name in quantities
+            for group in groups
+        ]
         self.curves = [line for line in lines if len(line.x)]
         self.many = len(groups) > 1
         self.of_tokens = of_tokens([record for group in groups for record in group.records])
