@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -77,15 +77,7 @@ class RemoveRequest(Request):
 
     def find(self, host: Host) -> list[RunFiles]:
         """Find the runs of these names, each once; raises every error that keeps one from being removed."""
-        runs: dict[Path, RunFiles] = {}
-        wrong: list[GptError] = []
-        for path in _paths(self.names):
-            with collecting(wrong):
-                _require_removable(path)
-                runs.setdefault(path.resolve(), RunFiles(path))
-        if wrong:
-            raise together(wrong)
-        return list(runs.values())
+        return list(map(RunFiles, _chosen(self.names, _removable, once=True)))
 
 
 def _paths(names: Sequence[str]) -> list[Path]:
@@ -94,7 +86,8 @@ def _paths(names: Sequence[str]) -> list[Path]:
     return [path for path in paths if not (path.is_file() and (path.parent / SWEEP).exists())] or paths
 
 
-def _require_removable(path: Path) -> None:
+def _removable(path: Path) -> list[Path]:
+    """Return a run that can be removed; raises CheckpointError for what is none, and errors of one in training."""
     if not os.path.isdir(path):
         require_reachable(path)
         raise CheckpointError(shown(path), "there is no such run", hint=run_hint(path))
@@ -104,7 +97,7 @@ def _require_removable(path: Path) -> None:
         hint = "stop it first, or wait for it"
         raise EnvironmentFailure(shown(path), "this run is being trained, so it is not removed", hint=hint)
     if is_run(path):
-        return
+        return [path]
     if below := find_runs(path):
         sentence = f"this is not a run but a directory of {counted(len(below), 'run')}"
         raise CheckpointError(shown(path), sentence, hint=f"name its runs, as in gpt runs rm {visible(path)}/*")
@@ -152,7 +145,7 @@ class ReportRequest(Request):
             require_foreign(self.out)
         if self.prompt is not None and ending not in (None, ".html"):
             raise no_page()
-        return _chosen(self.runs) if self.runs else [newest_run()]
+        return _chosen(self.runs, _runs_of) if self.runs else [newest_run()]
 
 
 def no_page() -> UsageError:
@@ -160,16 +153,19 @@ def no_page() -> UsageError:
     return UsageError("‹prompt›", "attention is on the page alone", hint="‹out=report.html›")
 
 
-def _chosen(names: Sequence[str]) -> list[Path]:
-    """Find the runs of these names; raises every error that one has, also UsageError for one that is named twice."""
+def _chosen(names: Sequence[str], runs_of: Callable[[Path], Sequence[Path]], *, once: bool = False) -> list[Path]:
+    """Find the runs of these names; raises every error that one has, also UsageError for one that is named twice.
+
+    With `once`, such a run is one.
+    """
     paths_by_target: dict[Path, Path] = {}
     wrong: list[GptError] = []
     for named in _paths(names):
         with collecting(wrong):
-            for path in _runs_of(named):
-                if path.resolve() in paths_by_target:
+            for path in runs_of(named):
+                if path.resolve() in paths_by_target and not once:
                     raise UsageError("‹runs›", f"{shown(path)} is named twice")
-                paths_by_target[path.resolve()] = path
+                paths_by_target.setdefault(path.resolve(), path)
     if wrong:
         raise together(wrong)
     return list(paths_by_target.values())
