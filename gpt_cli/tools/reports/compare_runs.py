@@ -72,12 +72,10 @@ def means(runs: Sequence[tuple[Mapping[str, Any], RunLoss | None]], *, by_token:
 
 
 def _mean(runs: Sequence[tuple[Mapping[str, Any], RunLoss | None]], places: tuple[int, ...], by_token: bool) -> Mean:
-    closed = {}
-    for index, (settings, compared) in zip(places, runs, strict=True):
-        loss = compared and (compared.loss if by_token else compared.bits_per_byte)
-        if compared is not None and compared.closed and loss is not None:
-            closed[index] = settings.get(SEED), loss
-    seeds, losses = zip(*closed.values(), strict=True) if closed else ((), ())
+    closed = [(own.get(SEED), one) for own, one in runs if one is not None and one.closed]
+    pairs = [(seed, one.loss if by_token else one.bits_per_byte) for seed, one in closed]
+    known = [pair for pair in pairs if pair[1] is not None]
+    seeds, losses = zip(*known, strict=True) if known else ((), ())
     return Mean(
         settings={name: value for name, value in runs[0][0].items() if name != SEED},
         num_runs=len(losses),
