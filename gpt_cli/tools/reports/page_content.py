@@ -170,19 +170,13 @@ def _attention_content(records: Sequence[RunRecord], dumps: Mapping[str, Attenti
                 weights = dump_content(dump)
         elif run.snapshots():
             try:
-                weights = _frames_content(run, most_bytes)
+                steps = kept_steps(run)
+                if steps.newest.weights.size <= 2 * most_bytes:  # a single frame is not too large
+                    frames = read_frames(steps, most_bytes)
+                    weights = frames.content | {"frames": {"steps": frames.steps, "losses": frames.losses}}
             except GptError as error:
                 problem = visible(error)
         else:
             continue
         content.append({"run": index, "weights": weights, "problem": problem, "command": command})
     return content
-
-
-def _frames_content(run: RunFiles, most_bytes: int) -> dict[str, object] | None:
-    """Return the frames of the film of a run; None where a single one is too large."""
-    steps = kept_steps(run)
-    frames = read_frames(steps, most_bytes)
-    if steps.newest.weights.size > 2 * most_bytes:
-        return None
-    return frames.content | {"frames": {"steps": frames.steps, "losses": frames.losses}}
