@@ -60,7 +60,10 @@ def draw(dump: AttentionDump, notice: Notify = ignored, *, kind: str = "png") ->
     for (top, left), name in zip(corners, names, strict=True):
         axes.text(left + size - 1, top, name, ha="right", va="top", fontsize=7)
     if num_maps == 1 and inches / num_tokens >= _READABLE_NUMBER:
-        _write_numbers(axes, dump.weights[0, 0])
+        for query, key in np.argwhere(np.tri(num_tokens)).tolist():
+            weight = dump.weights[0, 0, query, key]
+            ink = "black" if weight > 0.2 else "white"
+            axes.text(key, query, f"{weight:.2f}".removeprefix("0"), ha="center", va="center", fontsize=6, color=ink)
     for spine in axes.spines.values():
         spine.set_visible(False)
     bar = figure.add_axes((1 - 0.7 / width, foot / height, 0.12 / width, 1 - (foot + 0.5) / height))
@@ -78,14 +81,6 @@ def largest(weights: np.ndarray, each: int) -> np.ndarray:
         return weights
     starts = np.arange(0, len(weights), each)
     return np.maximum.reduceat(np.maximum.reduceat(weights, starts, axis=0), starts, axis=1)
-
-
-def _write_numbers(axes: Axes, weights: np.ndarray) -> None:
-    """Write each weight of one head, [T, T], on its cell."""
-    for query, row in enumerate(weights):
-        for key, weight in enumerate(row[: query + 1]):
-            ink = "black" if weight > 0.2 else "white"
-            axes.text(key, query, f"{weight:.2f}".removeprefix("0"), ha="center", va="center", fontsize=6, color=ink)
 
 
 def _label_axes(

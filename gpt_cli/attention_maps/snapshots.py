@@ -79,22 +79,14 @@ def read_snapshot(path: Path) -> Snapshot:
         about = TypeAdapter(_About).validate_json(json.dumps(stored), strict=True)
     except ValueError:
         raise _FILE.refusal(path) from None
-    if not _fit(about, arrays):
+    triangles, T = arrays.pop("weights", np.empty(0)), len(about.tokens)
+    shapes = {triangles.shape, *((*column.shape, T * (T + 1) // 2) for column in arrays.values())}
+    if {*arrays} != {*COLUMNS} or len(shapes) > 1 or triangles.ndim != 3 or len(about.token_ids) != T:
         raise _FILE.refusal(path)
-    triangles, T = arrays.pop("weights"), len(about.tokens)
     weights = np.zeros((*triangles.shape[:2], T, T), np.float32)
     weights[..., *np.tril_indices(T)] = triangles
     scores = HeadScores(tuple(range(len(weights))), tuple(range(weights.shape[1])), arrays)
     return Snapshot(**vars(about), weights=weights, scores=scores)
-
-
-def _fit(about: _About, arrays: Mapping[str, np.ndarray]) -> bool:
-    """Return whether the arrays are a snapshot of these tokens."""
-    T = len(about.tokens)
-    if {*arrays} != {"weights", *COLUMNS} or len(about.token_ids) != T:
-        return False
-    *heads, size = arrays["weights"].shape
-    return len(heads) == 2 and size == T * (T + 1) // 2 and {arrays[name].shape for name in COLUMNS} == {tuple(heads)}
 
 
 def kept_steps(run: RunFiles) -> Steps:

@@ -87,7 +87,8 @@ class Passages:
             for window, head in np.ndindex(*peaks.shape):
                 peak = int(peaks[window, head])
                 size = free[window, head, peak]
-                if size > 0 and size >= self._least(row, head):
+                top = self.top[row][head]
+                if size > 0 and (len(top) < self.most or size >= top[-1].value):
                     chosen.append((window, head, peak))
                     free[window, head, max(0, peak - BEFORE - AFTER) : peak + BEFORE + AFTER + 1] = -1
         if not chosen:
@@ -104,11 +105,6 @@ class Passages:
         for of_head in self.top[row]:
             of_head.sort(key=lambda passage: (-passage.value, passage.peak))
             del of_head[self.most :]
-
-    def _least(self, row: int, head: int) -> float:
-        """Size that a peak must reach to be one of the largest."""
-        passages = self.top[row][head]
-        return passages[-1].value if len(passages) == self.most else 0.0
 
     def rows(self, ids: Ids, tokenizer: Tokenizer) -> list[Row]:
         """Make a row of each head: the mean size and the passages, the largest first, with their tokens.

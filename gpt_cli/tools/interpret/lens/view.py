@@ -15,7 +15,6 @@ from gpt_cli.common.drawing.token_labels import STEPS, label_of, quoted
 from gpt_cli.common.tables import Rows
 from gpt_cli.errors import counted, visible
 from gpt_cli.text.sources import source_names
-from gpt_cli.tools.interpret.figure import Figure
 from gpt_cli.tools.interpret.finding import Finding, View
 from gpt_cli.tools.interpret.finding_panels import curve, heat_map
 from gpt_cli.tools.interpret.finding_tables import cell_at, cells, spaced, steps_shown, table_by_step
@@ -116,8 +115,12 @@ class LensView(View):
         for name in MEASURES:
             figure, lenses = finding[name], {"": "logit lens", tuned: "tuned lens"} if tuned else {"": "logit lens"}
             if finding.stacked:
-                of_layers = ((figure.at(layer=n), f"L{n}", _shade(figure, n)) for n in figure.coords["layer"])
-                lines = [curve(each, label, marker="o", color=colour) for each, label, colour in of_layers]
+                layers = figure.coords["layer"]
+                brighter = [STEPS[n * (len(STEPS) - 3) // max(1, len(layers) - 1)] for n in range(len(layers))]
+                lines = [
+                    curve(figure.at(layer=layer), f"L{layer}", marker="o", color=f"#{colour}")
+                    for layer, colour in zip(layers, brighter, strict=True)
+                ]
             else:
                 lines = [curve(finding[f"{lens}{name}"], label, marker="o") for lens, label in lenses.items()]
             log = figure.scale == "rank" and bool(np.isfinite(figure.values).any())
@@ -129,9 +132,3 @@ class LensView(View):
 
 
 LENS = LensView()
-
-
-def _shade(figure: Figure, layer: int) -> str:
-    """The colour of a layer, the brighter the higher."""
-    layers = [*figure.coords["layer"]]
-    return f"#{STEPS[layers.index(layer) * (len(STEPS) - 3) // max(1, len(layers) - 1)]}"
