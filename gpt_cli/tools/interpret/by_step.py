@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpt_cli.common.host import Host
 from gpt_cli.common.machine.cpu_contention import sharing
-from gpt_cli.tools.interpret.run_steps import Watched, step_files
+from gpt_cli.tools.interpret.run_steps import Watched
 
 if TYPE_CHECKING:
     from gpt_cli.attention_maps.snapshots import Steps
@@ -26,5 +26,4 @@ def steps_of(watched: Watched, device: str | None, host: Host) -> Iterator[Steps
         with host.importing():
             from gpt_cli.common.machine.devices import choose_device
             from gpt_cli.tools.interpret.checkpoint_steps import computed_steps
-        paths, where = step_files(watched.run), choose_device(device or "auto")
-        yield computed_steps(watched.run, paths, watched.prompt, watched.source, where, host)
+        yield computed_steps(watched, choose_device(device or "auto"), host)

@@ -21,6 +21,7 @@ from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encode import encode
 from gpt_cli.text.token_files import Ids, validation_windows
 from gpt_cli.tools.interpret.request import ReadingRequest, ToInspect
+from gpt_cli.tools.interpret.run_steps import Watched
 
 DATA_TO_TRAIN = 0.9  # of a text on which something is trained too, that part is; the rest is read
 
@@ -40,7 +41,7 @@ class Text:
         return sum(end - start for start, end in self.windows)
 
 
-def encode_prompt_of(target: ToInspect, loaded: Loaded, *, truncate: bool | None, least: int = 1) -> Text:
+def encode_prompt_of(target: ToInspect | Watched, loaded: Loaded, *, truncate: bool | None, least: int = 1) -> Text:
     """Encode the prompt; raises DataError as `encode_prompt` does, and for fewer than `least` tokens, 1 or 2."""
     assert target.prompt is not None
     longest = loaded.config.model.context_length
@@ -111,16 +112,11 @@ def each_checkpoint(paths: Iterable[Path], newest: Loaded, device: torch.device,
     """
     for path in paths:
         loaded = newest if path == newest.path else load(path, None, host.warn)
-        _require_like(loaded, newest)
+        if loaded.header.metadata["tokenizer"] != newest.header.metadata["tokenizer"]:
+            sentence = f"its tokenizer is not that of {visible(newest.path)}, so its layers read other tokens"
+            raise CheckpointError(shown(loaded.path), sentence)
+        one, other = loaded.config.model, newest.config.model
+        if any(getattr(one, key) != getattr(other, key) for key in ("num_blocks", "num_heads", "context_length")):
+            raise CheckpointError(shown(loaded.path), f"it is a model of another shape than {shown(newest.path)}")
         loaded.model.to(device)
         yield loaded
-
-
-def _require_like(loaded: Loaded, newest: Loaded) -> None:
-    """Raise CheckpointError for a step with another tokenizer, or other numbers of blocks, heads or tokens read."""
-    if loaded.header.metadata["tokenizer"] != newest.header.metadata["tokenizer"]:
-        sentence = f"its tokenizer is not that of {visible(newest.path)}, so its layers read other tokens"
-        raise CheckpointError(shown(loaded.path), sentence)
-    one, other = loaded.config.model, newest.config.model
-    if any(getattr(one, key) != getattr(other, key) for key in ("num_blocks", "num_heads", "context_length")):
-        raise CheckpointError(shown(loaded.path), f"it is a model of another shape than {shown(newest.path)}")
