@@ -10,8 +10,6 @@ import numpy as np
 from gpt_cli.common.drawing.panels import Curves, HeatMap, PlotLine
 from gpt_cli.tools.interpret.figure import Figure, names_along
 
-_NAMED = 3  # lines of a panel that have a colour and a name
-
 
 def heat_map(
     figure: Figure,
