@@ -174,17 +174,16 @@ def estimated(
         wanted = [tensor for kind in kinds.values() for tensor in kind]
         gradients = iter(torch.autograd.grad(metric(model, corrupt[-1].resid_post[:, -1], task).sum(), wanted))
     products = {
-        part: [
-            ((clean_site - corrupt_site.detach()) * next(gradients)).double().sum(-1)[0]
-            for clean_site, corrupt_site in zip(clean_sites, kinds[part], strict=True)
-        ]
+        part: torch.stack(
+            [
+                ((clean_site - corrupt_site.detach()) * next(gradients)).double().sum(-1)[0]
+                for clean_site, corrupt_site in zip(clean_sites, kinds[part], strict=True)
+            ]
+        )
         for part, clean_sites in _by_part(clean).items()
-    }
-
-    def product(layer: int, part: str, head: int | None) -> Tensor:
-        return products[part][layer] if head is None else products[part][layer][head]
-
-    by_position = torch.stack([torch.stack([product(layer, *unit) for unit in chosen]) for layer in layers])
+    }  # [L, T], of heads [L, H, T]
+    of_units = [products[part] if head is None else products[part][:, head] for part, head in chosen]
+    by_position = torch.stack(of_units, dim=1)[list(layers)]
     at = [by_position.sum(-1) if position is None else by_position[:, :, position] for position in positions]
     return torch.stack(at, dim=-1)
 
