@@ -82,9 +82,8 @@ def _say_what_is_left_out(both: Both, target: ToCompare, weights: list[Row], hos
         host.notice("the models differ in blocks or heads, so no heads are compared")
     elif first.config.d_model != second.config.d_model:
         host.notice("the models differ in width, so what heads write is not compared")
-    if {**first.state_dict()}.keys() != {**second.state_dict()}.keys() or any(
-        one.shape != other.shape for one, other in zip(first.parameters(), second.parameters(), strict=True)
-    ):
+    shapes = [{name: tensor.shape for name, tensor in model.state_dict().items()} for model in (first, second)]
+    if shapes[0] != shapes[1]:
         some = f"{counted(len(weights), 'part')} of the weights have the same shapes in both models"
         host.notice(
             some if weights else "no part of the weights has the same shapes in both models, so none is compared"
@@ -100,7 +99,15 @@ def _on_tokens(both: Both, corpus: Corpus, request: CompareRequest, host: Host) 
         raise DataError("text", f"the text has {counted(len(ids), 'token')}; use at least 3")
     longest = min(loaded.config.model.context_length for loaded in both)
     windows = spaced_windows(len(ids), longest, request.max_tokens, host)
-    _require_room(both, max(end - start for start, end in windows))
+    num_heads, longest = sum(loaded.config.model.num_heads for loaded in both), max(b - a for a, b in windows)
+    logits = 8 * min(sum(loaded.model.vocab_size for loaded in both) * longest, 2 * LOGITS_AT_ONCE)
+    require_available(  # for the attention of a layer of both models, and their logits
+        "compare",
+        f"{counted(num_heads, 'head')} on {counted(longest, 'token')}",
+        BYTES_PER_WEIGHT * num_heads * longest**2 + logits,
+        available_memory(),
+        hint="use fewer ‹max_tokens›",
+    )
     models, wheres = [loaded.model for loaded in both], [shown(loaded.path) for loaded in both]
     device, seen, texts = models[0].output_weight.device, list[Window](), list[np.ndarray]()
     num_tokens = sum(end - start for start, end in windows)
@@ -137,19 +144,6 @@ def _on_tokens(both: Both, corpus: Corpus, request: CompareRequest, host: Host) 
             for window, start, end in chosen
         ],
     }
-
-
-def _require_room(both: Both, num_tokens: int) -> None:
-    """Refuse, before the models run, what memory cannot hold: the attention of a layer of both, and their logits."""
-    num_heads = sum(loaded.config.model.num_heads for loaded in both)
-    logits = 8 * min(sum(loaded.model.vocab_size for loaded in both) * num_tokens, 2 * LOGITS_AT_ONCE)
-    require_available(
-        "compare",
-        f"{counted(num_heads, 'head')} on {counted(num_tokens, 'token')}",
-        BYTES_PER_WEIGHT * num_heads * num_tokens**2 + logits,
-        available_memory(),
-        hint="use fewer ‹max_tokens›",
-    )
 
 
 def _passage(loaded: Loaded, window: np.ndarray, seen: Window, offset: int, start: int, end: int) -> Row:
