@@ -44,7 +44,11 @@ def heads(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
     loaded = load_for(host, request.run, request.checkpoint, target.header)
     sizes, tokenizer = loaded.config.model, loaded.tokenizer
     text = read_text(request, target, loaded, host) if target.prompt is None else _prompt(request, target, loaded)
-    query = None if request.query is None else _position(request.query, text.num_tokens)
+    query = request.query
+    if query is not None and not -text.num_tokens <= query < text.num_tokens:
+        wrong = f"this prompt has tokens 0 to {text.num_tokens - 1}, so {query} is out of range"
+        raise UsageError("‹query›", wrong, hint="‹query=-1› is the last token")
+    query = None if query is None else query % text.num_tokens
     # what heads are worth, and what they promote, is computed with all heads of a layer
     whole = request.ablate is not None or query is not None
     longest = max(end - start for start, end in text.windows)
@@ -177,14 +181,6 @@ def _prompt(request: HeadsRequest, target: ToInspect, loaded: Loaded) -> Text:
         sentence = "this model reads 1 token at a time, so a prompt has none to predict; use ‹data›"
         raise UsageError("‹ablate›", sentence)
     return text
-
-
-def _position(query: int, num_tokens: int) -> int:
-    """Return the position that --query names, from 0; raises UsageError where the prompt does not have it."""
-    if not -num_tokens <= query < num_tokens:
-        wrong = f"this prompt has tokens 0 to {num_tokens - 1}, so {query} is out of range"
-        raise UsageError("‹query›", wrong, hint="‹query=-1› is the last token")
-    return query % num_tokens
 
 
 def require_room_for_heads(num_tokens: int, heads: Sequence[int], *, may_choose: bool) -> None:

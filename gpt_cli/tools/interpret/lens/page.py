@@ -9,6 +9,7 @@ import numpy as np
 
 from gpt_cli.attention_maps.head_metrics import Row
 from gpt_cli.common.drawing.token_labels import label_of
+from gpt_cli.text.sources import source_names
 from gpt_cli.tools.pages.html_page import build_page, packed
 from gpt_cli.tools.pages.kinds import LENS
 
@@ -44,10 +45,10 @@ def lens_page(report: dict[str, Any]) -> bytes:
     origin = {"checkpoint": report["checkpoint"], "step": report["step"], "tokens": report["tokens"]}
     tuned = report.get("tuned")
     content = {
-        "origin": origin | {"source": _label(texts)},
+        "origin": origin | {"source": label_of(", ".join(source_names(texts)), limit=80)},
         "tuned": tuned
         and {
-            "text": _label(tuned["text"]),
+            "text": label_of(", ".join(source_names(tuned["text"])), limit=80),
             "steps": tuned["steps"],
             "lens": positions and lens_content([positions], "tuned_"),
         },
@@ -56,7 +57,3 @@ def lens_page(report: dict[str, Any]) -> bytes:
         "layers": None if positions else report["layers"],
     }
     return build_page(LENS, content)
-
-
-def _label(texts: str | Sequence[str]) -> str:
-    return label_of(texts if isinstance(texts, str) else ", ".join(texts), limit=80)

@@ -61,10 +61,9 @@ def _encode(loaded: Loaded, pair: Pair, key: str) -> list[int]:
 
 def _of_other_length(loaded: Loaded, pair: Pair, clean: Sequence[int], corrupt: Sequence[int], host: Host) -> DataError:
     """Return the error about two lengths; a notice shows both prompts, a token below its counterpart."""
-    rows = [(name, *map(loaded.tokenizer.token_text, ids)) for name, ids in (("clean", clean), ("corrupt", corrupt))]
-    columns = zip_longest(
-        *([name, *(quoted(token, LABEL) for token in tokens)] for name, *tokens in rows), fillvalue=""
-    )
+    text, prompts = loaded.tokenizer.token_text, (("clean", clean), ("corrupt", corrupt))
+    rows = [(name, *(quoted(text(token), LABEL) for token in ids)) for name, ids in prompts]
+    columns = zip_longest(*rows, fillvalue="")
     for line in table([*zip(*columns, strict=True)]).split("\n"):
         host.notice(line)
     sentence = f"it has {counted(len(corrupt), 'token')}, and the clean prompt has {len(clean)}; use as many in both"
