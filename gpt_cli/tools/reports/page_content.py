@@ -50,15 +50,10 @@ def report_page(
 
     Attention comes from the snapshots of each run, or, without any, from its dump in `dumps`, by its name.
     """
-    return build_page(REPORT, report_content(records, axis=axis, dumps=dumps or {}))
-
-
-def report_content(records: Sequence[RunRecord], *, axis: str, dumps: Mapping[str, AttentionDump]) -> dict[str, object]:
-    """Return the content of the page, as JSON can hold it."""
     assert records
     assert axis in AXES
     every_setting, means, marks = settings(records), means_of_records(records), _marks(groups_of(records))
-    return {
+    content = {
         "runs": [_run_content(record, len(records)) | marks[index] for index, record in enumerate(records)],
         "quantities": QUANTITIES,
         "axes": AXES,
@@ -69,10 +64,11 @@ def report_content(records: Sequence[RunRecord], *, axis: str, dumps: Mapping[st
         "settings": _rows_content(every_setting),
         "environment": _rows_content(rows([record.environment for record in records])),
         "corpus": _rows_content(rows([_corpus(record) for record in records])),
-        "attention": _attention_content(records, dumps),
+        "attention": _attention_content(records, dumps or {}),
         "attentionCommand": f"gpt report {_typed(records[0])} --prompt TEXT --out report.html",
         "colours": STEPS,
     }
+    return build_page(REPORT, content)
 
 
 def _marks(groups: Sequence[RunGroup]) -> dict[int, dict[str, Any]]:

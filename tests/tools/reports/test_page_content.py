@@ -16,7 +16,7 @@ import gpt_cli.tools.reports.page_content as module
 from gpt_cli.attention_maps.patterns import Origin
 from gpt_cli.attention_maps.snapshots import snapshot_bytes
 from gpt_cli.checkpoints.run_paths import RunFiles
-from gpt_cli.tools.reports.page_content import report_content, report_page
+from gpt_cli.tools.reports.page_content import report_page
 from gpt_cli.tools.reports.run_record import FIGURES, QUANTITIES, LoggedSample, RunRecord, read_record
 
 
@@ -140,8 +140,12 @@ def test_runs_that_differ_in_their_seed_alone_share_a_colour(smoke_run: Path) ->
     settings = [{"seed": 1}, {"seed": 2}, {"seed": 1, "learning_rate": 0.5}, {"seed": 1}]
     configs = [config.model_copy(update={"train": config.train.model_copy(update=changed)}) for changed in settings]
     records = [replace(one, overview=replace(one.overview, config=changed)) for changed in configs]
-    runs: Any = report_content(records, axis="step", dumps={})["runs"]
-    assert [(run["group"], run["mark"]) for run in runs] == [(0, "a1"), (0, "a2"), (1, "b"), (2, "c")]
+    assert [(run["group"], run["mark"]) for run in content(*records)["runs"]] == [
+        (0, "a1"),
+        (0, "a2"),
+        (1, "b"),
+        (2, "c"),
+    ]
 
 
 def test_names_show_their_control_characters(smoke_run: Path) -> None:
