@@ -24,10 +24,11 @@ import torch
 from benchmarks.laboratory import find_chromium
 from gpt_cli.attention_maps.file_formats import FORMATS
 from gpt_cli.attention_maps.patterns import AttentionDump, dump_attention
+from gpt_cli.common.files import write_durably
 from gpt_cli.config.load import read_config
 from gpt_cli.model import GPT, MultiHeadAttention
 from gpt_cli.text.tokenizers import ByteTokenizer
-from gpt_cli.tools.interpret.attention_files import write_dump
+from gpt_cli.tools.interpret.attention_files import encode_dump
 
 TEXT = (
     "The model may look back at every token before the one it is at, and this tells where each of its heads does look."
@@ -61,7 +62,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for ending in FORMATS:
             path = Path(folder) / f"attention{ending}"
-            forms[ending] = lambda path=path: write_dump(path, dump)
+            forms[ending] = lambda path=path: write_durably(path, encode_dump(dump, path.suffix))
         if theirs:
             forms["transformers .npz"] = lambda: np.savez_compressed(Path(folder) / "theirs.npz", weights=theirs())
         seconds: dict[str, list[float]] = {name: [] for name in forms}

@@ -4,7 +4,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from support.pages import dump_of, random_weights
+from support.pages import dump_of, random_weights, write_dump
 
 from gpt_cli.attention_maps.file_formats import (
     FORMATS,
@@ -15,7 +15,6 @@ from gpt_cli.attention_maps.file_formats import (
     writing_bytes,
 )
 from gpt_cli.errors import UsageError
-from gpt_cli.tools.interpret.attention_files import write_dump
 
 
 @pytest.mark.parametrize("ending", FORMATS)

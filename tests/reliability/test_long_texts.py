@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 from gpt_cli.tools.explain.explanation import Explanation, Step
 from gpt_cli.attention_maps.patterns import AttentionDump
-from gpt_cli.tools.interpret.attention_files import write_dump
+from gpt_cli.common.files import write_durably
+from gpt_cli.tools.interpret.attention_files import encode_dump
 
 def act(what, T):
     tokens = tuple("token" for _ in range(T))
@@ -25,7 +26,7 @@ def act(what, T):
     else:
         heads = (0, 1) if what == ".png" else (0,)
         dump = AttentionDump(tokens, (1,) * T, (0,), heads, {"weights": np.stack([weights] * len(heads))[None]})
-        write_dump(Path(f"a{what}"), dump)
+        write_durably(Path(f"a{what}"), encode_dump(dump, what))
 
 def highest():  # unlike ru_maxrss without that of the process that started this one
     return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])

@@ -17,6 +17,9 @@ from gpt_cli.attention_maps.logit_attribution import Writes
 from gpt_cli.attention_maps.patterns import AttentionDump, Origin, Prediction
 from gpt_cli.attention_maps.snapshots import Snapshot, snapshot_bytes
 from gpt_cli.checkpoints.run_paths import RunFiles
+from gpt_cli.common.files import write_durably
+from gpt_cli.common.host import Notify, ignored
+from gpt_cli.tools.interpret.attention_files import encode_dump
 
 
 def dump_of(
@@ -32,6 +35,11 @@ def dump_of(
         predictions=predictions,
         origin=origin,
     )
+
+
+def write_dump(path: Path, dump: AttentionDump, notice: Notify = ignored) -> None:
+    """Write a dump as `gpt attn-dump --out` does."""
+    write_durably(path, encode_dump(dump, path.suffix, notice))
 
 
 def scores_of(layers: int, heads: int) -> HeadScores:

@@ -19,6 +19,7 @@ from gpt_cli.attention_maps.terminal_map import colour_scale, draw_text_map, map
 from gpt_cli.checkpoints.load import Loaded, load_for
 from gpt_cli.checkpoints.run_paths import run_name
 from gpt_cli.common.drawing.token_labels import label_of
+from gpt_cli.common.files import write_durably
 from gpt_cli.common.host import Host, Notify, ignored
 from gpt_cli.common.language import say
 from gpt_cli.common.machine.devices import choose_device
@@ -31,7 +32,7 @@ from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.sampling.prompts import encode_prompt
 from gpt_cli.text.tokenizers import Tokenizer
-from gpt_cli.tools.interpret.attention_files import encode_dump, num_rows, write_dump
+from gpt_cli.tools.interpret.attention_files import encode_dump, num_rows
 from gpt_cli.tools.interpret.attention_page import attention_page, page_bytes
 from gpt_cli.tools.interpret.lens.lens import lens_of_ids
 from gpt_cli.tools.interpret.request import STDOUT, AttentionRequest, ToInspect
@@ -163,7 +164,7 @@ def attention(request: AttentionRequest, target: ToInspect, host: Host) -> Atten
         counting = host.counting(f"writing {visible(request.out)}", num_rows(dump, request.ending), "rows")
         with host.writing(), counting as count:
             count(0)
-            write_dump(request.out, dump, host.notice, count)
+            write_durably(request.out, encode_dump(dump, request.ending, host.notice, count))
         numbers = (("layer", dump.layers), ("head", dump.heads), ("token", dump.tokens))
         said = ", ".join(counted(len(items), noun) for noun, items in numbers)
         host.notice(f"wrote {visible(request.out)}: {said}")

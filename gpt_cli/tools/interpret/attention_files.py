@@ -5,33 +5,17 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import safetensors.numpy
 
-from gpt_cli.attention_maps.file_formats import format_of
 from gpt_cli.attention_maps.patterns import AttentionDump
 from gpt_cli.common.chunks import gathered, json_pieces
 from gpt_cli.common.drawing.file_types import PICTURES
 from gpt_cli.common.drawing.token_labels import inert_cell
-from gpt_cli.common.files import write_durably
 from gpt_cli.common.host import Notify, ignored
 from gpt_cli.tools.interpret.attention_page import attention_page
-
-
-def write_dump(
-    path: Path,
-    dump: AttentionDump,
-    notice: Notify = ignored,
-    count: Callable[[int], object] = lambda _: None,
-) -> None:
-    """Write a dump durably in the format of its ending.
-
-    `notice` receives what a picture cannot show, `count` how many of `num_rows` are written.
-    """
-    write_durably(path, encode_dump(dump, format_of(path), notice, count))
 
 
 def num_rows(dump: AttentionDump, ending: str) -> int | None:
@@ -46,7 +30,10 @@ def encode_dump(
     notice: Notify = ignored,
     count: Callable[[int], object] = lambda _: None,
 ) -> Iterator[bytes]:
-    """Encode a dump as a file of that ending, one of FORMATS: json and csv row by row, others at once."""
+    """Encode a dump as a file of that ending, one of FORMATS: json and csv row by row, others at once.
+
+    `notice` receives what a picture cannot show, `count` how many of `num_rows` are done.
+    """
     if ending in PICTURES:
         from gpt_cli.attention_maps.picture import draw  # loads matplotlib, which takes half a second
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import safetensors
 import safetensors.numpy
+from support.pages import write_dump
 
 from gpt_cli.attention_maps.file_formats import FORMATS
 from gpt_cli.attention_maps.patterns import AttentionDump
-from gpt_cli.tools.interpret.attention_files import write_dump
 
 TOKENS = ("今", 'a,"b"', "\n")
 WEIGHTS = np.zeros((2, 1, 3, 3), np.float32)

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 import safetensors
 from support.hostile import CALL, PAYLOADS
-from support.pages import dump_of, random_weights
+from support.pages import dump_of, random_weights, write_dump
 
 from gpt_cli.attention_maps.file_formats import FORMATS
 from gpt_cli.attention_maps.patterns import AttentionDump
 from gpt_cli.attention_maps.terminal_map import draw_text_map
-from gpt_cli.tools.interpret.attention_files import write_dump
 
 CONTROLS = ["\x1b[2J", "\x1b]0;title\x07", "\x9b31m", "\r", "\u202eoverride", "\u2066isolate", "\x00", "\x7f", "\u2028"]
 FORMULAS = ["=1+1", "+1+1", "-1+1", "@SUM(1)", "\t=1+1", "\r=1+1", "\n@x", "＝1+1", '=cmd|"/c calc"!A1']
