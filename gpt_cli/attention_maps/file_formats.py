@@ -90,20 +90,19 @@ def columns_of(num_layers: int, num_heads: int) -> int:
     return num_heads if num_heads > 1 else -(-num_layers // -(-num_layers // 6))
 
 
-def most_dots(num_layers: int, num_heads: int, inches: float) -> int:
+def most_dots(num_tokens: int, num_layers: int, num_heads: int) -> int:
     """Largest number of dots along the edge of a map."""
     num_maps, num_columns = num_layers * num_heads, columns_of(num_layers, num_heads)
+    inches = map_inches(num_tokens, num_maps)
     dots = min(DOTS_PER_INCH * inches, MOST_DOTS / max(num_columns, -(-num_maps // num_columns)))
     return max(1, int(dots if num_maps == 1 else dots * GAP / (GAP + 1)))
 
 
 def tokens_per_dot(num_tokens: int, num_layers: int, num_heads: int) -> int:
     """The number of tokens that a dot of a map stands for, each way: 1 where each weight has its own."""
-    inches = map_inches(num_tokens, num_layers * num_heads)
-    return -(-num_tokens // most_dots(num_layers, num_heads, inches))
+    return -(-num_tokens // most_dots(num_tokens, num_layers, num_heads))
 
 
 def num_dots(num_tokens: int, num_layers: int, num_heads: int) -> int:
     """Estimate how many dots a map takes while it is drawn."""
-    inches = map_inches(num_tokens, num_layers * num_heads)
-    return min(num_tokens, most_dots(num_layers, num_heads, inches)) ** 2
+    return min(num_tokens, most_dots(num_tokens, num_layers, num_heads)) ** 2
