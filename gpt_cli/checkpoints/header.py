@@ -201,6 +201,8 @@ class Progress:
     evaluated_step: Step = 0  # the last step that was evaluated
     smoothed_loss: Figure | None = None  # the mean of the losses so far that `gpt train` shows
     began_from: str | None = None  # the name of the model whose weights step 0 had; None for random ones
+    teachers: tuple[Step, ...] = ()  # the steps after which models ended, each the teacher of the next
+    model_elapsed: Seconds = 0.0  # when the present model began
 
     @classmethod
     def at_the_start(
@@ -229,6 +231,11 @@ class Progress:
     def imported(self) -> bool:
         """Whether another program made these weights: a training knows its text."""
         return self.num_training_tokens == 0
+
+    @property
+    def model_step(self) -> int:
+        """The step at which the present model began."""
+        return self.teachers[-1] if self.teachers else 0
 
     @property
     def observed(self) -> bool:

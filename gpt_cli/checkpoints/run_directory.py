@@ -104,16 +104,16 @@ class RunDirectory(RunFiles):
         return _log(self.metrics).split("\n")
 
     def save(self, checkpoint: Checkpoint, keep: int) -> None:
-        """Save a checkpoint of a step, then remove the oldest beyond the newest `keep`.
+        """Save a checkpoint of a step, then remove the oldest beyond the newest `keep`, but no teacher.
 
         Metrics are made durable first, so that no checkpoint is ahead of them. Files of later steps are not
         counted: a resumed run may have passed over damaged ones. Raises EnvironmentFailure.
         """
         if self.metrics.exists():
             make_durable(self.metrics, self.path)
-        saved = checkpoint.progress.step
+        saved, teachers = checkpoint.progress.step, checkpoint.progress.teachers
         save_checkpoint(self.step_file(saved), checkpoint)
-        for path in [path for step, path in self.steps().items() if step <= saved][:-keep]:
+        for path in [path for step, path in self.steps().items() if step <= saved and step not in teachers][:-keep]:
             if is_checkpoint(path):
                 remove(path)
 

@@ -159,6 +159,11 @@ class TrainConfig(Section):
     weight_decay: Annotated[Number, LEARNING] = Field(
         default=0.1, ge=0, lt=10, description="weight decay, applied to matrices only"
     )
+    num_teachers: Annotated[Annotated[int, Field(ge=0, le=64), Whole], LEARNING] = Field(
+        default=0,
+        description="models that train one after another before the last, which trains for twice as long as each of "
+        "them; each but the first learns from the text, from counts of its n-grams, and from the one before",
+    )
     rank: Annotated[Count | None, LEARNING] = Field(
         default=None,
         description="rank of the changes to the matrices inside blocks, with which a training with --init-from takes "
@@ -247,6 +252,11 @@ class TrainConfig(Section):
         return self.rank is None and self.freeze is None
 
     @property
+    def can_shard(self) -> bool:
+        """Whether processes may share the weights."""
+        return self.trains_all and not self.num_teachers
+
+    @property
     def stored_per_weight(self) -> int:
         """Numbers in a checkpoint for each trained weight: two moments, and with `rank` a factor."""
         return 2 if self.rank is None else 3
@@ -262,10 +272,13 @@ class TrainConfig(Section):
             yield Misfit(("max_steps", "max_time"), "a run ends by one of max_steps and max_time, so set one of them")
         if self.rank is not None and self.optimizer != "adamw":
             yield Misfit(("rank", "optimizer"), "low-rank changes need the optimizer adamw", "‹train.optimizer=adamw›")
-        if not self.trains_all and self.parallel == "shard":
-            keys = ("parallel", "freeze" if self.rank is None else "rank")
+        if not self.can_shard and self.parallel == "shard":
+            keys = ("parallel", "num_teachers" if self.trains_all else "freeze" if self.rank is None else "rank")
             wrong = f"with train.{keys[1]}, each process holds all weights"
             yield Misfit(keys, wrong, "‹train.parallel=replicate›")
+        if self.num_teachers and self.patience is not None:
+            wrong = "the first evaluations of a new model are worse than the last of its teacher"
+            yield Misfit(("num_teachers", "patience"), wrong, "‹train.patience=null›")
         if self.micro_batch_size and self.batch_size % self.micro_batch_size:
             wrong = f"micro_batch_size {self.micro_batch_size} does not divide batch_size {self.batch_size}"
             yield Misfit(("micro_batch_size", "batch_size"), f"{wrong}, as {divisors(self.batch_size)} would")

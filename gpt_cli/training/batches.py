@@ -13,8 +13,10 @@ from torch import Tensor
 from gpt_cli.common.machine.devices import to_device
 from gpt_cli.common.rng import permutation, permuted, stream_key
 from gpt_cli.config import Config
+from gpt_cli.errors import UsageError
 from gpt_cli.text.sft_examples import Examples, pack
 from gpt_cli.text.token_files import Ids, TokensOnDisk
+from gpt_cli.training.taught_targets import TaughtTargets
 
 # an epoch of more windows has an order that is computed place by place: a list takes a second and 32 MB
 LISTED_WINDOWS = 2**22
@@ -45,12 +47,16 @@ class Batches:
     batch_size: int
     seed: int
     device: str = "cpu"  # of the batches that are read from the disk
+    taught_targets: TaughtTargets | None = None  # where a model may teach the next one
 
     @classmethod
     def of(cls, ids: Ids, config: Config, device: torch.device) -> Batches:
         """Return the batches of a config; ids [tokens] in memory move to the device."""
         moved = ids if isinstance(ids, TokensOnDisk) else torch.from_numpy(ids.astype(np.int32)).to(device)
-        return cls(moved, config.model.context_length, config.train.batch_size, config.train.seed, str(device))
+        train, taught = config.train, None
+        if train.num_teachers and isinstance(ids, np.ndarray):
+            taught = TaughtTargets(ids.astype(np.int64), train.seed)
+        return cls(moved, config.model.context_length, train.batch_size, train.seed, str(device), taught)
 
     @property
     def max_offset(self) -> int:
@@ -72,8 +78,13 @@ class Batches:
     def numbers(self, step: int, chosen: slice | np.ndarray = slice(None)) -> np.ndarray:
         """Return the starts of the chosen sequences of a step, int64 [B].
 
-        Of ids that only the disk has, it needs the windows themselves, int32 [B, T + 1].
+        Of ids that only the disk has, return the windows themselves, int32 [B, T + 1]; where some targets are a
+        teacher's, inputs and then targets, int64 [B, 2 T].
         """
+        if self.taught_targets is not None:
+            positions = self.starts(step)[:, None] + np.arange(self.context_length)
+            targets = self.taught_targets(positions + 1, step)
+            return np.concatenate((self.taught_targets.ids[positions], targets), axis=1)[chosen]
         starts = self.starts(step)[chosen]
         if not isinstance(self.ids, TokensOnDisk):
             return starts
@@ -89,6 +100,8 @@ class Batches:
 
     def windows(self, numbers: Tensor) -> Sequences:
         """Return inputs and targets of sequences, int64 [B, T] each, from their numbers on the device."""
+        if self.taught_targets is not None:
+            return Sequences(*numbers.split(self.context_length, dim=1))
         if isinstance(self.ids, Tensor):
             numbers = self.ids[numbers[:, None] + torch.arange(self.context_length + 1, device=numbers.device)]
         windows = numbers.long()
@@ -144,7 +157,10 @@ class PackedBatches:
 
 
 def batches_of(ids: Ids | Examples, config: Config, device: torch.device) -> Batches | PackedBatches:
-    """Return the batches of a config."""
+    """Return the batches of a config; raises UsageError for teachers of ids that are not a text in memory."""
+    if config.train.num_teachers and not isinstance(ids, np.ndarray):
+        what = "questions with answers" if isinstance(ids, Examples) else "a text that stays on the disk"
+        raise UsageError("train.num_teachers", f"no model teaches {what}", hint="‹train.num_teachers=0›")
     if isinstance(ids, Examples):
         return PackedBatches(ids, config.model.context_length, config.train.batch_size, config.train.seed, device)
     return Batches.of(ids, config, device)

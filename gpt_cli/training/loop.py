@@ -26,6 +26,7 @@ from gpt_cli.training.plan import Plan
 from gpt_cli.training.run import Run
 from gpt_cli.training.setup import setup
 from gpt_cli.training.step import Diverged, take_step
+from gpt_cli.training.teachers import is_taught, teach
 from gpt_cli.training.validation import evaluation_batch_size, validation_score
 
 BAR_SECONDS = 2.0  # work that takes less shows no bar beside that of the steps
@@ -85,6 +86,8 @@ def train(run: Run, host: Host = NOBODY) -> Generator[TrainingEvent, None, None]
             try:
                 watch()
                 if run.progress.observed:
+                    if is_taught(run.progress, run.config.train):
+                        _begin_next_model(run, watch, host)
                     take_step(state, watch)
                 yield from observe(run, pace, watch, host)
                 state.progress = replace(run.progress, elapsed=state.elapsed())
@@ -105,6 +108,15 @@ def train(run: Run, host: Host = NOBODY) -> Generator[TrainingEvent, None, None]
         finished = _finished(run, closing_evaluation, signal)
         run.ranks.on_rank_zero(lambda: _record(run, finished))
     yield finished
+
+
+def _begin_next_model(run: Run, watch: Watch, host: Host) -> None:
+    """Save the present model, and let it teach a new one; nothing has changed when `watch` raises."""
+    if run.progress != run.saved:
+        with host.working("saving"):
+            run.save()
+    teach(run.state, run.state.model, run.progress.step, host, watch)
+    run.state.begin_next_model()
 
 
 @contextlib.contextmanager

@@ -50,12 +50,12 @@ def resolve(config: Config, notice: Notify, *sources: Config | None) -> Config:
 def must_shard(config: Config, vocab_size: int, free: int | None, ranks: Ranks) -> bool:
     """Return whether ranks share the weights: where `train.parallel` says so, or where a rank cannot hold all.
 
-    They never do where only a part of the weights trains. `free` is the main memory of this host in bytes, None where
-    it is unknown; a GPU reports its free memory. Raises UsageError where the micro-batches of a step are no power of
-    two, so that ranks cannot share the weights.
+    They never do where only a part of the weights trains, or where models teach one another. `free` is the main memory
+    of this host in bytes, None where it is unknown; a GPU reports its free memory. Raises UsageError where the
+    micro-batches of a step are no power of two, so that ranks cannot share the weights.
     """
     settings = config.train
-    if ranks.size == 1 or settings.parallel == "replicate" or not settings.trains_all:
+    if ranks.size == 1 or settings.parallel == "replicate" or not settings.can_shard:
         return False
     if settings.parallel == "auto":
         share = free and free // ranks.local_size
@@ -155,7 +155,9 @@ def require_space(run: Run) -> None:
     to_continue = weights + 4 * settings.stored_per_weight * run.state.num_trained
     num_saved = len(run.directory.steps()) if run.progress.step else 0
     snapshots = 0
-    at_once = settings.keep_checkpoints + 1  # the new one is written before the oldest is removed
+    at_once = (
+        settings.keep_checkpoints + settings.num_teachers + 1
+    )  # the new one is written before the oldest is removed
     if settings.max_steps is not None:
         num_saves = -(-(settings.max_steps - run.progress.step) // settings.save_every)
         at_once = min(num_saved + num_saves, at_once)

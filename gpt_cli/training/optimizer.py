@@ -101,6 +101,12 @@ class Optimizer:
         included = [] if low_rank is None else low_rank.changing()
         return [*(parameter.detach() for parameter in self.layout.owned.values()), *of_adamw, *of_muon, *included]
 
+    def restart(self) -> None:
+        """Forget all steps, for new weights."""
+        kept = len(self.layout.owned)
+        for tensor in self.changing()[kept:]:
+            tensor.zero_()
+
     def zero_grad(self) -> None:
         """Forget the gradients."""
         self.layout.forget_gradients()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
+from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.common.host import Host, Notify, ignored
 from gpt_cli.common.machine.devices import choose_device, use_threads
@@ -12,7 +13,7 @@ from gpt_cli.common.machine.memory import available_memory
 from gpt_cli.common.units import duration
 from gpt_cli.config import Config
 from gpt_cli.distributed.collectives import ALONE, Ranks
-from gpt_cli.errors import counted
+from gpt_cli.errors import UsageError, counted
 from gpt_cli.model import GPT
 from gpt_cli.model.costs import estimate
 from gpt_cli.text.encode import EncodedText
@@ -31,6 +32,7 @@ from gpt_cli.training.sample_prompts import prompt_of_validation, sample_prompt
 from gpt_cli.training.start import Start, start_of
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step_time import time_steps
+from gpt_cli.training.teachers import teach
 
 _WHOLE_STEP = 1.2  # the time of a step with its optimizer's, and a share of evaluations and saves, by its gradient's
 
@@ -48,12 +50,18 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
     is_new = start.checkpoint is None
     config = _resolved(start, host)
     require_memory(config, free, ranks, may_change=is_new and start.initial is None)
+    if start.initial and config.train.num_teachers:
+        sentence = "a model that is taught begins with random weights, not with those of another model"
+        raise UsageError("train.num_teachers", sentence, hint="‹train.num_teachers=0›")
     initial_weights = start.initial and load_initial_weights(start.initial)
     tokenizer = (
         initial_weights.tokenizer if initial_weights and start.initial and not start.initial.new_tokenizer else None
     )
     corpus, text = load_text(start, config, tokenizer, directory, host, ranks, of_sweep=plan.of_sweep)
     state = _state(start, config, text, initial_weights, free, host, ranks)
+    if teachers := state.progress.teachers:
+        teacher = read_checkpoint(directory.step_file(teachers[-1])).build_model().to(state.device)
+        teach(state, teacher, teachers[-1], host)
     run = Run(state, directory, text.tokenizer, text.validation_ids, saved=None if is_new else state.progress)
     # ranks that compile and ranks that do not would wait for each other in different places
     must_compile = ranks.size > 1 or (is_new and start.config.train.compile == "on")
@@ -132,7 +140,8 @@ def _keep_to(seconds: float, step_seconds: float, state: TrainingState, notice: 
         notice(f"length    {counted(fewer, 'step')}, as {counted(steps, 'step')} may take {duration(needed)} here")
         state.config = state.config.changed(train={"max_steps": fewer})
     else:
-        has_patience = "patience" in state.config.train.model_fields_set
+        settings = state.config.train
+        has_patience = bool(settings.num_teachers) or "patience" in settings.model_fields_set
         notice(
             f"length    by the clock, as {counted(steps, 'step')} may take {duration(needed)} here instead of "
             + duration(seconds)

@@ -66,10 +66,8 @@ class TrainingState:
         Its seed decides the weights, which `begin` may replace by those of the model `began_from`; `sharded` says
         whether ranks share them.
         """
-        generator = torch.Generator().manual_seed(stream_key(config.train.seed, "weights"))
         progress = Progress.at_the_start(len(ids), data_digest, environment(config), began_from)
-        with torch.random.fork_rng(devices=[]):  # the layers draw weights first that are replaced by the generator's
-            model = GPT(config.model, vocab_size, generator)
+        model = _new_model(config, vocab_size, "weights")
         begin(model)
         return cls._of(config, ids, model, progress, ranks, sharded)
 
@@ -83,7 +81,8 @@ class TrainingState:
         elapsed = max(before.elapsed, before.seconds)
         progress = replace(before, environment=environment(config), elapsed=elapsed)
         state = cls._of(config, ids, checkpoint.build_model(), progress, ranks, sharded)
-        state.optimizer.load_state_dict(checkpoint.optimizer_state, before.step, checkpoint.where)
+        num_steps = before.step - before.model_step
+        state.optimizer.load_state_dict(checkpoint.optimizer_state, num_steps, checkpoint.where)
         return state
 
     @classmethod
@@ -130,6 +129,17 @@ class TrainingState:
         """The number of weights that the optimizer changes."""
         return sum(parameter.numel() for parameter in self.layout.parameters.values())
 
+    def begin_next_model(self) -> None:
+        """Replace the model by a new one with other random weights, whose teacher the present one was."""
+        teachers = (*self.progress.teachers, self.progress.step)
+        new = _new_model(self.config, self.model.vocab_size, "weights", len(teachers))
+        with torch.no_grad():
+            for parameter, begun in zip(self.model.parameters(), new.parameters(), strict=True):
+                parameter.copy_(begun)
+        self.optimizer.restart()
+        elapsed = self.progress.elapsed
+        self.progress = replace(self.progress, teachers=teachers, model_elapsed=elapsed, smoothed_loss=None)
+
     def compile_blocks(self, compiled: bool) -> None:
         """Continue with compiled blocks, or with plain ones."""
         self.model.compile_blocks(compiled)
@@ -145,3 +155,10 @@ class TrainingState:
         All ranks have those of the first, so that all decide the same by the clock.
         """
         return self.ranks.broadcast(time.perf_counter() - self.started)[0]
+
+
+def _new_model(config: Config, vocab_size: int, *stream: str | int) -> GPT:
+    """Return a model with the random weights of a stream."""
+    generator = torch.Generator().manual_seed(stream_key(config.train.seed, *stream))
+    with torch.random.fork_rng(devices=[]):  # the layers draw weights first that are replaced by the generator's
+        return GPT(config.model, vocab_size, generator)

@@ -29,6 +29,7 @@ from gpt_cli.checkpoints.run_directory import RunDirectory
 
 FRESH = ()
 WATCHED = ("inspect.prompt=4 squared", "inspect.every=4")
+TAUGHT = ("train.num_teachers=2", "train.keep_checkpoints=1")  # models end after 3 and 6 steps
 CONTINUED = ("train.keep_checkpoints=1", "train.dtype=bfloat16", "model.positions=rope", *WATCHED)
 
 
@@ -40,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def prepare(servers: Servers, folder: Path, kind: str) -> tuple[Path, str, int]:
     """The folder in which the command starts, the digest of the undisturbed run, and the number of its file operations."""
     template, whole = folder / kind, folder / f"{kind}-whole"
-    new_folder(template, *(FRESH if kind == "fresh" else CONTINUED))
+    new_folder(template, *{"fresh": FRESH, "continued": CONTINUED, "taught": TAUGHT}[kind])
     if kind == "continued":
         assert servers.gpt(template, *START, fault=Fault(150, "kill")).code == 137
     shutil.copytree(template, whole)
@@ -49,7 +50,9 @@ def prepare(servers: Servers, folder: Path, kind: str) -> tuple[Path, str, int]:
     return template, fingerprint(whole / "run"), int((whole / "operations").read_text())
 
 
-@pytest.mark.parametrize(("how", "kind"), [("kill", "fresh"), ("kill", "continued"), ("torn", "fresh")])
+@pytest.mark.parametrize(
+    ("how", "kind"), [("kill", "fresh"), ("kill", "continued"), ("kill", "taught"), ("torn", "fresh")]
+)
 def test_killed_at_any_file_operation(servers: Servers, folder: Path, tally, how: str, kind: str) -> None:
     template, expected, num_operations = prepare(servers, folder / how, kind)
 

@@ -1,0 +1,73 @@
+"""Counts of n-grams of the training text, which say how the text goes on elsewhere after the same tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+
+ORDER = 8  # the longest context that is counted, in tokens
+_ROUNDS = 12  # of fitting how much a context is trusted
+
+
+class NgramCounts:
+    """Draw the next token by counts of order 0 to ORDER, interpolated as the text itself decides.
+
+    A context that occurs elsewhere decides with a probability that depends on its length, on how often it occurs
+    there, and before how many different tokens; otherwise the context that is a token shorter decides. These
+    probabilities make the text most likely when each position is left out (deleted interpolation, Jelinek and Mercer
+    1980).
+    """
+
+    def __init__(self, ids: np.ndarray):
+        """Count training ids, int64 [N], N >= 2."""
+        self.ids = ids
+        vocab_size, count = int(self.ids.max()) + 2, len(ids)  # one more token is before the text
+        context = np.zeros(count, np.int64)  # numbers of contexts, sorted by their last token, then by the one before
+        likelihood = np.full(count, 1 / vocab_size)
+        # of each order the context before a position, where those of a context begin, and how probably it decides
+        self.orders: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        for order in range(ORDER + 1):
+            if order:
+                before = np.concatenate((np.full(min(order, count), vocab_size - 1), self.ids[: max(0, count - order)]))
+                context = np.unique(context * vocab_size + before, return_inverse=True)[1]
+            pairs, pair, times = np.unique(context * vocab_size + self.ids, return_inverse=True, return_counts=True)
+            elsewhere, agreeing = np.bincount(context)[context] - 1, times[pair] - 1
+            followers = np.bincount(pairs // vocab_size)[context] - (agreeing == 0)
+            share_agreeing = agreeing / np.maximum(1, elsewhere)
+            decides = _trust(elsewhere, followers, share_agreeing, likelihood)
+            likelihood = decides * share_agreeing + (1 - decides) * likelihood
+            starts = np.concatenate(([0], np.cumsum(np.bincount(context))))
+            self.orders.append((context.astype(np.int32), starts, decides.astype(np.float32)))
+        self.orders[0][2][:] = 1.0  # the last to decide
+        # contexts of fewer tokens have neighbouring numbers, so one order of positions serves all
+        self.positions = np.argsort(context, kind="stable")
+        self.places = np.empty_like(self.positions)
+        self.places[self.positions] = np.arange(count)
+
+    def draw(self, positions: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+        """Return a target for each position, int64 [M], from uniform numbers in [0, 1), float64 [M]."""
+        targets, left, rest = np.empty(len(positions), np.int64), np.arange(len(positions)), uniform
+        for contexts, starts, decides in reversed(self.orders):
+            here = positions[left]
+            share, context = decides[here].astype(np.float64), contexts[here]
+            taken = rest < share
+            first, count = starts[context[taken]], np.diff(starts)[context[taken]] - 1
+            at = first + (rest[taken] / share[taken] * count).astype(np.int64).clip(max=count - 1)
+            at += at >= self.places[here[taken]]  # its own token is not among them
+            targets[left[taken]] = self.ids[self.positions[at]]
+            left, rest = left[~taken], (rest[~taken] - share[~taken]) / (1 - share[~taken])
+        return targets
+
+
+def _trust(elsewhere: np.ndarray, followers: np.ndarray, agreeing: np.ndarray, shorter: np.ndarray) -> np.ndarray:
+    """Return how probably a context decides, float64 [N]: the same for all that are about as frequent and as varied.
+
+    `agreeing` is the share of its other occurrences that have the token of the position next, `shorter` the
+    probability of that token by shorter contexts. Expectation maximisation, a round a pass.
+    """
+    kinds = np.where(elsewhere > 0, 4 * np.log2(np.maximum(1, elsewhere)).astype(np.int64) + followers.clip(1, 4), 0)
+    trust, sizes = np.full(kinds.max() + 1, 0.5), np.maximum(1, np.bincount(kinds))
+    for _ in range(_ROUNDS):
+        mine = trust[kinds] * agreeing
+        trust = np.bincount(kinds, mine / (mine + (1 - trust[kinds]) * shorter)) / sizes
+        trust = trust.clip(max=1 - 1e-6)
+    return np.where(elsewhere > 0, trust[kinds], 0.0)

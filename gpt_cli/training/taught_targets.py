@@ -1,0 +1,45 @@
+"""Targets that a teacher and counts of n-grams draw in place of the next token, as a function of (seed, step)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from gpt_cli.common.rng import random_words, stream_key
+from gpt_cli.training.ngram_counts import NgramCounts
+
+# shares of the targets, once there is a teacher (note 0066)
+TEACHER, COUNTS = 0.35, 0.15
+
+
+@dataclass
+class TaughtTargets:
+    """The ids of a text, int64 [N], and the draws of a teacher for each, [N, draws]; None before the first teacher.
+
+    Each draw has the same probability, so the mean gradient is that of the probabilities, which need no memory. A
+    model that reads a short text many times learns from its own next tokens alone to know them by heart.
+    """
+
+    ids: np.ndarray
+    seed: int
+    draws: np.ndarray | None = None
+
+    @cached_property
+    def counts(self) -> NgramCounts:
+        return NgramCounts(self.ids)
+
+    def __call__(self, positions: np.ndarray, step: int) -> np.ndarray:
+        """Return the targets of a step at some positions, int64 [B, T]: their ids, or what is drawn for them."""
+        targets = self.ids[positions]
+        if self.draws is None:
+            return targets
+        uniform = random_words(stream_key(self.seed, "taught", step), 0, positions.size) / 2.0**32
+        of_teacher = np.flatnonzero(uniform < TEACHER)
+        columns = (uniform[of_teacher] / TEACHER * self.draws.shape[1]).astype(np.int64)
+        flat, drawn = positions.ravel(), targets.ravel()
+        drawn[of_teacher] = self.draws[flat[of_teacher], columns]
+        counted = np.flatnonzero((uniform >= TEACHER) & (uniform < TEACHER + COUNTS))
+        drawn[counted] = self.counts.draw(flat[counted], (uniform[counted] - TEACHER) / COUNTS)
+        return drawn.reshape(positions.shape)

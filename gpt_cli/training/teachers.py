@@ -1,0 +1,110 @@
+"""Train models one after another in one run, each but the first with the one before as its teacher.
+
+Furlanello et al. 2018, "Born-Again Neural Networks", arXiv 1805.04770: the next model has the same size, begins with
+other random weights, and learns from the text and from the predictions of the one before. Here it meets them as
+targets: a share of the targets is drawn from the teacher's probabilities, and some from counts of the text
+(`TaughtTargets`). The last model trains for twice as long as each of the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import torch
+
+from gpt_cli.checkpoints.header import Progress
+from gpt_cli.common.host import Host, both
+from gpt_cli.common.machine.devices import autocast
+from gpt_cli.common.rng import random_words, stream_key
+from gpt_cli.config import TrainConfig
+from gpt_cli.errors import EnvironmentFailure
+from gpt_cli.model import GPT
+from gpt_cli.text.token_files import windows
+from gpt_cli.training.batches import Batches
+from gpt_cli.training.state import TrainingState
+from gpt_cli.training.validation import evaluation_batch_size
+
+DRAWS = 32  # of a teacher for each position
+
+
+def is_taught(progress: Progress, settings: TrainConfig) -> bool:
+    """Return whether the present model has had its share of the steps or of the time, and teaches the next one."""
+    if len(progress.teachers) == settings.num_teachers or progress.step == progress.model_step:
+        return False
+    share, steps, seconds = _share_so_far(progress, settings), settings.max_steps, settings.max_time
+    return (steps is not None and progress.step >= steps * share) or (
+        seconds is not None and progress.elapsed >= seconds * share
+    )
+
+
+def of_present_model(progress: Progress, settings: TrainConfig) -> TrainConfig:
+    """Return the settings of a training with the steps and the time of the present model alone."""
+    if not settings.num_teachers:
+        return settings
+    share, steps, seconds = _share_so_far(progress, settings), settings.max_steps, settings.max_time
+    return settings.model_copy(
+        update={
+            "max_steps": None if steps is None else max(1, math.ceil(steps * share) - progress.model_step),
+            "max_time": None if seconds is None else float(seconds * share) - progress.model_elapsed,
+        }
+    )
+
+
+def _share_so_far(progress: Progress, settings: TrainConfig) -> Fraction:
+    """Return the share of the run after which the present model ends."""
+    number = len(progress.teachers) + 1
+    return Fraction(1) if number > settings.num_teachers else Fraction(number, settings.num_teachers + 2)
+
+
+def teach(
+    state: TrainingState, teacher: GPT, step: int, host: Host, watch: Callable[[], object] = lambda: None
+) -> None:
+    """Let a training have some of its targets from a model after `step`, from now on.
+
+    `watch` is called between batches. Raises EnvironmentFailure where ranks draw different ones.
+    """
+    assert isinstance(state.batches, Batches)
+    taught = state.batches.taught_targets
+    assert taught is not None
+    with host.counting("drawing the targets of the teacher", len(taught.ids), "tokens") as count:
+        was_training = teacher.training
+        try:
+            targets = drawn_targets(teacher.eval(), taught.ids, state.config.train, step, both(count, watch))
+        finally:
+            teacher.train(was_training)
+    if state.ranks.any_differ(int(targets.sum())):
+        sentence = "the processes draw different targets from the same model, which means a fault of this machine"
+        raise EnvironmentFailure(f"step {step:,}", sentence)
+    taught.draws = targets
+
+
+def drawn_targets(
+    model: GPT, ids: np.ndarray, settings: TrainConfig, step: int, count: Callable[[int], object] = lambda _: None
+) -> np.ndarray:
+    """Draw DRAWS targets for each position from the probabilities of a model after `step`: ids [N] -> [N, DRAWS].
+
+    The first position has none. A position has half a context before it at least, where there are so many tokens.
+    `count` receives the tokens done.
+    """
+    C, V = model.config.context_length, model.vocab_size
+    device, number = model.token_embedding.weight.device, len(ids) - 1
+    length, new = min(C, number), max(1, C // 2)
+    draws = np.zeros((len(ids), DRAWS), np.uint16 if V <= 2**16 else np.int32)
+    starts = np.array([*range(0, number - length, new), number - length])
+    key, at_once = stream_key(settings.seed, "teacher", step), evaluation_batch_size(C, V, device)
+    for first in range(0, len(starts), at_once):
+        chosen = starts[first : first + at_once]
+        batch = torch.from_numpy(windows(ids, chosen, length).astype(np.int64)).to(device)
+        numbers = random_words(stream_key(key, first), 0, len(chosen) * length * DRAWS) / 2.0**32
+        uniform = torch.from_numpy(numbers.astype(np.float32)).to(device).view(len(chosen), length, DRAWS)
+        with torch.inference_mode(), autocast(device, settings.dtype):
+            cumulative = torch.softmax(model(batch).float(), dim=-1).cumsum(dim=-1)
+        drawn = torch.searchsorted(cumulative, uniform * cumulative[..., -1:]).clamp(max=V - 1).cpu().numpy()
+        for start, row in zip(chosen.tolist(), drawn, strict=True):
+            skipped = 0 if start == 0 else length - new
+            draws[start + 1 + skipped : start + 1 + length] = row[skipped:]
+        count(new * len(chosen))
+    return draws

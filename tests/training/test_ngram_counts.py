@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from gpt_cli.training.ngram_counts import ORDER, NgramCounts
+
+
+def test_a_position_draws_what_follows_its_longest_trusted_context_elsewhere() -> None:
+    ids = [0, 1, 2, 0, 1, 3, 4, 1, 2, 0, 1, 2]
+    counts, uniform = NgramCounts(np.array(ids)), (np.arange(5040) + 0.5) / 5040
+    for position in range(len(ids)):
+        expected, left = Counter[int](), 1.0
+        for order in range(ORDER, -1, -1):
+            before = [ids[i] if i >= 0 else -1 for i in range(position - order, position)]
+            others = [
+                ids[at]
+                for at in range(len(ids))
+                if at != position and [ids[i] if i >= 0 else -1 for i in range(at - order, at)] == before
+            ]
+            trust = float(counts.orders[order][2][position])
+            assert trust == 0.0 or others
+            for token in others:
+                expected[token] += left * trust / len(others)
+            left *= 1 - trust
+        assert left == 0
+        drawn = Counter(counts.draw(np.full(5040, position), uniform).tolist())
+        assert [drawn[t] / 5040 for t in range(5)] == pytest.approx([expected[t] for t in range(5)], abs=2e-3)
+
+
+def test_contexts_are_trusted_as_often_as_the_text_agrees_with_them() -> None:
+    sure = np.tile(np.arange(50), 40)  # one token decides the next
+    assert NgramCounts(sure).orders[1][2][100:].min() > 0.99
+    random = np.random.default_rng(0).integers(0, 50, 2000)  # which decides nothing
+    assert NgramCounts(random).orders[1][2].mean() < 0.1
+
+
+def test_what_follows_only_here_is_never_its_own_reason() -> None:
+    ids = np.array([1, 2, 3, 1, 2, 3, 1, 2, 4])  # 4 stands nowhere else
+    drawn = NgramCounts(ids).draw(np.full(1000, 8), np.linspace(0, 1, 1000, endpoint=False))
+    assert 4 not in drawn
+    assert (drawn == 3).mean() > 0.7  # after 1, 2

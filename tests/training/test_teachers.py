@@ -1,0 +1,166 @@
+"""Models that train one after another in one run, each taught by the one before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.helpers import CORPUS_TEXT, small_config
+from support.runs import assert_same, start, tensors
+
+import gpt_cli
+from gpt_cli.checkpoints.checkpoint import read_checkpoint
+from gpt_cli.checkpoints.header import Progress
+from gpt_cli.config import TrainConfig
+from gpt_cli.errors import UsageError
+from gpt_cli.model import GPT
+from gpt_cli.text.token_files import TokensOnDisk
+from gpt_cli.training.batches import batches_of
+from gpt_cli.training.events import Stepped
+from gpt_cli.training.loop import train
+from gpt_cli.training.lr_schedule import lr_multiplier
+from gpt_cli.training.taught_targets import COUNTS, TEACHER, TaughtTargets
+from gpt_cli.training.teachers import DRAWS, drawn_targets, is_taught, of_present_model
+
+START = Progress.at_the_start(1000, "", {})
+
+
+def settings(**values: object) -> TrainConfig:
+    return TrainConfig.model_validate({"warmup_steps": 0, **values})
+
+
+def test_models_share_the_steps_and_the_rate_falls_for_each() -> None:
+    by_step, progress, ends, rates = settings(max_steps=10, num_teachers=2), START, list[int](), list[float]()
+    for step in range(10):
+        progress = replace(progress, step=step)
+        if is_taught(progress, by_step):
+            ends.append(step)
+            progress = replace(progress, teachers=(*progress.teachers, step))
+        rates.append(lr_multiplier(step - progress.model_step, of_present_model(progress, by_step)))
+    assert ends == [3, 5]  # a quarter and a half of ten, rounded up
+    assert rates == pytest.approx([1, 2 / 3, 1 / 3, 1, 1 / 2, 1, 4 / 5, 3 / 5, 2 / 5, 1 / 5])
+
+
+def test_models_share_the_time() -> None:
+    by_clock = settings(max_time=120.0, num_teachers=2)  # 30 seconds, 30 and 60
+    assert [is_taught(replace(START, step=5, elapsed=elapsed), by_clock) for elapsed in (29.9, 30.1)] == [False, True]
+    second = replace(START, step=7, elapsed=40.0, teachers=(5,), model_elapsed=31.0)
+    assert not is_taught(second, by_clock)
+    assert of_present_model(second, by_clock).max_time == 29.0  # until a minute is over
+    last = replace(START, step=9, elapsed=110.0, teachers=(5, 8), model_elapsed=60.5)
+    assert not is_taught(last, by_clock)
+    assert of_present_model(last, by_clock).max_time == 59.5
+    assert not is_taught(replace(second, step=5, elapsed=70.0), by_clock)  # a model takes a step at least
+
+
+def test_a_teacher_draws_targets_as_probable_as_it_finds_them() -> None:
+    config = small_config("model.context_length=8", "model.dropout=0")
+    model = GPT(config.model, 5, torch.Generator().manual_seed(0))
+    ids = np.tile(np.array([0, 3, 1, 4, 2, 2, 0], np.int64), 6)  # 42 tokens
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter *= 4  # so that it prefers some tokens
+        draws = [drawn_targets(model, ids, config.train, step) for step in range(100)]
+        # the target at 5 has all tokens before it as its context; the one at 30 has those from 24 on
+        for position, begin in ((5, 0), (30, 24)):
+            probabilities = torch.softmax(model(torch.from_numpy(ids[None, begin:position]))[0, -1], dim=-1)
+            drawn = np.concatenate([each[position] for each in draws])
+            frequencies = np.bincount(drawn, minlength=5) / len(drawn)
+            assert frequencies == pytest.approx(probabilities.numpy(), abs=0.03)
+    assert draws[0].shape == (42, DRAWS)
+    assert np.array_equal(draws[0], drawn_targets(model, ids, config.train, 0))
+    assert not np.array_equal(draws[0], draws[1])
+
+
+@pytest.mark.parametrize("length", [2, 5, 9, 12, 13, 17])
+def test_every_target_of_a_text_of_any_length_is_drawn(length: int) -> None:
+    config = small_config("model.context_length=8")
+    model = GPT(config.model, 5, torch.Generator().manual_seed(0))
+    weights = {name: torch.zeros_like(weight) for name, weight in model.state_dict().items()}
+    weights["final_norm.bias"] += 1.0
+    weights["output_layer.weight"][4] = 10.0  # it knows nothing but token 4
+    model.load_state_dict(weights)
+    draws = drawn_targets(model, np.zeros(length, np.int64), config.train, 0)
+    assert (draws[1:] == 4).all()
+
+
+def test_shares_of_the_targets_are_the_teachers_and_those_of_counts() -> None:
+    ids = np.tile(np.arange(50), 80)  # of which counts know each next one
+    targets, positions = TaughtTargets(ids, seed=0), np.arange(1, 4001).reshape(40, 100) % 4000
+    assert np.array_equal(targets(positions, 7), ids[positions])  # before there is a teacher
+    targets.draws = 100 + np.tile(np.arange(DRAWS), (4000, 1))
+    drawn = [targets(positions, step) for step in range(20)]
+    shares = [(each >= 100).mean() for each in drawn]
+    assert np.mean(shares) == pytest.approx(TEACHER, abs=0.01)
+    assert len(set(shares)) > 10
+    columns = np.bincount(np.concatenate([each[each >= 100] - 100 for each in drawn]), minlength=DRAWS)
+    assert columns.min() > 0.8 * columns.mean()
+    others = [(each[each < 100] != ids[positions][each < 100]).mean() for each in drawn]
+    assert max(others) < 0.01
+    random = TaughtTargets(np.random.default_rng(0).integers(0, 50, 4000), seed=0, draws=targets.draws)
+    differing = [((each := random(positions, step)) < 100) & (each != random.ids[positions]) for step in range(20)]
+    assert np.mean(differing) == pytest.approx(COUNTS * 49 / 50, abs=0.01)  # counts know nothing, and guess
+
+
+def test_a_new_model_begins_anew_and_its_teacher_stays_on_the_disk(tmp_path: Path) -> None:
+    taught = ("train.num_teachers=1", "train.max_steps=12", "train.keep_checkpoints=1")
+    run = start(tmp_path / "taught", small_config(*taught, "train.save_every=1"))
+    weights = dict[int, torch.Tensor]()
+    for _ in train(run):
+        weights[run.progress.step] = tensors(run)["token_embedding.weight"].clone()
+    assert run.progress.teachers == (4,)
+    assert list(run.directory.steps()) == [4, 12]
+    plain = start(tmp_path / "plain", small_config(*taught, "train.num_teachers=0", "train.max_steps=4"))
+    list(train(plain))
+    assert torch.equal(weights[4], tensors(plain)["token_embedding.weight"])  # the first is as if it were alone
+    began = start(tmp_path / "other", small_config(*taught, "train.seed=5"))
+    began.state.progress = replace(began.progress, step=4)
+    began.state.begin_next_model()
+    assert all(not tensor.any() for name, tensor in tensors(began).items() if name.startswith("optimizer."))
+    assert not torch.equal(tensors(began)["token_embedding.weight"], weights[4])
+
+
+@pytest.mark.parametrize("stop", [2, 3, 4, 9])
+def test_a_run_that_stops_anywhere_goes_on_to_the_same_weights(here: Path, stop: int) -> None:
+    (here / "text.txt").write_text(CORPUS_TEXT)
+    config = small_config("data.source=text.txt", "train.num_teachers=2")
+    settings = {"train.max_steps": 12, "train.save_every": 5, "train.eval_every": 6}
+    whole = gpt_cli.train(config, out="whole", settings=settings).finish()
+    for event in gpt_cli.train(config, out="cut", settings=settings):
+        if isinstance(event, Stepped) and event.step == stop:
+            break
+    again = gpt_cli.train(out="cut", resume=True).finish()
+    assert again.summary["validation_loss"] == whole.summary["validation_loss"]
+    last = [read_checkpoint(Path(name) / "checkpoints/step-00000012.safetensors") for name in ("whole", "cut")]
+    assert_same(dict(last[0].weights), dict(last[1].weights))
+    assert last[0].progress.teachers == last[1].progress.teachers == (3, 6)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"patience": 3}, "the first evaluations of a new model are worse than the last of its teacher"),
+        ({"parallel": "shard"}, "with train.num_teachers, each process holds all weights"),
+    ],
+)
+def test_what_does_not_fit_to_teachers_is_refused(changed: dict[str, object], message: str) -> None:
+    (misfit,) = settings(num_teachers=1, **changed).misfits()
+    assert message in misfit.sentence
+
+
+def test_a_model_that_begins_with_another_has_no_teacher(here: Path) -> None:
+    (here / "text.txt").write_text(CORPUS_TEXT)
+    gpt_cli.train(small_config("data.source=text.txt", "train.max_steps=1"), out="first").finish()
+    settings = {"train.num_teachers": 1}
+    training = gpt_cli.train(init_from="first", out="second", data="text.txt", settings=settings)
+    with pytest.raises(UsageError, match="begins with random weights, not with those of another model"):
+        training.finish()
+
+
+def test_a_text_that_is_not_in_memory_has_no_teacher(tmp_path: Path) -> None:
+    on_disk = TokensOnDisk(tmp_path, [], np.dtype(np.uint16), {})
+    with pytest.raises(UsageError, match="no model teaches a text that stays on the disk"):
+        batches_of(on_disk, small_config("train.num_teachers=1"), torch.device("cpu"))
