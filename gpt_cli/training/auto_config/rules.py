@@ -40,6 +40,8 @@ _LETTERS_BELOW, _TIMES = 150_000, 10
 # up to so many letters, byte pairs must save this share of the entropy of characters: English 20 %, DNA none
 _LETTERS, _PAYING_PAIRS = 256, 0.05
 _MOST_EPOCHS, _OF_CHARACTERS = 12.0, 7.0  # before a text is known by heart; of characters of a wide script, sooner
+# where there is time for so many times as many, a second model learns from the first and may read twice as often
+_TEACHING_PAYS, _OF_TWO, _MOST_TAUGHT_TOKENS = 2.5, 3, 4_000_000  # note 0066
 _DROPOUTS = ((6.0, 0.2), (2.0, 0.1), (0.0, 0.0))  # epochs from which a dropout pays
 # of AdamW, which beside Muon moves embeddings and the output layer
 _RATE_TIMES_WIDTH, _HIGHEST_RATE = 1.0, 8e-3
@@ -114,6 +116,10 @@ def choose_settings(
     form = _form(overrides["model"].get("ngram_embedding", ngrams), attention)
     if form is not _BESIDE_NGRAMS and budget.steps is None:
         possible = max(1, round(possible / _SLOWER))
+    teachers, of_two = overrides["train"].get("num_teachers", 0), _rounded(_OF_TWO * useful)
+    in_time = possible >= _TEACHING_PAYS * useful and (budget.steps is None or of_two >= 0.9 * possible)
+    if in_time and tokens <= _MOST_TAUGHT_TOKENS and _may_teach(text, overrides["train"]):
+        teachers, useful = 1, of_two
     num_steps = _lasting(budget, possible, useful)
     ends_early, epochs = num_steps < possible, num_steps * tokens_per_step / tokens
     heads = overrides["model"].get("num_heads") or heads_of(width, overrides["model"].get("num_key_value_heads") or 1)
@@ -138,12 +144,13 @@ def choose_settings(
         "eval_every": often,
         "save_every": often,
         "sample_every": 5 * often,
+        "num_teachers": teachers,
     } | overrides["train"]
     if ends_early:
         train |= {"max_steps": num_steps, "max_time": None}
     elif budget.steps is None:
         train = {"max_steps": None, **train, "max_time": budget.seconds}
-    elif useful < 0.9 * possible:
+    elif useful < 0.9 * possible and not teachers:
         train.setdefault("patience", PATIENCE)
     sections = {**{name: dict(values) for name, values in fixed.items()}, "model": model, "train": train}
     reasons = (
@@ -153,13 +160,14 @@ def choose_settings(
         f"model     {width} wide, {counted(blocks, 'block')}, context {length}: {quantity(round(parameters))} "
         f"parameters in blocks and output layer, for about {quantity(round(tokens))} tokens of text"
         + (", as large as there is memory for" if bounded else ""),
-        f"training  {train['optimizer']}, {tokens_per_step:,} tokens a step; the text is read about "
-        f"{_few(epochs)} times, "
+        f"training  {train['optimizer']}, {tokens_per_step:,} tokens a step; "
+        + (f"{teachers + 1} models, each taught by the one before, read the text " if teachers else "the text is read ")
+        + f"about {_few(epochs)} times, "
         f"{'with' if overrides['model'].keys() & {'dropout', 'ngram_embedding'} else 'hence'} {_against_memory(model)}",
         f"length    about {counted(num_steps, 'step')} at that speed"
         if budget.steps is None and not ends_early
         else f"length    {counted(num_steps, 'step')}"
-        + (_why_fewer(possible, memorised=epochs > 1.5 * most_epochs) if ends_early else "")
+        + (_why_fewer(possible, memorised=epochs > (1.5 + 3 * teachers) * most_epochs) if ends_early else "")
         + (
             f", or fewer: {PATIENCE} evaluations in a row without a better loss end it"
             if "patience" in train.keys() - overrides["train"].keys()
@@ -173,6 +181,11 @@ def choose_settings(
 def _lasting(budget: Budget, possible: int, useful: int) -> int:
     """Return the steps of a training: all possible ones, where somebody set their number, else the useful ones."""
     return useful if budget.steps is None and useful < 0.9 * possible else possible
+
+
+def _may_teach(text: TextFigures, settings: Mapping[str, Any]) -> bool:
+    """Return whether models of the run may teach: of a text, beside settings that somebody set."""
+    return not text.longest_example and not settings.keys() & {"num_teachers", "patience", "parallel"}
 
 
 def _why_fewer(possible: int, *, memorised: bool) -> str:
