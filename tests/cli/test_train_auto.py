@@ -33,6 +33,9 @@ TINY = (
 )
 
 
+ALONE = ("--set", "train.num_teachers=0")
+
+
 @pytest.fixture(autouse=True)
 def _corpus(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (here / "corpus.txt").write_text(CORPUS_TEXT)
@@ -188,7 +191,7 @@ def test_the_clock_ends_a_training_whose_steps_take_longer_than_the_rules_know(
     run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(choosing, "reference_seconds", lambda _: 1e-5)
-    outcome = run("train", "--data", "corpus.txt", "--max-time", "0.02s", *TINY[2:], "--out", "runs/short")
+    outcome = run("train", "--data", "corpus.txt", "--max-time", "0.02s", *TINY[2:], *ALONE, "--out", "runs/short")
     assert outcome.code == 0, outcome.err
     assert "length    by the clock, as " in outcome.err
     train = read_config("runs/short/config.yaml").train
@@ -205,7 +208,8 @@ def test_steps_that_take_almost_too_long_are_fewer(
     monkeypatch.setattr("gpt_cli.training.step_time.record_step", lambda *_: None)
     monkeypatch.setattr(choosing, "reference_seconds", lambda _: 1e-3)
     Path("some.txt").write_text(CORPUS_TEXT[:1500])
-    outcome = run("train", "--data", "some.txt", "--max-time", "2.5s", *TINY[2:], "--out", "runs/fewer", "--quiet")
+    words = ("--data", "some.txt", "--max-time", "2.5s", *TINY[2:], *ALONE)
+    outcome = run("train", *words, "--out", "runs/fewer", "--quiet")
     assert outcome.code == 0, outcome.err
     train = read_config("runs/fewer/config.yaml").train
     assert (train.max_steps, train.max_time) == (steps, clock)

@@ -127,7 +127,7 @@ def fingerprint(run: Path, without: Collection[str] = ()) -> str:
     digest = hashlib.sha256()
 
     def figures(content: dict[str, Any]) -> bytes:
-        left_out = {"seconds", "elapsed", "tokens_per_second", "environment", *without}
+        left_out = {"seconds", "elapsed", "model_elapsed", "tokens_per_second", "environment", *without}
         return json.dumps({key: content[key] for key in sorted({*content} - left_out)}).encode()
 
     for path in (directory.step_file(max(directory.steps())), directory.best):

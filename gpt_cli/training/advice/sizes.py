@@ -37,11 +37,14 @@ def before_training(start: Prepared) -> list[Advice]:
 
 
 def _memorised(start: Prepared) -> Iterator[Advice]:
-    """Advise against a model that is large for its text and reads it many times: it memorises the text."""
+    """Advise against a model that is large for its text and reads it many times: it memorises the text.
+
+    A model that another one teaches does so later.
+    """
     tokens, model, settings = start.num_training_tokens, start.config.model, start.config.train
 
     passes = start.epochs_left * start.costs.parameters / tokens
-    if start.epochs_left <= HARMLESS_EPOCHS or passes <= _TOO_MANY_PASSES[model.dropout > 0]:
+    if settings.num_teachers or start.epochs_left <= HARMLESS_EPOCHS or passes <= _TOO_MANY_PASSES[model.dropout > 0]:
         return
     parameters, epochs = _amount(start.costs.parameters), f"{start.epochs_left:,.0f}"
     sentence = f"{parameters} parameters read {_amount(tokens)} tokens {epochs} times, and will know them by heart"
