@@ -184,6 +184,8 @@ def ended_before(run: RunFiles, progress: Progress, requested: Config, run_confi
     _require_no_less(run, progress, requested, run_config)
     if not is_finished(progress, requested.train):
         return None
+    if run.temporaries():
+        return None  # a kill came while the outcome or the picture was written
     measured = ("source", "validation_source", "validation_tokens")
     if run_config is None or any(getattr(run_config.data, key) != getattr(requested.data, key) for key in measured):
         return None  # the closing evaluation is on another text

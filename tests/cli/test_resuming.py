@@ -115,6 +115,15 @@ def test_what_a_run_was_short_of_is_done(mine: Path, run: RunCommand) -> None:
     assert json.loads(run(*RESUME, "--max-steps", "22", "--json").out)["steps"] == 22
 
 
+def test_a_run_that_was_killed_at_its_picture_ends_again_and_leaves_nothing(here: Path, run: RunCommand) -> None:
+    (here / "corpus.txt").write_text(CORPUS_TEXT)
+    assert run("train", "--config", "smoke", "--data", "corpus.txt", "--max-steps", "2", "--out", "r").code == 0
+    (here / "r/.loss.png.11286.0d29567e.tmp").touch()
+    again = run("train", "--out", "r", "--resume")
+    assert again.code == 0, again.err
+    assert not list((here / "r").glob(".*"))
+
+
 def test_runs_that_ended_by_the_clock_or_for_lack_of_patience_say_what_goes_on(here: Path, run: RunCommand) -> None:
     (here / "my.txt").write_text(CORPUS_TEXT)
     run("train", *FAST, "--max-time", "0.01s", "--out", "runs/mine", "--quiet")
