@@ -26,7 +26,7 @@ from gpt_cli.training.plan import Plan
 from gpt_cli.training.run import Run
 from gpt_cli.training.setup import setup
 from gpt_cli.training.step import Diverged, take_step
-from gpt_cli.training.teachers import is_taught, teach
+from gpt_cli.training.teachers import model_ends, teach
 from gpt_cli.training.validation import evaluation_batch_size, validation_score
 
 BAR_SECONDS = 2.0  # work that takes less shows no bar beside that of the steps
@@ -86,7 +86,7 @@ def train(run: Run, host: Host = NOBODY) -> Generator[TrainingEvent, None, None]
             try:
                 watch()
                 if run.progress.observed:
-                    if is_taught(run.progress, run.config.train):
+                    if model_ends(run.progress, run.config.train):
                         _begin_next_model(run, watch, host)
                     take_step(state, watch)
                 yield from observe(run, pace, watch, host)

@@ -103,8 +103,8 @@ class Optimizer:
 
     def restart(self) -> None:
         """Forget all steps, for new weights."""
-        kept = len(self.layout.owned)
-        for tensor in self.changing()[kept:]:
+        num_weights = len(self.layout.owned)  # which come first
+        for tensor in self.changing()[num_weights:]:
             tensor.zero_()
 
     def zero_grad(self) -> None:

@@ -134,8 +134,8 @@ class TrainingState:
         teachers = (*self.progress.teachers, self.progress.step)
         new = _new_model(self.config, self.model.vocab_size, "weights", len(teachers))
         with torch.no_grad():
-            for parameter, begun in zip(self.model.parameters(), new.parameters(), strict=True):
-                parameter.copy_(begun)
+            for parameter, initial in zip(self.model.parameters(), new.parameters(), strict=True):
+                parameter.copy_(initial)
         self.optimizer.restart()
         elapsed = self.progress.elapsed
         self.progress = replace(self.progress, teachers=teachers, model_elapsed=elapsed, smoothed_loss=None)

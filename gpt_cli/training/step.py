@@ -18,7 +18,7 @@ from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.model.dropout import DropMasks, drop_keys, key_halves
 from gpt_cli.training.lr_schedule import lr_multiplier
 from gpt_cli.training.state import Outcome, TrainingState
-from gpt_cli.training.teachers import of_present_model
+from gpt_cli.training.teachers import settings_of_model
 from gpt_cli.training.validation import cross_entropy
 
 
@@ -76,7 +76,7 @@ def take_step(state: TrainingState, watch: Callable[[], object] = lambda: None) 
     """
     started, elapsed = time.perf_counter(), state.elapsed()
     settings, step = state.config.train, state.progress.step
-    progress, of_model = state.progress, of_present_model(state.progress, settings)
+    progress, of_model = state.progress, settings_of_model(state.progress, settings)
     share = lr_multiplier(step - progress.model_step, of_model, elapsed - progress.model_elapsed)
     rate = settings.learning_rate * share
     try:

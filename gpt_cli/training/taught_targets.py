@@ -18,8 +18,8 @@ TEACHER, COUNTS = 0.35, 0.15
 class TaughtTargets:
     """The ids of a text, int64 [N], and the draws of a teacher for each, [N, draws]; None before the first teacher.
 
-    Each draw has the same probability, so the mean gradient is that of the probabilities, which need no memory. A
-    model that reads a short text many times learns from its own next tokens alone to know them by heart.
+    A step takes each draw with the same probability, so the mean gradient is that of the teacher's probabilities.
+    From the next tokens of a short text alone, a model that reads it many times learns the text by heart.
     """
 
     ids: np.ndarray

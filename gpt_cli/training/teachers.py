@@ -30,8 +30,8 @@ from gpt_cli.training.validation import evaluation_batch_size
 DRAWS = 32  # of a teacher for each position
 
 
-def is_taught(progress: Progress, settings: TrainConfig) -> bool:
-    """Return whether the present model has had its share of the steps or of the time, and teaches the next one."""
+def model_ends(progress: Progress, settings: TrainConfig) -> bool:
+    """Return whether the present model has had its share of the steps or of the time, so that it teaches the next."""
     if len(progress.teachers) == settings.num_teachers or progress.step == progress.model_step:
         return False
     share, steps, seconds = _share_so_far(progress, settings), settings.max_steps, settings.max_time
@@ -40,7 +40,7 @@ def is_taught(progress: Progress, settings: TrainConfig) -> bool:
     )
 
 
-def of_present_model(progress: Progress, settings: TrainConfig) -> TrainConfig:
+def settings_of_model(progress: Progress, settings: TrainConfig) -> TrainConfig:
     """Return the settings of a training with the steps and the time of the present model alone."""
     if not settings.num_teachers:
         return settings

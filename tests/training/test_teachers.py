@@ -23,7 +23,7 @@ from gpt_cli.training.events import Stepped
 from gpt_cli.training.loop import train
 from gpt_cli.training.lr_schedule import lr_multiplier
 from gpt_cli.training.taught_targets import COUNTS, TEACHER, TaughtTargets
-from gpt_cli.training.teachers import DRAWS, drawn_targets, is_taught, of_present_model
+from gpt_cli.training.teachers import DRAWS, drawn_targets, model_ends, settings_of_model
 
 START = Progress.at_the_start(1000, "", {})
 
@@ -36,24 +36,24 @@ def test_models_share_the_steps_and_the_rate_falls_for_each() -> None:
     by_step, progress, ends, rates = settings(max_steps=10, num_teachers=2), START, list[int](), list[float]()
     for step in range(10):
         progress = replace(progress, step=step)
-        if is_taught(progress, by_step):
+        if model_ends(progress, by_step):
             ends.append(step)
             progress = replace(progress, teachers=(*progress.teachers, step))
-        rates.append(lr_multiplier(step - progress.model_step, of_present_model(progress, by_step)))
+        rates.append(lr_multiplier(step - progress.model_step, settings_of_model(progress, by_step)))
     assert ends == [3, 5]  # a quarter and a half of ten, rounded up
     assert rates == pytest.approx([1, 2 / 3, 1 / 3, 1, 1 / 2, 1, 4 / 5, 3 / 5, 2 / 5, 1 / 5])
 
 
 def test_models_share_the_time() -> None:
     by_clock = settings(max_time=120.0, num_teachers=2)  # 30 seconds, 30 and 60
-    assert [is_taught(replace(START, step=5, elapsed=elapsed), by_clock) for elapsed in (29.9, 30.1)] == [False, True]
+    assert [model_ends(replace(START, step=5, elapsed=elapsed), by_clock) for elapsed in (29.9, 30.1)] == [False, True]
     second = replace(START, step=7, elapsed=40.0, teachers=(5,), model_elapsed=31.0)
-    assert not is_taught(second, by_clock)
-    assert of_present_model(second, by_clock).max_time == 29.0  # until a minute is over
+    assert not model_ends(second, by_clock)
+    assert settings_of_model(second, by_clock).max_time == 29.0  # until a minute is over
     last = replace(START, step=9, elapsed=110.0, teachers=(5, 8), model_elapsed=60.5)
-    assert not is_taught(last, by_clock)
-    assert of_present_model(last, by_clock).max_time == 59.5
-    assert not is_taught(replace(second, step=5, elapsed=70.0), by_clock)  # a model takes a step at least
+    assert not model_ends(last, by_clock)
+    assert settings_of_model(last, by_clock).max_time == 59.5
+    assert not model_ends(replace(second, step=5, elapsed=70.0), by_clock)  # a model takes a step at least
 
 
 def test_a_teacher_draws_targets_as_probable_as_it_finds_them() -> None:
