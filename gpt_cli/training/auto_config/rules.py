@@ -41,7 +41,7 @@ _LETTERS_BELOW, _TIMES = 150_000, 10
 _LETTERS, _PAYING_PAIRS = 256, 0.05
 _MOST_EPOCHS, _OF_CHARACTERS = 12.0, 7.0  # before a text is known by heart; of characters of a wide script, sooner
 # where there is time for so many times as many, a second model learns from the first and may read twice as often
-_TEACHING_PAYS, _OF_TWO, _MOST_TAUGHT_TOKENS = 2.5, 3, 4_000_000  # note 0066
+_TEACHING_PAYS, _OF_TWO, _MOST_TAUGHT_TOKENS = 2.5, 3, 1_000_000  # note 0066
 _DROPOUTS = ((6.0, 0.2), (2.0, 0.1), (0.0, 0.0))  # epochs from which a dropout pays
 # of AdamW, which beside Muon moves embeddings and the output layer
 _RATE_TIMES_WIDTH, _HIGHEST_RATE = 1.0, 8e-3
