@@ -7,7 +7,9 @@ For each text and time it trains the choice, `tiny`, nanoGPT's published setting
 No clock decides: a time is a number of steps, from the time of a step of `tiny` on a quiet machine
 (--step-milliseconds) and how much more or less processor time a step of other settings takes, in turns on one thread.
 So a busy machine gives the same result later. With --promising 4, all random settings train for a sixth of the time,
-and only the best 4 of them for the whole; the same command without it trains the others too. Results go to --out,
+and only the best 4 of them for the whole; the same command without it trains the others too. With --ppmd, an old
+compressor (PPMd, of pyppmd) reads the training part and then predicts the validation part, in evenly spaced windows of
+512 bytes, each as if it came next, as a model sees them; of several orders, the best counts. Results go to --out,
 auto.json; the same command goes on where it was stopped, and --table prints what is there. The results of
 docs/benchmarks.md are in benchmarks/auto.json. All bits per byte are of the closing evaluation, on the whole validation
 text, or evenly spaced windows of 4 million tokens of it.
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib
 import json
 import math
 import random
@@ -46,6 +49,7 @@ from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import take_step
 
 _SHARE = 1 / 6  # of the time, after which promising settings are known
+PPMD_WINDOW = 512  # bytes, about as many as a model sees
 NANOGPT: Mapping[str, Any] = {
     "model": {
         "context_length": 64,
@@ -161,6 +165,25 @@ def trained(config: Config, source: str, steps: int) -> dict[str, Any]:
     }
 
 
+def ppmd(before: bytes, after: bytes) -> dict[str, Any]:
+    """Bits per byte of windows of a text, each compressed behind the text before, with the best of several orders."""
+
+    def bits(order: int, num_windows: int) -> float:
+        spaced = np.linspace(0, max(0, len(after) - PPMD_WINDOW), num_windows).astype(int).tolist()
+        windows = [after[start : start + PPMD_WINDOW] for start in dict.fromkeys(spaced)]
+        alone = _compressed_size(before, order)
+        added = sum(_compressed_size(before + window, order) - alone for window in windows)
+        return 8 * added / sum(map(len, windows))
+
+    best = min((4, 5, 6, 8), key=lambda order: bits(order, 8))
+    return {"order": best, "bits_per_byte": bits(best, 64)}
+
+
+def _compressed_size(text: bytes, order: int) -> int:
+    compress = importlib.import_module("pyppmd").compress  # pip install pyppmd
+    return len(compress(text, max_order=order, mem_size=256 << 20))
+
+
 @dataclass
 class Runs:
     """Trainings on one text for one time; each result is written to a file as soon as it is known."""
@@ -175,6 +198,20 @@ class Runs:
         self.corpus = read_corpus(self.source)
         self.text = text_figures(self.corpus.blocks(), self.corpus.num_bytes, self.corpus.num_characters)
 
+    def ppmd(self) -> None:
+        """Add the bits per byte of PPMd."""
+        key = key_of(self.corpus, 0, 0, validate({"data": {"source": self.source}}, "ppmd"))
+        if key not in self.results:
+            parts = self.corpus.split(0.1)
+            before, after = ("".join(block.text for block in part.blocks()).encode() for part in parts)
+            self._add(key, {"text": Path(self.source).stem, "name": "PPMd"} | ppmd(before, after))
+
+    def _add(self, key: str, result: dict[str, Any]) -> None:
+        print(json.dumps(result), flush=True)
+        self.results[key] = result
+        lines = (f"{json.dumps(name)}: {json.dumps(each)}" for name, each in self.results.items())
+        self.out.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
     def result(self, name: str, config: Config, share: float = 1) -> dict[str, Any]:
         """The figures of a training for a share of the time."""
         seconds = self.seconds * share
@@ -187,24 +224,25 @@ class Runs:
             found = {"text": Path(self.source).stem, "seconds": self.seconds, "name": name, "ratio": ratio}
             part = {} if share == 1 else {"share": share}
             found |= part | trained(config, self.source, steps)
-            print(json.dumps(found), flush=True)
             if "error" in found:  # the next call tries again
+                print(json.dumps(found), flush=True)
                 return found
-            self.results[key] = found
-            lines = (f"{json.dumps(name)}: {json.dumps(result)}" for name, result in self.results.items())
-            self.out.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+            self._add(key, found)
         return self.results[key]
 
 
 def table(results: Mapping[str, Any]) -> str:
-    """A row for each text and time: the choice, the best of the random settings, `tiny`, nanoGPT's."""
+    """A row for each text and time: the choice, the best of the random settings, `tiny`, nanoGPT's, PPMd."""
     rows = [
-        "| text | seconds | the choice | best of random | `tiny` | nanoGPT's | last above best |",
-        "| --- " * 7 + "|",
+        "| text | seconds | the choice | best of random | `tiny` | nanoGPT's | PPMd | last above best |",
+        "| --- " * 8 + "|",
     ]
     groups: dict[tuple[str, float], dict[str, Any]] = {}
     shares: dict[tuple[str, float], list[dict[str, Any]]] = {}
+    compressed = {result["text"]: result["bits_per_byte"] for result in results.values() if result["name"] == "PPMd"}
     for result in results.values():
+        if result["name"] == "PPMd":
+            continue
         row = result["text"], result["seconds"]
         if "share" in result:
             shares.setdefault(row, []).append(result)
@@ -221,9 +259,9 @@ def table(results: Mapping[str, Any]) -> str:
         best = f"{min(drawn):.3f} of {number}{whole}" if drawn else "not run"
         above = found.get("choice", {}).get("last_above_best")
         last = "" if above is None else f"{above:.1%}"
-        rows.append(
-            f"| {text} | {seconds:g} | {bits('choice')} | {best} | {bits('tiny')} | {bits('nanogpt')} | {last} |"
-        )
+        rival = f"{compressed[text]:.3f}" if text in compressed else "not run"
+        cells = (text, f"{seconds:g}", bits("choice"), best, bits("tiny"), bits("nanogpt"), rival, last)
+        rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
@@ -236,6 +274,7 @@ def main() -> None:
     parser.add_argument("--random", type=int, default=12, help="how many random settings")
     parser.add_argument("--promising", type=int, help="train only so many of these, the best after a sixth of the time")
     parser.add_argument("--only", action="append", help="the name of one config to train; repeatable")
+    parser.add_argument("--ppmd", action="store_true", help="also compress each text by PPMd")
     parser.add_argument("--out", type=Path, default=Path("auto.json"))
     parser.add_argument("--table", action="store_true", help="print the table of what is known, and train nothing")
     arguments = parser.parse_args()
@@ -251,6 +290,8 @@ def main() -> None:
                 runs = Runs(source, seconds, arguments.step_milliseconds / 1000, arguments.out, results)
             except GptError as error:
                 sys.exit("\n".join(error.lines()))
+            if arguments.ppmd:
+                runs.ppmd()
             settings = candidates(runs.corpus, seconds, runs.step_seconds, arguments.random)
             names = [name for name in settings if not arguments.only or name in arguments.only]
             if arguments.promising is not None:

@@ -35,6 +35,7 @@ def record(name: str = "one", losses: tuple[float, ...] = (4.0, 3.0, 2.0), state
         samples=(),
         environment={},
         corpus={},
+        teachers=(),
         differs=None,
         last_line_at=None,
         notes=(),

@@ -18,6 +18,7 @@ from gpt_cli.config import TrainConfig
 from gpt_cli.errors import UsageError
 from gpt_cli.model import GPT
 from gpt_cli.text.token_files import TokensOnDisk
+from gpt_cli.tools.reports.run_record import read_record
 from gpt_cli.training.batches import batches_of
 from gpt_cli.training.events import Stepped
 from gpt_cli.training.loop import train
@@ -113,6 +114,7 @@ def test_a_new_model_begins_anew_and_its_teacher_stays_on_the_disk(tmp_path: Pat
         weights[run.progress.step] = tensors(run)["token_embedding.weight"].clone()
     assert run.progress.teachers == (4,)
     assert list(run.directory.steps()) == [4, 12]
+    assert read_record(tmp_path / "taught").teachers == (4,)
     plain = start(tmp_path / "plain", small_config(*taught, "train.num_teachers=0", "train.max_steps=4"))
     list(train(plain))
     assert torch.equal(weights[4], tensors(plain)["token_embedding.weight"])  # the first is as if it were alone

@@ -184,3 +184,19 @@ def rows(contents: Sequence[Mapping[str, Any]]) -> list[Row]:
     return [
         Row(name, tuple(as_yaml(content[name]) if name in content else None for content in contents)) for name in names
     ]
+
+
+def models_in_turn(records: Sequence[RunRecord]) -> list[Row]:
+    """Make a row for each model of runs that train several: its steps, and its lowest validation loss."""
+    contents = [_by_number(record.models) if record.teachers else {} for record in records]
+    names = dict.fromkeys(name for content in contents for name in content)
+    return [Row(name, tuple(content.get(name) for content in contents)) for name in names]
+
+
+def _by_number(models: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    cells = [
+        f"{model['first_step']:,}-{model['last_step']:,}"
+        + ("" if (loss := model["validation_loss"]) is None else f": {loss:.3f}")
+        for model in models
+    ]
+    return {str(number): cell for number, cell in enumerate(cells, 1)}

@@ -24,6 +24,7 @@ from gpt_cli.tools.reports.compare_runs import (
     differing_settings,
     groups_of,
     means_of_records,
+    models_in_turn,
     repeated,
     rows_of_means,
 )
@@ -113,6 +114,11 @@ class RunReport(Result):
             with terminal.capture() as capture:
                 terminal.print(curves, soft_wrap=True)
             drawn = capture.get().rstrip("\n")
+        if models := models_in_turn(self.runs):
+            names = [visible(record.name, 40) for record in self.runs]
+            rows = [(row.name, *(value or "" for value in row.values)) for row in models]
+            title = "models in turn, each taught by the one before: steps, lowest validation loss"
+            drawn += f"\n\n{title}\n{table([('', *names), *rows])}"
         every = groups_of(self.runs)
         groups = [group for group in every if group.rank < MOST_DRAWN]
         if len(groups) < len(every):

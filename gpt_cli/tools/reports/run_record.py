@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ class RunRecord(Figures):
     samples: tuple[LoggedSample, ...]  # by step
     environment: Mapping[str, str]  # of the last checkpoint: device, dtype, torch, processor, ...
     corpus: Mapping[str, str | int]  # what the run knows of its text
+    teachers: tuple[int, ...]  # the steps after which models ended that teach the next
     differs: Likeness | None  # from the shipped config that it is most like
     last_line_at: float | None  # seconds since 1970: when metrics were last written to
     notes: tuple[str, ...]  # sentences on what could not be read
@@ -92,6 +94,20 @@ class RunRecord(Figures):
         x, y = self.metrics[axis], self.metrics[quantity]
         there = np.isfinite(x) & np.isfinite(y)
         return x[there], y[there]
+
+    @property
+    def models(self) -> list[dict[str, int | float | None]]:
+        """The models that the run trains in turn: first and last step, lowest validation loss in nats per token."""
+        steps, losses = self.curve("validation_loss")
+        ends = [*self.teachers, max((*self.teachers, self.overview.steps or 0))]
+        return [
+            {
+                "first_step": first + 1,
+                "last_step": last,
+                "validation_loss": min(losses[(steps > first) & (steps <= last)].tolist(), default=None),
+            }
+            for first, last in pairwise([0, *ends])
+        ]
 
     def final_figures(self) -> dict[str, float | int | None]:
         """Return the known figures, None for the rest. Losses are in nats per token.
@@ -137,6 +153,7 @@ class RunRecord(Figures):
             "closed": self.result is not None and self.result.closed,
             "config": self.differs and self.differs.shipped,
             "differs": dict(self.differs.settings) if self.differs else {},
+            "models": self.models,
             "notes": list(self.notes),
         }
 
@@ -171,7 +188,7 @@ def _read(path: Path, shipped: Mapping[str, Config]) -> RunRecord:
     notes = [] if summary.problem is None else [summary.problem]
     metrics, last_line_at = _metrics(run, notes)
     header = _header(run, notes)
-    environment, corpus = ({}, {}) if header is None else _facts(header)
+    environment, corpus, teachers = ({}, {}, ()) if header is None else _facts(header)
     differs = None if summary.config is None else likeness(summary.config, path.name, shipped)
     if differs is not None and summary.state == "imported":  # it has no text, so it has none that differs
         differs = differs._replace(settings={key: one for key, one in differs.settings.items() if key != "data.source"})
@@ -182,6 +199,7 @@ def _read(path: Path, shipped: Mapping[str, Config]) -> RunRecord:
         samples=samples_of(read_log(run.samples, CheckpointError)) if run.samples.exists() else (),
         environment=environment,
         corpus=corpus,
+        teachers=teachers,
         differs=differs,
         last_line_at=last_line_at,
         notes=tuple(dict.fromkeys(notes)),
@@ -227,14 +245,15 @@ def _header(run: RunFiles, notes: list[str]) -> Header | None:
     return None
 
 
-def _facts(header: Header) -> tuple[dict[str, str], dict[str, str | int]]:
-    """Return the machine and the program that wrote the checkpoint, and its facts about the text."""
-    environment, corpus = {"version": header.metadata["written_by"]}, dict[str, str | int]()
+def _facts(header: Header) -> tuple[dict[str, str], dict[str, str | int], tuple[int, ...]]:
+    """Return the machine and the program that wrote the checkpoint, its facts about the text, and its teachers."""
+    environment, corpus, teachers = {"version": header.metadata["written_by"]}, dict[str, str | int](), ()
     with suppress(CheckpointError):
         progress = header.progress
+        teachers = progress.teachers
         environment |= progress.environment
         facts = {key: getattr(progress, key) for key in ("num_training_tokens", "data_digest", "began_from")}
         corpus |= {key: fact for key, fact in facts.items() if fact is not None}
     if vocabulary := header.shapes.get("token_embedding.weight"):
         corpus["vocab_size"] = vocabulary[0]
-    return environment, corpus
+    return environment, corpus, teachers

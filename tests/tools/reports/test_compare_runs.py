@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.pages import content_of
+from support.records import record
 
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.checkpoints.run_list import RunLoss
@@ -18,11 +20,14 @@ from gpt_cli.tools.reports.compare_runs import (
     differing_settings,
     means,
     means_of_records,
+    models_in_turn,
     repeated,
     rows,
     settings,
 )
 from gpt_cli.tools.reports.curves import thinned
+from gpt_cli.tools.reports.page_content import report_page
+from gpt_cli.tools.reports.report import RunReport
 from gpt_cli.tools.reports.run_record import AXES, QUANTITIES, RunRecord, read_record
 
 
@@ -155,3 +160,18 @@ def test_a_report_has_means_where_runs_are_repeated(smoke_run: Path) -> None:
     ], "numbers, not texts"
     for single in ([record], [record, record], [record, others[0]], [record, others[1]]):
         assert not repeated(means_of_records(single))
+
+
+def test_models_that_a_run_trains_in_turn_have_their_steps_and_their_lowest_loss() -> None:
+    taught = replace(record("taught", (4.0, 3.0, 4.5, 2.0)), teachers=(2,))  # it evaluates 1 higher at each step
+    first, second = taught.as_dict()["models"]
+    assert first == {"first_step": 1, "last_step": 2, "validation_loss": 4.0}
+    assert second == {"first_step": 3, "last_step": 4, "validation_loss": 3.0}
+    alone = record("alone", (2.0,))
+    assert alone.models == [{"first_step": 1, "last_step": 1, "validation_loss": 3.0}]
+    assert models_in_turn([taught, alone]) == [Row("1", ("1-2: 4.000", None)), Row("2", ("3-4: 3.000", None))]
+    assert models_in_turn([alone]) == []
+    text = RunReport((taught,)).as_text()
+    assert "steps, lowest validation loss\n   taught\n1  1-2: 4.000\n2  3-4: 3.000" in text
+    page = content_of(report_page([taught, alone]))["models"]
+    assert [row["values"] for row in page] == [["1-2: 4.000", None], ["3-4: 3.000", None]]

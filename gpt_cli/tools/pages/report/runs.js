@@ -172,11 +172,11 @@ function headOf(text, kind = "") {
   return cell;
 }
 
-// Settings, environment and corpus: a row for each name, a column for each run.
+// Models in turn, settings, environment and corpus: a row for each name, a column for each run.
 class Tables {
   constructor(page) {
     this.page = page;
-    this.parts = ["settings", "environment", "corpus"].filter((name) => page.content[name].length).map((name) => {
+    this.parts = ["models", "settings", "environment", "corpus"].filter((name) => page.content[name].length).map((name) => {
       const [details, title, table] = [element("details"), element("summary"), element("table", "facts")];
       const wide = element("div", "wide");
       wide.append(table);
