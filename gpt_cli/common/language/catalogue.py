@@ -25,8 +25,9 @@ _LONGEST = 10_000  # characters; nothing that people should read is longer
 class Message:
     """A text with values: `{name}` is any text, `{name!t}` one that is translated too, `{name!n}` a number or several.
 
-    `{name!l}` is a list of names, between which Chinese has its own comma, `{name!m}` a number of things that may
-    be in thousands or millions, `{s}` the ending of a plural or nothing. What is said has `{name}`.
+    `{name!l}` is a list of names, in which Chinese has its own commas and translates what is in parentheses, `{name!m}`
+    a number of things that may be in thousands or millions, `{s}` the ending of a plural or nothing. What is said has
+    `{name}`.
     """
 
     between: tuple[str, ...]  # what precedes, separates and follows the values
@@ -134,10 +135,15 @@ class Catalogue:
             if kind == "t":
                 said[name] = self._say_value(values[name])
             elif kind == "l":
-                said[name] = re.sub(r" \| |, ", "、", values[name])
+                names = re.sub(r" \((.+?)\)", self._say_kind, values[name])
+                said[name] = re.sub(r" \| |, ", "、", names)
             elif kind == "m":
                 said[name] = _in_ten_thousands(values[name])
         return _VALUE.sub(lambda match: said[match[1]], entry.said)
+
+    def _say_kind(self, kind: re.Match[str]) -> str:
+        """Translate a text in parentheses; others, of the name of a file, stay."""
+        return kind[0] if (said := self.find(kind[1])) is None else f"（{said}）"
 
     def _say_value(self, value: str) -> str:
         """Translate a value that is a text of the catalogue, or a list of such texts."""

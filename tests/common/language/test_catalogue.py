@@ -40,6 +40,7 @@ SMALL = Catalogue(
         ("1e-05 heads", "1e-05 个注意力头"),
         ("use one of a, b", "请用 a、b"),
         ("use one of a | b | c-d", "请用 a、b、c-d"),
+        ("use one of a (no such run), b (1)", "请用 a（没有这个训练）、b (1)"),
         ("1, 2, 4 heads", "1, 2, 4 个注意力头"),
         ("ask for bread, butter", "要求 bread, butter"),
         ("no head", "no head"),
