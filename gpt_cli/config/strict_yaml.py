@@ -149,5 +149,5 @@ def _without_space(text: str) -> str | None:
 
 
 def _at(where: str, line: int) -> str:
-    """Name a line of a file; a flag has one line only."""
-    return where if where.startswith("--") else f"{where}:{line}"
+    """Name a line of a file; a field has one line only."""
+    return where if where.startswith("‹") else f"{where}:{line}"

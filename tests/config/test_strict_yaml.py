@@ -56,6 +56,12 @@ def test_an_error_names_the_line_of_what_is_not_allowed(text: str, message: str)
     assert raised.value.lines() == [f"error: {message}"]
 
 
+def test_a_setting_of_a_command_line_has_no_lines() -> None:
+    with pytest.raises(UsageError) as raised:
+        parse("value: [a", "‹settings›")
+    assert raised.value.lines() == ["error: --set: this is not YAML: expected ',' or ']', but got '<stream end>'"]
+
+
 @pytest.mark.parametrize(
     "text", ["data:\n  source: [" + "a, " * 300_000 + "a]\n", "model:\n" + "  d_model: 4\n" * 70_000]
 )
