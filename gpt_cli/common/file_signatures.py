@@ -6,6 +6,7 @@ No check verifies a file or waits for one.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from pathlib import Path
 
@@ -54,7 +55,7 @@ def is_lock(path: Path) -> bool:
 def holds_run(directory: Path) -> bool:
     """Return whether a directory is a run: it has a config of ours beside `checkpoints`, or a checkpoint of ours."""
     checkpoints = directory / "checkpoints"
-    return checkpoints.is_dir() and (
+    return os.path.isdir(checkpoints) and (  # false, not an error, for a name that is too long
         is_config(directory / "config.yaml") or any(map(is_checkpoint, checkpoints.glob("*.safetensors")))
     )
 

@@ -119,11 +119,11 @@ OTHER_COMMANDS = [
 LINKED = "linked"
 
 
-def on(words: list[str], path: Path | str, *, watched: bool = True, answers: Sequence[int] = ANSWERS) -> Job:
-    """A job for a command on a file."""
+def on(words: list[str], path: Path | str, *named: str, watched: bool = True, answers: Sequence[int] = ANSWERS) -> Job:
+    """A job for a command on a file, which may name others that it is to read."""
     name = Path(path).name
     own = [name] if {"--resume", "rm"} & {*words} else []
-    reads = [name, "text.txt", "good.safetensors", "good.sweep"]
+    reads = [name, "text.txt", "good.safetensors", "good.sweep", *named]
     return Job([name if word == "FILE" else word for word in words], reads, ["out", *own], watched, answers)
 
 
@@ -258,7 +258,8 @@ def _audit(tmp_path_factory: pytest.TempPathFactory) -> Audit:
     for kind, commands in COMMANDS.items():
         every = max(1, len(hostile[kind]) // scaled(len(hostile[kind])))
         for number, path in enumerate(hostile[kind]):
-            jobs += [on(words, path) for i, words in enumerate(commands) if (number + i) % every == 0]
+            bases = [STRINGS[number]] if kind == "sweeps" else []  # the config that a sweep begins from
+            jobs += [on(words, path, *bases) for i, words in enumerate(commands) if (number + i) % every == 0]
     # following a link that leads outside is what the user asked for, and the audit hears it
     (folder / LINKED).mkdir()
     (folder / "secret").write_text("{}")

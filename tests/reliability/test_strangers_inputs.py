@@ -226,11 +226,13 @@ def command_lines(draw: st.DrawFn) -> list[str]:
     return [*command, *found, *(["--data", "nothere"] if command == ["train"] else [])]
 
 
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")  # of a line that fails
 def test_command_lines(here: Path) -> None:
     @inputs(3_000)
     @given(command_lines())
     @example(["help", ""])
     @example([""])
+    @example(["train", "79", "", "--resume", "", "x" * 5_000])
     def holds(line: list[str]) -> None:
         require_answer(run_command(*line), 0, 2, 3, 4, 5)
 
