@@ -24,4 +24,7 @@ def without_retired(content: Any, *, whole: bool = False) -> Any:
         train["max_steps"] = None
     data.pop("max_expansion", None)
     train.pop("stop_at", None)
+    if (teachers := str(train.get("num_teachers"))) in ("0", "1"):  # of a third of the steps
+        train["teacher_share"] = None if teachers == "0" else 1 / 3
+        del train["num_teachers"]
     return sections

@@ -159,10 +159,12 @@ class TrainConfig(Section):
     weight_decay: Annotated[Number, LEARNING] = Field(
         default=0.1, ge=0, lt=10, description="weight decay, applied to matrices only"
     )
-    num_teachers: Annotated[Annotated[int, Field(ge=0, le=64), Whole], LEARNING] = Field(
-        default=0,
-        description="models that train one after another before the last, which trains for twice as long as each of "
-        "them; each but the first learns from the text, from counts of its n-grams, and from the one before",
+    teacher_share: Annotated[Number | None, LEARNING] = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="share of the steps or of the time in which a first model trains; a second one, which the run is "
+        "for, then learns from the text, from counts of its n-grams, and from the first; null means one model",
     )
     rank: Annotated[Count | None, LEARNING] = Field(
         default=None,
@@ -254,7 +256,7 @@ class TrainConfig(Section):
     @property
     def can_shard(self) -> bool:
         """Whether processes may share the weights."""
-        return self.trains_all and not self.num_teachers
+        return self.trains_all and self.teacher_share is None
 
     @property
     def stored_per_weight(self) -> int:
@@ -273,12 +275,12 @@ class TrainConfig(Section):
         if self.rank is not None and self.optimizer != "adamw":
             yield Misfit(("rank", "optimizer"), "low-rank changes need the optimizer adamw", "‹train.optimizer=adamw›")
         if not self.can_shard and self.parallel == "shard":
-            keys = ("parallel", "num_teachers" if self.trains_all else "freeze" if self.rank is None else "rank")
+            keys = ("parallel", "teacher_share" if self.trains_all else "freeze" if self.rank is None else "rank")
             wrong = f"with train.{keys[1]}, each process holds all weights"
             yield Misfit(keys, wrong, "‹train.parallel=replicate›")
-        if self.num_teachers and self.patience is not None:
+        if self.teacher_share is not None and self.patience is not None:
             wrong = "the first evaluations of a new model are worse than the last of its teacher"
-            yield Misfit(("num_teachers", "patience"), wrong, "‹train.patience=null›")
+            yield Misfit(("teacher_share", "patience"), wrong, "‹train.patience=null›")
         if self.micro_batch_size and self.batch_size % self.micro_batch_size:
             wrong = f"micro_batch_size {self.micro_batch_size} does not divide batch_size {self.batch_size}"
             yield Misfit(("micro_batch_size", "batch_size"), f"{wrong}, as {divisors(self.batch_size)} would")

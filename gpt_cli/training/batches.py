@@ -54,7 +54,7 @@ class Batches:
         """Return the batches of a config; ids [tokens] in memory move to the device."""
         moved = ids if isinstance(ids, TokensOnDisk) else torch.from_numpy(ids.astype(np.int32)).to(device)
         train, taught = config.train, None
-        if train.num_teachers and isinstance(ids, np.ndarray):
+        if train.teacher_share is not None and isinstance(ids, np.ndarray):
             taught = TaughtTargets(ids.astype(np.int64), train.seed)
         return cls(moved, config.model.context_length, train.batch_size, train.seed, str(device), taught)
 
@@ -158,9 +158,9 @@ class PackedBatches:
 
 def batches_of(ids: Ids | Examples, config: Config, device: torch.device) -> Batches | PackedBatches:
     """Return the batches of a config; raises UsageError for teachers of ids that are not a text in memory."""
-    if config.train.num_teachers and not isinstance(ids, np.ndarray):
+    if config.train.teacher_share is not None and not isinstance(ids, np.ndarray):
         what = "questions with answers" if isinstance(ids, Examples) else "a text that stays on the disk"
-        raise UsageError("train.num_teachers", f"no model teaches {what}", hint="‹train.num_teachers=0›")
+        raise UsageError("train.teacher_share", f"no model teaches {what}", hint="‹train.teacher_share=null›")
     if isinstance(ids, Examples):
         return PackedBatches(ids, config.model.context_length, config.train.batch_size, config.train.seed, device)
     return Batches.of(ids, config, device)

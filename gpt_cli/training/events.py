@@ -48,7 +48,7 @@ class Prepared:
         """Bytes of the run directory at its end: checkpoints with all that continues, and the best weights."""
         trained = self.num_trained or self.costs.parameters
         to_continue = self.costs.parameters + self.config.train.stored_per_weight * trained
-        num_checkpoints = self.config.train.keep_checkpoints + self.config.train.num_teachers
+        num_checkpoints = self.config.train.keep_checkpoints + (self.config.train.teacher_share is not None)
         return 4 * (to_continue * num_checkpoints + self.costs.parameters)
 
     def __str__(self) -> str:

@@ -50,9 +50,9 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
     is_new = start.checkpoint is None
     config = _resolved(start, host)
     require_memory(config, free, ranks, may_change=is_new and start.initial is None)
-    if start.initial and config.train.num_teachers:
+    if start.initial and config.train.teacher_share is not None:
         sentence = "a model that is taught begins with random weights, not with those of another model"
-        raise UsageError("train.num_teachers", sentence, hint="‹train.num_teachers=0›")
+        raise UsageError("train.teacher_share", sentence, hint="‹train.teacher_share=null›")
     initial_weights = start.initial and load_initial_weights(start.initial)
     tokenizer = (
         initial_weights.tokenizer if initial_weights and start.initial and not start.initial.new_tokenizer else None
@@ -141,7 +141,7 @@ def _keep_to(seconds: float, step_seconds: float, state: TrainingState, notice: 
         state.config = state.config.changed(train={"max_steps": fewer})
     else:
         settings = state.config.train
-        has_patience = bool(settings.num_teachers) or "patience" in settings.model_fields_set
+        has_patience = settings.teacher_share is not None or "patience" in settings.model_fields_set
         notice(
             f"length    by the clock, as {counted(steps, 'step')} may take {duration(needed)} here instead of "
             + duration(seconds)

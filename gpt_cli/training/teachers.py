@@ -1,16 +1,14 @@
-"""Train models one after another in one run, each but the first with the one before as its teacher.
+"""Train two models in one run, the second with the first as its teacher.
 
-Furlanello et al. 2018, "Born-Again Neural Networks", arXiv 1805.04770: the next model has the same size, begins with
-other random weights, and learns from the text and from the predictions of the one before. Here it meets them as
-targets: a share of the targets is drawn from the teacher's probabilities, and some from counts of the text
-(`TaughtTargets`). The last model trains for twice as long as each of the others.
+Furlanello et al. 2018, "Born-Again Neural Networks", arXiv 1805.04770: the second has the same size, begins with other
+random weights, and learns from the text and from the predictions of the first. Here it meets them as targets: a share
+of the targets is drawn from the teacher's probabilities, and some from counts of the text (`TaughtTargets`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from fractions import Fraction
 
 import numpy as np
 import torch
@@ -31,10 +29,10 @@ DRAWS = 32  # of a teacher for each position
 
 
 def model_ends(progress: Progress, settings: TrainConfig) -> bool:
-    """Return whether the present model has had its share of the steps or of the time, so that it teaches the next."""
-    if len(progress.teachers) == settings.num_teachers or progress.step == progress.model_step:
+    """Return whether the first model has had its share of the steps or of the time, so that it teaches the second."""
+    share, steps, seconds = settings.teacher_share, settings.max_steps, settings.max_time
+    if share is None or progress.teachers or progress.step == 0:
         return False
-    share, steps, seconds = _share_so_far(progress, settings), settings.max_steps, settings.max_time
     return (steps is not None and progress.step >= steps * share) or (
         seconds is not None and progress.elapsed >= seconds * share
     )
@@ -42,21 +40,16 @@ def model_ends(progress: Progress, settings: TrainConfig) -> bool:
 
 def settings_of_model(progress: Progress, settings: TrainConfig) -> TrainConfig:
     """Return the settings of a training with the steps and the time of the present model alone."""
-    if not settings.num_teachers:
+    if settings.teacher_share is None:
         return settings
-    share, steps, seconds = _share_so_far(progress, settings), settings.max_steps, settings.max_time
+    share = 1.0 if progress.teachers else settings.teacher_share
+    steps, seconds = settings.max_steps, settings.max_time
     return settings.model_copy(
         update={
             "max_steps": None if steps is None else max(1, math.ceil(steps * share) - progress.model_step),
-            "max_time": None if seconds is None else float(seconds * share) - progress.model_elapsed,
+            "max_time": None if seconds is None else seconds * share - progress.model_elapsed,
         }
     )
-
-
-def _share_so_far(progress: Progress, settings: TrainConfig) -> Fraction:
-    """Return the share of the run after which the present model ends."""
-    number = len(progress.teachers) + 1
-    return Fraction(1) if number > settings.num_teachers else Fraction(number, settings.num_teachers + 2)
 
 
 def teach(

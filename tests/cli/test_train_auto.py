@@ -33,7 +33,7 @@ TINY = (
 )
 
 
-ALONE = ("--set", "train.num_teachers=0")
+ALONE = ("--set", "train.teacher_share=null")
 
 
 @pytest.fixture(autouse=True)

@@ -331,6 +331,9 @@ def test_retired_keys_load_with_what_they_meant(tmp_path: Path) -> None:
     assert read_run_config(file).train.max_steps == 2000
     file.write_text(re.sub("  freeze: .*\n", "", both))  # before there was a limit of packed text, too
     assert read_run_config(file).train.max_steps is None
+    for num_teachers, share in ((0, None), (1, 1 / 3)):
+        file.write_text(re.sub("teacher_share: .*\n", f"num_teachers: {num_teachers}\n", both))
+        assert read_run_config(file).train.teacher_share == share
 
 
 def test_a_run_has_an_end() -> None:

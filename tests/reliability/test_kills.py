@@ -29,7 +29,7 @@ from gpt_cli.checkpoints.run_directory import RunDirectory
 
 FRESH = ()
 WATCHED = ("inspect.prompt=4 squared", "inspect.every=4")
-TAUGHT = ("train.num_teachers=2", "train.keep_checkpoints=1")  # models end after 3 and 6 steps
+TAUGHT = ("train.teacher_share=0.33", "train.keep_checkpoints=1")  # the first model ends after 4 steps
 CONTINUED = ("train.keep_checkpoints=1", "train.dtype=bfloat16", "model.positions=rope", *WATCHED)
 
 

@@ -20,7 +20,7 @@ FORMS = {
         "model.bias=false",
     ),
     "bfloat16": ("train.dtype=bfloat16", "model.num_blocks=2"),
-    "taught by a model": ("train.num_teachers=1",),
+    "taught by a model": ("train.teacher_share=0.33",),
     "one block, muon": ("train.optimizer=muon", "model.num_blocks=1", "model.num_heads=1"),
     "muon in bfloat16, rope, n-grams, tied": (
         "train.dtype=bfloat16",

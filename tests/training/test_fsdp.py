@@ -21,7 +21,7 @@ from gpt_cli.training.memory_checks import must_shard
 pytestmark = pytest.mark.slow
 
 SHARD = "train.parallel=shard"
-SHARED = [case for case in reversed(FORMS) if "train.num_teachers=1" not in FORMS[case]]
+SHARED = [case for case in reversed(FORMS) if "train.teacher_share=0.33" not in FORMS[case]]
 
 
 @pytest.mark.parametrize("case", some_of(SHARED, least=1))

@@ -1,4 +1,4 @@
-"""Models that train one after another in one run, each taught by the one before."""
+"""Two models that train in one run, the second taught by the first."""
 
 from __future__ import annotations
 
@@ -34,27 +34,26 @@ def settings(**values: object) -> TrainConfig:
 
 
 def test_models_share_the_steps_and_the_rate_falls_for_each() -> None:
-    by_step, progress, ends, rates = settings(max_steps=10, num_teachers=2), START, list[int](), list[float]()
+    by_step, progress, ends, rates = settings(max_steps=10, teacher_share=0.3), START, list[int](), list[float]()
     for step in range(10):
         progress = replace(progress, step=step)
         if model_ends(progress, by_step):
             ends.append(step)
             progress = replace(progress, teachers=(*progress.teachers, step))
         rates.append(lr_multiplier(step - progress.model_step, settings_of_model(progress, by_step)))
-    assert ends == [3, 5]  # a quarter and a half of ten, rounded up
-    assert rates == pytest.approx([1, 2 / 3, 1 / 3, 1, 1 / 2, 1, 4 / 5, 3 / 5, 2 / 5, 1 / 5])
+    assert ends == [3]
+    assert rates == pytest.approx([1, 2 / 3, 1 / 3, 1, 6 / 7, 5 / 7, 4 / 7, 3 / 7, 2 / 7, 1 / 7])
 
 
 def test_models_share_the_time() -> None:
-    by_clock = settings(max_time=120.0, num_teachers=2)  # 30 seconds, 30 and 60
+    by_clock = settings(max_time=120.0, teacher_share=0.25)  # 30 seconds, and 90
     assert [model_ends(replace(START, step=5, elapsed=elapsed), by_clock) for elapsed in (29.9, 30.1)] == [False, True]
-    second = replace(START, step=7, elapsed=40.0, teachers=(5,), model_elapsed=31.0)
+    assert settings_of_model(replace(START, step=5), by_clock).max_time == 30.0
+    second = replace(START, step=9, elapsed=110.0, teachers=(5,), model_elapsed=31.0)
     assert not model_ends(second, by_clock)
-    assert settings_of_model(second, by_clock).max_time == 29.0  # until a minute is over
-    last = replace(START, step=9, elapsed=110.0, teachers=(5, 8), model_elapsed=60.5)
-    assert not model_ends(last, by_clock)
-    assert settings_of_model(last, by_clock).max_time == 59.5
-    assert not model_ends(replace(second, step=5, elapsed=70.0), by_clock)  # a model takes a step at least
+    assert settings_of_model(second, by_clock).max_time == 89.0  # until two minutes are over
+    assert not model_ends(replace(START, elapsed=70.0), by_clock)  # a model takes a step at least
+    assert settings_of_model(START, settings(max_time=120.0)).max_time == 120.0  # no teacher
 
 
 def test_a_teacher_draws_targets_as_probable_as_it_finds_them() -> None:
@@ -107,7 +106,7 @@ def test_shares_of_the_targets_are_the_teachers_and_those_of_counts() -> None:
 
 
 def test_a_new_model_begins_anew_and_its_teacher_stays_on_the_disk(tmp_path: Path) -> None:
-    taught = ("train.num_teachers=1", "train.max_steps=12", "train.keep_checkpoints=1")
+    taught = ("train.teacher_share=0.33", "train.max_steps=12", "train.keep_checkpoints=1")
     run = start(tmp_path / "taught", small_config(*taught, "train.save_every=1"))
     weights = dict[int, torch.Tensor]()
     for _ in train(run):
@@ -115,7 +114,7 @@ def test_a_new_model_begins_anew_and_its_teacher_stays_on_the_disk(tmp_path: Pat
     assert run.progress.teachers == (4,)
     assert list(run.directory.steps()) == [4, 12]
     assert read_record(tmp_path / "taught").teachers == (4,)
-    plain = start(tmp_path / "plain", small_config(*taught, "train.num_teachers=0", "train.max_steps=4"))
+    plain = start(tmp_path / "plain", small_config(*taught, "train.teacher_share=null", "train.max_steps=4"))
     list(train(plain))
     assert torch.equal(weights[4], tensors(plain)["token_embedding.weight"])  # the first is as if it were alone
     began = start(tmp_path / "other", small_config(*taught, "train.seed=5"))
@@ -128,7 +127,7 @@ def test_a_new_model_begins_anew_and_its_teacher_stays_on_the_disk(tmp_path: Pat
 @pytest.mark.parametrize("stop", [2, 3, 4, 9])
 def test_a_run_that_stops_anywhere_goes_on_to_the_same_weights(here: Path, stop: int) -> None:
     (here / "text.txt").write_text(CORPUS_TEXT)
-    config = small_config("data.source=text.txt", "train.num_teachers=2")
+    config = small_config("data.source=text.txt", "train.teacher_share=0.25")
     settings = {"train.max_steps": 12, "train.save_every": 5, "train.eval_every": 6}
     whole = gpt_cli.train(config, out="whole", settings=settings).finish()
     for event in gpt_cli.train(config, out="cut", settings=settings):
@@ -138,25 +137,25 @@ def test_a_run_that_stops_anywhere_goes_on_to_the_same_weights(here: Path, stop:
     assert again.summary["validation_loss"] == whole.summary["validation_loss"]
     last = [read_checkpoint(Path(name) / "checkpoints/step-00000012.safetensors") for name in ("whole", "cut")]
     assert_same(dict(last[0].weights), dict(last[1].weights))
-    assert last[0].progress.teachers == last[1].progress.teachers == (3, 6)
+    assert last[0].progress.teachers == last[1].progress.teachers == (3,)
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
         ({"patience": 3}, "the first evaluations of a new model are worse than the last of its teacher"),
-        ({"parallel": "shard"}, "with train.num_teachers, each process holds all weights"),
+        ({"parallel": "shard"}, "with train.teacher_share, each process holds all weights"),
     ],
 )
 def test_what_does_not_fit_to_teachers_is_refused(changed: dict[str, object], message: str) -> None:
-    (misfit,) = settings(num_teachers=1, **changed).misfits()
+    (misfit,) = settings(teacher_share=0.2, **changed).misfits()
     assert message in misfit.sentence
 
 
 def test_a_model_that_begins_with_another_has_no_teacher(here: Path) -> None:
     (here / "text.txt").write_text(CORPUS_TEXT)
     gpt_cli.train(small_config("data.source=text.txt", "train.max_steps=1"), out="first").finish()
-    settings = {"train.num_teachers": 1}
+    settings = {"train.teacher_share": 0.2}
     training = gpt_cli.train(init_from="first", out="second", data="text.txt", settings=settings)
     with pytest.raises(UsageError, match="begins with random weights, not with those of another model"):
         training.finish()
@@ -165,4 +164,4 @@ def test_a_model_that_begins_with_another_has_no_teacher(here: Path) -> None:
 def test_a_text_that_is_not_in_memory_has_no_teacher(tmp_path: Path) -> None:
     on_disk = TokensOnDisk(tmp_path, [], np.dtype(np.uint16), {})
     with pytest.raises(UsageError, match="no model teaches a text that stays on the disk"):
-        batches_of(on_disk, small_config("train.num_teachers=1"), torch.device("cpu"))
+        batches_of(on_disk, small_config("train.teacher_share=0.2"), torch.device("cpu"))

@@ -117,7 +117,7 @@ class RunReport(Result):
         if models := models_in_turn(self.runs):
             names = [visible(record.name, 40) for record in self.runs]
             rows = [(row.name, *(value or "" for value in row.values)) for row in models]
-            title = "models in turn, each taught by the one before: steps, lowest validation loss"
+            title = "models in turn, the first of which teaches the second: steps, lowest validation loss"
             drawn += f"\n\n{title}\n{table([('', *names), *rows])}"
         every = groups_of(self.runs)
         groups = [group for group in every if group.rank < MOST_DRAWN]

@@ -44,7 +44,8 @@ def _memorised(start: Prepared) -> Iterator[Advice]:
     tokens, model, settings = start.num_training_tokens, start.config.model, start.config.train
 
     passes = start.epochs_left * start.costs.parameters / tokens
-    if settings.num_teachers or start.epochs_left <= HARMLESS_EPOCHS or passes <= _TOO_MANY_PASSES[model.dropout > 0]:
+    taught = settings.teacher_share is not None
+    if taught or start.epochs_left <= HARMLESS_EPOCHS or passes <= _TOO_MANY_PASSES[model.dropout > 0]:
         return
     parameters, epochs = _amount(start.costs.parameters), f"{start.epochs_left:,.0f}"
     sentence = f"{parameters} parameters read {_amount(tokens)} tokens {epochs} times, and will know them by heart"

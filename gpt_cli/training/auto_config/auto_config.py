@@ -10,7 +10,13 @@ from gpt_cli.errors import DataError, counted
 from gpt_cli.model.costs import estimate
 from gpt_cli.text.load import SourceCorpus
 from gpt_cli.text.sft_examples import ConversationCorpus
-from gpt_cli.training.auto_config.rules import DEFAULT_SECONDS, Budget, Choice, choose_settings
+from gpt_cli.training.auto_config.rules import (
+    DEFAULT_SECONDS,
+    Budget,
+    Choice,
+    choose_settings,
+    minutes_for_two_models,
+)
 from gpt_cli.training.auto_config.step_time import reference_seconds
 from gpt_cli.training.auto_config.text_statistics import TextFigures, describe_examples, text_figures
 
@@ -33,7 +39,7 @@ def choose_config(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
     settings, fields_set = config.train, config.train.model_fields_set
     limits = (available_memory(), free_memory(choose_device(settings.device)))
     free = min((free for free in limits if free is not None), default=None)
-    choice = None
+    choice, budget = None, None
     if settings.max_time is not None or "max_steps" not in fields_set:
         with host.working("timing this machine"):
             budget = Budget(settings.max_time or DEFAULT_SECONDS, step_seconds=reference_seconds(config))
@@ -43,6 +49,10 @@ def choose_config(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
         choice = fitting(text, Budget(steps=most), config, free)
     for line in choice.reasons:
         host.notice(line)
+    fixed = config.model_dump(exclude_unset=True)
+    if budget and choice.seconds is not None and (minutes := minutes_for_two_models(text, budget, fixed)):
+        gain = "two models train, the first of which teaches the second: 1 to 5 % fewer bits per byte"
+        host.notice(f"time      with ‹max_time={minutes}m› {gain} on texts of this size")
     return choice
 
 

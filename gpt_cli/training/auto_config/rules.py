@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpt_cli.common.units import duration, quantity, size
@@ -40,8 +40,10 @@ _LETTERS_BELOW, _TIMES = 150_000, 10
 # up to so many letters, byte pairs must save this share of the entropy of characters: English 20 %, DNA none
 _LETTERS, _PAYING_PAIRS = 256, 0.05
 _MOST_EPOCHS, _OF_CHARACTERS = 12.0, 7.0  # before a text is known by heart; of characters of a wide script, sooner
-# where there is time for so many times as many, a second model learns from the first and may read twice as often
-_TEACHING_PAYS, _OF_TWO, _MOST_TAUGHT_TOKENS = 2.5, 3, 1_000_000  # note 0066
+# where there is time for so many times as many, a second model learns from the first and may read longer (note 0066)
+_TEACHING_PAYS, _OF_TWO, _MOST_TAUGHT_TOKENS = 2.5, 5, 1_000_000
+_LARGEST_TEACHER_SHARE = 0.33
+_MINUTES, _MEASURED_BYTES = (3, 10, 30, 60), 500_000  # to offer, and the largest text of note 0066
 _DROPOUTS = ((6.0, 0.2), (2.0, 0.1), (0.0, 0.0))  # epochs from which a dropout pays
 # of AdamW, which beside Muon moves embeddings and the output layer
 _RATE_TIMES_WIDTH, _HIGHEST_RATE = 1.0, 8e-3
@@ -108,18 +110,20 @@ def choose_settings(
     most_epochs = _OF_CHARACTERS if _has_wide_characters(text, tokenizer["kind"]) else _MOST_EPOCHS
     useful = max(_FEWEST_STEPS, _rounded(most_epochs * tokens / tokens_per_step))
     reads = _lasting(budget, possible, useful) * tokens_per_step / tokens
-    pays = reads < _NGRAMS_BELOW and steps <= NGRAMS_UP_TO
-    ngrams = _ngrams(text, tokenizer) if pays or "ngram_rows" in overrides["model"] else None
+    ngrams_pay = reads < _NGRAMS_BELOW and steps <= NGRAMS_UP_TO
+    ngrams = _ngrams(text, tokenizer) if ngrams_pay or "ngram_rows" in overrides["model"] else None
     attention = overrides["model"].get(
         "attention", "grouped_query" if "num_key_value_heads" in overrides["model"] else None
     )
     form = _form(overrides["model"].get("ngram_embedding", ngrams), attention)
     if form is not _BESIDE_NGRAMS and budget.steps is None:
         possible = max(1, round(possible / _SLOWER))
-    teachers, of_two = overrides["train"].get("num_teachers", 0), _rounded(_OF_TWO * useful)
+    of_one, of_two = useful, _rounded(_OF_TWO * useful)
     in_time = possible >= _TEACHING_PAYS * useful and (budget.steps is None or of_two >= 0.9 * possible)
-    if in_time and tokens <= _MOST_TAUGHT_TOKENS and _may_teach(text, overrides["train"]):
-        teachers, useful = 1, of_two
+    teaching_pays = in_time and tokens <= _MOST_TAUGHT_TOKENS and _may_teach(text, overrides["train"])
+    taught = overrides["train"].get("teacher_share", teaching_pays)
+    if taught:
+        useful = of_two
     num_steps = _lasting(budget, possible, useful)
     ends_early, epochs = num_steps < possible, num_steps * tokens_per_step / tokens
     heads = overrides["model"].get("num_heads") or heads_of(width, overrides["model"].get("num_key_value_heads") or 1)
@@ -144,13 +148,13 @@ def choose_settings(
         "eval_every": often,
         "save_every": often,
         "sample_every": 5 * often,
-        "num_teachers": teachers,
+        "teacher_share": round(min(_LARGEST_TEACHER_SHARE, of_one / num_steps), 2) if taught else None,
     } | overrides["train"]
     if ends_early:
         train |= {"max_steps": num_steps, "max_time": None}
     elif budget.steps is None:
         train = {"max_steps": None, **train, "max_time": budget.seconds}
-    elif useful < 0.9 * possible and not teachers:
+    elif useful < 0.9 * possible and not taught:
         train.setdefault("patience", PATIENCE)
     sections = {**{name: dict(values) for name, values in fixed.items()}, "model": model, "train": train}
     reasons = (
@@ -161,13 +165,17 @@ def choose_settings(
         f"parameters in blocks and output layer, for about {quantity(round(tokens))} tokens of text"
         + (", as large as there is memory for" if bounded else ""),
         f"training  {train['optimizer']}, {tokens_per_step:,} tokens a step; "
-        + (f"{teachers + 1} models, each taught by the one before, read the text " if teachers else "the text is read ")
+        + ("2 models, the first of which teaches the second, read the text " if taught else "the text is read ")
         + f"about {_few(epochs)} times, "
         f"{'with' if overrides['model'].keys() & {'dropout', 'ngram_embedding'} else 'hence'} {_against_memory(model)}",
         f"length    about {counted(num_steps, 'step')} at that speed"
         if budget.steps is None and not ends_early
         else f"length    {counted(num_steps, 'step')}"
-        + (_why_fewer(possible, memorised=epochs > (1.5 + 3 * teachers) * most_epochs) if ends_early else "")
+        + (
+            _why_fewer(possible, memorised=epochs > 1.5 * (_OF_TWO if taught else 1) * most_epochs)
+            if ends_early
+            else ""
+        )
         + (
             f", or fewer: {PATIENCE} evaluations in a row without a better loss end it"
             if "patience" in train.keys() - overrides["train"].keys()
@@ -178,6 +186,21 @@ def choose_settings(
     return Choice(config, reasons, num_steps, vocabulary, budget.seconds if budget.steps is None else None)
 
 
+def minutes_for_two_models(text: TextFigures, budget: Budget, fixed: Mapping[str, Any]) -> int | None:
+    """Return the minutes in which two models train instead of one; None where they do already, or nobody has measured.
+
+    The time of the budget decides, not its number of steps.
+    """
+
+    def teaches(seconds: float) -> bool:
+        longer = replace(budget, seconds=seconds)
+        return choose_settings(text, longer, fixed).config.train.teacher_share is not None
+
+    if text.num_bytes > _MEASURED_BYTES or teaches(budget.seconds):
+        return None
+    return next((each for each in _MINUTES if 60 * each > budget.seconds and teaches(60.0 * each)), None)
+
+
 def _lasting(budget: Budget, possible: int, useful: int) -> int:
     """Return the steps of a training: all possible ones, where somebody set their number, else the useful ones."""
     return useful if budget.steps is None and useful < 0.9 * possible else possible
@@ -185,7 +208,7 @@ def _lasting(budget: Budget, possible: int, useful: int) -> int:
 
 def _may_teach(text: TextFigures, settings: Mapping[str, Any]) -> bool:
     """Return whether models of the run may teach: of a text, beside settings that somebody set."""
-    return not text.longest_example and not settings.keys() & {"num_teachers", "patience", "parallel"}
+    return not text.longest_example and not settings.keys() & {"patience", "parallel"}
 
 
 def _why_fewer(possible: int, *, memorised: bool) -> str:

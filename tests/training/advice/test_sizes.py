@@ -44,7 +44,7 @@ def test_the_default_model_is_too_large_for_the_default_text() -> None:
         "42.07 M parameters read 0.10 M tokens 39 times, and will know them by heart; "
         "try --set model.d_model=64 --max-steps 1000"
     ]
-    assert advice("small", "train.num_teachers=1", vocab_size=4096, tokens=105_000) == []
+    assert advice("small", "train.teacher_share=0.2", vocab_size=4096, tokens=105_000) == []
     # a text of 100 million tokens is read a 25th of once
     assert advice("small", vocab_size=4096, tokens=100_000_000) == []
 

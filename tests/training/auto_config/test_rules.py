@@ -12,7 +12,7 @@ import pytest
 from gpt_cli.config.load import validate
 from gpt_cli.errors import UsageError
 from gpt_cli.training.auto_config.model_sizes import SIZES
-from gpt_cli.training.auto_config.rules import Budget, Choice, choose_settings
+from gpt_cli.training.auto_config.rules import Budget, Choice, choose_settings, minutes_for_two_models
 from gpt_cli.training.auto_config.text_statistics import TextFigures
 
 MINUTE = 0.06  # seconds of a reference step on two cores, so that a minute has a thousand
@@ -93,7 +93,7 @@ def test_a_small_text_is_not_learned_by_heart() -> None:
     short, long = chosen(english(60_000), 600), chosen(english(60_000), 6000)
     assert short.config.train.max_time is None
     assert short.config.train.max_steps == long.config.train.max_steps == short.num_steps
-    assert (short.config.model.dropout, short.config.train.num_teachers) == (0.2, 1)
+    assert (short.config.model.dropout, short.config.train.teacher_share) == (0.2, 0.2)
     assert "probably learn the text by heart" in short.reasons[-1]
     whole = chosen(english(10_000_000), 60)
     assert whole.config.train.max_time == 60.0
@@ -106,7 +106,7 @@ def test_letters_of_three_bytes_are_no_words() -> None:
     assert chosen(letters).config.tokenizer.kind == "bpe"
     assert chosen(replace(letters, entropy=9.0)).config.tokenizer.kind == "char"
     few = replace(letters, num_bytes=100_000, num_characters=37_500)  # letters, but read as often as those of English
-    assert chosen(few, 600).num_steps == 600  # two models, together 36 times 33,750 tokens
+    assert chosen(few, 600).num_steps == 1000  # two models, together 60 times 33,750 tokens
 
 
 def test_short_documents_get_a_short_context_and_as_many_tokens_a_step() -> None:
@@ -121,7 +121,7 @@ def test_short_documents_get_a_short_context_and_as_many_tokens_a_step() -> None
 
 def test_what_is_kept_for_validation_is_not_trained_on() -> None:
     text = english(60_000)  # of letters as tokens: 90 % of them are read twelve times in 316.4 steps of 2,048
-    alone = {"num_teachers": 0}
+    alone = {"teacher_share": None}
     assert chosen(text, train=alone).num_steps == 320
     assert chosen(text, train=alone, data={"validation_fraction": 0.5}).num_steps == 180
     assert chosen(text, train=alone, data={"validation_source": "other.txt"}).num_steps == 350
@@ -130,19 +130,29 @@ def test_what_is_kept_for_validation_is_not_trained_on() -> None:
 def test_two_models_read_a_text_for_which_there_is_time() -> None:
     text = english(300_000)  # 100,000 tokens, of which 90 % are read twelve times in 527 steps
     one, two, longer = (chosen(text, seconds) for seconds in (60, 180, 3600))
-    assert [choice.config.train.num_teachers for choice in (one, two, longer)] == [0, 1, 1]
-    assert longer.num_steps == 1800  # of 111,000 tokens, 90 % are read 36 times
-    assert "2 models, each taught by the one before, read the text about" in two.reasons[3]
+    assert [choice.config.train.teacher_share for choice in (one, two, longer)] == [None, 0.23, 0.2]
+    assert longer.num_steps == 3000  # of 111,000 tokens, 90 % are read 60 times, 12 times by the teacher
+    assert "2 models, the first of which teaches the second, read the text about" in two.reasons[3]
     conversations = replace(text, longest_example=100)
     for other in (chosen(conversations, 180), chosen(text, 180, train={"patience": 2})):
-        assert other.config.train.num_teachers == 0
+        assert other.config.train.teacher_share is None
     steps = [choose_settings(text, Budget(steps=n), {"train": {"max_steps": n}}).config.train for n in (2000, 20_000)]
-    assert [(each.num_teachers, each.patience) for each in steps] == [(1, None), (0, 3)]
+    assert [(each.teacher_share, each.patience) for each in steps] == [(0.29, None), (None, 3)]
+
+
+def test_more_time_is_offered_where_two_models_are_known_to_pay() -> None:
+    def offered(text: TextFigures, seconds: float, **train: object) -> int | None:
+        return minutes_for_two_models(text, Budget(seconds, step_seconds=0.06), {"train": train})
+
+    text = english(300_000)
+    assert [offered(text, seconds) for seconds in (60, 180, 3600)] == [3, None, None]  # two models train by then
+    assert offered(text, 60, teacher_share=None) is None
+    assert offered(english(1_100_000), 60) is None  # nobody has measured it
 
 
 def test_a_text_that_any_training_learns_by_heart_says_so() -> None:
     reasons = chosen(english(1000)).reasons
-    assert reasons[-1] == "length    60 steps, which learn so short a text by heart; more text makes a better model"
+    assert reasons[-1] == "length    100 steps, which learn so short a text by heart; more text makes a better model"
 
 
 @pytest.mark.parametrize("size", [1, 10, 100, 1000, 10_000])
