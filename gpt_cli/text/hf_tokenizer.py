@@ -45,15 +45,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def __init__(self, text: str, settings: Mapping[str, Any], end_of_text: int, vocab_size: int):
         self.tokenizer_json, self.settings = text, dict(settings)
-        self._end_of_text, self._vocab_size = end_of_text, vocab_size
-
-    @property
-    def vocab_size(self) -> int:
-        return self._vocab_size
-
-    @property
-    def end_of_text(self) -> int:
-        return self._end_of_text
+        self.end_of_text, self.vocab_size = end_of_text, vocab_size
 
     @cached_property
     def digest(self) -> str:
@@ -104,7 +96,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return self.settings.get("split_special_tokens") is True
 
     @cached_property
-    def starts_with(self) -> list[int]:
+    def starts_with(self) -> list[int]:  # type: ignore[override]
         """The ids that a template puts before every text, such as the token of the beginning."""
         before, _ = self.template
         return before
