@@ -16,8 +16,7 @@ from typing import BinaryIO
 from gpt_cli.common.machine.failures import reason
 from gpt_cli.common.untrusted_files import open_regular, require_unchanged
 from gpt_cli.errors import DataError, GptError, shown, visible
-from gpt_cli.text.archives import files_of, is_archive
-from gpt_cli.text.compressed import BLOCK, Growth, unpacked
+from gpt_cli.text.compressed import BLOCK, Growth, files_of, is_archive, unpacked
 from gpt_cli.text.conversations import conversation_fields, is_conversation
 from gpt_cli.text.converted import DOCUMENTS, can_convert, converted
 from gpt_cli.text.documents import TextBlock, decoded, format_of_binary, in_blocks, markup_noted
