@@ -11,10 +11,10 @@ from torch import Tensor
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
-from gpt_cli.text.corpus import Texts
 from gpt_cli.text.encode import encode_corpus
 from gpt_cli.training.run import Run
 from gpt_cli.training.state import TrainingState
+from support.corpora import Texts
 from support.helpers import CORPUS_TEXT
 
 CORPUS = Texts((CORPUS_TEXT,))

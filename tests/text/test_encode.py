@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.corpora import Texts
 from support.faults import Fault, Operations
 from support.helpers import small_config
 from support.texts import Twin, array, cut, identity
@@ -22,7 +23,6 @@ from gpt_cli.errors import DataError, EnvironmentFailure
 from gpt_cli.text import cache, corpus, documents, load, token_file_writer, train_tokenizer
 from gpt_cli.text import encode as module
 from gpt_cli.text.cache import cached
-from gpt_cli.text.corpus import Texts
 from gpt_cli.text.documents import TextBlock
 from gpt_cli.text.encode import check_length, encode, encode_corpus
 from gpt_cli.text.load import read_corpus
