@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import io
 import os
 import tarfile
 import tempfile
@@ -12,6 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any, BinaryIO
 
 from gpt_cli.common.extras import optional_library
@@ -141,24 +141,11 @@ def _name_of(member: zipfile.ZipInfo) -> str:
 
 
 def _tar_members(path: Path, file: BinaryIO) -> Iterator[tuple[str, IO[bytes]]]:
-    blocks = io.BufferedReader(_Blocks(unpacked(path, file)))
-    with tarfile.open(fileobj=blocks, mode="r|") as archive:
+    blocks = unpacked(path, file)
+    stream: Any = SimpleNamespace(read=lambda _: next(blocks, b""))  # tarfile reads on until it has enough
+    with tarfile.open(fileobj=stream, mode="r|") as archive:
         for member in archive:
             if member.isreg() and (content := archive.extractfile(member)):
                 yield member.name, content
-
-
-class _Blocks(io.RawIOBase):
-    """A file over blocks of bytes, to be read once."""
-
-    def __init__(self, blocks: Iterator[bytes]):
-        self._blocks, self._rest = blocks, b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        self._rest = self._rest or next(self._blocks, b"")
-        count = min(len(buffer), len(self._rest))
-        buffer[:count], self._rest = self._rest[:count], self._rest[count:]
-        return count
+        for _ in blocks:  # a packed archive may be cut behind its last file
+            pass
