@@ -20,8 +20,7 @@ from gpt_cli.common.limits import TOKENIZER_BYTES, TOKENIZER_IDS
 from gpt_cli.common.strict_json import plainly, strict_json
 from gpt_cli.errors import CheckpointError, DataError, together, visible
 from gpt_cli.text.documents import MAX_PIECE
-from gpt_cli.text.hf_decoder import decoder, leaves_out_space
-from gpt_cli.text.hf_tokenizer_rules import covers_text, problems, require_merges, steps, token_names
+from gpt_cli.text.hf_tokenizer_rules import covers_text, decoder, problems, require_merges, steps, token_names
 from gpt_cli.text.tokenizer import Tokenizer, utf8
 
 if TYPE_CHECKING:
@@ -148,7 +147,7 @@ class HuggingFaceTokenizer(Tokenizer):
     def token_bytes(self) -> list[bytes]:  # type: ignore[override]
         """The bytes that each id stands for within a text; none for end-of-text and for ids without a token."""
         table = [b""] * self.vocab_size
-        bytes_of = decoder(steps(self.content, "decoder"))
+        bytes_of, _ = decoder(self.content)
         for number, name in self.names.items():
             table[number] = bytes_of(name)
         for number in (self.end_of_text, *self.starts_with):
@@ -213,7 +212,8 @@ class HuggingFaceTokenizer(Tokenizer):
         return self.library.decode([i for i in ids if i != self.end_of_text], skip_special_tokens=True)
 
     def at_the_start(self, content: bytes) -> bytes:
-        return content.removeprefix(b" ") if leaves_out_space(steps(self.content, "decoder")) else content
+        _, loses_space = decoder(self.content)
+        return content.removeprefix(b" ") if loses_space else content
 
     def token_text(self, token_id: int) -> str:
         if token_id in self.skipped or token_id == self.end_of_text:
