@@ -27,7 +27,7 @@ from gpt_cli.model.dropout import DropMasks
 from gpt_cli.model.forms import make_attention
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.text.corpus import Corpus
-from gpt_cli.text.encode import encode_corpus
+from gpt_cli.text.encode import encode_parts
 from gpt_cli.text.load import read_data
 from gpt_cli.text.token_files import validation_windows
 from gpt_cli.tools.bench.baselines import sample_once, training_step, vocab_size_of
@@ -207,7 +207,7 @@ def learn(config: Config, corpus: Corpus, count: Callable[[int], object]) -> tup
 
     `count` receives 1 for each step. Raises DivergedError.
     """
-    text = encode_corpus(corpus, config)
+    text = encode_parts(*corpus.split(config.data.validation_fraction), config)
     state = TrainingState.at_the_start(config, text.ids, text.tokenizer.vocab_size)
     state.start_clock()
     try:

@@ -1,22 +1,28 @@
-"""Decompress gzip and Zstandard as streams, up to a limit."""
+"""Decompress gzip and Zstandard as streams, and read the files of archives in their order, up to a limit."""
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
+import tarfile
+import tempfile
+import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from types import SimpleNamespace
+from typing import IO, Any, BinaryIO
 
 from gpt_cli.common.extras import optional_library
-from gpt_cli.common.limits import EXPANSION, EXPANSION_FROM, ZSTD_WINDOW
-from gpt_cli.errors import DataError, shown
+from gpt_cli.common.limits import ARCHIVE_FILES, EXPANSION, EXPANSION_FROM, ZSTD_WINDOW
+from gpt_cli.errors import DataError, shown, visible
 
 # bytes; of twice as many, malloc would map the text anew, and decoding take twice as long (note 0049)
 BLOCK = 2**16
 # a Zstandard decoder returns at most 128 kB for each 4 bytes of input
 _ZSTD_INPUT = 512
+ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst")
 
 
 def unpacked(path: Path, file: BinaryIO) -> Iterator[bytes]:
@@ -84,3 +90,62 @@ class Growth:
                 f"it expands to more than {EXPANSION} times its size, which text does not",
                 hint="if it is text after all, unpack it, and name the file that comes out",
             )
+
+
+def is_archive(path: Path) -> bool:
+    """Return whether a file name ends as archives do."""
+    return path.name.endswith(ARCHIVES)
+
+
+def files_of(path: Path, file: BinaryIO) -> Iterator[tuple[Path, BinaryIO]]:
+    """Yield each regular file that is not hidden: its path below the archive, and its content.
+
+    Raises DataError for a damaged archive, one that expands further than text does, and one of too many files.
+    """
+    growth, number = Growth(path, file), 0
+    members = _zip_members if path.suffix == ".zip" else _tar_members
+    try:
+        for name, content in members(path, file):
+            parts = Path(name.replace("\\", "/")).parts
+            if any(part.startswith(".") or part == "__MACOSX" for part in parts):
+                continue
+            if (number := number + 1) > ARCHIVE_FILES:
+                raise DataError(shown(path), f"it contains more than {ARCHIVE_FILES:,} files")
+            with tempfile.TemporaryFile() as held:
+                while block := content.read(2**16):
+                    growth.add(len(block))
+                    held.write(block)
+                held.seek(0)
+                yield path.joinpath(*(visible(part).strip('"') for part in parts if part != "/")), held
+    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, NotImplementedError) as error:
+        raise DataError(shown(path), f"the archive is damaged: {visible(str(error))}") from error
+    except RuntimeError as error:  # of zipfile, where a password is missing
+        raise DataError(shown(path), "its files are encrypted", hint="unpack it with its password") from error
+
+
+def _zip_members(path: Path, file: BinaryIO) -> Iterator[tuple[str, IO[bytes]]]:
+    with zipfile.ZipFile(file) as archive:
+        for member in archive.infolist():
+            if not member.is_dir():
+                with archive.open(member) as content:
+                    yield _name_of(member), content
+
+
+def _name_of(member: zipfile.ZipInfo) -> str:
+    """Decode the name of a file in an archive, which old programs of China write in unmarked GBK."""
+    if not member.flag_bits & 0x800:  # else it is UTF-8
+        for encoding in ("utf-8", "gb18030"):
+            with contextlib.suppress(UnicodeError):
+                return member.filename.encode("cp437").decode(encoding)
+    return member.filename
+
+
+def _tar_members(path: Path, file: BinaryIO) -> Iterator[tuple[str, IO[bytes]]]:
+    blocks = unpacked(path, file)
+    stream: Any = SimpleNamespace(read=lambda _: next(blocks, b""))  # tarfile reads on until it has enough
+    with tarfile.open(fileobj=stream, mode="r|") as archive:
+        for member in archive:
+            if member.isreg() and (content := archive.extractfile(member)):
+                yield member.name, content
+        for _ in blocks:  # a packed archive may be cut behind its last file
+            pass

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
 from gpt_cli.errors import DataError
-from gpt_cli.text.documents import TextBlock, in_blocks, part_of
+from gpt_cli.text.documents import TextBlock, part_of
 
 # reading and encoding a shorter text is faster than looking in the cache
 CACHE_FROM = 2_000_000  # characters
@@ -112,20 +112,6 @@ class SurveyedCorpus(Corpus):
         self.survey, self.digest, self.fingerprint = survey, survey.digest, survey.fingerprint
         self.num_documents, self.num_characters = survey.num_documents, survey.num_characters
         self.num_bytes = survey.num_bytes
-
-
-class Texts(SurveyedCorpus):
-    """Documents that are in memory."""
-
-    def __init__(self, documents: Sequence[str]):
-        self._documents = documents
-        with ThreadPoolExecutor(1) as worker:
-            tally = Tally(worker)
-            tally.add_all(self.blocks())
-        self.take(tally.survey())
-
-    def blocks(self) -> Iterator[TextBlock]:
-        return in_blocks(self._documents)
 
 
 def fits_in_memory(num_characters: int, num_documents: int) -> bool:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 from gpt_cli.common.files import cache_directory, make_directory, write_durably
@@ -20,8 +21,7 @@ from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.common.tables import Rows, narrow_table
 from gpt_cli.common.untrusted_files import read_bytes
 from gpt_cli.errors import DataError, EnvironmentFailure, UsageError, shown
-from gpt_cli.text import synthetic
-from gpt_cli.text.conversations import read_conversation
+from gpt_cli.text.conversations import Conversation, Turn, read_conversation
 
 TIMEOUT = 15  # seconds without an answer
 
@@ -209,6 +209,39 @@ def _python_docs(_: bytes) -> list[str]:
     return [topics[name].strip() + "\n" for name in sorted(topics)]
 
 
+def _repeats(_: bytes) -> list[str]:
+    """Make 40,000 documents, each 8 to 24 random letters that come two to four times in a row."""
+    from gpt_cli.common.rng import random_words, stream_key  # and with it numpy, which other corpora do without
+
+    words = random_words(stream_key(0, "repeats"), 0, 40_000 * 26).reshape(40_000, 26)
+    documents = []
+    for length, times, *chosen in words.tolist():
+        letters = [ascii_lowercase[word % 26] for word in chosen[: 8 + length % 17]]
+        documents.append("".join(letters) * (2 + times % 3))
+    return documents
+
+
+def _sums(_: bytes) -> list[str]:
+    """Make 8,000 of the 10,000 sums of two numbers below 100."""
+    return [f"{one}+{two}={one + two}" for one, two in _pairs()[:8000]]
+
+
+def _sum_questions(_: bytes) -> list[str]:
+    """Make a question and an answer of each of the other 2,000 sums."""
+    conversations = list[str]()
+    for one, two in _pairs()[8000:]:
+        turns = (Turn("user", f"{one}+{two}"), Turn("assistant", f"{one + two}"))
+        conversations.append(Conversation(turns).to_json())
+    return conversations
+
+
+def _pairs() -> list[tuple[int, int]]:
+    """Return all pairs of numbers below 100 in an order without a pattern."""
+    from gpt_cli.common.rng import permutation, stream_key  # and with it numpy, which other corpora do without
+
+    return [divmod(number, 100) for number in permutation(stream_key(0, "sums"), 10_000).tolist()]
+
+
 _POETRY = "https://raw.githubusercontent.com/chinese-poetry/chinese-poetry/99ebbef7e1345c0985c44b9fd96a3f9e776f117b"
 
 
@@ -235,14 +268,14 @@ _ENTRIES = (
         "repeats",
         "2 MB of random letters in which every document repeats its beginning, made by gpt itself",
         "in the public domain",
-        synthetic.repeats,
+        _repeats,
     ),
-    Dataset("sums", "8,000 sums of two numbers below 100, made by gpt itself", "in the public domain", synthetic.sums),
+    Dataset("sums", "8,000 sums of two numbers below 100, made by gpt itself", "in the public domain", _sums),
     Dataset(
         "sums-asked",
         "the other 2,000 sums as questions with answers, made by gpt itself",
         "in the public domain",
-        synthetic.sum_questions,
+        _sum_questions,
         "en",
         has_answers=True,
     ),

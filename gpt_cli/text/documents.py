@@ -6,6 +6,7 @@ No document is ever held as a whole. Bytes that are not UTF-8 give an error that
 from __future__ import annotations
 
 import codecs
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -153,29 +154,8 @@ def split_at(separator: str, blocks: Iterable[TextBlock]) -> Iterator[TextBlock]
     """
     pattern = re.compile(re.escape(separator).replace("\\\n", "\r?\n"))
     # a separator may begin in one block and end in the next
-    longest = len(separator) + separator.count("\n")
-    rest, held, starts = "", list[str](), True  # held is white space, which may be all that a part has
-
-    def released(text: str) -> Iterator[TextBlock]:
-        nonlocal held, starts
-        held.append(text)
-        if not starts or text.strip():
-            if whole := "".join(held):
-                yield TextBlock(starts, whole)
-            held, starts = [], False
-
-    for block in blocks:
-        if block.starts:
-            yield from released(rest)
-            rest, held, starts = "", [], True
-        text, done = rest + block.text, 0
-        for match in pattern.finditer(text):
-            yield from released(text[done : match.start()])
-            held, starts, done = [], True, match.end()
-        end = max(done, len(text) - longest + 1)
-        yield from released(text[done:end])
-        rest = text[end:]
-    yield from released(rest)
+    num_held = len(separator) + separator.count("\n") - 1
+    return _split(blocks, pattern.split, lambda text: min(len(text), num_held), are_marks=False)
 
 
 def split_at_marks(blocks: Iterable[TextBlock], note: Callable[[str], object]) -> Iterator[TextBlock]:
@@ -183,40 +163,49 @@ def split_at_marks(blocks: Iterable[TextBlock], note: Callable[[str], object]) -
 
     Texts without such a mark stay as they are, block by block; `note` receives one line about marks.
     """
-    held, starts, after_mark, noted = "", True, False, False
+    note = functools.cache(note)
 
+    def split(text: str) -> list[str]:
+        parts = _MARK.split(text) if "<|" in text else [text]  # the search alone is several times as fast
+        if len(parts) > 1:
+            note("<|endoftext|> is between documents")
+        return parts
+
+    def num_held(text: str) -> int:
+        """Return how much of the end may be the beginning of a mark, or a line break before one."""
+        return len(_UNFINISHED.search(text[-_LONGEST_MARK:])[0])  # pyright: ignore[reportOptionalSubscript]
+
+    return _split(blocks, split, num_held, are_marks=True)
+
+
+def _split(
+    blocks: Iterable[TextBlock], split: Callable[[str], list[str]], num_held: Callable[[str], int], *, are_marks: bool
+) -> Iterator[TextBlock]:
+    """Split documents; leave out parts of white space alone, of those at marks but the first of a document."""
+    held, white, starts, skips_white = "", "", True, not are_marks
     for block in chain(blocks, [TextBlock(True, "")]):  # the last one ends the last document
         if block.starts:
-            if held.strip() or (held and not after_mark):
-                yield TextBlock(starts, held)
-            held, starts, after_mark = "", True, False
-        text = held + block.text
-        parts = _MARK.split(text) if "<|" in text else [text]  # the search alone is several times as fast
-        # the last part may end with the beginning of a mark, or with a line break before one
-        unfinished = _UNFINISHED.search(parts[-1][-_LONGEST_MARK:])[0]  # pyright: ignore[reportOptionalSubscript]
-        end = len(parts[-1]) - len(unfinished)
-        if len(parts) == 1 and not held and not after_mark and end == len(block.text):
-            if block.text:
-                yield block
-                starts = False
+            if held.strip() or (held and not skips_white):
+                yield TextBlock(starts, white + held)
+            held, white, starts, skips_white = "", "", True, not are_marks
+        parts = split(held + block.text)
+        end = len(parts[-1]) - num_held(parts[-1])
+        if len(parts) == 1 and not held and not skips_white and end == len(block.text) > 0:
+            yield block
+            starts = False
             continue
-        held = ""
+        held, parts[-1] = parts[-1][end:], parts[-1][:end]
         for number, part in enumerate(parts):
             if number:
-                starts = after_mark = True
-                if not noted:
-                    note("<|endoftext|> is between documents")
-                    noted = True
-            is_last = number == len(parts) - 1
-            text, held = (part[:end], part[end:]) if is_last else (part, "")
-            if after_mark:
-                if not text.strip():  # a document of white space alone, unless more comes
-                    held = text + held
-                    continue
-                text = text.removeprefix("\r").removeprefix("\n")
-            if text:
-                yield TextBlock(starts, text)
-                starts = after_mark = False
+                white, starts, skips_white = "", True, True
+            if skips_white and not part.strip():  # a document of white space alone, unless more comes
+                white += part
+                continue
+            if skips_white and are_marks:
+                part, white = (white + part).removeprefix("\r").removeprefix("\n"), ""
+            if white or part:
+                yield TextBlock(starts, white + part)
+                white, starts, skips_white = "", False, False
 
 
 def part_of(blocks: Iterable[TextBlock], start: int, end: int) -> Iterator[TextBlock]:

@@ -24,7 +24,7 @@ from gpt_cli.text.cache import cached, read_cached_json, write_json
 from gpt_cli.text.chat_templates import template_for
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.documents import TextBlock, in_groups, in_pieces
-from gpt_cli.text.load import NOBODY, SourceCorpus, split_of
+from gpt_cli.text.load import NOBODY
 from gpt_cli.text.sft_examples import ConversationCorpus, Examples, gather
 from gpt_cli.text.token_file_writer import LOCK, TokenWriter, sole_writer
 from gpt_cli.text.token_files import Ids, TokensOnDisk, data_digest, open_tokens
@@ -49,21 +49,6 @@ class EncodedText:
     digest: str
 
 
-def encode_corpus(
-    corpus: Corpus, config: Config, tokenizer: Tokenizer | None = None, host: Host = NOBODY
-) -> EncodedText:
-    """Split a corpus and encode both parts; learn a tokenizer where none is given.
-
-    Raises DataError for too little text or one that changes, EnvironmentFailure where there is too little space for the
-    ids of a large one.
-    """
-    if isinstance(corpus, SourceCorpus):
-        parts = split_of(corpus, config.data, host)
-    else:
-        parts = corpus.split(config.data.validation_fraction)
-    return encode_parts(*parts, config, tokenizer, host)
-
-
 def encode_parts(
     training: Corpus,
     validation: Corpus,
@@ -73,7 +58,11 @@ def encode_parts(
     *,
     load: bool = True,
 ) -> EncodedText:
-    """Encode a training and a validation text as `encode_corpus` does; see `encode` for `load`."""
+    """Encode a training and a validation text; learn a tokenizer where none is given. See `encode` for `load`.
+
+    Raises DataError for too little text or one that changes, EnvironmentFailure where there is too little space for the
+    ids of a large one.
+    """
     tokenizer = tokenizer or learn_tokenizer(config.tokenizer, training, validation, host)
     notice = functools.cache(host.notice)  # a line that concerns both parts is said once
     if isinstance(training, ConversationCorpus) and isinstance(validation, ConversationCorpus):
@@ -124,7 +113,7 @@ def encode(
 
     The ids are in memory up to IN_MEMORY, else on disk; without `load` all ids of large texts are on disk. `count`
     receives the bytes of text encoded since its last call. The disk must also hold the ids of the `followed_by` bytes
-    of text that come next. Raises errors as `encode_corpus` does.
+    of text that come next. Raises errors as `encode_parts` does.
     """
     if corpus.is_large:
         try:

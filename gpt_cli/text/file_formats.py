@@ -1,6 +1,6 @@
 """Read one file as a stream of documents: plain text, tables and JSON, packed or not.
 
-`json_records.py` and `tables.py` read records, and `records.py` takes the documents from them.
+`record_formats.py` reads records, and `records.py` takes the documents from them.
 """
 
 from __future__ import annotations
@@ -16,15 +16,13 @@ from typing import BinaryIO
 from gpt_cli.common.machine.failures import reason
 from gpt_cli.common.untrusted_files import open_regular, require_unchanged
 from gpt_cli.errors import DataError, GptError, shown, visible
-from gpt_cli.text.archives import files_of, is_archive
-from gpt_cli.text.compressed import BLOCK, Growth, unpacked
+from gpt_cli.text.compressed import BLOCK, Growth, files_of, is_archive, unpacked
 from gpt_cli.text.conversations import conversation_fields, is_conversation
 from gpt_cli.text.converted import DOCUMENTS, can_convert, converted
 from gpt_cli.text.documents import TextBlock, decoded, format_of_binary, in_blocks, markup_noted
-from gpt_cli.text.json_records import form_of_json, json_items, json_lines
+from gpt_cli.text.record_formats import csv_rows, form_of_json, json_items, json_lines, parquet_columns, parquet_rows
 from gpt_cli.text.records import DEFAULT_FIELD, SAMPLE, Record, conversations_of, documents_of, text_field_of
 from gpt_cli.text.remarks import Remarks
-from gpt_cli.text.tables import csv_rows, parquet_columns, parquet_rows
 
 # how files of records end, before .gz or .zst
 _RECORDS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")

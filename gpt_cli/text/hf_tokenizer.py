@@ -20,8 +20,7 @@ from gpt_cli.common.limits import TOKENIZER_BYTES, TOKENIZER_IDS
 from gpt_cli.common.strict_json import plainly, strict_json
 from gpt_cli.errors import CheckpointError, DataError, together, visible
 from gpt_cli.text.documents import MAX_PIECE
-from gpt_cli.text.hf_decoder import decoder, leaves_out_space
-from gpt_cli.text.hf_tokenizer_rules import covers_text, problems, require_merges, steps, token_names
+from gpt_cli.text.hf_tokenizer_rules import covers_text, decoder, problems, require_merges, steps, token_names
 from gpt_cli.text.tokenizer import Tokenizer, utf8
 
 if TYPE_CHECKING:
@@ -45,15 +44,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def __init__(self, text: str, settings: Mapping[str, Any], end_of_text: int, vocab_size: int):
         self.tokenizer_json, self.settings = text, dict(settings)
-        self._end_of_text, self._vocab_size = end_of_text, vocab_size
-
-    @property
-    def vocab_size(self) -> int:
-        return self._vocab_size
-
-    @property
-    def end_of_text(self) -> int:
-        return self._end_of_text
+        self.end_of_text, self.vocab_size = end_of_text, vocab_size
 
     @cached_property
     def digest(self) -> str:
@@ -104,7 +95,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return self.settings.get("split_special_tokens") is True
 
     @cached_property
-    def starts_with(self) -> list[int]:
+    def starts_with(self) -> list[int]:  # type: ignore[override]
         """The ids that a template puts before every text, such as the token of the beginning."""
         before, _ = self.template
         return before
@@ -156,7 +147,7 @@ class HuggingFaceTokenizer(Tokenizer):
     def token_bytes(self) -> list[bytes]:  # type: ignore[override]
         """The bytes that each id stands for within a text; none for end-of-text and for ids without a token."""
         table = [b""] * self.vocab_size
-        bytes_of = decoder(steps(self.content, "decoder"))
+        bytes_of, _ = decoder(self.content)
         for number, name in self.names.items():
             table[number] = bytes_of(name)
         for number in (self.end_of_text, *self.starts_with):
@@ -221,7 +212,8 @@ class HuggingFaceTokenizer(Tokenizer):
         return self.library.decode([i for i in ids if i != self.end_of_text], skip_special_tokens=True)
 
     def at_the_start(self, content: bytes) -> bytes:
-        return content.removeprefix(b" ") if leaves_out_space(steps(self.content, "decoder")) else content
+        _, loses_space = decoder(self.content)
+        return content.removeprefix(b" ") if loses_space else content
 
     def token_text(self, token_id: int) -> str:
         if token_id in self.skipped or token_id == self.end_of_text:

@@ -1,4 +1,4 @@
-"""Check a tokenizer.json against a closed list of features before the library tokenizers sees the file.
+"""Check a tokenizer.json against a closed list of features before the library tokenizers sees it, and decode tokens.
 
 A file of strangers could name a pattern that costs exponential time, a step that makes texts longer without bound, or
 an id that takes gigabytes. What is not listed here is refused with its name, all of it at once.
@@ -6,12 +6,14 @@ an id that takes gigabytes. What is not listed here is refused with its name, al
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gpt_cli.common.limits import TOKENIZER_ADDED, TOKENIZER_IDS, TOKENIZER_NAME, TOKENIZER_STEPS
 from gpt_cli.errors import shown
 from gpt_cli.text.split_patterns import O200K_PATTERN, PATTERNS, as_oniguruma
+from gpt_cli.text.tokenizer import byte_letters, utf8
 
 _O200K_WITHOUT_CASE = O200K_PATTERN.replace("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "")
 # of Mistral's Nemo: one digit at a time, no endings of words
@@ -22,6 +24,16 @@ _MODELS = ("BPE", "WordPiece")
 # in this order, each at most once, after which the bytes of a token do not depend on its neighbours
 _OF_MARKS = ("Replace", "ByteFallback", "Fuse", "Strip")
 _WORDPIECE_CHARACTERS = 1000  # of a word, whose cost grows with the square
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+# what the library's WordPiece makes of a token for a reader, in this order
+_CLEANED = (
+    *((f" {mark}", mark) for mark in ".?!,"),
+    (" ' ", "'"),
+    (" n't", "n't"),
+    (" 'm", "'m"),
+    (" do not", " don't"),
+    *((f" {end}", end) for end in ("'s", "'ve", "'re")),
+)
 
 Check = Callable[[Any], bool]
 
@@ -173,10 +185,10 @@ def problems(content: Mapping[str, Any]) -> list[str]:
             sentences.append(f"{key} of its model {kind} is {shown(value)}, which gpt does not do")
     if kind == "WordPiece" and model.get("unk_token") not in model["vocab"]:
         sentences.append(f"its token for unknown words, {shown(model.get('unk_token'))}, is not in its vocabulary")
-    decoder = tuple(step["type"] for step in steps(content, "decoder"))
-    in_order = tuple(name for name in _OF_MARKS if name in decoder)
-    if not sentences and decoder not in (in_order or None, ("ByteLevel",), ("Metaspace",), ("WordPiece",)):
-        sentences.append(f"its decoder is {', '.join(decoder) or 'missing'}, an order of steps that gpt does not know")
+    decoding = tuple(step["type"] for step in steps(content, "decoder"))
+    in_order = tuple(name for name in _OF_MARKS if name in decoding)
+    if not sentences and decoding not in (in_order or None, ("ByteLevel",), ("Metaspace",), ("WordPiece",)):
+        sentences.append(f"its decoder is {', '.join(decoding) or 'missing'}, an order of steps that gpt does not know")
     return sentences
 
 
@@ -240,3 +252,40 @@ def token_names(content: Mapping[str, Any]) -> dict[int, str]:
     if not all(map(_is_text, (token["content"] for token in added))):
         raise ValueError("an added token has no text")
     return names
+
+
+def decoder(content: Mapping[str, Any]) -> tuple[Callable[[str], bytes], bool]:
+    """Return a function from a token to its bytes within a text, and whether a text loses the space it begins with.
+
+    Both are as in the library tokenizers, for a tokenizer.json without `problems`.
+    """
+    by_type = {step["type"]: step for step in steps(content, "decoder")}
+    if "ByteLevel" in by_type:
+        letters = {letter: bytes([byte]) for byte, letter in enumerate(byte_letters())}
+
+        def of_letters(name: str) -> bytes:
+            try:
+                return b"".join(map(letters.__getitem__, name))
+            except KeyError:  # the library too takes a name with another character for plain text
+                return utf8(name)
+
+        return of_letters, False
+    if word := by_type.get("WordPiece"):
+        return lambda name: _of_word(name, word["prefix"], word["cleanup"]), True
+    if marked := by_type.get("Metaspace"):
+        return lambda name: utf8(name.replace(marked["replacement"], " ")), marked.get("prepend_scheme") != "never"
+    replaced, has_bytes = by_type.get("Replace"), "ByteFallback" in by_type
+
+    def of_marks(name: str) -> bytes:
+        if has_bytes and (byte := _BYTE.fullmatch(name)):
+            return bytes([int(byte[1], 16)])
+        return utf8(name.replace(replaced["pattern"]["String"], replaced["content"]) if replaced else name)
+
+    return of_marks, by_type.get("Strip", {}).get("start") == 1
+
+
+def _of_word(name: str, prefix: str, cleanup: bool) -> bytes:
+    text = name[len(prefix) :] if name.startswith(prefix) else f" {name}"
+    for long, short in _CLEANED if cleanup else ():
+        text = text.replace(long, short)
+    return utf8(text)

@@ -25,10 +25,9 @@ from gpt_cli.text.compressed import BLOCK
 from gpt_cli.text.corpus import Corpus, Survey, SurveyedCorpus, Tally, Watch, fits_in_memory
 from gpt_cli.text.documents import TextBlock, decoded, in_blocks, split_at, split_at_marks
 from gpt_cli.text.file_formats import Reading, holds_conversations, is_plain, read_file
-from gpt_cli.text.missing_source import NAME_A_SOURCE, require_there
 from gpt_cli.text.remarks import Remarks
 from gpt_cli.text.sft_examples import ConversationCorpus, split_conversations
-from gpt_cli.text.sources import STDIN, SourceFile, SourceWalk, source_names
+from gpt_cli.text.sources import NAME_A_SOURCE, STDIN, SourceFile, SourceWalk, require_there, source_names
 
 NOBODY = Host()  # a caller who wants to see nothing
 MOST_ERRORS = 20

@@ -1,4 +1,4 @@
-"""Walk the files of SOURCEs in order, each once, as a stream that no list holds."""
+"""Walk the files of SOURCEs in order, each once, as a stream that no list holds; suggest names for missing ones."""
 
 from __future__ import annotations
 
@@ -7,20 +7,28 @@ import errno
 import glob
 import hashlib
 import os
+import re
+import shlex
 import stat
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from gpt_cli.common.file_signatures import holds_run
 from gpt_cli.common.limits import DIRECTORY_LEVELS
 from gpt_cli.common.machine.failures import reason
-from gpt_cli.errors import DataError, EnvironmentFailure, shown
+from gpt_cli.common.mistyped import nearest
+from gpt_cli.errors import DataError, EnvironmentFailure, shown, visible
 from gpt_cli.text import datasets
 
 STDIN = "-"
+NAME_A_SOURCE = "name a text file, a directory, a glob, - for stdin, or a name of `gpt data list`"
+_MOST_NAMES, _MOST_FOLDERS = 1000, 20  # that are looked at
+_LONGEST_NAME = 255  # bytes, of most filesystems
+_is_address = re.compile(r"(https?|ftp)://.+", re.IGNORECASE).fullmatch
 
 
 def source_names(sources: str | Sequence[str] | None) -> Sequence[str]:
@@ -218,3 +226,55 @@ def _require_levels(folder: str) -> None:
     """Raise DataError for a directory that is too deep to be walked."""
     if folder.count(os.sep) > DIRECTORY_LEVELS:
         raise DataError(shown(folder), f"gpt reads directories of at most {DIRECTORY_LEVELS} levels")
+
+
+def require_there(name: str) -> None:
+    """Raise DataError for the name of a SOURCE that is none: no file, an address, a pattern of no file."""
+    path = os.path.expanduser(name)
+    if name in (STDIN, *datasets.ENTRIES) or not _is_missing(path):
+        return
+    if "\n" in name or len(os.fsencode(os.path.basename(name))) > _LONGEST_NAME:
+        hint = "save the text to a file, and name that"
+        raise DataError(shown(name, 40), "this is a text, and gpt reads files", hint=hint)
+    if _is_address(name):
+        hint = f"download it first: curl -gL -o my.txt {shlex.quote(visible(name))}, then name my.txt"
+        raise DataError(shown(name), "this is an address, and gpt reads files", hint=hint)
+    if glob.has_magic(path):
+        if any(glob.iglob(path)):
+            return
+        raise DataError(shown(name), "no file matches this pattern", hint=NAME_A_SOURCE)
+    close = next(_near(path), None) or nearest(name, datasets.ENTRIES)
+    hint = f"did you mean {shlex.quote(visible(close))}? else {NAME_A_SOURCE}" if close else NAME_A_SOURCE
+    raise DataError(shown(name), "there is no such file", hint=hint)
+
+
+def _is_missing(path: str) -> bool:
+    """Return whether there is no such file; False where a directory above is closed, which its reader reports."""
+    try:
+        os.lstat(path)
+    except (OSError, ValueError) as error:
+        return isinstance(error, FileNotFoundError | ValueError) or error.errno == errno.ENAMETOOLONG
+    return False
+
+
+def _near(path: str) -> Iterator[str]:
+    """Return the paths most like a missing one: in its folder, one of a like name, this folder, or one below."""
+    folder, name = os.path.split(path)
+    folders = [folder] if os.path.isdir(folder or os.curdir) else list(islice(_near(folder), 1)) or [""]
+    stem = Path(name).stem
+    for folder in folders:
+        names = [os.path.join(folder, one) for one in _names(folder)]
+        # stems decide; of files with one stem that of the same ending, else a .txt
+        names.sort(key=lambda one: [Path(one).suffix == ending for ending in (Path(name).suffix, ".txt")])
+        stems = {Path(one).stem: one for one in names}
+        if near := nearest(stem, stems):
+            yield stems[near]
+        below = islice(filter(os.path.isdir, names), _MOST_FOLDERS)
+        yield from filter(os.path.isfile, (os.path.join(one, name) for one in below))
+
+
+def _names(folder: str) -> list[str]:
+    """Return the names in a folder that are not hidden, up to a limit."""
+    with contextlib.suppress(OSError), os.scandir(folder or os.curdir) as entries:
+        return [entry.name for entry in islice(entries, _MOST_NAMES) if not entry.name.startswith(".")]
+    return []

@@ -21,23 +21,17 @@ class Tokenizer(ABC):
     """Base of all tokenizers: ids 0..vocab_size-1; the last is end_of_text, but for those of Hugging Face."""
 
     kind: str
+    vocab_size: int
+    end_of_text: int
     token_bytes: list[bytes]  # of every id; of ours without end_of_text
+    starts_with: Sequence[int] = ()  # ids before the first of every text
+
+    def __init__(self, token_bytes: Iterable[bytes]):
+        self.token_bytes = list(token_bytes)
+        self.end_of_text, self.vocab_size = len(self.token_bytes), len(self.token_bytes) + 1
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(vocab_size={self.vocab_size})"
-
-    @property
-    def vocab_size(self) -> int:
-        return len(self.token_bytes) + 1
-
-    @property
-    def end_of_text(self) -> int:
-        return len(self.token_bytes)
-
-    @cached_property
-    def starts_with(self) -> list[int]:
-        """The ids before the first of every text; none for ours."""
-        return []
 
     @cached_property
     def digest(self) -> str:

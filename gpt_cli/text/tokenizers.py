@@ -33,7 +33,7 @@ class ByteTokenizer(Tokenizer):
     kind = "byte"
 
     def __init__(self) -> None:
-        self.token_bytes = [bytes([byte]) for byte in range(256)]
+        super().__init__(bytes([byte]) for byte in range(256))
 
     def array(self, text: str) -> np.ndarray:
         return np.frombuffer(utf8(text), np.uint8)
@@ -48,8 +48,8 @@ class CharTokenizer(Tokenizer):
     kind = "char"
 
     def __init__(self, characters: Sequence[str]):
+        super().__init__(map(utf8, characters))
         self.characters = list(characters)
-        self.token_bytes = [utf8(character) for character in self.characters]
 
     def array(self, text: str) -> np.ndarray:
         ids = self._id_of_code_point[np.minimum(code_points(text), len(self._id_of_code_point) - 1)]
@@ -91,9 +91,8 @@ class BytePairTokenizer(Tokenizer):
     """Byte pairs merged by rank: trained here (bpe) or published (tiktoken); the library tiktoken encodes with both."""
 
     def __init__(self, kind: str, pattern: str, token_bytes: Sequence[bytes]):
-        self.kind = kind
-        self.pattern = pattern
-        self.token_bytes = list(token_bytes)
+        super().__init__(token_bytes)
+        self.kind, self.pattern = kind, pattern
 
     @cached_property
     def encoding(self) -> tiktoken.Encoding:

@@ -11,8 +11,8 @@ from gpt_cli.common.host import Host, Notify
 from gpt_cli.config import Config
 from gpt_cli.distributed.collectives import Ranks
 from gpt_cli.errors import DataError
-from gpt_cli.text.encode import EncodedText, encode_corpus
-from gpt_cli.text.load import SourceCorpus, read_data
+from gpt_cli.text.encode import EncodedText, encode_parts
+from gpt_cli.text.load import SourceCorpus, read_data, split_of
 from gpt_cli.text.sources import STDIN, source_names
 from gpt_cli.text.tokenizers import Tokenizer
 from gpt_cli.training.advice.rates import text_name
@@ -42,9 +42,10 @@ def load_text(
         if not (of_sweep and len(find_runs(directory.path.parent)) > 1):  # the first run of a sweep has said it
             _remark_on(corpus, config, host.notice, continued=start.checkpoint is not None)
         if start.checkpoint is None:
-            return corpus, encode_corpus(corpus, config, tokenizer, host)
+            return corpus, encode_parts(*split_of(corpus, config.data, host), config, tokenizer, host)
         try:
-            text = encode_corpus(corpus, config, start.checkpoint.tokenizer, host)
+            parts = split_of(corpus, config.data, host)
+            text = encode_parts(*parts, config, start.checkpoint.tokenizer, host)
         except DataError as error:
             raise text_problem(error, start.checkpoint, config, directory) from error
         require_same_text(start.checkpoint, text.digest, config, directory)

@@ -20,8 +20,7 @@ from gpt_cli.config.field_types import FREE
 from gpt_cli.config.load import config_differences
 from gpt_cli.config.schema import keys_with
 from gpt_cli.errors import CheckpointError, DataError, GptError, UsageError, advised, shown, visible
-from gpt_cli.text.missing_source import NAME_A_SOURCE
-from gpt_cli.text.sources import STDIN, source_names
+from gpt_cli.text.sources import NAME_A_SOURCE, STDIN, source_names
 from gpt_cli.training.events import Finished
 from gpt_cli.training.intervals import ended_by, is_finished
 

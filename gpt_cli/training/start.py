@@ -15,8 +15,7 @@ from gpt_cli.common.machine.devices import choose_device
 from gpt_cli.config import Config
 from gpt_cli.errors import CheckpointError, UsageError, shown, visible
 from gpt_cli.text.load import SourceCorpus, read_data
-from gpt_cli.text.missing_source import require_there
-from gpt_cli.text.sources import source_names
+from gpt_cli.text.sources import require_there, source_names
 from gpt_cli.training.auto_config.auto_config import choose_config
 from gpt_cli.training.auto_config.rules import Choice
 from gpt_cli.training.events import Finished

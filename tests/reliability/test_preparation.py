@@ -28,8 +28,8 @@ from support.helpers import small_config
 from support.texts import identity
 
 from gpt_cli.common import files
-from gpt_cli.text.encode import EncodedText, encode_corpus
-from gpt_cli.text.load import read_data
+from gpt_cli.text.encode import EncodedText, encode_parts
+from gpt_cli.text.load import read_split
 from gpt_cli.text.token_files import TokensOnDisk
 
 # with these a text of 200 lines is prepared as one of 100 GB: pieces, groups, parts, a manifest, ids on disk
@@ -71,7 +71,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def prepare() -> EncodedText:
     config = small_config("data.source=corpus.txt", "tokenizer.kind=char")
-    return encode_corpus(read_data(config.data), config)
+    return encode_parts(*read_split(config.data), config)
 
 
 def cached() -> list[Path]:

@@ -11,10 +11,10 @@ from torch import Tensor
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
-from gpt_cli.text.corpus import Texts
-from gpt_cli.text.encode import encode_corpus
+from gpt_cli.text.encode import encode_parts
 from gpt_cli.training.run import Run
 from gpt_cli.training.state import TrainingState
+from support.corpora import Texts
 from support.helpers import CORPUS_TEXT
 
 CORPUS = Texts((CORPUS_TEXT,))
@@ -22,7 +22,9 @@ CORPUS = Texts((CORPUS_TEXT,))
 
 def start(folder: Path, config: Config, continued: Checkpoint | None = None) -> Run:
     """Make a run in a folder, ready to train."""
-    text = encode_corpus(CORPUS, config, continued.tokenizer if continued else None)
+    text = encode_parts(
+        *CORPUS.split(config.data.validation_fraction), config, continued.tokenizer if continued else None
+    )
     if continued:
         state = TrainingState.continued(config, text.ids, continued)
     else:

@@ -15,8 +15,8 @@ from gpt_cli.common.host import Host
 from gpt_cli.errors import DataError, GptError, UsageError
 from gpt_cli.text.chat_templates import template_for
 from gpt_cli.text.conversations import Conversation, Turn, conversation, conversations_of_file, read_conversation
-from gpt_cli.text.encode import encode_corpus
-from gpt_cli.text.load import read_data
+from gpt_cli.text.encode import encode_parts
+from gpt_cli.text.load import read_data, read_split
 from gpt_cli.text.sft_examples import Examples, gather, pack
 from gpt_cli.text.tokenizers import ByteTokenizer
 from gpt_cli.tools.exchange.import_tokenizer import read_tokenizer
@@ -41,7 +41,7 @@ def lines(path: Path, *records: Any) -> str:
 
 def examples(source: str, *settings: str) -> tuple[Examples, Examples]:
     config = small_config(f"data.source={source}", "data.validation_fraction=0.5", "model.context_length=48", *settings)
-    text = encode_corpus(read_data(config.data), config)
+    text = encode_parts(*read_split(config.data), config)
     assert isinstance(text.ids, Examples)
     assert isinstance(text.validation_ids, Examples)
     return text.ids, text.validation_ids
@@ -74,14 +74,14 @@ def test_the_last_examples_validate_and_none_is_cut(here: Path) -> None:
     config = small_config(f"data.source={lines(here / 'a.jsonl', *records)}", "data.validation_fraction=0.25")
     config = config.changed(model={"context_length": 17})
     notices: list[str] = []
-    text = encode_corpus(read_data(config.data), config, host=Host(notice=notices.append))
+    text = encode_parts(*read_split(config.data), config, host=Host(notice=notices.append))
     assert isinstance(text.ids, Examples)
     assert isinstance(text.validation_ids, Examples)
     assert (text.ids.lengths.tolist(), text.validation_ids.lengths.tolist()) == ([17, 10], [11])
     left_out = "left out: 1 example of the training part, longer than context_length 17"
     assert notices == [f"{left_out}; all fit with ‹model.context_length=18›"]
     with pytest.raises(DataError, match="no example fits into context_length 4, of 3 examples"):
-        encode_corpus(read_data(config.data), config.changed(model={"context_length": 4}))
+        encode_parts(*read_split(config.data), config.changed(model={"context_length": 4}))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.corpora import Texts
 from support.texts import KINDS, Twin, packed, unpacked
 
 from gpt_cli.common.host import Host
@@ -23,7 +24,6 @@ from gpt_cli.errors import DataError, EnvironmentFailure
 from gpt_cli.text import compressed, file_formats
 from gpt_cli.text import corpus as corpus_module
 from gpt_cli.text import load as module
-from gpt_cli.text.corpus import Texts
 from gpt_cli.text.file_formats import Reading
 from gpt_cli.text.load import read_corpus, read_data, read_split, split_of
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.corpora import Texts
 from support.faults import Fault, Operations
 from support.helpers import small_config
 from support.texts import Twin, array, cut, identity
@@ -22,9 +23,8 @@ from gpt_cli.errors import DataError, EnvironmentFailure
 from gpt_cli.text import cache, corpus, documents, load, token_file_writer, train_tokenizer
 from gpt_cli.text import encode as module
 from gpt_cli.text.cache import cached
-from gpt_cli.text.corpus import Texts
 from gpt_cli.text.documents import TextBlock
-from gpt_cli.text.encode import check_length, encode, encode_corpus
+from gpt_cli.text.encode import check_length, encode, encode_parts
 from gpt_cli.text.load import read_corpus
 from gpt_cli.text.token_files import TokensOnDisk, data_digest
 from gpt_cli.text.tokenizers import ByteTokenizer, CharTokenizer, Tokenizer
@@ -106,13 +106,15 @@ def test_ids_are_those_of_whole_strings_in_memory_and_on_disk(
 def test_the_digest_of_a_text_is_the_same_in_memory_and_on_disk(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("a.txt").write_text(LINES)
     config = small_config("data.source=a.txt", "tokenizer.kind=char")
-    in_memory = encode_corpus(read_corpus("a.txt"), config)
+    in_memory = encode_parts(*read_corpus("a.txt").split(config.data.validation_fraction), config)
     monkeypatch.setattr(module, "IN_MEMORY", 0)
-    on_disk = encode_corpus(read_corpus("a.txt"), config)
+    on_disk = encode_parts(*read_corpus("a.txt").split(config.data.validation_fraction), config)
     assert isinstance(on_disk.ids, TokensOnDisk)
     assert in_memory.digest == on_disk.digest == data_digest(array(in_memory.ids), array(in_memory.validation_ids))
     monkeypatch.setattr(module, "data_digest", pytest.fail)
-    assert encode_corpus(read_corpus("a.txt"), config).digest == on_disk.digest, "remembered beside the ids"
+    assert (
+        encode_parts(*read_corpus("a.txt").split(config.data.validation_fraction), config).digest == on_disk.digest
+    ), "remembered beside the ids"
 
 
 @pytest.mark.parametrize(("kind", "num_openings"), [("byte", 3), ("bpe", 4), ("char", 5)])
@@ -128,18 +130,18 @@ def test_a_short_text_is_opened_once(kind: str, num_openings: int, here: Path, m
         return read_file(path, *arguments, **others)
 
     monkeypatch.setattr(load, "read_file", noted)
-    held = encode_corpus(read_corpus("a.txt"), config)
+    held = encode_parts(*read_corpus("a.txt").split(config.data.validation_fraction), config)
     assert len(opened) == 1
     opened.clear()
     monkeypatch.setattr(corpus, "CACHE_FROM", 1)
-    again = encode_corpus(read_corpus("a.txt"), config)
+    again = encode_parts(*read_corpus("a.txt").split(config.data.validation_fraction), config)
     assert len(opened) == num_openings
     assert (held.digest, held.tokenizer.digest) == (again.digest, again.tokenizer.digest)
     monkeypatch.undo()
     changed = read_corpus(str(here / "a.txt"))
     (here / "a.txt").write_text(LINES[::-1])
     with pytest.raises(DataError, match="the text changed while gpt read it"):
-        encode_corpus(changed, config)
+        encode_parts(*changed.split(config.data.validation_fraction), config)
 
 
 def test_large_texts_are_cached_by_content_and_a_damaged_cache_is_not_used(small: Path) -> None:

@@ -11,12 +11,12 @@ import pytest
 import tiktoken_ext.openai_public as published
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.corpora import Texts
 from support.tokenizers import learned
 
 from gpt_cli.config import TokenizerConfig
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError
 from gpt_cli.text import train_tokenizer as module
-from gpt_cli.text.corpus import Texts
 from gpt_cli.text.documents import split_document
 from gpt_cli.text.split_patterns import PATTERNS, WORD_PATTERN
 from gpt_cli.text.tokenizers import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer, tokenizer_from_dict

@@ -16,8 +16,8 @@ from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
 from gpt_cli.evaluation.nll import Observations
-from gpt_cli.text.encode import encode_corpus
-from gpt_cli.text.load import read_data
+from gpt_cli.text.encode import encode_parts
+from gpt_cli.text.load import read_split
 from gpt_cli.text.sft_examples import IGNORED, Examples, pack
 from gpt_cli.text.tokenizers import ByteTokenizer
 from gpt_cli.training.batches import PackedBatches
@@ -46,7 +46,7 @@ def sums(here: Path) -> Config:
 
 
 def examples_of(config: Config) -> tuple[Examples, Examples]:
-    text = encode_corpus(read_data(config.data), config)
+    text = encode_parts(*read_split(config.data), config)
     assert isinstance(text.ids, Examples)
     assert isinstance(text.validation_ids, Examples)
     return text.ids, text.validation_ids
@@ -133,7 +133,7 @@ def test_a_run_that_is_stopped_continues_bit_for_bit(sums: Config, tmp_path: Pat
 
     def start(folder: Path, steps: int, before: Run | None = None) -> Run:
         chosen = config.changed(train={"max_steps": steps})
-        text = encode_corpus(read_data(config.data), chosen)
+        text = encode_parts(*read_split(config.data), chosen)
         stored = before and read_checkpoint(before.directory.step_file(4), everything=True)
         if stored:
             state = TrainingState.continued(chosen, text.ids, stored)

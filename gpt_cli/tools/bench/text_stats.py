@@ -13,13 +13,14 @@ from gpt_cli.common.results import Result
 from gpt_cli.common.tables import Rows
 from gpt_cli.config import Config
 from gpt_cli.text.compressed import BLOCK
-from gpt_cli.text.corpus import Corpus, Texts
+from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.documents import in_pieces
 from gpt_cli.text.load import SourceCorpus, read_data, split_of
 from gpt_cli.text.request import StatsRequest
 from gpt_cli.text.sft_examples import ConversationCorpus
+from gpt_cli.text.split_patterns import BY_NAME
 from gpt_cli.text.tokenizers import code_points
-from gpt_cli.text.train_tokenizer import make_tokenizer, sample_texts
+from gpt_cli.text.train_tokenizer import make_tokenizer, sample_texts, train_byte_pairs
 
 # a vocabulary learned from this much gives the number of tokens of ten times as much to 1 % (note 0059)
 ESTIMATE_BYTES = 4_000_000
@@ -148,8 +149,10 @@ def _estimate(corpus: SourceCorpus, characters: Characters, config: Config, host
     with host.working("estimating tokens"):
         chunks = (chunk.text for chunk in in_pieces(training.blocks()))
         texts = list(sample_texts(chunks, ESTIMATE_BYTES / max(1, num_bytes)))
-        learning = Texts(texts) if config.tokenizer.kind == "bpe" else training
-        tokenizer = make_tokenizer(config.tokenizer, learning, validation)
+        if config.tokenizer.kind == "bpe":
+            tokenizer = train_byte_pairs(texts, config.tokenizer.vocab_size, BY_NAME[config.tokenizer.pattern])
+        else:
+            tokenizer = make_tokenizer(config.tokenizer, training, validation)
         sampled = sum(len(text.encode()) for text in texts)
         rate = sum(len(tokenizer.array(text)) for text in texts) / max(1, sampled)
     num_tokens = round(rate * num_bytes + num_documents)  # end-of-text separates documents

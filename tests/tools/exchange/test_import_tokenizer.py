@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.corpora import Texts
 from support.faults import scaled
 from support.kept import PIPELINES, save
 from support.tokenizers import characters, texts
@@ -19,7 +20,6 @@ from support.tokenizers import characters, texts
 from gpt_cli.errors import CheckpointError, DataError
 from gpt_cli.evaluation.nll import Stretches, byte_lengths, byte_lengths_on, score
 from gpt_cli.sampling.streaming import TextStream
-from gpt_cli.text.corpus import Texts
 from gpt_cli.text.encode import encode
 from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer
 from gpt_cli.text.hf_tokenizer_rules import WORDS, problems

@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Error
+from support.corpora import Texts
 from support.faults import scaled
 from support.scripts import RunScript
 from support.tokenizers import ALL_TOKENIZERS, characters, content_of, texts
 
 from gpt_cli.config import TokenizerConfig
 from gpt_cli.errors import EnvironmentFailure
-from gpt_cli.text.corpus import Texts
 from gpt_cli.text.split_patterns import WORD_PATTERN
 from gpt_cli.text.tokenizers import BytePairTokenizer, CharTokenizer
 from gpt_cli.text.train_tokenizer import make_tokenizer

@@ -13,7 +13,7 @@ from support.archives import tarred, zipped
 
 from gpt_cli.config import DataConfig
 from gpt_cli.errors import DataError
-from gpt_cli.text import archives, compressed
+from gpt_cli.text import compressed
 from gpt_cli.text.load import SourceCorpus, read_data
 
 FILES = {
@@ -77,7 +77,7 @@ def test_a_bomb_and_too_many_files_are_refused(here: Path, monkeypatch: pytest.M
     (here / "bomb.zip").write_bytes(zipped({"a.txt": b"a" * 2**24}))
     with pytest.raises(DataError, match="it expands to more than 200 times its size"):
         read("bomb.zip")
-    monkeypatch.setattr(archives, "ARCHIVE_FILES", 2)
+    monkeypatch.setattr(compressed, "ARCHIVE_FILES", 2)
     (here / "many.zip").write_bytes(zipped({f"{number}.txt": b"a" for number in range(3)}))
     with pytest.raises(DataError, match="it contains more than 2 files"):
         read("many.zip")

@@ -1,0 +1,23 @@
+"""A corpus of documents that are in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from gpt_cli.text.corpus import SurveyedCorpus, Tally
+from gpt_cli.text.documents import TextBlock, in_blocks
+
+
+class Texts(SurveyedCorpus):
+    """Documents that are in memory."""
+
+    def __init__(self, documents: Sequence[str]):
+        self._documents = documents
+        with ThreadPoolExecutor(1) as worker:
+            tally = Tally(worker)
+            tally.add_all(self.blocks())
+        self.take(tally.survey())
+
+    def blocks(self) -> Iterator[TextBlock]:
+        return in_blocks(self._documents)
