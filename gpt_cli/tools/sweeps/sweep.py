@@ -18,14 +18,14 @@ from gpt_cli.common.host import Host
 from gpt_cli.common.machine.cpu_contention import cores
 from gpt_cli.common.machine.failures import reason
 from gpt_cli.common.results import Result
-from gpt_cli.common.tables import Rows, table
+from gpt_cli.common.tables import Rows
 from gpt_cli.common.units import duration
 from gpt_cli.config import Config
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, GptError, UsageError, counted, shown, visible
 from gpt_cli.tools.reports.compare_runs import Mean, means, repeated, rows_of_means
 from gpt_cli.tools.reports.report import RunReport
 from gpt_cli.tools.reports.run_record import read_records
-from gpt_cli.tools.reports.run_table import ListedRun, TableOfRuns, listed, remarks_on, runs_rows, runs_table, sorted_by
+from gpt_cli.tools.reports.run_table import ListedRun, TableOfRuns, listed, remarks_on, sorted_by
 from gpt_cli.tools.sweeps.processes import Hearing, Jobs, point_state, train_points
 from gpt_cli.tools.sweeps.request import Point, SweepRequest, require_same
 from gpt_cli.tools.sweeps.sweep_file import Sweep
@@ -79,20 +79,14 @@ class Swept(TableOfRuns):
         means = [mean.as_dict() | {"unit": self.unit} for mean in self.means]
         return {"runs": rows, "means": means} if repeated(self.means) else {"runs": rows}
 
-    def table(self, width: int | None) -> str:
-        """Make a row for each run, then one for each setting that was repeated."""
-        return "\n\n".join([runs_table(self.runs, self._rows(), width), *map(table, self._means())])
-
-    def _rows(self) -> Rows:
+    def last_cells(self) -> Sequence[str]:
+        """Return the settings that the runs tried."""
         both = zip(self.points, self.runs, strict=True)
-        return runs_rows(self.runs, "settings", [run.overview.problem or str(point) for point, run in both])
+        return ["settings", *(run.overview.problem or str(point) for point, run in both)]
 
-    def _means(self) -> list[Rows]:
+    def below(self) -> list[Rows]:
+        """Return the means over seeds, a row for each setting that was repeated."""
         return [rows_of_means(self.means, self.unit)] if repeated(self.means) else []
-
-    def parts(self) -> list[Rows | str]:
-        """Return the runs, their means over seeds, and the remarks."""
-        return [self._rows(), *self._means(), *self.remarks]
 
     def failure(self) -> GptError | None:
         """Return the error for runs that failed, of the kind that the first of them has."""
