@@ -84,17 +84,11 @@ STAGES_OF_HEADS = Bound(64, "roundings", "other orders of sums differ by up to 7
 
 # the forms of attention, each with other settings of training
 MULTI_HEAD = ()
-GROUPED = ("model.attention=grouped_query", "model.positions=rope", "train.micro_batch_size=2")
-LATENT = (
-    "model.attention=latent",
-    "model.positions=rope",
-    "train.micro_batch_size=2",
-    "train.optimizer=muon",
-)
+_ROPE = ("model.positions=rope", "train.micro_batch_size=2")
 FORMS = {
     "multi-head": MULTI_HEAD,
-    "grouped-query, rope, micro-batches": GROUPED,
-    "latent, rope, micro-batches, Muon": LATENT,
+    "grouped-query, rope, micro-batches": ("model.attention=grouped_query", *_ROPE),
+    "latent, rope, micro-batches, Muon": ("model.attention=latent", *_ROPE, "train.optimizer=muon"),
 }
 
 

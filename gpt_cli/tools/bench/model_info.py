@@ -61,44 +61,36 @@ class Info(Result):
         """Make a table of the facts."""
         rows: list[tuple[str, str]] = [("", "")]
         for key, value in self.as_dict().items():
-            if value is None:
-                continue
             name = key.replace("_bytes", "_memory").replace("_", " ")
             if isinstance(value, dict):
-                rows.append((name, ""))
-                rows += [(f"  {part}", _cell(key, number)) for part, number in value.items()]
-            elif isinstance(value, list):
-                rows.append((name, ", ".join(map(str, value))))
-            elif value is True:
-                rows.append((name, "every byte"))
-            elif isinstance(value, float) and "bytes" not in key:
-                rows.append((name, f"{value:.4g}"))
-            else:
+                rows += [(name, ""), *((f"  {part}", _cell(key, number)) for part, number in value.items())]
+            elif value is not None:
                 rows.append((name, _cell(key, value)))
         return [rows]
 
 
-def _cell(key: str, value: float | str) -> str:
+def _cell(key: str, value: Any) -> str:
     if isinstance(value, str):
         return inert(value)
-    return size(round(value)) if "bytes" in key else f"{value:,}"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if value is True:
+        return "every byte"
+    if "bytes" in key:
+        return size(round(value))
+    return f"{value:.4g}" if isinstance(value, float) else f"{value:,}"
 
 
 def info(request: InfoRequest, target: tuple[Path, Path | Config], host: Host) -> Info:
-    """Describe a config, a run or a checkpoint; raises CheckpointError for a damaged one, DataError for a text."""
+    """Describe a config, or a checkpoint, of which every byte is verified; of a run also which checkpoints are intact.
+
+    With `ranks`, also what each of these processes needs to train it; raises UsageError where they cannot,
+    CheckpointError for a damaged checkpoint, DataError for a text.
+    """
     path, chosen = target
     if isinstance(chosen, Config):
         return _of_config(chosen, host, request.ranks)
-    return _of_run(path, chosen, host, request.ranks)
-
-
-def _of_run(path: Path, chosen: Path, host: Host, num_ranks: int | None) -> Info:
-    """Describe a checkpoint, of which every byte is verified; of a run also which checkpoints are intact.
-
-    With `num_ranks`, also what each of these processes needs to continue it; raises UsageError where they cannot.
-    """
-    directory = RunDirectory(path)
-    files = [chosen]
+    directory, files, num_ranks = RunDirectory(path), [chosen], request.ranks
     if path.is_dir():
         files = [file for file in (*directory.steps().values(), directory.best) if file.exists()]
     with host.counting("verifying", len(files), "checkpoints") as count:
@@ -112,20 +104,20 @@ def _of_run(path: Path, chosen: Path, host: Host, num_ranks: int | None) -> Info
         if stored.progress.imported:
             raise UsageError("‹ranks›", "this model was imported, and nothing says how gpt would train it")
         require_fitting(num_ranks, stored.config, "‹ranks›", fixed=True)
-    facts: dict[str, Any] = {"checkpoint": str(chosen), "verified": True, "step": stored.progress.step}
+    progress = stored.progress
+    facts: dict[str, Any] = {"checkpoint": str(chosen), "verified": True, "step": progress.step}
     if path.is_dir():
         facts["checkpoints"] = states
-    if stored.progress.began_from is not None:
-        facts["began_from"] = visible(stored.progress.began_from)
-    if stored.progress.imported:
+    if progress.began_from is not None:
+        facts["began_from"] = visible(progress.began_from)
+    if progress.imported:
         facts["state"] = "imported"
     else:
-        facts["best_validation_loss"] = stored.progress.best_loss
-        facts["training_seconds"] = round(stored.progress.seconds, 3)
+        facts |= {"best_validation_loss": progress.best_loss, "training_seconds": round(progress.seconds, 3)}
     stored.build_model()
     types = {str(weight.dtype).removeprefix("torch.") for weight in stored.weights.values()}
     facts["weights"] = ", ".join(sorted(types))
-    return _info(stored.config, stored.tokenizer.vocab_size, stored.progress.num_training_tokens, num_ranks, facts)
+    return _info(stored.config, stored.tokenizer.vocab_size, progress.num_training_tokens, num_ranks, facts)
 
 
 def _state(file: Path, stored: Checkpoint | None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -12,8 +11,8 @@ from gpt_cli.common.drawing.token_labels import label_of
 from gpt_cli.model import GPT
 from gpt_cli.model.attention import Stages, causal_mask
 from gpt_cli.model.block import Block
-from gpt_cli.tools.explain.explanation import Explanation, Note, Step
-from gpt_cli.tools.explain.projections import Subject, as_array, norm_formula, norm_note, projections
+from gpt_cli.tools.explain.explanation import Explanation, Note
+from gpt_cli.tools.explain.projections import HeadSteps, as_array, norm_formula, norm_note, projections
 
 _NUM_LARGEST = 3
 
@@ -30,27 +29,22 @@ def explain_head(
     model = model.double().eval()
     labels = map(label_of, tokens)
     names = [f"{position} {label.strip() or label}" for position, label in enumerate(labels)]
-    subject = Subject(head, names, list(queries), model.rotary)
+    steps = HeadSteps(head, names, queries, model.rotary)
     sizes, block = model.config, model.blocks[layer]
 
-    batch = torch.tensor([list(ids)])
-    steps, x, rotation = _embeddings(model, batch, names, layer)
+    x, rotation = _add_embeddings(steps, model, torch.tensor([list(ids)]), layer)
     seen, source = block.attention_input(x), "x"
     if block.pre_norm:
         source = "a"
-        normalised = as_array(seen[0])
-        note = norm_note(block.norm_1)
-        steps.append(Step("normalised", f"a = {norm_formula(block.norm_1)}", normalised, names, notes=[note]))
+        steps.of_all("normalised", f"a = {norm_formula(block.norm_1)}", seen, norm_note(block.norm_1))
     stages = block.attention.head_stages(head, seen, rotation)
-    projection_steps, product, root, used = projections(block.attention, seen, source, rotation, subject)
-    steps += projection_steps
-    root = root if sizes.scale == "head" else None
-    steps += _score_steps(stages, product, root, subject, block.attention.window)
-    steps += _value_steps(stages, subject)
-    steps += _output_steps(block, x, seen, rotation, subject)
+    product, root, used = projections(steps, block.attention, seen, source, rotation)
+    _add_scores(steps, stages, product, root if sizes.scale == "head" else None, block.attention.window)
+    _add_values(steps, stages)
+    _add_outputs(steps, block, x, block.attention.separate_heads(seen, rotation))
 
     numbers = {"T": len(ids), "D": sizes.d_model, "H": sizes.num_heads, "K": sizes.value_size}
-    facts = {"layer": layer, "head": head, "queries": subject.places, "tokens": list(tokens), "token_ids": list(ids)}
+    facts = {"layer": layer, "head": head, "queries": steps.places, "tokens": list(tokens), "token_ids": list(ids)}
     facts["sizes"] = numbers
     if sizes.attention == "latent":
         facts["sizes"] = numbers | {"C": sizes.key_value_latent, "R": sizes.turned_size}
@@ -64,93 +58,76 @@ def explain_head(
     exact = {name: as_array(parameter) for name, parameter in parameters.items()}
     T, D, H, K = numbers.values()
     title = f"layer {layer}, head {head}: T = {T} tokens of D = {D} numbers, H = {H} heads of K = {K}"
-    return Explanation(title, steps, facts, exact)
+    return Explanation(title, steps.steps, facts, exact)
 
 
-def _embeddings(
-    model: GPT, batch: Tensor, names: Sequence[str], layer: int
-) -> tuple[list[Step], Tensor, Tensor | None]:
-    """Compute the parts of the first stream, then the stream into a layer and the rotation, as the model does."""
+def _add_embeddings(steps: HeadSteps, model: GPT, batch: Tensor, layer: int) -> tuple[Tensor, Tensor | None]:
+    """Add the parts of the first stream; compute the stream into a layer and the rotation, as the model does."""
     x, rotation = model.embed(batch)
     embedded = model.token_embedding(batch)
     id_text = " ".join(map(str, batch[0].tolist()))
-    note = Note("ids_said", f"ids: {id_text}", {"ids": id_text})
-    steps = [Step("token_embedding", "E[id]", as_array(embedded[0]), names, notes=[note])]
+    steps.of_all("token_embedding", "E[id]", embedded, Note("ids_said", f"ids: {id_text}", {"ids": id_text}))
     parts = ["E[id]"]
     if (ngrams := model.ngram_embedding) is not None:
         added = [table(rows) for table, rows in zip(ngrams.tables, ngrams.rows(batch), strict=True)]
         tables = " + ".join(f"N{n}" for n in range(2, len(added) + 2))
-        ngrams_sum = torch.stack(added).sum(0)
-        steps.append(Step("ngram_embedding", tables, as_array(ngrams_sum[0]), names))
+        steps.of_all("ngram_embedding", tables, torch.stack(added).sum(0))
         formula = "e = (z - mean(z)) / √(var(z) + 1e-05), z = E[id] + " + tables
-        steps.append(Step("ngram_normalised", formula, as_array(ngrams(embedded, batch)[0]), names))
+        steps.of_all("ngram_normalised", formula, ngrams(embedded, batch))
         parts = ["e"]
     if model.position_embedding is not None:
-        positions = model.position_embedding(torch.arange(batch.shape[1]))
-        steps.append(Step("position_embedding", "P[t]", as_array(positions), names))
+        steps.of_all("position_embedding", "P[t]", model.position_embedding(torch.arange(batch.shape[1]))[None])
         parts.append("P[t]")
     rotation = None if rotation is None else rotation.double()
     for earlier in model.blocks[:layer]:
         x = earlier(x, rotation)
-    formula = f"x = block_{layer - 1}(...)" if layer else "x = " + " + ".join(parts)
-    return [*steps, Step("stream", formula, as_array(x[0]), names)], x, rotation
+    steps.of_all("stream", f"x = block_{layer - 1}(...)" if layer else "x = " + " + ".join(parts), x)
+    return x, rotation
 
 
-def _score_steps(stages: Stages, product: str, root: str | None, subject: Subject, window: int | None) -> list[Step]:
-    """Make the steps from scores to weights, [queries, T] each; `root` names the divisor of the scores, or is None."""
-    positions, names, query_names = subject.places, subject.names, subject.query_names
-    scores, weights, size = stages.scores[0, positions], stages.weights[0, positions], stages.queries.shape[-1]
-    beside = len(query_names) == 1
-    steps = [Step("scores", product, as_array(scores), query_names, names, beside=beside)]
-    term = "s"
+def _add_scores(steps: HeadSteps, stages: Stages, product: str, root: str | None, window: int | None) -> None:
+    """Add the steps from scores to weights; `root` names the divisor of the scores, or is None."""
+    scores, weights = stages.scores[0, steps.places], stages.weights[0, steps.places]
+    steps.of_pairs("scores", product, scores)
+    term, divisor = "s", stages.queries.shape[-1] ** 0.5
     if root is not None:
-        term, scores = f"s / {root}", scores / size**0.5
-        formula = f"{term} = s / {size**0.5:.4g}"
-        steps.append(Step("divided", formula, as_array(scores), query_names, names, beside=beside))
-    masked = scores.masked_fill(causal_mask(len(names), window=window)[positions], -torch.inf)
+        term, scores = f"s / {root}", scores / divisor
+        steps.of_pairs("divided", f"{term} = s / {divisor:.4g}", scores)
+    masked = scores.masked_fill(causal_mask(len(steps.names), window=window)[steps.places], -torch.inf)
     hidden = "j > i" if window is None else f"j > i, j ≤ i - {window}"
-    formula = "w = exp(m) / Σ exp(m)"
+    steps.of_pairs("masked", f"m = {term}; {hidden}: -∞", masked)
     notes = [Note("places_said", "i: the position of the token that looks; j: of the token it looks at")]
-    for name, row in zip(query_names, weights, strict=True):
-        notes.append(_largest("most_weight", f"{name} looks most at", name, row, names))
-    return [
-        *steps,
-        Step("masked", f"m = {term}; {hidden}: -∞", as_array(masked), query_names, names, beside=beside),
-        Step("weights", formula, as_array(weights), query_names, names, notes=notes, beside=beside),
-    ]
+    for name, row in zip(steps.query_names, weights, strict=True):
+        notes.append(_largest("most_weight", f"{name} looks most at", name, row, steps.names))
+    steps.of_pairs("weights", "w = exp(m) / Σ exp(m)", weights, *notes)
 
 
-def _value_steps(stages: Stages, subject: Subject) -> list[Step]:
-    """Make the steps of the weighted sum of the values, for a single query with its parts."""
-    weights, values, positions, names = stages.weights[0], stages.values[0], subject.places, subject.names
-    lengths = weights[positions] * values.norm(dim=1)  # of each part of the sum, since no weight is negative
+def _add_values(steps: HeadSteps, stages: Stages) -> None:
+    """Add the steps of the weighted sum of the values, for a single query with its parts."""
+    weights, values = stages.weights[0, steps.places], stages.values[0]
+    if len(weights) == 1:
+        steps.of_all("weighted_values", "wⱼ vⱼ", weights[..., None] * values)
+    lengths = weights * values.norm(dim=1)  # of each part of the sum, since no weight is negative
     notes = [
-        _largest("largest_parts", f"longest terms for {name}", name, row, names)
-        for name, row in zip(subject.query_names, lengths, strict=True)
+        _largest("largest_parts", f"longest terms for {name}", name, row, steps.names)
+        for name, row in zip(steps.query_names, lengths, strict=True)
     ]
-    steps = []
-    if len(positions) == 1:
-        steps.append(Step("weighted_values", "wⱼ vⱼ", as_array(weights[positions[0], :, None] * values), names))
-    return [*steps, subject.of_queries("head_output", "h = Σ wⱼ vⱼ", stages.heads, *notes)]
+    steps.of_queries("head_output", "h = Σ wⱼ vⱼ", stages.heads, *notes)
 
 
-def _output_steps(block: Block, x: Tensor, seen: Tensor, rotation: Tensor | None, subject: Subject) -> list[Step]:
-    """Make the steps from the outputs of all heads back to the residual stream: [queries, D] each."""
-    attention = block.attention
-    mixed, last = attention.separate_heads(seen, rotation), attention.num_heads - 1
+def _add_outputs(steps: HeadSteps, block: Block, x: Tensor, mixed: Tensor) -> None:
+    """Add the steps from the outputs of all heads, `mixed` [1, T, H K], back to the residual stream."""
+    projection, last = block.attention.projection_layer, block.attention.num_heads - 1
     heads = ", ".join(dict.fromkeys(["h0", *(["..."] if last > 1 else []), f"h{last}"]))
-    attended = attention.projection_layer(mixed)
-    bias = " + b" if attention.projection_layer.bias is not None else ""
+    steps.of_queries("concatenated", f"hs = ({heads})", mixed)
+    bias = " + b" if projection.bias is not None else ""
+    attended = projection(mixed)
+    steps.of_queries("projected", f"o = projection_layer hs{bias}", attended)
     notes = [Note("parallel_said", "The feed-forward part of this block reads x, not y.")] if block.parallel else []
-    outputs = [
-        ("concatenated", f"hs = ({heads})", mixed),
-        ("projected", f"o = projection_layer hs{bias}", attended),
-        ("residual", "y = x + o", x + attended),
-    ]
+    steps.of_queries("residual", "y = x + o", x + attended, *(notes if block.pre_norm else ()))
     if not block.pre_norm:
-        outputs.append(("normalised_after", norm_formula(block.norm_1).replace("x", "y"), block.norm_1(x + attended)))
-    steps = [subject.of_queries(*output) for output in outputs]
-    return [*steps[:-1], replace(steps[-1], notes=notes)]
+        formula = norm_formula(block.norm_1).replace("x", "y")
+        steps.of_queries("normalised_after", formula, block.norm_1(x + attended), *notes)
 
 
 def _largest(key: str, beginning: str, query: str, numbers: Tensor, names: Sequence[str]) -> Note:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor, nn
@@ -14,66 +13,62 @@ from gpt_cli.model.attention import SelfAttention
 from gpt_cli.model.positions import RotaryPositions, rotate
 from gpt_cli.tools.explain.explanation import Note, Step
 
-# the steps up to queries, keys and values, the formulas of scores and of their divisor, and the parameters used
-Projections = tuple[list[Step], str, str, Mapping[str, Tensor]]
+# the formulas of scores and of their divisor, and the parameters that queries, keys and values use
+Projections = tuple[str, str, Mapping[str, Tensor]]
 
 
-@dataclass(frozen=True)
-class Subject:
-    """A head to explain, the names of all tokens, the positions of those that look, and the rope that turns them."""
+class HeadSteps:
+    """The steps of one head so far: names of all tokens, `places` of those that look, the rope that turns them."""
 
-    head: int
-    names: Sequence[str]
-    places: list[int]
-    rotary: RotaryPositions | None = None
+    def __init__(self, head: int, names: Sequence[str], places: Sequence[int], rotary: RotaryPositions | None):
+        self.head, self.names, self.places, self.rotary = head, names, list(places), rotary
+        self.query_names = [names[place] for place in places]
+        self.steps: list[Step] = []
 
-    @property
-    def query_names(self) -> list[str]:
-        """The names of the tokens that look."""
-        return [self.names[place] for place in self.places]
+    def of_queries(self, name: str, formula: str, numbers: Tensor, *notes: Note) -> None:
+        """Add a step of the tokens that look, from numbers [1, T, size] of all."""
+        self.steps.append(Step(name, formula, as_array(numbers[0, self.places]), self.query_names, notes=notes))
 
-    def of_queries(self, name: str, formula: str, numbers: Tensor, *notes: Note) -> Step:
-        """Make a step of the tokens that look, from numbers [1, T, size] of all."""
-        return Step(name, formula, as_array(numbers[0, self.places]), self.query_names, notes=notes)
+    def of_all(self, name: str, formula: str, numbers: Tensor, *notes: Note) -> None:
+        """Add a step of all tokens, from numbers [1, T, size]."""
+        self.steps.append(Step(name, formula, as_array(numbers[0]), self.names, notes=notes))
 
-    def of_all(self, name: str, formula: str, numbers: Tensor, *notes: Note) -> Step:
-        """Make a step of all tokens, from numbers [1, T, size]."""
-        return Step(name, formula, as_array(numbers[0]), self.names, notes=notes)
+    def of_pairs(self, name: str, formula: str, numbers: Tensor, *notes: Note) -> None:
+        """Add a step of the tokens that look and those looked at, from numbers [queries, T]."""
+        beside = len(self.places) == 1
+        step = Step(name, formula, as_array(numbers), self.query_names, self.names, notes=notes, beside=beside)
+        self.steps.append(step)
 
 
 def projections(
-    attention: SelfAttention, x: Tensor, source: str, rotation: Tensor | None, subject: Subject
+    steps: HeadSteps, attention: SelfAttention, x: Tensor, source: str, rotation: Tensor | None
 ) -> Projections:
-    """Compute queries, keys and values of a head for its input x [1, T, D], which the formulas call `source`."""
+    """Add queries, keys and values of a head for its input x [1, T, D], which the formulas call `source`."""
     # exactly these: a form derived from one of them may compute something else
     if type(attention) is LatentAttention:
-        return _of_latent(attention, x, source, rotation, subject)
-    Wq, Wk, Wv = _matrices(attention, subject.head)
+        return _of_latent(steps, attention, x, source, rotation)
+    Wq, Wk, Wv = _matrices(attention, steps.head)
     queries, keys = Wq(x), Wk(x)
     matrices = {"Wq": Wq, "Wk": Wk, "Wv": Wv}
     biases = {name.replace("W", "b"): layer.bias for name, layer in matrices.items() if layer.bias is not None}
     plus_q, plus_k, plus_v = (f" + {bias}" if bias in biases else "" for bias in ("bq", "bk", "bv"))
-    steps = [
-        subject.of_queries("queries", f"q = Wq {source}{plus_q}", queries),
-        subject.of_all("keys", f"k = Wk {source}{plus_k}", keys),
-    ]
+    steps.of_queries("queries", f"q = Wq {source}{plus_q}", queries)
+    steps.of_all("keys", f"k = Wk {source}{plus_k}", keys)
     parameters = {name: layer.weight for name, layer in matrices.items()} | biases
     query, key = "q", "k"
     if attention.query_norm is not None and attention.key_norm is not None:
         query, key = "q̂", "k̂"
         queries, keys = attention.query_norm(queries), attention.key_norm(keys)
         of_queries, of_keys = (norm_formula(norm) for norm in (attention.query_norm, attention.key_norm))
-        steps += [
-            subject.of_queries("normalised_queries", f"q̂ = {of_queries.replace('x', 'q')}", queries),
-            subject.of_all("normalised_keys", f"k̂ = {of_keys.replace('x', 'k')}", keys, norm_note(attention.key_norm)),
-        ]
+        steps.of_queries("normalised_queries", f"q̂ = {of_queries.replace('x', 'q')}", queries)
+        steps.of_all("normalised_keys", f"k̂ = {of_keys.replace('x', 'k')}", keys, norm_note(attention.key_norm))
         parameters |= {"query_norm.weight": attention.query_norm.weight, "key_norm.weight": attention.key_norm.weight}
     product = f"s = {query} · {key}"
     if rotation is not None:
         product = "s = q′ · k′"
-        steps += _turned(query, key, queries, keys, rotation, subject)
-    steps.append(subject.of_all("values", f"v = Wv {source}{plus_v}", Wv(x)))
-    return steps, product, "√K", parameters
+        _add_turned(steps, query, key, queries, keys, rotation)
+    steps.of_all("values", f"v = Wv {source}{plus_v}", Wv(x))
+    return product, "√K", parameters
 
 
 def _matrices(attention: SelfAttention, head: int) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
@@ -88,46 +83,40 @@ def _matrices(attention: SelfAttention, head: int) -> tuple[nn.Linear, nn.Linear
 
 
 def _of_latent(
-    attention: LatentAttention, x: Tensor, source: str, rotation: Tensor | None, subject: Subject
+    steps: HeadSteps, attention: LatentAttention, x: Tensor, source: str, rotation: Tensor | None
 ) -> Projections:
-    head = attention.heads[subject.head]
+    head = attention.heads[steps.head]
     latent, query_source = attention.W_DKV(x), attention.query_source(x)
     taken: dict[str, nn.Linear | None] = {"W_DKV": attention.W_DKV, "W_DQ": attention.W_DQ, "W_UQ": head.W_UQ}
     taken |= {"W_UK": head.W_UK, "W_UV": head.W_UV, "W_QR": head.W_QR, "W_KR": attention.W_KR}
-    steps = [subject.of_all("latent", f"c = W_DKV {source}", latent)]
+    steps.of_all("latent", f"c = W_DKV {source}", latent)
     looked_from = source
     if attention.W_DQ is not None:
         looked_from = "d"
-        steps.append(subject.of_queries("query_latent", f"d = W_DQ {source}", query_source))
-    steps += [
-        subject.of_queries("queries", f"q = W_UQ {looked_from}", head.W_UQ(query_source)),
-        subject.of_all("keys", "k = W_UK c", head.W_UK(latent)),
-    ]
+        steps.of_queries("query_latent", f"d = W_DQ {source}", query_source)
+    steps.of_queries("queries", f"q = W_UQ {looked_from}", head.W_UQ(query_source))
+    steps.of_all("keys", "k = W_UK c", head.W_UK(latent))
     product, root = "s = q · k", "√K"
     if head.W_QR is not None and attention.W_KR is not None and rotation is not None:
         product, root = "s = q · k + r′ · u′", "√(K + R)"
         queries, keys = head.W_QR(query_source), attention.W_KR(x)
-        steps += [
-            subject.of_queries("rotary_queries", f"r = W_QR {looked_from}", queries),
-            subject.of_all("rotary_keys", f"u = W_KR {source}", keys),
-            *_turned("r", "u", queries, keys, rotation, subject),
-        ]
-    steps.append(subject.of_all("values", "v = W_UV c", head.W_UV(latent)))
+        steps.of_queries("rotary_queries", f"r = W_QR {looked_from}", queries)
+        steps.of_all("rotary_keys", f"u = W_KR {source}", keys)
+        _add_turned(steps, "r", "u", queries, keys, rotation)
+    steps.of_all("values", "v = W_UV c", head.W_UV(latent))
     matrices = {name: matrix.weight for name, matrix in taken.items() if matrix is not None}
-    return steps, product, root, matrices
+    return product, root, matrices
 
 
-def _turned(
-    query: str, key: str, queries: Tensor, keys: Tensor, rotation: Tensor, subject: Subject
-) -> tuple[Step, Step]:
+def _add_turned(steps: HeadSteps, query: str, key: str, queries: Tensor, keys: Tensor, rotation: Tensor) -> None:
     """Turn queries and keys by rope, which may turn their first R numbers alone."""
-    assert subject.rotary is not None
+    assert steps.rotary is not None
     part = rotation.shape[-1] < keys.shape[-1]
     turned = f"{key}[:R]" if part else key
-    base, size = f"{subject.rotary.base:.10g}", "R" if part or key == "u" else "K"
+    base, size = f"{steps.rotary.base:.10g}", "R" if part or key == "u" else "K"
     said = f"{key}₁ and {key}₂ are the halves of {turned}; pair n of them rotates by t θₙ, θₙ = {base}^(-2n / {size})"
     notes = [Note("rotation_said", said, {"key": key, "turned": turned, "base": base, "size": size})]
-    if (scaling := subject.rotary.scaling) is not None:
+    if (scaling := steps.rotary.scaling) is not None:
         values = {name: f"{number:.10g}" for name, number in scaling._asdict().items()}
         said = (
             f"Slow pairs are slower here, as in Llama 3: θₙ is divided by {values['factor']} where a pair turns fewer "
@@ -135,10 +124,8 @@ def _turned(
             f"{values['high']} times, and partly between."
         )
         notes.append(Note("scaling_said", said, values))
-    return (
-        subject.of_queries("rotated_queries", _turning(query, part=part), rotate(queries, rotation)),
-        subject.of_all("rotated_keys", _turning(key, part=part), rotate(keys, rotation), *notes),
-    )
+    steps.of_queries("rotated_queries", _turning(query, part=part), rotate(queries, rotation))
+    steps.of_all("rotated_keys", _turning(key, part=part), rotate(keys, rotation), *notes)
 
 
 def _turning(name: str, *, part: bool) -> str:

@@ -54,43 +54,32 @@ class Followers(AbstractContextManager["Followers"]):
         """Warn of processes that have ended by themselves."""
         for name, process in list(self._running.items()):
             if process.poll() is not None:
-                self._leave_out(name, _last_words(process))
-                self._forget(name)
+                with self._running.pop(name):  # which closes its pipes
+                    self._leave_out(name, _last_words(process))
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """Let all processes take the rest and finish; end those that do not in time, with a warning."""
         began, noticed = time.monotonic(), False
         for process in self._running.values():
             assert process.stdin is not None
             process.stdin.close()
-        while (late := self._at_work()) and (waited := time.monotonic() - began) < FINISH_SECONDS:
+        while (waited := time.monotonic() - began) < FINISH_SECONDS:
+            if not (late := [name for name, process in self._running.items() if process.poll() is None]):
+                break
             if waited > PATIENCE and not noticed:
                 self._notice(f"waiting for {', '.join(late)} to finish, {FINISH_SECONDS:g} s at most")
                 noticed = True
             time.sleep(_POLL_EVERY)
-        for name, process in list(self._running.items()):
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-                self._leave_out(name, f"it did not finish within {FINISH_SECONDS:g} s")
-            elif process.returncode:
-                self._leave_out(name, _last_words(process))
-            self._forget(name)
-
-    def _at_work(self) -> list[str]:
-        return [name for name, process in self._running.items() if process.poll() is None]
+        for name, process in self._running.items():
+            with process:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    self._leave_out(name, f"it did not finish within {FINISH_SECONDS:g} s")
+                elif process.returncode:
+                    self._leave_out(name, _last_words(process))
 
     def _leave_out(self, name: str, why: str) -> None:
         self._warn(f"train.log_to: {name} is left out: {why}; metrics.jsonl has everything")
-
-    def _forget(self, name: str) -> None:
-        process = self._running.pop(name)
-        for pipe in (process.stdin, process.stdout):
-            assert pipe is not None
-            pipe.close()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _last_words(process: subprocess.Popen[bytes]) -> str:

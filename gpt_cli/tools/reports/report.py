@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from gpt_cli.common.drawing.file_types import PICTURES
+from gpt_cli.common.drawing.token_labels import Origin
 from gpt_cli.common.files import write_durably
 from gpt_cli.common.host import Host, Notify, ignored
 from gpt_cli.common.results import WIDTH, Result, Screen
 from gpt_cli.common.tables import table
-from gpt_cli.errors import UsageError, counted, visible
+from gpt_cli.errors import CheckpointError, DataError, UsageError, counted, shown, visible
+from gpt_cli.sampling.prompts import encode_text
 from gpt_cli.tools.reports.compare_runs import (
     MOST_DRAWN,
     Mean,
@@ -114,28 +116,25 @@ class RunReport(Result):
             with terminal.capture() as capture:
                 terminal.print(curves, soft_wrap=True)
             drawn = capture.get().rstrip("\n")
+        blocks = [drawn]
         if models := models_in_turn(self.runs):
             names = [visible(record.name, 40) for record in self.runs]
             rows = [(row.name, *(value or "" for value in row.values)) for row in models]
             title = "models in turn, the first of which teaches the second: steps, lowest validation loss"
-            drawn += f"\n\n{title}\n{table([('', *names), *rows])}"
+            blocks.append(f"{title}
+{table([('', *names), *rows])}")
         every = groups_of(self.runs)
-        groups = [group for group in every if group.rank < MOST_DRAWN]
-        if len(groups) < len(every):
-            drawn += f"\n\nthe best {len(groups)} of {len(every)} curves are drawn"
+        letters = {group.mean.places: letter_of(group.rank) for group in every if group.rank < MOST_DRAWN}
+        if len(letters) < len(every):
+            blocks.append(f"the best {len(letters)} of {len(every)} curves are drawn")
         if repeated(self.means):
-            letters = {group.mean.places: letter_of(group.rank) for group in groups}
             head, *rows = rows_of_means(self.means, self.unit)
             rows = [(letters.get(mean.places, ""), *row) for mean, row in zip(self.means, rows, strict=True)]
-            return f"{drawn}\n\n{table([('', *head), *rows])}"
-        if not (differing := differing_settings(self.runs)):
-            return drawn
-        rows = []
-        for row in differing:
-            values = (row.values[group.mean.places[0]] for group in groups)
-            rows.append((row.name, *("" if value is None else visible(value, 40) for value in values)))
-        letters = [letter_of(group.rank) for group in groups]
-        return f"{drawn}\n\n{table([('settings that differ', *letters), *rows])}"
+            blocks.append(table([("", *head), *rows]))
+        elif differing := differing_settings(self.runs):
+            rows = [(row.name, *(visible(row.values[first] or "", 40) for first, *_ in letters)) for row in differing]
+            blocks.append(table([("settings that differ", *letters.values()), *rows]))
+        return "\n\n".join(blocks)
 
 
 def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> RunReport:
@@ -150,13 +149,7 @@ def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> RunRepo
         host.warn(note)
     if not by_token(records):
         host.notice("the tokenizers of these runs differ, so the report compares bits per byte, not losses per token")
-    attention: Mapping[str, AttentionDump] = {}
-    if request.prompt is not None:
-        with host.importing():
-            from gpt_cli.tools.reports.attention_probe import attention_of_runs
-        with host.working("computing attention"):
-            runs = {record.name: record.path for record in records}
-            attention = attention_of_runs(runs, request.prompt, host.warn)
+    attention = {} if request.prompt is None else _attention(records, request.prompt, host)
     run_report = RunReport(records, request.axis, attention, request.out and str(request.out))
     if (out := request.out) is not None:
         with host.working(f"writing {visible(out)}"):
@@ -170,6 +163,40 @@ def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> RunRepo
         which = "" if shown == len(records) else f"the best {shown} of "
         host.notice(f"wrote {visible(out)}: {which}{counted(len(records), 'run')}")
     return run_report
+
+
+def _attention(records: Sequence[RunRecord], prompt: str, host: Host) -> dict[str, AttentionDump]:
+    """Compute the attention of each run that has a checkpoint, by the run's name; warn of the others.
+
+    Raises DataError for a text that a model cannot take, CheckpointError where no run has a checkpoint.
+    """
+    with host.importing():
+        from gpt_cli.attention_maps.patterns import dump_attention
+        from gpt_cli.checkpoints.load import load
+    dumps: dict[str, AttentionDump] = {}
+    missing: list[CheckpointError] = []
+    with host.working("computing attention"):
+        for record in records:
+            try:
+                loaded = load(record.path, warn=host.warn)
+            except CheckpointError as error:
+                missing.append(error)
+                continue
+            sizes = loaded.config.model
+            ids = loaded.tokenizer.begin(encode_text(loaded.tokenizer, prompt, "‹prompt›"))
+            if len(ids) > (most := sizes.context_length):
+                sentence = f"it has {counted(len(ids), 'token')}, but the model of {shown(record.path)} sees {most}"
+                raise DataError("‹prompt›", sentence)
+            origin = Origin(str(loaded.path), loaded.step, prompt)
+            layers, heads = range(sizes.num_blocks), range(sizes.num_heads)
+            dumps[record.name] = dump_attention(
+                loaded.model, loaded.tokenizer, ids, layers=layers, heads=heads, origin=origin
+            )
+    if missing and not dumps:
+        raise missing[0]
+    for error in missing:
+        host.warn(f"{error}; the report goes without its attention")
+    return dumps
 
 
 def _terminal(width: int) -> Console:

@@ -6,7 +6,7 @@ import os
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -22,7 +22,6 @@ from gpt_cli.common.host import Host
 from gpt_cli.common.results import WIDTH, Figures, Result, Screen
 from gpt_cli.common.tables import Rows, narrow_table, table
 from gpt_cli.common.units import age, quantity, size
-from gpt_cli.config import Config
 from gpt_cli.config.load import Likeness, likeness, read_shipped
 from gpt_cli.errors import counted, shown, visible
 from gpt_cli.tools.reports.request import RemoveRequest, RunsRequest
@@ -51,15 +50,6 @@ class ListedRun(Figures):
     name: str  # by which every command takes it
     alike: Likeness | None  # the shipped config that it is most like; None where its config is not known
     listed_at: float  # seconds since 1970
-
-    @classmethod
-    def of(cls, run: Overview, shipped: Mapping[str, Config]) -> ListedRun:
-        """Make the row of a run as it is now."""
-        alike = None if run.config is None else likeness(run.config, run.path.name, shipped)
-        if alike is not None and run.state == "imported":  # nothing says how it was trained
-            of_model = {key: new for key, new in alike.settings.items() if _of_model(key)}
-            alike = Likeness(alike.shipped, of_model)
-        return cls(run, short_run_name(run.path), alike, time.time())
 
     def as_dict(self) -> dict[str, Any]:
         """Return all facts of the run, with every setting that differs, whole."""
@@ -123,24 +113,14 @@ class ListedRun(Figures):
 
 
 def listed(runs: Sequence[Overview]) -> tuple[ListedRun, ...]:
-    """Make the rows of runs."""
-    shipped = read_shipped()
-    return tuple(ListedRun.of(run, shipped) for run in runs)
-
-
-def runs_rows(runs: Sequence[ListedRun], last: str, cells: Sequence[str]) -> Rows:
-    """Make a row for each run, with the given last column."""
-    return [(*FIGURES, last), *((*run.figures(), cell) for run, cell in zip(runs, cells, strict=True))]
-
-
-def runs_table(runs: Sequence[ListedRun], rows: Rows, width: int | None) -> str:
-    """Format the rows; where `width` is too narrow, the last cell is below the row. None: a pipe, of any width."""
-    if width is None:
-        return table(rows)
-    spare, dear = ["parameters", "bits/byte", "size"], ["age", "steps"]
-    if not have_one_tokenizer(run.overview for run in runs):  # bits/byte compares these runs
-        spare, dear = ["parameters", "size"], ["loss", "age", "steps"]
-    return narrow_table(rows, width, spare, dear)
+    """Make the rows of runs as they are now."""
+    shipped, rows = read_shipped(), list[ListedRun]()
+    for run in runs:
+        alike = None if run.config is None else likeness(run.config, run.path.name, shipped)
+        if alike is not None and run.state == "imported":  # nothing says how it was trained
+            alike = alike._replace(settings={key: new for key, new in alike.settings.items() if _of_model(key)})
+        rows.append(ListedRun(run, short_run_name(run.path), alike, time.time()))
+    return tuple(rows)
 
 
 def remarks_on(runs: Sequence[ListedRun]) -> list[str]:
@@ -169,16 +149,40 @@ def sorted_by(runs: Sequence[Overview], column: str | None) -> list[Overview]:
 
 
 class TableOfRuns(Result, ABC):
-    """Rows of runs, and `remarks` that a reader of their losses must know."""
+    """Runs, and `remarks` that a reader of their losses must know."""
 
+    runs: tuple[ListedRun, ...]
     remarks: tuple[str, ...]
 
     @abstractmethod
+    def last_cells(self) -> Sequence[str]:
+        """Return the last cells of the heading and of the row of each run."""
+
+    def below(self) -> list[Rows]:
+        """Return the tables below the runs."""
+        return []
+
+    def rows(self) -> Rows:
+        """Make a row for each run."""
+        rows = [FIGURES, *(run.figures() for run in self.runs)]
+        return [(*row, last) for row, last in zip(rows, self.last_cells(), strict=True)]
+
+    def parts(self) -> list[Rows | str]:
+        """Return the tables, and the remarks below; nothing without runs."""
+        return [self.rows(), *self.below(), *self.remarks] if self.runs else []
+
     def table(self, width: int | None) -> str:
-        """Format the rows; None: a pipe, in which a line may have any length."""
+        """Format the tables; where `width` is too narrow, last cells are below rows. None: a pipe, of any width."""
+        if not self.runs:
+            return ""
+        spare, dear = ["parameters", "bits/byte", "size"], ["age", "steps"]
+        if not have_one_tokenizer(run.overview for run in self.runs):  # bits/byte compares these runs
+            spare, dear = ["parameters", "size"], ["loss", "age", "steps"]
+        runs = table(self.rows()) if width is None else narrow_table(self.rows(), width, spare, dear)
+        return "\n\n".join([runs, *map(table, self.below())])
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Format the rows, and the remarks below."""
+        """Format the tables, and the remarks below."""
         return "\n".join(filter(None, [self.table(width), *self.remarks]))
 
     def show(self, screen: Screen) -> None:
@@ -200,14 +204,9 @@ class Runs(TableOfRuns):
         """Return the object that `gpt runs --json` prints."""
         return {"runs": [run.as_dict() for run in self.runs]}
 
-    def table(self, width: int | None) -> str:
-        """Format a row for each run; nothing without runs."""
-        return runs_table(self.runs, self.parts()[0], width) if self.runs else ""
-
-    def parts(self) -> list[Any]:
-        """Return the table, and the remarks below."""
-        cells = [run.differs() for run in self.runs]
-        return [runs_rows(self.runs, "differs from the shipped config", cells), *self.remarks] if cells else []
+    def last_cells(self) -> Sequence[str]:
+        """Return what differs from a shipped config."""
+        return ["differs from the shipped config", *(run.differs() for run in self.runs)]
 
 
 def list_runs(request: RunsRequest, target: tuple[Path, list[Path]], host: Host) -> Runs:

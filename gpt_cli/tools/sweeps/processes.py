@@ -74,7 +74,7 @@ def train_points(
 def training_command(sweep: Sweep, point: Point, max_time: str | None, flags: Sequence[str]) -> list[str]:
     """Return the words of the `gpt train` that begins or continues a point."""
     words = ["--config", str(sweep.base), "--out", str(point.path)]
-    for key, value in sweep.changed(point.texts).items():
+    for key, value in {**sweep.settings, **point.texts}.items():
         words += ["--set", f"{key}={as_yaml(value)}"]
     words += [] if max_time is None else ["--max-time", max_time]
     words += ["--resume"] if RunFiles(point.path).exists() else []

@@ -17,6 +17,7 @@ from gpt_cli.common.files import require_no_file
 from gpt_cli.common.host import Host
 from gpt_cli.common.limits import SWEEP_RECORD_BYTES
 from gpt_cli.common.untrusted_files import read_bytes
+from gpt_cli.config import Config
 from gpt_cli.config.field_types import Few, Switch, as_yaml
 from gpt_cli.config.request import NONE, Digits, Flag, MaybePath, PathText, Request
 from gpt_cli.distributed.environment import rank_environment
@@ -28,22 +29,20 @@ _NAME_LENGTH = 60
 
 
 class Point(NamedTuple):
-    """A run of a sweep, and the settings that it tries, as the file has them and as its config has them."""
+    """A run of a sweep: its config, and the settings that it tries as the file has them."""
 
     path: Path
     texts: Mapping[str, Any]
-    settings: Mapping[str, Any]
+    config: Config
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that it tries as its config has them."""
+        content = dotted_keys(self.config.model_dump(mode="json"))
+        return {key: content[key] for key in self.texts}
 
     def __str__(self) -> str:
         return " ".join(f"{key}={visible(as_yaml(value))}" for key, value in self.texts.items())
-
-
-class ToSweep(NamedTuple):
-    """A checked sweep, and the directory of its runs."""
-
-    sweep: Sweep
-    directory: Path
-    points: list[Point]
 
 
 class SweepRequest(Request):
@@ -69,8 +68,8 @@ class SweepRequest(Request):
         default=False, description="Check every run and list them, but train none and write nothing."
     )
 
-    def find(self, host: Host) -> ToSweep:
-        """Find the points; raises UsageError for a wrong file, or where a directory holds another sweep."""
+    def find(self, host: Host) -> tuple[Sweep, Path, list[Point]]:
+        """Read the sweep, its directory and its points; raises UsageError for a wrong file, or another sweep there."""
         if (launched := rank_environment(os.environ)) is not None:
             raise UsageError("gpt sweep", f"it starts its own processes, so start it without {launched.launcher}")
         plan = read_sweep(self.file, self.max_time)
@@ -81,12 +80,9 @@ class SweepRequest(Request):
         require_installed(sorted({name for config in plan.configs for name in config.train.log_to}))
         directory = RUNS / self.file.stem if self.out is None else self.out
         require_same(directory, plan)
-        contents = [dotted_keys(config.model_dump(mode="json")) for config in plan.configs]
-        points = [
-            Point(directory / _name(number, texts), texts, {key: content[key] for key in texts})
-            for number, (texts, content) in enumerate(zip(plan.points, contents, strict=True))
-        ]
-        return ToSweep(plan, directory, points)
+        both = enumerate(zip(plan.points, plan.configs, strict=True))
+        points = [Point(directory / _name(number, texts), texts, config) for number, (texts, config) in both]
+        return plan, directory, points
 
 
 def require_same(directory: Path, plan: Sweep) -> None:

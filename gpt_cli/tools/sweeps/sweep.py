@@ -18,16 +18,17 @@ from gpt_cli.common.host import Host
 from gpt_cli.common.machine.cpu_contention import cores
 from gpt_cli.common.machine.failures import reason
 from gpt_cli.common.results import Result
-from gpt_cli.common.tables import Rows, table
+from gpt_cli.common.tables import Rows
 from gpt_cli.common.units import duration
 from gpt_cli.config import Config
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, GptError, UsageError, counted, shown, visible
 from gpt_cli.tools.reports.compare_runs import Mean, means, repeated, rows_of_means
 from gpt_cli.tools.reports.report import RunReport
 from gpt_cli.tools.reports.run_record import read_records
-from gpt_cli.tools.reports.run_table import ListedRun, TableOfRuns, listed, remarks_on, runs_rows, runs_table, sorted_by
-from gpt_cli.tools.sweeps.processes import Hearing, point_state, train_points
-from gpt_cli.tools.sweeps.request import Point, SweepRequest, ToSweep, require_same
+from gpt_cli.tools.reports.run_table import ListedRun, TableOfRuns, listed, remarks_on, sorted_by
+from gpt_cli.tools.sweeps.processes import Hearing, Jobs, point_state, train_points
+from gpt_cli.tools.sweeps.request import Point, SweepRequest, require_same
+from gpt_cli.tools.sweeps.sweep_file import Sweep
 
 _ENDED = ("finished", "diverged")
 _START = 4.0  # seconds before the first step of a run, most of them for the import of torch
@@ -49,7 +50,7 @@ class Planned(Result):
     def as_dict(self) -> dict[str, Any]:
         """Return the object that `gpt sweep --dry-run --json` prints."""
         both = zip(self.points, self.states, strict=True)
-        runs = [{"run": str(p.path), "state": state, "settings": dict(p.settings)} for p, state in both]
+        runs = [{"run": str(p.path), "state": state, "settings": p.settings} for p, state in both]
         return {"runs": runs, "seconds": self.seconds}
 
     def parts(self) -> list[Rows]:
@@ -74,24 +75,18 @@ class Swept(TableOfRuns):
     def as_dict(self) -> dict[str, Any]:
         """Return the object that `gpt sweep --json` prints."""
         both = zip(self.points, self.runs, strict=True)
-        rows = [run.as_dict() | {"settings": dict(point.settings)} for point, run in both]
+        rows = [run.as_dict() | {"settings": point.settings} for point, run in both]
         means = [mean.as_dict() | {"unit": self.unit} for mean in self.means]
         return {"runs": rows, "means": means} if repeated(self.means) else {"runs": rows}
 
-    def table(self, width: int | None) -> str:
-        """Make a row for each run, then one for each setting that was repeated."""
-        return "\n\n".join([runs_table(self.runs, self._rows(), width), *map(table, self._means())])
-
-    def _rows(self) -> Rows:
+    def last_cells(self) -> Sequence[str]:
+        """Return the settings that the runs tried."""
         both = zip(self.points, self.runs, strict=True)
-        return runs_rows(self.runs, "settings", [run.overview.problem or str(point) for point, run in both])
+        return ["settings", *(run.overview.problem or str(point) for point, run in both)]
 
-    def _means(self) -> list[Rows]:
+    def below(self) -> list[Rows]:
+        """Return the means over seeds, a row for each setting that was repeated."""
         return [rows_of_means(self.means, self.unit)] if repeated(self.means) else []
-
-    def parts(self) -> list[Rows | str]:
-        """Return the runs, their means over seeds, and the remarks."""
-        return [self._rows(), *self._means(), *self.remarks]
 
     def failure(self) -> GptError | None:
         """Return the error for runs that failed, of the kind that the first of them has."""
@@ -106,7 +101,7 @@ class Swept(TableOfRuns):
 
 def sweep(
     request: SweepRequest,
-    target: ToSweep,
+    target: tuple[Sweep, Path, list[Point]],
     host: Host,
     hearing: Hearing = nullcontext,
     flags: Sequence[str] | None = None,
@@ -120,52 +115,51 @@ def sweep(
     plan, directory, points = target
     if request.dry_run:
         states = [point_state(point.path).state if point.path.exists() else "new" for point in points]
-        todo = [config for state, config in zip(states, plan.configs, strict=True) if state not in _ENDED]
+        todo = [point for state, point in zip(states, points, strict=True) if state not in _ENDED]
         return Planned(tuple(points), tuple(states), _expected(todo, request.jobs, host))
     environments = _shares(request.jobs, plan.configs, host)
     with sole_trainer(directory, host.warn, "sweep"):
         require_same(directory, plan)  # another sweep may have been there since
         write_durably(directory / SWEEP, [json.dumps(dict(plan.record), indent=1).encode() + b"\n"])
-        both = zip(points, plan.configs, strict=True)
-        left = [(point, config) for point, config in both if overview(point.path).state not in _ENDED]
-        todo = [point for point, _ in left]
+        todo = [point for point in points if overview(point.path).state not in _ENDED]
         if len(todo) < len(points):
             done, runs = len(points) - len(todo), counted(len(points), "run")
             host.notice(f"{done} of {runs} had already ended" if todo else f"all {runs} had already ended")
-        _expected([config for _, config in left], request.jobs, host)
+        _expected(todo, request.jobs, host)
         ended = train_points(plan, todo, request.max_time, environments, host, hearing, flags)
-        result = _compared(target, tuple(ended.failed), ended.received)
+        result = _compared(directory, points, ended)
         show(result)
         _write_page(result, host)
     return result
 
 
-def _expected(configs: Sequence[Config], jobs: int, host: Host) -> float:
+def _expected(points: Sequence[Point], jobs: int, host: Host) -> float:
     """Estimate how many seconds these runs take, with a notice; by steps, the machine is timed."""
-    if not configs:
+    if not points:
         return 0.0
-    each = [config.train.max_time or 0.0 for config in configs]
+    each = [point.config.train.max_time or 0.0 for point in points]
     if not all(each):
         with host.importing():
             from gpt_cli.training.auto_config.step_time import seconds_of
         with host.working("timing a step"):
-            each = seconds_of(configs)
+            each = seconds_of([point.config for point in points])
     total = (sum(each) + _START * len(each)) / jobs
     one = f"{duration(sum(each) / len(each))} of steps and {_START:.0f} s of start"
     host.notice(f"{counted(len(each), 'run')} of about {one}: about {duration(total)}")
     return total
 
 
-def _compared(target: ToSweep, failed: tuple[tuple[Point, int], ...], signal: int | None) -> Swept:
+def _compared(directory: Path, all_points: Sequence[Point], ended: Jobs) -> Swept:
     """Compare all points as they are now, the best first."""
-    by_path = {point.path: point for point in target.points}
+    by_path = {point.path: point for point in all_points}
     runs = sorted_by([point_state(path) for path in by_path], "loss")
     points, by_token = tuple(by_path[run.path] for run in runs), have_one_tokenizer(runs)
     both = zip(points, runs, strict=True)
     over_seeds = means([(point.settings, run.result) for point, run in both], by_token=by_token)
     unit = "nats/token" if by_token else "bits/byte"
     rows = listed(runs)
-    return Swept(target.directory, points, rows, tuple(over_seeds), unit, failed, signal, tuple(remarks_on(rows)))
+    remarks = tuple(remarks_on(rows))
+    return Swept(directory, points, rows, tuple(over_seeds), unit, tuple(ended.failed), ended.received, remarks)
 
 
 def _write_page(result: Swept, host: Host) -> None:

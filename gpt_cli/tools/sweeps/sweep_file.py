@@ -42,11 +42,6 @@ class Sweep:
     points: tuple[Settings, ...]
     configs: tuple[Config, ...]  # of the points
     record: Mapping[str, Any]  # what it was made from: section.key -> value
-    repeats: int = 1  # how many points differ in their seed alone
-
-    def changed(self, point: Settings) -> dict[str, Any]:
-        """Return all settings of a point over the base."""
-        return {**self.settings, **point}
 
 
 def read_sweep(path: Path, max_time: str | None = None) -> Sweep:
@@ -76,7 +71,7 @@ def read_sweep(path: Path, max_time: str | None = None) -> Sweep:
         ]
         configs = file.configs(points)
     record = {**dotted_keys(file.content), **dotted_keys(file.below.content, "base."), "max_time": max_time}
-    return Sweep(path, base, file.sound["settings"], tuple(points), configs, record, repeats)
+    return Sweep(path, base, file.sound["settings"], tuple(points), configs, record)
 
 
 def _each_once(wrong: Iterable[GptError]) -> list[GptError]:

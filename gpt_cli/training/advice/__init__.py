@@ -1,1 +1,1 @@
-"""Advice before, while and after a training: pure functions of its figures."""
+"""Advice before, while and after a training, which follows from its figures alone."""
