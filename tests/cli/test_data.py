@@ -16,7 +16,7 @@ from support.light import WithoutTorch
 import gpt_cli
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.errors import DataError, UsageError
-from gpt_cli.text import cache, corpus, datasets
+from gpt_cli.text import cache, corpus, datasets, prepare
 from gpt_cli.tools.bench import text_stats
 
 
@@ -169,7 +169,8 @@ def write(name: str, text: str) -> None:
 def kept(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty cache that keeps short texts and new files too."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-    monkeypatch.setattr(corpus, "CACHE_FROM", 100)
+    for module in (corpus, prepare):
+        monkeypatch.setattr(module, "CACHE_FROM", 100)
     monkeypatch.setattr(cache, "REMEMBER_FROM", 1)
     monkeypatch.setattr(cache, "RACY_SECONDS", 0)
 
