@@ -64,7 +64,7 @@ def test_auto_goes_on_where_it_was_stopped(bench: Bench, monkeypatch: pytest.Mon
         bench(command)
     assert trained[1] == 100  # 3 s are 50 steps of `tiny`, and a step takes half the time of one of `tiny`
     monkeypatch.setattr(auto, "trained", lambda *_: {"bits_per_byte": 1.5, "steps": 1})
-    assert bench(command)[-1] == "| a | 3 | 3.000 | 1.500 of 1 | 4.000 | 1.500 | 0.0% |"
+    assert bench(command)[-1] == "| a | 3 | 3.000 | 1.500 of 1 | 4.000 | 1.500 | not run | 0.0% |"
 
 
 def test_auto_trains_so_many_steps(bench: Bench) -> None:
