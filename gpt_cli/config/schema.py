@@ -159,10 +159,10 @@ class TrainConfig(Section):
     weight_decay: Annotated[Number, LEARNING] = Field(
         default=0.1, ge=0, lt=10, description="weight decay, applied to matrices only"
     )
-    teacher_share: Annotated[Number | None, LEARNING] = Field(
+    teacher_share: Annotated[
+        Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False), BeforeValidator(read_number)] | None, LEARNING
+    ] = Field(
         default=None,
-        gt=0,
-        lt=1,
         description="share of the steps or of the time in which a first model trains; a second one, which the run is "
         "for, then learns from the text, from counts of its n-grams, and from the first; null means one model",
     )

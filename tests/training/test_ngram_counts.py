@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ def test_a_position_draws_what_follows_its_longest_trusted_context_elsewhere() -
     ids = [0, 1, 2, 0, 1, 3, 4, 1, 2, 0, 1, 2]
     counts, uniform = NgramCounts(np.array(ids)), (np.arange(5040) + 0.5) / 5040
     for position in range(len(ids)):
-        expected, left = Counter[int](), 1.0
+        expected, left = defaultdict[int, float](float), 1.0
         for order in range(ORDER, -1, -1):
             before = [ids[i] if i >= 0 else -1 for i in range(position - order, position)]
             others = [
