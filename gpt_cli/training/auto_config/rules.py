@@ -165,7 +165,12 @@ def choose_settings(
         f"parameters in blocks and output layer, for about {quantity(round(tokens))} tokens of text"
         + (", as large as there is memory for" if bounded else ""),
         f"training  {train['optimizer']}, {tokens_per_step:,} tokens a step; "
-        + ("2 models, the first of which teaches the second, read the text " if taught else "the text is read ")
+        + (
+            f"2 models, the first of which trains for {train['teacher_share']:.0%} of the run and teaches the second, read "
+            "the text "
+            if taught
+            else "the text is read "
+        )
         + f"about {_few(epochs)} times, "
         f"{'with' if overrides['model'].keys() & {'dropout', 'ngram_embedding'} else 'hence'} {_against_memory(model)}",
         f"length    about {counted(num_steps, 'step')} at that speed"

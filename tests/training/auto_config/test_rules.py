@@ -132,7 +132,7 @@ def test_two_models_read_a_text_for_which_there_is_time() -> None:
     one, two, longer = (chosen(text, seconds) for seconds in (60, 180, 3600))
     assert [choice.config.train.teacher_share for choice in (one, two, longer)] == [None, 0.23, 0.2]
     assert longer.num_steps == 3000  # of 111,000 tokens, 90 % are read 60 times, 12 times by the teacher
-    assert "2 models, the first of which teaches the second, read the text about" in two.reasons[3]
+    assert "2 models, the first of which trains for 23% of the run and teaches the second, read" in two.reasons[3]
     conversations = replace(text, longest_example=100)
     for other in (chosen(conversations, 180), chosen(text, 180, train={"patience": 2})):
         assert other.config.train.teacher_share is None
