@@ -165,12 +165,7 @@ def choose_settings(
         f"parameters in blocks and output layer, for about {quantity(round(tokens))} tokens of text"
         + (", as large as there is memory for" if bounded else ""),
         f"training  {train['optimizer']}, {tokens_per_step:,} tokens a step; "
-        + (
-            f"2 models, the first of which trains for {train['teacher_share']:.0%} of the run and teaches the second, read "
-            "the text "
-            if taught
-            else "the text is read "
-        )
+        + (_two_models(train["teacher_share"]) if taught else "the text is read ")
         + f"about {_few(epochs)} times, "
         f"{'with' if overrides['model'].keys() & {'dropout', 'ngram_embedding'} else 'hence'} {_against_memory(model)}",
         f"length    about {counted(num_steps, 'step')} at that speed"
@@ -214,6 +209,10 @@ def _lasting(budget: Budget, possible: int, useful: int) -> int:
 def _may_teach(text: TextFigures, settings: Mapping[str, Any]) -> bool:
     """Return whether models of the run may teach: of a text, beside settings that somebody set."""
     return not text.longest_example and not settings.keys() & {"patience", "parallel"}
+
+
+def _two_models(share: float) -> str:
+    return f"2 models, the first of which trains for {share:.0%} of the run and teaches the second, read the text "
 
 
 def _why_fewer(possible: int, *, memorised: bool) -> str:
