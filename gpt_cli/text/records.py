@@ -20,7 +20,7 @@ SAMPLE, _SAMPLE_CHARACTERS = 100, 2**20  # of the records that decide which fiel
 _LONG = 20  # characters on average, from which a field is a text and not a name, a label or a date
 _MOST_FIELDS = 20  # that an error lists
 # names of fields that a hint shows: a stranger may have chosen them, and a user types what a hint says
-_is_plain = re.compile(r"[\w.-]{1,64}").fullmatch
+_is_plain = re.compile(r"(?=.{1,64}$)[\w.-]+( [\w.-]+)*").fullmatch
 
 
 class Record(NamedTuple):
@@ -127,7 +127,7 @@ def _without_text(record: Record, text_field: str, lengths: Mapping[str, float],
     if lengths:
         listed = [f"{shown(name)} ({length:,.0f})" for name, length in islice(lengths.items(), _MOST_FIELDS)]
         sentence += f"; fields with text, and their mean length in characters: {', '.join(listed)}"
-    if plain := [*filter(_is_plain, lengths)]:
+    if (plain := [*filter(_is_plain, lengths)]) and plain[0] == next(iter(lengths)):  # a shorter one is not the text
         hint = f"‹data.text_field={plain[0]}›"
         if len(plain) > 1:
             # of the two longest, the question comes first in the record

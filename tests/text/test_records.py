@@ -159,6 +159,20 @@ def test_the_only_column_of_long_texts_is_the_text_and_a_notice_says_so(here: Pa
     assert read("poems.csv", text_field="title").documents == ("春晓",) * 3
 
 
+def test_a_column_name_may_have_spaces_and_a_shorter_column_is_no_remedy(here: Path) -> None:
+    (here / "a.csv").write_text(table([{"id": "1", "my poem": "p" * 30}]))
+    assert read("a.csv").documents == ("p" * 30,)
+    (here / "b.csv").write_text(table([{"id": "1", "my poem": "p" * 30, "a note": "n" * 20}]))
+    with pytest.raises(DataError) as raised:
+        read("b.csv")
+    remedy = "sed '1s/my poem/prompt/; 1s/a note/response/' < b.csv > b-qa.csv"
+    assert raised.value.lines()[1] == f"hint: --set data.text_field='my poem'; for questions with answers: {remedy}"
+    (here / "c.csv").write_text(table([{"id": "1", "A boy, carried": "p" * 30, "B": "n" * 20}]))
+    with pytest.raises(DataError) as raised:
+        read("c.csv")
+    assert raised.value.hint is None  # the first row names no columns
+
+
 def test_of_several_long_columns_the_error_lists_all_the_longest_first(here: Path) -> None:
     (here / "a.csv").write_text(table([{"summary": "s" * 30, "body": "b" * 500, "id": "1"}]))
     with pytest.raises(DataError) as raised:

@@ -41,7 +41,8 @@ _LETTERS_BELOW, _TIMES = 150_000, 10
 _LETTERS, _PAYING_PAIRS = 256, 0.05
 _MOST_EPOCHS, _OF_CHARACTERS = 12.0, 7.0  # before a text is known by heart; of characters of a wide script, sooner
 # where there is time for so many times as many, a second model learns from the first and may read longer (note 0066)
-_TEACHING_PAYS, _OF_TWO, _MOST_TAUGHT_TOKENS = 2.5, 5, 1_000_000
+_TEACHING_PAYS, _MOST_TAUGHT_TOKENS = 2.5, 1_000_000
+_OF_TWO, _OF_TWO_OF_CHARACTERS = 5, 3
 _LARGEST_TEACHER_SHARE = 0.33
 _MINUTES, _MEASURED_BYTES = (3, 10, 30, 60), 500_000  # to offer, and the largest text of note 0066
 _DROPOUTS = ((6.0, 0.2), (2.0, 0.1), (0.0, 0.0))  # epochs from which a dropout pays
@@ -107,7 +108,8 @@ def choose_settings(
     sizes, tokens_per_step = (width, blocks, vocabulary, overrides["model"].get("feed_forward_size")), batch * length
     parameters, cost = parameters_of(*sizes), cost_of(*sizes) * tokens_per_step
     possible = budget.steps or max(1, round(budget.reference_steps * REFERENCE_COST * REFERENCE_TOKENS / cost))
-    most_epochs = _OF_CHARACTERS if _has_wide_characters(text, tokenizer["kind"]) else _MOST_EPOCHS
+    wide = _has_wide_characters(text, tokenizer["kind"])
+    most_epochs, times = (_OF_CHARACTERS, _OF_TWO_OF_CHARACTERS) if wide else (_MOST_EPOCHS, _OF_TWO)
     useful = max(_FEWEST_STEPS, _rounded(most_epochs * tokens / tokens_per_step))
     reads = _lasting(budget, possible, useful) * tokens_per_step / tokens
     ngrams_pay = reads < _NGRAMS_BELOW and steps <= NGRAMS_UP_TO
@@ -118,7 +120,7 @@ def choose_settings(
     form = _form(overrides["model"].get("ngram_embedding", ngrams), attention)
     if form is not _BESIDE_NGRAMS and budget.steps is None:
         possible = max(1, round(possible / _SLOWER))
-    of_one, of_two = useful, _rounded(_OF_TWO * useful)
+    of_one, of_two = useful, _rounded(times * useful)
     in_time = possible >= _TEACHING_PAYS * useful and (budget.steps is None or of_two >= 0.9 * possible)
     teaching_pays = in_time and tokens <= _MOST_TAUGHT_TOKENS and _may_teach(text, overrides["train"])
     taught = overrides["train"].get("teacher_share", teaching_pays)
@@ -171,11 +173,7 @@ def choose_settings(
         f"length    about {counted(num_steps, 'step')} at that speed"
         if budget.steps is None and not ends_early
         else f"length    {counted(num_steps, 'step')}"
-        + (
-            _why_fewer(possible, memorised=epochs > 1.5 * (_OF_TWO if taught else 1) * most_epochs)
-            if ends_early
-            else ""
-        )
+        + (_why_fewer(possible, memorised=epochs > 1.5 * (times if taught else 1) * most_epochs) if ends_early else "")
         + (
             f", or fewer: {PATIENCE} evaluations in a row without a better loss end it"
             if "patience" in train.keys() - overrides["train"].keys()
