@@ -8,8 +8,8 @@ No clock decides: a time is a number of steps, from the time of a step of `tiny`
 (--step-milliseconds) and how much more or less processor time a step of other settings takes, in turns on one thread.
 So a busy machine gives the same result later. With --promising 4, all random settings train for a sixth of the time,
 and only the best 4 of them for the whole; the same command without it trains the others too. With --ppmd, an old
-compressor (PPMd, of pyppmd) reads the training part and then predicts the validation part, in evenly spaced windows of
-512 bytes, each as if it came next, as a model sees them; of several orders, the best counts. Results go to --out,
+compressor (PPMd, of pyppmd) reads the training part, and then predicts evenly spaced windows of 512 bytes of the
+validation part, each as if it came next; the best of several orders counts. Results go to --out,
 auto.json; the same command goes on where it was stopped, and --table prints what is there. The results of
 docs/benchmarks.md are in benchmarks/auto.json. All bits per byte are of the closing evaluation, on the whole validation
 text, or evenly spaced windows of 4 million tokens of it.

@@ -4,9 +4,8 @@
     python -m benchmarks.other_programs --data a.txt --data chinese.txt --datasets PYTHON
 
 Twenty texts of a few paragraphs from the texts named, and twenty lists of questions with answers, go through each form
-of each program. Documents must be the paragraphs again, of a PDF but for white space, as lines end where the page ends
-them. Of tables and records, token ids and digests must be those of our own form. PYTHON is a python with `datasets`,
-which this one need not have.
+of each program. Documents must give the paragraphs again; a PDF may differ in white space, as its lines end where those
+of the page end. Tables and records must give the token ids of our own form. PYTHON is a python that has `datasets`.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ OFFICE = {
 }
 MARKUP = re.compile(r"[][*_`#<>|\\^~$\"']|--|\.\.\.")  # what a converter may write in another way
 WRITE = """
-import json, sys
+import json
 from datasets import Dataset
 for name, columns in json.load(open("columns.json")).items():
     data = Dataset.from_dict(columns)

@@ -163,8 +163,8 @@ class TrainConfig(Section):
         Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False), BeforeValidator(read_number)] | None, LEARNING
     ] = Field(
         default=None,
-        description="share of the steps or of the time in which a first model trains; a second one, which the run is "
-        "for, then learns from the text, from counts of its n-grams, and from the first; null means one model",
+        description="share of the steps or of the time for a first model; a second model, the result of the run, then "
+        "learns from the text, from counts of its n-grams, and from the first; null means one model",
     )
     rank: Annotated[Count | None, LEARNING] = Field(
         default=None,

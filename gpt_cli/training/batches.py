@@ -47,7 +47,7 @@ class Batches:
     batch_size: int
     seed: int
     device: str = "cpu"  # of the batches that are read from the disk
-    taught_targets: TaughtTargets | None = None  # where a model may teach the next one
+    taught_targets: TaughtTargets | None = None  # where a first model teaches a second
 
     @classmethod
     def of(cls, ids: Ids, config: Config, device: torch.device) -> Batches:

@@ -50,7 +50,7 @@ def resolve(config: Config, notice: Notify, *sources: Config | None) -> Config:
 def must_shard(config: Config, vocab_size: int, free: int | None, ranks: Ranks) -> bool:
     """Return whether ranks share the weights: where `train.parallel` says so, or where a rank cannot hold all.
 
-    They never do where only a part of the weights trains, or where models teach one another. `free` is the main memory
+    They never do where only a part of the weights trains, or where one model teaches another. `free` is the main memory
     of this host in bytes, None where it is unknown; a GPU reports its free memory. Raises UsageError where the
     micro-batches of a step are no power of two, so that ranks cannot share the weights.
     """

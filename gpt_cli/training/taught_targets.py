@@ -16,7 +16,7 @@ TEACHER, COUNTS = 0.35, 0.15
 
 @dataclass
 class TaughtTargets:
-    """The ids of a text, int64 [N], and the draws of a teacher for each, [N, draws]; None before the first teacher.
+    """The ids of a text, int64 [N], and the draws of a teacher for each, [N, draws]; None before there is a teacher.
 
     A step takes each draw with the same probability, so the mean gradient is that of the teacher's probabilities.
     From the next tokens of a short text alone, a model that reads it many times learns the text by heart.

@@ -205,7 +205,7 @@ def _lasting(budget: Budget, possible: int, useful: int) -> int:
 
 
 def _may_teach(text: TextFigures, settings: Mapping[str, Any]) -> bool:
-    """Return whether models of the run may teach: of a text, beside settings that somebody set."""
+    """Return whether one model may teach another: on a text, and beside the settings that somebody set."""
     return not text.longest_example and not settings.keys() & {"patience", "parallel"}
 
 
