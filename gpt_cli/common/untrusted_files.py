@@ -116,7 +116,7 @@ def encoding_hint(sample: bytes, name: str) -> str:
 
     The command converts the file `name`. Where there is no such file, as with a pipe, it says OLD and NEW.
     """
-    old, new = _names(Path(name))
+    old, new = names_of_copy(Path(name))
     if is_damaged_utf8(sample):
         return f"iconv -c -f utf-8 -t utf-8 {old} > {new} leaves out what is damaged"
     if sample[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
@@ -128,7 +128,8 @@ def encoding_hint(sample: bytes, name: str) -> str:
     num_high = sum(map(len, runs))
     # of Latin-1, few bytes are high, and these stand alone
     if num_high <= 0.3 * len(sample) and num_high < 2 * len(runs):
-        return f"if it is LATIN1: iconv -f LATIN1 -t utf-8 {old} > {new}"
+        encoding = "CP1252" if re.search(rb"[\x80-\x9f]", sample) else "LATIN1"
+        return f"if it is {encoding}: iconv -f {encoding} -t utf-8 {old} > {new}"
     seconds = b"".join(re.findall(rb"[\x81-\xfe]([\x40-\xfe])", sample))
     if sum(byte < 0x7F for byte in seconds) > 0.15 * len(seconds):
         return (
@@ -146,15 +147,15 @@ def unix_line_ends(name: str, *, alone: bool = False) -> str:
 
     Where \\r is `alone`, as on old Macs, it becomes \\n.
     """
-    old, new = _names(Path(name), "lf")
+    old, new = names_of_copy(Path(name), "lf")
     return f"tr '\\r' '\\n' < {old} > {new}" if alone else f"tr -d '\\r' < {old} > {new}"
 
 
-def _names(path: Path, ending: str = "utf8") -> tuple[str, str]:
-    """Return a file and its converted twin, quoted for a shell."""
+def names_of_copy(path: Path, label: str = "utf8") -> tuple[str, str]:
+    """Return the names of a file and of a converted copy, quoted for a shell."""
     if not path.is_file() or visible(str(path)) != str(path):  # of a name that cannot be typed
         return "OLD", "NEW"
-    return quote(str(path)), quote(str(path.with_name(f"{path.stem}-{ending}{path.suffix}")))
+    return quote(str(path)), quote(str(path.with_name(f"{path.stem}-{label}{path.suffix}")))
 
 
 def utf16_of(sample: bytes) -> str | None:

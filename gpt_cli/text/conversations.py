@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from gpt_cli.errors import DataError, shown
+from gpt_cli.text.remarks import Remarks
 
 ROLES = ("system", "user", "assistant")
 # the fields of a question, and of its answer: ours, OpenAI's completions, question sets, Alpaca
@@ -78,10 +79,13 @@ def _pair_of(record: Mapping[str, Any]) -> tuple[tuple[str, ...], str] | None:
     return next((pair for pair in _PAIRS if pair[0][0] in record and pair[1] in record), None)
 
 
-def conversation(record: Mapping[str, Any], where: str, *, answered: bool = True) -> Conversation:
+def conversation(
+    record: Mapping[str, Any], where: str, *, answered: bool = True, remarks: Remarks | None = None
+) -> Conversation:
     """Build a conversation from a list of messages, or from the fields of a question and its answer.
 
-    A field `system` may come with both. The conversation ends with an answer, or, not `answered`, with a question.
+    A field `system` may come with both. The conversation ends with an answer, or, not `answered`, with a question;
+    `remarks` count a last question without an answer, which is left out, else it is an error.
     Raises DataError at `where`.
     """
     if name := next((key for key in _LISTS if key in record), None):
@@ -97,6 +101,9 @@ def conversation(record: Mapping[str, Any], where: str, *, answered: bool = True
         turns = [Turn("system", _text(record, "system", where)), *turns]
     if not turns:
         raise DataError(where, f"messages is empty; write it as in {MESSAGES}")
+    if remarks and turns[-1].role == "user" and any(turn.role == "assistant" for turn in turns):
+        turns = turns[:-1]
+        remarks.leave_out("question", where)
     last = turns[-1].role
     if answered and last != "assistant":
         raise DataError(where, f"its last message is by {shown(last)}, so there is no answer to learn")
@@ -164,7 +171,10 @@ def _turns(messages: Any, name: str, where: str) -> list[Turn]:
 def _text(record: Mapping[str, Any], key: str, where: str) -> str:
     if key not in record:
         raise DataError(where, f"{key} is missing")
-    if not isinstance(text := record[key], str):
+    text = record[key]
+    if isinstance(text, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in text):
+        text = "".join(_text(part, "text", where) for part in text)  # OpenAI's parts of a message
+    if not isinstance(text, str):
         raise DataError(where, f"{key} is not a text")
     return whole_text(text, where)
 

@@ -26,6 +26,7 @@ from gpt_cli.text.remarks import Remarks
 
 # how files of records end, before .gz or .zst
 _RECORDS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
+SKIP_HINT = "‹data.skip_bad=true› leaves such files out"
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,12 @@ def read_file(
     text, and EnvironmentFailure where permission or an optional library is missing.
     """
     with open_regular(path, DataError, hint=hint) as file:
-        before, counted = os.fstat(file.fileno()), 0
+        before, counted, inner = os.fstat(file.fileno()), 0, path
         try:
             for inner, content in _files_in(path, file):
+                if inner != path and how.skip_bad and not _is_readable(inner, content, how):
+                    remarks.leave_out("bad", visible(inner))
+                    continue
                 for block in _blocks_in(inner, content, how, remarks, named=named and inner == path):
                     yield block
                     if (position := file.tell()) >= counted + BLOCK:
@@ -63,8 +67,10 @@ def read_file(
                         counted = position
         except OSError as error:  # a broken disk
             raise DataError(shown(path), reason(error)) from error
-        except DataError:  # which may be the consequence of a change
+        except DataError as error:  # which may be the consequence of a change
             require_unchanged(path, file, before, DataError)
+            if inner != path and " > " in (error.hint or ""):
+                error.hint = f"unpack the archive first; {error.hint}; or {SKIP_HINT}"
             raise
         count(before.st_size - counted)
         require_unchanged(path, file, before, DataError)
@@ -108,6 +114,16 @@ def _files_in(path: Path, file: BinaryIO) -> Iterator[tuple[Path, BinaryIO]]:
     return files_of(path, file) if is_archive(path) else iter([(path, file)])
 
 
+def _is_readable(path: Path, file: BinaryIO, how: Reading) -> bool:
+    """Return whether a file of an archive can be read, and rewind it."""
+    with contextlib.suppress(DataError):
+        for _ in _blocks_in(path, file, how, Remarks(skip_bad=True), named=False):
+            pass
+        file.seek(0)
+        return True
+    return False
+
+
 def _blocks_in(path: Path, file: BinaryIO, how: Reading, remarks: Remarks, *, named: bool) -> Iterator[TextBlock]:
     """Read the documents of an open file."""
     documents = conversations_of if how.conversations else documents_of
@@ -128,15 +144,14 @@ def _blocks_of_text(path: Path, file: BinaryIO, remarks: Remarks, *, named: bool
     if path.suffix in DOCUMENTS:
         if named or can_convert(path):
             return in_blocks([converted(path, file, remarks)])
-        why: str | None = "needs the extra documents"
-    else:
-        content = unpacked(path, file)
-        first = next(content, b"")
-        why = None if named else format_of_binary(first)
-        if why is None:
-            return decoded(chain([first], content), visible(path))
-    remarks.leave_out("file", f"{visible(path)} ({why})")
-    return None
+        remarks.leave_out("document", visible(path))
+        return None
+    content = unpacked(path, file)
+    first = next(content, b"")
+    if not named and (why := format_of_binary(first)):
+        remarks.leave_out("file", f"{visible(path)} ({why})")
+        return None
+    return decoded(chain([first], content), visible(path))
 
 
 def _ending(path: Path) -> str:
@@ -148,14 +163,17 @@ def _records_in(
 ) -> tuple[Iterator[Record] | None, Iterator[TextBlock]]:
     """Return the records of a text file, or None for plain text, and its blocks, from which records read."""
     ending, name = _ending(path), visible(path)
-    if ending == ".json":
+    if ending in (".json", ".jsonl"):
         start = next(blocks, None)
         blocks = blocks if start is None else chain([start], blocks)
-        ending = {"array": "array", "lines": ".jsonl"}.get(form_of_json(start.text if start else "") or "", "")
+        form = form_of_json(start.text if start else "")
+        if form is None and ending == ".json":
+            remarks.note("the JSON is no list of records, and becomes tokens as it is")
+        ending = form or ending
     text = (block.text for block in blocks)
     if ending == "array":
         return json_items(text, name, remarks), blocks
-    if ending == ".jsonl":
+    if ending in ("lines", ".jsonl"):
         return json_lines(text, name, remarks), blocks
     if ending in (".csv", ".tsv"):
         return csv_rows(text, name, remarks, "\t" if ending == ".tsv" else None), blocks
@@ -171,6 +189,4 @@ def _rows_of(path: Path, file: BinaryIO, how: Reading, remarks: Remarks) -> Iter
     field = how.text_field
     if field not in parquet_columns(path, file):
         field = text_field_of([*islice(parquet_rows(path, file, growth), SAMPLE)], field, remarks)
-    for row in parquet_rows(path, file, growth, [field]):
-        if row.fields[field] is not None:  # an empty cell
-            yield row
+    yield from parquet_rows(path, file, growth, [field])

@@ -24,7 +24,7 @@ from gpt_cli.text.cache import find_survey, remember
 from gpt_cli.text.compressed import BLOCK
 from gpt_cli.text.corpus import Corpus, Survey, SurveyedCorpus, Tally, Watch, fits_in_memory
 from gpt_cli.text.documents import TextBlock, decoded, in_blocks, split_at, split_at_marks
-from gpt_cli.text.file_formats import Reading, holds_conversations, is_plain, read_file
+from gpt_cli.text.file_formats import SKIP_HINT, Reading, holds_conversations, is_plain, read_file
 from gpt_cli.text.remarks import Remarks
 from gpt_cli.text.sft_examples import ConversationCorpus, split_conversations
 from gpt_cli.text.sources import NAME_A_SOURCE, STDIN, SourceFile, SourceWalk, require_there, source_names
@@ -32,7 +32,6 @@ from gpt_cli.text.sources import NAME_A_SOURCE, STDIN, SourceFile, SourceWalk, r
 NOBODY = Host()  # a caller who wants to see nothing
 MOST_ERRORS = 20
 _MOVE_HINT = "then move the old file out of the directory"
-_SKIP_HINT = "‹data.skip_bad=true› leaves such files out"
 
 
 class SourceCorpus(SurveyedCorpus):
@@ -130,8 +129,12 @@ class SourceCorpus(SurveyedCorpus):
                 any_named |= file.named  # a mistyped name must not train on less text
                 if not file.named:
                     # what a directory contains is read, also beside what was made of it
-                    moved = f"{error.hint}; {_MOVE_HINT}" if " > " in (error.hint or "") else error.hint
-                    error.hint, any_unnamed = moved or _SKIP_HINT, True
+                    moved = (
+                        f"{error.hint}; {_MOVE_HINT}"
+                        if " > " in (hint := error.hint or "") and "skip_bad" not in hint
+                        else hint
+                    )
+                    error.hint, any_unnamed = moved or SKIP_HINT, True
                 errors += [error] if len(bad) <= MOST_ERRORS else []
         for name in walk.special:
             remarks.leave_out("file", f"{visible(name)} (not a regular file)")
@@ -139,15 +142,16 @@ class SourceCorpus(SurveyedCorpus):
         if errors and (any_named or not self.how.skip_bad or not survey.num_documents):
             if len(bad) > MOST_ERRORS:
                 more = f"{counted(len(bad) - MOST_ERRORS, 'more file')} cannot be read"
-                errors.append(DataError(self._where, more, hint=_SKIP_HINT))
+                errors.append(DataError(self._where, more, hint=SKIP_HINT))
             if any_unnamed and all("skip_bad" not in (error.hint or "") for error in errors):
-                errors[-1].hint = f"{errors[-1].hint}; or {_SKIP_HINT}"
+                errors[-1].hint = f"{errors[-1].hint}; or {SKIP_HINT}"
             raise together(errors)
         if not survey.num_documents:
-            raise remarks.first_bad or DataError(self._where, "this source contains no text")
+            hint = next(iter(remarks.lines()), None)
+            raise remarks.first_bad or DataError(self._where, "this source contains no text", hint=hint)
         return replace(
             survey,
-            num_skipped=remarks.counts["file"],
+            num_skipped=remarks.counts["file"] + remarks.counts["document"],
             notes=remarks.lines(),
             num_repeated=walk.num_repeated,
             bad=(*bad, *walk.closed),

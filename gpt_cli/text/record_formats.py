@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 from gpt_cli.common.extras import optional_library
 from gpt_cli.common.limits import HEADER_CHARACTERS, LINE_CHARACTERS, ROW_CHARACTERS
+from gpt_cli.common.untrusted_files import names_of_copy
 from gpt_cli.errors import DataError, shown, visible
 from gpt_cli.text.compressed import Growth
 from gpt_cli.text.records import Record, lines_of
@@ -22,6 +23,7 @@ from gpt_cli.text.remarks import Remarks
 _SPACE = " \t\r\n"
 _spaces = re.compile(f"[{_SPACE}]*").match
 _DELIMITERS = ",;\t|"
+_QUOTING = """'s/"/""/g; s/[^\\t]*/"&"/g'"""  # of sed
 _BUFFER = 2**20  # without one a whole column of a row group is read at once
 _ROWS, _MOST_ROWS = 2**25, 256  # bytes, about, and number of rows of a table that are read at once
 
@@ -125,7 +127,7 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
     csv.field_size_limit(ROW_CHARACTERS)  # of the whole process; only this function reads csv
     lines, num_characters = lines_of(text, name, ROW_CHARACTERS), 0
     header = next(lines, "")
-    names, rows = list[str](), None
+    names, number = list[str](), 1
 
     def counted() -> Iterator[str]:
         """Yield the lines; raise DataError for too many in one row, as quotes may hold any number."""
@@ -141,8 +143,7 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
             delimiter = max(_DELIMITERS, key=lambda each: len(next(csv.reader([header], delimiter=each), ())))
         rows = csv.reader(counted(), delimiter=delimiter or ",", strict=True)
         for row in rows:
-            num_characters = 0
-            where = f"{name}:{rows.line_num}"
+            num_characters, where, number = 0, f"{name}:{number}", rows.line_num + 1
             if not names:
                 names = row
             elif len(row) == len(names):
@@ -152,8 +153,11 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
                 hint = 'put a cell with the delimiter or a line break in quotes: "a, b"'
                 remarks.leave_out_record(DataError(where, sentence, hint=hint))
     except csv.Error as error:
-        where = f"{name}:{rows.line_num if rows else 1}"
-        raise DataError(where, f"this is no table of cells: {error}") from error
+        hint = 'write quotation marks inside a cell twice, and the cell in quotes: """Yes"", she said"'
+        if delimiter == "\t":
+            old, new = names_of_copy(Path(name), "quoted")
+            hint = f"if its quotation marks are letters: sed {_QUOTING} {old} > {new}"
+        raise DataError(f"{name}:{number}", f"this is no table of cells: {error}", hint=hint) from error
 
 
 def parquet_columns(path: Path, file: BinaryIO) -> list[str]:

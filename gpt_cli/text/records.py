@@ -10,6 +10,7 @@ from shlex import quote
 from typing import Any, NamedTuple
 
 from gpt_cli.common.limits import LINE_CHARACTERS
+from gpt_cli.common.untrusted_files import names_of_copy
 from gpt_cli.errors import DataError, shown, visible
 from gpt_cli.text.conversations import conversation, fields_in_words, is_conversation, whole_text
 from gpt_cli.text.documents import TextBlock
@@ -66,6 +67,8 @@ def documents_of(records: Iterable[Record], text_field: str, remarks: Remarks) -
             continue
         if text:
             yield TextBlock(True, text)
+        else:
+            remarks.leave_out("empty", record.where)
 
 
 def conversations_of(records: Iterable[Record], text_field: str, remarks: Remarks) -> Iterator[TextBlock]:
@@ -77,7 +80,7 @@ def conversations_of(records: Iterable[Record], text_field: str, remarks: Remark
                 raise DataError(
                     record.where, sentence, hint="put texts into a file of their own, and train on that alone"
                 )
-            text = conversation(record.fields, record.where).to_json()
+            text = conversation(record.fields, record.where, remarks=remarks).to_json()
         except DataError as error:
             remarks.leave_out_record(error)
             continue
@@ -129,12 +132,17 @@ def _without_text(record: Record, text_field: str, lengths: Mapping[str, float],
         sentence += f"; fields with text, and their mean length in characters: {', '.join(listed)}"
     if (plain := [*filter(_is_plain, lengths)]) and plain[0] == next(iter(lengths)):  # a shorter one is not the text
         hint = f"‹data.text_field={plain[0]}›"
-        if len(plain) > 1:
+        if len(plain) > 1 and lengths[plain[1]] > 1:
             # of the two longest, the question comes first in the record
             question, answer = sorted(plain[:2], key=[*record.fields, *plain].index)
             command = path and _rewriting(record, path, question, answer)
             remedy = f": {command}" if command else ", name their fields prompt and response"
             hint += f"; for questions with answers{remedy}"
+    elif lengths and path and path.suffix in (".csv", ".tsv"):
+        longest, delimiter = next(iter(lengths)), "," if path.suffix == ".csv" else r"\t"
+        names = delimiter.join("text" if name == longest else f"column{at}" for at, name in enumerate(record.fields, 1))
+        old, new = names_of_copy(path, "named")
+        hint = f"if the table has no row with names, write one first: sed '1i {names}' {old} > {new}"
     if is_conversation(record.fields, text_field):
         hint = "questions with answers are read without other text; name their file alone"
     return DataError(record.where, sentence, hint=hint)
@@ -171,6 +179,8 @@ def _field(record: Record, name: str) -> Any:
 
 
 def _text(record: Record, field: str, path: Path | None) -> str:
-    if not isinstance(text := _field(record, field), str):
+    if (text := _field(record, field)) is None and field in record.fields:  # an empty cell, as pandas writes it
+        return ""
+    if not isinstance(text, str):
         raise _without_text(record, field, _mean_lengths([record]), path)
     return whole_text(text, record.where)

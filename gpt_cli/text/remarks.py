@@ -9,10 +9,14 @@ from gpt_cli.errors import DataError, visible
 
 _MOST_NAMED = 3  # of what is left out
 _LEFT_OUT = {
-    "file": "file{s} without text",
-    "picture": "picture{s}",
-    "contents": "table{s} of contents",
-    "record": "bad record{s}",
+    "file": "file{s} without text:",
+    "document": "document{s} of other programs, without the extra (pip install -e '.[documents]'):",
+    "bad": "bad file{s}:",
+    "picture": "picture{s} of",
+    "contents": "table{s} of contents of",
+    "record": "bad record{s}:",
+    "empty": "record{s} with an empty text:",
+    "question": "question{s} without an answer, at the end of a conversation:",
 }
 
 
@@ -58,5 +62,5 @@ class Remarks:
         for what, number in self.counts.items():
             things, names = _LEFT_OUT[what].format(s="" if number == 1 else "s"), self._names[what]
             more = ", ..." if len(names) > _MOST_NAMED else ""
-            lines.append(f"left out {number:,} {things}: {', '.join(names[:_MOST_NAMED])}{more}")
+            lines.append(f"left out {number:,} {things} {', '.join(names[:_MOST_NAMED])}{more}")
         return tuple(lines)

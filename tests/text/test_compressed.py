@@ -52,6 +52,20 @@ def test_an_archive_is_the_files_inside(here: Path, ending: str) -> None:
     assert read("folder").digest == corpus.digest
 
 
+@pytest.mark.parametrize("ending", ["zip", "tar.gz"])
+def test_bad_files_of_an_archive_are_left_out_as_a_whole_where_the_config_says_so(here: Path, ending: str) -> None:
+    bad = b"fine at first\n" * 9000 + "静夜思".encode("gb18030") * 9
+    (here / f"a.{ending}").write_bytes(archive_of(ending, {"bad.txt": bad, "good.txt": b"good"}))
+    with pytest.raises(DataError, match=r"bad\.txt: line 9,001") as raised:
+        read(f"a.{ending}")
+    hint = raised.value.hint or ""
+    assert hint.startswith("unpack the archive first; if it is ")
+    assert hint.endswith("; or ‹data.skip_bad=true› leaves such files out")
+    corpus = read_data(DataConfig(source=f"a.{ending}", skip_bad=True))
+    assert corpus.documents == ("good",)
+    assert list(corpus.notices()) == [f"left out 1 bad file: a.{ending}/bad.txt"]
+
+
 def test_an_archive_of_questions_is_a_list_of_questions(here: Path) -> None:
     (here / "a.zip").write_bytes(zipped({"q.json": b'[{"question": "a", "answer": "b"}]'}))
     assert read("a.zip").how.conversations

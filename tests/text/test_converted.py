@@ -54,7 +54,7 @@ def test_pictures_are_counted_and_left_out(here: Path) -> None:
     write(here / "a.html", "One ![picture](a.png) two ![](b.png).\n")
     corpus = read("a.html")
     assert corpus.documents[0].split() == ["One", "two", "."]
-    assert list(corpus.notices()) == ["left out 2 pictures: a.html"]
+    assert list(corpus.notices()) == ["left out 2 pictures of a.html"]
 
 
 @pytest.mark.parametrize("ending", [".html", ".docx", ".epub", ".rtf"])
@@ -62,7 +62,7 @@ def test_tables_of_contents_are_counted_and_left_out(here: Path, ending: str) ->
     write(here / f"a{ending}", "# One\n\nText.\n\n## Two\n\nMore, see [one](#one).\n", "--toc")
     corpus = read(f"a{ending}")
     assert corpus.documents[0].split() == ["One", "Text.", "Two", "More,", "see", "one."]
-    assert list(corpus.notices()) == [f"left out 1 table of contents: a{ending}"]
+    assert list(corpus.notices()) == [f"left out 1 table of contents of a{ending}"]
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,13 @@ def test_without_the_extra_a_named_document_names_it_and_a_folder_leaves_it_out(
     monkeypatch.setattr("gpt_cli.text.converted.is_installed", lambda _: False)
     corpus = read("d")
     assert corpus.documents == ("plain",)
-    assert list(corpus.notices()) == ["left out 1 file without text: d/a.html (needs the extra documents)"]
+    line = "left out 1 document of other programs, without the extra (pip install -e '.[documents]'): d/a.html"
+    assert list(corpus.notices()) == [line]
+    assert corpus.survey.num_skipped == 1
+    (here / "d" / "b.txt").unlink()
+    with pytest.raises(DataError, match="contains no text") as nothing:
+        read("d")
+    assert nothing.value.hint == line
 
 
 @pytest.mark.parametrize("ending", [".docx", ".epub", ".odt", ".html", ".rtf", ".ipynb", ".pdf"])

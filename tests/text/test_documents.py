@@ -107,6 +107,7 @@ TRADITIONAL = "今天天氣很好，我們去公園散步。\n樹上的鳥在唱
     ("content", "line", "byte", "encoding"),
     [
         (b"ab\ncd\xe9f", 2, "0xe9 at offset 5", "LATIN1"),
+        ("a \u201cyes\u201d \u2013 she said".encode("cp1252"), 1, "0x93 at offset 2", "CP1252"),
         ("Où êtes-vous ? Là-bas, près de la forêt.".encode("latin-1"), 1, "0xf9 at offset 1", "LATIN1"),
         (SIMPLIFIED.encode("utf-16"), 1, "0xff at offset 0", "UTF-16"),
         (SIMPLIFIED.encode("utf-16-be"), 1, "0xca at offset 1", "UTF-16BE"),

@@ -6,6 +6,7 @@ test_records.py compares the dialects of .csv.
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from gpt_cli.text.remarks import Remarks
     ("content", "message"),
     [
         ("id,text\n1,a,b\n", "a.csv:2: this row has 3 cells, but the first one names 2 columns"),
-        ('text\n"a\nb', "a.csv:3: this is no table of cells"),
+        ('text\n"a\nb', "a.csv:2: this is no table of cells"),
         ('text\n"a"b\n', "a.csv:2: this is no table of cells"),
         ("text\n\xff", "a.csv: line 2: text must be UTF-8"),
     ],
@@ -36,6 +37,32 @@ def test_what_is_no_table_is_named_with_its_line(here: Path, content: str, messa
     with pytest.raises(DataError) as raised:
         read_data(DataConfig(source="a.csv"))
     assert message in raised.value.lines()[0]
+
+
+def test_the_command_of_a_hint_keeps_ordinary_quotation_marks(here: Path) -> None:
+    (here / "a.tsv").write_text('id\ttext\n1\t"Yes" she said\n\t\n2\ta "b" c\n')
+    with pytest.raises(DataError, match="no table of cells") as raised:
+        read_data(DataConfig(source="a.tsv"))
+    command = (raised.value.hint or "").removeprefix("if its quotation marks are letters: ")
+    subprocess.run(command, shell=True, check=True)
+    assert read_data(DataConfig(source="a-quoted.tsv")).documents == ('"Yes" she said', 'a "b" c')
+
+
+def test_a_row_of_several_lines_is_named_by_its_first() -> None:
+    rows = [*csv_rows(['text\n"a\nb"\nc\n'], "f", Remarks())]
+    assert [row.where for row in rows] == ["f:2", "f:4"]
+
+
+def test_an_array_is_read_as_one_whatever_the_name_says(here: Path) -> None:
+    (here / "a.jsonl").write_text('[\n{"text": "one"},\n{"text": "two"}\n]')
+    assert read_data(DataConfig(source="a.jsonl")).documents == ("one", "two")
+
+
+def test_json_that_is_no_list_of_records_is_text_and_a_notice_says_so(here: Path) -> None:
+    (here / "a.json").write_text('{"data": [{"text": "one"}]}')
+    corpus = read_data(DataConfig(source="a.json"))
+    assert corpus.documents == ('{"data": [{"text": "one"}]}',)
+    assert [*corpus.notices()] == ["in a.json, the JSON is no list of records, and becomes tokens as it is"]
 
 
 def test_lines_without_cells_and_a_header_alone_are_no_rows() -> None:

@@ -170,7 +170,8 @@ def test_a_column_name_may_have_spaces_and_a_shorter_column_is_no_remedy(here: P
     (here / "c.csv").write_text(table([{"id": "1", "A boy, carried": "p" * 30, "B": "n" * 20}]))
     with pytest.raises(DataError) as raised:
         read("c.csv")
-    assert raised.value.hint is None  # the first row names no columns
+    remedy = "sed '1i column1,text,column3' c.csv > c-named.csv"  # the first row names no columns
+    assert raised.value.hint == f"if the table has no row with names, write one first: {remedy}"
 
 
 def test_of_several_long_columns_the_error_lists_all_the_longest_first(here: Path) -> None:
@@ -232,8 +233,8 @@ def test_a_column_whose_name_is_part_of_another_is_not_rewritten(here: Path) -> 
 
 
 BAD_RECORDS: dict[str, str] = {
-    "a.jsonl": '{"text": "one"}\n{"text"\n{"text": null}\n{"text": "a\\ud800"}\n{"text": "two"}\n',
-    "a.json": '[{"text": "one"}, {"text": null}, 3, {"text": "a\\ud800"}, {"text": "two"}]',
+    "a.jsonl": '{"text": "one"}\n{"text"\n{"id": 3}\n{"text": "a\\ud800"}\n{"text": "two"}\n',
+    "a.json": '[{"text": "one"}, {"id": 3}, 3, {"text": "a\\ud800"}, {"text": "two"}]',
     "a.csv": "id,text\n1,one\n2\n3,a,b\n4,x,\n5,two\n",
     "q.jsonl": '{"prompt": "a", "response": "b"}\n{\n{"prompt": "c"}\n{"prompt": "c", "response": 3}\n',
 }
@@ -249,6 +250,67 @@ def test_bad_records_are_left_out_and_counted_where_the_config_says_so(here: Pat
     (notice,) = corpus.notices()
     assert notice.startswith(f"left out 3 bad records: {name}")
     assert [*corpus.blocks()] == [*read(name, skip_bad=True).blocks()]
+
+
+EMPTY_TEXTS: dict[str, str | bytes] = {
+    "a.jsonl": '{"text": "one"}\n{"text": ""}\n{"text": null}\n',
+    "a.csv": "id,text\n1,one\n2,\n3,\n",
+    "a.parquet": parquet_of([{"text": "one"}, {"text": ""}, {"text": None}]),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY_TEXTS)
+def test_records_with_an_empty_text_are_counted(here: Path, name: str) -> None:
+    content = EMPTY_TEXTS[name]
+    (here / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    corpus = read(name)
+    assert corpus.documents == ("one",)
+    (notice,) = corpus.notices()
+    assert notice.startswith(f"left out 2 records with an empty text: {name}")
+
+
+def test_a_last_question_without_an_answer_is_left_out_and_counted(here: Path) -> None:
+    said = [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}, {"from": "human", "value": "c"}]
+    (here / "a.jsonl").write_text(json_lines_of([{"conversations": said}]))
+    corpus = read("a.jsonl")
+    assert [read_conversation(text).turns for text in corpus.documents] == [(("user", "a"), ("assistant", "b"))]
+    assert "left out 1 question without an answer, at the end of a conversation: a.jsonl:1" in corpus.notices()
+    (here / "b.jsonl").write_text(json_lines_of([{"conversations": said[2:]}]))
+    with pytest.raises(DataError, match="there is no answer to learn"):
+        read("b.jsonl")
+
+
+def test_the_parts_of_a_message_are_one_text_and_a_picture_is_none(here: Path) -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    answer = {"role": "assistant", "content": "c"}
+    (here / "a.jsonl").write_text(json_lines_of([{"messages": [{"role": "user", "content": parts}, answer]}]))
+    assert read_conversation(read("a.jsonl").documents[0]).turns[0].content == "ab"
+    parts.append({"type": "image_url", "image_url": "x.png"})
+    (here / "a.jsonl").write_text(json_lines_of([{"messages": [{"role": "user", "content": parts}, answer]}]))
+    with pytest.raises(DataError, match="content is not a text"):
+        read("a.jsonl")
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv"])
+def test_the_command_of_a_hint_names_the_columns_of_a_table_without_names(here: Path, ending: str) -> None:
+    poems = [
+        ("Before my bed, the moon is bright; " * 3, "Li Bai"),
+        ("I lift my head to look, and see it there", "Li Bai"),
+    ]
+    with (here / f"a.{ending}").open("w", newline="") as file:
+        csv.writer(file, "excel" if ending == "csv" else "excel-tab").writerows(poems)
+    with pytest.raises(DataError) as raised:
+        read(f"a.{ending}")
+    command = (raised.value.hint or "").removeprefix("if the table has no row with names, write one first: ")
+    subprocess.run(command, shell=True, check=True)
+    assert read(f"a-named.{ending}").documents == tuple(poem for poem, _ in poems)
+
+
+def test_a_table_of_short_cells_has_no_questions(here: Path) -> None:
+    (here / "a.csv").write_text("x,y\n1,a\n2,b\n")
+    with pytest.raises(DataError) as raised:
+        read("a.csv")
+    assert raised.value.hint == "‹data.text_field=x›"
 
 
 def test_where_every_record_is_bad_the_first_is_an_error(here: Path) -> None:
