@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO
@@ -81,20 +81,13 @@ def holds_conversations(path: Path, how: Reading, *, named: bool) -> bool | None
 
     False for a file that cannot be read.
     """
-    remarks = Remarks(skip_bad=how.skip_bad)
+    how, remarks = replace(how, conversations=True), Remarks(skip_bad=how.skip_bad)
     with contextlib.suppress(GptError, OSError, ValueError, RecursionError), open_regular(path, DataError) as file:
         for inner, content in _files_in(path, file):
-            is_named, records = named and inner == path, None
-            if inner.suffix == ".parquet":
-                records = parquet_rows(inner, content, Growth(inner, content), conversation_fields(how.text_field))
-            elif inner.suffix not in DOCUMENTS:
-                if (blocks := _blocks_of_text(inner, content, remarks, named=is_named)) is None:
-                    continue
-                records, _ = _records_in(inner, blocks, remarks)
-            elif not is_named and not can_convert(inner):
-                continue
-            first = next(records, None) if records is not None else None
-            return first is not None and is_conversation(first.fields, how.text_field)
+            records, blocks = _content_of(inner, content, how, remarks, named=named and inner == path)
+            if records or blocks:
+                first = next(records, None) if records else None
+                return first is not None and is_conversation(first.fields, how.text_field)
         return None
     return False
 
@@ -126,32 +119,31 @@ def _is_readable(path: Path, file: BinaryIO, how: Reading) -> bool:
 
 def _blocks_in(path: Path, file: BinaryIO, how: Reading, remarks: Remarks, *, named: bool) -> Iterator[TextBlock]:
     """Read the documents of an open file."""
-    documents = conversations_of if how.conversations else documents_of
-    if path.suffix == ".parquet":
-        return documents(_rows_of(path, file, how, remarks), how.text_field, remarks)
-    if (content := _blocks_of_text(path, file, remarks, named=named)) is None:
-        return iter(())
-    records, blocks = _records_in(path, content, remarks)
-    if records is not None:
-        return documents(records, how.text_field, remarks)
-    if how.conversations:
+    records, blocks = _content_of(path, file, how, remarks, named=named)
+    if records:
+        return (conversations_of if how.conversations else documents_of)(records, how.text_field, remarks)
+    if blocks and how.conversations:
         raise DataError(shown(path), "this has no questions and answers, but the first file does, so all must")
-    return markup_noted(blocks, remarks.note)
+    return markup_noted(blocks or iter(()), remarks.note)
 
 
-def _blocks_of_text(path: Path, file: BinaryIO, remarks: Remarks, *, named: bool) -> Iterator[TextBlock] | None:
-    """Read the text of an open file; None, with a remark, where it has none, unless it is named."""
+def _content_of(
+    path: Path, file: BinaryIO, how: Reading, remarks: Remarks, *, named: bool
+) -> tuple[Iterator[Record] | None, Iterator[TextBlock] | None]:
+    """Return the records of an open file, or its text; neither, with a remark, where it has none, unless named."""
+    if path.suffix == ".parquet":
+        return _rows_of(path, file, how, remarks), None
     if path.suffix in DOCUMENTS:
         if named or can_convert(path):
-            return in_blocks([converted(path, file, remarks)])
+            return None, in_blocks(converted(path, each, remarks) for each in [file])  # once somebody reads it
         remarks.leave_out("document", visible(path))
-        return None
+        return None, None
     content = unpacked(path, file)
     first = next(content, b"")
     if not named and (why := format_of_binary(first)):
         remarks.leave_out("file", f"{visible(path)} ({why})")
-        return None
-    return decoded(chain([first], content), visible(path))
+        return None, None
+    return _records_in(path, decoded(chain([first], content), visible(path)), remarks)
 
 
 def _ending(path: Path) -> str:
@@ -160,8 +152,8 @@ def _ending(path: Path) -> str:
 
 def _records_in(
     path: Path, blocks: Iterator[TextBlock], remarks: Remarks
-) -> tuple[Iterator[Record] | None, Iterator[TextBlock]]:
-    """Return the records of a text file, or None for plain text, and its blocks, from which records read."""
+) -> tuple[Iterator[Record] | None, Iterator[TextBlock] | None]:
+    """Return the records of a text file, or the blocks of plain text."""
     ending, name = _ending(path), visible(path)
     if ending in (".json", ".jsonl"):
         start = next(blocks, None)
@@ -172,11 +164,11 @@ def _records_in(
         ending = form or ending
     text = (block.text for block in blocks)
     if ending == "array":
-        return json_items(text, name, remarks), blocks
+        return json_items(text, name, remarks), None
     if ending in ("lines", ".jsonl"):
-        return json_lines(text, name, remarks), blocks
+        return json_lines(text, name, remarks), None
     if ending in (".csv", ".tsv"):
-        return csv_rows(text, name, remarks, "\t" if ending == ".tsv" else None), blocks
+        return csv_rows(text, name, remarks, "\t" if ending == ".tsv" else None), None
     return None, blocks
 
 
