@@ -66,8 +66,6 @@ class SourceCorpus(SurveyedCorpus):
         yield from survey.notes
         if survey.num_repeated:
             yield f"left out {counted(survey.num_repeated, 'repeated source')}: each text is read once"
-        if survey.bad:
-            yield f"left out {counted(len(survey.bad), 'bad file')}, the first being {shown(survey.bad[0])}"
 
     def line_ends(self) -> str | None:
         """Return a line about files with Windows line ends, for a text that may still change; None without them."""
@@ -138,6 +136,8 @@ class SourceCorpus(SurveyedCorpus):
                 errors += [error] if len(bad) <= MOST_ERRORS else []
         for name in walk.special:
             remarks.leave_out("file", f"{visible(name)} (not a regular file)")
+        for name in (*bad, *walk.closed):
+            remarks.leave_out("bad", visible(name))
         survey, self._documents = tally.survey(), tally.documents
         if errors and (any_named or not self.how.skip_bad or not survey.num_documents):
             if len(bad) > MOST_ERRORS:

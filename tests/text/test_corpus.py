@@ -329,7 +329,7 @@ def test_bad_files_are_left_out_and_counted_where_the_config_says_so(
     assert corpus.digest == Texts(("A", "fine", "Z")).digest
     assert list(corpus.notices()) == [
         "left out 1 bad record: d/line.jsonl:2",
-        'left out 4 bad files, the first being "d/bad-00.txt"',
+        "left out 4 bad files: d/bad-00.txt, d/bad-01.txt, d/bad-02.txt, ...",
     ]
     assert read_data(DataConfig(source="d", skip_bad=True)).documents == ("A", "fine", "Z")
 
@@ -445,6 +445,6 @@ def test_a_validation_text_tells_what_it_left_out_and_what_it_shares(here: Path)
     training, validation = split_of(read_data(config), config, Host(notices.append))
     assert (training.documents, validation.documents) == (("t/a.txt", "t/b.txt"), ("v/a.txt", "t/b.txt"))
     assert notices == [
-        'data.validation_source: left out 1 bad file, the first being "v/bad.txt"',
+        "data.validation_source: left out 1 bad file: v/bad.txt",
         "data.validation_source: the training text contains 1 file of it too",
     ]
