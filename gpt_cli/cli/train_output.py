@@ -51,7 +51,7 @@ def announce(prepared: Prepared, console: Console, *, of_sweep: bool = False) ->
     console.notice(f"tokenizer   {prepared.config.tokenizer.kind}, vocabulary of {prepared.vocab_size:,}")
     if prepared.steps_left > 0:
         console.notice(
-            f"estimate    {size(costs.training_bytes)} of memory, {size(prepared.disk_bytes)} of disk; "
+            f"estimate    {size(prepared.memory_bytes)} of memory, {size(prepared.disk_bytes)} of disk; "
             f"{duration(prepared.seconds_left)} for {counted(prepared.steps_left, 'step')} of "
             f"{prepared.config.tokens_per_step:,} tokens, "
             f"{_ratio(prepared.epochs_left)} epochs, and the closing evaluation"

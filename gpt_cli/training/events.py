@@ -16,6 +16,7 @@ from gpt_cli.config import Config
 from gpt_cli.errors import UsageError, counted, inert, visible
 from gpt_cli.evaluation.nll import Score
 from gpt_cli.model.costs import CostEstimate
+from gpt_cli.training.taught_targets import BYTES_PER_TOKEN
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,12 @@ class Prepared:
     began_from: str | None = None  # the model whose weights it began with, instead of random ones
     ends_early: bool = False  # whether gpt chose fewer steps than there is time for, before the text is known by heart
     reasons: tuple[str, ...] = ()  # of what gpt chose
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of memory of the training, the targets that a first model draws for a second included."""
+        taught = 0 if self.config.train.teacher_share is None else BYTES_PER_TOKEN * self.num_training_tokens
+        return self.costs.training_bytes + taught
 
     @property
     def disk_bytes(self) -> int:

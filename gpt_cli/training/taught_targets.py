@@ -12,6 +12,7 @@ from gpt_cli.training.ngram_counts import NgramCounts
 
 # shares of the targets, once there is a teacher (note 0066)
 TEACHER, COUNTS = 0.35, 0.15
+BYTES_PER_TOKEN = 350  # of memory, at most, while the text is counted; the draws of a teacher included
 
 
 @dataclass

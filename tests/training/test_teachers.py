@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from support.helpers import CORPUS_TEXT, small_config
+from support.prepared import prepared
 from support.runs import assert_same, start, tensors
 
 import gpt_cli
@@ -23,7 +25,7 @@ from gpt_cli.training.batches import batches_of
 from gpt_cli.training.events import Stepped
 from gpt_cli.training.loop import train
 from gpt_cli.training.lr_schedule import lr_multiplier
-from gpt_cli.training.taught_targets import COUNTS, TEACHER, TaughtTargets
+from gpt_cli.training.taught_targets import BYTES_PER_TOKEN, COUNTS, TEACHER, TaughtTargets
 from gpt_cli.training.teachers import DRAWS, drawn_targets, model_ends, settings_of_model
 
 START = Progress.at_the_start(1000, "", {})
@@ -103,6 +105,20 @@ def test_shares_of_the_targets_are_the_teachers_and_those_of_counts() -> None:
     random = TaughtTargets(np.random.default_rng(0).integers(0, 50, 4000), seed=0, draws=targets.draws)
     differing = [((each := random(positions, step)) < 100) & (each != random.ids[positions]) for step in range(20)]
     assert np.mean(differing) == pytest.approx(COUNTS * 49 / 50, abs=0.01)  # counts know nothing, and guess
+
+
+def test_the_memory_of_what_two_models_take_beside_one_is_in_the_estimate() -> None:
+    ids = np.random.default_rng(0).integers(0, 1024, 20_000)
+    tracemalloc.start()
+    taught = TaughtTargets(ids.copy(), 1, np.zeros((len(ids), DRAWS), np.uint16))
+    assert taught.counts
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert 0.7 * BYTES_PER_TOKEN < peak / len(ids) <= BYTES_PER_TOKEN
+
+    alone = prepared("smoke", vocab_size=512, tokens=1000)
+    both = replace(alone, config=alone.config.changed(train={"teacher_share": 0.2}))
+    assert both.memory_bytes - alone.memory_bytes == 1000 * BYTES_PER_TOKEN
 
 
 def test_a_new_model_begins_anew_and_its_teacher_stays_on_the_disk(tmp_path: Path) -> None:
