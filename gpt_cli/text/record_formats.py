@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import functools
 import json
 import os
 import re
@@ -179,12 +180,11 @@ def parquet_rows(
         names = [name for name in table.schema_arrow.names if columns is None or name in columns]
         leaves = [table.schema.column(at).path.partition(".")[0] for at in range(len(table.schema))]
         for group in range(table.num_row_groups):
-            rows = _MOST_ROWS
-            for at in (at for at, leaf in enumerate(leaves) if leaf in names):
-                column = table.metadata.row_group(group).column(at)
-                growth.require(column.total_uncompressed_size)
-                rows = min(rows, _rows_at_once(file, column))
-            for batch in table.iter_batches(rows, row_groups=[group], columns=names, use_threads=False):
+            growth.require(table.metadata.row_group(group).total_byte_size)
+            read = functools.partial(table.iter_batches, row_groups=[group], columns=names, use_threads=False)
+            next(read(1), None)  # an error, where the metadata of a damaged column would abort the process (pyarrow 26)
+            chunks = [table.metadata.row_group(group).column(at) for at, leaf in enumerate(leaves) if leaf in names]
+            for batch in read(min((_rows_at_once(file, column) for column in chunks), default=_MOST_ROWS)):
                 for row in batch.to_pylist():
                     number += 1
                     growth.add(sum(len(value) for value in row.values() if isinstance(value, str)))
