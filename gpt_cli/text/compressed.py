@@ -27,7 +27,7 @@ ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst")
 
 def unpacked(path: Path, file: BinaryIO) -> Iterator[bytes]:
     """Yield the content of a file in large blocks, decompressed where its name says so."""
-    unpack = {".gz": _gzip, ".tgz": _gzip, ".zst": _zstandard}.get(path.suffix)
+    unpack = {".gz": _gzip, ".tgz": _gzip, ".zst": _zstandard}.get(path.suffix.lower())
     if unpack is None:
         # None comes of what would wait, such as /proc/kmsg
         yield from iter(lambda: file.read(BLOCK) or b"", b"")
@@ -94,7 +94,7 @@ class Growth:
 
 def is_archive(path: Path) -> bool:
     """Return whether a file name ends as archives do."""
-    return path.name.endswith(ARCHIVES)
+    return path.name.lower().endswith(ARCHIVES)
 
 
 def files_of(path: Path, file: BinaryIO) -> Iterator[tuple[Path, BinaryIO]]:
@@ -103,7 +103,7 @@ def files_of(path: Path, file: BinaryIO) -> Iterator[tuple[Path, BinaryIO]]:
     Raises DataError for a damaged archive, one that expands further than text does, and one of too many files.
     """
     growth, number = Growth(path, file), 0
-    members = _zip_members if path.suffix == ".zip" else _tar_members
+    members = _zip_members if path.suffix.lower() == ".zip" else _tar_members
     try:
         for name, content in members(path, file):
             parts = Path(name.replace("\\", "/")).parts

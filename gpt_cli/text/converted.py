@@ -6,6 +6,7 @@ bounded time in bounded memory. The cache keeps the text by the content of the d
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -23,6 +24,7 @@ from gpt_cli.common.extras import is_installed, optional_library
 from gpt_cli.common.limits import DOCUMENT_BYTES, DOCUMENT_MEMORY, DOCUMENT_SECONDS
 from gpt_cli.errors import DataError, shown, visible
 from gpt_cli.text.cache import cached, read_cached_json, write_json
+from gpt_cli.text.documents import decode_utf8
 from gpt_cli.text.remarks import Remarks
 
 # how file names end -> what pandoc calls the format
@@ -40,7 +42,11 @@ _PANDOC = {
 }
 DOCUMENTS = (*_PANDOC, ".pdf")
 _WITH_TITLE = (".docx", ".org", ".tex")  # formats whose title pandoc takes out of the text
-_VERSION = 3  # of the conversion
+_VERSION = 4  # of the conversion
+# formats that are text, and how they say in which encoding, which pandoc does not read; browsers take these for others
+_ENCODED = (".fb2", ".htm", ".html", ".org", ".tex")
+_DECLARED = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?([\w-]+)|\[(\w+)\]\{inputenc\}""", re.IGNORECASE)
+_WIDER = {"gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "iso-8859-1": "cp1252", "latin1": "cp1252"}
 _HEAP_EXHAUSTED = 251  # of programs in Haskell
 # titles of tables of contents, and what their links lead to: a place in the document, or in a book a chapter
 _CONTENTS = re.compile(r"(table of )?contents|目\s*[录錄]|toc", re.IGNORECASE)
@@ -49,7 +55,7 @@ _WITHIN = re.compile(r"#|[^:]*\.xhtml\b")
 
 def can_convert(path: Path) -> bool:
     """Return whether the library that converts such a document is installed."""
-    return is_installed("pypdfium2" if path.suffix == ".pdf" else "pypandoc")
+    return is_installed("pypdfium2" if path.suffix.lower() == ".pdf" else "pypandoc")
 
 
 def converted(path: Path, file: BinaryIO, remarks: Remarks) -> str:
@@ -58,11 +64,11 @@ def converted(path: Path, file: BinaryIO, remarks: Remarks) -> str:
     Raises DataError for a document that is damaged, too large, or contains no text, as scanned pages do.
     """
     digest = hashlib.file_digest(cast("BufferedReader", file), "sha256").hexdigest()
-    stored = cached("documents", _VERSION, path.suffix, digest).with_suffix(".json")
+    stored = cached("documents", _VERSION, path.suffix.lower(), digest).with_suffix(".json")
     content = read_cached_json(stored)
     if not isinstance(content, dict) or not isinstance(content.get("text"), str):
         file.seek(0)
-        content = (_content_of_pdf if path.suffix == ".pdf" else _content_of_pandoc)(path, file)
+        content = (_content_of_pdf if path.suffix.lower() == ".pdf" else _content_of_pandoc)(path, file)
         write_json(stored, content)
     for what in ("picture", "contents"):
         if number := content.get(what):
@@ -74,11 +80,17 @@ def _content_of_pandoc(path: Path, file: BinaryIO) -> dict[str, Any]:
     """Convert a document to text without its pictures and tables of contents, which are counted."""
     pandoc = optional_library("pypandoc", "documents", path).get_pandoc_path()
     limits = ["+RTS", f"-M{DOCUMENT_MEMORY}", "-RTS"]
-    tree = _output(path, [pandoc, "--sandbox", "--from", _PANDOC[path.suffix], "--to", "json", *limits], file)
+    with tempfile.TemporaryFile() as held:
+        if path.suffix.lower() in _ENCODED:
+            held.write(_in_utf8(path, file.read()))
+            held.seek(0)
+            file = held
+        source = ["--sandbox", "--from", _PANDOC[path.suffix.lower()]]
+        tree = _output(path, [pandoc, *source, "--to", "json", *limits], file)
     try:
         content = json.loads(tree)
         counts = {"picture": 0, "contents": 0}
-        if path.suffix in _WITH_TITLE and (title := content["meta"].get("title")):
+        if path.suffix.lower() in _WITH_TITLE and (title := content["meta"].get("title")):
             content["blocks"].insert(0, {"t": "Para", "c": title["c"]})
         _leave_out(content["blocks"], counts)
         tree = json.dumps(content).encode()
@@ -89,6 +101,16 @@ def _content_of_pandoc(path: Path, file: BinaryIO) -> dict[str, Any]:
         held.seek(0)
         text = _output(path, [pandoc, "--from", "json", "--to", "plain", "--wrap", "none", *limits], held)
     return {"text": text.decode("utf-8"), **counts}
+
+
+def _in_utf8(path: Path, content: bytes) -> bytes:
+    """Return a text in UTF-8, from the encoding that it declares; raise DataError for another."""
+    declared = _DECLARED.search(content[:4096])
+    name = (declared[1] or declared[2]).decode().lower() if declared else "utf-8"
+    for encoding in ("utf-8", _WIDER.get(name, name)):
+        with contextlib.suppress(LookupError, UnicodeDecodeError):
+            return decode_utf8(content.decode(encoding).encode(), visible(path)).encode()
+    return decode_utf8(content, visible(path)).encode()
 
 
 def _leave_out(blocks: list[Any], counts: dict[str, int]) -> None:

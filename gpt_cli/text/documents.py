@@ -25,9 +25,13 @@ _FORMATS: dict[bytes, tuple[str, str]] = {
     b"\x89PNG\r\n": ("a PNG picture", "name a text file"),
     b"\xff\xd8\xff": ("a JPEG picture", "name a text file"),
     b"GIF89a": ("a GIF picture", "name a text file"),
-    b"%PDF-": ("a PDF document", "extract its text with: pdftotext FILE.pdf FILE.txt"),
+    b"%PDF-": ("a PDF document", "let the file name end in .pdf"),
     b"\xd0\xcf\x11\xe0": ("an old Office document", "save it as plain text, UTF-8"),
-    b"PK\x03\x04": ("a zip archive, as .docx and .epub are too", "unzip it, or save the document as plain text, UTF-8"),
+    b"PK\x03\x04": (
+        "a zip archive, as .docx and .epub are too",
+        "let the file name end in .docx, .epub or .zip, as its program wrote it",
+    ),
+    b"{\\rtf": ("an RTF document", "let the file name end in .rtf"),
     b"PAR1\x15": ("a Parquet table", "let the file name end in .parquet"),
     b"\x28\xb5\x2f\xfd": ("Zstandard data", "let the file name end in .zst"),
     b"\x1f\x8b": ("gzip data", "let the file name end in .gz"),
@@ -131,7 +135,8 @@ def markup_noted(blocks: Iterator[TextBlock], note: Callable[[str], object]) -> 
             for pattern, what in _MARKUP_LINES.items():
                 if sum(bool(pattern.match(line)) for line in lines) > len(lines) / 10 > 0.3:
                     note(f"{what} become tokens")
-            if sum(map(len, tags := _TAG.findall(block.text))) > len(block.text) / 10:
+            tags = _TAG.findall(block.text) if "</" in block.text else []
+            if sum(map(len, tags)) > len(block.text) / 10:
                 note(f"more than a tenth is tags such as {visible(tags[0], 20)}, which become tokens")
         yield block
 

@@ -69,8 +69,9 @@ def read_file(
             raise DataError(shown(path), reason(error)) from error
         except DataError as error:  # which may be the consequence of a change
             require_unchanged(path, file, before, DataError)
-            if inner != path and " > " in (error.hint or ""):
-                error.hint = f"unpack the archive first; {error.hint}; or {SKIP_HINT}"
+            if visible(inner) in error.where and inner != path and "skip_bad" not in (hint := error.hint or ""):
+                first = "unpack the archive first; " if " > " in hint else ""
+                error.hint = f"{first}{hint}; or {SKIP_HINT}" if hint else SKIP_HINT
             raise
         count(before.st_size - counted)
         require_unchanged(path, file, before, DataError)
@@ -99,7 +100,7 @@ def holds_records(path: Path) -> bool:
 
 def is_plain(path: Path) -> bool:
     """Return whether a file is the text itself, neither packed nor with fields."""
-    return not holds_records(path) and path.suffix not in (".gz", ".zst", *DOCUMENTS)
+    return not holds_records(path) and path.suffix.lower() not in (".gz", ".zst", *DOCUMENTS)
 
 
 def _files_in(path: Path, file: BinaryIO) -> Iterator[tuple[Path, BinaryIO]]:
@@ -123,7 +124,8 @@ def _blocks_in(path: Path, file: BinaryIO, how: Reading, remarks: Remarks, *, na
     if records:
         return (conversations_of if how.conversations else documents_of)(records, how.text_field, remarks)
     if blocks and how.conversations:
-        raise DataError(shown(path), "this has no questions and answers, but the first file does, so all must")
+        sentence = "this has no questions and answers, but the first file does, so all must"
+        raise DataError(shown(path), sentence, hint="name the files with questions and answers alone")
     return markup_noted(blocks or iter(()), remarks.note)
 
 
@@ -131,9 +133,9 @@ def _content_of(
     path: Path, file: BinaryIO, how: Reading, remarks: Remarks, *, named: bool
 ) -> tuple[Iterator[Record] | None, Iterator[TextBlock] | None]:
     """Return the records of an open file, or its text; neither, with a remark, where it has none, unless named."""
-    if path.suffix == ".parquet":
+    if path.suffix.lower() == ".parquet":
         return _rows_of(path, file, how, remarks), None
-    if path.suffix in DOCUMENTS:
+    if path.suffix.lower() in DOCUMENTS:
         if named or can_convert(path):
             return None, in_blocks(converted(path, each, remarks) for each in [file])  # once somebody reads it
         remarks.leave_out("document", visible(path))
@@ -147,7 +149,7 @@ def _content_of(
 
 
 def _ending(path: Path) -> str:
-    return Path(path.name.removesuffix(".gz").removesuffix(".zst")).suffix
+    return Path(path.name.lower().removesuffix(".gz").removesuffix(".zst")).suffix
 
 
 def _records_in(

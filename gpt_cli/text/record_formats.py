@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from gpt_cli.common.extras import optional_library
 from gpt_cli.common.limits import HEADER_CHARACTERS, LINE_CHARACTERS, ROW_CHARACTERS
-from gpt_cli.common.untrusted_files import names_of_copy
+from gpt_cli.common.untrusted_files import names_of_copy, unix_line_ends
 from gpt_cli.errors import DataError, shown, visible
 from gpt_cli.text.compressed import Growth
 from gpt_cli.text.records import Record, lines_of
@@ -56,7 +56,7 @@ def json_lines(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
             example = '{"text": "..."}'
             remarks.leave_out_record(DataError(where, f"this is not JSON; each line is an object such as {example}"))
             continue
-        yield Record(where, value if isinstance(value, dict | str) else {})
+        yield Record(where, "" if value is None else value if isinstance(value, dict | str) else {})
 
 
 def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Record]:
@@ -112,8 +112,8 @@ def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
         else:
             raise DataError(where, "this is not JSON, or the file is cut off here")
         number, at = number + 1, end
-        if isinstance(value, dict | str):
-            yield Record(where, value)
+        if value is None or isinstance(value, dict | str):
+            yield Record(where, "" if value is None else value)
         else:
             remarks.leave_out_record(DataError(where, "this item is neither an object nor a text"))
     if not closed:
@@ -127,8 +127,10 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
     """
     csv.field_size_limit(ROW_CHARACTERS)  # of the whole process; only this function reads csv
     lines, num_characters = lines_of(text, name, ROW_CHARACTERS), 0
-    header = next(lines, "")
-    names, number = list[str](), 1
+    header, first = next(lines, ""), 1
+    if re.fullmatch(r"sep=.\s*", header):  # Excel's
+        delimiter, header, first = header[4], next(lines, ""), 2
+    names, number = list[str](), first
 
     def counted() -> Iterator[str]:
         """Yield the lines; raise DataError for too many in one row, as quotes may hold any number."""
@@ -144,7 +146,7 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
             delimiter = max(_DELIMITERS, key=lambda each: len(next(csv.reader([header], delimiter=each), ())))
         rows = csv.reader(counted(), delimiter=delimiter or ",", strict=True)
         for row in rows:
-            num_characters, where, number = 0, f"{name}:{number}", rows.line_num + 1
+            num_characters, where, number = 0, f"{name}:{number}", rows.line_num + first
             if not names:
                 names = row
             elif len(row) == len(names):
@@ -154,11 +156,13 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
                 hint = 'put a cell with the delimiter or a line break in quotes: "a, b"'
                 remarks.leave_out_record(DataError(where, sentence, hint=hint))
     except csv.Error as error:
-        hint = 'write quotation marks inside a cell twice, and the cell in quotes: """Yes"", she said"'
-        if delimiter == "\t":
+        why, hint = str(error), 'write quotation marks inside a cell twice, and the cell in quotes: """Yes"", she said"'
+        if "new-line" in why:
+            why, hint = "a line ends with \\r alone", unix_line_ends(name, alone=True)
+        elif delimiter == "\t":
             old, new = names_of_copy(Path(name), "quoted")
             hint = f"if its quotation marks are letters: sed {_QUOTING} {old} > {new}"
-        raise DataError(f"{name}:{number}", f"this is no table of cells: {error}", hint=hint) from error
+        raise DataError(f"{name}:{number}", f"this is no table of cells: {why}", hint=hint) from error
 
 
 def parquet_columns(path: Path, file: BinaryIO) -> list[str]:

@@ -80,13 +80,16 @@ def conversations_of(records: Iterable[Record], text_field: str, remarks: Remark
                 raise DataError(
                     record.where, sentence, hint="put texts into a file of their own, and train on that alone"
                 )
-            text = conversation(record.fields, record.where, remarks=remarks).to_json()
+            said = conversation(record.fields, record.where, remarks=remarks)
         except DataError as error:
             remarks.leave_out_record(error)
             continue
         if number == 0 and (words := fields_in_words(record.fields)):
             remarks.note(words)
-        yield TextBlock(True, text)
+        if said.turns[-1].content.strip():
+            yield TextBlock(True, said.to_json())
+        else:
+            remarks.leave_out("empty", record.where)
 
 
 def text_field_of(sample: Sequence[Record], text_field: str, remarks: Remarks) -> str:
@@ -96,9 +99,10 @@ def text_field_of(sample: Sequence[Record], text_field: str, remarks: Remarks) -
     """
     if not sample or any(isinstance(_field(record, text_field), str) for record in sample):
         return text_field
+    asks = is_conversation(sample[0].fields, text_field)
     lengths = _mean_lengths(sample)
     long = [name for name, length in lengths.items() if length >= _LONG]
-    if text_field == DEFAULT_FIELD and len(long) == 1 and _is_plain(long[0]):
+    if text_field == DEFAULT_FIELD and len(long) == 1 and _is_plain(long[0]) and not asks:
         return long[0]
     raise _without_text(sample[0], text_field, lengths, remarks.path)
 
@@ -138,8 +142,8 @@ def _without_text(record: Record, text_field: str, lengths: Mapping[str, float],
             command = path and _rewriting(record, path, question, answer)
             remedy = f": {command}" if command else ", name their fields prompt and response"
             hint += f"; for questions with answers{remedy}"
-    elif lengths and path and path.suffix in (".csv", ".tsv"):
-        longest, delimiter = next(iter(lengths)), "," if path.suffix == ".csv" else r"\t"
+    elif lengths and path and path.suffix.lower() in (".csv", ".tsv"):
+        longest, delimiter = next(iter(lengths)), "," if path.suffix.lower() == ".csv" else r"\t"
         names = delimiter.join("text" if name == longest else f"column{at}" for at, name in enumerate(record.fields, 1))
         old, new = names_of_copy(path, "named")
         hint = f"if the table has no row with names, write one first: sed '1i {names}' {old} > {new}"
@@ -182,5 +186,8 @@ def _text(record: Record, field: str, path: Path | None) -> str:
     if (text := _field(record, field)) is None and field in record.fields:  # an empty cell, as pandas writes it
         return ""
     if not isinstance(text, str):
-        raise _without_text(record, field, _mean_lengths([record]), path)
+        error = _without_text(record, field, _mean_lengths([record]), path)
+        if not is_conversation(record.fields, field):
+            error.hint = None  # as other records have the field
+        raise error
     return whole_text(text, record.where)

@@ -15,7 +15,7 @@ _LEFT_OUT = {
     "picture": "picture{s} of",
     "contents": "table{s} of contents of",
     "record": "bad record{s}:",
-    "empty": "record{s} with an empty text:",
+    "empty": "record{s} with an empty text or answer:",
     "question": "question{s} without an answer, at the end of a conversation:",
 }
 

@@ -161,6 +161,33 @@ def test_a_document_includes_nothing_and_takes_bounded_time_and_text(
     assert "its conversion takes more than 2 GB of memory" in refusal("c.html")
 
 
+@pytest.mark.parametrize(
+    ("ending", "start", "encoding"),
+    [
+        (".html", '<meta charset="gb2312">', "gb18030"),
+        (".html", "<meta charset=gbk>", "utf-8"),  # a browser saved it anew
+        (".htm", '<meta http-equiv="Content-Type" content="text/html; charset=Shift_JIS">', "cp932"),
+        (".tex", "\\usepackage[latin1]{inputenc}", "latin-1"),
+        (".fb2", '<?xml version="1.0" encoding="windows-1251"?><FictionBook><body><section>', "cp1251"),
+    ],
+)
+def test_a_document_is_read_in_the_encoding_that_it_declares(
+    here: Path, ending: str, start: str, encoding: str
+) -> None:
+    text = {"latin-1": "Café au lait", "cp1251": "Привет, мир", "cp932": "春の海"}.get(encoding, "绿茶飘香")
+    body = f"\\begin{{document}}{text}\\end{{document}}" if ending == ".tex" else f"<p>{text}</p>"
+    end = "</section></body></FictionBook>" if ending == ".fb2" else ""
+    (here / f"a{ending}").write_bytes((start + body + end).encode(encoding))
+    assert "".join(read(f"a{ending}").documents).strip() == text
+
+
+@pytest.mark.parametrize(("encoding", "what"), [("gb18030", "text must be UTF-8"), ("utf-16", "this is UTF-16")])
+def test_a_page_that_declares_no_encoding_is_utf8_or_an_error(here: Path, encoding: str, what: str) -> None:
+    (here / "a.html").write_bytes("<html><body><p>床前明月光</p></body></html>".encode(encoding))
+    with pytest.raises(DataError, match=what):
+        read("a.html")
+
+
 def test_without_the_extra_a_named_document_names_it_and_a_folder_leaves_it_out(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

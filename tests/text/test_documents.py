@@ -192,13 +192,14 @@ def zipped() -> bytes:
     ("content", "what", "advice"),
     [
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "a PNG picture", "name a text file"),
-        (b"%PDF-1.4 only ASCII", "a PDF document", "pdftotext"),
-        (zipped(), "a zip archive", "unzip"),
+        (b"%PDF-1.4 only ASCII", "a PDF document", "end in .pdf"),
+        (b"{\\rtf1\\ansi Hello}", "an RTF document", "end in .rtf"),
+        (zipped(), "a zip archive", "end in .docx, .epub or .zip"),
         (b"PAR1\x15\x04\x15", "a Parquet table", "end in .parquet"),
         (b"\x28\xb5\x2f\xfd\x24\x01", "Zstandard data", "end in .zst"),
         (gzip.compress(b"text"), "gzip data", "end in .gz"),
     ],
-    ids=["png", "pdf", "zip", "parquet", "zst", "gz"],
+    ids=["png", "pdf", "rtf", "zip", "parquet", "zst", "gz"],
 )
 def test_a_file_of_another_format_is_recognised(content: bytes, what: str, advice: str, here: Path) -> None:
     error, hint = refusal(content)

@@ -48,6 +48,21 @@ def test_the_command_of_a_hint_keeps_ordinary_quotation_marks(here: Path) -> Non
     assert read_data(DataConfig(source="a-quoted.tsv")).documents == ('"Yes" she said', 'a "b" c')
 
 
+def test_excel_may_name_the_delimiter_in_the_first_line(here: Path) -> None:
+    (here / "a.csv").write_text("sep=;\nid;text\n1;a, b\n2\n")
+    corpus = read_data(DataConfig(source="a.csv", skip_bad=True))
+    assert corpus.documents == ("a, b",)
+    assert list(corpus.notices()) == ["left out 1 bad record: a.csv:4"]
+
+
+def test_the_command_of_a_hint_mends_the_line_ends_of_old_macs(here: Path) -> None:
+    (here / "a.csv").write_bytes(b"id,text\r1,one\r2,two\r")
+    with pytest.raises(DataError, match=r"a line ends with \\r alone") as raised:
+        read_data(DataConfig(source="a.csv"))
+    subprocess.run(raised.value.hint or "", shell=True, check=True)
+    assert read_data(DataConfig(source="a-lf.csv")).documents == ("one", "two")
+
+
 def test_a_row_of_several_lines_is_named_by_its_first() -> None:
     rows = [*csv_rows(['text\n"a\nb"\nc\n'], "f", Remarks())]
     assert [row.where for row in rows] == ["f:2", "f:4"]

@@ -266,7 +266,45 @@ def test_records_with_an_empty_text_are_counted(here: Path, name: str) -> None:
     corpus = read(name)
     assert corpus.documents == ("one",)
     (notice,) = corpus.notices()
-    assert notice.startswith(f"left out 2 records with an empty text: {name}")
+    assert notice.startswith(f"left out 2 records with an empty text or answer: {name}")
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "excel.csv", "lines.jsonl", "objects.json"])
+def test_capital_letters_in_an_ending_change_nothing(here: Path, name: str) -> None:
+    content = FORMS[name]
+    packed = gzip.compress(content if isinstance(content, bytes) else content.encode())
+    if name == "rows.parquet":
+        (here / name.upper()).write_bytes(gzip.decompress(packed))
+    else:
+        (here / (name := f"{name}.gz").upper()).write_bytes(packed)
+    assert read(name.upper()).documents == tuple(TEXTS)
+
+
+def test_empty_answers_are_counted_and_empty_questions_stay(here: Path) -> None:
+    (here / "a.csv").write_text("prompt,response\na,\n,x\nb,y\n")
+    corpus = read("a.csv")
+    assert [[turn.content for turn in read_conversation(text).turns] for text in corpus.documents] == [
+        ["", "x"],
+        ["b", "y"],
+    ]
+    assert "left out 1 record with an empty text or answer: a.csv:2" in corpus.notices()
+
+
+def test_a_record_that_alone_lacks_the_field_is_a_bad_one(here: Path) -> None:
+    (here / "a.jsonl").write_text('{"text": "one"}\n{"body": "two, which is longer than one"}\n')
+    with pytest.raises(DataError, match='no field "text"') as raised:
+        read("a.jsonl")
+    assert raised.value.hint == "‹data.skip_bad=true› leaves such records out"
+
+
+def test_questions_beside_a_text_are_no_texts(here: Path) -> None:
+    (here / "d").mkdir()
+    (here / "d" / "README.md").write_text("# A data set")
+    row = {"instruction": "Say hi", "input": "", "output": "Hello there, and a very good morning to you"}
+    (here / "d" / "train.json").write_text(json.dumps([row]))
+    with pytest.raises(DataError, match=r"train\.json") as raised:
+        read("d")
+    assert (raised.value.hint or "").startswith("questions with answers are read without other text; name their file")
 
 
 def test_a_last_question_without_an_answer_is_left_out_and_counted(here: Path) -> None:
