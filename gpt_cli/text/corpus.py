@@ -96,8 +96,6 @@ class Survey:
     notes: tuple[str, ...] = ()  # which fields are the text, what was left out, and what else the user may want to know
     num_repeated: int = 0  # files named twice
     bad: tuple[str, ...] = ()
-    num_windows: int = 0  # sources with the line ends of Windows, or with \r alone
-    first_windows: str = ""
     fingerprint: str = ""
 
 
@@ -129,7 +127,7 @@ class Tally:
         self._worker = worker
         self._digest = hashlib.sha256()
         self._num_documents = self._num_characters = self._num_bytes = 0
-        self.num_windows = 0  # sources with the line ends of Windows
+        self.line_ends = ""  # of the last file, where they are not those of Unix: \r\n, or \r alone
         self.documents: list[TextBlock] | None = []
 
     def add_all(self, blocks: Iterator[TextBlock], watch: Watch = lambda _: None) -> None:
@@ -144,16 +142,10 @@ class Tally:
             raise
 
     def survey(self) -> Survey:
-        return Survey(
-            self._digest.hexdigest(),
-            self._num_documents,
-            self._num_characters,
-            self._num_bytes,
-            num_windows=self.num_windows,
-        )
+        return Survey(self._digest.hexdigest(), self._num_documents, self._num_characters, self._num_bytes)
 
     def _add_all(self, blocks: Iterator[TextBlock], watch: Watch) -> None:
-        held, num_held, is_windows = list[bytes](), 0, False
+        held, num_held, self.line_ends = list[bytes](), 0, ""
         hashing: Future[None] | None = None
         for block in blocks:
             content = block.content
@@ -174,9 +166,9 @@ class Tally:
                 if not fits_in_memory(self._num_characters, self._num_documents):
                     self.documents = None
             # the search for two bytes alone takes longer than all the rest
-            is_windows = is_windows or (b"\r" in content and (b"\r\n" in content or b"\n" not in content))
+            if not self.line_ends and b"\r" in content and (b"\r\n" in content or b"\n" not in content):
+                self.line_ends = "\r\n" if b"\n" in content else "\r"
             watch(content)
-        self.num_windows += is_windows
         if hashing:
             hashing.result()
         self._digest.update(b"".join(held))

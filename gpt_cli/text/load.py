@@ -16,7 +16,6 @@ from typing import IO
 from gpt_cli.common.files import write_failure
 from gpt_cli.common.host import Host
 from gpt_cli.common.limits import STDIN_BYTES, STDIN_MEMORY
-from gpt_cli.common.untrusted_files import unix_line_ends
 from gpt_cli.config import DataConfig
 from gpt_cli.errors import DataError, GptError, counted, shown, together, visible
 from gpt_cli.text import datasets
@@ -24,13 +23,17 @@ from gpt_cli.text.cache import find_survey, remember
 from gpt_cli.text.compressed import BLOCK
 from gpt_cli.text.corpus import Corpus, Survey, SurveyedCorpus, Tally, Watch, fits_in_memory
 from gpt_cli.text.documents import TextBlock, decoded, in_blocks, split_at, split_at_marks
-from gpt_cli.text.file_formats import SKIP_HINT, Reading, holds_conversations, is_plain, read_file
+from gpt_cli.text.file_formats import SKIP_HINT, Reading, holds_conversations, read_file
 from gpt_cli.text.remarks import Remarks
 from gpt_cli.text.sft_examples import ConversationCorpus, split_conversations
 from gpt_cli.text.sources import NAME_A_SOURCE, STDIN, SourceFile, SourceWalk, require_there, source_names
 
 NOBODY = Host()  # a caller who wants to see nothing
 MOST_ERRORS = 20
+_LINE_ENDS = {
+    "\r\n": "lines end as on Windows, and \\r becomes a part of tokens; tr -d '\\r' < OLD > NEW takes it out",
+    "\r": "lines end with \\r alone, which becomes a part of tokens; tr '\\r' '\\n' < OLD > NEW mends them",
+}
 _MOVE_HINT = "then move the old file out of the directory"
 
 
@@ -67,24 +70,6 @@ class SourceCorpus(SurveyedCorpus):
         if survey.num_repeated:
             yield f"left out {counted(survey.num_repeated, 'repeated source')}: each text is read once"
 
-    def line_ends(self) -> str | None:
-        """Return a line about files with Windows line ends, for a text that may still change; None without them."""
-        number, first = self.survey.num_windows, self.survey.first_windows
-        if not number:
-            return None
-        name = "stdin" if first == STDIN else visible(first)
-        who, alone = f"{name} has Windows line ends", "\n" not in next(self.blocks()).text
-        if alone:
-            number, who = 1, f"{name} ends its lines with \\r alone"
-        if number > 1:
-            who = f"{number:,} sources have Windows line ends, the first being {name}"
-        line = f"{who}, and \\r becomes a part of tokens"
-        if not is_plain(Path(first)):
-            return line
-        command = unix_line_ends(first, alone=alone)
-        line += f"; this takes it out of {'each of them' if number > 1 else 'that file'}: {command}"
-        return line if first in self.sources else f"{line}; {_MOVE_HINT}"
-
     @property
     def _where(self) -> str:
         return shown(", ".join(self.sources))
@@ -117,11 +102,11 @@ class SourceCorpus(SurveyedCorpus):
         walk, remarks = SourceWalk(self.sources, self.how.skip_bad), Remarks(skip_bad=self.how.skip_bad)
         bad, errors = list[str](), list[GptError]()
         any_named = any_unnamed = False
-        first_windows = ""
         for file in walk:
             try:
                 tally.add_all(self._blocks_of(file, remarks, count), watch)
-                first_windows = first_windows or (file.name if tally.num_windows else "")
+                if tally.line_ends:
+                    remarks.note(_LINE_ENDS[tally.line_ends])
             except DataError as error:
                 bad.append(file.name)
                 any_named |= file.named  # a mistyped name must not train on less text
@@ -155,7 +140,6 @@ class SourceCorpus(SurveyedCorpus):
             notes=remarks.lines(),
             num_repeated=walk.num_repeated,
             bad=(*bad, *walk.closed),
-            first_windows=first_windows,
             fingerprint=walk.fingerprint(),
         )
 

@@ -80,8 +80,6 @@ def _read(start: Start, config: Config, directory: RunDirectory, host: Host) -> 
 def _remark_on(corpus: SourceCorpus, config: Config, notice: Notify, *, continued: bool) -> None:
     for line in corpus.notices():
         notice(line)
-    if not continued and (line := corpus.line_ends()):
-        notice(line)
     if corpus.num_documents == 1 and not continued and not corpus.how.conversations:  # it would be another text now
         one = f"{text_name(config.data)} counts as one document"
         if (separator := config.data.separator) is not None:

@@ -94,7 +94,12 @@ def test_a_dry_run_says_all_that_the_training_says_before_its_first_step(run: Ru
     dry, real = run(*words, "--dry-run"), run(*words)
     before = real.err[: real.err.index("; ", real.err.index("\nestimate ")) + 1]
     assert dry.err.startswith(before)
-    said = ("warm-up of 5 steps shortened to 2", "left out 1 file", "Windows line ends", " for 4 steps of 256 tokens")
+    said = (
+        "warm-up of 5 steps shortened to 2",
+        "left out 1 file",
+        "lines end as on Windows",
+        " for 4 steps of 256 tokens",
+    )
     assert all(line in dry.err for line in said)
     again = run(*words, "--dry-run")
     assert (again.code, again.out) == (0, dry.out), "a run that is there is none of its concern"

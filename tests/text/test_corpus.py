@@ -83,20 +83,19 @@ def test_a_byte_order_mark_is_dropped_and_line_ends_stay(here: Path) -> None:
     assert read_corpus("a.txt").documents == ("one\r\ntwo",)
 
 
-def test_windows_line_ends_are_told_with_the_command_that_takes_them_out(here: Path) -> None:
-    told = "has Windows line ends, and \\r becomes a part of tokens"
+def test_line_ends_that_become_tokens_are_noted_with_the_command_that_takes_them_out(here: Path) -> None:
     (here / "d").mkdir()
     for name in ("win 1.txt", "win2.txt"):
         (here / "d" / name).write_bytes(b"a\r\nb\r\n")
     (here / "d" / "lf.txt").write_bytes(b"a\nb\rc\n")
     (here / "lines.jsonl").write_text('{"text": "a\\r\\nb"}\n')
-    command = "tr -d '\\r' < 'd/win 1.txt' > 'd/win 1-lf.txt'"
-    assert read_corpus("d/lf.txt").line_ends() is None
-    assert read_corpus("d/win 1.txt").line_ends() == f"d/win 1.txt {told}; this takes it out of that file: {command}"
-    assert read_corpus("lines.jsonl").line_ends() == f"lines.jsonl {told}"
-    several = "2 sources have Windows line ends, the first being d/win 1.txt, and \\r becomes a part of tokens"
-    moved = "then move the old file out of the directory"
-    assert read_corpus("d").line_ends() == f"{several}; this takes it out of each of them: {command}; {moved}"
+    (here / "mac.txt").write_bytes(b"a\rb\r")
+    windows = "lines end as on Windows, and \\r becomes a part of tokens; tr -d '\\r' < OLD > NEW takes it out"
+    assert not list(read_corpus("d/lf.txt").notices())
+    assert list(read_corpus("d").notices()) == [f"in d/win 1.txt, {windows}"]
+    assert list(read_corpus("lines.jsonl").notices()) == [f"in lines.jsonl, {windows}"]
+    (line,) = read_corpus("mac.txt").notices()
+    assert line.startswith("in mac.txt, lines end with \\r alone")
 
 
 def test_the_python_documentation_needs_no_network() -> None:
