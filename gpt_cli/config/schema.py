@@ -55,8 +55,8 @@ class DataConfig(Section):
     )
     skip_bad: Annotated[Switch, FREE] = Field(
         default=False,
-        description="whether bad records, and files of a directory or an archive that are damaged or not UTF-8, are left "
-        "out; else they are errors",
+        description="whether bad records, and files of a directory or an archive that are damaged or not UTF-8, are "
+        "left out; else they are errors",
     )
     validation_source: Annotated[Source | Annotated[list[Source], Field(min_length=1)] | None, FREE] = Field(
         default=None,
