@@ -142,15 +142,6 @@ def encoding_hint(sample: bytes, name: str) -> str:
     )
 
 
-def unix_line_ends(name: str, *, alone: bool = False) -> str:
-    """Return the command that removes the \\r of Windows line ends; it names files as `encoding_hint` does.
-
-    Where \\r is `alone`, as on old Macs, it becomes \\n.
-    """
-    old, new = names_of_copy(Path(name), "lf")
-    return f"tr '\\r' '\\n' < {old} > {new}" if alone else f"tr -d '\\r' < {old} > {new}"
-
-
 def names_of_copy(path: Path, label: str = "utf8") -> tuple[str, str]:
     """Return the names of a file and of a converted copy, quoted for a shell."""
     if not path.is_file() or visible(str(path)) != str(path):  # of a name that cannot be typed

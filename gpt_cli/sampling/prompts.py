@@ -101,10 +101,10 @@ def _offered(header: Header | None) -> str:
 
 def _content_of(file: Path) -> bytes:
     """The text of a file in UTF-8; documents of other programs and packed files are read as texts to train on are."""
-    from gpt_cli.text.file_formats import Reading, holds_records, is_plain, read_file
+    from gpt_cli.text.file_formats import Reading, is_packed_text, read_file
     from gpt_cli.text.remarks import Remarks
 
-    if is_plain(file) or holds_records(file):
+    if not is_packed_text(file):
         return read_bytes(file, DataError, most=("a prompt", PROMPT_BYTES))
     parts = [block.content for block in read_file(file, Reading(), Remarks(), named=True)]
     if sum(map(len, parts)) > PROMPT_BYTES:

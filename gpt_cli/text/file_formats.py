@@ -93,14 +93,10 @@ def holds_conversations(path: Path, how: Reading, *, named: bool) -> bool | None
     return False
 
 
-def holds_records(path: Path) -> bool:
-    """Return whether the name of a file says that it has fields, or several texts."""
-    return _ending(path) in _RECORDS or is_archive(path)
-
-
-def is_plain(path: Path) -> bool:
-    """Return whether a file is the text itself, neither packed nor with fields."""
-    return not holds_records(path) and path.suffix.lower() not in (".gz", ".zst", *DOCUMENTS)
+def is_packed_text(path: Path) -> bool:
+    """Return whether the name of a file says that it is one text, packed or a document of another program."""
+    has_several = _ending(path) in _RECORDS or is_archive(path)
+    return not has_several and path.suffix.lower() in (".gz", ".zst", *DOCUMENTS)
 
 
 def _files_in(path: Path, file: BinaryIO) -> Iterator[tuple[Path, BinaryIO]]:

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from gpt_cli.common.extras import optional_library
 from gpt_cli.common.limits import HEADER_CHARACTERS, LINE_CHARACTERS, ROW_CHARACTERS
-from gpt_cli.common.untrusted_files import names_of_copy, unix_line_ends
+from gpt_cli.common.untrusted_files import names_of_copy
 from gpt_cli.errors import DataError, shown, visible
 from gpt_cli.text.compressed import Growth
 from gpt_cli.text.records import Record, lines_of
@@ -158,7 +158,8 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
     except csv.Error as error:
         why, hint = str(error), 'write quotation marks inside a cell twice, and the cell in quotes: """Yes"", she said"'
         if "new-line" in why:
-            why, hint = "a line ends with \\r alone", unix_line_ends(name, alone=True)
+            why, (old, new) = "a line ends with \\r alone", names_of_copy(Path(name), "lf")
+            hint = f"tr '\\r' '\\n' < {old} > {new}"
         elif delimiter == "\t":
             old, new = names_of_copy(Path(name), "quoted")
             hint = f"if its quotation marks are letters: sed {_QUOTING} {old} > {new}"

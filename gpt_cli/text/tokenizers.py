@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpt_cli.common.untrusted_files import unix_line_ends
 from gpt_cli.errors import CheckpointError, DataError, shown
 from gpt_cli.text.documents import split_document
 from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer
@@ -72,7 +71,7 @@ class CharTokenizer(Tokenizer):
         if len(text) >= 20 and len(unknown) > _FEW * len(text):
             hint = "it reads texts like the one it was trained on; one trained with ‹tokenizer.kind=bpe› reads all"
         if {text[i] for i in places} == {"\r"} and "\r\n" in text:
-            hint = f"\\r belongs to Windows line ends; this takes it out: {unix_line_ends('OLD')}"
+            hint = "\\r belongs to Windows line ends; this takes it out: tr -d '\\r' < OLD > NEW"
         return DataError("text", sentence, hint=hint)
 
     @cached_property
