@@ -154,8 +154,19 @@ class HuggingFaceTokenizer(Tokenizer):
             table[number] = b""
         return table
 
+    @cached_property
+    def _dropped(self) -> frozenset[int]:
+        """Bytes that the library leaves out of a text without a word, as byte pairs of this vocabulary lack them."""
+        model, cutting = self.content["model"], steps(self.content, "pre_tokenizer")
+        if model.get("unk_token") or "merges" not in model or all(step["type"] != "ByteLevel" for step in cutting):
+            return frozenset()
+        return frozenset(range(256)) - {content[0] for content in self.token_bytes if len(content) == 1}
+
     def array(self, text: str) -> np.ndarray:
-        utf8(text)
+        content = utf8(text)
+        if lost := self._dropped and self._dropped & set(content):
+            named = ", ".join(f"0x{byte:02x}" for byte in sorted(lost)[:5])
+            raise DataError("text", f"the tokenizer of this model has no token for bytes of the text: {named}")
         try:
             # three times as fast as for one text, because it keeps no places
             (encoded,) = self.library.encode_batch_fast([text], add_special_tokens=False)

@@ -21,7 +21,7 @@ from support.fuzzing import inputs, num_inputs, require_sentence
 from support.helpers import RunCommand
 from support.strangers import ODD, TEXTS, places
 
-from gpt_cli.errors import CheckpointError
+from gpt_cli.errors import CheckpointError, DataError
 from gpt_cli.tools.exchange.export_model import write_for_transformers
 from gpt_cli.tools.exchange.import_hf import read_foreign
 
@@ -136,8 +136,8 @@ def test_any_change_ends_with_a_model_or_a_sentence(
     began = time.monotonic()
     try:
         use(folder)
-    except CheckpointError as error:
-        require_sentence(error, 4)
+    except (CheckpointError, DataError) as error:  # of the text that its vocabulary lacks
+        require_sentence(error, 3 if isinstance(error, DataError) else 4)
     assert time.monotonic() - began < 30  # of a hang; a refusal takes milliseconds
 
 

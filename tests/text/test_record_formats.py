@@ -5,6 +5,7 @@ test_records.py compares the dialects of .csv.
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 from collections.abc import Iterator
@@ -93,7 +94,11 @@ def test_rows_are_the_same_in_blocks_of_any_size(size: int) -> None:
 
 
 @pytest.mark.parametrize("content", ['"' + "a\n" * 40, '"' + 'a\n","' * 30, "," * 70 + "\n", "x,y\n" + "," * 70 + "\n"])
-def test_a_row_that_memory_may_not_hold_is_refused(content: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_memory_may_not_hold_is_refused(
+    content: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    limit = csv.field_size_limit()
+    request.addfinalizer(lambda: csv.field_size_limit(limit))  # of the whole process
     monkeypatch.setattr(module, "ROW_CHARACTERS", 60)
     monkeypatch.setattr(module, "HEADER_CHARACTERS", 50)
     with pytest.raises(DataError, match=r"a row has too many characters|this line has more than 60 characters"):

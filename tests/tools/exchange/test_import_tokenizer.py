@@ -345,6 +345,20 @@ def test_sizes_that_its_tokens_do_not_have_are_refused_at_the_first_use(folder: 
             lying.encode("a")
 
 
+def test_a_byte_that_the_library_would_drop_is_an_error(folder: Path, tmp_path: Path) -> None:
+    """Found among 3,000 changed directories: without its letter, each `~` of a text was lost without a word."""
+
+    def rename(content: dict[str, Any]) -> None:
+        vocabulary = content["model"]["vocab"]
+        assert not any("~" in merge for merge in content["model"]["merges"])
+        vocabulary["missing"] = vocabulary.pop("~")
+
+    tokenizer = kept(changed(folder, tmp_path, rename))
+    assert tokenizer.decode(tokenizer.encode("a b")) == "a b"
+    with pytest.raises(DataError, match="has no token for bytes of the text: 0x7e"):
+        tokenizer.encode("a ~ b")
+
+
 def test_half_a_character_in_a_text_is_refused(folder: Path) -> None:
     with pytest.raises(DataError, match="half a character"):
         kept(folder / "qwen").encode("a\ud800")
