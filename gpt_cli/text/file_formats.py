@@ -158,7 +158,7 @@ def _records_in(
         blocks = blocks if start is None else chain([start], blocks)
         form = form_of_json(start.text if start else "")
         if form is None and ending == ".json":
-            remarks.note("the JSON is no list of records, and becomes tokens as it is")
+            remarks.note("gpt finds no list of records, and reads the JSON as plain text")
         ending = form or ending
     text = (block.text for block in blocks)
     if ending == "array":

@@ -80,14 +80,14 @@ def conversations_of(records: Iterable[Record], text_field: str, remarks: Remark
                 raise DataError(
                     record.where, sentence, hint="put texts into a file of their own, and train on that alone"
                 )
-            said = conversation(record.fields, record.where, remarks=remarks)
+            dialogue = conversation(record.fields, record.where, remarks=remarks)
         except DataError as error:
             remarks.leave_out_record(error)
             continue
         if number == 0 and (words := fields_in_words(record.fields)):
             remarks.note(words)
-        if said.turns[-1].content.strip():
-            yield TextBlock(True, said.to_json())
+        if dialogue.turns[-1].content.strip():
+            yield TextBlock(True, dialogue.to_json())
         else:
             remarks.leave_out("empty", record.where)
 
@@ -99,10 +99,10 @@ def text_field_of(sample: Sequence[Record], text_field: str, remarks: Remarks) -
     """
     if not sample or any(isinstance(_field(record, text_field), str) for record in sample):
         return text_field
-    asks = is_conversation(sample[0].fields, text_field)
     lengths = _mean_lengths(sample)
     long = [name for name, length in lengths.items() if length >= _LONG]
-    if text_field == DEFAULT_FIELD and len(long) == 1 and _is_plain(long[0]) and not asks:
+    has_text = len(long) == 1 and _is_plain(long[0]) and not is_conversation(sample[0].fields, text_field)
+    if text_field == DEFAULT_FIELD and has_text:
         return long[0]
     raise _without_text(sample[0], text_field, lengths, remarks.path)
 

@@ -78,7 +78,7 @@ def test_json_that_is_no_list_of_records_is_text_and_a_notice_says_so(here: Path
     (here / "a.json").write_text('{"data": [{"text": "one"}]}')
     corpus = read_data(DataConfig(source="a.json"))
     assert corpus.documents == ('{"data": [{"text": "one"}]}',)
-    assert [*corpus.notices()] == ["in a.json, the JSON is no list of records, and becomes tokens as it is"]
+    assert [*corpus.notices()] == ["in a.json, gpt finds no list of records, and reads the JSON as plain text"]
 
 
 def test_lines_without_cells_and_a_header_alone_are_no_rows() -> None:
