@@ -43,7 +43,7 @@ _PANDOC = {
 DOCUMENTS = (*_PANDOC, ".pdf")
 _WITH_TITLE = (".docx", ".org", ".tex")  # formats whose title pandoc takes out of the text
 _VERSION = 4  # of the conversion
-# formats that are text, and how they say in which encoding, which pandoc does not read; browsers take these for others
+# formats that are text, how they declare their encoding, which pandoc ignores, and what browsers read in its place
 _ENCODED = (".fb2", ".htm", ".html", ".org", ".tex")
 _DECLARED = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?([\w-]+)|\[(\w+)\]\{inputenc\}""", re.IGNORECASE)
 _WIDER = {"gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "iso-8859-1": "cp1252", "latin1": "cp1252"}

@@ -112,12 +112,10 @@ class SourceCorpus(SurveyedCorpus):
                 any_named |= file.named  # a mistyped name must not train on less text
                 if not file.named:
                     # what a directory contains is read, also beside what was made of it
-                    moved = (
-                        f"{error.hint}; {_MOVE_HINT}"
-                        if " > " in (hint := error.hint or "") and "skip_bad" not in hint
-                        else hint
-                    )
-                    error.hint, any_unnamed = moved or SKIP_HINT, True
+                    hint = error.hint or SKIP_HINT
+                    if " > " in hint and "skip_bad" not in hint:
+                        hint += f"; {_MOVE_HINT}"
+                    error.hint, any_unnamed = hint, True
                 errors += [error] if len(bad) <= MOST_ERRORS else []
         for name in walk.special:
             remarks.leave_out("file", f"{visible(name)} (not a regular file)")
