@@ -260,6 +260,7 @@ def test_texts_without_marks_stay_as_they_are(documents: list[str], size: int) -
         ("1\n00:00:01,000 --> 00:00:02,000\nhello\n\n" * 9, "time lines of subtitles become tokens"),
         (".PP\nsome words\n" * 9, "requests of troff become tokens"),
         ("a < b and b > c\n" * 9, None),
+        ("#include <stdio.h>\n#include <math.h>\n" * 9, None),
     ],
 )
 def test_markup_that_becomes_tokens_is_noted(text: str, note: str | None) -> None:
