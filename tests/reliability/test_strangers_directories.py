@@ -126,8 +126,8 @@ def test_the_intact_directory_is_read(kind: str, tmp_path: Path) -> None:
     use(tmp_path / "a")
 
 
-@given(files=_changed())
 @inputs(CASES)
+@given(files=_changed())
 def test_any_change_ends_with_a_model_or_a_sentence(
     files: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

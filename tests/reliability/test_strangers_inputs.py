@@ -15,7 +15,6 @@ import pytest
 import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support.faults import SCALE
 from support.fuzzing import built_once, inputs, require_answer, require_sentence
 from support.helpers import RunCommand, run_command
 from support.tokenizers import learned
@@ -155,14 +154,13 @@ def files(draw: st.DrawFn) -> tuple[str, bytes]:
     return ending, content
 
 
-@pytest.mark.parametrize("part", range(20 if SCALE >= 1 else 1))  # hypothesis holds all inputs: 14 GB of 10,000
-@inputs(500 if SCALE >= 1 else 10_000)
+@inputs(10_000)
 @given(
     found=st.lists(files(), min_size=1, max_size=2),
     separator=st.none() | st.text(min_size=1, max_size=8),
     skip_bad=st.booleans(),
 )
-def test_corpora(part: int, found: list[tuple[str, bytes]], separator: str | None, skip_bad: bool) -> None:
+def test_corpora(found: list[tuple[str, bytes]], separator: str | None, skip_bad: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for number, (ending, content) in enumerate(found):
             Path(folder, f"{number}.{ending}").write_bytes(content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from support.faults import SCALE
 from support.helpers import Outcome
 
 SHARE = 60  # `make test` tries one input of this many
+_AT_ONCE = 500  # hypothesis holds all inputs of a test: 14 GB of 10,000
 
 
 def num_inputs(count: int) -> int:
@@ -33,14 +35,27 @@ def built_once() -> Iterator[None]:
 
 def inputs(count: int) -> Callable[[Any], Any]:
     """Decorates a property of `count` generated inputs; they are the same in each run unless all are tried."""
-    return settings(
-        max_examples=num_inputs(count),
+    number = num_inputs(count)
+    limited = settings(
+        max_examples=min(number, _AT_ONCE),
         derandomize=SCALE < 1,
         database=None,
         phases=(Phase.explicit, Phase.generate),
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
     )
+
+    def decorate(holds: Callable[..., None]) -> Callable[..., None]:
+        once = limited(holds)
+
+        @functools.wraps(once)
+        def in_parts(*arguments: Any, **named: Any) -> None:
+            for _ in range(-(-number // _AT_ONCE)):
+                once(*arguments, **named)
+
+        return in_parts
+
+    return decorate
 
 
 def require_sentence(error: GptError, *codes: int) -> None:
