@@ -18,8 +18,9 @@ _PAIRS = (
     (("question",), "answer"),
     (("instruction", "input"), "output"),
 )
-_LISTS = ("messages", "conversations")  # of OpenAI, of ShareGPT and minimind
-_SHAREGPT_ROLES = {"human": "user", "gpt": "assistant"}
+# of OpenAI, of ShareGPT and minimind, of the chats that ChatGPT and Claude export
+_LISTS = ("messages", "conversations", "mapping", "chat_messages")
+_OTHER_ROLES = {"human": "user", "gpt": "assistant"}
 MESSAGES = '{"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}'
 
 
@@ -60,19 +61,24 @@ def is_conversation(record: Any, text_field: str) -> bool:
     """Return whether a record is a question with an answer, not a text in its field."""
     if not isinstance(record, Mapping) or isinstance(record.get(text_field), str):
         return False
-    return any(key in record for key in _LISTS) or _pair_of(record) is not None
+    return _list_of(record) is not None or _pair_of(record) is not None
 
 
 def fields_in_words(record: Mapping[str, Any]) -> str:
     """Name the fields of question and answer in a record; empty for those of gpt and of OpenAI's messages."""
-    pair = _pair_of(record)
-    if "messages" in record or pair == _PAIRS[0]:
+    name, pair = _list_of(record), _pair_of(record)
+    if name == "messages" or pair == _PAIRS[0]:
         return ""
-    if "conversations" in record or pair is None:
-        return "the messages are in conversations"
+    if name or pair is None:
+        return f"the messages are in {name}"
     question, answer = pair
     present = " and ".join(key for key in question if key in record)
     return f"the question is in {present}, the answer in {answer}"
+
+
+def _list_of(record: Mapping[str, Any]) -> str | None:
+    """Name the field of the messages; `mapping` is one in an export of ChatGPT alone."""
+    return next((key for key in _LISTS if key in record and (key != "mapping" or "current_node" in record)), None)
 
 
 def _pair_of(record: Mapping[str, Any]) -> tuple[tuple[str, ...], str] | None:
@@ -88,8 +94,9 @@ def conversation(
     `remarks` count a last question without an answer, which is left out, else it is an error.
     Raises DataError at `where`.
     """
-    if name := next((key for key in _LISTS if key in record), None):
-        turns = _turns(record[name], name, where)
+    name = _list_of(record)
+    if name:
+        turns = _turns(_branch(record) if name == "mapping" else record[name], name, where)
     else:
         question, answer = _pair_of(record) or _PAIRS[0]
         filled = [key for key in question[1:] if record.get(key)]
@@ -100,7 +107,7 @@ def conversation(
     if turns and record.get("system") and turns[0].role != "system":
         turns = [Turn("system", _text(record, "system", where)), *turns]
     if not turns:
-        raise DataError(where, f"messages is empty; write it as in {MESSAGES}")
+        raise DataError(where, f"{name or 'messages'} is empty; write it as in {MESSAGES}")
     if remarks and turns[-1].role == "user" and any(turn.role == "assistant" for turn in turns):
         turns = turns[:-1]
         remarks.leave_out("question", where)
@@ -147,6 +154,27 @@ def conversations_of_file(text: str, where: str) -> list[Conversation]:
     return conversations
 
 
+def _branch(record: Mapping[str, Any]) -> Any:
+    """Return the texts that the user saw last in a chat of ChatGPT, whose edited messages make a tree."""
+    nodes, at, messages = record["mapping"], record["current_node"], list[dict[str, Any]]()
+    if not isinstance(nodes, dict):
+        return nodes
+    for _ in nodes:  # a cycle ends too
+        node = nodes.get(at) if isinstance(at, str) else None
+        if not isinstance(node, dict):
+            break
+        at, message = node.get("parent"), node.get("message")
+        role, content = (_dict(_dict(message).get(key)) for key in ("author", "content"))
+        parts = [part for part in content.get("parts") or () if isinstance(part, str) and part]
+        if role.get("role") in ("user", "assistant") and parts:
+            messages.append({"role": role["role"], "content": "".join(parts)})
+    return messages[::-1]
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
 def _turns(messages: Any, name: str, where: str) -> list[Turn]:
     if isinstance(messages, str):  # in a cell of a table
         with contextlib.suppress(ValueError, RecursionError):
@@ -155,9 +183,10 @@ def _turns(messages: Any, name: str, where: str) -> list[Turn]:
         raise DataError(where, f"{name} is a list of objects, as in {MESSAGES}")
     turns = list[Turn]()
     for message in messages:
-        if "role" not in message and "from" in message:
-            speaker = message["from"]
-            message = {"role": _SHAREGPT_ROLES.get(speaker, speaker), "content": message.get("value")}
+        for speaker, text in () if "role" in message else (("from", "value"), ("sender", "text")):
+            if speaker in message:
+                by = message[speaker]
+                message = {"role": _OTHER_ROLES.get(str(by), by), "content": message.get(text)}
         role = message.get("role")
         if role not in ROLES:
             said = f"a message has the role {shown(role)}" if "role" in message else "a message has no role"

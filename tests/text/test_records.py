@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import itertools
 import json
 import random
 import shlex
@@ -97,6 +98,25 @@ def messages(key: str, role: str, content: str, human: str, model: str) -> list[
     return [{key: [{role: human, content: asked}, {role: model, content: answered}]} for asked, answered in QUESTIONS]
 
 
+def chat_of_chatgpt(asked: str, answered: str) -> dict[str, Any]:
+    """A tree of messages: an answer that was thrown away, one of a tool, what the model thought, and the last one."""
+
+    def node(parent: str | None, role: str, *parts: Any, kind: str = "text") -> dict[str, Any]:
+        content = {"content_type": kind, "parts": list(parts)}
+        return {"message": {"author": {"role": role}, "content": content}, "parent": parent}
+
+    nodes = {
+        "root": {"message": None, "parent": None},
+        "system": node("root", "system", ""),
+        "asked": node("system", "user", {"asset_pointer": "a picture"}, asked, kind="multimodal_text"),
+        "first": node("asked", "assistant", "no"),
+        "thoughts": {"message": {"author": {"role": "assistant"}, "content": {"thoughts": []}}, "parent": "asked"},
+        "tool": node("thoughts", "tool", "found"),
+        "last": node("tool", "assistant", answered),
+    }
+    return {"title": "A title that is longer than twenty characters", "mapping": nodes, "current_node": "last"}
+
+
 IN_TABLES = [
     {"messages": json.dumps(row["messages"])} for row in messages("messages", "role", "content", "user", "assistant")
 ]
@@ -109,6 +129,11 @@ CONVERSATIONS: dict[str, tuple[list[dict[str, Any]], str]] = {
     "minimind": (
         messages("conversations", "role", "content", "user", "assistant"),
         "the messages are in conversations",
+    ),
+    "chatgpt": ([chat_of_chatgpt(*pair) for pair in QUESTIONS], "the messages are in mapping"),
+    "claude": (
+        messages("chat_messages", "sender", "text", "human", "assistant"),
+        "the messages are in chat_messages",
     ),
     "ours": (pairs("prompt", "response"), ""),
     "completions": (pairs("prompt", "completion"), "the question is in prompt, the answer in completion"),
@@ -125,8 +150,14 @@ WRITERS: dict[str, Callable[[list[dict[str, Any]]], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("ending", WRITERS)
-@pytest.mark.parametrize("schema", CONVERSATIONS)
+@pytest.mark.parametrize(
+    ("schema", "ending"),
+    [
+        (schema, ending)
+        for schema, ending in itertools.product(CONVERSATIONS, WRITERS)
+        if schema != "chatgpt" or ending.startswith("json")  # an export, never a table
+    ],
+)
 def test_questions_are_the_same_in_every_form(here: Path, schema: str, ending: str) -> None:
     rows, words = CONVERSATIONS[schema]
     (here / f"q.{ending}").write_bytes(WRITERS[ending](rows))
@@ -136,6 +167,25 @@ def test_questions_are_the_same_in_every_form(here: Path, schema: str, ending: s
     assert [tuple(turn.content for turn in read_conversation(text).turns) for text in corpus.documents] == QUESTIONS
     assert corpus.digest == read("ours.jsonl").digest
     assert list(corpus.notices()) == ([f"in q.{ending}, {words}"] if words else [])
+
+
+def test_a_chat_that_is_no_tree_of_messages_is_named(here: Path) -> None:
+    whole, cycle = chat_of_chatgpt("a", "b"), chat_of_chatgpt("a", "b")
+    cycle["mapping"]["asked"]["parent"] = "last"
+    (here / "q.json").write_text(json.dumps([cycle]))
+    turns = read_conversation(read("q.json").documents[0]).turns
+    assert [turn.content for turn in turns] == ["b", "a", "b", "a", "b"][-len(turns) :]
+    for change, said in [({"mapping": "a"}, "mapping is a list of objects"), ({"current_node": 1}, "mapping is empty")]:
+        (here / "q.json").write_text(json.dumps([whole, whole | change]))
+        with pytest.raises(DataError, match=said):
+            read("q.json")
+
+
+def test_a_column_named_mapping_is_no_conversation(here: Path) -> None:
+    (here / "q.json").write_text(json.dumps([{"mapping": "a", "text": "b"}]))
+    assert read("q.json").documents == ("b",)
+    (here / "q.json").write_text(json.dumps([{"mapping": "a", "note": "The value of the value."}]))
+    assert read("q.json").documents == ("The value of the value.",)
 
 
 def test_a_system_beside_messages_comes_first(here: Path) -> None:
