@@ -70,9 +70,8 @@ def test_a_run_continues_on_another_number_of_processes(servers: Servers, tmp_pa
         assert fingerprint(tmp_path / "run/run") == alone, processes
 
 
-@pytest.mark.parametrize("parallel", ["replicate", "shard"])
-def test_many_processes_leave_the_snapshots_of_one(servers: Servers, tmp_path: Path, parallel: str) -> None:
-    settings = ("inspect.prompt=4 squared", "inspect.every=5", f"train.parallel={parallel}")
+def test_many_processes_leave_the_snapshots_of_one(servers: Servers, tmp_path: Path) -> None:
+    settings = ("inspect.prompt=4 squared", "inspect.every=5")
     alone = trained(servers, tmp_path / "1", 1, *settings)
     assert trained(servers, tmp_path / "2", 2, *settings) == alone
     assert len(RunFiles(tmp_path / "2/run").snapshots()) == 4
