@@ -45,8 +45,7 @@ class Replicated:
     def take_gradients(self) -> list[Tensor]:
         """Return the gradients of all parameters, and remove them there."""
         taken = [gradient(parameter) for parameter in self.parameters.values()]
-        for parameter in self.parameters.values():
-            parameter.grad = None
+        self.forget_gradients()
         return taken
 
     @torch.no_grad()
