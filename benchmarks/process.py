@@ -26,7 +26,6 @@ from gpt_cli.model.dropout import DropMasks
 from gpt_cli.tools.bench.baselines import endless_state
 from gpt_cli.training.batches import Batches
 from gpt_cli.training.data_parallel import Replicated
-from gpt_cli.training.optimizer import Optimizer
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import take_step
 from gpt_cli.training.validation import cross_entropy
@@ -84,8 +83,8 @@ def _lengths(layout: Replicated) -> list[int]:
 def _ddp_step(state: TrainingState, ranks: Ranks) -> Callable[[], None]:
     """The same step with torch's own data parallelism: every process has all gradients and moments."""
     settings, micro = state.config.train, state.config.train.sequences_at_once
-    micro_batches = Replicated(state.model, ranks).micro_batches(settings.num_micro_batches)
-    model, optimizer = DistributedDataParallel(state.model), Optimizer(Replicated(state.model), settings)
+    micro_batches = Replicated(state.layout.parameters, ranks).micro_batches(settings.num_micro_batches)
+    model, optimizer = DistributedDataParallel(state.model), state.optimizer
     batches = state.batches
     assert isinstance(batches, Batches)
 

@@ -48,7 +48,6 @@ _LONGEST = (
     "reliability/test_kills.py",
     "tools/bench/test_device_check.py",
     "tools/interpret/patching/test_activation_patching.py",
-    "training/test_fsdp.py",
     "tools/pages/model/test_engine.py",
     "tools/loggers/test_processes.py",
     "cli/test_completion.py",

@@ -63,7 +63,6 @@ IMPORTS_INSIDE = {
     "tools/interpret/by_step.py": "only a prompt needs torch, and only a run that is found its snapshots",
     "tools/interpret/finding.py": "matplotlib takes a second, and few findings are pictures",
     "sampling/prompts.py": "only a prompt from a file or a pipe needs numpy, and requests load none",
-    "training/state.py": "torch's sharding takes seconds, and few trainings need it",
     "tools/bench/text_stats.py": "only an estimate needs torch, after the text has been read",
     "text/datasets.py": "one corpus is a module of Python, some need numpy, the others the network",
     "text/hf_tokenizer.py": "only kept tokenizers need the library tokenizers",

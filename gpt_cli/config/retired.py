@@ -5,25 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-# what they mean now: the limit is a constant; a config with max_steps and max_time ends at whichever comes first
-_RETIRED = {"data": "max_expansion", "train": "stop_at"}
-
 
 def without_retired(content: Any, *, whole: bool = False) -> Any:
     """Translate a config of an earlier version to the keys of this one; `whole`: gpt wrote it, so it lists every key.
 
     A max_time without `stop_at: first` replaced max_steps; versions without stop_at had max_expansion, or no freeze.
+    That limit of packed text is a constant now, and processes do not divide the weights (`parallel`).
     """
     if not isinstance(content, Mapping):
         return content
     sections = {name: dict(section) if isinstance(section, Mapping) else section for name, section in content.items()}
-    data, train = ({} if not isinstance(sections.get(name), dict) else sections[name] for name in _RETIRED)
+    data, train = ({} if not isinstance(sections.get(name), dict) else sections[name] for name in ("data", "train"))
     if whole and "stop_at" not in train and ("max_expansion" in data or "freeze" not in train):
         train["stop_at"] = None
     if train.get("stop_at", "first") is None and train.get("max_time") is not None:
         train["max_steps"] = None
     data.pop("max_expansion", None)
     train.pop("stop_at", None)
+    train.pop("parallel", None)
     if (teachers := str(train.get("num_teachers"))) in ("0", "1"):  # of a third of the steps
         train["teacher_share"] = None if teachers == "0" else 1 / 3
         del train["num_teachers"]

@@ -206,11 +206,6 @@ class TrainConfig(Section):
         description="whether a GPU records a step and then repeats it by itself, with the same result; "
         "auto does so where one process trains and a trial gives the same bits",
     )
-    parallel: Annotated[Literal["auto", "replicate", "shard"], FREE] = Field(
-        default="auto",
-        description="whether each of many processes holds all weights (replicate) or a share of them (shard), "
-        "with the same result; auto shards where memory is too small",
-    )
     log_every: Annotated[Count, FREE, LEARNING] = Field(default=10, description="steps between lines of metrics.jsonl")
     eval_every: Annotated[Count, FREE, LEARNING] = Field(default=250, description="steps between evaluations")
     eval_tokens: Annotated[Count, FREE, LEARNING] = Field(
@@ -254,11 +249,6 @@ class TrainConfig(Section):
         return self.rank is None and self.freeze is None
 
     @property
-    def can_shard(self) -> bool:
-        """Whether processes may share the weights."""
-        return self.trains_all and self.teacher_share is None
-
-    @property
     def stored_per_weight(self) -> int:
         """Numbers in a checkpoint for each trained weight: two moments, and with `rank` a factor."""
         return 2 if self.rank is None else 3
@@ -274,10 +264,6 @@ class TrainConfig(Section):
             yield Misfit(("max_steps", "max_time"), "a run ends by one of max_steps and max_time, so set one of them")
         if self.rank is not None and self.optimizer != "adamw":
             yield Misfit(("rank", "optimizer"), "low-rank changes need the optimizer adamw", "‹train.optimizer=adamw›")
-        if not self.can_shard and self.parallel == "shard":
-            keys = ("parallel", "teacher_share" if self.trains_all else "freeze" if self.rank is None else "rank")
-            wrong = f"with train.{keys[1]}, each process holds all weights"
-            yield Misfit(keys, wrong, "‹train.parallel=replicate›")
         if self.teacher_share is not None and self.patience is not None:
             wrong = "the first evaluations of a new model are worse than the last of its teacher"
             yield Misfit(("teacher_share", "patience"), wrong, "‹train.patience=null›")

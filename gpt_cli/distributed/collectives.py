@@ -66,14 +66,6 @@ class Ranks:
         """Return the parts [length] of all ranks, each of which has one."""
         return [part]
 
-    def all_gather_into(self, part: Tensor, whole: Tensor) -> None:
-        """Write the parts [N] of all ranks side by side: [W x N]."""
-        whole.copy_(part)
-
-    def all_to_all(self, parts: Sequence[Tensor], lengths: Sequence[int]) -> list[Tensor]:
-        """Send one part to each rank; return the parts [length] that all ranks have for this one."""
-        return list(parts)
-
     def gather(self, part: Tensor, lengths: Sequence[int]) -> list[Tensor] | None:
         """Return the parts [length] of all ranks on the first rank; None elsewhere."""
         return [part]

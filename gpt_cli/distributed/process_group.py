@@ -96,27 +96,6 @@ class ProcessGroup(Ranks):
             gathered |= {owner ^ bit: other for owner, other in zip(owners, received, strict=True)}
         return [gathered[owner] for owner in range(self.size)]
 
-    def all_gather_into(self, part: Tensor, whole: Tensor) -> None:
-        if whole.device.type != "cpu" and _is_joined(whole):
-            with self._alive():
-                dist.all_gather_into_tensor(whole, part)
-            return
-        # gloo's own way copies more often
-        parts = self.all_gather(part, [part.numel()] * self.size)
-        for chunk, other in zip(whole.chunk(self.size), parts, strict=True):
-            if other is not part:  # `part` may lie in `whole` already
-                chunk.copy_(other)
-
-    def all_to_all(self, parts: Sequence[Tensor], lengths: Sequence[int]) -> list[Tensor]:
-        local = parts[self.rank]
-        swapped = [local if rank == self.rank else local.new_empty(length) for rank, length in enumerate(lengths)]
-        operations = []
-        for peer in range(self.size):
-            if peer != self.rank:
-                operations += self._swap(peer, [parts[peer]], [swapped[peer]])
-        self._transfer(operations)
-        return swapped
-
     def gather(self, part: Tensor, lengths: Sequence[int]) -> list[Tensor] | None:
         if not self.is_first:
             self._transfer([dist.P2POp(dist.isend, part.contiguous(), 0)] if part.numel() else [])
@@ -133,12 +112,9 @@ class ProcessGroup(Ranks):
             bit *= 2
 
     def _exchange(self, peer: int, sent: Sequence[Tensor], received: Sequence[Tensor]) -> None:
-        self._transfer(self._swap(peer, sent, received))
-
-    def _swap(self, peer: int, sent: Sequence[Tensor], received: Sequence[Tensor]) -> list[dist.P2POp]:
         # no empty message: it is not defined what the receiver of one sees
         operations = [dist.P2POp(dist.isend, tensor, peer) for tensor in sent if tensor.numel()]
-        return operations + [dist.P2POp(dist.irecv, tensor, peer) for tensor in received if tensor.numel()]
+        self._transfer(operations + [dist.P2POp(dist.irecv, tensor, peer) for tensor in received if tensor.numel()])
 
     def _transfer(self, operations: list[dist.P2POp]) -> None:
         carried = [o if _is_joined(o.tensor) else dist.P2POp(o.op, o.tensor.cpu(), o.peer) for o in operations]

@@ -24,7 +24,7 @@ _PARTS = {
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """The costs of a model; bytes refer to main or device memory."""
+    """The costs of a model; bytes refer to main or device memory of one process."""
 
     parameters_by_part: dict[str, int]
     forward_flops_per_token: int
@@ -33,19 +33,12 @@ class CostEstimate:
     training_bytes: int
     sampling_bytes: int
     cache_bytes_per_token: int
+    sent_bytes_per_step: int  # to the other processes; as many come from them
+    gathered_bytes: int  # moments in main memory of the first of several processes, while it saves
 
     @property
     def parameters(self) -> int:
         return sum(self.parameters_by_part.values())
-
-
-@dataclass(frozen=True)
-class RankCosts:
-    """Memory of one of several processes that train together."""
-
-    bytes_held: int  # of the device
-    bytes_sent_per_step: int  # to the others; as many come from them
-    bytes_to_save: int  # of main memory, on the first one beside the rest, while it saves what all have
 
 
 def estimate(
@@ -57,14 +50,15 @@ def estimate(
     num_micro_batches: int = 1,
     device: str = "cpu",
     num_trained: int | None = None,
+    num_ranks: int = 1,
 ) -> CostEstimate:
     """Estimate the costs of training, with `num_micro_batches` of `micro_batch_size` sequences, and of sampling.
 
     A product of [m, k] and [k, n] counts as 2mkn operations, the backward pass as twice the forward pass. Training
     holds weights, gradients and two moments (of AdamW) in float32, the gradients of micro-batches that wait to
     be added, and the activations that the backward pass needs; where only `num_trained` numbers change, these alone
-    have gradients and moments. Sampling holds the weights and a cache of
-    context_length tokens.
+    have gradients and moments. Of `num_ranks` processes that train together, the costs are those of one, which has
+    the moments of a part. Sampling holds the weights and a cache of context_length tokens.
     """
     model = _laid_out(config, vocab_size)
     parts = _by_part(model, config.num_blocks)
@@ -79,16 +73,24 @@ def estimate(
     latent = config.attention == "latent"
     cached = config.cached_size + config.key_value_latent if latent else config.query_size + config.value_size
     cache = config.cached_size * 4
+    trained = parameters if num_trained is None else num_trained
+    # an owner has whole parameters, one of which may be most of the model
+    owned = max(-(-parameters // num_ranks), *(parameter.numel() for parameter in model.parameters()))
+    gradients = 1 + gradients_waiting(num_micro_batches // num_ranks)
+    activations = _activation_bytes(config, parameters, vocab_size, micro_batch_size, dtype, device)
+    # while gradients are summed: all of them, and those of half of the model that come, then of a quarter
+    summing = (0, 6, 7)[min(num_ranks, 4) // 2] * trained
     return CostEstimate(
         parts,
         forward,
         2 * (products + seen * cached),
         3 * forward,
-        4 * parameters
-        + (12 + 4 * gradients_waiting(num_micro_batches)) * (parameters if num_trained is None else num_trained)
-        + _activation_bytes(config, parameters, vocab_size, micro_batch_size, dtype, device),
+        4 * (parameters + 2 * min(owned, trained)) + max(4 * gradients * trained + activations, summing),
         4 * parameters + cache * remembered,
         cache * config.num_blocks,
+        # gradients to their owners, and new weights from them
+        4 * 2 * trained * (num_ranks - 1) // num_ranks,
+        8 * parameters if num_ranks > 1 else 0,
     )
 
 
@@ -99,55 +101,6 @@ def gradients_waiting(num_micro_batches: int) -> int:
         num_micro_batches //= 2
         levels += 1
     return levels
-
-
-def rank_costs(
-    config: ModelConfig,
-    vocab_size: int,
-    num_ranks: int,
-    *,
-    micro_batch_size: int,
-    dtype: str,
-    num_micro_batches: int,
-    device: str = "cpu",
-    num_trained: int | None = None,
-) -> dict[str, RankCosts]:
-    """Estimate the costs of each of `num_ranks` processes, by the layouts of `train.parallel`.
-
-    replicate: all weights and, of the parameters that the rank owns, moments and the sum of gradients. shard: a part of
-    the weights and gradients, whole parameters that the rank owns, with their moments, and for a moment the weights
-    and gradients of two blocks and of what is outside blocks.
-    """
-    model = _laid_out(config, vocab_size)
-    parameters = sum(_by_part(model, config.num_blocks).values())
-    block = sum(parameter.numel() for parameter in model.blocks[0].parameters())
-    outside = parameters - config.num_blocks * block
-    part, rounds = -(-parameters // num_ranks), num_micro_batches // num_ranks
-    # an owner has whole parameters, one of which may be most of the model
-    owned = max(part, *(parameter.numel() for parameter in model.parameters()))
-    gradients = 1 + gradients_waiting(rounds)
-    activations = _activation_bytes(config, parameters, vocab_size, micro_batch_size, dtype, device)
-    trained = parameters if num_trained is None else num_trained
-    # while gradients are summed: all of them, and those of half of the model that come, then of a quarter
-    summing = (0, 6, 7)[min(num_ranks, 4) // 2] * trained
-    passing = 4 * (2 * outside + 4 * block)
-
-    def sent(numbers: int) -> int:
-        return 4 * numbers * (num_ranks - 1) // num_ranks
-
-    return {
-        "replicate": RankCosts(
-            4 * (parameters + 2 * min(owned, trained)) + max(4 * gradients * trained + activations, summing),
-            sent(2 * trained),  # gradients to their owners, and new weights from them
-            8 * parameters if num_ranks > 1 else 0,
-        ),
-        "shard": RankCosts(
-            4 * (part + 4 * owned + gradients * part) + passing + activations,
-            # in each round the weights of blocks twice, others once, gradients; then once from parts to owners and back
-            sent(rounds * (3 * parameters - outside) + 2 * part),
-            4 * 3 * parameters,
-        ),
-    }
 
 
 def cache_bytes_by_attention(config: ModelConfig) -> dict[str, int]:

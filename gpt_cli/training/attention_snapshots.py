@@ -48,8 +48,8 @@ def snapshot_size(run: Run) -> int:
     return sizes.num_blocks * sizes.num_heads * T * (T + 1) + _BESIDE_WEIGHTS if T else 0
 
 
-def take_snapshot(run: Run, model: GPT) -> Snapshot:
-    """Return the present attention to the watched text, without dropout, in float32; `model` has the run's weights.
+def take_snapshot(run: Run) -> Snapshot:
+    """Return the present attention to the watched text, without dropout, in float32.
 
     Raises Diverged where it is not finite.
     """
@@ -57,7 +57,7 @@ def take_snapshot(run: Run, model: GPT) -> Snapshot:
     assert prompt is not None
     assert progress.loss is not None, "a step was taken, and its outcome was read"
     ids = watched_ids(run.config, tokenizer)
-    weights, scores = _look(model, ids, tokenizer.end_of_text)
+    weights, scores = _look(run.state.model, ids, tokenizer.end_of_text)
     try:
         require_finite(weights, "attention weights")
     except CheckpointError as error:  # its hint is for commands that load a checkpoint

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from gpt_cli.distributed.collectives import ALONE, Ranks
-from gpt_cli.model import GPT
 from gpt_cli.training.lora import LowRank
 
 
@@ -22,18 +21,17 @@ class Replicated:
 
     def __init__(
         self,
-        model: GPT,
+        parameters: Mapping[str, nn.Parameter],
         ranks: Ranks = ALONE,
         together: Sequence[Sequence[str]] = (),
-        trained: Mapping[str, nn.Parameter] | None = None,
         low_rank: LowRank | None = None,
     ):
-        """Distribute the `trained` parameters of the model, or those of its low-rank changes; None means all.
+        """Distribute the trained parameters of a model, or those of its low-rank changes.
 
-        `together` are groups of them, each of which must have one owner.
+        `together` are groups of names, each of which must have one owner.
         """
-        self.model, self.ranks, self.low_rank = model, ranks, low_rank
-        self.parameters = dict(model.named_parameters() if trained is None else trained)
+        self.ranks, self.low_rank = ranks, low_rank
+        self.parameters = dict(parameters)
         self.device = next(iter(self.parameters.values())).device
         sizes = {name: parameter.numel() for name, parameter in self.parameters.items()}
         self.names_of_owner = owners(sizes, together, ranks.size)
@@ -47,8 +45,7 @@ class Replicated:
     def take_gradients(self) -> list[Tensor]:
         """Return the gradients of all parameters, and remove them there."""
         taken = [gradient(parameter) for parameter in self.parameters.values()]
-        for parameter in self.parameters.values():
-            parameter.grad = None
+        self.forget_gradients()
         return taken
 
     @torch.no_grad()
@@ -64,7 +61,7 @@ class Replicated:
             return
         parts = []
         for names in self.names_of_owner:
-            parts.append(flat([gradient(self.parameters[name]) for name in names]))
+            parts.append(_flat([gradient(self.parameters[name]) for name in names]))
             for name in names:
                 self.parameters[name].grad = None  # before the next part, for memory
         summed = self.ranks.reduce_scatter(parts)
@@ -85,7 +82,7 @@ class Replicated:
         """Send all ranks the parameters that their owners have changed, and include low-rank changes."""
         if self.ranks.size > 1:
             lengths = [sum(self.parameters[name].numel() for name in names) for names in self.names_of_owner]
-            for owner, part in enumerate(self.ranks.all_gather(flat(list(self.owned.values())), lengths)):
+            for owner, part in enumerate(self.ranks.all_gather(_flat(list(self.owned.values())), lengths)):
                 names = self.names_of_owner[owner]
                 for name, new in zip(names, self._split(part, names), strict=True):
                     if owner != self.ranks.rank:
@@ -104,7 +101,7 @@ class Replicated:
         chosen = set(names)
         of_owner = [[name for name in owned if name in chosen] for owned in self.names_of_owner]
         lengths = [sum(self.parameters[name].numel() for name in owned) for owned in of_owner]
-        part = flat([mine[name] for name in of_owner[self.ranks.rank]])
+        part = _flat([mine[name] for name in of_owner[self.ranks.rank]])
         tensors: dict[str, Tensor] = {}
         for owned, gathered in zip(of_owner, self.ranks.gather(part.cpu(), lengths) or [], strict=False):
             tensors |= zip(owned, self._split(gathered, owned), strict=True)
@@ -115,22 +112,10 @@ class Replicated:
         for parameter in self.parameters.values():
             parameter.grad = None
 
-    def weights(self) -> Mapping[str, Tensor]:
-        """Return all weights, on the first rank at least."""
-        return self.model.state_dict()
-
     def check_sum(self) -> float:
         """Return a number that is the same for ranks with the same weights."""
         sums = torch.stack([parameter.detach().sum() for parameter in self.parameters.values()])
         return sums.cpu().double().sum().item()
-
-    def model_of(self, other: GPT) -> GPT:
-        """Return a model with the weights of another, which all ranks evaluate together."""
-        return other.to(self.device)
-
-    def whole_model(self) -> GPT | None:
-        """Return the present model, for the first rank to use by itself."""
-        return self.model
 
     def _split(self, part: Tensor, names: Sequence[str]) -> list[Tensor]:
         """Return the tensors of some parameters, as views of a flat part."""
@@ -151,7 +136,7 @@ def owners(sizes: Mapping[str, int], together: Sequence[Sequence[str]], num_rank
     return [[name for name in sizes if chosen[name] == rank] for rank in range(num_ranks)]
 
 
-def flat(tensors: Sequence[Tensor]) -> Tensor:
+def _flat(tensors: Sequence[Tensor]) -> Tensor:
     """Return the numbers of tensors of any shape, one after the other: [N]."""
     return torch.cat([tensor.detach().reshape(-1) for tensor in tensors]) if tensors else torch.empty(0)
 

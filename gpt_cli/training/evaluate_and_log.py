@@ -18,7 +18,6 @@ from gpt_cli.common.host import Host, both
 from gpt_cli.common.machine.devices import product_dtype
 from gpt_cli.errors import CheckpointError
 from gpt_cli.evaluation.nll import Score
-from gpt_cli.model import GPT
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters
@@ -78,15 +77,13 @@ def observe(run: Run, pace: Pace, watch: Watch, host: Host) -> Iterator[Training
     now = step_actions(progress, settings)
     keeps_snapshot = takes_snapshot(progress, run.config)
     if now.sample or keeps_snapshot:
-        whole = run.state.layout.whole_model()
 
         def look() -> None:
-            assert whole is not None, "the first rank has it"
             if now.sample:
-                sampled.append(_sample(run, whole, watch.alone, host))
+                sampled.append(_sample(run, watch.alone, host))
             if keeps_snapshot:
                 with host.working("keeping a snapshot"):
-                    snapshots.append(snapshot_bytes(take_snapshot(run, whole)))
+                    snapshots.append(snapshot_bytes(take_snapshot(run)))
 
         run.ranks.on_rank_zero(look)
 
@@ -145,7 +142,7 @@ def _evaluate(run: Run, watch: Watch, host: Host) -> Score:
     return score
 
 
-def _sample(run: Run, model: GPT, watch: Callable[[], object], host: Host) -> Sampled:
+def _sample(run: Run, watch: Callable[[], object], host: Host) -> Sampled:
     """Continue the prompt of the run's samples."""
     tokenizer, settings = run.tokenizer, run.config.train
     validation = run.validation_ids
@@ -156,7 +153,7 @@ def _sample(run: Run, model: GPT, watch: Callable[[], object], host: Host) -> Sa
             count(0)
             count_and_watch = both(count, watch)
             (tokens,) = continuations(
-                Decoder(model, product_dtype(settings.dtype)),
+                Decoder(run.state.model, product_dtype(settings.dtype)),
                 [prompt],
                 SamplingParameters(),
                 max_new_tokens=SAMPLE_NEW_TOKENS,

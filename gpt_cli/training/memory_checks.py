@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-import torch
-
 from gpt_cli.common.host import Notify
-from gpt_cli.common.machine.devices import choose_compile, choose_device, choose_dtype, free_memory
+from gpt_cli.common.machine.devices import choose_compile, choose_device, choose_dtype
 from gpt_cli.common.machine.failures import is_lack_of_device_memory
 from gpt_cli.config import Config
 from gpt_cli.distributed.collectives import ALONE, Ranks
-from gpt_cli.errors import EnvironmentFailure, UsageError, counted
-from gpt_cli.model.costs import RankCosts, rank_costs
+from gpt_cli.errors import EnvironmentFailure, counted
+from gpt_cli.model.costs import estimate
 from gpt_cli.training.advice.sizes import narrower
 from gpt_cli.training.attention_snapshots import snapshot_size
 from gpt_cli.training.lora import num_trained
@@ -47,34 +45,6 @@ def resolve(config: Config, notice: Notify, *sources: Config | None) -> Config:
     )
 
 
-def must_shard(config: Config, vocab_size: int, free: int | None, ranks: Ranks) -> bool:
-    """Return whether ranks share the weights: where `train.parallel` says so, or where a rank cannot hold all.
-
-    They never do where only a part of the weights trains, or where one model teaches another. `free` is the main memory
-    of this host in bytes, None where it is unknown; a GPU reports its free memory. Raises UsageError where the
-    micro-batches of a step are no power of two, so that ranks cannot share the weights.
-    """
-    settings = config.train
-    if ranks.size == 1 or settings.parallel == "replicate" or not settings.can_shard:
-        return False
-    if settings.parallel == "auto":
-        share = free and free // ranks.local_size
-        capacity = share if settings.device == "cpu" else free_memory(torch.device(settings.device))
-        needed = _costs(config, vocab_size, settings.sequences_at_once, ranks)["replicate"].bytes_held
-        if not ranks.all_reduce_max(capacity is not None and needed > capacity)[0]:
-            return False
-    if (number := settings.num_micro_batches) & (number - 1):
-        sizes = [n for n in range(1, settings.batch_size) if settings.batch_size % (n * ranks.size) == 0]
-        fitting = [n for n in sizes if (settings.batch_size // n).bit_count() == 1]
-        nearest = min(fitting, key=lambda n: abs(n - settings.sequences_at_once), default=None)
-        raise UsageError(
-            "train.parallel",
-            f"processes share the weights only where the micro-batches of a step are a power of two, not {number}",
-            hint=f"‹train.micro_batch_size={nearest}›" if nearest else "‹train.parallel=replicate›",
-        )
-    return True
-
-
 def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE, *, may_change: bool = True) -> None:
     """Raise EnvironmentFailure where main memory surely cannot hold a training, whatever the vocabulary.
 
@@ -86,11 +56,19 @@ def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE, *, ma
         return
 
     def needs(num_sequences: int, width: int = config.model.d_model) -> int:
-        costs = _costs(config.changed(model={"d_model": width}), 1, num_sequences, ranks)
-        layout_setting = "replicate" if ranks.size == 1 else settings.parallel
-        least = min(cost.bytes_held for layout, cost in costs.items() if layout_setting in (layout, "auto"))
+        other = config.changed(model={"d_model": width})
+        costs = estimate(
+            other.model,
+            1,
+            micro_batch_size=num_sequences,
+            dtype=settings.dtype,
+            num_micro_batches=settings.batch_size // num_sequences,
+            device=settings.device,
+            num_trained=num_trained(other, 1),
+            num_ranks=ranks.size,
+        )
         # the estimate is a tenth above what was measured
-        return ranks.local_size * least * 4 // 5
+        return ranks.local_size * costs.training_bytes * 4 // 5
 
     at_once = settings.sequences_at_once
     if (needed := needs(at_once)) <= free:
@@ -132,20 +110,6 @@ def fitting_device(config: Config, num_ranks: int = 1, *, recorded: bool = False
         hint = f"‹train.graph=off›, or {hint}" if recorded else hint
         sentence = f"{settings.device} has too little memory for this model and {counted(at_once, 'sequence')} at once"
         raise EnvironmentFailure(settings.device, sentence, hint=f"{hint}; or ‹device=cpu›") from error
-
-
-def _costs(config: Config, vocab_size: int, num_sequences: int, ranks: Ranks) -> dict[str, RankCosts]:
-    """Return the costs of a rank in each layout, with micro-batches of `num_sequences`."""
-    return rank_costs(
-        config.model,
-        vocab_size,
-        ranks.size,
-        micro_batch_size=num_sequences,
-        dtype=config.train.dtype,
-        num_micro_batches=config.train.batch_size // num_sequences,
-        device=config.train.device,
-        num_trained=num_trained(config, vocab_size),
-    )
 
 
 def require_space(run: Run) -> None:

@@ -77,7 +77,7 @@ class Run:
     def checkpoint(self, *, with_optimizer: bool) -> Checkpoint:
         """Return a checkpoint of the present state, for the first rank to save."""
         optimizer_state = self.state.optimizer.state_dict() if with_optimizer else {}
-        return Checkpoint(self.config, self.tokenizer, self.progress, self.state.layout.weights(), optimizer_state)
+        return Checkpoint(self.config, self.tokenizer, self.progress, self.state.model.state_dict(), optimizer_state)
 
     def save(self) -> Path:
         """Save a checkpoint that the run can continue from; raise Diverged instead for a loss that is not finite."""
@@ -95,7 +95,7 @@ class Run:
         if self.ranks.any_differ(best.progress.step):
             sentence = "the processes read different versions of it, so the filesystem shows some of them an old one"
             raise EnvironmentFailure(shown(self.directory.best), sentence)
-        return self.state.layout.model_of(best.build_model()), best.progress.step
+        return best.build_model().to(self.state.device), best.progress.step
 
     def _best_is_of_run(self) -> bool:
         """Return whether best.safetensors is of this run, or damaged, which its next reader reports."""

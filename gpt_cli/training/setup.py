@@ -24,7 +24,7 @@ from gpt_cli.training.auto_config.rules import PATIENCE
 from gpt_cli.training.events import Finished, Prepared
 from gpt_cli.training.init_from import InitialWeights, begin_with, load_initial_weights
 from gpt_cli.training.load_text import load_text
-from gpt_cli.training.memory_checks import fitting_device, must_shard, require_memory, require_space, resolve
+from gpt_cli.training.memory_checks import fitting_device, require_memory, require_space, resolve
 from gpt_cli.training.plan import Plan
 from gpt_cli.training.resume import environment_changes
 from gpt_cli.training.run import Run
@@ -58,7 +58,7 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
         initial_weights.tokenizer if initial_weights and start.initial and not start.initial.new_tokenizer else None
     )
     corpus, text = load_text(start, config, tokenizer, directory, host, ranks, of_sweep=plan.of_sweep)
-    state = _state(start, config, text, initial_weights, free, host, ranks)
+    state = _state(start, config, text, initial_weights, host, ranks)
     if teachers := state.progress.teachers:
         teacher = read_checkpoint(directory.step_file(teachers[-1])).build_model().to(state.device)
         teach(state, teacher, teachers[-1], host)
@@ -90,7 +90,6 @@ def _state(
     config: Config,
     text: EncodedText,
     initial_weights: InitialWeights | None,
-    free: int | None,
     host: Host,
     ranks: Ranks,
 ) -> TrainingState:
@@ -108,12 +107,6 @@ def _state(
         },
         choose_device(config.train.device),
     )
-    vocab_size = text.tokenizer.vocab_size
-    sharded = must_shard(config, vocab_size, free, ranks)
-    if sharded:
-        if config.train.compile == "on":
-            host.notice("training without torch's compiler, because the processes share the weights")
-        config = config.changed(train={"compile": "off"})
 
     def begin(model: GPT) -> None:
         if initial_weights is not None:
@@ -121,10 +114,10 @@ def _state(
 
     with host.working("building the model"), fitting_device(config, ranks.size):
         if start.checkpoint is not None:
-            return TrainingState.continued(config, text.ids, start.checkpoint, ranks, sharded=sharded)
+            return TrainingState.continued(config, text.ids, start.checkpoint, ranks)
         began_from = start.initial and start.initial.name
         return TrainingState.at_the_start(
-            config, text.ids, vocab_size, text.digest, ranks, begin=begin, began_from=began_from, sharded=sharded
+            config, text.ids, text.tokenizer.vocab_size, text.digest, ranks, begin=begin, began_from=began_from
         )
 
 

@@ -59,49 +59,38 @@ class TrainingState:
         *,
         begin: Callable[[GPT], object] = lambda _: None,
         began_from: str | None = None,
-        sharded: bool = False,
     ) -> TrainingState:
         """Return a new model on training ids [tokens]; the config is resolved.
 
-        Its seed decides the weights, which `begin` may replace by those of the model `began_from`; `sharded` says
-        whether ranks share them.
+        Its seed decides the weights, which `begin` may replace by those of the model `began_from`.
         """
         progress = Progress.at_the_start(len(ids), data_digest, environment(config), began_from)
         model = _new_model(config, vocab_size, "weights")
         begin(model)
-        return cls._of(config, ids, model, progress, ranks, sharded)
+        return cls._of(config, ids, model, progress, ranks)
 
     @classmethod
     def continued(
-        cls, config: Config, ids: Ids | Examples, checkpoint: Checkpoint, ranks: Ranks = ALONE, *, sharded: bool = False
+        cls, config: Config, ids: Ids | Examples, checkpoint: Checkpoint, ranks: Ranks = ALONE
     ) -> TrainingState:
         """Return the model of a checkpoint, on the same ids; raise CheckpointError when its tensors do not fit."""
         before = checkpoint.progress
         # versions without a clock spent at least the seconds of their steps
         elapsed = max(before.elapsed, before.seconds)
         progress = replace(before, environment=environment(config), elapsed=elapsed)
-        state = cls._of(config, ids, checkpoint.build_model(), progress, ranks, sharded)
+        state = cls._of(config, ids, checkpoint.build_model(), progress, ranks)
         num_steps = before.step - before.model_step
         state.optimizer.load_state_dict(checkpoint.optimizer_state, num_steps, checkpoint.where)
         return state
 
     @classmethod
-    def _of(
-        cls, config: Config, ids: Ids | Examples, model: GPT, progress: Progress, ranks: Ranks, sharded: bool
-    ) -> TrainingState:
+    def _of(cls, config: Config, ids: Ids | Examples, model: GPT, progress: Progress, ranks: Ranks) -> TrainingState:
         device = torch.device(config.train.device)
         if device.type != "cpu" and ranks.size > 1:  # the command line has chosen one for each
             device = torch.device(device.type, torch.accelerator.current_device_index())
-        if not sharded:
-            model.to(device)
+        model.to(device)
         trained, low_rank = trained_parameters(model, config.train)
-        together = undivided(trained, config.train)
-        if sharded:
-            from gpt_cli.training.fsdp import Sharded  # which takes seconds
-
-            layout: Replicated = Sharded(model, ranks, together, device)
-        else:
-            layout = Replicated(model, ranks, together, trained, low_rank)
+        layout = Replicated(trained, ranks, undivided(trained, config.train), low_rank)
         if config.train.compile == "on":
             model.compile_blocks()
         optimizer = Optimizer(layout, config.train)

@@ -73,26 +73,23 @@ def validation_score(
     try:
         for first in range(0, len(batches), ranks.size):
             together = batches[first : first + ranks.size]
-            # each computes one in each round, because ranks may need each other for that; the spare ones do not count
-            counts = ranks.rank < len(together)
-            chosen = together[ranks.rank if counts else 0]
-            tokens = token_windows(ids, starts[chosen], int(lengths[chosen[0]]) + 1)
-            batch = to_device(torch.from_numpy(tokens.astype(np.int32)), device).long()
-            wanted = (tokens if goals is None else token_windows(goals, starts[chosen], tokens.shape[1]))[:, 1:]
-            # not inference_mode, whose tensors `fully_shard` would keep for the next step
-            with torch.no_grad(), autocast(device, dtype):
-                # the two halves of cross_entropy, to the bit: the slow one once
-                log_chances = _in_full(model(batch[:, :-1])).flatten(0, 1).log_softmax(dim=1)
-                targets = batch[:, 1:].flatten()
-                if goals is not None:
-                    targets = to_device(torch.from_numpy(wanted), device).flatten()
-                if counts:
+            if ranks.rank < len(together):
+                chosen = together[ranks.rank]
+                tokens = token_windows(ids, starts[chosen], int(lengths[chosen[0]]) + 1)
+                batch = to_device(torch.from_numpy(tokens.astype(np.int32)), device).long()
+                wanted = (tokens if goals is None else token_windows(goals, starts[chosen], tokens.shape[1]))[:, 1:]
+                with torch.inference_mode(), autocast(device, dtype):
+                    # the two halves of cross_entropy, to the bit: the slow one once
+                    log_chances = _in_full(model(batch[:, :-1])).flatten(0, 1).log_softmax(dim=1)
+                    targets = batch[:, 1:].flatten()
+                    if goals is not None:
+                        targets = to_device(torch.from_numpy(wanted), device).flatten()
                     of_batches[first + ranks.rank] = F.nll_loss(log_chances, targets, reduction="sum")
                     if by_window:
                         nats = F.nll_loss(log_chances, targets, reduction="none").view(len(batch), -1)
                         rows = to_device(torch.from_numpy(chosen), of_windows.device)
                         of_windows[rows] = nats.to(of_windows).sum(dim=1)
-                    num_bytes += int(byte_counts[wanted[wanted != IGNORED]].sum())
+                num_bytes += int(byte_counts[wanted[wanted != IGNORED]].sum())
             count(sum(int(lengths[chosen].sum()) for chosen in together))
     finally:
         model.train(was_training)

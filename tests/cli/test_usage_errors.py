@@ -36,7 +36,7 @@ train --wandb | --set train.log_to=wandb
 train --wandb_project mine | --set train.log_to=wandb
 train --report_to wandb | --set train.log_to=wandb
 train --lora | --set train.rank=8
-train --fsdp full_shard | --set train.parallel=shard
+train --fsdp full_shard | leave it out; gpt has nothing like it
 train --lora_r 16 | --set train.rank=16
 train --lora_alpha 32 | leave it out; gpt has nothing like it
 train --bf16 True | --dtype bfloat16

@@ -8,7 +8,7 @@ from gpt_cli.config.untrusted import without_untrusted_settings
 # what leads beyond the model: it is read, runs, connects, or is this machine's
 TAKEN = {
     "data": {"source", "validation_source", "skip_bad"},
-    "train": {"device", "threads", "dtype", "compile", "graph", "parallel", "sample_prompt", "log_to"},
+    "train": {"device", "threads", "dtype", "compile", "graph", "sample_prompt", "log_to"},
 }
 
 

@@ -149,9 +149,9 @@ def test_other_source_code_is_refused() -> None:
 
 
 def test_a_setting_that_only_one_rank_has_is_a_difference() -> None:
-    records = [{"config": '{"train": {}}'}, {"config": '{"train": {"parallel": "shard"}}'}]
+    records = [{"config": '{"train": {}}'}, {"config": '{"train": {"graph": "off"}}'}]
     (problem,) = differences(records, WHERE)
-    assert problem.sentence == 'its train.parallel is "shard", but that of process 0 is ""'
+    assert problem.sentence == 'its train.graph is "off", but that of process 0 is ""'
 
 
 def test_equal_records_differ_in_nothing() -> None:

@@ -12,7 +12,7 @@ from gpt_cli.config import Config, ModelConfig, TrainConfig
 from gpt_cli.config.load import read_config
 from gpt_cli.distributed.process_group import ProcessGroup
 from gpt_cli.model import GPT
-from gpt_cli.model.costs import cache_bytes_by_attention, estimate, gradients_waiting, parameters_by_part, rank_costs
+from gpt_cli.model.costs import cache_bytes_by_attention, estimate, gradients_waiting, parameters_by_part
 from gpt_cli.training.data_parallel import Replicated, owners
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import compute_gradient, send
@@ -83,10 +83,10 @@ def test_the_holes_of_the_heap_count_in_main_memory_only(dropout: float, holes: 
     """So many numbers of 4 bytes for each of 1,024^2 pairs, 4 heads and 2 sequences."""
     sizes = SIZES.changed(context_length=1024, dropout=dropout)
     cpu, cuda = (
-        rank_costs(sizes, 100, 1, micro_batch_size=2, dtype="float32", num_micro_batches=1, device=device)["replicate"]
+        estimate(sizes, 100, micro_batch_size=2, dtype="float32", device=device).training_bytes
         for device in ("cpu", "cuda")
     )
-    assert cpu.bytes_held - cuda.bytes_held == holes * 4 * 1024**2 * 4 * 2
+    assert cpu - cuda == holes * 4 * 1024**2 * 4 * 2
 
 
 def test_a_latent_cache_at_the_default_size_is_at_most_a_quarter() -> None:
@@ -143,11 +143,9 @@ def test_gradients_wait_at_each_level_of_the_tree_above_pairs(
     assert many - one == waiting * sum(p.numel() * 4 for p in state.model.parameters())
 
 
-def test_one_process_of_one_costs_what_the_estimate_says() -> None:
-    sizes = {"micro_batch_size": 2, "dtype": "float32", "num_micro_batches": 8}
-    alone = rank_costs(SIZES, 100, 1, **sizes)["replicate"]  # type: ignore[arg-type]
-    assert alone.bytes_held == estimate(SIZES, 100, **sizes).training_bytes  # type: ignore[arg-type]
-    assert (alone.bytes_sent_per_step, alone.bytes_to_save) == (0, 0)
+def test_one_process_sends_and_gathers_nothing() -> None:
+    alone = estimate(SIZES, 100, micro_batch_size=2, dtype="float32", num_micro_batches=8)
+    assert (alone.sent_bytes_per_step, alone.gathered_bytes) == (0, 0)
 
 
 class Counted(ProcessGroup):
@@ -168,9 +166,8 @@ def test_a_rank_sends_what_its_costs_say(num_ranks: int) -> None:
         group.all_gather(part, [10] * num_ranks)
         assert group.num_bytes == 2 * 4 * 10 * (num_ranks - 1)
     parameters = sum(parameters_by_part(SIZES, 100).values())
-    costs = rank_costs(SIZES, 100, num_ranks, micro_batch_size=1, dtype="float32", num_micro_batches=8)
-    sent = costs["replicate"].bytes_sent_per_step
-    assert sent == pytest.approx(2 * 4 * parameters * (num_ranks - 1) / num_ranks, abs=8)
+    costs = estimate(SIZES, 100, num_ranks=num_ranks, micro_batch_size=1, dtype="float32", num_micro_batches=8)
+    assert costs.sent_bytes_per_step == pytest.approx(2 * 4 * parameters * (num_ranks - 1) / num_ranks, abs=8)
 
 
 @pytest.mark.parametrize("config", ["tiny", "small"])
@@ -187,11 +184,10 @@ def test_the_largest_owner_has_little_more_than_its_part(config: str, num_ranks:
 
 def test_more_processes_hold_less_each() -> None:
     sizes = read_config("small").model
-    found = [
-        rank_costs(sizes, 4096, num_ranks, micro_batch_size=1, dtype="bfloat16", num_micro_batches=16)
+    held = [
+        estimate(
+            sizes, 4096, num_ranks=num_ranks, micro_batch_size=1, dtype="bfloat16", num_micro_batches=16
+        ).training_bytes
         for num_ranks in (2, 4, 8, 16)
     ]
-    for layout in ("replicate", "shard"):
-        held = [costs[layout].bytes_held for costs in found]
-        assert held == sorted(held, reverse=True)
-    assert found[2]["shard"].bytes_held < found[2]["replicate"].bytes_held
+    assert held == sorted(held, reverse=True)

@@ -174,7 +174,6 @@ def test_a_run_trains_less_of_another_and_what_does_not_fit_is_refused(
         ([f"train.freeze={blocks + 1}"], f"use at most {blocks}"),
         ([f"train.freeze={blocks}", "train.rank=2"], f"use at most {blocks - 1}"),
         (["train.rank=2", "train.optimizer=muon"], "low-rank changes need the optimizer adamw"),
-        (["train.freeze=1", "train.parallel=shard"], "with train.freeze, each process holds all weights"),
         (["train.rank=2", "tokenizer.kind=char"], "the embeddings of a new tokenizer must train"),
     ):
         refused = run(*begin, "--out", "other", *(word for one in settings for word in ("--set", one)))

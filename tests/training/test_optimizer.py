@@ -19,7 +19,7 @@ MUON = small_config("train.optimizer=muon", "train.muon_learning_rate=0.5", "mod
 def stepped(config: object = CONFIG) -> tuple[GPT, Optimizer]:
     assert isinstance(config, type(CONFIG))
     model = GPT(config.model, 257, torch.Generator().manual_seed(0)).eval()
-    optimizer = Optimizer(Replicated(model), config.train)
+    optimizer = Optimizer(Replicated(dict(model.named_parameters())), config.train)
     model(torch.tensor([[1, 2, 3]])).sum().backward()
     optimizer.step(1.0)
     return model, optimizer
@@ -69,7 +69,7 @@ def test_what_is_stored_continues_the_same_way(config: object) -> None:
     model, optimizer = stepped(config)
     again = GPT(config.model, 257).eval()
     again.load_state_dict(model.state_dict())
-    restored = Optimizer(Replicated(again), config.train)
+    restored = Optimizer(Replicated(dict(again.named_parameters())), config.train)
     restored.load_state_dict({name: tensor.clone() for name, tensor in optimizer.state_dict().items()}, 1, "a file")
     for one, optimizing in ((model, optimizer), (again, restored)):
         optimizing.zero_grad()
@@ -82,9 +82,11 @@ def test_what_is_stored_continues_the_same_way(config: object) -> None:
 def test_moments_that_do_not_fit_are_refused_with_the_name_of_their_file() -> None:
     model, optimizer = stepped()
     with pytest.raises(CheckpointError, match=r"^a file: no run continues from it"):
-        Optimizer(Replicated(model), CONFIG.train).load_state_dict({}, 1, "a file")
+        Optimizer(Replicated(dict(model.named_parameters())), CONFIG.train).load_state_dict({}, 1, "a file")
     with pytest.raises(CheckpointError, match=r"^a file: no run continues from it"):
-        Optimizer(Replicated(model), MUON.train).load_state_dict(optimizer.state_dict(), 1, "a file")
+        Optimizer(Replicated(dict(model.named_parameters())), MUON.train).load_state_dict(
+            optimizer.state_dict(), 1, "a file"
+        )
 
 
 def test_making_one_does_not_load_the_compiler_of_torch() -> None:
@@ -92,7 +94,7 @@ def test_making_one_does_not_load_the_compiler_of_torch() -> None:
     script = (
         "import sys, torch\nfrom gpt_cli.config import TrainConfig\nfrom gpt_cli.training.optimizer import Optimizer\n"
         "from gpt_cli.training.data_parallel import Replicated\n"
-        "layer = torch.nn.Linear(2, 2)\noptimizer = Optimizer(Replicated(layer), TrainConfig())\n"
+        "layer = torch.nn.Linear(2, 2)\noptimizer = Optimizer(Replicated(dict(layer.named_parameters())), TrainConfig())\n"
         "layer(torch.ones(2)).sum().backward()\noptimizer.step(1.0)\n"
         "sys.exit('torch._dynamo' in sys.modules)"
     )

@@ -107,7 +107,7 @@ def training_variants(config: Config, device: torch.device) -> list[Variant]:
 def _plain_step(config: Config, device: torch.device, *, fused: bool, dropout: float) -> Callable[[], None]:
     sizes, settings = config.model.changed(dropout=dropout), config.train.changed(optimizer="adamw")
     model = GPT(sizes, vocab_size_of(config), torch.Generator().manual_seed(0)).to(device).train().use_fused(fused)
-    optimizer = Optimizer(Replicated(model), settings)
+    optimizer = Optimizer(Replicated(dict(model.named_parameters())), settings)
     ids = torch.from_numpy(_noise(config, settings.batch_size * (sizes.context_length + 1))).to(device)
     ids = ids.view(settings.batch_size, -1)
 

@@ -16,7 +16,7 @@ from gpt_cli.common.units import size
 from gpt_cli.config import Config
 from gpt_cli.distributed.launch import fitting_sizes, require_fitting
 from gpt_cli.errors import CheckpointError, UsageError, inert, visible
-from gpt_cli.model.costs import cache_bytes_by_attention, estimate, rank_costs
+from gpt_cli.model.costs import cache_bytes_by_attention, estimate
 from gpt_cli.text.encode import encode
 from gpt_cli.text.load import read_split
 from gpt_cli.text.train_tokenizer import learn_tokenizer
@@ -164,12 +164,12 @@ def _info(config: Config, vocab_size: int, num_tokens: int, num_ranks: int | Non
         cache_bytes_by_attention=cache_bytes_by_attention(config.model),
     )
     if num_ranks is not None:
-        layouts = rank_costs(config.model, vocab_size, num_ranks, dtype=dtype, **step)
+        of_rank = estimate(config.model, vocab_size, dtype=dtype, num_ranks=num_ranks, **step)
         of_ranks = {
             "ranks": num_ranks,
             "fitting_ranks": fitting_sizes(settings.num_micro_batches),
-            "rank_training_bytes": {layout: one.bytes_held for layout, one in layouts.items()},
-            "first_rank_saving_bytes": {layout: one.bytes_to_save for layout, one in layouts.items()},
-            "bytes_sent_by_rank_per_step": {layout: one.bytes_sent_per_step for layout, one in layouts.items()},
+            "rank_training_bytes": of_rank.training_bytes,
+            "first_rank_saving_bytes": of_rank.gathered_bytes,
+            "bytes_sent_by_rank_per_step": of_rank.sent_bytes_per_step,
         }
     return Info(model_costs, of_ranks, stored)

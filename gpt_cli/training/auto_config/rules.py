@@ -206,7 +206,7 @@ def _lasting(budget: Budget, possible: int, useful: int) -> int:
 
 def _may_teach(text: TextFigures, settings: Mapping[str, Any]) -> bool:
     """Return whether one model may teach another: on a text, and beside the settings that somebody set."""
-    return not text.longest_example and not settings.keys() & {"patience", "parallel"}
+    return not text.longest_example and "patience" not in settings
 
 
 def _two_models(share: float) -> str:
