@@ -40,10 +40,10 @@ _LETTERS_BELOW, _TIMES = 150_000, 10
 # up to so many letters, byte pairs must save this share of the entropy of characters: English 20 %, DNA none
 _LETTERS, _PAYING_PAIRS = 256, 0.05
 _MOST_EPOCHS, _OF_CHARACTERS = 12.0, 7.0  # before a text is known by heart; of characters of a wide script, sooner
-# where there is time for so many times as many, a second model learns from the first and may read longer (note 0066)
+# where there is time for so many times as many, a first model reads half as often and teaches a second, which may read
+# longer (note 0066)
 _TEACHING_PAYS, _MOST_TAUGHT_TOKENS = 2.5, 1_000_000
-_OF_TWO, _OF_TWO_OF_CHARACTERS = 5, 3
-_LARGEST_TEACHER_SHARE = 0.33
+_OF_TEACHER, _OF_TWO, _OF_TWO_OF_CHARACTERS = 0.5, 5, 3
 _MINUTES, _MEASURED_BYTES = (3, 10, 30, 60), 500_000  # to offer, and the largest text of note 0066
 _DROPOUTS = ((6.0, 0.2), (2.0, 0.1), (0.0, 0.0))  # epochs from which a dropout pays
 # of AdamW, which beside Muon moves embeddings and the output layer
@@ -120,7 +120,7 @@ def choose_settings(
     form = _form(overrides["model"].get("ngram_embedding", ngrams), attention)
     if form is not _BESIDE_NGRAMS and budget.steps is None:
         possible = max(1, round(possible / _SLOWER))
-    of_one, of_two = useful, _rounded(times * useful)
+    of_two = _rounded(times * useful)
     in_time = possible >= _TEACHING_PAYS * useful and (budget.steps is None or of_two >= 0.9 * possible)
     teaching_pays = in_time and tokens <= _MOST_TAUGHT_TOKENS and _may_teach(text, overrides["train"])
     taught = overrides["train"].get("teacher_share", teaching_pays)
@@ -150,7 +150,7 @@ def choose_settings(
         "eval_every": often,
         "save_every": often,
         "sample_every": 5 * often,
-        "teacher_share": round(min(_LARGEST_TEACHER_SHARE, of_one / num_steps), 2) if taught else None,
+        "teacher_share": max(0.01, round(_OF_TEACHER * most_epochs / epochs, 2)) if taught else None,
     } | overrides["train"]
     if ends_early:
         train |= {"max_steps": num_steps, "max_time": None}
