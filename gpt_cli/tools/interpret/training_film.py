@@ -22,8 +22,7 @@ from gpt_cli.tools.interpret.by_step import steps_of
 from gpt_cli.tools.interpret.lens.page import CELL_BYTES, lens_content
 from gpt_cli.tools.interpret.request import AttentionRequest
 from gpt_cli.tools.interpret.run_steps import Watched
-from gpt_cli.tools.pages.html_page import build_page
-from gpt_cli.tools.pages.kinds import ATTENTION
+from gpt_cli.tools.pages.html_page import ATTENTION, build_page
 
 MOST_BYTES = 24_000_000  # of weights and scores of all frames before they are compressed: a page of at most 32 MB
 _LEVELS = 255

@@ -10,8 +10,7 @@ from gpt_cli.common.drawing.token_labels import label_of
 from gpt_cli.text.sources import source_names
 from gpt_cli.tools.interpret.finding_tables import evenly
 from gpt_cli.tools.interpret.heads.tables import shown_peak
-from gpt_cli.tools.pages.html_page import build_page
-from gpt_cli.tools.pages.kinds import HEADS
+from gpt_cli.tools.pages.html_page import HEADS, build_page
 
 _PARTNERS = 5  # of a head, in each direction
 _MAX_TEXT = 80  # characters of a prompt

@@ -10,8 +10,7 @@ import numpy as np
 from gpt_cli.attention_maps.head_metrics import Row
 from gpt_cli.common.drawing.token_labels import label_of
 from gpt_cli.text.sources import source_names
-from gpt_cli.tools.pages.html_page import build_page, packed
-from gpt_cli.tools.pages.kinds import LENS
+from gpt_cli.tools.pages.html_page import LENS, build_page, packed
 
 _NUMBERS = ("token_probability", "divergence", "loss", "rank", "probability")  # NaN where the next token is unknown
 CELL_BYTES = 4 * (len(_NUMBERS) + 1)  # of a layer at a token, before compression

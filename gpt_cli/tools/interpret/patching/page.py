@@ -10,8 +10,7 @@ import numpy as np
 from gpt_cli.attention_maps.head_metrics import Row
 from gpt_cli.common.drawing.token_labels import label_of
 from gpt_cli.tools.interpret.patching.request import PARTS
-from gpt_cli.tools.pages.html_page import build_page, packed
-from gpt_cli.tools.pages.kinds import PATCH
+from gpt_cli.tools.pages.html_page import PATCH, build_page, packed
 
 _NUMBERS = ("recovered", "recovered_error", "estimate")  # NaN where a row has none
 
