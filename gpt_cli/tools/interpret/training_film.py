@@ -19,7 +19,7 @@ from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.errors import counted, visible
 from gpt_cli.tools.interpret.attention_page import quantise, scores_content, weights_content
 from gpt_cli.tools.interpret.by_step import steps_of
-from gpt_cli.tools.interpret.lens.page import CELL_BYTES, lens_content
+from gpt_cli.tools.interpret.lens.view import CELL_BYTES, lens_content
 from gpt_cli.tools.interpret.request import AttentionRequest
 from gpt_cli.tools.interpret.run_steps import Watched
 from gpt_cli.tools.pages.html_page import ATTENTION, build_page
