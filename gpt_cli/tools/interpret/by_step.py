@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING
 
 from gpt_cli.common.host import Host
 from gpt_cli.common.machine.cpu_contention import sharing
-from gpt_cli.tools.interpret.run_steps import Watched
+from gpt_cli.tools.interpret.request import ToInspect
 
 if TYPE_CHECKING:
     from gpt_cli.attention_maps.snapshots import Steps
 
 
 @contextlib.contextmanager
-def steps_of(watched: Watched, device: str | None, host: Host) -> Iterator[Steps]:
+def steps_of(target: ToInspect, device: str | None, host: Host) -> Iterator[Steps]:
     """Open the steps of a run, those of a prompt on a device; raises errors as `kept_steps` and `computed_steps` do."""
-    if watched.prompt is None:
+    if target.prompt is None:
         from gpt_cli.attention_maps.snapshots import kept_steps
 
-        yield kept_steps(watched.run)
+        yield kept_steps(target.run)
         return
     with sharing():
         with host.importing():
             from gpt_cli.common.machine.devices import choose_device
             from gpt_cli.tools.interpret.checkpoint_steps import computed_steps
-        yield computed_steps(watched, choose_device(device or "auto"), host)
+        yield computed_steps(target, choose_device(device or "auto"), host)

@@ -20,8 +20,7 @@ from gpt_cli.errors import counted, visible
 from gpt_cli.tools.interpret.attention_page import quantise, scores_content, weights_content
 from gpt_cli.tools.interpret.by_step import steps_of
 from gpt_cli.tools.interpret.lens.view import CELL_BYTES, lens_content
-from gpt_cli.tools.interpret.request import AttentionRequest
-from gpt_cli.tools.interpret.run_steps import Watched
+from gpt_cli.tools.interpret.request import AttentionRequest, ToInspect
 from gpt_cli.tools.pages.html_page import ATTENTION, build_page
 
 MOST_BYTES = 24_000_000  # of weights and scores of all frames before they are compressed: a page of at most 32 MB
@@ -97,10 +96,10 @@ def make_film(
     return replace(frames, content=content)
 
 
-def film(request: AttentionRequest, watched: Watched, host: Host) -> Film:
+def film(request: AttentionRequest, target: ToInspect, host: Host) -> Film:
     """Make the film of a run, and write the file of the request; raises errors as `steps_of` and `make_film` do."""
     writing = f"writing {visible(request.out)}" if request.out else "computing"
-    with steps_of(watched, request.device, host) as steps, host.working(writing):
+    with steps_of(target, request.device, host) as steps, host.working(writing):
         made = replace(make_film(steps, request.layers, request.heads), out=request.out and str(request.out))
         if request.out:
             write_durably(request.out, [made.page])

@@ -19,7 +19,6 @@ from gpt_cli.attention_maps.head_scores import (
 )
 from gpt_cli.attention_maps.logit_attribution import head_writes
 from gpt_cli.checkpoints.load import Loaded, load, load_for
-from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.common.host import Host
 from gpt_cli.common.machine.devices import choose_device, choose_dtype, restored_threads, use_threads
 from gpt_cli.common.machine.memory import available_memory, require_available, reuse_memory
@@ -33,8 +32,7 @@ from gpt_cli.tools.interpret.heads.circuits import KINDS, Direction, baseline, c
 from gpt_cli.tools.interpret.heads.max_activating import Passages
 from gpt_cli.tools.interpret.heads.request import HeadsRequest
 from gpt_cli.tools.interpret.heads.view import HeadsView, head_figures, labels_of
-from gpt_cli.tools.interpret.request import ToInspect
-from gpt_cli.tools.interpret.run_steps import step_files
+from gpt_cli.tools.interpret.request import ToInspect, step_files
 from gpt_cli.tools.interpret.text_windows import Text, each_checkpoint, encode_prompt_of, read_text
 
 TOP = 5  # tokens that a head raises or lowers most, and those of a direction
@@ -104,8 +102,8 @@ def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Fin
     a text that does not fit.
     """
     assert request.passages
-    run = RunFiles(target.header.path.parent.parent)
-    paths, device, layers, heads = step_files(run), choose_device(request.device or "auto"), target.layers, target.heads
+    paths, layers, heads = step_files(target.run), target.layers, target.heads
+    device = choose_device(request.device or "auto")
     reuse_memory()
     loaded = load(paths[-1], None, host.warn, target.header)
     if target.prompt is None:
@@ -134,7 +132,7 @@ def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Fin
             steps.append(Finding(view, {"step": at.step}, figures, {"heads": of_step}))
     last_texts = [{"passages": row["passages"]} for row in steps[0].lists["heads"]]
     of_last = Finding(view, {}, steps[0].figures[:1], {"heads": last_texts})
-    about = {"run": str(run.path), "text": text.about, "tokens": text.num_tokens}
+    about = {"run": str(target.run.path), "text": text.about, "tokens": text.num_tokens}
     finding = stack([*steps[1:], steps[0]], about, {"heads": view.rows(of_last, "layer", "head")})
     return finding.saved(host, request.out, (len(steps), "checkpoint"), (len(last_texts), "head"))
 
