@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +17,6 @@ from gpt_cli.common.units import with_error
 from gpt_cli.errors import DataError, counted, visible
 from gpt_cli.evaluation.nll import (
     Observations,
-    Score,
     byte_lengths,
     in_batches,
     logits_in_slices,
@@ -80,20 +79,12 @@ def answer_costs(
     return costs
 
 
-class Answered(NamedTuple):
-    """The figures of a run on conversations, and what each example costs where all of them fit."""
-
-    score: Score
-    loss_error: float | None
-    about: dict[str, Any]  # `examples`, `left_out`, `exact_match` and `choices`; the last two may be None
-    costs: Observations | None
-
-
 def measure_answers(
     loaded: Loaded, corpus: ConversationCorpus, dtype: str, host: Host, *, by_bytes: bool, device: torch.device
-) -> Answered:
-    """Measure a model on the answers of conversations; costs are for each token, or `by_bytes` for each byte.
+) -> tuple[dict[str, Any], Observations | None]:
+    """Measure a model on the answers of conversations; return its figures, and the cost of each example if all fit.
 
+    Costs are for each token, or `by_bytes` for each byte. Among the figures, `exact_match` and `choices` may be None.
     Raises DataError where no example fits the model or for a character that it lacks, CheckpointError for weights
     that give no finite logits.
     """
@@ -119,7 +110,7 @@ def measure_answers(
         "choices": _share(chosen),
     }
     whole = None if examples.num_left_out else in_bytes if by_bytes else in_tokens
-    return Answered(score, in_tokens.standard_error(), about, whole)
+    return asdict(score) | {"loss_error": in_tokens.standard_error(), "answers": about}, whole
 
 
 def answer_bytes(examples: Examples, tokenizer: Tokenizer) -> np.ndarray:

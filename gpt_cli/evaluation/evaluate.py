@@ -128,11 +128,8 @@ class _Measure:
                 raise UsageError(flag, "it measures a text, and these are questions and answers; leave it out")
         dtype = choose_dtype(request.dtype, device, loaded.config.model.d_model, self.host.notice)
         loaded = replace(loaded, model=round_weights(loaded.model)) if request.quantize else loaded
-        answers = measure_answers(
-            loaded, corpus, dtype, self.host, by_bytes=not self.target.one_tokenizer, device=device
-        )
-        figures = asdict(answers.score) | {"loss_error": answers.loss_error, "answers": answers.about}
-        return _Measured(figures, answers.costs)
+        by_bytes = not self.target.one_tokenizer
+        return _Measured(*measure_answers(loaded, corpus, dtype, self.host, by_bytes=by_bytes, device=device))
 
     def text(self, loaded: Loaded, corpus: Corpus, name: str, source: str | list[str]) -> _Measured:
         """Measure a model on a text; the names of the model and of the text are for errors."""
