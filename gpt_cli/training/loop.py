@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from gpt_cli.checkpoints.lock import sole_trainer
@@ -150,16 +150,8 @@ def _failures_explained(run: Run) -> Iterator[None]:
         raise
 
 
-@dataclass(frozen=True)
-class _Closing:
-    """The loss of the best weights on the validation text, its standard error where it has one, and their step."""
-
-    score: Score
-    loss_error: float | None
-    best_step: int
-
-
-def _closing_evaluation(run: Run, watch: Watch, host: Host) -> _Closing:
+def _closing_evaluation(run: Run, watch: Watch, host: Host) -> tuple[Score, float | None, int]:
+    """Measure the loss of the best weights; return it, its standard error where it has one, and their step."""
     with host.working("reading the best weights"):
         model, best_step = run.best_model()
     watch()
@@ -179,11 +171,12 @@ def _closing_evaluation(run: Run, watch: Watch, host: Host) -> _Closing:
             by_window=by_window,
             ranks=run.ranks,
         )
-    return _Closing(score, by_window.standard_error(), best_step)
+    return score, by_window.standard_error(), best_step
 
 
-def _finished(run: Run, closing: _Closing | None, signal: int | None) -> Finished:
+def _finished(run: Run, closing: tuple[Score, float | None, int] | None, signal: int | None) -> Finished:
     """Return the closing figures; those of the closing evaluation are None after a signal."""
+    score, loss_error, best_step = closing or (None, None, None)
     settings, progress = run.config.train, run.progress
     num_tokens, seconds = progress.step * run.config.tokens_per_step, progress.seconds
     summary = {
@@ -193,17 +186,17 @@ def _finished(run: Run, closing: _Closing | None, signal: int | None) -> Finishe
         "seconds": round(seconds, 3),
         "loss": progress.loss,
         "smoothed_loss": progress.smoothed_loss,
-        "validation_loss": closing and closing.score.loss,
-        "validation_loss_error": closing and closing.loss_error,
-        "validation_tokens": closing and closing.score.num_tokens,
-        "bits_per_byte": closing and closing.score.bits_per_byte,
+        "validation_loss": score and score.loss,
+        "validation_loss_error": loss_error,
+        "validation_tokens": score and score.num_tokens,
+        "bits_per_byte": score and score.bits_per_byte,
         "tokens_per_second": round(num_tokens / seconds, 1) if seconds else None,
         "parameters": run.state.num_parameters,
         "device": settings.device,
         "dtype": settings.dtype,
         "stopped_by": ended_by(progress, settings) if signal is None else "signal",
     }
-    return Finished(summary, signal, closing and closing.best_step)
+    return Finished(summary, signal, best_step)
 
 
 def _record(run: Run, finished: Finished) -> None:
