@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,10 +16,10 @@ from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.common.drawing.token_labels import Origin
 from gpt_cli.common.files import write_durably
 from gpt_cli.common.host import Host, Notify
+from gpt_cli.common.machine.cpu_contention import sharing
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.errors import counted, visible
 from gpt_cli.tools.interpret.attention_page import quantise, scores_content, weights_content
-from gpt_cli.tools.interpret.by_step import steps_of
 from gpt_cli.tools.interpret.lens.view import CELL_BYTES, lens_content
 from gpt_cli.tools.interpret.request import AttentionRequest, ToInspect
 from gpt_cli.tools.pages.html_page import ATTENTION, build_page
@@ -94,6 +95,19 @@ def make_film(
         "frames": {"steps": frames.steps, "losses": frames.losses, "curves": _curves(run.losses)},
     }
     return replace(frames, content=content)
+
+
+@contextlib.contextmanager
+def steps_of(target: ToInspect, device: str | None, host: Host) -> Iterator[Steps]:
+    """Open the steps of a run, those of a prompt on a device; raises errors as `kept_steps` and `computed_steps` do."""
+    if target.prompt is None:
+        yield kept_steps(target.run)
+        return
+    with sharing():
+        with host.importing():
+            from gpt_cli.common.machine.devices import choose_device
+            from gpt_cli.tools.interpret.checkpoint_steps import computed_steps
+        yield computed_steps(target, choose_device(device or "auto"), host)
 
 
 def film(request: AttentionRequest, target: ToInspect, host: Host) -> Film:

@@ -11,12 +11,12 @@ from gpt_cli.attention_maps.selection import parse_selection
 from gpt_cli.attention_maps.snapshots import Losses, Snapshot
 from gpt_cli.common.host import Host
 from gpt_cli.errors import counted
-from gpt_cli.tools.interpret.by_step import steps_of
 from gpt_cli.tools.interpret.figure import Figure
 from gpt_cli.tools.interpret.finding import Finding, stack
 from gpt_cli.tools.interpret.heads.request import HeadsRequest
 from gpt_cli.tools.interpret.heads.view import HeadsView, head_figures, labels_of
 from gpt_cli.tools.interpret.request import ToInspect
+from gpt_cli.tools.interpret.training_film import steps_of
 
 
 def head_history(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
