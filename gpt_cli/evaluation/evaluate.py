@@ -338,10 +338,7 @@ def _summary(results: list[dict[str, Any]]) -> Rows:
             "too large" if perplexity is None else f"{perplexity:.3f}",
             f"{result['bits_per_byte']:.4f}",
         )
-        rows.append((*row, _text_of(result)) if with_text else row)
+        if with_text:
+            row = (*row, visible(joined(result["text"])) + ("" if result["same_text"] else " (changed)"))
+        rows.append(row)
     return rows
-
-
-def _text_of(result: dict[str, Any]) -> str:
-    source = visible(joined(result["text"]))
-    return source if result["same_text"] else f"{source} (changed)"

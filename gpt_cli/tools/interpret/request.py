@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
-from gpt_cli.attention_maps.file_formats import check_format, format_of
+from gpt_cli.attention_maps.file_formats import FORMATS, check_format
 from gpt_cli.attention_maps.selection import STAGES, Stage, parse_selection
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.lock import require_foreign
@@ -178,7 +178,9 @@ class AttentionRequest(Request):
     @property
     def ending(self) -> str | None:
         """The format of `out`, such as `.png`; raises UsageError."""
-        return None if self.out is None else f".{self.format or 'json'}" if self.out == STDOUT else format_of(self.out)
+        if self.out == STDOUT:
+            return f".{self.format or 'json'}"
+        return None if self.out is None else ending_of(self.out, FORMATS)
 
     exclusive = (("prompt", "prompt_file"),)
 
