@@ -18,7 +18,7 @@ from gpt_cli.common.machine.memory import available_memory, require_available
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.common.tables import Rows, table
 from gpt_cli.common.units import with_error
-from gpt_cli.errors import DataError, UsageError, counted, shown, visible
+from gpt_cli.errors import DataError, UsageError, blaming, counted, shown, visible
 from gpt_cli.evaluation.answers import about_answers, measure_answers
 from gpt_cli.evaluation.memorization import copied_share, longest_shared_run
 from gpt_cli.evaluation.nll import (
@@ -137,13 +137,11 @@ class _Measure:
         sizes, tokenizer = loaded.config.model, loaded.tokenizer
         if request.max_tokens and not target.one_tokenizer:
             corpus = beginning(corpus, request.max_tokens)
-        with host.counting("tokenizing", corpus.num_bytes, "B") as count:
-            try:
-                ids = encode(corpus, tokenizer, count, host.notice)
-            except DataError as error:
-                if error.where == "text":  # of several, which one, and the model that lacks its characters
-                    error.where = f"{visible(name)}: {visible(joined(source))}"
-                raise
+        of_several = (
+            f"{visible(name)}: {visible(joined(source))}"  # which text, and the model that lacks its characters
+        )
+        with host.counting("tokenizing", corpus.num_bytes, "B") as count, blaming(of_several, instead_of="text"):
+            ids = encode(corpus, tokenizer, count, host.notice)
         if len(ids) < 2:
             where = "‹data›" if request.data else name
             raise DataError(where, "the text is one token long, so there is nothing to predict")
