@@ -13,10 +13,11 @@ from gpt_cli.common.host import NOBODY, Host, both, drawn
 from gpt_cli.common.machine.cpu_contention import sharing
 from gpt_cli.common.machine.devices import restored_threads
 from gpt_cli.common.machine.memory import reuse_memory
+from gpt_cli.config import Config
 from gpt_cli.distributed.collectives import ALONE, Ranks
-from gpt_cli.errors import EnvironmentFailure
+from gpt_cli.errors import DivergedError, EnvironmentFailure
 from gpt_cli.evaluation.nll import Observations, Score
-from gpt_cli.training.divergence import add_what_is_intact, diverged_error, lower_rates, what_is_intact
+from gpt_cli.training.advice.rates import one_digit, rate_of
 from gpt_cli.training.evaluate_and_log import Pace, observe
 from gpt_cli.training.events import Finished, Saved, TrainingEvent, drawing
 from gpt_cli.training.interrupts import StopRequested, Watch
@@ -144,10 +145,44 @@ def _failures_explained(run: Run) -> Iterator[None]:
         hint = f"start anew with ‹overwrite=True› and {lower_rates(run.config)}"
         hint += ", or with ‹dtype=float32›" if settings.dtype == "bfloat16" else ""
         _record_divergence(run, diverged)
-        raise diverged_error(diverged, hint, what_is_intact(run)) from diverged
+        raise diverged_error(diverged, hint, _what_is_intact(run)) from diverged
     except EnvironmentFailure as error:
-        add_what_is_intact(error, run)
+        error.sentence += f"; {_what_is_intact(run)}"
+        first = error.hint if run.directory.checkpoints.is_dir() else "put the directory back"
+        error.hint = "; then ".join(filter(None, [first, f"continue with {run.directory.resume_command}"]))
         raise
+
+
+def diverged_error(diverged: Diverged, hint: str, intact: str = "") -> DivergedError:
+    """Return the error of a loss or gradient that is not finite; `intact` is a clause on the intact checkpoint."""
+    if diverged.loss is None:
+        sentence = f"{diverged.what} are not finite"
+    elif diverged.gradient_norm is None:
+        sentence = f"the validation loss is {diverged.loss:g}"
+    else:
+        sentence = (
+            f"the loss is {diverged.loss:g} and the gradient norm is {diverged.gradient_norm:g} "
+            f"at learning rate {diverged.learning_rate:g}"
+        )
+    sentence += f"; {intact}" if intact else ""
+    return DivergedError(f"step {diverged.step:,}", sentence, hint=hint)
+
+
+def lower_rates(config: Config) -> str:
+    """Return flags of lower learning rates, which may keep a training from diverging: the usual ones, or thirds."""
+    rate, flags = rate_of(config), list[str]()
+    if rate.key != "learning_rate":  # AdamW moves what Muon does not
+        flags.append(f"‹train.learning_rate={one_digit(config.train.learning_rate / 3):g}›")
+    return " ".join([*flags, rate.lower])
+
+
+def _what_is_intact(run: Run) -> str:
+    """Return a clause that names the checkpoint that a failed training leaves."""
+    if run.saved is None:
+        return "nothing was saved yet"
+    if not run.directory.step_file(run.saved.step).exists():
+        return f"the checkpoint of step {run.saved.step:,} is gone with its directory"
+    return f"the checkpoint of step {run.saved.step:,} is intact"
 
 
 def _closing_evaluation(run: Run, watch: Watch, host: Host) -> tuple[Score, float | None, int]:
