@@ -97,7 +97,9 @@ def measure_answers(
     where = str(loaded.path)
     with host.counting("evaluating", int(examples.lengths.sum()), "tokens") as count:
         costs = answer_costs(model, examples, dtype=dtype, count=count, where=where)
-    num_bytes = answer_bytes(examples, tokenizer)
+    of_tokens = byte_lengths(tokenizer)
+    of_tokens[template.end_id(tokenizer)] = 0  # what ends an answer is no text
+    num_bytes = np.add.reduceat(of_tokens[examples.ids] * examples.learned, examples.bounds[:-1])
     in_tokens, in_bytes = (Observations(costs.nats, part) for part in (examples.num_learned, num_bytes))
     score = score_of(float(costs.nats.sum()), int(examples.num_learned.sum()), int(num_bytes.sum()))
     short = costs.exact[examples.num_learned <= SHORT]
@@ -111,13 +113,6 @@ def measure_answers(
     }
     whole = None if examples.num_left_out else in_bytes if by_bytes else in_tokens
     return asdict(score) | {"loss_error": in_tokens.standard_error(), "answers": about}, whole
-
-
-def answer_bytes(examples: Examples, tokenizer: Tokenizer) -> np.ndarray:
-    """The bytes of the learned text of each example, to which the token that ends an answer adds nothing: [E]."""
-    lengths = byte_lengths(tokenizer)
-    lengths[examples.template.end_id(tokenizer)] = 0
-    return np.add.reduceat(lengths[examples.ids] * examples.learned, examples.bounds[:-1])
 
 
 def _chosen(

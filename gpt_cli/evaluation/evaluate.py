@@ -160,7 +160,10 @@ class _Measure:
             options = {"dtype": dtype, "batch_size": batch_size, "count": count}
             nats = chain.from_iterable(surprisals(model, part, stride=stride, **options) for part in parts)
             windows = Stretches(min(length, len(parts[0]) - 1), ids)
-            paired = _stretches_to_pair(target, ids, lengths)
+            if target.one_tokenizer:  # runs are compared in windows, else in about as much text, in bytes
+                paired = Stretches(target.longest_window, ids)
+            else:
+                paired = Stretches(BYTES_PER_TOKEN * target.longest_window, ids, lengths)
             nats = in_stretches(nats, ids, (windows, paired))
             nats = [*nats] if request.per_token else nats
             figures = asdict(score(nats, ids, lengths, shown(loaded.path))) | {"loss_error": windows.standard_error()}
@@ -228,13 +231,6 @@ def _spaced(ids: Ids, target: ToEvaluate, request: EvaluateRequest) -> tuple[Seq
     length = min(target.longest_window, request.max_tokens)
     parts = [ids[start : end + 1] for start, end in validation_windows(len(ids), length, request.max_tokens)]
     return parts, np.concatenate([parts[0][:1], *(part[1:] for part in parts)])
-
-
-def _stretches_to_pair(target: ToEvaluate, ids: Ids, byte_lengths: np.ndarray) -> Stretches:
-    """Stretches in which all runs are compared: windows, or of different tokenizers about as much text, in bytes."""
-    if target.one_tokenizer:
-        return Stretches(target.longest_window, ids)
-    return Stretches(BYTES_PER_TOKEN * target.longest_window, ids, byte_lengths)
 
 
 def _difference(

@@ -144,7 +144,9 @@ def _failures_explained(run: Run) -> Iterator[None]:
         settings = run.config.train
         hint = f"start anew with ‹overwrite=True› and {lower_rates(run.config)}"
         hint += ", or with ‹dtype=float32›" if settings.dtype == "bfloat16" else ""
-        _record_divergence(run, diverged)
+        if run.ranks.is_first:  # others may diverge elsewhere, so they do not wait for this one
+            with contextlib.suppress(EnvironmentFailure):  # the divergence is the error to report
+                run.directory.end("diverged", diverged.step)
         raise diverged_error(diverged, hint, _what_is_intact(run)) from diverged
     except EnvironmentFailure as error:
         error.sentence += f"; {_what_is_intact(run)}"
@@ -239,10 +241,3 @@ def _record(run: Run, finished: Finished) -> None:
     figures = {key: value for key, value in finished.summary.items() if key not in ("run", "steps", "stopped_by")}
     figures |= {"best_step": finished.best_step}
     run.directory.end(finished.summary["stopped_by"], finished.summary["steps"], **figures)
-
-
-def _record_divergence(run: Run, diverged: Diverged) -> None:
-    """Write that the run diverged. Other ranks may diverge elsewhere, so they do not wait for this one."""
-    if run.ranks.is_first:
-        with contextlib.suppress(EnvironmentFailure):  # the divergence is the error to report
-            run.directory.end("diverged", diverged.step)
