@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -34,17 +34,6 @@ SHORT = 32  # tokens of answers that are compared as a whole
 _AT_ONCE = 2**12  # tokens
 
 
-@dataclass(frozen=True)
-class AnswerCosts:
-    """Negative log-likelihood of each example's learned tokens [E], and whether all are the likeliest [E].
-
-    Where it is, greedy sampling gives exactly these answers.
-    """
-
-    nats: np.ndarray
-    exact: np.ndarray
-
-
 def answer_costs(
     model: GPT,
     examples: Examples,
@@ -52,13 +41,14 @@ def answer_costs(
     dtype: str = "float32",
     count: Callable[[int], object] = lambda _: None,
     where: str = "checkpoint",
-) -> AnswerCosts:
-    """Compute the costs of examples, each alone; raises CheckpointError, at `where`, for logits that are not finite.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Compute the nats of each example's learned tokens [E], and whether all are the likeliest [E], each alone.
 
-    `count` receives the number of tokens done since its last call.
+    Where they are, greedy sampling gives exactly these answers. `count` receives the number of tokens done since its
+    last call. Raises CheckpointError, at `where`, for logits that are not finite.
     """
     lengths, device = examples.lengths, model.token_embedding.weight.device
-    costs = AnswerCosts(np.zeros(len(lengths)), np.zeros(len(lengths), bool))
+    sums, exact = np.zeros(len(lengths)), np.zeros(len(lengths), bool)
     for batch in in_batches(lengths, max(1, _AT_ONCE // max(1, int(lengths.max(initial=1))))):
         length = int(lengths[batch[0]])
         places = examples.bounds[batch][:, None] + np.arange(length + 1)
@@ -73,10 +63,10 @@ def answer_costs(
                 nats.append(nll_of(logits, wanted)[0].cpu().double().numpy())
                 likeliest.append((logits.argmax(dim=-1) == wanted)[0].cpu().numpy())
         rows = np.nonzero(learned)[0]
-        costs.nats[batch] = np.bincount(rows, np.concatenate(nats), len(batch))
-        costs.exact[batch] = np.bincount(rows, ~np.concatenate(likeliest), len(batch)) == 0
+        sums[batch] = np.bincount(rows, np.concatenate(nats), len(batch))
+        exact[batch] = np.bincount(rows, ~np.concatenate(likeliest), len(batch)) == 0
         count(length * len(batch))
-    return costs
+    return sums, exact
 
 
 def measure_answers(
@@ -96,13 +86,13 @@ def measure_answers(
         raise DataError("‹data›", f"this model sees {length} tokens, and no example fits")
     where = str(loaded.path)
     with host.counting("evaluating", int(examples.lengths.sum()), "tokens") as count:
-        costs = answer_costs(model, examples, dtype=dtype, count=count, where=where)
+        nats, exact = answer_costs(model, examples, dtype=dtype, count=count, where=where)
     of_tokens = byte_lengths(tokenizer)
     of_tokens[template.end_id(tokenizer)] = 0  # what ends an answer is no text
     num_bytes = np.add.reduceat(of_tokens[examples.ids] * examples.learned, examples.bounds[:-1])
-    in_tokens, in_bytes = (Observations(costs.nats, part) for part in (examples.num_learned, num_bytes))
-    score = score_of(float(costs.nats.sum()), int(examples.num_learned.sum()), int(num_bytes.sum()))
-    short = costs.exact[examples.num_learned <= SHORT]
+    in_tokens, in_bytes = (Observations(nats, part) for part in (examples.num_learned, num_bytes))
+    score = score_of(float(nats.sum()), int(examples.num_learned.sum()), int(num_bytes.sum()))
+    short = exact[examples.num_learned <= SHORT]
     with host.working("choosing among answers"):
         chosen = _chosen(model, conversations, tokenizer, template, dtype)
     about = {
@@ -125,7 +115,8 @@ def _chosen(
             candidates = [one.answered_by(choice) for choice in one.choices]
             examples = gather(candidates, tokenizer, template, model.config.context_length)
             if not examples.num_left_out:
-                best = int(answer_costs(model, examples, dtype=dtype).nats.argmin())
+                nats, _ = answer_costs(model, examples, dtype=dtype)
+                best = int(nats.argmin())
                 is_right.append(one.choices[best] == one.turns[-1].content)
     return np.array(is_right, bool)
 
