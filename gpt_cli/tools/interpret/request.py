@@ -105,7 +105,8 @@ class ToInspect(NamedTuple):
         return RunFiles(self.header.path.parent.parent)
 
 
-def _chosen(header: Header, layers: str | None, heads: str | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def chosen_heads(header: Header, layers: str | None, heads: str | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the layers and the heads that two flags choose; raise UsageError for those that the model lacks."""
     sizes = header.config.model
     return parse_selection(layers, sizes.num_blocks, "layers"), parse_selection(heads, sizes.num_heads, "heads")
 
@@ -113,7 +114,7 @@ def _chosen(header: Header, layers: str | None, heads: str | None) -> tuple[tupl
 def find_steps(request: AttentionRequest | ReadingRequest, heads: str | None, host: Host) -> ToInspect:
     """Find the run of `--over-training`, and what its checkpoints read; without a prompt its snapshots are meant."""
     header = find_header(request.run, None, host)
-    chosen = _chosen(header, request.layers, heads)
+    chosen = chosen_heads(header, request.layers, heads)
     if request.prompt is None and request.prompt_file is None:
         return ToInspect(*chosen, None, "", None, header)
     return ToInspect(*chosen, *read_prompt(request.prompt, request.prompt_file, header, host.stdin), None, header)
@@ -228,7 +229,7 @@ class AttentionRequest(Request):
         if self.out not in (None, STDOUT):
             require_foreign(self.out)
         header = find_header(self.run, self.checkpoint, host)
-        chosen = _chosen(header, self.layers, self.heads)
+        chosen = chosen_heads(header, self.layers, self.heads)
         prompt, source = read_prompt(self.prompt, self.prompt_file, header, host.stdin)
         return ToInspect(*chosen, prompt, source, None, header)
 
@@ -282,7 +283,7 @@ class ReadingRequest(Request):
     def reading(self, host: Host, heads: str | None = None) -> ToInspect:
         """Resolve the layers, the heads and what the model reads; raises UsageError for those it lacks."""
         header = find_header(self.run, self.checkpoint, host)
-        chosen = _chosen(header, self.layers, heads)
+        chosen = chosen_heads(header, self.layers, heads)
         if self.prompted:
             return ToInspect(*chosen, *read_prompt(self.prompt, self.prompt_file, header, host.stdin), None, header)
         config = trusted_config(header) if self.data else config_with_text(header)

@@ -52,8 +52,7 @@ def marked(passage: Row, width: int, marks: tuple[str, str]) -> str:
 
 def _in_line(tokens: Iterable[str]) -> str:
     """Join tokens to text in one line, with one space for many."""
-    text = re.sub(" {2,}", " ", "".join(tokens))
-    return label_of(text, None) if text else ""
+    return _shown(re.sub(" {2,}", " ", "".join(tokens)))
 
 
 def shown_peak(passage: Row) -> int:
@@ -142,8 +141,8 @@ def _passage(passage: Row) -> Row:
     return numbers | {"place": position, "tokens": tokens, "looks_at": looks}
 
 
-def _shown(token: str) -> str:
-    return label_of(token, None) if token else ""
+def _shown(text: str) -> str:
+    return label_of(text, None) if text else ""
 
 
 def _pair(value: float | None, first: Iterable[str], second: Iterable[str]) -> Row:
