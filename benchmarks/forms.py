@@ -32,7 +32,7 @@ from gpt_cli.text.load import read_data
 from gpt_cli.text.token_files import validation_windows
 from gpt_cli.tools.bench.baselines import sample_once, training_step, vocab_size_of
 from gpt_cli.tools.bench.bench import time_in_turns
-from gpt_cli.training.divergence import diverged_error, lower_rates
+from gpt_cli.training.loop import diverged_error, lower_rates
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import Diverged, read_outcomes, take_step
 from gpt_cli.training.validation import cross_entropy, validation_score

@@ -215,8 +215,8 @@ def attention(request: AttentionRequest, inputs: Any, host: Host) -> AttentionRe
 def heads(request: HeadsRequest, inputs: Any, host: Host) -> Finding:
     if request.over_training and not request.passages:
         return done("tools.interpret.heads.history:head_history", request, inputs, host)
-    module = "passage_history:passage_history" if request.over_training else "heads:heads"
-    return done(f"tools.interpret.heads.{module}", request, inputs, host, shares=True)
+    work = "passage_history" if request.over_training else "heads"
+    return done(f"tools.interpret.heads.heads:{work}", request, inputs, host, shares=True)
 
 
 @command(BenchRequest)

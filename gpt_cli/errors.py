@@ -113,6 +113,16 @@ def collecting(wrong: list[GptError]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def blaming(where: str, instead_of: str | None = None) -> Iterator[None]:
+    """Say that a DataError of the block is about `where`; with `instead_of`, only one that is about that."""
+    try:
+        yield
+    except DataError as error:
+        error.where = where if instead_of in (None, error.where) else error.where
+        raise
+
+
+@contextlib.contextmanager
 def keywords_named() -> Iterator[None]:
     """Write the block's errors in keywords of a function."""
     try:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-from gpt_cli.common.drawing.file_types import ending_of
 from gpt_cli.errors import UsageError
 
 _MOST_WRITTEN, _TOP = 2**18, 5  # on a page: tokens that heads raise or lower, and those of one head at one position
@@ -40,11 +38,6 @@ _WITH_HALVES = (".npz", ".safetensors")
 MOST_DOTS = 60_000  # a picture has fewer than 2^16 on each side
 DOTS_PER_INCH = 300  # at most
 GAP = 12  # between maps is this part of one
-
-
-def format_of(path: Path) -> str:
-    """Return the format that the ending of a name means, in capitals or not, such as `.png`. Raises UsageError."""
-    return ending_of(path, FORMATS)
 
 
 def check_format(ending: str, stages: Sequence[str], file_dtype: str = "float32") -> None:

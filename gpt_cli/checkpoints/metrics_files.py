@@ -113,9 +113,5 @@ def smoothed(mean: float | None, loss: float, step: int) -> float:
     After the loss x of step n it is m + (x - m) / min(1 + (n - 1) / 4, 20), where m is the mean before it: an
     exponential mean that begins with the first loss. Without a mean before, it is the loss.
     """
-    return loss if mean is None else mean + (loss - mean) * weight_of(step)
-
-
-def weight_of(step: int) -> float:
-    """Return the weight of a step's loss in the smoothed one."""
-    return 1 / min(1 + (step - 1) / 4, MOST_LOSSES)
+    weight = 1 / min(1 + (step - 1) / 4, MOST_LOSSES)
+    return loss if mean is None else mean + (loss - mean) * weight

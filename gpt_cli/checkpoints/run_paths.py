@@ -52,15 +52,9 @@ class RunFiles:
     # how the run ended, and its curves; both are missing while it trains, and where it was killed
     outcome = _Below("outcome.json")
     loss_picture = _Below("loss.png")
-
-    @property
-    def best(self) -> Path:
-        return self.checkpoints / "best.safetensors"
-
-    @property
-    def foreign_best(self) -> Path:
-        """The path to which gpt train moves a best.safetensors of another run; the run does not use it."""
-        return self.checkpoints / "best-of-another-run.safetensors"
+    best = _Below("checkpoints/best.safetensors")
+    # to which gpt train moves a best.safetensors of another run; the run does not use it
+    foreign_best = _Below("checkpoints/best-of-another-run.safetensors")
 
     def sent(self, logger: str) -> Path:
         """Return the path of the lines sent to a logger so far, in the logger's directory."""

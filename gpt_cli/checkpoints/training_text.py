@@ -20,8 +20,7 @@ from gpt_cli.common.host import Notify
 from gpt_cli.common.strict_json import strict_json
 from gpt_cli.common.untrusted_files import open_regular
 from gpt_cli.config import Config, DataConfig
-from gpt_cli.config.load import read_run_config
-from gpt_cli.config.untrusted import without_untrusted_settings
+from gpt_cli.config.load import read_run_config, without_untrusted_settings
 from gpt_cli.errors import CheckpointError, DataError, GptError, UsageError, shown
 from gpt_cli.text.datasets import ENTRIES
 from gpt_cli.text.sources import STDIN, source_names

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -14,7 +16,7 @@ from typer.main import get_command
 
 from gpt_cli.cli import completion
 from gpt_cli.cli.command_table import TABLE, below, function_of
-from gpt_cli.cli.console import abandon_stdout, prepare_streams
+from gpt_cli.cli.console import abandon_stdout, prepare_streams, terminal_width, wrapped
 from gpt_cli.cli.help import Below, CommandGroup, Debug, HelpContext, ListsByDefault
 from gpt_cli.cli.usage_errors import (
     ClickUsageError,
@@ -23,7 +25,7 @@ from gpt_cli.cli.usage_errors import (
     spelled,
     usage_error,
 )
-from gpt_cli.cli.wrapping import terminal_width, wrapped
+from gpt_cli.common.language import say
 from gpt_cli.common.limits import ADDRESS_SPACE
 from gpt_cli.common.machine.failures import (
     is_lack_of_device_memory,
@@ -34,7 +36,7 @@ from gpt_cli.common.machine.failures import (
 )
 from gpt_cli.common.machine.memory import require_address_space
 from gpt_cli.common.version import __version__
-from gpt_cli.errors import EXIT_CODE_STDOUT_CLOSED, EnvironmentFailure, GptError, UsageError, shown
+from gpt_cli.errors import EXIT_CODE_STDOUT_CLOSED, EnvironmentFailure, GptError, UsageError, shown, visible
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -123,10 +125,36 @@ def _invoke(words: Sequence[str], state: dict[str, Any]) -> int:
         if words:
             print(error.message)  # naming no command of a group asks for its help
             return 0
-        from gpt_cli.cli.welcome import welcome
-
-        print(welcome())
+        print(_welcome())
         return 0
+
+
+def _welcome() -> str:
+    """Return the first commands to type, each below a line that a shell ignores; some use a run, if there is one."""
+    from gpt_cli.checkpoints.select import find_header, newest_run
+    from gpt_cli.checkpoints.training_text import readable_prompt
+
+    run, prompt = None, "The value of"
+    with contextlib.suppress(GptError):
+        run = newest_run()
+        prompt = readable_prompt(find_header(run))
+    of_run = "" if run is None else f" --run {shlex.quote(str(run))}"
+    words = f"--prompt {shlex.quote(visible(prompt))}"
+    train = [
+        ("train a model on a text of your own, in at most five minutes", "gpt train --data my.txt"),
+        ("train a small one on the documentation of Python, in a minute", "gpt train --config tiny"),
+    ]
+    use = [
+        ("let the model continue a text", f"gpt sample{of_run} {words}"),
+        ("see which tokens it looks at", f"gpt attn-dump{of_run} {words} --out attention.html"),
+    ]
+    begin = "What to type first:" if run is None else f"Your newest run is {visible(run)}. What to type next:"
+    commands = "\n".join(
+        f"  # {say(does)}\n  {say(command)}" for does, command in (train + use if run is None else use + train)
+    )
+    purpose = "Train a small GPT on your own text, sample from it, and see its attention."
+    rest = "gpt --help lists all commands; gpt help train lists the flags of one."
+    return f"{say(purpose)}\n\n{say(begin)}\n{commands}\n\n{say(rest)}"
 
 
 def build() -> Any:

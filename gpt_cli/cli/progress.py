@@ -6,7 +6,6 @@ import contextlib
 import sys
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
@@ -20,7 +19,7 @@ BEAT_SECONDS = 1.0
 _WITH_TOTAL = "{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}]"
 
 
-class Meter(ABC):
+class Meter:
     """The amount done of `total` units, or only the time where `total` is None; it begins with the first count.
 
     Between counts a thread calls `beat`, because one amount may take minutes on a busy machine.
@@ -52,16 +51,12 @@ class Meter(ABC):
         while not self._ended.wait(BEAT_SECONDS):
             self.beat()
 
-    @abstractmethod
     def begin(self) -> None: ...
 
-    @abstractmethod
     def add(self, amount: int) -> None: ...
 
-    @abstractmethod
     def beat(self) -> None: ...
 
-    @abstractmethod
     def end(self) -> None: ...
 
 
@@ -139,5 +134,3 @@ class Lines(Meter):
             yield f"{size(round(self._done / seconds))}/s"
         if self._done < self.total:
             yield f"{duration((self.total - self._done) * seconds / self._done)} left"
-
-    def end(self) -> None: ...

@@ -16,9 +16,9 @@ from gpt_cli.common.file_signatures import is_config
 from gpt_cli.common.mistyped import full_width, half_width, nearest
 from gpt_cli.common.untrusted_files import require_reachable
 from gpt_cli.config import config_errors
-from gpt_cli.config.field_types import as_yaml
+from gpt_cli.config.field_types import LEARNING, as_yaml
 from gpt_cli.config.retired import without_retired
-from gpt_cli.config.schema import Config
+from gpt_cli.config.schema import Config, keys_with
 from gpt_cli.config.settings_reference import shipped_configs
 from gpt_cli.config.strict_yaml import Document, KeyPath, parse, read_config_text
 from gpt_cli.errors import GptError, UsageError, collecting, shown, together, visible
@@ -168,6 +168,14 @@ def validate(
     if problems or config is None:
         raise together(sorted(problems, key=config_errors.line_of))
     return config
+
+
+def without_untrusted_settings(config: Config) -> Config:
+    """Return the config of a stranger's model, with defaults for all settings that reach beyond the model."""
+    safe: dict[str, dict[str, object]] = {}
+    for section, _, key in (name.partition(".") for name in keys_with(LEARNING)):
+        safe.setdefault(section, {})[key] = getattr(getattr(config, section), key)
+    return Config().changed(**safe).model_copy(update={"model": config.model, "tokenizer": config.tokenizer})
 
 
 def write_config(config: Config) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +17,6 @@ from gpt_cli.common.units import with_error
 from gpt_cli.errors import DataError, counted, visible
 from gpt_cli.evaluation.nll import (
     Observations,
-    Score,
     byte_lengths,
     in_batches,
     logits_in_slices,
@@ -35,17 +34,6 @@ SHORT = 32  # tokens of answers that are compared as a whole
 _AT_ONCE = 2**12  # tokens
 
 
-@dataclass(frozen=True)
-class AnswerCosts:
-    """Negative log-likelihood of each example's learned tokens [E], and whether all are the likeliest [E].
-
-    Where it is, greedy sampling gives exactly these answers.
-    """
-
-    nats: np.ndarray
-    exact: np.ndarray
-
-
 def answer_costs(
     model: GPT,
     examples: Examples,
@@ -53,13 +41,14 @@ def answer_costs(
     dtype: str = "float32",
     count: Callable[[int], object] = lambda _: None,
     where: str = "checkpoint",
-) -> AnswerCosts:
-    """Compute the costs of examples, each alone; raises CheckpointError, at `where`, for logits that are not finite.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Compute the nats of each example's learned tokens [E], and whether all are the likeliest [E], each alone.
 
-    `count` receives the number of tokens done since its last call.
+    Where they are, greedy sampling gives exactly these answers. `count` receives the number of tokens done since its
+    last call. Raises CheckpointError, at `where`, for logits that are not finite.
     """
     lengths, device = examples.lengths, model.token_embedding.weight.device
-    costs = AnswerCosts(np.zeros(len(lengths)), np.zeros(len(lengths), bool))
+    sums, exact = np.zeros(len(lengths)), np.zeros(len(lengths), bool)
     for batch in in_batches(lengths, max(1, _AT_ONCE // max(1, int(lengths.max(initial=1))))):
         length = int(lengths[batch[0]])
         places = examples.bounds[batch][:, None] + np.arange(length + 1)
@@ -74,26 +63,18 @@ def answer_costs(
                 nats.append(nll_of(logits, wanted)[0].cpu().double().numpy())
                 likeliest.append((logits.argmax(dim=-1) == wanted)[0].cpu().numpy())
         rows = np.nonzero(learned)[0]
-        costs.nats[batch] = np.bincount(rows, np.concatenate(nats), len(batch))
-        costs.exact[batch] = np.bincount(rows, ~np.concatenate(likeliest), len(batch)) == 0
+        sums[batch] = np.bincount(rows, np.concatenate(nats), len(batch))
+        exact[batch] = np.bincount(rows, ~np.concatenate(likeliest), len(batch)) == 0
         count(length * len(batch))
-    return costs
-
-
-class Answered(NamedTuple):
-    """The figures of a run on conversations, and what each example costs where all of them fit."""
-
-    score: Score
-    loss_error: float | None
-    about: dict[str, Any]  # `examples`, `left_out`, `exact_match` and `choices`; the last two may be None
-    costs: Observations | None
+    return sums, exact
 
 
 def measure_answers(
     loaded: Loaded, corpus: ConversationCorpus, dtype: str, host: Host, *, by_bytes: bool, device: torch.device
-) -> Answered:
-    """Measure a model on the answers of conversations; costs are for each token, or `by_bytes` for each byte.
+) -> tuple[dict[str, Any], Observations | None]:
+    """Measure a model on the answers of conversations; return its figures, and the cost of each example if all fit.
 
+    Costs are for each token, or `by_bytes` for each byte. Among the figures, `exact_match` and `choices` may be None.
     Raises DataError where no example fits the model or for a character that it lacks, CheckpointError for weights
     that give no finite logits.
     """
@@ -105,11 +86,13 @@ def measure_answers(
         raise DataError("‹data›", f"this model sees {length} tokens, and no example fits")
     where = str(loaded.path)
     with host.counting("evaluating", int(examples.lengths.sum()), "tokens") as count:
-        costs = answer_costs(model, examples, dtype=dtype, count=count, where=where)
-    num_bytes = answer_bytes(examples, tokenizer)
-    in_tokens, in_bytes = (Observations(costs.nats, part) for part in (examples.num_learned, num_bytes))
-    score = score_of(float(costs.nats.sum()), int(examples.num_learned.sum()), int(num_bytes.sum()))
-    short = costs.exact[examples.num_learned <= SHORT]
+        nats, exact = answer_costs(model, examples, dtype=dtype, count=count, where=where)
+    of_tokens = byte_lengths(tokenizer)
+    of_tokens[template.end_id(tokenizer)] = 0  # what ends an answer is no text
+    num_bytes = np.add.reduceat(of_tokens[examples.ids] * examples.learned, examples.bounds[:-1])
+    in_tokens, in_bytes = (Observations(nats, part) for part in (examples.num_learned, num_bytes))
+    score = score_of(float(nats.sum()), int(examples.num_learned.sum()), int(num_bytes.sum()))
+    short = exact[examples.num_learned <= SHORT]
     with host.working("choosing among answers"):
         chosen = _chosen(model, conversations, tokenizer, template, dtype)
     about = {
@@ -119,14 +102,7 @@ def measure_answers(
         "choices": _share(chosen),
     }
     whole = None if examples.num_left_out else in_bytes if by_bytes else in_tokens
-    return Answered(score, in_tokens.standard_error(), about, whole)
-
-
-def answer_bytes(examples: Examples, tokenizer: Tokenizer) -> np.ndarray:
-    """The bytes of the learned text of each example, to which the token that ends an answer adds nothing: [E]."""
-    lengths = byte_lengths(tokenizer)
-    lengths[examples.template.end_id(tokenizer)] = 0
-    return np.add.reduceat(lengths[examples.ids] * examples.learned, examples.bounds[:-1])
+    return asdict(score) | {"loss_error": in_tokens.standard_error(), "answers": about}, whole
 
 
 def _chosen(
@@ -139,7 +115,8 @@ def _chosen(
             candidates = [one.answered_by(choice) for choice in one.choices]
             examples = gather(candidates, tokenizer, template, model.config.context_length)
             if not examples.num_left_out:
-                best = int(answer_costs(model, examples, dtype=dtype).nats.argmin())
+                nats, _ = answer_costs(model, examples, dtype=dtype)
+                best = int(nats.argmin())
                 is_right.append(one.choices[best] == one.turns[-1].content)
     return np.array(is_right, bool)
 

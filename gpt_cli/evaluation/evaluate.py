@@ -18,7 +18,7 @@ from gpt_cli.common.machine.memory import available_memory, require_available
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.common.tables import Rows, table
 from gpt_cli.common.units import with_error
-from gpt_cli.errors import DataError, UsageError, counted, shown, visible
+from gpt_cli.errors import DataError, UsageError, blaming, counted, shown, visible
 from gpt_cli.evaluation.answers import about_answers, measure_answers
 from gpt_cli.evaluation.memorization import copied_share, longest_shared_run
 from gpt_cli.evaluation.nll import (
@@ -128,11 +128,8 @@ class _Measure:
                 raise UsageError(flag, "it measures a text, and these are questions and answers; leave it out")
         dtype = choose_dtype(request.dtype, device, loaded.config.model.d_model, self.host.notice)
         loaded = replace(loaded, model=round_weights(loaded.model)) if request.quantize else loaded
-        answers = measure_answers(
-            loaded, corpus, dtype, self.host, by_bytes=not self.target.one_tokenizer, device=device
-        )
-        figures = asdict(answers.score) | {"loss_error": answers.loss_error, "answers": answers.about}
-        return _Measured(figures, answers.costs)
+        by_bytes = not self.target.one_tokenizer
+        return _Measured(*measure_answers(loaded, corpus, dtype, self.host, by_bytes=by_bytes, device=device))
 
     def text(self, loaded: Loaded, corpus: Corpus, name: str, source: str | list[str]) -> _Measured:
         """Measure a model on a text; the names of the model and of the text are for errors."""
@@ -140,13 +137,11 @@ class _Measure:
         sizes, tokenizer = loaded.config.model, loaded.tokenizer
         if request.max_tokens and not target.one_tokenizer:
             corpus = beginning(corpus, request.max_tokens)
-        with host.counting("tokenizing", corpus.num_bytes, "B") as count:
-            try:
-                ids = encode(corpus, tokenizer, count, host.notice)
-            except DataError as error:
-                if error.where == "text":  # of several, which one, and the model that lacks its characters
-                    error.where = f"{visible(name)}: {visible(joined(source))}"
-                raise
+        of_several = (
+            f"{visible(name)}: {visible(joined(source))}"  # which text, and the model that lacks its characters
+        )
+        with host.counting("tokenizing", corpus.num_bytes, "B") as count, blaming(of_several, instead_of="text"):
+            ids = encode(corpus, tokenizer, count, host.notice)
         if len(ids) < 2:
             where = "‹data›" if request.data else name
             raise DataError(where, "the text is one token long, so there is nothing to predict")
@@ -165,7 +160,10 @@ class _Measure:
             options = {"dtype": dtype, "batch_size": batch_size, "count": count}
             nats = chain.from_iterable(surprisals(model, part, stride=stride, **options) for part in parts)
             windows = Stretches(min(length, len(parts[0]) - 1), ids)
-            paired = _stretches_to_pair(target, ids, lengths)
+            if target.one_tokenizer:  # runs are compared in windows, else in about as much text, in bytes
+                paired = Stretches(target.longest_window, ids)
+            else:
+                paired = Stretches(BYTES_PER_TOKEN * target.longest_window, ids, lengths)
             nats = in_stretches(nats, ids, (windows, paired))
             nats = [*nats] if request.per_token else nats
             figures = asdict(score(nats, ids, lengths, shown(loaded.path))) | {"loss_error": windows.standard_error()}
@@ -233,13 +231,6 @@ def _spaced(ids: Ids, target: ToEvaluate, request: EvaluateRequest) -> tuple[Seq
     length = min(target.longest_window, request.max_tokens)
     parts = [ids[start : end + 1] for start, end in validation_windows(len(ids), length, request.max_tokens)]
     return parts, np.concatenate([parts[0][:1], *(part[1:] for part in parts)])
-
-
-def _stretches_to_pair(target: ToEvaluate, ids: Ids, byte_lengths: np.ndarray) -> Stretches:
-    """Stretches in which all runs are compared: windows, or of different tokenizers about as much text, in bytes."""
-    if target.one_tokenizer:
-        return Stretches(target.longest_window, ids)
-    return Stretches(BYTES_PER_TOKEN * target.longest_window, ids, byte_lengths)
 
 
 def _difference(
@@ -341,10 +332,7 @@ def _summary(results: list[dict[str, Any]]) -> Rows:
             "too large" if perplexity is None else f"{perplexity:.3f}",
             f"{result['bits_per_byte']:.4f}",
         )
-        rows.append((*row, _text_of(result)) if with_text else row)
+        if with_text:
+            row = (*row, visible(joined(result["text"])) + ("" if result["same_text"] else " (changed)"))
+        rows.append(row)
     return rows
-
-
-def _text_of(result: dict[str, Any]) -> str:
-    source = visible(joined(result["text"]))
-    return source if result["same_text"] else f"{source} (changed)"

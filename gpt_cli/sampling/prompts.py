@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 from gpt_cli.checkpoints.training_text import readable_prompt
 from gpt_cli.common.limits import PROMPT_BYTES
 from gpt_cli.common.untrusted_files import read_bytes
-from gpt_cli.errors import DataError, UsageError, counted, shown
+from gpt_cli.errors import DataError, UsageError, blaming, counted, shown
 
 if TYPE_CHECKING:
     from gpt_cli.checkpoints.header import Header
@@ -59,11 +59,8 @@ def read_prompts(
 
 def encode_text(tokenizer: Tokenizer, text: str, source: str) -> list[int]:
     """Encode a prompt, which may be empty; raises DataError about `source` for a character the model lacks."""
-    try:
+    with blaming(source):
         return tokenizer.encode(text)
-    except DataError as error:
-        error.where = source
-        raise
 
 
 def encode_prompt(

@@ -18,7 +18,7 @@ from gpt_cli.common.limits import SAMPLING_BYTES
 from gpt_cli.common.machine.devices import choose_device, choose_dtype, product_dtype, restored_threads, use_threads
 from gpt_cli.common.machine.memory import available_memory, require_available
 from gpt_cli.common.results import WIDTH, Result
-from gpt_cli.errors import DataError, UsageError, counted, inert_json, shown
+from gpt_cli.errors import DataError, UsageError, blaming, counted, inert_json, shown
 from gpt_cli.model import GPT
 from gpt_cli.sampling.decoder import Decoder, row_bytes
 from gpt_cli.sampling.generate import generate
@@ -190,11 +190,8 @@ class Sampler:
         Raises DataError, at `source`, for a message that does not fit, or a character that the model lacks.
         """
         tokenizer, length = self.loaded.tokenizer, self._decoder.config.context_length
-        try:
+        with blaming(source):
             ids, num_left_out = _fit_history(turns, self._template, tokenizer, length, num_new_tokens)
-        except DataError as error:
-            error.where = source
-            raise
         if num_left_out:
             self._host.notice(f"the model no longer sees the first {counted(num_left_out, 'message')}")
         return Prompt(turns[-1].content, array("i", ids), self._template.end_id(tokenizer))

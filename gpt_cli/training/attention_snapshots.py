@@ -12,6 +12,7 @@ from gpt_cli.config import Config
 from gpt_cli.errors import CheckpointError, DataError, counted
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
+from gpt_cli.sampling.prompts import encode_text
 from gpt_cli.text.tokenizers import Tokenizer
 from gpt_cli.training.run import Run
 from gpt_cli.training.step import Diverged
@@ -29,11 +30,7 @@ def watched_ids(config: Config, tokenizer: Tokenizer) -> list[int]:
     where, prompt, context_length = "inspect.prompt (‹watch›)", config.inspect.prompt, config.model.context_length
     if prompt is None:
         return []
-    try:
-        ids = [*tokenizer.starts_with, *tokenizer.encode(prompt)]
-    except DataError as error:
-        error.where = where
-        raise
+    ids = [*tokenizer.starts_with, *encode_text(tokenizer, prompt, where)]
     if len(ids) < 2:
         raise DataError(where, "it is a single token, which has no other to look at; watch a text of two or more")
     if len(ids) > context_length:

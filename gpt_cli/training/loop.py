@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from gpt_cli.checkpoints.lock import sole_trainer
@@ -13,10 +13,11 @@ from gpt_cli.common.host import NOBODY, Host, both, drawn
 from gpt_cli.common.machine.cpu_contention import sharing
 from gpt_cli.common.machine.devices import restored_threads
 from gpt_cli.common.machine.memory import reuse_memory
+from gpt_cli.config import Config
 from gpt_cli.distributed.collectives import ALONE, Ranks
-from gpt_cli.errors import EnvironmentFailure
+from gpt_cli.errors import DivergedError, EnvironmentFailure
 from gpt_cli.evaluation.nll import Observations, Score
-from gpt_cli.training.divergence import add_what_is_intact, diverged_error, lower_rates, what_is_intact
+from gpt_cli.training.advice.rates import one_digit, rate_of
 from gpt_cli.training.evaluate_and_log import Pace, observe
 from gpt_cli.training.events import Finished, Saved, TrainingEvent, drawing
 from gpt_cli.training.interrupts import StopRequested, Watch
@@ -143,23 +144,51 @@ def _failures_explained(run: Run) -> Iterator[None]:
         settings = run.config.train
         hint = f"start anew with ‹overwrite=True› and {lower_rates(run.config)}"
         hint += ", or with ‹dtype=float32›" if settings.dtype == "bfloat16" else ""
-        _record_divergence(run, diverged)
-        raise diverged_error(diverged, hint, what_is_intact(run)) from diverged
+        if run.ranks.is_first:  # others may diverge elsewhere, so they do not wait for this one
+            with contextlib.suppress(EnvironmentFailure):  # the divergence is the error to report
+                run.directory.end("diverged", diverged.step)
+        raise diverged_error(diverged, hint, _what_is_intact(run)) from diverged
     except EnvironmentFailure as error:
-        add_what_is_intact(error, run)
+        error.sentence += f"; {_what_is_intact(run)}"
+        first = error.hint if run.directory.checkpoints.is_dir() else "put the directory back"
+        error.hint = "; then ".join(filter(None, [first, f"continue with {run.directory.resume_command}"]))
         raise
 
 
-@dataclass(frozen=True)
-class _Closing:
-    """The loss of the best weights on the validation text, its standard error where it has one, and their step."""
+def diverged_error(diverged: Diverged, hint: str, intact: str = "") -> DivergedError:
+    """Return the error of a loss or gradient that is not finite; `intact` is a clause on the intact checkpoint."""
+    if diverged.loss is None:
+        sentence = f"{diverged.what} are not finite"
+    elif diverged.gradient_norm is None:
+        sentence = f"the validation loss is {diverged.loss:g}"
+    else:
+        sentence = (
+            f"the loss is {diverged.loss:g} and the gradient norm is {diverged.gradient_norm:g} "
+            f"at learning rate {diverged.learning_rate:g}"
+        )
+    sentence += f"; {intact}" if intact else ""
+    return DivergedError(f"step {diverged.step:,}", sentence, hint=hint)
 
-    score: Score
-    loss_error: float | None
-    best_step: int
+
+def lower_rates(config: Config) -> str:
+    """Return flags of lower learning rates, which may keep a training from diverging: the usual ones, or thirds."""
+    rate, flags = rate_of(config), list[str]()
+    if rate.key != "learning_rate":  # AdamW moves what Muon does not
+        flags.append(f"‹train.learning_rate={one_digit(config.train.learning_rate / 3):g}›")
+    return " ".join([*flags, rate.lower])
 
 
-def _closing_evaluation(run: Run, watch: Watch, host: Host) -> _Closing:
+def _what_is_intact(run: Run) -> str:
+    """Return a clause that names the checkpoint that a failed training leaves."""
+    if run.saved is None:
+        return "nothing was saved yet"
+    if not run.directory.step_file(run.saved.step).exists():
+        return f"the checkpoint of step {run.saved.step:,} is gone with its directory"
+    return f"the checkpoint of step {run.saved.step:,} is intact"
+
+
+def _closing_evaluation(run: Run, watch: Watch, host: Host) -> tuple[Score, float | None, int]:
+    """Measure the loss of the best weights; return it, its standard error where it has one, and their step."""
     with host.working("reading the best weights"):
         model, best_step = run.best_model()
     watch()
@@ -179,11 +208,12 @@ def _closing_evaluation(run: Run, watch: Watch, host: Host) -> _Closing:
             by_window=by_window,
             ranks=run.ranks,
         )
-    return _Closing(score, by_window.standard_error(), best_step)
+    return score, by_window.standard_error(), best_step
 
 
-def _finished(run: Run, closing: _Closing | None, signal: int | None) -> Finished:
+def _finished(run: Run, closing: tuple[Score, float | None, int] | None, signal: int | None) -> Finished:
     """Return the closing figures; those of the closing evaluation are None after a signal."""
+    score, loss_error, best_step = closing or (None, None, None)
     settings, progress = run.config.train, run.progress
     num_tokens, seconds = progress.step * run.config.tokens_per_step, progress.seconds
     summary = {
@@ -193,17 +223,17 @@ def _finished(run: Run, closing: _Closing | None, signal: int | None) -> Finishe
         "seconds": round(seconds, 3),
         "loss": progress.loss,
         "smoothed_loss": progress.smoothed_loss,
-        "validation_loss": closing and closing.score.loss,
-        "validation_loss_error": closing and closing.loss_error,
-        "validation_tokens": closing and closing.score.num_tokens,
-        "bits_per_byte": closing and closing.score.bits_per_byte,
+        "validation_loss": score and score.loss,
+        "validation_loss_error": loss_error,
+        "validation_tokens": score and score.num_tokens,
+        "bits_per_byte": score and score.bits_per_byte,
         "tokens_per_second": round(num_tokens / seconds, 1) if seconds else None,
         "parameters": run.state.num_parameters,
         "device": settings.device,
         "dtype": settings.dtype,
         "stopped_by": ended_by(progress, settings) if signal is None else "signal",
     }
-    return Finished(summary, signal, closing and closing.best_step)
+    return Finished(summary, signal, best_step)
 
 
 def _record(run: Run, finished: Finished) -> None:
@@ -211,10 +241,3 @@ def _record(run: Run, finished: Finished) -> None:
     figures = {key: value for key, value in finished.summary.items() if key not in ("run", "steps", "stopped_by")}
     figures |= {"best_step": finished.best_step}
     run.directory.end(finished.summary["stopped_by"], finished.summary["steps"], **figures)
-
-
-def _record_divergence(run: Run, diverged: Diverged) -> None:
-    """Write that the run diverged. Other ranks may diverge elsewhere, so they do not wait for this one."""
-    if run.ranks.is_first:
-        with contextlib.suppress(EnvironmentFailure):  # the divergence is the error to report
-            run.directory.end("diverged", diverged.step)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gpt_cli.checkpoints.training_text import prompts_like
 from gpt_cli.config import Config
-from gpt_cli.errors import DataError
+from gpt_cli.errors import DataError, blaming
 from gpt_cli.text.conversations import Turn
 from gpt_cli.text.sft_examples import Examples
 from gpt_cli.text.token_files import Ids
@@ -31,14 +31,11 @@ def sample_prompt(config: Config, tokenizer: Tokenizer, validation_ids: Ids | Ex
         start, parts = _start(tokenizer, ids)
         prompt_ids = ids[start : start + _length(parts[start : start + SAMPLE_PROMPT_TOKENS + 1])]
     else:
-        try:
+        with blaming("train.sample_prompt"):
             if isinstance(validation_ids, Examples):
                 prompt_ids = validation_ids.template.encode([Turn("user", config.train.sample_prompt)], tokenizer).ids
             else:
                 prompt_ids = [*tokenizer.starts_with, *tokenizer.encode(config.train.sample_prompt)]
-        except DataError as error:
-            error.where = "train.sample_prompt"
-            raise
     return prompt_ids[-config.model.context_length :]
 
 

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from gpt_cli.cli.app import main
-from gpt_cli.cli.console import Console
-from gpt_cli.cli.wrapping import wrapped
+from gpt_cli.cli.console import Console, wrapped
 
 
 @pytest.mark.parametrize(

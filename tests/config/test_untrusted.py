@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpt_cli.config import Config
-from gpt_cli.config.untrusted import without_untrusted_settings
+from gpt_cli.config.load import without_untrusted_settings
 
 # what leads beyond the model: it is read, runs, connects, or is this machine's
 TAKEN = {

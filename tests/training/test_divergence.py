@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from support.helpers import small_config
 
-from gpt_cli.training.divergence import diverged_error, lower_rates
+from gpt_cli.training.loop import diverged_error, lower_rates
 from gpt_cli.training.step import Diverged
 
 

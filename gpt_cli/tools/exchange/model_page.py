@@ -27,8 +27,7 @@ from gpt_cli.tools.exchange.page_tokenizer import tokenizer_content
 from gpt_cli.tools.exchange.page_weights import Kind, Layout, chosen_layout, page_context, require_known_form
 from gpt_cli.tools.explain.explanation import HEAD_STEPS, title_of
 from gpt_cli.tools.interpret.attention_page import scored_content
-from gpt_cli.tools.pages.html_page import build_page
-from gpt_cli.tools.pages.kinds import MODEL
+from gpt_cli.tools.pages.html_page import MODEL, build_page
 
 _PROMPTS = ("The value of", "今天")
 _LARGEST_HALF = float(np.finfo(np.float16).max)

@@ -12,8 +12,7 @@ from gpt_cli.checkpoints.header import OPTIMIZER_PREFIX
 from gpt_cli.config import ModelConfig
 from gpt_cli.config.model import unknown_form
 from gpt_cli.errors import EnvironmentFailure
-from gpt_cli.tools.pages.html_page import build_page
-from gpt_cli.tools.pages.kinds import MODEL
+from gpt_cli.tools.pages.html_page import MODEL, build_page
 
 Kind = Literal["float16", "int8"]
 LARGEST = 200_000_000  # bytes of a page; browsers refuse texts of twice the size

@@ -11,9 +11,8 @@ import numpy as np
 from gpt_cli.attention_maps.file_formats import written_bytes
 from gpt_cli.attention_maps.head_metrics import COLUMNS, LEAST_TOKENS, ROLES, HeadScores
 from gpt_cli.common.drawing.token_labels import STEPS, Origin, label_of
-from gpt_cli.tools.interpret.lens.page import CELL_BYTES, lens_content
-from gpt_cli.tools.pages.html_page import build_page, packed
-from gpt_cli.tools.pages.kinds import ATTENTION
+from gpt_cli.tools.interpret.lens.view import CELL_BYTES, lens_content
+from gpt_cli.tools.pages.html_page import ATTENTION, build_page, packed
 
 if TYPE_CHECKING:
     from gpt_cli.attention_maps.logit_attribution import Writes

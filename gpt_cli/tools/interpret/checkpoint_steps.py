@@ -17,33 +17,33 @@ from gpt_cli.errors import shown
 from gpt_cli.evaluation.nll import surprisals
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.tools.interpret.lens.lens import lens_of_ids
-from gpt_cli.tools.interpret.run_steps import Watched, step_files
+from gpt_cli.tools.interpret.request import ToInspect, step_files
 from gpt_cli.tools.interpret.text_windows import encode_prompt_of
 
 
-def computed_steps(watched: Watched, device: torch.device, host: Host) -> Steps:
+def computed_steps(target: ToInspect, device: torch.device, host: Host) -> Steps:
     """The steps of the checkpoints of a run, of which one is in memory at a time; a loss is that of the prompt.
 
     Raises CheckpointError where there are none, DataError for a prompt that the model cannot read or of one token.
     """
-    paths = step_files(watched.run)
-    newest = _snapshot(paths[-1], watched, device, host)
+    paths = step_files(target.run)
+    newest = _snapshot(paths[-1], target, device, host)
 
     def read(every: int) -> Iterator[Snapshot]:
         chosen = paths[::-1][::every][::-1]
         with host.counting("computing attention", len(chosen), "checkpoints") as count:
             for path in chosen:
-                yield newest if path == paths[-1] else _snapshot(path, watched, device, host)
+                yield newest if path == paths[-1] else _snapshot(path, target, device, host)
                 count(1)
 
-    return Steps(str(watched.run.path), newest, len(paths), read, {"loss": [], "validation_loss": []}, computed=True)
+    return Steps(str(target.run.path), newest, len(paths), read, {"loss": [], "validation_loss": []}, computed=True)
 
 
-def _snapshot(path: Path, watched: Watched, device: torch.device, host: Host) -> Snapshot:
+def _snapshot(path: Path, target: ToInspect, device: torch.device, host: Host) -> Snapshot:
     """Compute the attention of one checkpoint, in float32, with the scores of `gpt heads`."""
     loaded = load(path, None, host.warn)
     model, sizes, where = loaded.model.to(device), loaded.config.model, shown(path)
-    text = encode_prompt_of(watched, loaded, truncate=None, least=2)
+    text = encode_prompt_of(target, loaded, truncate=None, least=2)
     ids, layers, heads = text.ids[:].tolist(), range(sizes.num_blocks), range(sizes.num_heads)
     require_room_for_dump("heads", model, len(ids), layers=layers, heads=heads, ending=None, out=None)
     batch = torch.tensor([ids], device=model.token_embedding.weight.device)
@@ -51,11 +51,11 @@ def _snapshot(path: Path, watched: Watched, device: torch.device, host: Host) ->
         weights = model.attention_weights(batch)[:, 0]  # [L, H, T, T]
     require_finite(weights, "attention weights", where)
     losses = surprisals(model, text.ids, stride=sizes.context_length)
-    assert watched.prompt is not None
+    assert target.prompt is not None
     return Snapshot(
         step=loaded.step,
         loss=float(np.concatenate([*losses]).mean()),
-        prompt=watched.prompt,
+        prompt=target.prompt,
         token_ids=tuple(ids),
         tokens=tuple(loaded.tokenizer.token_text(token) for token in ids),
         weights=weights.cpu().numpy(),

@@ -9,10 +9,11 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
-from gpt_cli.attention_maps.file_formats import check_format, format_of
+from gpt_cli.attention_maps.file_formats import FORMATS, check_format
 from gpt_cli.attention_maps.selection import STAGES, Stage, parse_selection
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.lock import require_foreign
+from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.checkpoints.select import find_header
 from gpt_cli.checkpoints.training_text import config_with_text, readable_prompt, trusted_config
 from gpt_cli.common.drawing.file_types import REPORTS, ending_of
@@ -36,9 +37,8 @@ from gpt_cli.config.request import (
     WhichCheckpoint,
     WhichRun,
 )
-from gpt_cli.errors import UsageError, visible
+from gpt_cli.errors import CheckpointError, UsageError, shown, visible
 from gpt_cli.sampling.prompts import read_prompt
-from gpt_cli.tools.interpret.run_steps import Watched, find_watched
 
 STDOUT = Path("-")
 
@@ -94,15 +94,38 @@ class ToInspect(NamedTuple):
 
     layers: tuple[int, ...]
     heads: tuple[int, ...]
-    prompt: str | None  # None: a text
+    prompt: str | None  # None: a text, or the snapshots that a run has kept
     source: str  # the field of the prompt, or stdin
-    text: DataConfig | None  # how the run reads text, and without `data` what it was trained on; None of a prompt
+    text: DataConfig | None  # how the run reads text, and without `data` what it was trained on; None of the others
     header: Header
 
+    @property
+    def run(self) -> RunFiles:
+        """The run of the checkpoint."""
+        return RunFiles(self.header.path.parent.parent)
 
-def _chosen(header: Header, layers: str | None, heads: str | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+
+def chosen_heads(header: Header, layers: str | None, heads: str | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the layers and the heads that two flags choose; raise UsageError for those that the model lacks."""
     sizes = header.config.model
     return parse_selection(layers, sizes.num_blocks, "layers"), parse_selection(heads, sizes.num_heads, "heads")
+
+
+def find_steps(request: AttentionRequest | ReadingRequest, heads: str | None, host: Host) -> ToInspect:
+    """Find the run of `--over-training`, and what its checkpoints read; without a prompt its snapshots are meant."""
+    header = find_header(request.run, None, host)
+    chosen = chosen_heads(header, request.layers, heads)
+    if request.prompt is None and request.prompt_file is None:
+        return ToInspect(*chosen, None, "", None, header)
+    return ToInspect(*chosen, *read_prompt(request.prompt, request.prompt_file, header, host.stdin), None, header)
+
+
+def step_files(run: RunFiles) -> list[Path]:
+    """List the checkpoints of a run by step; raises CheckpointError where there is none."""
+    if not (paths := [*run.steps().values()]):
+        sentence = "this run has no checkpoints of steps, from which anything could be computed by step"
+        raise CheckpointError(shown(run.path), sentence, hint="gpt import DIR... --steps makes such a run")
+    return paths
 
 
 class AttentionRequest(Request):
@@ -156,7 +179,9 @@ class AttentionRequest(Request):
     @property
     def ending(self) -> str | None:
         """The format of `out`, such as `.png`; raises UsageError."""
-        return None if self.out is None else f".{self.format or 'json'}" if self.out == STDOUT else format_of(self.out)
+        if self.out == STDOUT:
+            return f".{self.format or 'json'}"
+        return None if self.out is None else ending_of(self.out, FORMATS)
 
     exclusive = (("prompt", "prompt_file"),)
 
@@ -187,8 +212,8 @@ class AttentionRequest(Request):
         if json and self.out == STDOUT:
             raise UsageError("‹json›", "‹json› and ‹out=-› cannot be combined; leave one of them out")
 
-    def find(self, host: Host) -> ToInspect | Watched:
-        """Resolve the prompt and the heads; for a film the run, with the prompt where there is one.
+    def find(self, host: Host) -> ToInspect:
+        """Resolve the prompt and the heads; for a film of snapshots there is no prompt.
 
         Raises UsageError for heads that the model does not have and for files that cannot be written.
         """
@@ -198,13 +223,13 @@ class AttentionRequest(Request):
                     wrong = "a film is a page, so it needs a name in .html"
                     raise UsageError("‹over_training›", wrong, hint="‹out=film.html›")
                 require_foreign(self.out)
-            return find_watched(self.run, self.prompt, self.prompt_file, host)
+            return find_steps(self, self.heads, host)
         if ending := self.ending:
             check_format(ending, self.stages, self.file_dtype)
         if self.out not in (None, STDOUT):
             require_foreign(self.out)
         header = find_header(self.run, self.checkpoint, host)
-        chosen = _chosen(header, self.layers, self.heads)
+        chosen = chosen_heads(header, self.layers, self.heads)
         prompt, source = read_prompt(self.prompt, self.prompt_file, header, host.stdin)
         return ToInspect(*chosen, prompt, source, None, header)
 
@@ -258,7 +283,7 @@ class ReadingRequest(Request):
     def reading(self, host: Host, heads: str | None = None) -> ToInspect:
         """Resolve the layers, the heads and what the model reads; raises UsageError for those it lacks."""
         header = find_header(self.run, self.checkpoint, host)
-        chosen = _chosen(header, self.layers, heads)
+        chosen = chosen_heads(header, self.layers, heads)
         if self.prompted:
             return ToInspect(*chosen, *read_prompt(self.prompt, self.prompt_file, header, host.stdin), None, header)
         config = trusted_config(header) if self.data else config_with_text(header)

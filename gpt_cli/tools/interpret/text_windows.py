@@ -21,7 +21,6 @@ from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encode import encode
 from gpt_cli.text.token_files import Ids, validation_windows
 from gpt_cli.tools.interpret.request import ReadingRequest, ToInspect
-from gpt_cli.tools.interpret.run_steps import Watched
 
 DATA_TO_TRAIN = 0.9  # of a text on which something is trained too, that part is; the rest is read
 
@@ -41,7 +40,7 @@ class Text:
         return sum(end - start for start, end in self.windows)
 
 
-def encode_prompt_of(target: ToInspect | Watched, loaded: Loaded, *, truncate: bool | None, least: int = 1) -> Text:
+def encode_prompt_of(target: ToInspect, loaded: Loaded, *, truncate: bool | None, least: int = 1) -> Text:
     """Encode the prompt; raises DataError as `encode_prompt` does, and for fewer than `least` tokens, 1 or 2."""
     assert target.prompt is not None
     longest = loaded.config.model.context_length

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,15 +16,13 @@ from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.common.drawing.token_labels import Origin
 from gpt_cli.common.files import write_durably
 from gpt_cli.common.host import Host, Notify
+from gpt_cli.common.machine.cpu_contention import sharing
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.errors import counted, visible
 from gpt_cli.tools.interpret.attention_page import quantise, scores_content, weights_content
-from gpt_cli.tools.interpret.by_step import steps_of
-from gpt_cli.tools.interpret.lens.page import CELL_BYTES, lens_content
-from gpt_cli.tools.interpret.request import AttentionRequest
-from gpt_cli.tools.interpret.run_steps import Watched
-from gpt_cli.tools.pages.html_page import build_page
-from gpt_cli.tools.pages.kinds import ATTENTION
+from gpt_cli.tools.interpret.lens.view import CELL_BYTES, lens_content
+from gpt_cli.tools.interpret.request import AttentionRequest, ToInspect
+from gpt_cli.tools.pages.html_page import ATTENTION, build_page
 
 MOST_BYTES = 24_000_000  # of weights and scores of all frames before they are compressed: a page of at most 32 MB
 _LEVELS = 255
@@ -98,10 +97,23 @@ def make_film(
     return replace(frames, content=content)
 
 
-def film(request: AttentionRequest, watched: Watched, host: Host) -> Film:
+@contextlib.contextmanager
+def steps_of(target: ToInspect, device: str | None, host: Host) -> Iterator[Steps]:
+    """Open the steps of a run, those of a prompt on a device; raises errors as `kept_steps` and `computed_steps` do."""
+    if target.prompt is None:
+        yield kept_steps(target.run)
+        return
+    with sharing():
+        with host.importing():
+            from gpt_cli.common.machine.devices import choose_device
+            from gpt_cli.tools.interpret.checkpoint_steps import computed_steps
+        yield computed_steps(target, choose_device(device or "auto"), host)
+
+
+def film(request: AttentionRequest, target: ToInspect, host: Host) -> Film:
     """Make the film of a run, and write the file of the request; raises errors as `steps_of` and `make_film` do."""
     writing = f"writing {visible(request.out)}" if request.out else "computing"
-    with steps_of(watched, request.device, host) as steps, host.working(writing):
+    with steps_of(target, request.device, host) as steps, host.working(writing):
         made = replace(make_film(steps, request.layers, request.heads), out=request.out and str(request.out))
         if request.out:
             write_durably(request.out, [made.page])

@@ -16,8 +16,7 @@ from gpt_cli.common.language import chinese
 from gpt_cli.errors import GptError, visible
 from gpt_cli.tools.interpret.attention_page import dump_content
 from gpt_cli.tools.interpret.training_film import read_frames
-from gpt_cli.tools.pages.html_page import build_page, packed
-from gpt_cli.tools.pages.kinds import REPORT
+from gpt_cli.tools.pages.html_page import REPORT, build_page, packed
 from gpt_cli.tools.reports.compare_runs import (
     Row,
     RunGroup,

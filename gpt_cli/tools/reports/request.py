@@ -80,12 +80,6 @@ class RemoveRequest(Request):
         return list(map(RunFiles, _chosen(self.names, _removable, once=True)))
 
 
-def _paths(names: Sequence[str]) -> list[Path]:
-    """Resolve names; beside runs, the files of their sweep are passed over, which runs/rates/* names too."""
-    paths = list(map(named_run, names))
-    return [path for path in paths if not (path.is_file() and (path.parent / SWEEP).exists())] or paths
-
-
 def _removable(path: Path) -> list[Path]:
     """Return a run that can be removed; raises CheckpointError for what is none, and errors of one in training."""
     if not os.path.isdir(path):
@@ -160,7 +154,9 @@ def _chosen(names: Sequence[str], runs_of: Callable[[Path], Sequence[Path]], *, 
     """
     paths_by_target: dict[Path, Path] = {}
     wrong: list[GptError] = []
-    for named in _paths(names):
+    paths = list(map(named_run, names))
+    # beside runs, the files of their sweep are passed over, which runs/rates/* names too
+    for named in [path for path in paths if not (path.is_file() and (path.parent / SWEEP).exists())] or paths:
         with collecting(wrong):
             for path in runs_of(named):
                 if path.resolve() in paths_by_target and not once:

@@ -152,7 +152,10 @@ class _Panel:
             elif row == self.height // 2:
                 line.append("  nothing logged")
             lines.append(line)
-        return [*lines, self._foot(margin)]
+        end = axis_end(self.axis, self.end) if self.curves else ""
+        corner, stroke = ("└", "─") if self.style.braille else ("+", "-")
+        foot = f"{'':{margin}}{corner}0 {stroke * (self.total - margin - len(end) - 4)} {end}"
+        return [*lines, Text(foot, no_wrap=True)]
 
     def _title(self) -> Text:
         title = TITLES[self.quantity] + (", log scale" if self.scale.log else "")
@@ -167,13 +170,6 @@ class _Panel:
     def _number(self, height: float) -> str:
         """Format the value at a height from 0 to 1."""
         return short(self.scale.value(height)) if self.curves else ""
-
-    def _foot(self, margin: int) -> Text:
-        """Draw the axis, from 0 to its end."""
-        end = axis_end(self.axis, self.end) if self.curves else ""
-        line = "─" if self.style.braille else "-"
-        corner = "└" if self.style.braille else "+"
-        return Text(f"{'':{margin}}{corner}0 {line * (self.total - margin - len(end) - 4)} {end}", no_wrap=True)
 
     def _cells(self, width: int) -> list[Text]:
         """Draw the canvas; a cell has the colour of the last group that is drawn there."""

@@ -133,8 +133,7 @@ def test_the_first_prompt_of_a_vocabulary_of_digits_is_a_digit(monkeypatch: pyte
 
 
 def test_the_worker_is_covered_by_the_hash_of_the_script_and_may_load_nothing() -> None:
-    from gpt_cli.tools.pages.html_page import build_page
-    from gpt_cli.tools.pages.kinds import MODEL
+    from gpt_cli.tools.pages.html_page import MODEL, build_page
 
     page = build_page(MODEL, {"a": "{{data}}"}, "AAAA").decode()
     policy = re.search(r'Content-Security-Policy" content="(.*?)"', page)

@@ -12,8 +12,7 @@ import pytest
 from support.pages import content_of
 
 import gpt_cli
-from gpt_cli.tools.pages.html_page import PageParts, build_page, packed
-from gpt_cli.tools.pages.kinds import ATTENTION, MODEL, REPORT
+from gpt_cli.tools.pages.html_page import ATTENTION, MODEL, REPORT, PageParts, build_page, packed
 
 
 def test_it_may_run_only_its_own_script_and_load_nothing() -> None:

@@ -13,7 +13,7 @@ from support.browsers import Opened, OpenPage
 from support.model_pages import plain
 
 from gpt_cli.attention_maps.head_metrics import Row
-from gpt_cli.tools.interpret.patching.page import patch_page
+from gpt_cli.tools.interpret.patching.view import patch_page
 
 CLEAN, CORRUPT = ["one", " two", " <b>one</b>"], ["one", " six", " <b>one</b>"]
 PARTS = ("residual", "attention", "feed_forward")

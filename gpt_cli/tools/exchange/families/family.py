@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 from gpt_cli.config import ModelConfig
 from gpt_cli.tools.exchange.export_tensors import Part, Recipe, copy, norm, positions, unscaled
 from gpt_cli.tools.exchange.families.config_fields import ConfigFields
+from gpt_cli.tools.exchange.families.rope import LLAMA3
 
 _T = TypeVar("_T")
 USUAL_NAMES = {
@@ -33,10 +34,7 @@ _KEYS = {
     "head_size": "head_dim",
     "rotary_size": "rotary_pct",
     "rope_base": "rope_theta",
-    "rope_scaling": "factor",
-    "rope_original_length": "original_max_position_embeddings",
-    "rope_low_frequency": "low_freq_factor",
-    "rope_high_frequency": "high_freq_factor",
+    **LLAMA3,
 }
 
 

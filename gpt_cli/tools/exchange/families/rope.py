@@ -8,6 +8,14 @@ from typing import Any
 from gpt_cli.config import ModelConfig
 from gpt_cli.tools.exchange.families.config_fields import ConfigFields, brief
 
+# settings of ours, with their keys there
+LLAMA3 = {
+    "rope_scaling": "factor",
+    "rope_original_length": "original_max_position_embeddings",
+    "rope_low_frequency": "low_freq_factor",
+    "rope_high_frequency": "high_freq_factor",
+}
+
 
 def read_rope(
     fields: ConfigFields, context_length: int | None, *, of_neox: bool = False
@@ -29,10 +37,9 @@ def read_rope(
     share = _agreed(fields, inner, ["partial_rotary_factor", "rotary_pct"], 0.25) if of_neox else 1.0
     settings: dict[str, Any] = {"positions": "rope", "rope_base": base}
     if kind == "llama3":
-        settings["rope_scaling"] = inner.number("factor")
-        settings["rope_original_length"] = inner.whole("original_max_position_embeddings", context_length)
-        settings["rope_low_frequency"] = inner.number("low_freq_factor")
-        settings["rope_high_frequency"] = inner.number("high_freq_factor")
+        for ours, key in LLAMA3.items():
+            is_length = ours == "rope_original_length"
+            settings[ours] = inner.whole(key, context_length) if is_length else inner.number(key)
     elif kind != "default":
         fields.refuse(f"its rope is of type {brief(kind)}, but gpt has default, llama3")
         return settings, share
@@ -52,12 +59,6 @@ def rope_keys(model: ModelConfig) -> dict[str, Any]:
     """Return the keys of rope: first those that transformers 4 reads, then those of 5."""
     parameters: dict[str, Any] = {"rope_type": "default"}
     if model.rope_scaling is not None:
-        parameters = {
-            "rope_type": "llama3",
-            "factor": model.rope_scaling,
-            "original_max_position_embeddings": model.rope_original_length,
-            "low_freq_factor": model.rope_low_frequency,
-            "high_freq_factor": model.rope_high_frequency,
-        }
+        parameters = {"rope_type": "llama3", **{key: getattr(model, ours) for ours, key in LLAMA3.items()}}
     keys = {"rope_theta": model.rope_base, "rope_parameters": {**parameters, "rope_theta": model.rope_base}}
     return keys if model.rope_scaling is None else {**keys, "rope_scaling": parameters}

@@ -15,7 +15,7 @@ from gpt_cli.common.host import Host
 from gpt_cli.common.limits import HEADS_TOKENS
 from gpt_cli.common.machine.devices import choose_device, restored_threads, use_threads
 from gpt_cli.common.machine.memory import available_memory, require_available, reuse_memory
-from gpt_cli.errors import DataError, counted, shown, visible
+from gpt_cli.errors import DataError, blaming, counted, shown, visible
 from gpt_cli.evaluation.nll import (
     LOGITS_AT_ONCE,
     Stretches,
@@ -167,12 +167,8 @@ def _on_stretches(both: Both, corpus: Corpus, request: CompareRequest, host: Hos
     size = BYTES_PER_TOKEN * max(window_length(loaded.config.model) for loaded in both)
     paired, scores = list[Stretches](), list[Row]()
     for path, loaded in zip(request.runs, both, strict=True):
-        try:
+        with blaming(visible(path), instead_of="text"):  # of two models, the one that lacks its characters
             ids = encode(corpus, loaded.tokenizer)
-        except DataError as error:
-            if error.where == "text":  # of two models, the one that lacks its characters
-                error.where = visible(path)
-            raise
         if len(ids) < 2:
             raise DataError("text", "the text is one token long, so there is nothing to predict")
         lengths = byte_lengths_on(corpus, ids, loaded.tokenizer)

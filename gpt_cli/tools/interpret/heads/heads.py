@@ -1,4 +1,4 @@
-"""`gpt heads`: score the heads of a model, remove them in turn, and read what they promote."""
+"""`gpt heads`: score the heads of a model, remove them in turn, read what they promote; passages also by step."""
 
 from __future__ import annotations
 
@@ -10,24 +10,30 @@ import torch
 from torch import Tensor
 
 from gpt_cli.attention_maps.head_metrics import LOSS_CHANGE, Row
-from gpt_cli.attention_maps.head_scores import BYTES_PER_WEIGHT, num_repeats, repeated_length, score_heads
+from gpt_cli.attention_maps.head_scores import (
+    BYTES_PER_WEIGHT,
+    num_repeats,
+    repeated_length,
+    score_heads,
+    window_batches,
+)
 from gpt_cli.attention_maps.logit_attribution import head_writes
-from gpt_cli.checkpoints.load import Loaded, load_for
+from gpt_cli.checkpoints.load import Loaded, load, load_for
 from gpt_cli.common.host import Host
 from gpt_cli.common.machine.devices import choose_device, choose_dtype, restored_threads, use_threads
-from gpt_cli.common.machine.memory import available_memory, require_available
+from gpt_cli.common.machine.memory import available_memory, require_available, reuse_memory
 from gpt_cli.errors import UsageError, counted, shown
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.tokenizers import Tokenizer
 from gpt_cli.tools.interpret.figure import Figure
-from gpt_cli.tools.interpret.finding import Finding
+from gpt_cli.tools.interpret.finding import Finding, stack
 from gpt_cli.tools.interpret.heads.ablation import ablate, num_models
 from gpt_cli.tools.interpret.heads.circuits import KINDS, Direction, baseline, composition, directions
 from gpt_cli.tools.interpret.heads.max_activating import Passages
 from gpt_cli.tools.interpret.heads.request import HeadsRequest
 from gpt_cli.tools.interpret.heads.view import HeadsView, head_figures, labels_of
-from gpt_cli.tools.interpret.request import ToInspect
-from gpt_cli.tools.interpret.text_windows import Text, encode_prompt_of, read_text
+from gpt_cli.tools.interpret.request import ToInspect, step_files
+from gpt_cli.tools.interpret.text_windows import Text, each_checkpoint, encode_prompt_of, read_text
 
 TOP = 5  # tokens that a head raises or lowers most, and those of a direction
 
@@ -87,6 +93,53 @@ def heads(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
     view = HeadsView(request.sort, of_prompt=target.prompt is not None)
     finding = Finding(view, about, (*figures,), {**lists, "heads": texts})
     return finding.saved(host, request.out, (len(texts), "head"))
+
+
+def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
+    """Report on the passages of heads by step, with what each wrote at its last ones; write the file of the request.
+
+    At most two checkpoints are in memory. Raises CheckpointError for a run without checkpoints of steps, DataError for
+    a text that does not fit.
+    """
+    assert request.passages
+    paths, layers, heads = step_files(target.run), target.layers, target.heads
+    device = choose_device(request.device or "auto")
+    reuse_memory()
+    loaded = load(paths[-1], None, host.warn, target.header)
+    if target.prompt is None:
+        text = read_text(request, target, loaded, host)
+    else:
+        text = encode_prompt_of(target, loaded, truncate=None, least=2)
+    require_room_for_heads(max(end - start for start, end in text.windows), heads, may_choose=True)
+    last: Passages | None = None
+    steps, view = list[Finding](), HeadsView()
+    with host.counting("reading checkpoints", len(paths) * text.num_tokens, "tokens") as count:
+        # the last one first, whose peaks are looked for in the others
+        for at in each_checkpoint((paths[-1], *paths[:-1]), loaded, device, host):
+            model = at.model
+            passages = Passages(model, layers, heads, request.passages, shown(at.path), last)
+            for starts, _, batch in window_batches(model, text.ids, text.windows):
+                for row, stages in enumerate(model.attention_stages(batch, layers, heads)):
+                    passages.add(row, stages, starts)
+                count(batch.numel())
+            sizes, texts = passages_of(passages, text, loaded.tokenizer, layers, heads)
+            last = last or passages
+            of_heads = [each for of_layer in passages.values for each in of_layer]
+            values = [[each["value"] for each in row["passages"]] for row in texts] if last is passages else of_heads
+            of_step = [row | {"values": each} for row, each in zip(texts, values, strict=True)]
+            ratios = np.array([*map(_ratio, values, sizes.values.ravel().tolist())]).reshape(sizes.values.shape)
+            figures = sizes, Figure("ratio", sizes.coords, ratios)
+            steps.append(Finding(view, {"step": at.step}, figures, {"heads": of_step}))
+    last_texts = [{"passages": row["passages"]} for row in steps[0].lists["heads"]]
+    of_last = Finding(view, {}, steps[0].figures[:1], {"heads": last_texts})
+    about = {"run": str(target.run.path), "text": text.about, "tokens": text.num_tokens}
+    finding = stack([*steps[1:], steps[0]], about, {"heads": view.rows(of_last, "layer", "head")})
+    return finding.saved(host, request.out, (len(steps), "checkpoint"), (len(last_texts), "head"))
+
+
+def _ratio(values: Sequence[float], mean: float) -> float:
+    """Ratio of a head's mean size at its passages to its mean size; NaN where it writes nothing."""
+    return sum(values) / len(values) / mean if values and mean > 0 else np.nan
 
 
 def passages_of(

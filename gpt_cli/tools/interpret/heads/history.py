@@ -11,20 +11,20 @@ from gpt_cli.attention_maps.selection import parse_selection
 from gpt_cli.attention_maps.snapshots import Losses, Snapshot
 from gpt_cli.common.host import Host
 from gpt_cli.errors import counted
-from gpt_cli.tools.interpret.by_step import steps_of
 from gpt_cli.tools.interpret.figure import Figure
 from gpt_cli.tools.interpret.finding import Finding, stack
 from gpt_cli.tools.interpret.heads.request import HeadsRequest
 from gpt_cli.tools.interpret.heads.view import HeadsView, head_figures, labels_of
-from gpt_cli.tools.interpret.run_steps import Watched
+from gpt_cli.tools.interpret.request import ToInspect
+from gpt_cli.tools.interpret.training_film import steps_of
 
 
-def head_history(request: HeadsRequest, watched: Watched, host: Host) -> Finding:
+def head_history(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
     """Read the scores of a run by step, and write the file of the request.
 
     Raises CheckpointError for a damaged snapshot or checkpoint, UsageError for layers the model does not have.
     """
-    with steps_of(watched, request.device, host) as steps:
+    with steps_of(target, request.device, host) as steps:
         num_layers, num_heads = steps.newest.weights.shape[:2]
         layers = parse_selection(request.layers, num_layers, "layers")
         heads = parse_selection(request.heads, num_heads, "heads")

@@ -15,8 +15,7 @@ from gpt_cli.common.host import Host
 from gpt_cli.config.field_types import Misfit, Switch, Whole
 from gpt_cli.config.request import NONE, Flag, MaybePath
 from gpt_cli.errors import UsageError
-from gpt_cli.tools.interpret.request import Heads, ReadingRequest, ToInspect, require_report
-from gpt_cli.tools.interpret.run_steps import Watched, find_watched, step_files
+from gpt_cli.tools.interpret.request import Heads, ReadingRequest, ToInspect, find_steps, require_report, step_files
 
 
 class HeadsRequest(ReadingRequest):
@@ -79,8 +78,8 @@ class HeadsRequest(ReadingRequest):
             wrong = "only ‹ablate=zero› and ‹ablate=mean› tell the loss change of a head"
             yield Misfit(("sort",), wrong, None if self.over_training else "‹ablate=zero›")
 
-    def find(self, host: Host) -> ToInspect | Watched:
-        """Resolve the heads and what they read; of a training the run, with the prompt if there is one.
+    def find(self, host: Host) -> ToInspect:
+        """Resolve the heads and what they read; of the snapshots of a training there is no prompt.
 
         Raises UsageError for heads that the model does not have, for files that cannot be written and for a model
         without a text of its own.
@@ -99,5 +98,5 @@ class HeadsRequest(ReadingRequest):
             run = RunFiles(find_header(self.run, None, host).path.parent.parent)
             return self.model_copy(update={"run": step_files(run)[-1]}).reading(host, self.heads)
         if self.over_training:
-            return find_watched(self.run, self.prompt, self.prompt_file, host)
+            return find_steps(self, self.heads, host)
         return self.reading(host, self.heads)

@@ -31,8 +31,7 @@ from gpt_cli.tools.interpret.figure import Figure
 from gpt_cli.tools.interpret.finding import Finding, View
 from gpt_cli.tools.interpret.finding_panels import farthest, heat_map, named_curves
 from gpt_cli.tools.interpret.finding_tables import cell, cell_at, steps_shown, table_by_step
-from gpt_cli.tools.interpret.heads.page import heads_page
-from gpt_cli.tools.interpret.heads.tables import BRACKETS, of_directions, of_pairs, of_passages, shown_peak
+from gpt_cli.tools.interpret.heads.writers import BRACKETS, heads_page, of_directions, of_pairs, of_passages, shown_peak
 
 MAX_HEADS = 6  # beside each other in 80 columns
 _COLOUR = "\033[30;43m", "\033[0m"  # black on yellow, which every colour terminal has

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from gpt_cli.attention_maps.head_metrics import Row
 from gpt_cli.checkpoints.load import Loaded, load_for
-from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.common.host import Host
 from gpt_cli.common.machine.devices import choose_device, restored_threads, use_threads
 from gpt_cli.errors import shown
@@ -26,8 +25,7 @@ from gpt_cli.tools.interpret.lens.request import GAINS, MEASURES, UNITS, LensReq
 from gpt_cli.tools.interpret.lens.tuned_lens import Maps, divergence
 from gpt_cli.tools.interpret.lens.tuned_lens_files import tuned_maps
 from gpt_cli.tools.interpret.lens.view import LENS
-from gpt_cli.tools.interpret.request import ToInspect
-from gpt_cli.tools.interpret.run_steps import step_files
+from gpt_cli.tools.interpret.request import ToInspect, step_files
 from gpt_cli.tools.interpret.text_windows import Text, each_checkpoint, encode_prompt_of, read_text
 
 _SCALES: Mapping[str, Scale] = {"rank": "rank", "probability": "share", "token_probability": "share"}
@@ -67,13 +65,12 @@ def lens(request: LensRequest, target: ToInspect, host: Host) -> Finding:
         text = read_text(request, target, loaded, host, rest=rest)
     about: dict[str, Any] = {"text": text.about, "tokens": text.num_tokens}
     if request.over_training:
-        run, steps = RunFiles(target.header.path.parent.parent), list[Finding]()
-        paths = step_files(run)
+        paths, steps = step_files(target.run), list[Finding]()
         with host.counting("reading checkpoints", len(paths) * text.num_tokens, "tokens") as count:
             for each in each_checkpoint(paths, loaded, device, host):  # one is in memory at a time
                 seen = read_layers(each, text, target.layers, device, count)
                 steps.append(Finding(LENS, {"step": each.step}, lens_figures(target.layers, seen, of_prompt=of_prompt)))
-        finding = stack(steps, {"run": str(run.path), **about})
+        finding = stack(steps, {"run": str(target.run.path), **about})
         return finding.saved(host, request.out, (len(steps), "checkpoint"), (len(target.layers), "layer"))
     lenses = [None, tuned.maps] if tuned else [None]
     with host.counting("reading layers", text.num_tokens * len(lenses), "tokens") as count:

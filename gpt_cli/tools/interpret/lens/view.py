@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,8 +18,9 @@ from gpt_cli.text.sources import source_names
 from gpt_cli.tools.interpret.finding import Finding, View
 from gpt_cli.tools.interpret.finding_panels import curve, heat_map
 from gpt_cli.tools.interpret.finding_tables import cell_at, cells, spaced, steps_shown, table_by_step
-from gpt_cli.tools.interpret.lens.page import lens_page
 from gpt_cli.tools.interpret.lens.request import GAINS, MEASURES
+from gpt_cli.tools.pages.html_page import LENS as LENS_PAGE
+from gpt_cli.tools.pages.html_page import build_page, packed
 
 MOST_TOKENS = 24  # of a map; the last ones of a longer prompt
 _LETTERS = 7  # of a token there
@@ -27,6 +28,8 @@ _LABEL = 8  # characters of a predicted token in the terminal
 _CELL = 16  # columns of a mean with its error
 # the keys of a prediction as columns of a CSV
 _COLUMNS: Mapping[str, str] = {"token": "predicted", "id": "predicted_id", "tuned_token": "tuned_predicted"}
+_OF_PAGE = ("token_probability", "divergence", "loss", "rank", "probability")  # NaN where the next token is unknown
+CELL_BYTES = 4 * (len(_OF_PAGE) + 1)  # of a layer at a token, before compression
 
 
 class LensView(View):
@@ -132,3 +135,45 @@ class LensView(View):
 
 
 LENS = LensView()
+
+
+def lens_content(frames: Sequence[Sequence[Row]], lens: str = "") -> dict[str, object]:
+    """Encode the positions of `gpt lens --json`, of each frame, as the content of a page: numbers [frames, 5, L, T].
+
+    `tokens` [frames, L, T] are places in `texts`; `lens` begins the keys of predictions.
+    """
+    cells = [[row for each in positions for row in each["layers"]] for positions in frames]
+    shape = len(frames), len(frames[0]), len(frames[0][0]["layers"])  # [frames, T, L]
+    numbers = [
+        [[np.nan if row[lens + name] is None else row[lens + name] for name in _OF_PAGE] for row in rows]
+        for rows in cells
+    ]
+    texts = list(dict.fromkeys(row[f"{lens}token"] for rows in cells for row in rows))
+    places = {text: index for index, text in enumerate(texts)}
+    tokens = np.array([[places[row[f"{lens}token"]] for row in rows] for rows in cells], "<u4").reshape(shape)
+    return {
+        "layers": [row["layer"] for row in frames[0][0]["layers"]],
+        "texts": [label_of(text, limit=None) for text in texts],
+        "tokens": packed(tokens.swapaxes(1, 2).tobytes()),
+        "numbers": packed(np.array(numbers, "<f4").reshape(*shape, -1).transpose(0, 3, 2, 1).tobytes()),
+    }
+
+
+def lens_page(report: dict[str, Any]) -> bytes:
+    """Build the page of what `gpt lens --json` prints: a grid of a prompt, or the curves of a text."""
+    positions, texts = report.get("positions"), report["text"]
+    origin = {"checkpoint": report["checkpoint"], "step": report["step"], "tokens": report["tokens"]}
+    tuned = report.get("tuned")
+    content = {
+        "origin": origin | {"source": label_of(", ".join(source_names(texts)), limit=80)},
+        "tuned": tuned
+        and {
+            "text": label_of(", ".join(source_names(tuned["text"])), limit=80),
+            "steps": tuned["steps"],
+            "lens": positions and lens_content([positions], "tuned_"),
+        },
+        "labels": positions and [{"text": label_of(each["token"], limit=None)} for each in positions],
+        "lens": positions and lens_content([positions]),
+        "layers": None if positions else report["layers"],
+    }
+    return build_page(LENS_PAGE, content)

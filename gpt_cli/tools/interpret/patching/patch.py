@@ -34,7 +34,7 @@ from gpt_cli.tools.interpret.patching.activation_patching import (
 from gpt_cli.tools.interpret.patching.prompt_pairs import read_tasks
 from gpt_cli.tools.interpret.patching.request import PatchRequest, ToPatch
 from gpt_cli.tools.interpret.patching.view import PATCH, PLACES
-from gpt_cli.tools.interpret.run_steps import step_files
+from gpt_cli.tools.interpret.request import step_files
 from gpt_cli.tools.interpret.text_windows import each_checkpoint
 
 _SMALL = 0.1  # of the metric, in nats: a tenth of what one patch often changes

@@ -14,7 +14,7 @@ from gpt_cli.checkpoints.run_paths import run_of_checkpoint
 from gpt_cli.common.drawing.token_labels import quoted
 from gpt_cli.common.host import Host
 from gpt_cli.common.tables import table
-from gpt_cli.errors import DataError, counted, shown
+from gpt_cli.errors import DataError, blaming, counted, shown
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.sampling.prompts import encode_prompt, encode_text
 from gpt_cli.text.tokenizers import Tokenizer
@@ -52,11 +52,8 @@ def read_tasks(pairs: Sequence[Pair], loaded: Loaded, device: torch.device, host
 
 def _encode(loaded: Loaded, pair: Pair, key: str) -> list[int]:
     text, longest = getattr(pair, key), loaded.config.model.context_length
-    try:
+    with blaming(pair.named(key)):  # not `prompt`, where it is too long
         return encode_prompt(loaded.tokenizer, text, longest, source=pair.named(key), truncate=None)
-    except DataError as error:
-        error.where = pair.named(key)
-        raise
 
 
 def _of_other_length(loaded: Loaded, pair: Pair, clean: Sequence[int], corrupt: Sequence[int], host: Host) -> DataError:

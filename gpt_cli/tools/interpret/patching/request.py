@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import BeforeValidator, Field
 
-from gpt_cli.attention_maps.selection import parse_selection
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.checkpoints.select import find_header
@@ -34,7 +33,7 @@ from gpt_cli.config.request import (
     WhichRun,
 )
 from gpt_cli.errors import DataError, GptError, UsageError, advised, collecting, shown, visible
-from gpt_cli.tools.interpret.request import Heads, Layers, require_report
+from gpt_cli.tools.interpret.request import Heads, Layers, chosen_heads, require_report
 
 Part = Literal["residual", "attention", "feed_forward", "head"]
 PARTS: tuple[str, ...] = get_args(Part)
@@ -174,12 +173,9 @@ class PatchRequest(Request):
         else:
             pairs = [Pair(self.clean or "", self.corrupt or "", self.answer, self.against)]
         header = find_header(self.run, self.checkpoint, host)
-        sizes = header.config.model
-        layers = parse_selection(self.layers, sizes.num_blocks, "layers")
-        heads = parse_selection(self.heads, sizes.num_heads, "heads")
-        edge = None if self.path is None else parse_edge(self.path, sizes)
-        run = RunFiles(header.path.parent.parent)
-        return ToPatch(pairs, layers, heads, edge, header, run)
+        chosen = chosen_heads(header, self.layers, self.heads)
+        edge = None if self.path is None else parse_edge(self.path, header.config.model)
+        return ToPatch(pairs, *chosen, edge, header, RunFiles(header.path.parent.parent))
 
 
 def parse_edge(text: str, sizes: ModelConfig) -> Edge:

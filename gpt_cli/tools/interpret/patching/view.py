@@ -12,7 +12,7 @@ import numpy as np
 from gpt_cli.attention_maps.head_metrics import Row, head_label
 from gpt_cli.checkpoints.run_paths import run_name
 from gpt_cli.common.drawing.panels import Curves, Panel
-from gpt_cli.common.drawing.token_labels import Origin, quoted
+from gpt_cli.common.drawing.token_labels import Origin, label_of, quoted
 from gpt_cli.common.language import say
 from gpt_cli.common.tables import Rows
 from gpt_cli.errors import counted
@@ -20,8 +20,9 @@ from gpt_cli.tools.interpret.figure import Figure
 from gpt_cli.tools.interpret.finding import Finding, View
 from gpt_cli.tools.interpret.finding_panels import curve, farthest, heat_map, named_curves
 from gpt_cli.tools.interpret.finding_tables import cell, cell_at, matrix, steps_shown, table_by_step
-from gpt_cli.tools.interpret.patching.page import patch_page
 from gpt_cli.tools.interpret.patching.request import PARTS
+from gpt_cli.tools.pages.html_page import PATCH as PATCH_PAGE
+from gpt_cli.tools.pages.html_page import build_page, packed
 
 MOST_TOKENS = 24  # of a map; the last ones of longer prompts
 LABEL = 10  # characters of a token
@@ -32,6 +33,7 @@ _HEADS = 12  # of the map of heads by positions: those with the largest shares, 
 _LIMITS = -0.5, 1.5  # of shares before the last step: where the metric hardly differs yet, they say little
 PLACES = ("part", "layer", "position")
 _SIDES = ("clean", "corrupt")
+_OF_PAGE = ("recovered", "recovered_error", "estimate")  # NaN where a row has none
 _TITLES = {
     "residual": "residual stream after a block",
     "attention": "output of attention",
@@ -253,3 +255,48 @@ def _kind(part: str) -> str:
 
 def _number(text: str) -> int | None:
     return int(text) if text.isdigit() else None
+
+
+def patch_page(report: dict[str, Any]) -> bytes:
+    """The report that `gpt patch --json` prints, of one pair or the means of several, as HTML in UTF-8.
+
+    With `steps` it is a film of them.
+    """
+    steps = report.get("steps") or [report]
+    content = {
+        "checkpoint": report["checkpoint"],
+        "steps": [at["step"] for at in steps],
+        "texts": {kind: _labelled(report.get(kind)) for kind in _SIDES},
+        "pairs": report.get("pairs"),
+        "metric": report["metric"],
+        "answer": _labelled(report.get("answer")),
+        "against": _labelled(report.get("against")),
+        "metrics": [{kind: at[f"{kind}_metric"] for kind in _SIDES} for at in steps],
+        "tokens": [{kind: _labelled(row[kind]) for kind in _SIDES} for row in report.get("tokens") or []],
+        "patch": patch_content([at["rows"] for at in steps]),
+    }
+    return build_page(PATCH_PAGE, content)
+
+
+def patch_content(frames: Sequence[Sequence[Row]]) -> dict[str, object]:
+    """The rows of frames, whose places [n, 4] (part, layer, head, position; -1 is none, or all) are the same.
+
+    Their numbers are [frames, n, 3].
+    """
+    places = [
+        [PARTS.index(row["part"]), *(_or(row[name], -1) for name in ("layer", "head", "position"))] for row in frames[0]
+    ]
+    numbers = [[[_or(row.get(name), np.nan) for name in _OF_PAGE] for row in rows] for rows in frames]
+    return {
+        "parts": PARTS,
+        "places": packed(np.array(places, "<i4").tobytes()),
+        "numbers": packed(np.array(numbers, "<f4").tobytes()),
+    }
+
+
+def _or(number: float | None, other: float) -> float:
+    return other if number is None else number
+
+
+def _labelled(text: str | None) -> str | None:
+    return None if text is None else label_of(text, limit=None)

@@ -15,8 +15,8 @@ from support.pages import dump_of, random_weights, scores_of
 from gpt_cli.attention_maps.head_metrics import COLUMNS
 from gpt_cli.tools.interpret.attention_page import attention_page
 from gpt_cli.tools.interpret.finding import Finding
-from gpt_cli.tools.interpret.heads.page import heads_page
 from gpt_cli.tools.interpret.heads.view import HeadsView, head_figures, labels_of
+from gpt_cli.tools.interpret.heads.writers import heads_page
 
 SCORES = scores_of(2, 3)  # the last head has the highest induction, 0.75; the first has no duplicates
 

@@ -17,7 +17,7 @@ from gpt_cli.model import GPT
 from gpt_cli.tools.exchange.model_page import model_page
 from gpt_cli.tools.interpret.heads.ablation import ablate
 from gpt_cli.tools.interpret.lens.lens import look
-from gpt_cli.tools.pages.kinds import ENGINE
+from gpt_cli.tools.pages.html_page import ENGINE
 
 FORMS = (
     "",

@@ -22,7 +22,7 @@ from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.head_ablation import remove_heads
 from gpt_cli.sampling.next_token import SamplingParameters, probabilities
 from gpt_cli.tools.exchange.model_page import model_page
-from gpt_cli.tools.pages.kinds import ENGINE
+from gpt_cli.tools.pages.html_page import ENGINE
 
 _LLAMA = "model.norm=rmsnorm model.norm_epsilon=1e-3 model.activation=swiglu model.bias=false model.positions=rope "
 _LLAMA += "model.attention=grouped_query model.num_key_value_heads=2 "

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from gpt_cli.tools.interpret.heads.tables import BRACKETS, marked, of_directions, shown_peak
+from gpt_cli.tools.interpret.heads.writers import BRACKETS, marked, of_directions, shown_peak
 
 
 def passage(tokens: list[str], peak: int) -> dict[str, Any]:
