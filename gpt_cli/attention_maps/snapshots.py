@@ -16,7 +16,7 @@ from gpt_cli.checkpoints.array_file import ArrayFile
 from gpt_cli.checkpoints.metrics_files import metrics_of
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.checkpoints.select import find_header
-from gpt_cli.checkpoints.training_text import readable_prompt
+from gpt_cli.checkpoints.training_text import is_imported, readable_prompt
 from gpt_cli.common.limits import SNAPSHOT_BYTES
 from gpt_cli.errors import CheckpointError, DataError, counted, shown, visible
 
@@ -97,7 +97,10 @@ def kept_steps(run: RunFiles) -> Steps:
     paths = list(run.snapshots().values())
     if not paths:
         sentence = "this run has kept no snapshots of its attention while it trained"
-        hint = f"gpt train --out {shlex.quote(str(run.path))} --resume --watch 'one two one two'"
+        path, watch = shlex.quote(str(run.path)), "--watch 'one two one two'"
+        hint = f"gpt train --out {path} --resume {watch}"
+        if is_imported(run):
+            hint = f"gpt train --init-from {path} --data my.txt --out runs/watched {watch}"
         if run.steps():
             words = visible(readable_prompt(find_header(run.path)))
             hint = f"‹prompt={words}› computes it from {counted(len(run.steps()), 'checkpoint')}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from gpt_cli.common.untrusted_files import names_of_copy
 from gpt_cli.errors import DataError, visible
 
 _MOST_NAMED = 3  # of what is left out
@@ -32,7 +33,7 @@ class Remarks:
 
     def __init__(self, *, skip_bad: bool = False):
         self.counts = Counter[str]()
-        self._skip_bad, self._notes = skip_bad, dict[str, str]()
+        self._skip_bad, self._notes = skip_bad, dict[str, tuple[str, Path | None]]()
         self._names = {what: list[str]() for what in _LEFT_OUT}
 
     def begin(self, name: str, *, has_file: bool) -> None:
@@ -40,8 +41,11 @@ class Remarks:
         self.name, self.path = (visible(name), Path(name)) if has_file else (name, None)
 
     def note(self, sentence: str) -> None:
-        """Note a sentence; a notice says it once, of the first source of which it is true."""
-        self._notes.setdefault(sentence, self.name)
+        """Note a sentence; a notice says it once, of the first source of which it is true.
+
+        In its command, the names of that file and of a mended copy take the places of OLD and NEW.
+        """
+        self._notes.setdefault(sentence, (self.name, self.path))
 
     def leave_out(self, what: str, name: str | None = None, number: int = 1) -> None:
         """Count a file, pictures, contents or a record that are left out; the first few names stay."""
@@ -58,7 +62,10 @@ class Remarks:
 
     def lines(self) -> tuple[str, ...]:
         """Return a line for each sentence, and for each kind of part that was left out."""
-        lines = [f"in {name}, {sentence}" for sentence, name in self._notes.items()]
+        lines = list[str]()
+        for sentence, (name, path) in self._notes.items():
+            names = names_of_copy(path, "lf") if path else ("OLD", "NEW")
+            lines.append(f"in {name}, {sentence}".replace("OLD > NEW", " > ".join(names)))
         for what, number in self.counts.items():
             things, names = _LEFT_OUT[what].format(s="" if number == 1 else "s"), self._names[what]
             more = ", ..." if len(names) > _MOST_NAMED else ""

@@ -90,10 +90,13 @@ def test_line_ends_that_become_tokens_are_noted_with_the_command_that_takes_them
     (here / "d" / "lf.txt").write_bytes(b"a\nb\rc\n")
     (here / "lines.jsonl").write_text('{"text": "a\\r\\nb"}\n')
     (here / "mac.txt").write_bytes(b"a\rb\r")
-    windows = "lines end as on Windows, and \\r becomes a part of tokens; tr -d '\\r' < OLD > NEW takes it out"
+    windows = "lines end as on Windows, and \\r becomes a part of tokens; tr -d '\\r' < {} > {} takes it out"
     assert not list(read_corpus("d/lf.txt").notices())
-    assert list(read_corpus("d").notices()) == [f"in d/win 1.txt, {windows}"]
-    assert list(read_corpus("lines.jsonl").notices()) == [f"in lines.jsonl, {windows}"]
+    command = windows.format("'d/win 1.txt'", "'d/win 1-lf.txt'")
+    assert list(read_corpus("d").notices()) == [f"in d/win 1.txt, {command}"]
+    assert list(read_corpus("lines.jsonl").notices()) == [
+        f"in lines.jsonl, {windows.format('lines.jsonl', 'lines-lf.jsonl')}"
+    ]
     (line,) = read_corpus("mac.txt").notices()
     assert line.startswith("in mac.txt, lines end with \\r alone")
 

@@ -210,6 +210,8 @@ def test_there_is_nothing_to_resume_in_an_imported_run(directory: Path, run: Run
     assert "imported and never trained" in outcome.err
     assert "hint: gpt train --init-from a --out a-tuned --data my.txt" in outcome.err
     assert load("a").step == 0, "its weights are still there"
+    outcome = run("heads", "--run", "a", "--over-training")
+    assert "hint: gpt train --init-from a --data my.txt --out runs/watched --watch 'one two one two'" in outcome.err
 
 
 def test_a_directory_of_transformers_as_a_run_leads_to_import(directory: Path, run: RunCommand) -> None:
