@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from shlex import quote
@@ -20,6 +21,9 @@ DEFAULT_FIELD = "text"  # of data.text_field
 SAMPLE, _SAMPLE_CHARACTERS = 100, 2**20  # of the records that decide which field is the text
 _LONG = 20  # characters on average, from which a field is a text and not a name, a label or a date
 _MOST_FIELDS = 20  # that an error lists
+# one word of ASCII such as an id, a path or base64, and an address; a word of letters alone may be DNA
+_is_code = re.compile(r"(?=[A-Za-z]*[!-@\[-`{-~])[!-~]+|\w+://\S*").fullmatch
+_START = 1000  # characters of a value, which tell whether it is words
 # names of fields that a hint shows: a stranger may have chosen them, and a user types what a hint says
 _is_plain = re.compile(r"(?=.{1,64}$)[\w.-]+( [\w.-]+)*").fullmatch
 
@@ -100,11 +104,11 @@ def text_field_of(sample: Sequence[Record], text_field: str, remarks: Remarks) -
     if not sample or any(isinstance(_field(record, text_field), str) for record in sample):
         return text_field
     lengths = _mean_lengths(sample)
-    long = [name for name, length in lengths.items() if length >= _LONG]
+    long = [name for name in _texts_of(sample, lengths) if lengths[name] >= _LONG]
     has_text = len(long) == 1 and _is_plain(long[0]) and not is_conversation(sample[0].fields, text_field)
     if text_field == DEFAULT_FIELD and has_text:
         return long[0]
-    raise _without_text(sample[0], text_field, lengths, remarks.path)
+    raise _without_text(sample, text_field, remarks.path)
 
 
 def _sample_of(records: Iterator[Record]) -> list[Record]:
@@ -120,30 +124,43 @@ def _sample_of(records: Iterator[Record]) -> list[Record]:
 
 def _mean_lengths(sample: Sequence[Record]) -> dict[str, float]:
     """Return the mean number of characters of each field that contains text, the longest first."""
-    lengths = dict[str, list[int]]()
+    lengths = Counter[str]()
     for record in sample:
         for name, value in record.fields.items() if isinstance(record.fields, Mapping) else ():
             if isinstance(value, str):
-                lengths.setdefault(name, []).append(len(value))
-    means = {name: sum(counts) / len(sample) for name, counts in lengths.items()}
-    return dict(sorted(means.items(), key=lambda field: -field[1]))
+                lengths[name] += len(value)
+    return {name: length / len(sample) for name, length in lengths.most_common()}
 
 
-def _without_text(record: Record, text_field: str, lengths: Mapping[str, float], path: Path | None) -> DataError:
+def is_words(value: Any) -> bool:
+    """Return whether a value may be a text: no id, address, path or base64, and no date, which is mostly digits."""
+    start = value[:_START].strip() if isinstance(value, str) else ""
+    return not _is_code(start) and 2 * sum(map(str.isdigit, start)) < len(start) - start.count(" ")
+
+
+def _texts_of(sample: Sequence[Record], names: Collection[str]) -> list[str]:
+    """Return the names of the fields of which most values, of those that are not empty, are words."""
+    values = {name: [value for record in sample if (value := _field(record, name))] for name in names}
+    return [name for name in names if 2 * sum(map(is_words, values[name])) > len(values[name])]
+
+
+def _without_text(sample: Sequence[Record], text_field: str, path: Path | None) -> DataError:
+    record, lengths = sample[0], _mean_lengths(sample)
     sentence, hint = f"this record has no field {shown(text_field)} that contains text", None
     if lengths:
         listed = [f"{shown(name)} ({length:,.0f})" for name, length in islice(lengths.items(), _MOST_FIELDS)]
         sentence += f"; fields with text, and their mean length in characters: {', '.join(listed)}"
-    if (plain := [*filter(_is_plain, lengths)]) and plain[0] == next(iter(lengths)):  # a shorter one is not the text
-        hint = f"‹data.text_field={plain[0]}›"
+    longest = next(iter(_texts_of(sample, lengths) or lengths), None)
+    if longest and _is_plain(longest):  # a shorter one is not the text
+        hint, plain = f"‹data.text_field={longest}›", [*filter(_is_plain, lengths)]
         if len(plain) > 1 and lengths[plain[1]] > 1:
             # of the two longest, the question comes first in the record
             question, answer = sorted(plain[:2], key=[*record.fields, *plain].index)
             command = path and _rewriting(record, path, question, answer)
             remedy = f": {command}" if command else ", name their fields prompt and response"
             hint += f"; for questions with answers{remedy}"
-    elif lengths and path and path.suffix.lower() in (".csv", ".tsv"):
-        longest, delimiter = next(iter(lengths)), "," if path.suffix.lower() == ".csv" else r"\t"
+    elif longest and path and path.suffix.lower() in (".csv", ".tsv"):
+        delimiter = "," if path.suffix.lower() == ".csv" else r"\t"
         names = delimiter.join("text" if name == longest else f"column{at}" for at, name in enumerate(record.fields, 1))
         old, new = names_of_copy(path, "named")
         hint = f"if the table has no row with names, write one first: sed '1i {names}' {old} > {new}"
@@ -186,7 +203,7 @@ def _text(record: Record, field: str, path: Path | None) -> str:
     if (text := _field(record, field)) is None and field in record.fields:  # an empty cell, as pandas writes it
         return ""
     if not isinstance(text, str):
-        error = _without_text(record, field, _mean_lengths([record]), path)
+        error = _without_text([record], field, path)
         if not is_conversation(record.fields, field):
             error.hint = None  # as other records have the field
         raise error

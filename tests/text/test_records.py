@@ -209,6 +209,45 @@ def test_the_only_column_of_long_texts_is_the_text_and_a_notice_says_so(here: Pa
     assert read("poems.csv", text_field="title").documents == ("春晓",) * 3
 
 
+NO_TEXTS = {
+    "uuid": "cd613e30-d8f1-6adf-91b7-584a2265b1f5",
+    "sha1": "e4b06ce60741c7a87ce42c8218072e8c000",
+    "created_at": "2023-01-01T12:00:00Z",
+    "date": "Mon Apr 06 22:19:45 PDT 2009",
+    "time": "2024-01-01 10:00:00 +0000 UTC",
+    "url": "https://zh.wikipedia.org/wiki/北京",
+    "path": "src/module/sub/file_number_0.py",
+    "image": "iVBORw0KGgoAAAANSUhEUgAAiVBORw0KGgoAAAANSUhEUgAA" * 99,
+}
+
+
+@pytest.mark.parametrize("name", NO_TEXTS)
+def test_an_id_a_date_an_address_a_path_and_base64_are_no_text_however_long(here: Path, name: str) -> None:
+    (here / "a.jsonl").write_text(json_lines_of([{name: NO_TEXTS[name], "body": "on my way"}] * 3))
+    with pytest.raises(DataError, match=f'"{name}"') as raised:
+        read("a.jsonl")
+    assert (raised.value.hint or "").startswith("‹data.text_field=body›")  # short, so gpt does not guess
+    text = "I am on my way, and I bring bread."
+    (here / "a.jsonl").write_text(json_lines_of([{name: NO_TEXTS[name], "body": text}] * 3))
+    corpus = read("a.jsonl")
+    assert corpus.documents == (text,) * 3
+    assert list(corpus.notices()) == ["in a.jsonl, body is the text of each record"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "今天天气很好我们去公园今天天气很好我们去公园",
+        "ฉันรักภาษาไทยมากและอยากเรียน",
+        "ACGTTGCAAACGTTGCAA" * 3,
+        "def f(x):\n\treturn 1000000 + x",
+    ],
+)
+def test_scripts_without_spaces_dna_and_source_code_are_texts(here: Path, text: str) -> None:
+    (here / "a.jsonl").write_text(json_lines_of([{"id": "AB-1", "body": text}]))
+    assert read("a.jsonl").documents == (text,)
+
+
 def test_a_column_name_may_have_spaces_and_a_shorter_column_is_no_remedy(here: Path) -> None:
     (here / "a.csv").write_text(table([{"id": "1", "my poem": "p" * 30}]))
     assert read("a.csv").documents == ("p" * 30,)
@@ -398,7 +437,7 @@ def test_a_table_of_short_cells_has_no_questions(here: Path) -> None:
     (here / "a.csv").write_text("x,y\n1,a\n2,b\n")
     with pytest.raises(DataError) as raised:
         read("a.csv")
-    assert raised.value.hint == "‹data.text_field=x›"
+    assert raised.value.hint == "‹data.text_field=y›"
 
 
 def test_where_every_record_is_bad_the_first_is_an_error(here: Path) -> None:
