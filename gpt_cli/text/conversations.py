@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from gpt_cli.errors import DataError, shown
@@ -20,6 +20,8 @@ _PAIRS = (
 )
 # of OpenAI, of ShareGPT and minimind, of the chats that ChatGPT and Claude export
 _LISTS = ("messages", "conversations", "mapping", "chat_messages")
+# beside them, and the fields of a message
+_READ = {"system", "choices", "current_node", "role", "content", "from", "value", "sender", "text"}
 _OTHER_ROLES = {"human": "user", "gpt": "assistant"}
 MESSAGES = '{"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}'
 
@@ -74,6 +76,16 @@ def fields_in_words(record: Mapping[str, Any]) -> str:
     question, answer = pair
     present = " and ".join(key for key in question if key in record)
     return f"the question is in {present}, the answer in {answer}"
+
+
+def unread_fields(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the fields of a record, and of its messages, that are no part of a conversation, with their values."""
+    name, (question, answer) = _list_of(record), _pair_of(record) or _PAIRS[0]
+    messages = record[name] if name else None
+    for fields in (record, *(messages if isinstance(messages, list) else ())):
+        for key, value in _dict(fields).items():
+            if key not in _READ and key not in ([name] if name else [*question, answer]):
+                yield key, value
 
 
 def _list_of(record: Mapping[str, Any]) -> str | None:

@@ -174,7 +174,8 @@ def _rows_of(path: Path, file: BinaryIO, how: Reading, remarks: Remarks) -> Iter
     """Yield the rows of a Parquet table; of texts, with their column alone, which a few rows show."""
     growth = Growth(path, file)
     if how.conversations:
-        yield from parquet_rows(path, file, growth, conversation_fields(how.text_field))
+        yield from islice(parquet_rows(path, file, growth), SAMPLE)  # which show what the others leave out
+        yield from islice(parquet_rows(path, file, growth, conversation_fields(how.text_field)), SAMPLE, None)
         return
     field = how.text_field
     if field not in parquet_columns(path, file):

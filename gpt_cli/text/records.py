@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from shlex import quote
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from gpt_cli.common.limits import LINE_CHARACTERS
 from gpt_cli.common.untrusted_files import names_of_copy
 from gpt_cli.errors import DataError, shown, visible
-from gpt_cli.text.conversations import conversation, fields_in_words, is_conversation, whole_text
+from gpt_cli.text.conversations import conversation, fields_in_words, is_conversation, unread_fields, whole_text
 from gpt_cli.text.documents import TextBlock
 from gpt_cli.text.remarks import Remarks
 
@@ -63,9 +63,32 @@ def documents_of(records: Iterable[Record], text_field: str, remarks: Remarks) -
     field = text_field_of([record for record in sample if not isinstance(record.fields, str)], text_field, remarks)
     if field != text_field:
         remarks.note(f"{field} is the text of each record")
-    for record in chain(sample, records):
+    yield from _blocks_of(chain(sample, records), lambda record: _text(record, field, remarks.path), remarks)
+
+
+def conversations_of(records: Iterable[Record], text_field: str, remarks: Remarks) -> Iterator[TextBlock]:
+    """Yield each record as a conversation in one text; a record that is none is a bad one."""
+    records = iter(records)
+    sample = _sample_of(records)
+    if words := _fields_in_words([one.fields for one in sample if is_conversation(one.fields, text_field)]):
+        remarks.note(words)
+
+    def text_of(record: Record) -> str:
+        if not is_conversation(record.fields, text_field):
+            sentence = "this is no question with an answer, as the first record of the first file is"
+            hint = "put texts into a file of their own, and train on that alone"
+            raise DataError(record.where, sentence, hint=hint)
+        dialogue = conversation(record.fields, record.where, remarks=remarks)
+        return dialogue.to_json() if dialogue.turns[-1].content.strip() else ""
+
+    yield from _blocks_of(chain(sample, records), text_of, remarks)
+
+
+def _blocks_of(records: Iterable[Record], text_of: Callable[[Record], str], remarks: Remarks) -> Iterator[TextBlock]:
+    """Yield the text of each record; leave out an empty one, and a bad one or raise its error."""
+    for record in records:
         try:
-            text = _text(record, field, remarks.path)
+            text = text_of(record)
         except DataError as error:
             remarks.leave_out_record(error)
             continue
@@ -75,25 +98,16 @@ def documents_of(records: Iterable[Record], text_field: str, remarks: Remarks) -
             remarks.leave_out("empty", record.where)
 
 
-def conversations_of(records: Iterable[Record], text_field: str, remarks: Remarks) -> Iterator[TextBlock]:
-    """Yield each record as a conversation in one text; a record that is none is a bad one."""
-    for number, record in enumerate(records):
-        try:
-            if not is_conversation(record.fields, text_field):
-                sentence = "this is no question with an answer, as the first record of the first file is"
-                raise DataError(
-                    record.where, sentence, hint="put texts into a file of their own, and train on that alone"
-                )
-            dialogue = conversation(record.fields, record.where, remarks=remarks)
-        except DataError as error:
-            remarks.leave_out_record(error)
-            continue
-        if number == 0 and (words := fields_in_words(record.fields)):
-            remarks.note(words)
-        if dialogue.turns[-1].content.strip():
-            yield TextBlock(True, dialogue.to_json())
-        else:
-            remarks.leave_out("empty", record.where)
+def _fields_in_words(sample: Sequence[Mapping[str, Any]]) -> str:
+    """Name the fields of questions and answers, unless all know them, and those with text that gpt does not read."""
+    words = [fields_in_words(sample[0])] if sample else []
+    others = [field for fields in sample for field in unread_fields(fields)]
+    unread = dict.fromkeys(
+        visible(name, 40) for name, value in others if is_words(value) or (isinstance(value, list) and value)
+    )
+    if unread:
+        words.append(f"gpt does not read {', '.join(islice(unread, _MOST_FIELDS))}")
+    return "; ".join(filter(None, words))
 
 
 def text_field_of(sample: Sequence[Record], text_field: str, remarks: Remarks) -> str:
@@ -115,8 +129,7 @@ def _sample_of(records: Iterator[Record]) -> list[Record]:
     sample, num_characters = list[Record](), 0
     for record in islice(records, SAMPLE):
         sample.append(record)
-        values = record.fields.values() if isinstance(record.fields, Mapping) else [record.fields]
-        num_characters += sum(len(value) for value in values if isinstance(value, str))
+        num_characters += len(str(record.fields))
         if num_characters > _SAMPLE_CHARACTERS:
             break
     return sample
@@ -134,7 +147,7 @@ def _mean_lengths(sample: Sequence[Record]) -> dict[str, float]:
 
 def is_words(value: Any) -> bool:
     """Return whether a value may be a text: no id, address, path or base64, and no date, which is mostly digits."""
-    start = value[:_START].strip() if isinstance(value, str) else ""
+    start = value[:_START].strip(" .!?\n") if isinstance(value, str) else ""
     return not _is_code(start) and 2 * sum(map(str.isdigit, start)) < len(start) - start.count(" ")
 
 

@@ -130,7 +130,10 @@ CONVERSATIONS: dict[str, tuple[list[dict[str, Any]], str]] = {
         messages("conversations", "role", "content", "user", "assistant"),
         "the messages are in conversations",
     ),
-    "chatgpt": ([chat_of_chatgpt(*pair) for pair in QUESTIONS], "the messages are in mapping"),
+    "chatgpt": (
+        [chat_of_chatgpt(*pair) for pair in QUESTIONS],
+        "the messages are in mapping; gpt does not read title",
+    ),
     "claude": (
         messages("chat_messages", "sender", "text", "human", "assistant"),
         "the messages are in chat_messages",
@@ -179,6 +182,41 @@ def test_a_chat_that_is_no_tree_of_messages_is_named(here: Path) -> None:
         (here / "q.json").write_text(json.dumps([whole, whole | change]))
         with pytest.raises(DataError, match=said):
             read("q.json")
+
+
+SAID = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4", "reasoning_content": "two and two"}]
+UNREAD: list[tuple[dict[str, Any], str]] = [
+    ({"prompt": "Sum up.", "context": "It rained all day.", "response": "Rain."}, "gpt does not read context"),
+    (
+        {"id": "a-1", "context": "The dome has a statue.", "question": "What is on the dome?", "answer": "A statue."},
+        "the question is in question, the answer in answer; gpt does not read context",
+    ),
+    (
+        {"instruction": "And 2+3?", "output": "5", "history": [["1+1?", "2"]]},
+        "the question is in instruction, the answer in output; gpt does not read history",
+    ),
+    ({"title": "", "tools": [], "messages": SAID}, "gpt does not read reasoning_content"),
+    (
+        {"conversations": SAID, "topic": "数学"},
+        "the messages are in conversations; gpt does not read topic, reasoning_content",
+    ),
+]
+
+
+@pytest.mark.parametrize(("record", "words"), UNREAD)
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_a_notice_names_the_fields_with_text_that_gpt_does_not_read(
+    here: Path, record: dict[str, Any], words: str, ending: str
+) -> None:
+    (here / f"a.{ending}").write_bytes(WRITERS[ending]([record]))
+    assert list(read(f"a.{ending}").notices()) == [f"in a.{ending}, {words}"]
+
+
+def test_a_field_that_only_later_records_fill_is_named_too(here: Path) -> None:
+    rows = [{"question": "Name a fish.", "context": context, "answer": "Cod."} for context in ("", "Cod is a fish.")]
+    (here / "a.csv").write_text(table(rows))
+    (notice,) = read("a.csv").notices()
+    assert notice == "in a.csv, the question is in question, the answer in answer; gpt does not read context"
 
 
 def test_a_column_named_mapping_is_no_conversation(here: Path) -> None:
