@@ -11,10 +11,11 @@ from gpt_cli.errors import DataError, shown
 from gpt_cli.text.remarks import Remarks
 
 ROLES = ("system", "user", "assistant")
-# the fields of a question, and of its answer: ours, OpenAI's completions, question sets, Alpaca
+# the fields of a question, and of its answer: ours, OpenAI's completions, preferences, question sets, Alpaca
 _PAIRS = (
     (("prompt",), "response"),
     (("prompt",), "completion"),
+    (("prompt",), "chosen"),
     (("question",), "answer"),
     (("instruction", "input"), "output"),
 )

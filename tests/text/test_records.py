@@ -140,6 +140,10 @@ CONVERSATIONS: dict[str, tuple[list[dict[str, Any]], str]] = {
     ),
     "ours": (pairs("prompt", "response"), ""),
     "completions": (pairs("prompt", "completion"), "the question is in prompt, the answer in completion"),
+    "preferences": (
+        [row | {"rejected": "I do not know."} for row in pairs("prompt", "chosen")],
+        "the question is in prompt, the answer in chosen; gpt does not read rejected",
+    ),
     "questions": (pairs("question", "answer"), "the question is in question, the answer in answer"),
     "alpaca": (ALPACA, "the question is in instruction and input, the answer in output"),
 }
