@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 from gpt_cli.common.limits import LINE_CHARACTERS
 from gpt_cli.common.untrusted_files import names_of_copy
 from gpt_cli.errors import DataError, shown, visible
-from gpt_cli.text.conversations import conversation, fields_in_words, is_conversation, unread_fields, whole_text
+from gpt_cli.text.conversations import (
+    MESSAGES,
+    conversation,
+    fields_in_words,
+    is_conversation,
+    unread_fields,
+    whole_text,
+)
 from gpt_cli.text.documents import TextBlock
 from gpt_cli.text.remarks import Remarks
 
@@ -24,6 +31,9 @@ _MOST_FIELDS = 20  # that an error lists
 # one word of ASCII such as an id, a path or base64, and an address; a word of letters alone may be DNA
 _is_code = re.compile(r"(?=[A-Za-z]*[!-@\[-`{-~])[!-~]+|\w+://\S*").fullmatch
 _START = 1000  # characters of a value, which tell whether it is words
+# names of fields that are questions and answers, the likeliest first
+_QUESTIONS = ("prompt", "question", "instruction", "input", "问题", "指令")
+_ANSWERS = ("response", "answer", "output", "target", "completion", "chosen", "输出", "答案", "回答")
 # names of fields that a hint shows: a stranger may have chosen them, and a user types what a hint says
 _is_plain = re.compile(r"(?=.{1,64}$)[\w.-]+( [\w.-]+)*").fullmatch
 
@@ -164,12 +174,14 @@ def _without_text(sample: Sequence[Record], text_field: str, path: Path | None) 
         listed = [f"{shown(name)} ({length:,.0f})" for name, length in islice(lengths.items(), _MOST_FIELDS)]
         sentence += f"; fields with text, and their mean length in characters: {', '.join(listed)}"
     longest = next(iter(_texts_of(sample, lengths) or lengths), None)
-    if longest and _is_plain(longest):  # a shorter one is not the text
-        hint, plain = f"‹data.text_field={longest}›", [*filter(_is_plain, lengths)]
-        if len(plain) > 1 and lengths[plain[1]] > 1:
-            # of the two longest, the question comes first in the record
-            question, answer = sorted(plain[:2], key=[*record.fields, *plain].index)
-            command = path and _rewriting(record, path, question, answer)
+    names = {name.lower(): name for name in lengths}
+    if {"role", "content"} <= names.keys() or {"from", "value"} <= names.keys():
+        hint = f"a record has all messages of a conversation, as in {MESSAGES}"
+    elif longest and _is_plain(longest):  # a shorter one is not the text
+        hint = f"‹data.text_field={longest}›"
+        if sum(length > 1 for length in lengths.values()) > 1:
+            pair = [next((names[name] for name in known if name in names), None) for known in (_QUESTIONS, _ANSWERS)]
+            command = path and _rewriting(record, path, *pair)
             remedy = f": {command}" if command else ", name their fields prompt and response"
             hint += f"; for questions with answers{remedy}"
     elif longest and path and path.suffix.lower() in (".csv", ".tsv"):
@@ -182,24 +194,23 @@ def _without_text(sample: Sequence[Record], text_field: str, path: Path | None) 
     return DataError(record.where, sentence, hint=hint)
 
 
-def _rewriting(record: Record, path: Path, question: str, answer: str) -> str | None:
+def _rewriting(record: Record, path: Path, question: str | None, answer: str | None) -> str | None:
     """Return the command that rewrites a file with the fields prompt and response.
 
-    None for a file of another kind, and for one whose name cannot be typed.
+    None without such fields, for a file of another kind, and for one whose name cannot be typed.
     """
     packed, name = path.suffix == ".gz", Path(path.name.removesuffix(".gz"))
     ending = ".jsonl" if name.suffix == ".json" else name.suffix
     old, new = quote(str(path)), quote(str(path.with_name(f"{name.stem}-qa{ending}")))
     program = None
-    if not path.is_file() or visible(str(path)) != str(path):
+    if not question or not answer or not path.is_file() or visible(str(path)) != str(path):
         return None
     if ending == ".jsonl":
         rows = "json.load(sys.stdin)" if ": item " in record.where else "map(json.loads, filter(str.strip, sys.stdin))"
-        pair = f'{{"prompt": r["{question}"], "response": r["{answer}"]}}'
+        pair = f'{{"prompt": r.pop("{question}"), "response": r.pop("{answer}"), **r}}'
         program = f"python3 -c 'import json, sys; [print(json.dumps({pair})) for r in {rows}]'"
     elif ending in (".csv", ".tsv"):
-        names = [*record.fields, "prompt", "response"]
-        if not any(one in other != one for one in (question, answer) for other in names) and answer != "prompt":
+        if not any(one in other != one for one in (question, answer) for other in [*record.fields, "prompt"]):
             program = f"sed '1s/{question}/prompt/; 1s/{answer}/response/'"
     elif ending == ".parquet":
         names = f'{{"{question}": "prompt", "{answer}": "response"}}'

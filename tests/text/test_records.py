@@ -296,8 +296,8 @@ def test_a_column_name_may_have_spaces_and_a_shorter_column_is_no_remedy(here: P
     (here / "b.csv").write_text(table([{"id": "1", "my poem": "p" * 30, "a note": "n" * 20}]))
     with pytest.raises(DataError) as raised:
         read("b.csv")
-    remedy = "sed '1s/my poem/prompt/; 1s/a note/response/' < b.csv > b-qa.csv"
-    assert raised.value.lines()[1] == f"hint: --set data.text_field='my poem'; for questions with answers: {remedy}"
+    remedy = "for questions with answers, name their fields prompt and response"
+    assert raised.value.lines()[1] == f"hint: --set data.text_field='my poem'; {remedy}"
     (here / "c.csv").write_text(table([{"id": "1", "A boy, carried": "p" * 30, "B": "n" * 20}]))
     with pytest.raises(DataError) as raised:
         read("c.csv")
@@ -312,8 +312,7 @@ def test_of_several_long_columns_the_error_lists_all_the_longest_first(here: Pat
     assert raised.value.lines() == [
         'error: a.csv:2: this record has no field "text" that contains text; fields with text, and their mean length in '
         'characters: "body" (500), "summary" (30), "id" (1)',
-        "hint: --set data.text_field=body; for questions with answers: "
-        "sed '1s/summary/prompt/; 1s/body/response/' < a.csv > a-qa.csv",
+        "hint: --set data.text_field=body; for questions with answers, name their fields prompt and response",
     ]
     with pytest.raises(DataError, match='this record has no field "summry"'):
         read("a.csv", text_field="summry")
@@ -325,7 +324,7 @@ def test_a_record_among_questions_that_is_none_is_named(here: Path) -> None:
         read("a.json")
 
 
-UNKNOWN = [{"id": "1", "问": asked, "回答": answered} for asked, answered in QUESTIONS]
+UNKNOWN = [{"id": "1", "回答": answered, "问题": asked} for asked, answered in QUESTIONS]
 REWRITTEN: dict[str, str | bytes] = {
     "a b.jsonl": json_lines_of(UNKNOWN) + "\n",
     "escaped.json": json.dumps(UNKNOWN, indent=1),
@@ -340,7 +339,7 @@ REWRITTEN: dict[str, str | bytes] = {
 def test_the_command_of_a_hint_makes_questions_of_fields_that_gpt_does_not_know(here: Path, name: str) -> None:
     content = REWRITTEN[name]
     (here / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(DataError, match='"问"') as raised:
+    with pytest.raises(DataError, match='"问题"') as raised:
         read(name)
     command = (raised.value.hint or "").partition("; for questions with answers: ")[2]
     assert "\n" not in command
@@ -354,13 +353,54 @@ def test_the_command_of_a_hint_makes_questions_of_fields_that_gpt_does_not_know(
 
 
 def test_a_column_whose_name_is_part_of_another_is_not_rewritten(here: Path) -> None:
-    (here / "a.csv").write_text(table([{"ask": "a" * 30, "asked": "b" * 50}]))
+    (here / "a.csv").write_text(table([{"instruction": "a" * 30, "instructions": "b" * 50, "target": "c"}]))
     with pytest.raises(DataError) as raised:
         read("a.csv")
     assert (
         raised.value.hint
-        == "‹data.text_field=asked›; for questions with answers, name their fields prompt and response"
+        == "‹data.text_field=instructions›; for questions with answers, name their fields prompt and response"
     )
+
+
+# fields, and those that the command of the hint makes question and answer
+PAIRS: list[tuple[tuple[str, ...], str | None]] = [
+    (("instruction", "context", "response", "category"), 'r.pop("instruction"), "response": r.pop("response")'),
+    (("kind", "input", "target"), 'r.pop("input"), "response": r.pop("target")'),
+    (("输出", "指令", "输入"), 'r.pop("指令"), "response": r.pop("输出")'),
+    (("id", "title", "context", "question"), None),
+    (("chosen", "rejected"), None),
+    (("name", "Instruction", "Response"), 'r.pop("Instruction"), "response": r.pop("Response")'),
+]
+
+
+@pytest.mark.parametrize(("names", "command"), PAIRS)
+def test_names_say_which_field_is_the_question_and_lengths_do_not(
+    here: Path, names: tuple[str, ...], command: str | None
+) -> None:
+    row = {name: f"{name} in words" * number for number, name in enumerate(names, start=2)}
+    (here / "a.jsonl").write_text(json_lines_of([row]))
+    with pytest.raises(DataError) as raised:
+        read("a.jsonl")
+    remedy = (raised.value.hint or "").partition("; for questions with answers")[2]
+    assert (command in remedy) if command else remedy == ", name their fields prompt and response"
+
+
+def test_the_command_of_a_hint_keeps_the_other_fields(here: Path) -> None:
+    rows = [{"instruction": "Name a fish.", "context": "The cod is a fish.", "response": "The cod."}]
+    (here / "a.jsonl").write_text(json_lines_of(rows))
+    with pytest.raises(DataError) as raised:
+        read("a.jsonl")
+    command = (raised.value.hint or "").partition("; for questions with answers: ")[2]
+    subprocess.run(command.replace("python3", shlex.quote(sys.executable)), shell=True, check=True)
+    assert list(read("a-qa.jsonl").notices()) == ["in a-qa.jsonl, gpt does not read context"]
+
+
+@pytest.mark.parametrize(("role", "content"), [("role", "content"), ("from", "value")])
+def test_a_list_of_messages_is_no_list_of_texts(here: Path, role: str, content: str) -> None:
+    (here / "a.json").write_text(json.dumps([{role: "user", content: "2+2?"}, {role: "assistant", content: "4"}]))
+    with pytest.raises(DataError) as raised:
+        read("a.json")
+    assert (raised.value.hint or "").startswith('a record has all messages of a conversation, as in {"messages": [{')
 
 
 BAD_RECORDS: dict[str, str] = {
