@@ -148,9 +148,9 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
         for row in rows:
             num_characters, where, number = 0, f"{name}:{number}", rows.line_num + first
             if not names:
-                names = row
+                names = [cell or f"column{at}" for at, cell in enumerate(row, 1)]  # as a hint names them
             elif len(row) == len(names):
-                yield Record(where, dict(zip(names, row, strict=True)))
+                yield Record(where, dict(zip(names, row, strict=True)), delimiter)
             elif row:
                 sentence = f"this row has {len(row):,} cells, but the first one names {len(names):,} columns"
                 hint = 'put a cell with the delimiter or a line break in quotes: "a, b"'

@@ -11,7 +11,6 @@ from shlex import quote
 from typing import Any, NamedTuple
 
 from gpt_cli.common.limits import LINE_CHARACTERS
-from gpt_cli.common.untrusted_files import names_of_copy
 from gpt_cli.errors import DataError, shown, visible
 from gpt_cli.text.conversations import (
     MESSAGES,
@@ -36,6 +35,8 @@ _QUESTIONS = ("prompt", "question", "instruction", "input", "问题", "指令")
 _ANSWERS = ("response", "answer", "output", "target", "completion", "chosen", "输出", "答案", "回答")
 # names of fields that a hint shows: a stranger may have chosen them, and a user types what a hint says
 _is_plain = re.compile(r"(?=.{1,64}$)[\w.-]+( [\w.-]+)*").fullmatch
+# five words, two with a full stop, or ten characters of Chinese or Japanese: the first row of a table is a record
+_is_sentence = re.compile(r"(\S+ ){4}.+|.* .*\.|.*[\u3040-\u30ff\u3400-\u9fff]{10}.*").fullmatch
 
 
 class Record(NamedTuple):
@@ -43,6 +44,7 @@ class Record(NamedTuple):
 
     where: str
     fields: Any  # a mapping from names to values; a text alone is a document
+    delimiter: str | None = None  # of the cells, where the names are the first row of a table
 
 
 def lines_of(text: Iterable[str], name: str, most: int | None = None) -> Iterator[str]:
@@ -129,7 +131,7 @@ def text_field_of(sample: Sequence[Record], text_field: str, remarks: Remarks) -
         return text_field
     lengths = _mean_lengths(sample)
     long = [name for name in _texts_of(sample, lengths) if lengths[name] >= _LONG]
-    has_text = len(long) == 1 and _is_plain(long[0]) and not is_conversation(sample[0].fields, text_field)
+    has_text = len(long) == 1 and _is_name(long[0], sample[0]) and not is_conversation(sample[0].fields, text_field)
     if text_field == DEFAULT_FIELD and has_text:
         return long[0]
     raise _without_text(sample, text_field, remarks.path)
@@ -177,46 +179,62 @@ def _without_text(sample: Sequence[Record], text_field: str, path: Path | None) 
     names = {name.lower(): name for name in lengths}
     if {"role", "content"} <= names.keys() or {"from", "value"} <= names.keys():
         hint = f"a record has all messages of a conversation, as in {MESSAGES}"
+    elif longest and record.delimiter and (len(record.fields) == 1 or not _is_name(longest, record)):
+        columns = ["text" if name == longest else f"column{at}" for at, name in enumerate(record.fields, 1)]
+        names = record.delimiter.join(columns).replace("\t", r"\t")
+        command = path and _copying(path, f"sed '1i {names}'", "named")
+        hint = f"‹data.text_field={longest}›; " if _is_name(longest, record) else ""
+        hint += "if the table has no row with names, write one first" + (f": {command}" if command else "")
     elif longest and _is_plain(longest):  # a shorter one is not the text
         hint = f"‹data.text_field={longest}›"
         if sum(length > 1 for length in lengths.values()) > 1:
-            pair = [next((names[name] for name in known if name in names), None) for known in (_QUESTIONS, _ANSWERS)]
-            command = path and _rewriting(record, path, *pair)
-            remedy = f": {command}" if command else ", name their fields prompt and response"
-            hint += f"; for questions with answers{remedy}"
-    elif longest and path and path.suffix.lower() in (".csv", ".tsv"):
-        delimiter = "," if path.suffix.lower() == ".csv" else r"\t"
-        names = delimiter.join("text" if name == longest else f"column{at}" for at, name in enumerate(record.fields, 1))
-        old, new = names_of_copy(path, "named")
-        hint = f"if the table has no row with names, write one first: sed '1i {names}' {old} > {new}"
+            command = path and _rewriting(record, path, names)
+            hint += "; for questions with answers"
+            hint += f": {command}" if command else ", name their fields prompt and response"
     if is_conversation(record.fields, text_field):
         hint = "questions with answers are read without other text; name their file alone"
     return DataError(record.where, sentence, hint=hint)
 
 
-def _rewriting(record: Record, path: Path, question: str | None, answer: str | None) -> str | None:
-    """Return the command that rewrites a file with the fields prompt and response.
+def _is_name(name: str, record: Record) -> bool:
+    """Return whether a hint can show a name, and no text is the name because the first row of a table is a record."""
+    return _is_plain(name) is not None and not (record.delimiter and _is_sentence(name))
 
-    None without such fields, for a file of another kind, and for one whose name cannot be typed.
+
+def _rewriting(record: Record, path: Path, names: Mapping[str, str]) -> str | None:
+    """Return the command that rewrites a file with the fields prompt and response, which `names` have in small letters.
+
+    None without such fields, and for a file of another kind.
     """
-    packed, name = path.suffix == ".gz", Path(path.name.removesuffix(".gz"))
-    ending = ".jsonl" if name.suffix == ".json" else name.suffix
-    old, new = quote(str(path)), quote(str(path.with_name(f"{name.stem}-qa{ending}")))
-    program = None
-    if not question or not answer or not path.is_file() or visible(str(path)) != str(path):
+    question, answer = (
+        next((names[name] for name in known if name in names), None) for known in (_QUESTIONS, _ANSWERS)
+    )
+    if not question or not answer:
         return None
-    if ending == ".jsonl":
+    ending = Path(path.name.removesuffix(".gz")).suffix.lower()
+    if ending in (".jsonl", ".json"):
         rows = "json.load(sys.stdin)" if ": item " in record.where else "map(json.loads, filter(str.strip, sys.stdin))"
         pair = f'{{"prompt": r.pop("{question}"), "response": r.pop("{answer}"), **r}}'
-        program = f"python3 -c 'import json, sys; [print(json.dumps({pair})) for r in {rows}]'"
-    elif ending in (".csv", ".tsv"):
-        if not any(one in other != one for one in (question, answer) for other in [*record.fields, "prompt"]):
-            program = f"sed '1s/{question}/prompt/; 1s/{answer}/response/'"
-    elif ending == ".parquet":
-        names = f'{{"{question}": "prompt", "{answer}": "response"}}'
-        program = f"import sys, pyarrow.parquet as p; t = p.read_table(sys.argv[1]).rename_columns({names})"
-        return f"python3 -c '{program}; p.write_table(t, sys.argv[2])' {old} {new}"
-    return program and (f"gunzip -c {old} | {program} > {new}" if packed else f"{program} < {old} > {new}")
+        return _copying(path, f"python3 -c 'import json, sys; [print(json.dumps({pair})) for r in {rows}]'", "qa")
+    if ending == ".parquet":
+        columns = f'{{"{question}": "prompt", "{answer}": "response"}}'
+        table = f"t.read_table(sys.stdin.buffer).rename_columns({columns})"
+        program = f"import sys, pyarrow.parquet as t; t.write_table({table}, sys.stdout.buffer)"
+        return _copying(path, f"python3 -c '{program}'", "qa")
+    if any(one in other != one for one in (question, answer) for other in [*record.fields, "prompt"]):
+        return None
+    return _copying(path, f"sed '1s/{question}/prompt/; 1s/{answer}/response/'", "qa")
+
+
+def _copying(path: Path, program: str, label: str) -> str | None:
+    """Return the command with which a program rewrites a file, packed or not; None for a name that cannot be typed."""
+    packed, name = path.suffix == ".gz", Path(path.name.removesuffix(".gz"))
+    ending = ".jsonl" if name.suffix.lower() == ".json" else name.suffix
+    known = ending.lower() in (".jsonl", ".csv", ".tsv", ".parquet")
+    if not known or not path.is_file() or visible(str(path)) != str(path):
+        return None
+    old, new = quote(str(path)), quote(str(path.with_name(f"{name.stem}-{label}{ending}")))
+    return f"gunzip -c {old} | {program} > {new}" if packed else f"{program} < {old} > {new}"
 
 
 def _field(record: Record, name: str) -> Any:

@@ -301,7 +301,7 @@ def test_a_column_name_may_have_spaces_and_a_shorter_column_is_no_remedy(here: P
     (here / "c.csv").write_text(table([{"id": "1", "A boy, carried": "p" * 30, "B": "n" * 20}]))
     with pytest.raises(DataError) as raised:
         read("c.csv")
-    remedy = "sed '1i column1,text,column3' c.csv > c-named.csv"  # the first row names no columns
+    remedy = "sed '1i column1,text,column3' < c.csv > c-named.csv"  # the first row names no columns
     assert raised.value.hint == f"if the table has no row with names, write one first: {remedy}"
 
 
@@ -500,19 +500,59 @@ def test_the_parts_of_a_message_are_one_text_and_a_picture_is_none(here: Path) -
         read("a.jsonl")
 
 
-@pytest.mark.parametrize("ending", ["csv", "tsv"])
-def test_the_command_of_a_hint_names_the_columns_of_a_table_without_names(here: Path, ending: str) -> None:
-    poems = [
-        ("Before my bed, the moon is bright; " * 3, "Li Bai"),
-        ("I lift my head to look, and see it there", "Li Bai"),
-    ]
-    with (here / f"a.{ending}").open("w", newline="") as file:
-        csv.writer(file, "excel" if ending == "csv" else "excel-tab").writerows(poems)
-    with pytest.raises(DataError) as raised:
-        read(f"a.{ending}")
+NAMELESS: dict[str, tuple[list[tuple[str, ...]], int]] = {  # tables without a row of names, and the column of the text
+    "poems.csv": ([("Before my bed, the moon is bright; " * 3, "Li Bai"), ("I lift my head to look", "Li Bai")], 0),
+    "poems.tsv": ([("Before my bed, the moon is bright; " * 3, "Li Bai"), ("I lift my head to look", "Li Bai")], 0),
+    "sentences.csv": ([("The cat sat on the mat.",), ("A dog ran through the park.",)], 0),
+    "lines.csv": ([("Shall I compare thee to a summer day",), ("Thou art more lovely and more temperate",)], 0),
+    "诗.csv": (
+        [
+            ("静夜思", "床前明月光疑是地上霜举头望明月低头思故乡"),
+            ("登鹳雀楼", "白日依山尽黄河入海流欲穷千里目更上一层楼"),
+        ],
+        1,
+    ),
+    "reviews.csv.gz": ([("1", "This film was a joy from start to end"), ("0", "I walked out after twenty minutes")], 1),
+    "pairs.tsv": ([("1", "eng", "Let us try something new today."), ("2", "eng", "I have to go to sleep now.")], 2),
+}
+
+
+@pytest.mark.parametrize("name", NAMELESS)
+def test_a_table_without_a_row_of_names_is_an_error_whose_command_writes_one(here: Path, name: str) -> None:
+    rows, column = NAMELESS[name]
+    content = io.StringIO(newline="")
+    csv.writer(content, "excel-tab" if ".tsv" in name else "excel").writerows(rows)
+    packed = gzip.compress(content.getvalue().encode())
+    (here / name).write_bytes(packed if name.endswith("gz") else gzip.decompress(packed))
+    with pytest.raises(DataError, match='no field "text"') as raised:
+        read(name)
+    before = {*here.iterdir()}
     command = (raised.value.hint or "").removeprefix("if the table has no row with names, write one first: ")
     subprocess.run(command, shell=True, check=True)
-    assert read(f"a-named.{ending}").documents == tuple(poem for poem, _ in poems)
+    (new,) = {*here.iterdir()} - before
+    assert read(new.name).documents == tuple(row[column] for row in rows)
+
+
+def test_names_of_four_words_or_of_chinese_are_names(here: Path) -> None:
+    for name in ("Text of the review", "用户评论的内容", "Desc."):
+        (here / "a.csv").write_text(table([{"id": "1", name: "I walked out after twenty minutes"}]))
+        assert read("a.csv").documents == ("I walked out after twenty minutes",)
+
+
+def test_a_column_of_short_cells_may_have_a_name_or_none(here: Path) -> None:
+    (here / "a.csv").write_text("Anna\nBen\n")
+    with pytest.raises(DataError) as raised:
+        read("a.csv")
+    command = (raised.value.hint or "").partition("; if the table has no row with names, write one first: ")[2]
+    subprocess.run(command, shell=True, check=True)
+    assert read("a-named.csv").documents == ("Anna", "Ben")
+    assert read("a.csv", text_field="Anna").documents == ("Ben",)
+
+
+def test_a_column_without_a_name_counts(here: Path) -> None:
+    (here / "a.csv").write_text("id,,\n1,,I walked out after twenty minutes\n")
+    assert read("a.csv").documents == ("I walked out after twenty minutes",)
+    assert list(read("a.csv").notices()) == ["in a.csv, column3 is the text of each record"]
 
 
 def test_a_table_of_short_cells_has_no_questions(here: Path) -> None:
