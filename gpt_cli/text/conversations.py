@@ -23,7 +23,10 @@ _PAIRS = (
 _LISTS = ("messages", "conversations", "mapping", "chat_messages")
 # beside them, and the fields of a message
 _READ = {"system", "choices", "current_node", "role", "content", "from", "value", "sender", "text"}
-_OTHER_ROLES = {"human": "user", "gpt": "assistant"}
+_USERS, _ASSISTANTS = ("human", "prompter", "用户"), ("gpt", "chatgpt", "bot", "助手")
+_OTHER_ROLES = {"developer": "system"} | dict.fromkeys(_USERS, "user") | dict.fromkeys(_ASSISTANTS, "assistant")
+_TOOLS = ("tool", "function", "function_call", "observation")
+_SPEAKERS = (("role", "content"), ("from", "value"), ("sender", "text"))
 MESSAGES = '{"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}'
 
 
@@ -195,18 +198,18 @@ def _turns(messages: Any, name: str, where: str) -> list[Turn]:
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         raise DataError(where, f"{name} is a list of objects, as in {MESSAGES}")
     turns = list[Turn]()
+    if tools := [role for message in messages for role in map(message.get, ("role", "from")) if role in _TOOLS]:
+        raise DataError(where, f"a message has the role {shown(tools[0])}, and gpt learns no calls of tools")
     for message in messages:
-        for speaker, text in () if "role" in message else (("from", "value"), ("sender", "text")):
-            if speaker in message:
-                by = message[speaker]
-                message = {"role": _OTHER_ROLES.get(str(by), by), "content": message.get(text)}
-        role = message.get("role")
+        speaker, text = next((names for names in _SPEAKERS if names[0] in message), _SPEAKERS[0])
+        role = str(message.get(speaker)).lower()
+        role = _OTHER_ROLES.get(role, role)
         if role not in ROLES:
-            said = f"a message has the role {shown(role)}" if "role" in message else "a message has no role"
+            said = f"a message has the role {shown(role)}" if speaker in message else "a message has no role"
             raise DataError(where, f"{said}; use {', '.join(ROLES)}")
         if role == "system" and turns:
             raise DataError(where, "a message of the system comes before all others")
-        turns.append(Turn(role, _text(message, "content", where)))
+        turns.append(Turn(role, _text(message, text, where)))
     return turns
 
 
@@ -216,6 +219,8 @@ def _text(record: Mapping[str, Any], key: str, where: str) -> str:
     text = record[key]
     if isinstance(text, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in text):
         text = "".join(_text(part, "text", where) for part in text)  # OpenAI's parts of a message
+    if type(text) in (int, float) and str(text) != "nan":  # of pandas, where no value is
+        text = str(text)
     if not isinstance(text, str):
         raise DataError(where, f"{key} is not a text")
     return whole_text(text, where)

@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,7 +18,7 @@ from gpt_cli.common.limits import HEADER_CHARACTERS, LINE_CHARACTERS, ROW_CHARAC
 from gpt_cli.common.untrusted_files import names_of_copy
 from gpt_cli.errors import DataError, shown, visible
 from gpt_cli.text.compressed import Growth
-from gpt_cli.text.records import Record, lines_of
+from gpt_cli.text.records import SAMPLE, Record, lines_of
 from gpt_cli.text.remarks import Remarks
 
 _SPACE = " \t\r\n"
@@ -46,7 +46,8 @@ def form_of_json(start: str) -> str | None:
 
 def json_lines(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Record]:
     """Yield the values of lines that are not empty; a line that is not JSON is a bad record. Raises DataError."""
-    for number, line in enumerate(lines_of(text, name), start=1):
+    lines, good = enumerate(lines_of(text, name), start=1), list[int]()
+    for number, line in lines:
         if not line.strip():
             continue
         where = f"{name}:{number}"
@@ -54,8 +55,11 @@ def json_lines(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
             value = json.loads(line)
         except (ValueError, RecursionError):
             example = '{"text": "..."}'
-            remarks.leave_out_record(DataError(where, f"this is not JSON; each line is an object such as {example}"))
+            error = DataError(where, f"this is not JSON; each line is an object such as {example}")
+            following = json_lines((line for _, line in islice(lines, SAMPLE)), name, Remarks(skip_bad=True))
+            remarks.leave_out_record(error, chain(good, following))
             continue
+        good = [number]
         yield Record(where, "" if value is None else value if isinstance(value, dict | str) else {})
 
 
@@ -115,7 +119,7 @@ def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
         if value is None or isinstance(value, dict | str):
             yield Record(where, "" if value is None else value)
         else:
-            remarks.leave_out_record(DataError(where, "this item is neither an object nor a text"))
+            remarks.leave_out_record(DataError(where, "this item is neither an object nor a text"), [number > 1])
     if not closed:
         raise DataError(f"{name}: item {number:,}", "the array ends without its bracket: the file is cut off")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -75,7 +76,7 @@ def documents_of(records: Iterable[Record], text_field: str, remarks: Remarks) -
     field = text_field_of([record for record in sample if not isinstance(record.fields, str)], text_field, remarks)
     if field != text_field:
         remarks.note(f"{field} is the text of each record")
-    yield from _blocks_of(chain(sample, records), lambda record: _text(record, field, remarks.path), remarks)
+    yield from _blocks_of(sample, records, lambda record: _text(record, field, remarks.path), remarks)
 
 
 def conversations_of(records: Iterable[Record], text_field: str, remarks: Remarks) -> Iterator[TextBlock]:
@@ -93,16 +94,24 @@ def conversations_of(records: Iterable[Record], text_field: str, remarks: Remark
         dialogue = conversation(record.fields, record.where, remarks=remarks)
         return dialogue.to_json() if dialogue.turns[-1].content.strip() else ""
 
-    yield from _blocks_of(chain(sample, records), text_of, remarks)
+    yield from _blocks_of(sample, records, text_of, remarks)
 
 
-def _blocks_of(records: Iterable[Record], text_of: Callable[[Record], str], remarks: Remarks) -> Iterator[TextBlock]:
+def _blocks_of(
+    sample: Sequence[Record], records: Iterable[Record], text_of: Callable[[Record], str], remarks: Remarks
+) -> Iterator[TextBlock]:
     """Yield the text of each record; leave out an empty one, and a bad one or raise its error."""
-    for record in records:
+
+    def good() -> Iterator[str]:
+        for record in sample:
+            with contextlib.suppress(DataError):
+                yield text_of(record)
+
+    for record in chain(sample, records):
         try:
             text = text_of(record)
         except DataError as error:
-            remarks.leave_out_record(error)
+            remarks.leave_out_record(error, good())
             continue
         if text:
             yield TextBlock(True, text)

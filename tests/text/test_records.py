@@ -407,7 +407,7 @@ BAD_RECORDS: dict[str, str] = {
     "a.jsonl": '{"text": "one"}\n{"text"\n{"id": 3}\n{"text": "a\\ud800"}\n{"text": "two"}\n',
     "a.json": '[{"text": "one"}, {"id": 3}, 3, {"text": "a\\ud800"}, {"text": "two"}]',
     "a.csv": "id,text\n1,one\n2\n3,a,b\n4,x,\n5,two\n",
-    "q.jsonl": '{"prompt": "a", "response": "b"}\n{\n{"prompt": "c"}\n{"prompt": "c", "response": 3}\n',
+    "q.jsonl": '{"prompt": "a", "response": "b"}\n{\n{"prompt": "c"}\n{"prompt": "c", "response": [3]}\n',
 }
 
 
@@ -421,6 +421,66 @@ def test_bad_records_are_left_out_and_counted_where_the_config_says_so(here: Pat
     (notice,) = corpus.notices()
     assert notice.startswith(f"left out 3 bad records: {name}")
     assert [*corpus.blocks()] == [*read(name, skip_bad=True).blocks()]
+
+
+ALL_BAD: dict[str, tuple[str, str]] = {
+    "tools.jsonl": (
+        json_lines_of([{"messages": [{"role": "user", "content": "4?"}, {"role": "tool", "content": "4"}]}] * 2),
+        'a message has the role "tool", and gpt learns no calls of tools',
+    ),
+    "observed.jsonl": (
+        json_lines_of([{"conversations": [{"from": "human", "value": "4?"}, {"from": "observation", "value": "4"}]}]),
+        'a message has the role "observation", and gpt learns no calls of tools',
+    ),
+    "lists.jsonl": (
+        json_lines_of([{"question": "Two rivers?", "answer": ["Rhine", "Po"]}] * 2),
+        "answer is not a text",
+    ),
+    "indented.jsonl": ('{\n "text": "one"\n}\n{\n "text": "two"\n}\n', "this is not JSON"),
+}
+
+
+@pytest.mark.parametrize("name", ALL_BAD)
+def test_a_hint_leaves_bad_records_out_only_where_others_are_good(here: Path, name: str) -> None:
+    content, sentence = ALL_BAD[name]
+    (here / name).write_text(content)
+    with pytest.raises(DataError, match=sentence) as raised:
+        read(name)
+    assert raised.value.hint is None
+    good = {"text": "one"} if name == "indented.jsonl" else {"prompt": "a", "response": "b"}
+    for lines in (content.split("\n")[0] + "\n" + json_lines_of([good]), json_lines_of([good]) + content):
+        (here / name).write_text(lines)
+        with pytest.raises(DataError, match=sentence) as raised:
+            read(name)
+        assert raised.value.hint == "‹data.skip_bad=true› leaves such records out"
+        assert read(name, skip_bad=True).num_documents == 1
+
+
+@pytest.mark.parametrize("roles", ["用户 助手", "User Assistant", "prompter chatgpt", "HUMAN bot"])
+@pytest.mark.parametrize("names", ["from value", "role content"])
+def test_roles_of_other_programs_are_ours(here: Path, roles: str, names: str) -> None:
+    (here / "a.jsonl").write_text(json_lines_of(messages("conversations", *names.split(), *roles.split())))
+    (here / "ours.jsonl").write_text(json_lines_of(pairs("prompt", "response")))
+    assert read("a.jsonl").digest == read("ours.jsonl").digest
+
+
+def test_a_developer_is_the_system(here: Path) -> None:
+    said = [
+        {"role": "developer", "content": "Be brief."},
+        *messages("m", "role", "content", "user", "assistant")[0]["m"],
+    ]
+    (here / "a.jsonl").write_text(json_lines_of([{"messages": said}]))
+    assert read_conversation(read("a.jsonl").documents[0]).turns[0] == ("system", "Be brief.")
+
+
+def test_a_number_is_an_answer_and_no_value_is_none(here: Path) -> None:
+    (here / "a.jsonl").write_text('{"question": "7+5", "answer": 12}\n{"question": 0.5, "answer": "half"}\n')
+    turns = [read_conversation(text).turns for text in read("a.jsonl").documents]
+    assert [[turn.content for turn in pair] for pair in turns] == [["7+5", "12"], ["0.5", "half"]]
+    for value in ("NaN", "true", "null"):
+        (here / "a.jsonl").write_text(f'{{"question": "7+5", "answer": {value}}}\n')
+        with pytest.raises(DataError, match="answer is not a text"):
+            read("a.jsonl")
 
 
 EMPTY_TEXTS: dict[str, str | bytes] = {
