@@ -21,6 +21,7 @@ _PAIRS = (
 )
 # of OpenAI, of ShareGPT and minimind, of the chats that ChatGPT and Claude export
 _LISTS = ("messages", "conversations", "mapping", "chat_messages")
+_FIELDS = {"system", "choices", *_LISTS, *(key for keys, answer in _PAIRS for key in (*keys, answer))}
 # beside them, and the fields of a message
 _READ = {"system", "choices", "current_node", "role", "content", "from", "value", "sender", "text"}
 _USERS, _ASSISTANTS = ("human", "prompter", "用户"), ("gpt", "chatgpt", "bot", "助手")
@@ -58,20 +59,22 @@ def read_conversation(text: str) -> Conversation:
     return Conversation(tuple(Turn(*turn) for turn in turns), tuple(choices))
 
 
-def conversation_fields(text_field: str) -> set[str]:
-    """Return the fields that distinguish a conversation from a text."""
-    return {text_field, "system", "choices", *_LISTS, *(key for keys, answer in _PAIRS for key in (*keys, answer))}
+def is_field(name: str, text_field: str) -> bool:
+    """Return whether a field distinguishes a conversation from a text; capital letters change nothing."""
+    return name == text_field or name.lower() in _FIELDS
 
 
 def is_conversation(record: Any, text_field: str) -> bool:
     """Return whether a record is a question with an answer, not a text in its field."""
     if not isinstance(record, Mapping) or isinstance(record.get(text_field), str):
         return False
+    record = _small(record)
     return _list_of(record) is not None or _pair_of(record) is not None
 
 
 def fields_in_words(record: Mapping[str, Any]) -> str:
     """Name the fields of question and answer in a record; empty for those of gpt and of OpenAI's messages."""
+    record = _small(record)
     name, pair = _list_of(record), _pair_of(record)
     if name == "messages" or pair == _PAIRS[0]:
         return ""
@@ -84,12 +87,18 @@ def fields_in_words(record: Mapping[str, Any]) -> str:
 
 def unread_fields(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the fields of a record, and of its messages, that are no part of a conversation, with their values."""
+    record = _small(record)
     name, (question, answer) = _list_of(record), _pair_of(record) or _PAIRS[0]
     messages = record[name] if name else None
     for fields in (record, *(messages if isinstance(messages, list) else ())):
         for key, value in _dict(fields).items():
             if key not in _READ and key not in ([name] if name else [*question, answer]):
                 yield key, value
+
+
+def _small(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record with the fields of conversations in small letters, as Question may be written."""
+    return {key.lower() if key.lower() in _FIELDS - record.keys() else key: value for key, value in record.items()}
 
 
 def _list_of(record: Mapping[str, Any]) -> str | None:
@@ -110,6 +119,7 @@ def conversation(
     `remarks` count a last question without an answer, which is left out, else it is an error.
     Raises DataError at `where`.
     """
+    record = _small(record)
     name = _list_of(record)
     if name:
         turns = _turns(_branch(record) if name == "mapping" else record[name], name, where)

@@ -17,7 +17,7 @@ from gpt_cli.common.machine.failures import reason
 from gpt_cli.common.untrusted_files import open_regular, require_unchanged
 from gpt_cli.errors import DataError, GptError, shown, visible
 from gpt_cli.text.compressed import BLOCK, Growth, files_of, is_archive, unpacked
-from gpt_cli.text.conversations import conversation_fields, is_conversation
+from gpt_cli.text.conversations import is_conversation, is_field
 from gpt_cli.text.converted import DOCUMENTS, can_convert, converted
 from gpt_cli.text.documents import TextBlock, decoded, format_of_binary, in_blocks, markup_noted
 from gpt_cli.text.record_formats import csv_rows, form_of_json, json_items, json_lines, parquet_columns, parquet_rows
@@ -175,7 +175,8 @@ def _rows_of(path: Path, file: BinaryIO, how: Reading, remarks: Remarks) -> Iter
     growth = Growth(path, file)
     if how.conversations:
         yield from islice(parquet_rows(path, file, growth), SAMPLE)  # which show what the others leave out
-        yield from islice(parquet_rows(path, file, growth, conversation_fields(how.text_field)), SAMPLE, None)
+        names = [name for name in parquet_columns(path, file) if is_field(name, how.text_field)]
+        yield from islice(parquet_rows(path, file, growth, names), SAMPLE, None)
         return
     field = how.text_field
     if field not in parquet_columns(path, file):

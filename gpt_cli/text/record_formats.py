@@ -8,7 +8,7 @@ import functools
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,7 +23,7 @@ from gpt_cli.text.remarks import Remarks
 
 _SPACE = " \t\r\n"
 _spaces = re.compile(f"[{_SPACE}]*").match
-_DELIMITERS = ",;\t|"
+_DELIMITERS, _FIRST_ROWS = ",;\t|", 5
 _QUOTING = """'s/"/""/g; s/[^\\t]*/"&"/g'"""  # of sed
 _BUFFER = 2**20  # without one a whole column of a row group is read at once
 _ROWS, _MOST_ROWS = 2**25, 256  # bytes, about, and number of rows of a table that are read at once
@@ -125,21 +125,22 @@ def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
 
 
 def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | None = None) -> Iterator[Record]:
-    """Yield the rows below the first one, which names the columns; the delimiter is that of the most names.
+    """Yield the rows below the first one, which names the columns.
 
-    A row with another number of cells is a bad record. Raises DataError for quotes that do not close.
+    A row with another number of cells is a bad record. Raises DataError for quotes that do not close, and for columns
+    of one name.
     """
     csv.field_size_limit(ROW_CHARACTERS)  # of the whole process; only this function reads csv
     lines, num_characters = lines_of(text, name, ROW_CHARACTERS), 0
     header, first = next(lines, ""), 1
     if re.fullmatch(r"sep=.\s*", header):  # Excel's
         delimiter, header, first = header[4], next(lines, ""), 2
-    names, number = list[str](), first
+    start, names, number, good = [header], list[str](), first, list[int]()
 
     def counted() -> Iterator[str]:
         """Yield the lines; raise DataError for too many in one row, as quotes may hold any number."""
         nonlocal num_characters
-        for line in chain([header], lines):
+        for line in chain(start, lines):
             num_characters += len(line)
             if num_characters > (ROW_CHARACTERS if names else HEADER_CHARACTERS):
                 raise csv.Error("a row has too many characters")
@@ -147,18 +148,31 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
 
     try:
         if delimiter is None and len(header) <= HEADER_CHARACTERS:
-            delimiter = max(_DELIMITERS, key=lambda each: len(next(csv.reader([header], delimiter=each), ())))
+            while len(start) <= _FIRST_ROWS and sum(map(len, start)) < HEADER_CHARACTERS and (line := next(lines, "")):
+                start.append(line)
+            short = [line for line in start if len(line) <= HEADER_CHARACTERS]
+            delimiter = max(_DELIMITERS, key=functools.partial(_columns, short))
         rows = csv.reader(counted(), delimiter=delimiter or ",", strict=True)
         for row in rows:
-            num_characters, where, number = 0, f"{name}:{number}", rows.line_num + first
+            num_characters, line, number = 0, number, rows.line_num + first
             if not names:
-                names = [cell or f"column{at}" for at, cell in enumerate(row, 1)]  # as a hint names them
+                names = [cell.strip() or f"column{at}" for at, cell in enumerate(row, 1)]  # as a hint names them
+                if twice := [column for column in names if names.count(column) > 1]:
+                    hint = "if the table has no row with names, write one first"
+                    raise DataError(f"{name}:{line}", f"several columns have the name {shown(twice[0])}", hint=hint)
             elif len(row) == len(names):
-                yield Record(where, dict(zip(names, row, strict=True)), delimiter)
+                good = [line]
+                yield Record(f"{name}:{line}", dict(zip(names, row, strict=True)), delimiter)
             elif row:
                 sentence = f"this row has {len(row):,} cells, but the first one names {len(names):,} columns"
-                hint = 'put a cell with the delimiter or a line break in quotes: "a, b"'
-                remarks.leave_out_record(DataError(where, sentence, hint=hint))
+                hint = (
+                    'put a cell with the delimiter or a line break in quotes: "a, b"' if len(row) > len(names) else None
+                )
+                if len(names) == 1:
+                    old, new = names_of_copy(Path(name), "table")
+                    hint = f"if the table begins here: tail -n +{line} {old} > {new}; else {hint}"
+                following = (len(other) == len(names) for other in islice(rows, SAMPLE))
+                remarks.leave_out_record(DataError(f"{name}:{line}", sentence, hint=hint), chain(good, following))
     except csv.Error as error:
         why, hint = str(error), 'write quotation marks inside a cell twice, and the cell in quotes: """Yes"", she said"'
         if "new-line" in why:
@@ -168,6 +182,12 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
             old, new = names_of_copy(Path(name), "quoted")
             hint = f"if its quotation marks are letters: sed {_QUOTING} {old} > {new}"
         raise DataError(f"{name}:{number}", f"this is no table of cells: {why}", hint=hint) from error
+
+
+def _columns(start: Sequence[str], delimiter: str) -> tuple[bool, int]:
+    """Return whether the first rows have equal numbers of cells, more than one, and the number of the first."""
+    numbers = [len(row) for row in csv.reader(start, delimiter=delimiter) if row] or [0]
+    return max(numbers) == min(numbers) > 1, numbers[0]
 
 
 def parquet_columns(path: Path, file: BinaryIO) -> list[str]:

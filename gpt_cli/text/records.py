@@ -139,6 +139,8 @@ def text_field_of(sample: Sequence[Record], text_field: str, remarks: Remarks) -
     if not sample or any(isinstance(_field(record, text_field), str) for record in sample):
         return text_field
     lengths = _mean_lengths(sample)
+    if text_field == DEFAULT_FIELD and (capital := [name for name in lengths if name.lower() == text_field]):
+        return capital[0]
     long = [name for name in _texts_of(sample, lengths) if lengths[name] >= _LONG]
     has_text = len(long) == 1 and _is_name(long[0], sample[0]) and not is_conversation(sample[0].fields, text_field)
     if text_field == DEFAULT_FIELD and has_text:

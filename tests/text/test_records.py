@@ -176,6 +176,21 @@ def test_questions_are_the_same_in_every_form(here: Path, schema: str, ending: s
     assert list(corpus.notices()) == ([f"in q.{ending}, {words}"] if words else [])
 
 
+@pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
+def test_capital_letters_in_the_names_of_fields_change_nothing(here: Path, ending: str) -> None:
+    (here / "ours.jsonl").write_text(json_lines_of(pairs("prompt", "response")))
+    rows = [row | {"Context": "It rained."} for row in pairs("Question", "ANSWER")]
+    (here / f"a.{ending}").write_bytes(WRITERS[ending](rows))
+    corpus = read(f"a.{ending}")
+    assert corpus.digest == read("ours.jsonl").digest
+    (notice,) = corpus.notices()
+    assert notice == f"in a.{ending}, the question is in question, the answer in answer; gpt does not read Context"
+    (here / f"b.{ending}").write_bytes(WRITERS[ending]([{"Text": "short", "note": "a note that is longer than it"}]))
+    assert read(f"b.{ending}").documents == ("short",)
+    assert list(read(f"b.{ending}").notices()) == [f"in b.{ending}, Text is the text of each record"]
+    assert read(f"a.{ending}", text_field="Context").documents == ("It rained.",) * 2
+
+
 def test_a_chat_that_is_no_tree_of_messages_is_named(here: Path) -> None:
     whole, cycle = chat_of_chatgpt("a", "b"), chat_of_chatgpt("a", "b")
     cycle["mapping"]["asked"]["parent"] = "last"
