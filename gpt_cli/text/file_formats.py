@@ -118,8 +118,8 @@ def _blocks_in(path: Path, file: BinaryIO, how: Reading, remarks: Remarks, *, na
     """Read the documents of an open file."""
     records, blocks = _content_of(path, file, how, remarks, named=named)
     if records:
-        return (conversations_of if how.conversations else documents_of)(records, how.text_field, remarks)
-    if blocks and how.conversations:
+        blocks = (conversations_of if how.conversations else documents_of)(records, how.text_field, remarks)
+    elif blocks and how.conversations:
         sentence = "this has no questions and answers, but the first file does, so all must"
         raise DataError(shown(path), sentence, hint="name the files with questions and answers alone")
     return markup_noted(blocks or iter(()), remarks.note)
@@ -145,7 +145,8 @@ def _content_of(
 
 
 def _ending(path: Path) -> str:
-    return Path(path.name.lower().removesuffix(".gz").removesuffix(".zst")).suffix
+    ending = Path(path.name.lower().removesuffix(".gz").removesuffix(".zst")).suffix
+    return ".jsonl" if ending == ".ndjson" else ending
 
 
 def _records_in(

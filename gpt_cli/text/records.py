@@ -223,7 +223,7 @@ def _rewriting(record: Record, path: Path, names: Mapping[str, str]) -> str | No
     if not question or not answer:
         return None
     ending = Path(path.name.removesuffix(".gz")).suffix.lower()
-    if ending in (".jsonl", ".json"):
+    if ending in (".jsonl", ".ndjson", ".json"):
         rows = "json.load(sys.stdin)" if ": item " in record.where else "map(json.loads, filter(str.strip, sys.stdin))"
         pair = f'{{"prompt": r.pop("{question}"), "response": r.pop("{answer}"), **r}}'
         return _copying(path, f"python3 -c 'import json, sys; [print(json.dumps({pair})) for r in {rows}]'", "qa")
@@ -241,7 +241,7 @@ def _copying(path: Path, program: str, label: str) -> str | None:
     """Return the command with which a program rewrites a file, packed or not; None for a name that cannot be typed."""
     packed, name = path.suffix == ".gz", Path(path.name.removesuffix(".gz"))
     ending = ".jsonl" if name.suffix.lower() == ".json" else name.suffix
-    known = ending.lower() in (".jsonl", ".csv", ".tsv", ".parquet")
+    known = ending.lower() in (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
     if not known or not path.is_file() or visible(str(path)) != str(path):
         return None
     old, new = quote(str(path)), quote(str(path.with_name(f"{name.stem}-{label}{ending}")))

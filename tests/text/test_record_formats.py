@@ -6,6 +6,7 @@ test_records.py compares the dialects of .csv.
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import subprocess
 from collections.abc import Iterator
@@ -126,6 +127,23 @@ def test_a_row_of_several_lines_is_named_by_its_first() -> None:
 def test_an_array_is_read_as_one_whatever_the_name_says(here: Path) -> None:
     (here / "a.jsonl").write_text('[\n{"text": "one"},\n{"text": "two"}\n]')
     assert read_data(DataConfig(source="a.jsonl")).documents == ("one", "two")
+
+
+def test_ndjson_is_json_lines(here: Path) -> None:
+    (here / "a.ndjson").write_text('{"text": "one"}\n{"text": "two"}\n')
+    (here / "b.NDJSON.gz").write_bytes(gzip.compress(b'{"prompt": "a", "response": "b"}\n'))
+    assert read_data(DataConfig(source="a.ndjson")).documents == ("one", "two")
+    assert read_data(DataConfig(source="b.NDJSON.gz")).how.conversations
+
+
+def test_tags_in_records_are_noted_as_in_plain_text(here: Path) -> None:
+    text = "<p>Post <b>1</b></p><br/><a href='x'>more</a>"
+    (here / "a.csv").write_text(f"text\n{text}\n")
+    (here / "q.jsonl").write_text(json.dumps({"prompt": "a", "response": text}) + "\n")
+    (here / "plain.txt").write_text(text)
+    for name in ("a.csv", "q.jsonl", "plain.txt"):
+        (notice,) = read_data(DataConfig(source=name)).notices()
+        assert notice == f"in {name}, more than a tenth is tags such as <p>, which become tokens"
 
 
 def test_json_that_is_no_list_of_records_is_text_and_a_notice_says_so(here: Path) -> None:
