@@ -31,6 +31,7 @@ _MOST_FIELDS = 20  # that an error lists
 # one word of ASCII such as an id, a path or base64, and an address; a word of letters alone may be DNA
 _is_code = re.compile(r"(?=[A-Za-z]*[!-@\[-`{-~])[!-~]+|\w+://\S*").fullmatch
 _START = 1000  # characters of a value, which tell whether it is words
+_KINDS = {dict: "an object", list: "a list", bytes: "bytes"}
 # names of fields that are questions and answers, the likeliest first
 _QUESTIONS = ("prompt", "question", "instruction", "input", "问题", "指令")
 _ANSWERS = ("response", "answer", "output", "target", "completion", "chosen", "输出", "答案", "回答")
@@ -186,7 +187,10 @@ def _without_text(sample: Sequence[Record], text_field: str, path: Path | None) 
     if lengths:
         listed = [f"{shown(name)} ({length:,.0f})" for name, length in islice(lengths.items(), _MOST_FIELDS)]
         sentence += f"; fields with text, and their mean length in characters: {', '.join(listed)}"
-    longest = next(iter(_texts_of(sample, lengths) or lengths), None)
+    others = record.fields.items() if isinstance(record.fields, Mapping) else ()
+    if listed := [f"{shown(name)} ({_KINDS[type(value)]})" for name, value in others if type(value) in _KINDS]:
+        sentence += f"; fields of other kinds: {', '.join(listed[:_MOST_FIELDS])}"
+    longest = next(iter(_texts_of(sample, lengths)), None)
     names = {name.lower(): name for name in lengths}
     if {"role", "content"} <= names.keys() or {"from", "value"} <= names.keys():
         hint = f"a record has all messages of a conversation, as in {MESSAGES}"

@@ -333,6 +333,30 @@ def test_of_several_long_columns_the_error_lists_all_the_longest_first(here: Pat
         read("a.csv", text_field="summry")
 
 
+OTHER_KINDS: dict[str, tuple[dict[str, Any], str]] = {
+    "translation.jsonl": (
+        {"translation": {"en": "Good morning"}},
+        '; fields of other kinds: "translation" (an object)',
+    ),
+    "dialog.jsonl": ({"id": 3, "dialog": ["Hi.", "Hello."]}, '; fields of other kinds: "dialog" (a list)'),
+    "lines.jsonl": ({"text": ["line 1", "line 2"]}, '; fields of other kinds: "text" (a list)'),
+    "rows.parquet": (
+        {"lines": ["line 1"], "image": b"PNG", "id": "a"},
+        '; fields with text, and their mean length in characters: "id" (1); '
+        'fields of other kinds: "lines" (a list), "image" (bytes)',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_KINDS)
+def test_an_error_says_what_fields_without_text_contain(here: Path, name: str) -> None:
+    row, sentence = OTHER_KINDS[name]
+    (here / name).write_bytes(WRITERS[name.partition(".")[2]]([row]))
+    with pytest.raises(DataError) as raised:
+        read(name)
+    assert raised.value.sentence == f'this record has no field "text" that contains text{sentence}'
+
+
 def test_a_record_among_questions_that_is_none_is_named(here: Path) -> None:
     (here / "a.json").write_text(json.dumps([*ALPACA, {"instruction": "a"}]))
     with pytest.raises(DataError, match=r"a\.json: item 3: this is no question with an answer"):
