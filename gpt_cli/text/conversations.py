@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gpt_cli.errors import DataError, shown
+from gpt_cli.errors import DataError, shown, visible
 from gpt_cli.text.remarks import Remarks
 
 ROLES = ("system", "user", "assistant")
@@ -21,8 +22,11 @@ _PAIRS = (
 )
 # of OpenAI, of ShareGPT and minimind, of the chats that ChatGPT and Claude export
 _LISTS = ("messages", "conversations", "mapping", "chat_messages")
-_FIELDS = {"system", "choices", *_LISTS, *(key for keys, answer in _PAIRS for key in (*keys, answer))}
-# beside them, and the fields of a message
+FIELDS = {"system", "choices", *_LISTS, *(key for keys, answer in _PAIRS for key in (*keys, answer))}
+# one word of ASCII such as an id, a path or base64, and an address; a word of letters alone may be DNA
+_is_code = re.compile(r"(?=[A-Za-z]*[!-@\[-`{-~])[!-~]+|\w+://\S*").fullmatch
+_START, _MOST_UNREAD = 1000, 20  # characters that tell whether a value is words; fields in a notice
+# beside the fields of question and answer, and the fields of a message
 _READ = {"system", "choices", "current_node", "role", "content", "from", "value", "sender", "text"}
 _USERS, _ASSISTANTS = ("human", "prompter", "用户"), ("gpt", "chatgpt", "bot", "助手")
 _OTHER_ROLES = {"developer": "system"} | dict.fromkeys(_USERS, "user") | dict.fromkeys(_ASSISTANTS, "assistant")
@@ -59,46 +63,40 @@ def read_conversation(text: str) -> Conversation:
     return Conversation(tuple(Turn(*turn) for turn in turns), tuple(choices))
 
 
-def is_field(name: str, text_field: str) -> bool:
-    """Return whether a field distinguishes a conversation from a text; capital letters change nothing."""
-    return name == text_field or name.lower() in _FIELDS
-
-
 def is_conversation(record: Any, text_field: str) -> bool:
     """Return whether a record is a question with an answer, not a text in its field."""
     if not isinstance(record, Mapping) or isinstance(record.get(text_field), str):
         return False
-    record = _small(record)
+    record = small(record)
     return _list_of(record) is not None or _pair_of(record) is not None
 
 
-def fields_in_words(record: Mapping[str, Any]) -> str:
-    """Name the fields of question and answer in a record; empty for those of gpt and of OpenAI's messages."""
-    record = _small(record)
-    name, pair = _list_of(record), _pair_of(record)
-    if name == "messages" or pair == _PAIRS[0]:
-        return ""
-    if name or pair is None:
-        return f"the messages are in {name}"
-    question, answer = pair
-    present = " and ".join(key for key in question if key in record)
-    return f"the question is in {present}, the answer in {answer}"
+def notice_of(records: Sequence[Mapping[str, Any]]) -> str:
+    """Name the fields of question and answer, unless gpt or OpenAI writes them so, and texts that gpt does not read."""
+    name, (question, answer) = _list_of(records[0]), _pair_of(records[0]) or _PAIRS[0]
+    present = " and ".join(key for key in question if key in records[0])
+    words = f"the messages are in {name}" if name else f"the question is in {present}, the answer in {answer}"
+    is_usual = name == "messages" or (not name and (question, answer) == _PAIRS[0])
+    read, unread = {*_READ, *([name] if name else [*question, answer])}, dict[str, None]()
+    for record in records:
+        messages = record.get(name or "")
+        for fields in (record, *map(_dict, messages if isinstance(messages, list) else ())):
+            others = [(key, value) for key, value in fields.items() if key not in read]
+            unread |= {key: None for key, value in others if is_words(value) or (value and isinstance(value, list))}
+    names = ", ".join(visible(key, 40) for key in [*unread][:_MOST_UNREAD])
+    return "; ".join(([] if is_usual else [words]) + ([f"gpt does not read {names}"] if unread else []))
 
 
-def unread_fields(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the fields of a record, and of its messages, that are no part of a conversation, with their values."""
-    record = _small(record)
-    name, (question, answer) = _list_of(record), _pair_of(record) or _PAIRS[0]
-    messages = record[name] if name else None
-    for fields in (record, *(messages if isinstance(messages, list) else ())):
-        for key, value in _dict(fields).items():
-            if key not in _READ and key not in ([name] if name else [*question, answer]):
-                yield key, value
+def is_words(value: Any) -> bool:
+    """Return whether a value may be a text: no id, address, path or base64, and no date, which is mostly digits."""
+    start = value[:_START].strip(" .!?\n") if isinstance(value, str) else ""
+    return not _is_code(start) and 2 * sum(map(str.isdigit, start)) < len(start) - start.count(" ")
 
 
-def _small(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record with the fields of conversations in small letters, as Question may be written."""
-    return {key.lower() if key.lower() in _FIELDS - record.keys() else key: value for key, value in record.items()}
+def small(record: Any) -> Any:
+    """Return a record with the fields of conversations in small letters, as Question may be written."""
+    known = FIELDS - record.keys() if isinstance(record, Mapping) else ()
+    return {key.lower() if key.lower() in known else key: record[key] for key in record} if known else record
 
 
 def _list_of(record: Mapping[str, Any]) -> str | None:
@@ -119,7 +117,6 @@ def conversation(
     `remarks` count a last question without an answer, which is left out, else it is an error.
     Raises DataError at `where`.
     """
-    record = _small(record)
     name = _list_of(record)
     if name:
         turns = _turns(_branch(record) if name == "mapping" else record[name], name, where)
@@ -155,21 +152,16 @@ def conversations_of_file(text: str, where: str) -> list[Conversation]:
 
     Raises DataError for anything else.
     """
-    try:
-        whole = json.loads(text)
-    except (ValueError, RecursionError):
-        whole = None
-    if isinstance(whole, list):
-        return [conversation({"messages": whole}, where, answered=False)]
-    records = [(whole, where)] if isinstance(whole, dict) else []
-    for number, line in enumerate(text.split("\n") if whole is None else (), start=1):
-        if line.strip():
-            try:
-                records.append((json.loads(line), f"{where}:{number}"))
-            except (ValueError, RecursionError) as error:
-                raise DataError(f"{where}:{number}", f"this is not JSON such as {MESSAGES}") from error
+    lines = {f"{where}:{number}": line for number, line in enumerate(text.split("\n"), start=1) if line.strip()}
+    with contextlib.suppress(ValueError, RecursionError):
+        json.loads(text)
+        lines = {where: text}
     conversations = list[Conversation]()
-    for record, location in records:
+    for location, line in lines.items():
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DataError(location, f"this is not JSON such as {MESSAGES}") from error
         record = {"messages": record} if isinstance(record, list) else record
         if not isinstance(record, dict) or not {"messages", "prompt"} & record.keys():
             raise DataError(location, f'this is not a conversation such as {{"prompt": "..."}} or {MESSAGES}')

@@ -17,7 +17,7 @@ from gpt_cli.common.machine.failures import reason
 from gpt_cli.common.untrusted_files import open_regular, require_unchanged
 from gpt_cli.errors import DataError, GptError, shown, visible
 from gpt_cli.text.compressed import BLOCK, Growth, files_of, is_archive, unpacked
-from gpt_cli.text.conversations import is_conversation, is_field
+from gpt_cli.text.conversations import FIELDS, is_conversation
 from gpt_cli.text.converted import DOCUMENTS, can_convert, converted
 from gpt_cli.text.documents import TextBlock, decoded, format_of_binary, in_blocks, markup_noted
 from gpt_cli.text.record_formats import csv_rows, form_of_json, json_items, json_lines, parquet_columns, parquet_rows
@@ -176,7 +176,7 @@ def _rows_of(path: Path, file: BinaryIO, how: Reading, remarks: Remarks) -> Iter
     growth = Growth(path, file)
     if how.conversations:
         yield from islice(parquet_rows(path, file, growth), SAMPLE)  # which show what the others leave out
-        names = [name for name in parquet_columns(path, file) if is_field(name, how.text_field)]
+        names = [name for name in parquet_columns(path, file) if name == how.text_field or name.lower() in FIELDS]
         yield from islice(parquet_rows(path, file, growth, names), SAMPLE, None)
         return
     field = how.text_field

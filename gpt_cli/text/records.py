@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -11,16 +10,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
 
-from gpt_cli.common.limits import LINE_CHARACTERS
 from gpt_cli.errors import DataError, shown, visible
-from gpt_cli.text.conversations import (
-    MESSAGES,
-    conversation,
-    fields_in_words,
-    is_conversation,
-    unread_fields,
-    whole_text,
-)
+from gpt_cli.text.conversations import MESSAGES, conversation, is_conversation, is_words, notice_of, small, whole_text
 from gpt_cli.text.documents import TextBlock
 from gpt_cli.text.remarks import Remarks
 
@@ -28,9 +19,6 @@ DEFAULT_FIELD = "text"  # of data.text_field
 SAMPLE, _SAMPLE_CHARACTERS = 100, 2**20  # of the records that decide which field is the text
 _LONG = 20  # characters on average, from which a field is a text and not a name, a label or a date
 _MOST_FIELDS = 20  # that an error lists
-# one word of ASCII such as an id, a path or base64, and an address; a word of letters alone may be DNA
-_is_code = re.compile(r"(?=[A-Za-z]*[!-@\[-`{-~])[!-~]+|\w+://\S*").fullmatch
-_START = 1000  # characters of a value, which tell whether it is words
 _KINDS = {dict: "an object", list: "a list", bytes: "bytes"}
 # names of fields that are questions and answers, the likeliest first
 _QUESTIONS = ("prompt", "question", "instruction", "input", "问题", "指令")
@@ -49,11 +37,10 @@ class Record(NamedTuple):
     delimiter: str | None = None  # of the cells, where the names are the first row of a table
 
 
-def lines_of(text: Iterable[str], name: str, most: int | None = None) -> Iterator[str]:
+def lines_of(text: Iterable[str], name: str, most: int) -> Iterator[str]:
     """Yield the lines of a text with their newlines; raise DataError for a line that memory may not hold."""
     # split at newlines alone: JSON text may contain U+2028, where splitlines would cut
     unfinished, length, number = list[str](), 0, 1
-    most = LINE_CHARACTERS if most is None else most
     for block in text:
         first, *others = block.split("\n")
         unfinished.append(first)
@@ -82,9 +69,10 @@ def documents_of(records: Iterable[Record], text_field: str, remarks: Remarks) -
 
 def conversations_of(records: Iterable[Record], text_field: str, remarks: Remarks) -> Iterator[TextBlock]:
     """Yield each record as a conversation in one text; a record that is none is a bad one."""
-    records = iter(records)
+    records = (record._replace(fields=small(record.fields)) for record in records)
     sample = _sample_of(records)
-    if words := _fields_in_words([one.fields for one in sample if is_conversation(one.fields, text_field)]):
+    examples = [record.fields for record in sample if is_conversation(record.fields, text_field)]
+    if examples and (words := notice_of(examples)):
         remarks.note(words)
 
     def text_of(record: Record) -> str:
@@ -102,34 +90,16 @@ def _blocks_of(
     sample: Sequence[Record], records: Iterable[Record], text_of: Callable[[Record], str], remarks: Remarks
 ) -> Iterator[TextBlock]:
     """Yield the text of each record; leave out an empty one, and a bad one or raise its error."""
-
-    def good() -> Iterator[str]:
-        for record in sample:
-            with contextlib.suppress(DataError):
-                yield text_of(record)
-
     for record in chain(sample, records):
         try:
             text = text_of(record)
         except DataError as error:
-            remarks.leave_out_record(error, good())
+            remarks.leave_out_record(error, _blocks_of(sample, (), text_of, Remarks(skip_bad=True)))
             continue
         if text:
             yield TextBlock(True, text)
         else:
             remarks.leave_out("empty", record.where)
-
-
-def _fields_in_words(sample: Sequence[Mapping[str, Any]]) -> str:
-    """Name the fields of questions and answers, unless all know them, and those with text that gpt does not read."""
-    words = [fields_in_words(sample[0])] if sample else []
-    others = [field for fields in sample for field in unread_fields(fields)]
-    unread = dict.fromkeys(
-        visible(name, 40) for name, value in others if is_words(value) or (isinstance(value, list) and value)
-    )
-    if unread:
-        words.append(f"gpt does not read {', '.join(islice(unread, _MOST_FIELDS))}")
-    return "; ".join(filter(None, words))
 
 
 def text_field_of(sample: Sequence[Record], text_field: str, remarks: Remarks) -> str:
@@ -140,9 +110,8 @@ def text_field_of(sample: Sequence[Record], text_field: str, remarks: Remarks) -
     if not sample or any(isinstance(_field(record, text_field), str) for record in sample):
         return text_field
     lengths = _mean_lengths(sample)
-    if text_field == DEFAULT_FIELD and (capital := [name for name in lengths if name.lower() == text_field]):
-        return capital[0]
-    long = [name for name in _texts_of(sample, lengths) if lengths[name] >= _LONG]
+    long = [name for name in lengths if name.lower() == DEFAULT_FIELD]  # written Text
+    long = long or [name for name in _texts_of(sample, lengths) if lengths[name] >= _LONG]
     has_text = len(long) == 1 and _is_name(long[0], sample[0]) and not is_conversation(sample[0].fields, text_field)
     if text_field == DEFAULT_FIELD and has_text:
         return long[0]
@@ -151,11 +120,9 @@ def text_field_of(sample: Sequence[Record], text_field: str, remarks: Remarks) -
 
 def _sample_of(records: Iterator[Record]) -> list[Record]:
     sample, num_characters = list[Record](), 0
-    for record in islice(records, SAMPLE):
+    while len(sample) < SAMPLE and num_characters < _SAMPLE_CHARACTERS and (record := next(records, None)):
         sample.append(record)
         num_characters += len(str(record.fields))
-        if num_characters > _SAMPLE_CHARACTERS:
-            break
     return sample
 
 
@@ -163,16 +130,10 @@ def _mean_lengths(sample: Sequence[Record]) -> dict[str, float]:
     """Return the mean number of characters of each field that contains text, the longest first."""
     lengths = Counter[str]()
     for record in sample:
-        for name, value in record.fields.items() if isinstance(record.fields, Mapping) else ():
+        for name, value in record.fields.items():
             if isinstance(value, str):
                 lengths[name] += len(value)
     return {name: length / len(sample) for name, length in lengths.most_common()}
-
-
-def is_words(value: Any) -> bool:
-    """Return whether a value may be a text: no id, address, path or base64, and no date, which is mostly digits."""
-    start = value[:_START].strip(" .!?\n") if isinstance(value, str) else ""
-    return not _is_code(start) and 2 * sum(map(str.isdigit, start)) < len(start) - start.count(" ")
 
 
 def _texts_of(sample: Sequence[Record], names: Collection[str]) -> list[str]:
@@ -187,8 +148,8 @@ def _without_text(sample: Sequence[Record], text_field: str, path: Path | None) 
     if lengths:
         listed = [f"{shown(name)} ({length:,.0f})" for name, length in islice(lengths.items(), _MOST_FIELDS)]
         sentence += f"; fields with text, and their mean length in characters: {', '.join(listed)}"
-    others = record.fields.items() if isinstance(record.fields, Mapping) else ()
-    if listed := [f"{shown(name)} ({_KINDS[type(value)]})" for name, value in others if type(value) in _KINDS]:
+    kinds = {name: _KINDS[type(value)] for name, value in record.fields.items() if type(value) in _KINDS}
+    if listed := [f"{shown(name)} ({kind})" for name, kind in kinds.items()]:
         sentence += f"; fields of other kinds: {', '.join(listed[:_MOST_FIELDS])}"
     longest = next(iter(_texts_of(sample, lengths)), None)
     names = {name.lower(): name for name in lengths}
@@ -217,28 +178,19 @@ def _is_name(name: str, record: Record) -> bool:
 
 
 def _rewriting(record: Record, path: Path, names: Mapping[str, str]) -> str | None:
-    """Return the command that rewrites a file with the fields prompt and response, which `names` have in small letters.
-
-    None without such fields, and for a file of another kind.
-    """
-    question, answer = (
-        next((names[name] for name in known if name in names), None) for known in (_QUESTIONS, _ANSWERS)
-    )
-    if not question or not answer:
-        return None
-    ending = Path(path.name.removesuffix(".gz")).suffix.lower()
+    """Return the command that rewrites a file with the fields prompt and response; None where no names are known."""
+    question, answer = (next((names[one] for one in known if one in names), "") for known in (_QUESTIONS, _ANSWERS))
+    ending, program = Path(path.name.removesuffix(".gz")).suffix.lower(), None
     if ending in (".jsonl", ".ndjson", ".json"):
         rows = "json.load(sys.stdin)" if ": item " in record.where else "map(json.loads, filter(str.strip, sys.stdin))"
         pair = f'{{"prompt": r.pop("{question}"), "response": r.pop("{answer}"), **r}}'
-        return _copying(path, f"python3 -c 'import json, sys; [print(json.dumps({pair})) for r in {rows}]'", "qa")
-    if ending == ".parquet":
-        columns = f'{{"{question}": "prompt", "{answer}": "response"}}'
-        table = f"t.read_table(sys.stdin.buffer).rename_columns({columns})"
-        program = f"import sys, pyarrow.parquet as t; t.write_table({table}, sys.stdout.buffer)"
-        return _copying(path, f"python3 -c '{program}'", "qa")
-    if any(one in other != one for one in (question, answer) for other in [*record.fields, "prompt"]):
-        return None
-    return _copying(path, f"sed '1s/{question}/prompt/; 1s/{answer}/response/'", "qa")
+        program = f"python3 -c 'import json, sys; [print(json.dumps({pair})) for r in {rows}]'"
+    elif ending == ".parquet":
+        table = f't.read_table(sys.stdin.buffer).rename_columns({{"{question}": "prompt", "{answer}": "response"}})'
+        program = f"python3 -c 'import sys, pyarrow.parquet as t; t.write_table({table}, sys.stdout.buffer)'"
+    elif not any(one in other != one for one in (question, answer) for other in [*record.fields, "prompt"]):
+        program = f"sed '1s/{question}/prompt/; 1s/{answer}/response/'"
+    return _copying(path, program, "qa") if program and question and answer else None
 
 
 def _copying(path: Path, program: str, label: str) -> str | None:

@@ -54,7 +54,7 @@ def test_the_command_of_a_hint_keeps_ordinary_quotation_marks(here: Path) -> Non
     ("content", "hint"),
     [
         ("id,text\n1,Good morning, dear\n", 'put a cell with the delimiter or a line break in quotes: "a, b"'),
-        ("id,text\n1\n2,Good night\n", "‹data.skip_bad=true› leaves such records out"),
+        ("id,text\n1,Good night\n2\n", "‹data.skip_bad=true› leaves such records out"),
         ("id,text,\n1,Good morning\n2,Good night\n", None),
     ],
 )
