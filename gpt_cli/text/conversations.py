@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gpt_cli.errors import DataError, shown
+from gpt_cli.errors import DataError, shown, visible
 from gpt_cli.text.remarks import Remarks
 
 ROLES = ("system", "user", "assistant")
-# the fields of a question, and of its answer: ours, OpenAI's completions, question sets, Alpaca
+# the fields of a question, and of its answer: ours, OpenAI's completions, preferences, question sets, Alpaca
 _PAIRS = (
     (("prompt",), "response"),
     (("prompt",), "completion"),
+    (("prompt",), "chosen"),
     (("question",), "answer"),
     (("instruction", "input"), "output"),
 )
 # of OpenAI, of ShareGPT and minimind, of the chats that ChatGPT and Claude export
 _LISTS = ("messages", "conversations", "mapping", "chat_messages")
-_OTHER_ROLES = {"human": "user", "gpt": "assistant"}
+FIELDS = {"system", "choices", *_LISTS, *(key for keys, answer in _PAIRS for key in (*keys, answer))}
+# one word of ASCII such as an id, a path or base64, and an address; a word of letters alone may be DNA
+_is_code = re.compile(r"(?=[A-Za-z]*[!-@\[-`{-~])[!-~]+|\w+://\S*").fullmatch
+_START, _MOST_UNREAD = 1000, 20  # characters that tell whether a value is words; fields in a notice
+# beside the fields of question and answer, and the fields of a message
+_READ = {"system", "choices", "current_node", "role", "content", "from", "value", "sender", "text"}
+_USERS, _ASSISTANTS = ("human", "prompter", "用户"), ("gpt", "chatgpt", "bot", "助手")
+_OTHER_ROLES = {"developer": "system"} | dict.fromkeys(_USERS, "user") | dict.fromkeys(_ASSISTANTS, "assistant")
+_TOOLS = ("tool", "function", "function_call", "observation")
+_SPEAKERS = (("role", "content"), ("from", "value"), ("sender", "text"))
 MESSAGES = '{"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}'
 
 
@@ -52,28 +63,40 @@ def read_conversation(text: str) -> Conversation:
     return Conversation(tuple(Turn(*turn) for turn in turns), tuple(choices))
 
 
-def conversation_fields(text_field: str) -> set[str]:
-    """Return the fields that distinguish a conversation from a text."""
-    return {text_field, "system", "choices", *_LISTS, *(key for keys, answer in _PAIRS for key in (*keys, answer))}
-
-
 def is_conversation(record: Any, text_field: str) -> bool:
     """Return whether a record is a question with an answer, not a text in its field."""
     if not isinstance(record, Mapping) or isinstance(record.get(text_field), str):
         return False
+    record = small(record)
     return _list_of(record) is not None or _pair_of(record) is not None
 
 
-def fields_in_words(record: Mapping[str, Any]) -> str:
-    """Name the fields of question and answer in a record; empty for those of gpt and of OpenAI's messages."""
-    name, pair = _list_of(record), _pair_of(record)
-    if name == "messages" or pair == _PAIRS[0]:
-        return ""
-    if name or pair is None:
-        return f"the messages are in {name}"
-    question, answer = pair
-    present = " and ".join(key for key in question if key in record)
-    return f"the question is in {present}, the answer in {answer}"
+def notice_of(records: Sequence[Mapping[str, Any]]) -> str:
+    """Name the fields of question and answer, unless gpt or OpenAI writes them so, and texts that gpt does not read."""
+    name, (question, answer) = _list_of(records[0]), _pair_of(records[0]) or _PAIRS[0]
+    present = " and ".join(key for key in question if key in records[0])
+    words = f"the messages are in {name}" if name else f"the question is in {present}, the answer in {answer}"
+    is_usual = name == "messages" or (not name and (question, answer) == _PAIRS[0])
+    read, unread = {*_READ, *([name] if name else [*question, answer])}, dict[str, None]()
+    for record in records:
+        messages = record.get(name or "")
+        for fields in (record, *map(_dict, messages if isinstance(messages, list) else ())):
+            others = [(key, value) for key, value in fields.items() if key not in read]
+            unread |= {key: None for key, value in others if is_words(value) or (value and isinstance(value, list))}
+    names = ", ".join(visible(key, 40) for key in [*unread][:_MOST_UNREAD])
+    return "; ".join(([] if is_usual else [words]) + ([f"gpt does not read {names}"] if unread else []))
+
+
+def is_words(value: Any) -> bool:
+    """Return whether a value may be a text: no id, address, path or base64, and no date, which is mostly digits."""
+    start = value[:_START].strip(" .!?\n") if isinstance(value, str) else ""
+    return not _is_code(start) and 2 * sum(map(str.isdigit, start)) < len(start) - start.count(" ")
+
+
+def small(record: Any) -> Any:
+    """Return a record with the fields of conversations in small letters, as Question may be written."""
+    known = FIELDS - record.keys() if isinstance(record, Mapping) else ()
+    return {key.lower() if key.lower() in known else key: record[key] for key in record} if known else record
 
 
 def _list_of(record: Mapping[str, Any]) -> str | None:
@@ -129,21 +152,16 @@ def conversations_of_file(text: str, where: str) -> list[Conversation]:
 
     Raises DataError for anything else.
     """
-    try:
-        whole = json.loads(text)
-    except (ValueError, RecursionError):
-        whole = None
-    if isinstance(whole, list):
-        return [conversation({"messages": whole}, where, answered=False)]
-    records = [(whole, where)] if isinstance(whole, dict) else []
-    for number, line in enumerate(text.split("\n") if whole is None else (), start=1):
-        if line.strip():
-            try:
-                records.append((json.loads(line), f"{where}:{number}"))
-            except (ValueError, RecursionError) as error:
-                raise DataError(f"{where}:{number}", f"this is not JSON such as {MESSAGES}") from error
+    lines = {f"{where}:{number}": line for number, line in enumerate(text.split("\n"), start=1) if line.strip()}
+    with contextlib.suppress(ValueError, RecursionError):
+        json.loads(text)
+        lines = {where: text}
     conversations = list[Conversation]()
-    for record, location in records:
+    for location, line in lines.items():
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DataError(location, f"this is not JSON such as {MESSAGES}") from error
         record = {"messages": record} if isinstance(record, list) else record
         if not isinstance(record, dict) or not {"messages", "prompt"} & record.keys():
             raise DataError(location, f'this is not a conversation such as {{"prompt": "..."}} or {MESSAGES}')
@@ -182,18 +200,18 @@ def _turns(messages: Any, name: str, where: str) -> list[Turn]:
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         raise DataError(where, f"{name} is a list of objects, as in {MESSAGES}")
     turns = list[Turn]()
+    if tools := [role for message in messages for role in map(message.get, ("role", "from")) if role in _TOOLS]:
+        raise DataError(where, f"a message has the role {shown(tools[0])}, and gpt learns no calls of tools")
     for message in messages:
-        for speaker, text in () if "role" in message else (("from", "value"), ("sender", "text")):
-            if speaker in message:
-                by = message[speaker]
-                message = {"role": _OTHER_ROLES.get(str(by), by), "content": message.get(text)}
-        role = message.get("role")
+        speaker, text = next((names for names in _SPEAKERS if names[0] in message), _SPEAKERS[0])
+        role = str(message.get(speaker)).lower()
+        role = _OTHER_ROLES.get(role, role)
         if role not in ROLES:
-            said = f"a message has the role {shown(role)}" if "role" in message else "a message has no role"
+            said = f"a message has the role {shown(role)}" if speaker in message else "a message has no role"
             raise DataError(where, f"{said}; use {', '.join(ROLES)}")
         if role == "system" and turns:
             raise DataError(where, "a message of the system comes before all others")
-        turns.append(Turn(role, _text(message, "content", where)))
+        turns.append(Turn(role, _text(message, text, where)))
     return turns
 
 
@@ -203,6 +221,8 @@ def _text(record: Mapping[str, Any], key: str, where: str) -> str:
     text = record[key]
     if isinstance(text, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in text):
         text = "".join(_text(part, "text", where) for part in text)  # OpenAI's parts of a message
+    if type(text) in (int, float) and str(text) != "nan":  # of pandas, where no value is
+        text = str(text)
     if not isinstance(text, str):
         raise DataError(where, f"{key} is not a text")
     return whole_text(text, where)

@@ -17,7 +17,7 @@ from gpt_cli.common.machine.failures import reason
 from gpt_cli.common.untrusted_files import open_regular, require_unchanged
 from gpt_cli.errors import DataError, GptError, shown, visible
 from gpt_cli.text.compressed import BLOCK, Growth, files_of, is_archive, unpacked
-from gpt_cli.text.conversations import conversation_fields, is_conversation
+from gpt_cli.text.conversations import FIELDS, is_conversation
 from gpt_cli.text.converted import DOCUMENTS, can_convert, converted
 from gpt_cli.text.documents import TextBlock, decoded, format_of_binary, in_blocks, markup_noted
 from gpt_cli.text.record_formats import csv_rows, form_of_json, json_items, json_lines, parquet_columns, parquet_rows
@@ -118,8 +118,8 @@ def _blocks_in(path: Path, file: BinaryIO, how: Reading, remarks: Remarks, *, na
     """Read the documents of an open file."""
     records, blocks = _content_of(path, file, how, remarks, named=named)
     if records:
-        return (conversations_of if how.conversations else documents_of)(records, how.text_field, remarks)
-    if blocks and how.conversations:
+        blocks = (conversations_of if how.conversations else documents_of)(records, how.text_field, remarks)
+    elif blocks and how.conversations:
         sentence = "this has no questions and answers, but the first file does, so all must"
         raise DataError(shown(path), sentence, hint="name the files with questions and answers alone")
     return markup_noted(blocks or iter(()), remarks.note)
@@ -145,7 +145,8 @@ def _content_of(
 
 
 def _ending(path: Path) -> str:
-    return Path(path.name.lower().removesuffix(".gz").removesuffix(".zst")).suffix
+    ending = Path(path.name.lower().removesuffix(".gz").removesuffix(".zst")).suffix
+    return ".jsonl" if ending == ".ndjson" else ending
 
 
 def _records_in(
@@ -174,7 +175,9 @@ def _rows_of(path: Path, file: BinaryIO, how: Reading, remarks: Remarks) -> Iter
     """Yield the rows of a Parquet table; of texts, with their column alone, which a few rows show."""
     growth = Growth(path, file)
     if how.conversations:
-        yield from parquet_rows(path, file, growth, conversation_fields(how.text_field))
+        yield from islice(parquet_rows(path, file, growth), SAMPLE)  # which show what the others leave out
+        names = [name for name in parquet_columns(path, file) if name == how.text_field or name.lower() in FIELDS]
+        yield from islice(parquet_rows(path, file, growth, names), SAMPLE, None)
         return
     field = how.text_field
     if field not in parquet_columns(path, file):

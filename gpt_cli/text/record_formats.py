@@ -8,8 +8,9 @@ import functools
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,7 +19,7 @@ from gpt_cli.common.limits import HEADER_CHARACTERS, LINE_CHARACTERS, ROW_CHARAC
 from gpt_cli.common.untrusted_files import names_of_copy
 from gpt_cli.errors import DataError, shown, visible
 from gpt_cli.text.compressed import Growth
-from gpt_cli.text.records import Record, lines_of
+from gpt_cli.text.records import SAMPLE, Record, lines_of
 from gpt_cli.text.remarks import Remarks
 
 _SPACE = " \t\r\n"
@@ -36,25 +37,24 @@ def form_of_json(start: str) -> str | None:
         return "array" if start[1:].lstrip(_SPACE)[:1] in ("{", '"') else None
     first, newline, rest = start.partition("\n")
     if first.startswith("{") and newline and rest.lstrip(_SPACE).startswith("{"):
-        try:
+        with contextlib.suppress(ValueError, RecursionError):
             json.loads(first)
-        except (ValueError, RecursionError):
-            return None
-        return "lines"
+            return "lines"
     return None
 
 
 def json_lines(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Record]:
     """Yield the values of lines that are not empty; a line that is not JSON is a bad record. Raises DataError."""
-    for number, line in enumerate(lines_of(text, name), start=1):
+    for number, line in enumerate(lines := lines_of(text, name, LINE_CHARACTERS), start=1):
         if not line.strip():
             continue
         where = f"{name}:{number}"
         try:
             value = json.loads(line)
         except (ValueError, RecursionError):
-            example = '{"text": "..."}'
-            remarks.leave_out_record(DataError(where, f"this is not JSON; each line is an object such as {example}"))
+            error = DataError(where, 'this is not JSON; each line is an object such as {"text": "..."}')
+            following = json_lines(islice(lines, SAMPLE), name, Remarks(skip_bad=True))
+            remarks.leave_out_record(error, chain([number > 1], following))
             continue
         yield Record(where, "" if value is None else value if isinstance(value, dict | str) else {})
 
@@ -97,7 +97,8 @@ def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
         if number and rest[at] != ",":
             raise DataError(where, "this is not JSON: a comma is missing before this item")
         at += number > 0
-        while skip_space():
+        while True:
+            skip_space()
             try:
                 value, end = decoder.raw_decode(rest, at)
             except (ValueError, RecursionError) as error:
@@ -109,33 +110,31 @@ def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
                 continue
             if end < len(rest) or not more():  # else a number may go on
                 break
-        else:
-            raise DataError(where, "this is not JSON, or the file is cut off here")
         number, at = number + 1, end
         if value is None or isinstance(value, dict | str):
             yield Record(where, "" if value is None else value)
         else:
-            remarks.leave_out_record(DataError(where, "this item is neither an object nor a text"))
+            remarks.leave_out_record(DataError(where, "this item is neither an object nor a text"), [number > 1])
     if not closed:
         raise DataError(f"{name}: item {number:,}", "the array ends without its bracket: the file is cut off")
 
 
 def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | None = None) -> Iterator[Record]:
-    """Yield the rows below the first one, which names the columns; the delimiter is that of the most names.
+    """Yield the rows below the first one, which names the columns; the delimiter gives the first rows as many cells.
 
-    A row with another number of cells is a bad record. Raises DataError for quotes that do not close.
+    A row with another number of cells is a bad record. Raises DataError for open quotes and for columns of one name.
     """
     csv.field_size_limit(ROW_CHARACTERS)  # of the whole process; only this function reads csv
     lines, num_characters = lines_of(text, name, ROW_CHARACTERS), 0
     header, first = next(lines, ""), 1
     if re.fullmatch(r"sep=.\s*", header):  # Excel's
         delimiter, header, first = header[4], next(lines, ""), 2
-    names, number = list[str](), first
+    start, names, number, any_good = [header], list[str](), first, False
 
     def counted() -> Iterator[str]:
         """Yield the lines; raise DataError for too many in one row, as quotes may hold any number."""
         nonlocal num_characters
-        for line in chain([header], lines):
+        for line in chain(start, lines):
             num_characters += len(line)
             if num_characters > (ROW_CHARACTERS if names else HEADER_CHARACTERS):
                 raise csv.Error("a row has too many characters")
@@ -143,18 +142,30 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
 
     try:
         if delimiter is None and len(header) <= HEADER_CHARACTERS:
-            delimiter = max(_DELIMITERS, key=lambda each: len(next(csv.reader([header], delimiter=each), ())))
+            start += islice(lines, 2)
+            top = [line for line in start if len(line) <= HEADER_CHARACTERS]
+            cells = {each: [len(row) for row in csv.reader(top, delimiter=each) if row] or [0] for each in _DELIMITERS}
+            delimiter = max(cells, key=lambda each: (max(cells[each]) == min(cells[each]) > 1, cells[each][0]))
         rows = csv.reader(counted(), delimiter=delimiter or ",", strict=True)
         for row in rows:
-            num_characters, where, number = 0, f"{name}:{number}", rows.line_num + first
+            num_characters, line, number = 0, number, rows.line_num + first
             if not names:
-                names = row
+                names = [cell.strip() or f"column{at}" for at, cell in enumerate(row, 1)]  # as a hint names them
+                if len({*names}) < len(names):
+                    twice = Counter(names).most_common(1)[0][0]
+                    hint = "if the table has no row with names, write one first"
+                    raise DataError(f"{name}:{line}", f"several columns have the name {shown(twice)}", hint=hint)
             elif len(row) == len(names):
-                yield Record(where, dict(zip(names, row, strict=True)))
+                any_good = True
+                yield Record(f"{name}:{line}", dict(zip(names, row, strict=True)), delimiter)
             elif row:
                 sentence = f"this row has {len(row):,} cells, but the first one names {len(names):,} columns"
                 hint = 'put a cell with the delimiter or a line break in quotes: "a, b"'
-                remarks.leave_out_record(DataError(where, sentence, hint=hint))
+                if len(names) == 1:
+                    old, new = names_of_copy(Path(name), "table")
+                    hint = f"if the table begins here: tail -n +{line} {old} > {new}; else {hint}"
+                error = DataError(f"{name}:{line}", sentence, hint=hint if len(row) > len(names) else None)
+                remarks.leave_out_record(error, [any_good])
     except csv.Error as error:
         why, hint = str(error), 'write quotation marks inside a cell twice, and the cell in quotes: """Yes"", she said"'
         if "new-line" in why:
@@ -169,7 +180,7 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
 def parquet_columns(path: Path, file: BinaryIO) -> list[str]:
     """Return the names of a table's columns; raise DataError for a damaged table."""
     with _damage_named(path, file):
-        return _parquet(path).read_schema(file).names
+        return optional_library("pyarrow.parquet", "parquet", path).read_schema(file).names
 
 
 def parquet_rows(
@@ -181,7 +192,8 @@ def parquet_rows(
     """
     number = 0
     with _damage_named(path, file):
-        table = _parquet(path).ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER, page_checksum_verification=True)
+        parquet = optional_library("pyarrow.parquet", "parquet", path)
+        table = parquet.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER, page_checksum_verification=True)
         names = [name for name in table.schema_arrow.names if columns is None or name in columns]
         leaves = [table.schema.column(at).path.partition(".")[0] for at in range(len(table.schema))]
         for group in range(table.num_row_groups):
@@ -194,10 +206,6 @@ def parquet_rows(
                     number += 1
                     growth.add(sum(len(value) for value in row.values() if isinstance(value, str)))
                     yield Record(f"{visible(path)}: row {number:,}", row)
-
-
-def _parquet(path: Path) -> Any:
-    return optional_library("pyarrow.parquet", "parquet", path)
 
 
 @contextlib.contextmanager

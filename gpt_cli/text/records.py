@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
 
-from gpt_cli.common.limits import LINE_CHARACTERS
-from gpt_cli.common.untrusted_files import names_of_copy
 from gpt_cli.errors import DataError, shown, visible
-from gpt_cli.text.conversations import conversation, fields_in_words, is_conversation, whole_text
+from gpt_cli.text.conversations import MESSAGES, conversation, is_conversation, is_words, notice_of, small, whole_text
 from gpt_cli.text.documents import TextBlock
 from gpt_cli.text.remarks import Remarks
 
@@ -20,8 +19,14 @@ DEFAULT_FIELD = "text"  # of data.text_field
 SAMPLE, _SAMPLE_CHARACTERS = 100, 2**20  # of the records that decide which field is the text
 _LONG = 20  # characters on average, from which a field is a text and not a name, a label or a date
 _MOST_FIELDS = 20  # that an error lists
+_KINDS = {dict: "an object", list: "a list", bytes: "bytes"}
+# names of fields that are questions and answers, the likeliest first
+_QUESTIONS = ("prompt", "question", "instruction", "input", "问题", "指令")
+_ANSWERS = ("response", "answer", "output", "target", "completion", "chosen", "输出", "答案", "回答")
 # names of fields that a hint shows: a stranger may have chosen them, and a user types what a hint says
 _is_plain = re.compile(r"(?=.{1,64}$)[\w.-]+( [\w.-]+)*").fullmatch
+# five words, two with a full stop, or ten characters of Chinese or Japanese: the first row of a table is a record
+_is_sentence = re.compile(r"(\S+ ){4}.+|.* .*\.|.*[\u3040-\u30ff\u3400-\u9fff]{10}.*").fullmatch
 
 
 class Record(NamedTuple):
@@ -29,13 +34,13 @@ class Record(NamedTuple):
 
     where: str
     fields: Any  # a mapping from names to values; a text alone is a document
+    delimiter: str | None = None  # of the cells, where the names are the first row of a table
 
 
-def lines_of(text: Iterable[str], name: str, most: int | None = None) -> Iterator[str]:
+def lines_of(text: Iterable[str], name: str, most: int) -> Iterator[str]:
     """Yield the lines of a text with their newlines; raise DataError for a line that memory may not hold."""
     # split at newlines alone: JSON text may contain U+2028, where splitlines would cut
     unfinished, length, number = list[str](), 0, 1
-    most = LINE_CHARACTERS if most is None else most
     for block in text:
         first, *others = block.split("\n")
         unfinished.append(first)
@@ -59,35 +64,40 @@ def documents_of(records: Iterable[Record], text_field: str, remarks: Remarks) -
     field = text_field_of([record for record in sample if not isinstance(record.fields, str)], text_field, remarks)
     if field != text_field:
         remarks.note(f"{field} is the text of each record")
-    for record in chain(sample, records):
-        try:
-            text = _text(record, field, remarks.path)
-        except DataError as error:
-            remarks.leave_out_record(error)
-            continue
-        if text:
-            yield TextBlock(True, text)
-        else:
-            remarks.leave_out("empty", record.where)
+    yield from _blocks_of(sample, records, lambda record: _text(record, field, remarks.path), remarks)
 
 
 def conversations_of(records: Iterable[Record], text_field: str, remarks: Remarks) -> Iterator[TextBlock]:
     """Yield each record as a conversation in one text; a record that is none is a bad one."""
-    for number, record in enumerate(records):
+    records = (record._replace(fields=small(record.fields)) for record in records)
+    sample = _sample_of(records)
+    examples = [record.fields for record in sample if is_conversation(record.fields, text_field)]
+    if examples and (words := notice_of(examples)):
+        remarks.note(words)
+
+    def text_of(record: Record) -> str:
+        if not is_conversation(record.fields, text_field):
+            sentence = "this is no question with an answer, as the first record of the first file is"
+            hint = "put texts into a file of their own, and train on that alone"
+            raise DataError(record.where, sentence, hint=hint)
+        dialogue = conversation(record.fields, record.where, remarks=remarks)
+        return dialogue.to_json() if dialogue.turns[-1].content.strip() else ""
+
+    yield from _blocks_of(sample, records, text_of, remarks)
+
+
+def _blocks_of(
+    sample: Sequence[Record], records: Iterable[Record], text_of: Callable[[Record], str], remarks: Remarks
+) -> Iterator[TextBlock]:
+    """Yield the text of each record; leave out an empty one, and a bad one or raise its error."""
+    for record in chain(sample, records):
         try:
-            if not is_conversation(record.fields, text_field):
-                sentence = "this is no question with an answer, as the first record of the first file is"
-                raise DataError(
-                    record.where, sentence, hint="put texts into a file of their own, and train on that alone"
-                )
-            dialogue = conversation(record.fields, record.where, remarks=remarks)
+            text = text_of(record)
         except DataError as error:
-            remarks.leave_out_record(error)
+            remarks.leave_out_record(error, _blocks_of(sample, (), text_of, Remarks(skip_bad=True)))
             continue
-        if number == 0 and (words := fields_in_words(record.fields)):
-            remarks.note(words)
-        if dialogue.turns[-1].content.strip():
-            yield TextBlock(True, dialogue.to_json())
+        if text:
+            yield TextBlock(True, text)
         else:
             remarks.leave_out("empty", record.where)
 
@@ -100,82 +110,98 @@ def text_field_of(sample: Sequence[Record], text_field: str, remarks: Remarks) -
     if not sample or any(isinstance(_field(record, text_field), str) for record in sample):
         return text_field
     lengths = _mean_lengths(sample)
-    long = [name for name, length in lengths.items() if length >= _LONG]
-    has_text = len(long) == 1 and _is_plain(long[0]) and not is_conversation(sample[0].fields, text_field)
+    long = [name for name in lengths if name.lower() == DEFAULT_FIELD]  # written Text
+    long = long or [name for name in _texts_of(sample, lengths) if lengths[name] >= _LONG]
+    has_text = len(long) == 1 and _is_name(long[0], sample[0]) and not is_conversation(sample[0].fields, text_field)
     if text_field == DEFAULT_FIELD and has_text:
         return long[0]
-    raise _without_text(sample[0], text_field, lengths, remarks.path)
+    raise _without_text(sample, text_field, remarks.path)
 
 
 def _sample_of(records: Iterator[Record]) -> list[Record]:
     sample, num_characters = list[Record](), 0
-    for record in islice(records, SAMPLE):
+    while len(sample) < SAMPLE and num_characters < _SAMPLE_CHARACTERS and (record := next(records, None)):
         sample.append(record)
-        values = record.fields.values() if isinstance(record.fields, Mapping) else [record.fields]
-        num_characters += sum(len(value) for value in values if isinstance(value, str))
-        if num_characters > _SAMPLE_CHARACTERS:
-            break
+        num_characters += len(str(record.fields))
     return sample
 
 
 def _mean_lengths(sample: Sequence[Record]) -> dict[str, float]:
     """Return the mean number of characters of each field that contains text, the longest first."""
-    lengths = dict[str, list[int]]()
+    lengths = Counter[str]()
     for record in sample:
-        for name, value in record.fields.items() if isinstance(record.fields, Mapping) else ():
+        for name, value in record.fields.items():
             if isinstance(value, str):
-                lengths.setdefault(name, []).append(len(value))
-    means = {name: sum(counts) / len(sample) for name, counts in lengths.items()}
-    return dict(sorted(means.items(), key=lambda field: -field[1]))
+                lengths[name] += len(value)
+    return {name: length / len(sample) for name, length in lengths.most_common()}
 
 
-def _without_text(record: Record, text_field: str, lengths: Mapping[str, float], path: Path | None) -> DataError:
+def _texts_of(sample: Sequence[Record], names: Collection[str]) -> list[str]:
+    """Return the names of the fields of which most values, of those that are not empty, are words."""
+    values = {name: [value for record in sample if (value := _field(record, name))] for name in names}
+    return [name for name in names if 2 * sum(map(is_words, values[name])) > len(values[name])]
+
+
+def _without_text(sample: Sequence[Record], text_field: str, path: Path | None) -> DataError:
+    record, lengths = sample[0], _mean_lengths(sample)
     sentence, hint = f"this record has no field {shown(text_field)} that contains text", None
     if lengths:
         listed = [f"{shown(name)} ({length:,.0f})" for name, length in islice(lengths.items(), _MOST_FIELDS)]
         sentence += f"; fields with text, and their mean length in characters: {', '.join(listed)}"
-    if (plain := [*filter(_is_plain, lengths)]) and plain[0] == next(iter(lengths)):  # a shorter one is not the text
-        hint = f"‹data.text_field={plain[0]}›"
-        if len(plain) > 1 and lengths[plain[1]] > 1:
-            # of the two longest, the question comes first in the record
-            question, answer = sorted(plain[:2], key=[*record.fields, *plain].index)
-            command = path and _rewriting(record, path, question, answer)
-            remedy = f": {command}" if command else ", name their fields prompt and response"
-            hint += f"; for questions with answers{remedy}"
-    elif lengths and path and path.suffix.lower() in (".csv", ".tsv"):
-        longest, delimiter = next(iter(lengths)), "," if path.suffix.lower() == ".csv" else r"\t"
-        names = delimiter.join("text" if name == longest else f"column{at}" for at, name in enumerate(record.fields, 1))
-        old, new = names_of_copy(path, "named")
-        hint = f"if the table has no row with names, write one first: sed '1i {names}' {old} > {new}"
+    kinds = {name: _KINDS[type(value)] for name, value in record.fields.items() if type(value) in _KINDS}
+    if listed := [f"{shown(name)} ({kind})" for name, kind in kinds.items()]:
+        sentence += f"; fields of other kinds: {', '.join(listed[:_MOST_FIELDS])}"
+    longest = next(iter(_texts_of(sample, lengths)), None)
+    names = {name.lower(): name for name in lengths}
+    if {"role", "content"} <= names.keys() or {"from", "value"} <= names.keys():
+        hint = f"a record has all messages of a conversation, as in {MESSAGES}"
+    elif longest and record.delimiter and (len(record.fields) == 1 or not _is_name(longest, record)):
+        columns = ["text" if name == longest else f"column{at}" for at, name in enumerate(record.fields, 1)]
+        names = record.delimiter.join(columns).replace("\t", r"\t")
+        command = path and _copying(path, f"sed '1i {names}'", "named")
+        hint = f"‹data.text_field={longest}›; " if _is_name(longest, record) else ""
+        hint += "if the table has no row with names, write one first" + (f": {command}" if command else "")
+    elif longest and _is_plain(longest):  # a shorter one is not the text
+        hint = f"‹data.text_field={longest}›"
+        if sum(length > 1 for length in lengths.values()) > 1:
+            command = path and _rewriting(record, path, names)
+            hint += "; for questions with answers"
+            hint += f": {command}" if command else ", name their fields prompt and response"
     if is_conversation(record.fields, text_field):
         hint = "questions with answers are read without other text; name their file alone"
     return DataError(record.where, sentence, hint=hint)
 
 
-def _rewriting(record: Record, path: Path, question: str, answer: str) -> str | None:
-    """Return the command that rewrites a file with the fields prompt and response.
+def _is_name(name: str, record: Record) -> bool:
+    """Return whether a hint can show a name, and no text is the name because the first row of a table is a record."""
+    return _is_plain(name) is not None and not (record.delimiter and _is_sentence(name))
 
-    None for a file of another kind, and for one whose name cannot be typed.
-    """
-    packed, name = path.suffix == ".gz", Path(path.name.removesuffix(".gz"))
-    ending = ".jsonl" if name.suffix == ".json" else name.suffix
-    old, new = quote(str(path)), quote(str(path.with_name(f"{name.stem}-qa{ending}")))
-    program = None
-    if not path.is_file() or visible(str(path)) != str(path):
-        return None
-    if ending == ".jsonl":
+
+def _rewriting(record: Record, path: Path, names: Mapping[str, str]) -> str | None:
+    """Return the command that rewrites a file with the fields prompt and response; None where no names are known."""
+    question, answer = (next((names[one] for one in known if one in names), "") for known in (_QUESTIONS, _ANSWERS))
+    ending, program = Path(path.name.removesuffix(".gz")).suffix.lower(), None
+    if ending in (".jsonl", ".ndjson", ".json"):
         rows = "json.load(sys.stdin)" if ": item " in record.where else "map(json.loads, filter(str.strip, sys.stdin))"
-        pair = f'{{"prompt": r["{question}"], "response": r["{answer}"]}}'
+        pair = f'{{"prompt": r.pop("{question}"), "response": r.pop("{answer}"), **r}}'
         program = f"python3 -c 'import json, sys; [print(json.dumps({pair})) for r in {rows}]'"
-    elif ending in (".csv", ".tsv"):
-        names = [*record.fields, "prompt", "response"]
-        if not any(one in other != one for one in (question, answer) for other in names) and answer != "prompt":
-            program = f"sed '1s/{question}/prompt/; 1s/{answer}/response/'"
     elif ending == ".parquet":
-        names = f'{{"{question}": "prompt", "{answer}": "response"}}'
-        program = f"import sys, pyarrow.parquet as p; t = p.read_table(sys.argv[1]).rename_columns({names})"
-        return f"python3 -c '{program}; p.write_table(t, sys.argv[2])' {old} {new}"
-    return program and (f"gunzip -c {old} | {program} > {new}" if packed else f"{program} < {old} > {new}")
+        table = f't.read_table(sys.stdin.buffer).rename_columns({{"{question}": "prompt", "{answer}": "response"}})'
+        program = f"python3 -c 'import sys, pyarrow.parquet as t; t.write_table({table}, sys.stdout.buffer)'"
+    elif not any(one in other != one for one in (question, answer) for other in [*record.fields, "prompt"]):
+        program = f"sed '1s/{question}/prompt/; 1s/{answer}/response/'"
+    return _copying(path, program, "qa") if program and question and answer else None
+
+
+def _copying(path: Path, program: str, label: str) -> str | None:
+    """Return the command with which a program rewrites a file, packed or not; None for a name that cannot be typed."""
+    packed, name = path.suffix == ".gz", Path(path.name.removesuffix(".gz"))
+    ending = ".jsonl" if name.suffix.lower() == ".json" else name.suffix
+    known = ending.lower() in (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
+    if not known or not path.is_file() or visible(str(path)) != str(path):
+        return None
+    old, new = quote(str(path)), quote(str(path.with_name(f"{name.stem}-{label}{ending}")))
+    return f"gunzip -c {old} | {program} > {new}" if packed else f"{program} < {old} > {new}"
 
 
 def _field(record: Record, name: str) -> Any:
@@ -186,7 +212,7 @@ def _text(record: Record, field: str, path: Path | None) -> str:
     if (text := _field(record, field)) is None and field in record.fields:  # an empty cell, as pandas writes it
         return ""
     if not isinstance(text, str):
-        error = _without_text(record, field, _mean_lengths([record]), path)
+        error = _without_text([record], field, path)
         if not is_conversation(record.fields, field):
             error.hint = None  # as other records have the field
         raise error

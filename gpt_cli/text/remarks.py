@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from gpt_cli.common.untrusted_files import names_of_copy
@@ -52,10 +53,11 @@ class Remarks:
         self.counts[what] += number
         self._names[what] += [name or self.name] if len(self._names[what]) <= _MOST_NAMED else []
 
-    def leave_out_record(self, error: DataError) -> None:
-        """Count a bad record, or raise its error unless bad records are left out."""
+    def leave_out_record(self, error: DataError, others: Iterable[object] = ()) -> None:
+        """Count a bad record, or raise its error unless bad records are left out, which helps if `others` are good."""
         if not self._skip_bad:
-            error.hint = error.hint or "‹data.skip_bad=true› leaves such records out"
+            if not error.hint and any(others):
+                error.hint = "‹data.skip_bad=true› leaves such records out"
             raise error
         self.first_bad = self.first_bad or error
         self.leave_out("record", error.where)

@@ -131,7 +131,7 @@ def test_wrong_lines_of_jsonl_are_named(here: Path, line: str, message: str) -> 
 
 
 def test_a_line_that_would_not_fit_in_memory_is_an_error(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpt_cli.text.records.LINE_CHARACTERS", 30)
+    monkeypatch.setattr("gpt_cli.text.record_formats.LINE_CHARACTERS", 30)
     monkeypatch.setattr("gpt_cli.text.compressed.BLOCK", 8)
     (here / "x.jsonl").write_text('{"text": "fits in"}\n{"text": "does not fit in memory"}\n')
     with pytest.raises(DataError, match=r"x\.jsonl:2: this line has more than 30 characters"):

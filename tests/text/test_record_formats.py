@@ -6,6 +6,7 @@ test_records.py compares the dialects of .csv.
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import subprocess
 from collections.abc import Iterator
@@ -49,6 +50,60 @@ def test_the_command_of_a_hint_keeps_ordinary_quotation_marks(here: Path) -> Non
     assert read_data(DataConfig(source="a-quoted.tsv")).documents == ('"Yes" she said', 'a "b" c')
 
 
+@pytest.mark.parametrize(
+    ("content", "hint"),
+    [
+        ("id,text\n1,Good morning, dear\n", 'put a cell with the delimiter or a line break in quotes: "a, b"'),
+        ("id,text\n1,Good night\n2\n", "‹data.skip_bad=true› leaves such records out"),
+        ("id,text,\n1,Good morning\n2,Good night\n", None),
+    ],
+)
+def test_a_row_of_other_cells_has_a_hint_that_fits(here: Path, content: str, hint: str | None) -> None:
+    (here / "a.csv").write_text(content)
+    with pytest.raises(DataError, match="this row has") as raised:
+        read_data(DataConfig(source="a.csv"))
+    assert raised.value.hint == hint
+
+
+def test_the_command_of_a_hint_takes_lines_above_a_table_out(here: Path) -> None:
+    (here / "a.csv").write_text('Exported by MyDiary 3.2\n2024-05-01\nid,text\n1,"Snow, all day"\n2,Thaw\n')
+    with pytest.raises(DataError, match=r"a\.csv:3: this row has 2 cells") as raised:
+        read_data(DataConfig(source="a.csv"))
+    command = (raised.value.hint or "").removeprefix("if the table begins here: ").partition(";")[0]
+    subprocess.run(command, shell=True, check=True)
+    assert read_data(DataConfig(source="a-table.csv")).documents == ("Snow, all day", "Thaw")
+
+
+@pytest.mark.parametrize(
+    ("content", "texts"),
+    [
+        (
+            "id|text, as read\nLJ1|Printing, in the only sense,\nLJ2|in being\n",
+            ("Printing, in the only sense,", "in being"),
+        ),
+        ("Nr;text;Preis, EUR, netto\n1;Ein Apfel, rot;1,50\n2;Kuchen;2\n", ("Ein Apfel, rot", "Kuchen")),
+        ('id,text\n1,"a\nb; c\nd"\n2,"e\nf\ng"\n', ("a\nb; c\nd", "e\nf\ng")),
+    ],
+)
+def test_the_delimiter_gives_the_first_rows_equal_numbers_of_cells(
+    here: Path, content: str, texts: tuple[str, ...]
+) -> None:
+    (here / "a.csv").write_text(content)
+    field = "text, as read" if "text, as read" in content else "text"
+    assert read_data(DataConfig(source="a.csv", text_field=field)).documents == texts
+
+
+def test_names_of_columns_may_have_spaces_around_them(here: Path) -> None:
+    (here / "a.csv").write_text("id, text , label\n1,Snow all day,a\n")
+    assert read_data(DataConfig(source="a.csv")).documents == ("Snow all day",)
+
+
+def test_columns_of_one_name_are_an_error(here: Path) -> None:
+    (here / "a.csv").write_text("id,text,text\n1,a,b\n")
+    with pytest.raises(DataError, match=r'a\.csv:1: several columns have the name "text"'):
+        read_data(DataConfig(source="a.csv"))
+
+
 def test_excel_may_name_the_delimiter_in_the_first_line(here: Path) -> None:
     (here / "a.csv").write_text("sep=;\nid;text\n1;a, b\n2\n")
     corpus = read_data(DataConfig(source="a.csv", skip_bad=True))
@@ -72,6 +127,23 @@ def test_a_row_of_several_lines_is_named_by_its_first() -> None:
 def test_an_array_is_read_as_one_whatever_the_name_says(here: Path) -> None:
     (here / "a.jsonl").write_text('[\n{"text": "one"},\n{"text": "two"}\n]')
     assert read_data(DataConfig(source="a.jsonl")).documents == ("one", "two")
+
+
+def test_ndjson_is_json_lines(here: Path) -> None:
+    (here / "a.ndjson").write_text('{"text": "one"}\n{"text": "two"}\n')
+    (here / "b.NDJSON.gz").write_bytes(gzip.compress(b'{"prompt": "a", "response": "b"}\n'))
+    assert read_data(DataConfig(source="a.ndjson")).documents == ("one", "two")
+    assert read_data(DataConfig(source="b.NDJSON.gz")).how.conversations
+
+
+def test_tags_in_records_are_noted_as_in_plain_text(here: Path) -> None:
+    text = "<p>Post <b>1</b></p><br/><a href='x'>more</a>"
+    (here / "a.csv").write_text(f"text\n{text}\n")
+    (here / "q.jsonl").write_text(json.dumps({"prompt": "a", "response": text}) + "\n")
+    (here / "plain.txt").write_text(text)
+    for name in ("a.csv", "q.jsonl", "plain.txt"):
+        (notice,) = read_data(DataConfig(source=name)).notices()
+        assert notice == f"in {name}, more than a tenth is tags such as <p>, which become tokens"
 
 
 def test_json_that_is_no_list_of_records_is_text_and_a_notice_says_so(here: Path) -> None:

@@ -130,13 +130,20 @@ CONVERSATIONS: dict[str, tuple[list[dict[str, Any]], str]] = {
         messages("conversations", "role", "content", "user", "assistant"),
         "the messages are in conversations",
     ),
-    "chatgpt": ([chat_of_chatgpt(*pair) for pair in QUESTIONS], "the messages are in mapping"),
+    "chatgpt": (
+        [chat_of_chatgpt(*pair) for pair in QUESTIONS],
+        "the messages are in mapping; gpt does not read title",
+    ),
     "claude": (
         messages("chat_messages", "sender", "text", "human", "assistant"),
         "the messages are in chat_messages",
     ),
     "ours": (pairs("prompt", "response"), ""),
     "completions": (pairs("prompt", "completion"), "the question is in prompt, the answer in completion"),
+    "preferences": (
+        [row | {"rejected": "I do not know."} for row in pairs("prompt", "chosen")],
+        "the question is in prompt, the answer in chosen; gpt does not read rejected",
+    ),
     "questions": (pairs("question", "answer"), "the question is in question, the answer in answer"),
     "alpaca": (ALPACA, "the question is in instruction and input, the answer in output"),
 }
@@ -169,6 +176,21 @@ def test_questions_are_the_same_in_every_form(here: Path, schema: str, ending: s
     assert list(corpus.notices()) == ([f"in q.{ending}, {words}"] if words else [])
 
 
+@pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
+def test_capital_letters_in_the_names_of_fields_change_nothing(here: Path, ending: str) -> None:
+    (here / "ours.jsonl").write_text(json_lines_of(pairs("prompt", "response")))
+    rows = [row | {"Context": "It rained."} for row in pairs("Question", "ANSWER")]
+    (here / f"a.{ending}").write_bytes(WRITERS[ending](rows))
+    corpus = read(f"a.{ending}")
+    assert corpus.digest == read("ours.jsonl").digest
+    (notice,) = corpus.notices()
+    assert notice == f"in a.{ending}, the question is in question, the answer in answer; gpt does not read Context"
+    (here / f"b.{ending}").write_bytes(WRITERS[ending]([{"Text": "short", "note": "a note that is longer than it"}]))
+    assert read(f"b.{ending}").documents == ("short",)
+    assert list(read(f"b.{ending}").notices()) == [f"in b.{ending}, Text is the text of each record"]
+    assert read(f"a.{ending}", text_field="Context").documents == ("It rained.",) * 2
+
+
 def test_a_chat_that_is_no_tree_of_messages_is_named(here: Path) -> None:
     whole, cycle = chat_of_chatgpt("a", "b"), chat_of_chatgpt("a", "b")
     cycle["mapping"]["asked"]["parent"] = "last"
@@ -179,6 +201,41 @@ def test_a_chat_that_is_no_tree_of_messages_is_named(here: Path) -> None:
         (here / "q.json").write_text(json.dumps([whole, whole | change]))
         with pytest.raises(DataError, match=said):
             read("q.json")
+
+
+SAID = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4", "reasoning_content": "two and two"}]
+UNREAD: list[tuple[dict[str, Any], str]] = [
+    ({"prompt": "Sum up.", "context": "It rained all day.", "response": "Rain."}, "gpt does not read context"),
+    (
+        {"id": "a-1", "context": "The dome has a statue.", "question": "What is on the dome?", "answer": "A statue."},
+        "the question is in question, the answer in answer; gpt does not read context",
+    ),
+    (
+        {"instruction": "And 2+3?", "output": "5", "history": [["1+1?", "2"]]},
+        "the question is in instruction, the answer in output; gpt does not read history",
+    ),
+    ({"title": "", "tools": [], "messages": SAID}, "gpt does not read reasoning_content"),
+    (
+        {"conversations": SAID, "topic": "数学"},
+        "the messages are in conversations; gpt does not read topic, reasoning_content",
+    ),
+]
+
+
+@pytest.mark.parametrize(("record", "words"), UNREAD)
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_a_notice_names_the_fields_with_text_that_gpt_does_not_read(
+    here: Path, record: dict[str, Any], words: str, ending: str
+) -> None:
+    (here / f"a.{ending}").write_bytes(WRITERS[ending]([record]))
+    assert list(read(f"a.{ending}").notices()) == [f"in a.{ending}, {words}"]
+
+
+def test_a_field_that_only_later_records_fill_is_named_too(here: Path) -> None:
+    rows = [{"question": "Name a fish.", "context": context, "answer": "Cod."} for context in ("", "Cod is a fish.")]
+    (here / "a.csv").write_text(table(rows))
+    (notice,) = read("a.csv").notices()
+    assert notice == "in a.csv, the question is in question, the answer in answer; gpt does not read context"
 
 
 def test_a_column_named_mapping_is_no_conversation(here: Path) -> None:
@@ -209,18 +266,57 @@ def test_the_only_column_of_long_texts_is_the_text_and_a_notice_says_so(here: Pa
     assert read("poems.csv", text_field="title").documents == ("春晓",) * 3
 
 
+NO_TEXTS = {
+    "uuid": "cd613e30-d8f1-6adf-91b7-584a2265b1f5",
+    "sha1": "e4b06ce60741c7a87ce42c8218072e8c000",
+    "created_at": "2023-01-01T12:00:00Z",
+    "date": "Mon Apr 06 22:19:45 PDT 2009",
+    "time": "2024-01-01 10:00:00 +0000 UTC",
+    "url": "https://zh.wikipedia.org/wiki/北京",
+    "path": "src/module/sub/file_number_0.py",
+    "image": "iVBORw0KGgoAAAANSUhEUgAAiVBORw0KGgoAAAANSUhEUgAA" * 99,
+}
+
+
+@pytest.mark.parametrize("name", NO_TEXTS)
+def test_an_id_a_date_an_address_a_path_and_base64_are_no_text_however_long(here: Path, name: str) -> None:
+    (here / "a.jsonl").write_text(json_lines_of([{name: NO_TEXTS[name], "body": "on my way"}] * 3))
+    with pytest.raises(DataError, match=f'"{name}"') as raised:
+        read("a.jsonl")
+    assert (raised.value.hint or "").startswith("‹data.text_field=body›")  # short, so gpt does not guess
+    text = "I am on my way, and I bring bread."
+    (here / "a.jsonl").write_text(json_lines_of([{name: NO_TEXTS[name], "body": text}] * 3))
+    corpus = read("a.jsonl")
+    assert corpus.documents == (text,) * 3
+    assert list(corpus.notices()) == ["in a.jsonl, body is the text of each record"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "今天天气很好我们去公园今天天气很好我们去公园",
+        "ฉันรักภาษาไทยมากและอยากเรียน",
+        "ACGTTGCAAACGTTGCAA" * 3,
+        "def f(x):\n\treturn 1000000 + x",
+    ],
+)
+def test_scripts_without_spaces_dna_and_source_code_are_texts(here: Path, text: str) -> None:
+    (here / "a.jsonl").write_text(json_lines_of([{"id": "AB-1", "body": text}]))
+    assert read("a.jsonl").documents == (text,)
+
+
 def test_a_column_name_may_have_spaces_and_a_shorter_column_is_no_remedy(here: Path) -> None:
     (here / "a.csv").write_text(table([{"id": "1", "my poem": "p" * 30}]))
     assert read("a.csv").documents == ("p" * 30,)
     (here / "b.csv").write_text(table([{"id": "1", "my poem": "p" * 30, "a note": "n" * 20}]))
     with pytest.raises(DataError) as raised:
         read("b.csv")
-    remedy = "sed '1s/my poem/prompt/; 1s/a note/response/' < b.csv > b-qa.csv"
-    assert raised.value.lines()[1] == f"hint: --set data.text_field='my poem'; for questions with answers: {remedy}"
+    remedy = "for questions with answers, name their fields prompt and response"
+    assert raised.value.lines()[1] == f"hint: --set data.text_field='my poem'; {remedy}"
     (here / "c.csv").write_text(table([{"id": "1", "A boy, carried": "p" * 30, "B": "n" * 20}]))
     with pytest.raises(DataError) as raised:
         read("c.csv")
-    remedy = "sed '1i column1,text,column3' c.csv > c-named.csv"  # the first row names no columns
+    remedy = "sed '1i column1,text,column3' < c.csv > c-named.csv"  # the first row names no columns
     assert raised.value.hint == f"if the table has no row with names, write one first: {remedy}"
 
 
@@ -231,11 +327,34 @@ def test_of_several_long_columns_the_error_lists_all_the_longest_first(here: Pat
     assert raised.value.lines() == [
         'error: a.csv:2: this record has no field "text" that contains text; fields with text, and their mean length in '
         'characters: "body" (500), "summary" (30), "id" (1)',
-        "hint: --set data.text_field=body; for questions with answers: "
-        "sed '1s/summary/prompt/; 1s/body/response/' < a.csv > a-qa.csv",
+        "hint: --set data.text_field=body; for questions with answers, name their fields prompt and response",
     ]
     with pytest.raises(DataError, match='this record has no field "summry"'):
         read("a.csv", text_field="summry")
+
+
+OTHER_KINDS: dict[str, tuple[dict[str, Any], str]] = {
+    "translation.jsonl": (
+        {"translation": {"en": "Good morning"}},
+        '; fields of other kinds: "translation" (an object)',
+    ),
+    "dialog.jsonl": ({"id": 3, "dialog": ["Hi.", "Hello."]}, '; fields of other kinds: "dialog" (a list)'),
+    "lines.jsonl": ({"text": ["line 1", "line 2"]}, '; fields of other kinds: "text" (a list)'),
+    "rows.parquet": (
+        {"lines": ["line 1"], "image": b"PNG", "id": "a"},
+        '; fields with text, and their mean length in characters: "id" (1); '
+        'fields of other kinds: "lines" (a list), "image" (bytes)',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_KINDS)
+def test_an_error_says_what_fields_without_text_contain(here: Path, name: str) -> None:
+    row, sentence = OTHER_KINDS[name]
+    (here / name).write_bytes(WRITERS[name.partition(".")[2]]([row]))
+    with pytest.raises(DataError) as raised:
+        read(name)
+    assert raised.value.sentence == f'this record has no field "text" that contains text{sentence}'
 
 
 def test_a_record_among_questions_that_is_none_is_named(here: Path) -> None:
@@ -244,7 +363,7 @@ def test_a_record_among_questions_that_is_none_is_named(here: Path) -> None:
         read("a.json")
 
 
-UNKNOWN = [{"id": "1", "问": asked, "回答": answered} for asked, answered in QUESTIONS]
+UNKNOWN = [{"id": "1", "回答": answered, "问题": asked} for asked, answered in QUESTIONS]
 REWRITTEN: dict[str, str | bytes] = {
     "a b.jsonl": json_lines_of(UNKNOWN) + "\n",
     "escaped.json": json.dumps(UNKNOWN, indent=1),
@@ -259,7 +378,7 @@ REWRITTEN: dict[str, str | bytes] = {
 def test_the_command_of_a_hint_makes_questions_of_fields_that_gpt_does_not_know(here: Path, name: str) -> None:
     content = REWRITTEN[name]
     (here / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(DataError, match='"问"') as raised:
+    with pytest.raises(DataError, match='"问题"') as raised:
         read(name)
     command = (raised.value.hint or "").partition("; for questions with answers: ")[2]
     assert "\n" not in command
@@ -273,20 +392,61 @@ def test_the_command_of_a_hint_makes_questions_of_fields_that_gpt_does_not_know(
 
 
 def test_a_column_whose_name_is_part_of_another_is_not_rewritten(here: Path) -> None:
-    (here / "a.csv").write_text(table([{"ask": "a" * 30, "asked": "b" * 50}]))
+    (here / "a.csv").write_text(table([{"instruction": "a" * 30, "instructions": "b" * 50, "target": "c"}]))
     with pytest.raises(DataError) as raised:
         read("a.csv")
     assert (
         raised.value.hint
-        == "‹data.text_field=asked›; for questions with answers, name their fields prompt and response"
+        == "‹data.text_field=instructions›; for questions with answers, name their fields prompt and response"
     )
+
+
+# fields, and those that the command of the hint makes question and answer
+PAIRS: list[tuple[tuple[str, ...], str | None]] = [
+    (("instruction", "context", "response", "category"), 'r.pop("instruction"), "response": r.pop("response")'),
+    (("kind", "input", "target"), 'r.pop("input"), "response": r.pop("target")'),
+    (("输出", "指令", "输入"), 'r.pop("指令"), "response": r.pop("输出")'),
+    (("id", "title", "context", "question"), None),
+    (("chosen", "rejected"), None),
+    (("name", "Instruction", "Response"), 'r.pop("Instruction"), "response": r.pop("Response")'),
+]
+
+
+@pytest.mark.parametrize(("names", "command"), PAIRS)
+def test_names_say_which_field_is_the_question_and_lengths_do_not(
+    here: Path, names: tuple[str, ...], command: str | None
+) -> None:
+    row = {name: f"{name} in words" * number for number, name in enumerate(names, start=2)}
+    (here / "a.jsonl").write_text(json_lines_of([row]))
+    with pytest.raises(DataError) as raised:
+        read("a.jsonl")
+    remedy = (raised.value.hint or "").partition("; for questions with answers")[2]
+    assert (command in remedy) if command else remedy == ", name their fields prompt and response"
+
+
+def test_the_command_of_a_hint_keeps_the_other_fields(here: Path) -> None:
+    rows = [{"instruction": "Name a fish.", "context": "The cod is a fish.", "response": "The cod."}]
+    (here / "a.jsonl").write_text(json_lines_of(rows))
+    with pytest.raises(DataError) as raised:
+        read("a.jsonl")
+    command = (raised.value.hint or "").partition("; for questions with answers: ")[2]
+    subprocess.run(command.replace("python3", shlex.quote(sys.executable)), shell=True, check=True)
+    assert list(read("a-qa.jsonl").notices()) == ["in a-qa.jsonl, gpt does not read context"]
+
+
+@pytest.mark.parametrize(("role", "content"), [("role", "content"), ("from", "value")])
+def test_a_list_of_messages_is_no_list_of_texts(here: Path, role: str, content: str) -> None:
+    (here / "a.json").write_text(json.dumps([{role: "user", content: "2+2?"}, {role: "assistant", content: "4"}]))
+    with pytest.raises(DataError) as raised:
+        read("a.json")
+    assert (raised.value.hint or "").startswith('a record has all messages of a conversation, as in {"messages": [{')
 
 
 BAD_RECORDS: dict[str, str] = {
     "a.jsonl": '{"text": "one"}\n{"text"\n{"id": 3}\n{"text": "a\\ud800"}\n{"text": "two"}\n',
     "a.json": '[{"text": "one"}, {"id": 3}, 3, {"text": "a\\ud800"}, {"text": "two"}]',
     "a.csv": "id,text\n1,one\n2\n3,a,b\n4,x,\n5,two\n",
-    "q.jsonl": '{"prompt": "a", "response": "b"}\n{\n{"prompt": "c"}\n{"prompt": "c", "response": 3}\n',
+    "q.jsonl": '{"prompt": "a", "response": "b"}\n{\n{"prompt": "c"}\n{"prompt": "c", "response": [3]}\n',
 }
 
 
@@ -300,6 +460,66 @@ def test_bad_records_are_left_out_and_counted_where_the_config_says_so(here: Pat
     (notice,) = corpus.notices()
     assert notice.startswith(f"left out 3 bad records: {name}")
     assert [*corpus.blocks()] == [*read(name, skip_bad=True).blocks()]
+
+
+ALL_BAD: dict[str, tuple[str, str]] = {
+    "tools.jsonl": (
+        json_lines_of([{"messages": [{"role": "user", "content": "4?"}, {"role": "tool", "content": "4"}]}] * 2),
+        'a message has the role "tool", and gpt learns no calls of tools',
+    ),
+    "observed.jsonl": (
+        json_lines_of([{"conversations": [{"from": "human", "value": "4?"}, {"from": "observation", "value": "4"}]}]),
+        'a message has the role "observation", and gpt learns no calls of tools',
+    ),
+    "lists.jsonl": (
+        json_lines_of([{"question": "Two rivers?", "answer": ["Rhine", "Po"]}] * 2),
+        "answer is not a text",
+    ),
+    "indented.jsonl": ('{\n "text": "one"\n}\n{\n "text": "two"\n}\n', "this is not JSON"),
+}
+
+
+@pytest.mark.parametrize("name", ALL_BAD)
+def test_a_hint_leaves_bad_records_out_only_where_others_are_good(here: Path, name: str) -> None:
+    content, sentence = ALL_BAD[name]
+    (here / name).write_text(content)
+    with pytest.raises(DataError, match=sentence) as raised:
+        read(name)
+    assert raised.value.hint is None
+    good = {"text": "one"} if name == "indented.jsonl" else {"prompt": "a", "response": "b"}
+    for lines in (content.split("\n")[0] + "\n" + json_lines_of([good]), json_lines_of([good]) + content):
+        (here / name).write_text(lines)
+        with pytest.raises(DataError, match=sentence) as raised:
+            read(name)
+        assert raised.value.hint == "‹data.skip_bad=true› leaves such records out"
+        assert read(name, skip_bad=True).num_documents == 1
+
+
+@pytest.mark.parametrize("roles", ["用户 助手", "User Assistant", "prompter chatgpt", "HUMAN bot"])
+@pytest.mark.parametrize("names", ["from value", "role content"])
+def test_roles_of_other_programs_are_ours(here: Path, roles: str, names: str) -> None:
+    (here / "a.jsonl").write_text(json_lines_of(messages("conversations", *names.split(), *roles.split())))
+    (here / "ours.jsonl").write_text(json_lines_of(pairs("prompt", "response")))
+    assert read("a.jsonl").digest == read("ours.jsonl").digest
+
+
+def test_a_developer_is_the_system(here: Path) -> None:
+    said = [
+        {"role": "developer", "content": "Be brief."},
+        *messages("m", "role", "content", "user", "assistant")[0]["m"],
+    ]
+    (here / "a.jsonl").write_text(json_lines_of([{"messages": said}]))
+    assert read_conversation(read("a.jsonl").documents[0]).turns[0] == ("system", "Be brief.")
+
+
+def test_a_number_is_an_answer_and_no_value_is_none(here: Path) -> None:
+    (here / "a.jsonl").write_text('{"question": "7+5", "answer": 12}\n{"question": 0.5, "answer": "half"}\n')
+    turns = [read_conversation(text).turns for text in read("a.jsonl").documents]
+    assert [[turn.content for turn in pair] for pair in turns] == [["7+5", "12"], ["0.5", "half"]]
+    for value in ("NaN", "true", "null"):
+        (here / "a.jsonl").write_text(f'{{"question": "7+5", "answer": {value}}}\n')
+        with pytest.raises(DataError, match="answer is not a text"):
+            read("a.jsonl")
 
 
 EMPTY_TEXTS: dict[str, str | bytes] = {
@@ -379,26 +599,66 @@ def test_the_parts_of_a_message_are_one_text_and_a_picture_is_none(here: Path) -
         read("a.jsonl")
 
 
-@pytest.mark.parametrize("ending", ["csv", "tsv"])
-def test_the_command_of_a_hint_names_the_columns_of_a_table_without_names(here: Path, ending: str) -> None:
-    poems = [
-        ("Before my bed, the moon is bright; " * 3, "Li Bai"),
-        ("I lift my head to look, and see it there", "Li Bai"),
-    ]
-    with (here / f"a.{ending}").open("w", newline="") as file:
-        csv.writer(file, "excel" if ending == "csv" else "excel-tab").writerows(poems)
-    with pytest.raises(DataError) as raised:
-        read(f"a.{ending}")
+NAMELESS: dict[str, tuple[list[tuple[str, ...]], int]] = {  # tables without a row of names, and the column of the text
+    "poems.csv": ([("Before my bed, the moon is bright; " * 3, "Li Bai"), ("I lift my head to look", "Li Bai")], 0),
+    "poems.tsv": ([("Before my bed, the moon is bright; " * 3, "Li Bai"), ("I lift my head to look", "Li Bai")], 0),
+    "sentences.csv": ([("The cat sat on the mat.",), ("A dog ran through the park.",)], 0),
+    "lines.csv": ([("Shall I compare thee to a summer day",), ("Thou art more lovely and more temperate",)], 0),
+    "诗.csv": (
+        [
+            ("静夜思", "床前明月光疑是地上霜举头望明月低头思故乡"),
+            ("登鹳雀楼", "白日依山尽黄河入海流欲穷千里目更上一层楼"),
+        ],
+        1,
+    ),
+    "reviews.csv.gz": ([("1", "This film was a joy from start to end"), ("0", "I walked out after twenty minutes")], 1),
+    "pairs.tsv": ([("1", "eng", "Let us try something new today."), ("2", "eng", "I have to go to sleep now.")], 2),
+}
+
+
+@pytest.mark.parametrize("name", NAMELESS)
+def test_a_table_without_a_row_of_names_is_an_error_whose_command_writes_one(here: Path, name: str) -> None:
+    rows, column = NAMELESS[name]
+    content = io.StringIO(newline="")
+    csv.writer(content, "excel-tab" if ".tsv" in name else "excel").writerows(rows)
+    packed = gzip.compress(content.getvalue().encode())
+    (here / name).write_bytes(packed if name.endswith("gz") else gzip.decompress(packed))
+    with pytest.raises(DataError, match='no field "text"') as raised:
+        read(name)
+    before = {*here.iterdir()}
     command = (raised.value.hint or "").removeprefix("if the table has no row with names, write one first: ")
     subprocess.run(command, shell=True, check=True)
-    assert read(f"a-named.{ending}").documents == tuple(poem for poem, _ in poems)
+    (new,) = {*here.iterdir()} - before
+    assert read(new.name).documents == tuple(row[column] for row in rows)
+
+
+def test_names_of_four_words_or_of_chinese_are_names(here: Path) -> None:
+    for name in ("Text of the review", "用户评论的内容", "Desc."):
+        (here / "a.csv").write_text(table([{"id": "1", name: "I walked out after twenty minutes"}]))
+        assert read("a.csv").documents == ("I walked out after twenty minutes",)
+
+
+def test_a_column_of_short_cells_may_have_a_name_or_none(here: Path) -> None:
+    (here / "a.csv").write_text("Anna\nBen\n")
+    with pytest.raises(DataError) as raised:
+        read("a.csv")
+    command = (raised.value.hint or "").partition("; if the table has no row with names, write one first: ")[2]
+    subprocess.run(command, shell=True, check=True)
+    assert read("a-named.csv").documents == ("Anna", "Ben")
+    assert read("a.csv", text_field="Anna").documents == ("Ben",)
+
+
+def test_a_column_without_a_name_counts(here: Path) -> None:
+    (here / "a.csv").write_text("id,,\n1,,I walked out after twenty minutes\n")
+    assert read("a.csv").documents == ("I walked out after twenty minutes",)
+    assert list(read("a.csv").notices()) == ["in a.csv, column3 is the text of each record"]
 
 
 def test_a_table_of_short_cells_has_no_questions(here: Path) -> None:
     (here / "a.csv").write_text("x,y\n1,a\n2,b\n")
     with pytest.raises(DataError) as raised:
         read("a.csv")
-    assert raised.value.hint == "‹data.text_field=x›"
+    assert raised.value.hint == "‹data.text_field=y›"
 
 
 def test_where_every_record_is_bad_the_first_is_an_error(here: Path) -> None:
