@@ -11,7 +11,16 @@ from shlex import quote
 from typing import Any, NamedTuple
 
 from gpt_cli.errors import DataError, shown, visible
-from gpt_cli.text.conversations import MESSAGES, conversation, is_conversation, is_words, notice_of, small, whole_text
+from gpt_cli.text.conversations import (
+    FIELDS,
+    MESSAGES,
+    conversation,
+    is_conversation,
+    is_words,
+    notice_of,
+    small,
+    whole_text,
+)
 from gpt_cli.text.documents import TextBlock
 from gpt_cli.text.remarks import Remarks
 
@@ -78,7 +87,8 @@ def conversations_of(records: Iterable[Record], text_field: str, remarks: Remark
     def text_of(record: Record) -> str:
         if not is_conversation(record.fields, text_field):
             sentence = "this is no question with an answer, as the first record of the first file is"
-            hint = "put texts into a file of their own, and train on that alone"
+            lacks_a_part = isinstance(record.fields, Mapping) and record.fields.keys() & FIELDS
+            hint = None if lacks_a_part else "put texts into a file of their own, and train on that alone"
             raise DataError(record.where, sentence, hint=hint)
         dialogue = conversation(record.fields, record.where, remarks=remarks)
         return dialogue.to_json() if dialogue.turns[-1].content.strip() else ""

@@ -39,11 +39,11 @@ _WIDE_SCRIPT, _WIDE_ENTROPY, _CHARACTERS_UP_TO = 2.5, 6.0, 1_000_000
 _LETTERS_BELOW, _TIMES = 150_000, 10
 # up to so many letters, byte pairs must save this share of the entropy of characters: English 20 %, DNA none
 _LETTERS, _PAYING_PAIRS = 256, 0.05
-_MOST_EPOCHS, _OF_CHARACTERS = 12.0, 7.0  # before a text is known by heart; of characters of a wide script, sooner
+_MOST_EPOCHS, _OF_CHARACTERS = 12.0, 5.0  # before a text is known by heart; of characters of a wide script, sooner
 # where there is time for so many times as many, a first model reads half as often and teaches a second, which may read
 # longer (note 0066)
 _TEACHING_PAYS, _MOST_TAUGHT_TOKENS = 2.5, 1_000_000
-_OF_TEACHER, _OF_TWO, _OF_TWO_OF_CHARACTERS = 0.5, 5, 3
+_OF_TEACHER, _OF_TWO, _OF_TWO_OF_CHARACTERS = 0.5, 5, 4
 _MINUTES, _MEASURED_BYTES = (3, 10, 30, 60), 500_000  # to offer, and the largest text of note 0066
 _DROPOUTS = ((6.0, 0.2), (2.0, 0.1), (0.0, 0.0))  # epochs from which a dropout pays
 # of AdamW, which beside Muon moves embeddings and the output layer
