@@ -26,6 +26,7 @@ from gpt_cli.errors import DataError, shown, visible
 from gpt_cli.text.cache import cached, read_cached_json, write_json
 from gpt_cli.text.documents import decode_utf8
 from gpt_cli.text.remarks import Remarks
+from gpt_cli.text.rtf import in_unicode
 
 # how file names end -> what pandoc calls the format
 _PANDOC = {
@@ -42,9 +43,9 @@ _PANDOC = {
 }
 DOCUMENTS = (*_PANDOC, ".pdf")
 _WITH_TITLE = (".docx", ".org", ".tex")  # formats whose title pandoc takes out of the text
-_VERSION = 4  # of the conversion
+_VERSION = 5  # of the conversion
 # formats that are text, how they declare their encoding, which pandoc ignores, and what browsers read in its place
-_ENCODED = (".fb2", ".htm", ".html", ".org", ".tex")
+_ENCODED = (".fb2", ".htm", ".html", ".org", ".rtf", ".tex")
 _DECLARED = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?([\w-]+)|\[(\w+)\]\{inputenc\}""", re.IGNORECASE)
 _WIDER = {"gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "iso-8859-1": "cp1252", "latin1": "cp1252"}
 _HEAP_EXHAUSTED = 251  # of programs in Haskell
@@ -105,6 +106,8 @@ def _content_of_pandoc(path: Path, file: BinaryIO) -> dict[str, Any]:
 
 def _in_utf8(path: Path, content: bytes) -> bytes:
     """Return a text in UTF-8, from the encoding that it declares; raise DataError for another."""
+    if path.suffix.lower() == ".rtf":
+        return in_unicode(content)
     declared = _DECLARED.search(content[:4096])
     name = (declared[1] or declared[2]).decode().lower() if declared else "utf-8"
     for encoding in ("utf-8", _WIDER.get(name, name)):
