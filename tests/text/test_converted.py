@@ -116,6 +116,11 @@ def test_a_pdf_is_the_text_of_its_pages(here: Path) -> None:
         read("scan.pdf")
 
 
+def test_a_word_that_a_pdf_divides_between_lines_is_whole(here: Path) -> None:
+    (here / "a.pdf").write_bytes(pdf("A word that is hyphen-) Tj 0 -28 Td (ated twice."))
+    assert read("a.pdf").documents == ("A word that is hyphenated twice.\n",)
+
+
 def test_a_prompt_may_be_a_document_or_packed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(here / "a.docx", "今天 *fine*")
     (here / "a.txt.gz").write_bytes(gzip.compress("今天 fine\n".encode()))
