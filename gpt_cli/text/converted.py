@@ -60,7 +60,7 @@ def can_convert(path: Path) -> bool:
 
 
 def converted(path: Path, file: BinaryIO, remarks: Remarks) -> str:
-    """Convert a document to text; `remarks` count the pictures and the tables of contents that the text lacks.
+    """Convert a document to text; `remarks` count pictures, tables of contents and included files that it lacks.
 
     Raises DataError for a document that is damaged, too large, or contains no text, as scanned pages do.
     """
@@ -71,14 +71,14 @@ def converted(path: Path, file: BinaryIO, remarks: Remarks) -> str:
         file.seek(0)
         content = (_content_of_pdf if path.suffix.lower() == ".pdf" else _content_of_pandoc)(path, file)
         write_json(stored, content)
-    for what in ("picture", "contents"):
+    for what in ("picture", "contents", "included"):
         if number := content.get(what):
             remarks.leave_out(what, visible(path), number)
     return content["text"]
 
 
 def _content_of_pandoc(path: Path, file: BinaryIO) -> dict[str, Any]:
-    """Convert a document to text without its pictures and tables of contents, which are counted."""
+    """Convert a document to text without pictures, tables of contents and included files, which are counted."""
     pandoc = optional_library("pypandoc", "documents", path).get_pandoc_path()
     limits = ["+RTS", f"-M{DOCUMENT_MEMORY}", "-RTS"]
     with tempfile.TemporaryFile() as held:
@@ -87,10 +87,10 @@ def _content_of_pandoc(path: Path, file: BinaryIO) -> dict[str, Any]:
             held.seek(0)
             file = held
         source = ["--sandbox", "--from", _PANDOC[path.suffix.lower()]]
-        tree = _output(path, [pandoc, *source, "--to", "json", *limits], file)
+        tree, messages = _output(path, [pandoc, *source, "--to", "json", *limits], file)
     try:
         content = json.loads(tree)
-        counts = {"picture": 0, "contents": 0}
+        counts = {"picture": 0, "contents": 0, "included": messages.count("Could not load include file")}
         if path.suffix.lower() in _WITH_TITLE and (title := content["meta"].get("title")):
             content["blocks"].insert(0, {"t": "Para", "c": title["c"]})
         _leave_out(content["blocks"], counts)
@@ -100,7 +100,7 @@ def _content_of_pandoc(path: Path, file: BinaryIO) -> dict[str, Any]:
     with tempfile.TemporaryFile() as held:
         held.write(tree)
         held.seek(0)
-        text = _output(path, [pandoc, "--from", "json", "--to", "plain", "--wrap", "none", *limits], held)
+        text, _ = _output(path, [pandoc, "--from", "json", "--to", "plain", "--wrap", "none", *limits], held)
     return {"text": text.decode("utf-8"), **counts}
 
 
@@ -177,15 +177,18 @@ def _inside(node: Any) -> Any:
 
 def _content_of_pdf(path: Path, file: BinaryIO) -> dict[str, Any]:
     optional_library("pypdfium2", "documents", path)
-    text = _output(path, [sys.executable, "-m", "gpt_cli.text.pdf_text"], file).decode("utf-8")
-    if not text.strip():
+    content, _ = _output(path, [sys.executable, "-m", "gpt_cli.text.pdf_text"], file)
+    if not (text := content.decode("utf-8")).strip():
         hint = "recognise its letters first: ocrmypdf --force-ocr FILE.pdf OUT.pdf"
         raise DataError(shown(path), "this PDF contains no text, as scanned pages do not", hint=hint)
     return {"text": text}
 
 
-def _output(path: Path, command: Sequence[str], content: BinaryIO) -> bytes:
-    """Run a program with a document as stdin and return its stdout; raise DataError if it fails or takes too much."""
+def _output(path: Path, command: Sequence[str], content: BinaryIO) -> tuple[bytes, str]:
+    """Run a program with a document as stdin; return its stdout, and its messages on stderr.
+
+    Raises DataError if it fails or takes too much.
+    """
     with (
         tempfile.TemporaryFile() as errors,
         subprocess.Popen(command, stdin=content, stdout=subprocess.PIPE, stderr=errors) as process,
@@ -204,7 +207,7 @@ def _output(path: Path, command: Sequence[str], content: BinaryIO) -> bytes:
             process.kill()
         code = process.wait()
         errors.seek(0)
-        lines = errors.read(4096).decode("utf-8", "replace").strip().splitlines() or ["it does not say why"]
+        messages = errors.read(2**20).decode("utf-8", "replace").strip()
     if len(output) > DOCUMENT_BYTES:
         raise DataError(shown(path), f"its text has more than {DOCUMENT_BYTES / 1e6:.0f} MB, more than a document has")
     if was_late:
@@ -212,5 +215,6 @@ def _output(path: Path, command: Sequence[str], content: BinaryIO) -> bytes:
     if code == _HEAP_EXHAUSTED:
         raise DataError(shown(path), "its conversion takes more than 2 GB of memory")
     if code:
-        raise DataError(shown(path), f"this document cannot be read: {visible(lines[-1])}")
-    return output
+        why = messages.splitlines()[-1] if messages else "it does not say why"
+        raise DataError(shown(path), f"this document cannot be read: {visible(why)}")
+    return output, messages

@@ -149,7 +149,9 @@ def test_a_document_includes_nothing_and_takes_bounded_time_and_text(
 ) -> None:
     (here / "secret.txt").write_text("secret")
     (here / "a.tex").write_text("\\begin{document}fine \\input{secret.txt} \\include{secret.txt}\\end{document}")
-    assert "secret" not in read("a.tex").documents[0]
+    corpus = read("a.tex")
+    assert "secret" not in corpus.documents[0]
+    assert list(corpus.notices()) == ["left out 2 included files of a.tex"]
     write(here / "b.html", "Read by no other test, so that the cache lacks it.\n")
     monkeypatch.setattr(module, "DOCUMENT_BYTES", 10)
     assert "more than a document has" in refusal("b.html")
