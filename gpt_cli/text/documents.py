@@ -45,7 +45,7 @@ _STARTS = tuple(_FORMATS)
 _MARK = re.compile(r"(?:\r?\n)?<\|(?:endoftext|startoftext)\|>")
 _UNFINISHED = re.compile(r"(?:\r?\n|\r)?(?:<(?:\|[a-z]{0,11}\|?)?)?\Z")
 _LONGEST_MARK = len("\r\n<|startoftext|>")
-_TAG = re.compile(r"</?[A-Za-z][^<>\n]{0,200}>")
+_TAG = re.compile(r"</?[A-Za-z][\w:-]*(?:\s[^<>\n]{0,200}=[^<>\n]{0,200})?\s?/?>")  # no <a@b.c>, no <a few words>
 _MARKUP_LINES = {
     re.compile(r"\d\d:\d\d:\d\d[.,]\d{3} --> "): "time lines of subtitles",
     re.compile(r"\.[A-Za-z]{1,2}\b"): "requests of troff",

@@ -259,6 +259,8 @@ def test_texts_without_marks_stay_as_they_are(documents: list[str], size: int) -
         ("<p>a</p>\n" * 9, "more than a tenth is tags such as <p>, which become tokens"),
         ("1\n00:00:01,000 --> 00:00:02,000\nhello\n\n" * 9, "time lines of subtitles become tokens"),
         (".PP\nsome words\n" * 9, "requests of troff become tokens"),
+        ('<a href="b.html">c</a>\n' * 9, 'more than a tenth is tags such as <a href="b.html">, which become tokens'),
+        ("From: Ann <a@b.c>, see <Saved by Ann>\n" * 9 + "</p>", None),
         ("a < b and b > c\n" * 9, None),
         ("#include <stdio.h>\n#include <math.h>\n" * 9, None),
     ],
