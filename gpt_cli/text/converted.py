@@ -215,6 +215,7 @@ def _output(path: Path, command: Sequence[str], content: BinaryIO) -> tuple[byte
     if code == _HEAP_EXHAUSTED:
         raise DataError(shown(path), "its conversion takes more than 2 GB of memory")
     if code:
-        why = messages.splitlines()[-1] if messages else "it does not say why"
+        at = re.search(r"\((line \d+, column \d+)\):\n(.+)", messages)  # followed by the line, and a ^ below it
+        why = f"{at[1]}: {at[2]}" if at else messages.rpartition("\n")[2] or "it does not say why"
         raise DataError(shown(path), f"this document cannot be read: {visible(why)}")
     return output, messages

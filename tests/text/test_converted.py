@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+import re
 import subprocess
 import sys
 import zlib
@@ -142,6 +143,11 @@ def refusal(name: str) -> str:
 def test_what_is_no_document_is_refused_with_its_name(here: Path, ending: str) -> None:
     (here / f"a{ending}").write_bytes(b"PK\x03\x04 and no more")
     assert f"a{ending}" in refusal(f"a{ending}")
+
+
+def test_an_error_of_pandoc_names_the_line(here: Path) -> None:
+    (here / "a.tex").write_text("\\input{b}\n\\begin{document}\nUnclosed \\begin{foo} here.\n")
+    assert re.search(r"this document cannot be read: line 4, column \d: unexpected end of input$", refusal("a.tex"))
 
 
 def test_a_document_includes_nothing_and_takes_bounded_time_and_text(
