@@ -101,6 +101,8 @@ def _content_of_pandoc(path: Path, file: BinaryIO) -> dict[str, Any]:
         held.write(tree)
         held.seek(0)
         text, _ = _output(path, [pandoc, "--from", "json", "--to", "plain", "--wrap", "none", *limits], held)
+    if not text.strip():
+        raise DataError(shown(path), "this document contains no text")
     return {"text": text.decode("utf-8"), **counts}
 
 

@@ -117,6 +117,11 @@ def test_a_pdf_is_the_text_of_its_pages(here: Path) -> None:
         read("scan.pdf")
 
 
+def test_a_document_without_text_is_an_error_as_a_scan_is(here: Path) -> None:
+    (here / "a.html").write_text("<html><body><script>render()</script><img src='a.png'></body></html>")
+    assert refusal("a.html") == 'error: "a.html": this document contains no text'
+
+
 def test_a_word_that_a_pdf_divides_between_lines_is_whole(here: Path) -> None:
     (here / "a.pdf").write_bytes(pdf("A word that is hyphen-) Tj 0 -28 Td (ated twice."))
     assert read("a.pdf").documents == ("A word that is hyphenated twice.\n",)
