@@ -151,7 +151,7 @@ class SourceCorpus(SurveyedCorpus):
             sentence = "this is no list of questions and answers, but the first source is one, so all must be"
             raise DataError(shown(file.name), sentence)
         if is_stdin:
-            content = decoded(self._stdin_content(count), "stdin", "unpack it before the pipe, as zcat does")
+            content = decoded(self._stdin_content(count), "stdin", "save it to a file with its ending, and name that")
             blocks = markup_noted(content, remarks.note)
         elif file.status is None and file.name in datasets.ENTRIES:
             blocks = in_blocks(datasets.read_entry(datasets.ENTRIES[file.name]))
