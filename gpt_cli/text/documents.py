@@ -166,7 +166,7 @@ def _binary_format(content: bytes) -> tuple[str, str] | None:
         return "a zip archive, as office documents and books are too", next(kinds, "name a text file")
     if content.startswith(_STARTS):  # of a million files, hardly any
         return next(name_and_hint for start, name_and_hint in _FORMATS.items() if content.startswith(start))
-    if len(content) < 16 or not is_binary(content[:65536]):
+    if len(content) < 16 or b"\0" not in content or not is_binary(content[:65536]):
         return None
     if is_numbers(content[:65536]):
         return "an array of numbers, such as token ids", "name the text; gpt cuts it into tokens by itself"
