@@ -25,6 +25,7 @@ _FORMATS: dict[bytes, tuple[str, str]] = {
     b"\x89PNG\r\n": ("a PNG picture", "name a text file"),
     b"\xff\xd8\xff": ("a JPEG picture", "name a text file"),
     b"GIF89a": ("a GIF picture", "name a text file"),
+    b"\x7fELF": ("a program", "name a text file"),
     b"%PDF-": ("a PDF document", "let the file name end in .pdf"),
     b"\xd0\xcf\x11\xe0": ("an old Office document", "save it as plain text, UTF-8"),
     b"{\\rtf": ("an RTF document", "let the file name end in .rtf"),

@@ -231,6 +231,7 @@ def test_no_advice_is_to_give_a_name_that_the_file_has_or_cannot_have(name: str)
     ("content", "what", "advice"),
     [
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "a PNG picture", "name a text file"),
+        (b"\x7fELF\2\1\1\0" + b"\1\0\0\0" * 9, "a program", "name a text file"),
         (b"%PDF-1.4 only ASCII", "a PDF document", "end in .pdf"),
         (b"{\\rtf1\\ansi Hello}", "an RTF document", "end in .rtf"),
         (zipped(), "a zip archive", "end in .zip"),
@@ -239,7 +240,7 @@ def test_no_advice_is_to_give_a_name_that_the_file_has_or_cannot_have(name: str)
         (gzip.compress(b"text"), "gzip data", "end in .gz"),
         (b"Rar!\x1a\x07\x01\0", "a RAR archive", "unrar x FILE"),
     ],
-    ids=["png", "pdf", "rtf", "zip", "parquet", "zst", "gz", "rar"],
+    ids=["png", "elf", "pdf", "rtf", "zip", "parquet", "zst", "gz", "rar"],
 )
 def test_a_file_of_another_format_is_recognised(content: bytes, what: str, advice: str, here: Path) -> None:
     error, hint = refusal(content)
