@@ -105,10 +105,17 @@ def is_damaged_utf8(sample: bytes) -> bool:
     return sample.startswith(UTF8_MARK) or sum(character > "\x7f" for character in text) > 2 * num_wrong
 
 
-def is_numbers(sample: bytes) -> bool:
-    """Return whether bytes are text in no encoding, such as token ids: NULs beside other controls, also as UTF-16."""
-    is_text = len(sample.translate(None, _NO_TEXT)) >= 0.98 * len(sample)
+def is_binary(sample: bytes) -> bool:
+    """Return whether bytes are text in no encoding: NULs alone or beside other controls, also as UTF-16."""
+    is_text = len(sample.translate(None, _NO_TEXT)) >= 0.98 * len(sample) and sample.count(0) < len(sample) / 2
     return b"\0" in sample and not is_text and utf16_of(sample) is None
+
+
+def is_numbers(sample: bytes) -> bool:
+    """Return whether bytes may be numbers of 2, 4 or 8 bytes, as token ids are: most of their high bytes are 0."""
+    low, high = sorted((sample[::2].count(0), sample[1::2].count(0)))
+    pairs = high > 4 * low and high > len(sample) / 20
+    return any(sample) and not sample[:4].isalnum() and (pairs or sample[3::4].count(0) > 0.9 * len(sample[3::4]))
 
 
 def encoding_hint(sample: bytes, name: str) -> str:

@@ -21,7 +21,7 @@ REMEMBER_FROM = 2**24  # bytes
 OPENING = 2**14  # bytes that could be read while a file is opened
 # a file may change again within the same tick of its clock, so nothing is noted about one that was younger
 RACY_SECONDS = 2
-_VERSION = 3
+_VERSION = 4
 
 
 def cached(name: str, *key: object) -> Path:

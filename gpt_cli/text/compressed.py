@@ -17,6 +17,7 @@ from typing import IO, Any, BinaryIO
 from gpt_cli.common.extras import optional_library
 from gpt_cli.common.limits import ARCHIVE_FILES, EXPANSION, EXPANSION_FROM, ZSTD_WINDOW
 from gpt_cli.errors import DataError, shown, visible
+from gpt_cli.text.sources import HIDDEN
 
 # bytes; of twice as many, malloc would map the text anew, and decoding take twice as long (note 0049)
 BLOCK = 2**16
@@ -107,7 +108,7 @@ def files_of(path: Path, file: BinaryIO) -> Iterator[tuple[Path, BinaryIO]]:
     try:
         for name, content in members(path, file):
             parts = Path(name.replace("\\", "/")).parts
-            if any(part.startswith(".") or part == "__MACOSX" for part in parts):
+            if any(part.startswith(HIDDEN) or part == "__MACOSX" for part in parts):
                 continue
             if (number := number + 1) > ARCHIVE_FILES:
                 raise DataError(shown(path), f"it contains more than {ARCHIVE_FILES:,} files")

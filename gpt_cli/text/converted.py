@@ -26,6 +26,7 @@ from gpt_cli.errors import DataError, shown, visible
 from gpt_cli.text.cache import cached, read_cached_json, write_json
 from gpt_cli.text.documents import decode_utf8
 from gpt_cli.text.remarks import Remarks
+from gpt_cli.text.rtf import in_unicode
 
 # how file names end -> what pandoc calls the format
 _PANDOC = {
@@ -42,9 +43,9 @@ _PANDOC = {
 }
 DOCUMENTS = (*_PANDOC, ".pdf")
 _WITH_TITLE = (".docx", ".org", ".tex")  # formats whose title pandoc takes out of the text
-_VERSION = 4  # of the conversion
+_VERSION = 5  # of the conversion
 # formats that are text, how they declare their encoding, which pandoc ignores, and what browsers read in its place
-_ENCODED = (".fb2", ".htm", ".html", ".org", ".tex")
+_ENCODED = (".fb2", ".htm", ".html", ".org", ".rtf", ".tex")
 _DECLARED = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?([\w-]+)|\[(\w+)\]\{inputenc\}""", re.IGNORECASE)
 _WIDER = {"gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "iso-8859-1": "cp1252", "latin1": "cp1252"}
 _HEAP_EXHAUSTED = 251  # of programs in Haskell
@@ -59,7 +60,7 @@ def can_convert(path: Path) -> bool:
 
 
 def converted(path: Path, file: BinaryIO, remarks: Remarks) -> str:
-    """Convert a document to text; `remarks` count the pictures and the tables of contents that the text lacks.
+    """Convert a document to text; `remarks` count pictures, tables of contents and included files that it lacks.
 
     Raises DataError for a document that is damaged, too large, or contains no text, as scanned pages do.
     """
@@ -70,14 +71,14 @@ def converted(path: Path, file: BinaryIO, remarks: Remarks) -> str:
         file.seek(0)
         content = (_content_of_pdf if path.suffix.lower() == ".pdf" else _content_of_pandoc)(path, file)
         write_json(stored, content)
-    for what in ("picture", "contents"):
+    for what in ("picture", "contents", "included"):
         if number := content.get(what):
             remarks.leave_out(what, visible(path), number)
     return content["text"]
 
 
 def _content_of_pandoc(path: Path, file: BinaryIO) -> dict[str, Any]:
-    """Convert a document to text without its pictures and tables of contents, which are counted."""
+    """Convert a document to text without pictures, tables of contents and included files, which are counted."""
     pandoc = optional_library("pypandoc", "documents", path).get_pandoc_path()
     limits = ["+RTS", f"-M{DOCUMENT_MEMORY}", "-RTS"]
     with tempfile.TemporaryFile() as held:
@@ -86,10 +87,10 @@ def _content_of_pandoc(path: Path, file: BinaryIO) -> dict[str, Any]:
             held.seek(0)
             file = held
         source = ["--sandbox", "--from", _PANDOC[path.suffix.lower()]]
-        tree = _output(path, [pandoc, *source, "--to", "json", *limits], file)
+        tree, messages = _output(path, [pandoc, *source, "--to", "json", *limits], file)
     try:
         content = json.loads(tree)
-        counts = {"picture": 0, "contents": 0}
+        counts = {"picture": 0, "contents": 0, "included": messages.count("Could not load include file")}
         if path.suffix.lower() in _WITH_TITLE and (title := content["meta"].get("title")):
             content["blocks"].insert(0, {"t": "Para", "c": title["c"]})
         _leave_out(content["blocks"], counts)
@@ -99,12 +100,16 @@ def _content_of_pandoc(path: Path, file: BinaryIO) -> dict[str, Any]:
     with tempfile.TemporaryFile() as held:
         held.write(tree)
         held.seek(0)
-        text = _output(path, [pandoc, "--from", "json", "--to", "plain", "--wrap", "none", *limits], held)
+        text, _ = _output(path, [pandoc, "--from", "json", "--to", "plain", "--wrap", "none", *limits], held)
+    if not text.strip():
+        raise DataError(shown(path), "this document contains no text")
     return {"text": text.decode("utf-8"), **counts}
 
 
 def _in_utf8(path: Path, content: bytes) -> bytes:
     """Return a text in UTF-8, from the encoding that it declares; raise DataError for another."""
+    if path.suffix.lower() == ".rtf":
+        return in_unicode(content)
     declared = _DECLARED.search(content[:4096])
     name = (declared[1] or declared[2]).decode().lower() if declared else "utf-8"
     for encoding in ("utf-8", _WIDER.get(name, name)):
@@ -174,15 +179,18 @@ def _inside(node: Any) -> Any:
 
 def _content_of_pdf(path: Path, file: BinaryIO) -> dict[str, Any]:
     optional_library("pypdfium2", "documents", path)
-    text = _output(path, [sys.executable, "-m", "gpt_cli.text.pdf_text"], file).decode("utf-8")
-    if not text.strip():
+    content, _ = _output(path, [sys.executable, "-m", "gpt_cli.text.pdf_text"], file)
+    if not (text := content.decode("utf-8")).strip():
         hint = "recognise its letters first: ocrmypdf --force-ocr FILE.pdf OUT.pdf"
         raise DataError(shown(path), "this PDF contains no text, as scanned pages do not", hint=hint)
     return {"text": text}
 
 
-def _output(path: Path, command: Sequence[str], content: BinaryIO) -> bytes:
-    """Run a program with a document as stdin and return its stdout; raise DataError if it fails or takes too much."""
+def _output(path: Path, command: Sequence[str], content: BinaryIO) -> tuple[bytes, str]:
+    """Run a program with a document as stdin; return its stdout, and its messages on stderr.
+
+    Raises DataError if it fails or takes too much.
+    """
     with (
         tempfile.TemporaryFile() as errors,
         subprocess.Popen(command, stdin=content, stdout=subprocess.PIPE, stderr=errors) as process,
@@ -201,7 +209,7 @@ def _output(path: Path, command: Sequence[str], content: BinaryIO) -> bytes:
             process.kill()
         code = process.wait()
         errors.seek(0)
-        lines = errors.read(4096).decode("utf-8", "replace").strip().splitlines() or ["it does not say why"]
+        messages = errors.read(2**20).decode("utf-8", "replace").strip()
     if len(output) > DOCUMENT_BYTES:
         raise DataError(shown(path), f"its text has more than {DOCUMENT_BYTES / 1e6:.0f} MB, more than a document has")
     if was_late:
@@ -209,5 +217,7 @@ def _output(path: Path, command: Sequence[str], content: BinaryIO) -> bytes:
     if code == _HEAP_EXHAUSTED:
         raise DataError(shown(path), "its conversion takes more than 2 GB of memory")
     if code:
-        raise DataError(shown(path), f"this document cannot be read: {visible(lines[-1])}")
-    return output
+        at = re.search(r"\((line \d+, column \d+)\):\n(.+)", messages)  # followed by the line, and a ^ below it
+        why = f"{at[1]}: {at[2]}" if at else messages.rpartition("\n")[2] or "it does not say why"
+        raise DataError(shown(path), f"this document cannot be read: {visible(why)}")
+    return output, messages

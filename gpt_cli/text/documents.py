@@ -9,12 +9,12 @@ import codecs
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
 
-from gpt_cli.common.untrusted_files import UTF8_MARK, encoding_hint, is_damaged_utf8, is_numbers, utf16_of
+from gpt_cli.common.untrusted_files import UTF8_MARK, encoding_hint, is_binary, is_damaged_utf8, is_numbers, utf16_of
 from gpt_cli.errors import DataError, visible
 
 # the regex engine overflows its stack on a run of a million spaces; a third of it is known to pass
@@ -25,12 +25,9 @@ _FORMATS: dict[bytes, tuple[str, str]] = {
     b"\x89PNG\r\n": ("a PNG picture", "name a text file"),
     b"\xff\xd8\xff": ("a JPEG picture", "name a text file"),
     b"GIF89a": ("a GIF picture", "name a text file"),
+    b"\x7fELF": ("a program", "name a text file"),
     b"%PDF-": ("a PDF document", "let the file name end in .pdf"),
     b"\xd0\xcf\x11\xe0": ("an old Office document", "save it as plain text, UTF-8"),
-    b"PK\x03\x04": (
-        "a zip archive, as .docx and .epub are too",
-        "let the file name end in .docx, .epub or .zip, as its program wrote it",
-    ),
     b"{\\rtf": ("an RTF document", "let the file name end in .rtf"),
     b"PAR1\x15": ("a Parquet table", "let the file name end in .parquet"),
     b"\x28\xb5\x2f\xfd": ("Zstandard data", "let the file name end in .zst"),
@@ -38,14 +35,25 @@ _FORMATS: dict[bytes, tuple[str, str]] = {
     b"BZh91AY&SY": ("bzip2 data", "unpack it with: bunzip2 FILE"),
     b"\xfd7zXZ\0": ("xz data", "unpack it with: unxz FILE"),
     b"7z\xbc\xaf": ("a 7z archive", "unpack it with: 7z x FILE"),
+    b"Rar!\x1a\x07": ("a RAR archive", "unpack it with: unrar x FILE"),
     b"SQLite format 3\0": ("an SQLite database", 'export its text as .jsonl, one {"text": "..."} per line'),
 }
 _STARTS = tuple(_FORMATS)
+# what a zip archive contains -> how to get text out of it
+_ZIP_START = rb"PK\x03\x04.{26}"
+_ZIPPED = {
+    rb"word/": "let the file name end in .docx",
+    rb"mimetypeapplication/epub": "let the file name end in .epub",
+    rb"mimetypeapplication/vnd.oasis.opendocument.text": "let the file name end in .odt",
+    rb"(xl/|mimetypeapplication/vnd.oasis.opendocument.spreadsheet)": "save it as .csv",
+    rb"(ppt/|Index/|mimetypeapplication/vnd.oasis.opendocument.presentation)": "save it as .pdf",
+    rb"[^\0]{,200}\.txt": "let the file name end in .zip",
+}
 # marks between texts in the data of GPT-2 and of programs like it, with the line break before
 _MARK = re.compile(r"(?:\r?\n)?<\|(?:endoftext|startoftext)\|>")
 _UNFINISHED = re.compile(r"(?:\r?\n|\r)?(?:<(?:\|[a-z]{0,11}\|?)?)?\Z")
 _LONGEST_MARK = len("\r\n<|startoftext|>")
-_TAG = re.compile(r"</?[A-Za-z][^<>\n]{0,200}>")
+_TAG = re.compile(r"</?[A-Za-z][\w:-]*(?:\s[^<>\n]{0,200}=[^<>\n]{0,200})?\s?/?>")  # no <a@b.c>, no <a few words>
 _MARKUP_LINES = {
     re.compile(r"\d\d:\d\d:\d\d[.,]\d{3} --> "): "time lines of subtitles",
     re.compile(r"\.[A-Za-z]{1,2}\b"): "requests of troff",
@@ -77,25 +85,25 @@ def decode_utf8(content: bytes, where: str) -> str:
     return "".join(block.text for block in decoded([content], where))
 
 
-def decoded(blocks: Iterable[bytes], where: str, hint: str | None = None) -> Iterator[TextBlock]:
+def decoded(blocks: Iterable[bytes], where: str, unnamed: str = "name a text file") -> Iterator[TextBlock]:
     """Decode one document from UTF-8 with or without a byte order mark; the first block has 8,192 bytes or is the last.
 
-    Raises DataError that names the format of a file that is not text, with its own hint or `hint`, or its encoding, or
-    the first byte that is not UTF-8 and its line.
+    Raises DataError that names the format of a file that is not text, or its encoding, or the first byte that is not
+    UTF-8 and its line. The hint is `unnamed` where a right ending of a name cannot help.
     """
     sample, before, rest, num_bytes, num_lines, starts = b"", b"", b"", 0, 0, True
     for number, block in enumerate(chain(blocks, [None])):
         if number == 0 and block is not None:
             if file_format := _binary_format(block):
-                raise DataError(where, f"this is {file_format[0]}, not text", hint=hint or file_format[1])
+                what, advice = file_format
+                _, rename, ending = advice.partition("let the file name end in ")
+                if rename and (where == "stdin" or where.lower().endswith(ending)):
+                    advice = unnamed
+                raise DataError(where, f"this is {what}, not text", hint=advice)
             sample = block[:65536]
             if _is_utf16(sample):
-                raise DataError(
-                    where, "this is UTF-16, but text must be UTF-8", hint=hint or encoding_hint(sample, where)
-                )
-            if len(sample) >= 16 and is_numbers(sample):
-                sentence = "this is not text but numbers, as token ids of another program are"
-                raise DataError(where, sentence, hint="name the text; gpt cuts it into tokens by itself")
+                hint = encoding_hint(sample, where)
+                raise DataError(where, "this is UTF-16, but text must be UTF-8", hint=hint)
             if block.startswith(UTF8_MARK):
                 block, num_bytes = block[len(UTF8_MARK) :], len(UTF8_MARK)
         content = rest + (block or b"")
@@ -128,8 +136,14 @@ def format_of_binary(content: bytes) -> str | None:
 
 
 def markup_noted(blocks: Iterator[TextBlock], note: Callable[[str], object]) -> Iterator[TextBlock]:
-    """Yield the same blocks; `note` receives a line where more than a tenth of the first one is markup."""
-    for number, block in enumerate(blocks):
+    """Yield the same blocks, but no single one of white space and NULs alone.
+
+    `note` receives a line where more than a tenth of the first one is markup.
+    """
+    start = list(islice(blocks, 2))
+    if len(start) == 1 and not start[0].text.replace("\0", "").strip():
+        return
+    for number, block in enumerate(chain(start, blocks)):
         if number == 0:
             lines = block.text.split("\n")
             for pattern, what in _MARKUP_LINES.items():
@@ -147,9 +161,17 @@ def _is_utf16(sample: bytes) -> bool:
 
 
 def _binary_format(content: bytes) -> tuple[str, str] | None:
-    if not content.startswith(_STARTS):  # of a million files, hardly any
+    """Return the format that the start of a file shows, and how to get text out of it; None for text."""
+    if content.startswith(b"PK\x03\x04"):
+        kinds = (advice for name, advice in _ZIPPED.items() if re.search(_ZIP_START + name, content[:65536], re.DOTALL))
+        return "a zip archive, as office documents and books are too", next(kinds, "name a text file")
+    if content.startswith(_STARTS):  # of a million files, hardly any
+        return next(name_and_hint for start, name_and_hint in _FORMATS.items() if content.startswith(start))
+    if len(content) < 16 or b"\0" not in content or not is_binary(content[:65536]):
         return None
-    return next(name_and_hint for start, name_and_hint in _FORMATS.items() if content.startswith(start))
+    if is_numbers(content[:65536]):
+        return "an array of numbers, such as token ids", "name the text; gpt cuts it into tokens by itself"
+    return "binary data", "name a text file"
 
 
 def split_at(separator: str, blocks: Iterable[TextBlock]) -> Iterator[TextBlock]:

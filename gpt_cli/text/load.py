@@ -22,7 +22,7 @@ from gpt_cli.text import datasets
 from gpt_cli.text.cache import find_survey, remember
 from gpt_cli.text.compressed import BLOCK
 from gpt_cli.text.corpus import Corpus, Survey, SurveyedCorpus, Tally, Watch, fits_in_memory
-from gpt_cli.text.documents import TextBlock, decoded, in_blocks, split_at, split_at_marks
+from gpt_cli.text.documents import TextBlock, decoded, in_blocks, markup_noted, split_at, split_at_marks
 from gpt_cli.text.file_formats import SKIP_HINT, Reading, holds_conversations, read_file
 from gpt_cli.text.remarks import Remarks
 from gpt_cli.text.sft_examples import ConversationCorpus, split_conversations
@@ -151,7 +151,8 @@ class SourceCorpus(SurveyedCorpus):
             sentence = "this is no list of questions and answers, but the first source is one, so all must be"
             raise DataError(shown(file.name), sentence)
         if is_stdin:
-            blocks = decoded(self._stdin_content(count), "stdin", "unpack it before the pipe, as zcat does")
+            content = decoded(self._stdin_content(count), "stdin", "save it to a file with its ending, and name that")
+            blocks = markup_noted(content, remarks.note)
         elif file.status is None and file.name in datasets.ENTRIES:
             blocks = in_blocks(datasets.read_entry(datasets.ENTRIES[file.name]))
         else:

@@ -17,7 +17,8 @@ def main() -> None:
     try:
         document = pypdfium2.PdfDocument(sys.stdin.buffer.read())
         for page in document:
-            text = page.get_textpage().get_text_range().replace("\r\n", "\n")
+            # PDFium joins a word that a hyphen divides between lines by U+FFFE
+            text = page.get_textpage().get_text_range().replace("\r\n", "\n").replace("\ufffe", "")
             sys.stdout.buffer.write(text.encode("utf-8", "replace") + b"\n")
     except (pypdfium2.PdfiumError, MemoryError) as error:
         sys.exit(str(error) or "it takes too much memory")

@@ -25,6 +25,7 @@ from gpt_cli.errors import DataError, EnvironmentFailure, shown, visible
 from gpt_cli.text import datasets
 
 STDIN = "-"
+HIDDEN = (".", "~$")  # how names of files begin that nobody wrote; Word locks a document by the second
 NAME_A_SOURCE = "name a text file, a directory, a glob, - for stdin, or a name of `gpt data list`"
 _MOST_NAMES, _MOST_FOLDERS = 1000, 20  # that are looked at
 _LONGEST_NAME = 255  # bytes, of most filesystems
@@ -114,7 +115,8 @@ class SourceWalk:
         if os.path.isdir(name):  # false, not an error, for a name that is too long
             yield from self._below(str(Path(name)), os.path.realpath(name), named=True)
         elif not os.path.lexists(name) and (matches := set(self._matches(name, set()))):
-            for match in sorted(filter(os.path.isfile, matches), key=lambda match: Path(match).parts):
+            files = (match for match in matches if os.path.isfile(match) and os.path.basename(match)[:2] != "~$")
+            for match in sorted(files, key=lambda match: Path(match).parts):
                 yield SourceFile(str(Path(match)), False, os.stat(match)), os.path.realpath(match)
         else:
             try:
@@ -142,7 +144,7 @@ class SourceWalk:
             return  # one of our runs, whose files are not a corpus
         start, real_start = os.path.join("" if folder == "." else folder, ""), os.path.join(real, "")
         for name in names:
-            if name.startswith("."):
+            if name.startswith(HIDDEN):
                 continue
             path = start + name
             try:
@@ -276,5 +278,5 @@ def _near(path: str) -> Iterator[str]:
 def _names(folder: str) -> list[str]:
     """Return the names in a folder that are not hidden, up to a limit."""
     with contextlib.suppress(OSError), os.scandir(folder or os.curdir) as entries:
-        return [entry.name for entry in islice(entries, _MOST_NAMES) if not entry.name.startswith(".")]
+        return [entry.name for entry in islice(entries, _MOST_NAMES) if not entry.name.startswith(HIDDEN)]
     return []

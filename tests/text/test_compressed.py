@@ -21,6 +21,7 @@ FILES = {
     "poems/b.jsonl.gz": gzip.compress(b'{"text": "one"}\n{"text": "two"}\n'),
     "c.csv": b"text\nthree\n",
     ".hidden": b"never",
+    "d/~$tter.docx": b"never",
     "__MACOSX/c.csv": b"never",
     "photo.jpg": b"\xff\xd8\xff\xe0",
 }

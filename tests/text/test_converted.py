@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+import re
 import subprocess
 import sys
 import zlib
@@ -116,6 +117,16 @@ def test_a_pdf_is_the_text_of_its_pages(here: Path) -> None:
         read("scan.pdf")
 
 
+def test_a_document_without_text_is_an_error_as_a_scan_is(here: Path) -> None:
+    (here / "a.html").write_text("<html><body><script>render()</script><img src='a.png'></body></html>")
+    assert refusal("a.html") == 'error: "a.html": this document contains no text'
+
+
+def test_a_word_that_a_pdf_divides_between_lines_is_whole(here: Path) -> None:
+    (here / "a.pdf").write_bytes(pdf("A word that is hyphen-) Tj 0 -28 Td (ated twice."))
+    assert read("a.pdf").documents == ("A word that is hyphenated twice.\n",)
+
+
 def test_a_prompt_may_be_a_document_or_packed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(here / "a.docx", "今天 *fine*")
     (here / "a.txt.gz").write_bytes(gzip.compress("今天 fine\n".encode()))
@@ -139,12 +150,19 @@ def test_what_is_no_document_is_refused_with_its_name(here: Path, ending: str) -
     assert f"a{ending}" in refusal(f"a{ending}")
 
 
+def test_an_error_of_pandoc_names_the_line(here: Path) -> None:
+    (here / "a.tex").write_text("\\input{b}\n\\begin{document}\nUnclosed \\begin{foo} here.\n")
+    assert re.search(r"this document cannot be read: line 4, column \d: unexpected end of input$", refusal("a.tex"))
+
+
 def test_a_document_includes_nothing_and_takes_bounded_time_and_text(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (here / "secret.txt").write_text("secret")
     (here / "a.tex").write_text("\\begin{document}fine \\input{secret.txt} \\include{secret.txt}\\end{document}")
-    assert "secret" not in read("a.tex").documents[0]
+    corpus = read("a.tex")
+    assert "secret" not in corpus.documents[0]
+    assert list(corpus.notices()) == ["left out 2 included files of a.tex"]
     write(here / "b.html", "Read by no other test, so that the cache lacks it.\n")
     monkeypatch.setattr(module, "DOCUMENT_BYTES", 10)
     assert "more than a document has" in refusal("b.html")

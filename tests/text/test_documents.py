@@ -157,7 +157,7 @@ def test_token_ids_of_another_program_are_no_utf16(kind: str, most: int) -> None
     ids = np.random.default_rng(0).zipf(1.3, 4000) % most  # as frequent as words
     for content in (ids.astype(kind).tobytes(), ids.astype(kind).tobytes()[:40]):
         assert refusal(content) == [
-            "error: a.txt: this is not text but numbers, as token ids of another program are",
+            "error: a.txt: this is an array of numbers, such as token ids, not text",
             "hint: name the text; gpt cuts it into tokens by itself",
         ]
 
@@ -177,29 +177,70 @@ def test_utf8_that_was_damaged_is_never_converted_from_another_encoding() -> Non
 
 
 def test_bytes_of_no_encoding_are_not_converted() -> None:
-    assert refusal(bytes(range(256)) * 4)[1] == "hint: name the text; gpt cuts it into tokens by itself"
+    assert refusal(bytes(range(256)) * 4) == [
+        "error: a.txt: this is binary data, not text",
+        "hint: name a text file",
+    ]
     assert refusal(bytes([0, *range(128, 256)]) * 4)[1] == "hint: name a text file"
 
 
-def zipped() -> bytes:
+@pytest.mark.parametrize(
+    "start", [b"MZ\x90\0\3\0\0\0", b"AT&TFORM\0\0\4\1", b"ID3\4\0\0\0\0", b"\0\0\0 ftypisom", b"\0" * 999]
+)
+def test_programs_music_and_films_are_no_numbers(start: bytes) -> None:
+    content = start + np.random.default_rng(0).integers(0, 256, 3000, np.uint8).tobytes() * (len(start) < 999)
+    assert refusal(content) == ["error: a.txt: this is binary data, not text", "hint: name a text file"]
+
+
+def zipped(*names: str, content: str = "text") -> bytes:
     memory = io.BytesIO()
     with zipfile.ZipFile(memory, "w") as archive:
-        archive.writestr("a.txt", "text")
+        for name in names or ["a.txt"]:
+            archive.writestr(name, content)
     return memory.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "hint"),
+    [
+        (zipped("[Content_Types].xml", "_rels/.rels", "word/document.xml"), "let the file name end in .docx"),
+        (zipped("[Content_Types].xml", "xl/workbook.xml"), "save it as .csv"),
+        (zipped("[Content_Types].xml", "ppt/presentation.xml"), "save it as .pdf"),
+        (zipped("mimetype", content="application/epub+zip"), "let the file name end in .epub"),
+        (zipped("mimetype", content="application/vnd.oasis.opendocument.text"), "let the file name end in .odt"),
+        (zipped("mimetype", content="application/vnd.oasis.opendocument.spreadsheet"), "save it as .csv"),
+        (zipped("mimetype", content="application/vnd.oasis.opendocument.presentation"), "save it as .pdf"),
+        (zipped("Index/Document.iwa"), "save it as .pdf"),
+        (zipped("collection.anki2", "media"), "name a text file"),
+        (zipped("b/a.txt"), "let the file name end in .zip"),
+    ],
+)
+def test_a_zip_archive_has_the_advice_for_what_it_contains(content: bytes, hint: str) -> None:
+    assert refusal(content)[1] == f"hint: {hint}"
+
+
+@pytest.mark.parametrize("name", ["a.zip", "B.ZIP", "a.gz", "stdin"])
+def test_no_advice_is_to_give_a_name_that_the_file_has_or_cannot_have(name: str) -> None:
+    content = gzip.compress(b"text") if name == "a.gz" else zipped()
+    with pytest.raises(DataError, match="not text") as raised:
+        decode_utf8(content, name)
+    assert raised.value.hint == "name a text file"
 
 
 @pytest.mark.parametrize(
     ("content", "what", "advice"),
     [
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "a PNG picture", "name a text file"),
+        (b"\x7fELF\2\1\1\0" + b"\1\0\0\0" * 9, "a program", "name a text file"),
         (b"%PDF-1.4 only ASCII", "a PDF document", "end in .pdf"),
         (b"{\\rtf1\\ansi Hello}", "an RTF document", "end in .rtf"),
-        (zipped(), "a zip archive", "end in .docx, .epub or .zip"),
+        (zipped(), "a zip archive", "end in .zip"),
         (b"PAR1\x15\x04\x15", "a Parquet table", "end in .parquet"),
         (b"\x28\xb5\x2f\xfd\x24\x01", "Zstandard data", "end in .zst"),
         (gzip.compress(b"text"), "gzip data", "end in .gz"),
+        (b"Rar!\x1a\x07\x01\0", "a RAR archive", "unrar x FILE"),
     ],
-    ids=["png", "pdf", "rtf", "zip", "parquet", "zst", "gz"],
+    ids=["png", "elf", "pdf", "rtf", "zip", "parquet", "zst", "gz", "rar"],
 )
 def test_a_file_of_another_format_is_recognised(content: bytes, what: str, advice: str, here: Path) -> None:
     error, hint = refusal(content)
@@ -213,6 +254,18 @@ def test_a_file_of_another_format_is_recognised(content: bytes, what: str, advic
 
 def test_a_byte_order_mark_is_dropped() -> None:
     assert decode_utf8(b"\xef\xbb\xbfone", "a.txt") == "one"
+
+
+@pytest.mark.parametrize("content", ["", " \n", "\u3000\r\n\t", "\n" * 60_000, "\0\n\0"])
+def test_a_file_of_white_space_is_an_empty_one(here: Path, content: str) -> None:
+    (here / "d").mkdir()
+    (here / "d" / "white.txt").write_text(content)
+    for source in ("d/white.txt", "d"):
+        with pytest.raises(DataError, match="this source contains no text"):
+            read_corpus(source)
+    (here / "d" / "b.txt").write_text(" \n")
+    (here / "d" / "c.txt").write_text("\n c \n")
+    assert read_corpus("d").documents == ("\n c \n",)
 
 
 MARKS = ["<|endoftext|>", "\n<|endoftext|>\n", "\r\n<|endoftext|>\r\n<|startoftext|>", "<|startoftext|>\n"]
@@ -259,6 +312,8 @@ def test_texts_without_marks_stay_as_they_are(documents: list[str], size: int) -
         ("<p>a</p>\n" * 9, "more than a tenth is tags such as <p>, which become tokens"),
         ("1\n00:00:01,000 --> 00:00:02,000\nhello\n\n" * 9, "time lines of subtitles become tokens"),
         (".PP\nsome words\n" * 9, "requests of troff become tokens"),
+        ('<a href="b.html">c</a>\n' * 9, 'more than a tenth is tags such as <a href="b.html">, which become tokens'),
+        ("From: Ann <a@b.c>, see <Saved by Ann>\n" * 9 + "</p>", None),
         ("a < b and b > c\n" * 9, None),
         ("#include <stdio.h>\n#include <math.h>\n" * 9, None),
     ],

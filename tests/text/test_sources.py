@@ -59,6 +59,14 @@ def test_links_pipes_runs_and_hidden_files(here: Path) -> None:
     assert names(".") == ["a.txt", "outside"]
 
 
+def test_a_file_by_which_word_locks_a_document_is_hidden(here: Path) -> None:
+    (here / "d").mkdir()
+    for name in ("~$tter.docx", "~notes.docx", "letter.docx"):
+        (here / "d" / name).write_text(name)
+    assert names("d") == names("d/*.docx") == names("d/**") == ["d/letter.docx", "d/~notes.docx"]
+    assert names("d/~$tter.docx") == ["d/~$tter.docx"]
+
+
 def test_a_glob_over_links_in_circles_ends(here: Path) -> None:
     """Two links of a directory to itself make 2^40 paths before the system refuses."""
     (here / "d" / ".hidden").mkdir(parents=True)
