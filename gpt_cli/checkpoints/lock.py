@@ -130,10 +130,10 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def require_foreign(path: Path, *, replaces: bool = False) -> None:
-    """Raise UsageError where `path`, which --out names, is a checkpoint or a file of a run, through links too.
+    """Raise UsageError if `path`, an --out, is a checkpoint or a run's file, even through links.
 
-    A hard link to a checkpoint is one; with `replaces`, one outside runs is no error. A name that a run would give to a
-    file is refused before the file exists. Raises EnvironmentFailure where no file can be written.
+    `replaces` allows overwriting a checkpoint outside runs. A name that a run reserves is refused even before the file
+    exists. Raises EnvironmentFailure if `path` cannot be written.
     """
     with contextlib.suppress(OSError, RuntimeError):  # a circle of links, a missing permission: the writer reports it
         target = path.resolve()

@@ -98,7 +98,7 @@ def run_names(incomplete: str) -> list[str]:
 
 
 def configs_and_runs(incomplete: str) -> list[str]:
-    """Complete the names of `gpt info`."""
+    """Complete the names of configs and runs."""
     return configs(incomplete) + runs(incomplete)
 
 

@@ -71,7 +71,7 @@ def _ratio(number: float) -> str:
 
 
 def show_progress(events: Iterator[TrainingEvent], prepared: Prepared, console: Console) -> Finished:
-    """Print each event, on a terminal beside a bar, and advice by its figures; return the last one."""
+    """Print events, advice and, on a terminal, a progress bar; return the Finished event."""
     progress, curve = _TrainingPosition(prepared), Curve(prepared)
     bar = _Bar(
         total=progress.length,

@@ -153,7 +153,7 @@ class _Line:
         )
 
     def meaning(self, positions: Sequence[int]) -> str | None:
-        """Return a hint with the flags to which words that stand alone belong; None where that is unknown."""
+        """Suggest a fix for stray words: flags, quotes, or no spaces around "="; None if unknown."""
         if not positions:
             return None
         before = positions[0] - 1

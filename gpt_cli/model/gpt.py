@@ -64,9 +64,9 @@ class GPT(nn.Module):
         return (self.token_embedding if self.output_layer is None else self.output_layer).weight
 
     def forward(self, ids: Tensor, masks: DropMasks | None = None, positions: Tensor | None = None) -> Tensor:
-        """Compute logits [B, T, V]; T is at most context_length. In training, `masks` decide dropout.
+        """Compute logits [B, T, V]; T is at most context_length. In training, `masks` gives the dropout masks.
 
-        `positions` [B, T] begin again at 0 with each of several texts side by side, which do not see each other then.
+        `positions` [B, T] restart at 0 where a packed text begins; attention stays within each text.
         """
         x, rotation = self.embed(ids, positions)
         apart = None if positions is None else texts_apart(positions)

@@ -91,7 +91,7 @@ class Cache(ABC):
             self.num_rows, self.num_slots = num_rows, num_slots
 
     def make_room(self, end: int) -> None:
-        """Make room for a token in slot `end`, which may drop those that it does not see."""
+        """Make room for a token in slot `end`: add slots, or drop tokens out of reach."""
         if end - self.base < self.num_slots:
             return
         earlier, slots, most = self.num_slots, self.slots, 2 * self.reach

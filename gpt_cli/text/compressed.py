@@ -84,7 +84,7 @@ class Growth:
         self._num_bytes += num_bytes
 
     def require(self, num_bytes: int) -> None:
-        """Raise the error if a number of further bytes is too many."""
+        """Raise DataError if `num_bytes` more are too many."""
         if self._num_bytes + num_bytes > self._allowed:
             raise DataError(
                 shown(self._path),

@@ -43,7 +43,7 @@ class Turn(NamedTuple):
 
 
 class Conversation(NamedTuple):
-    """Turns in order; `choices` are answers among which the last turn has the right one."""
+    """The turns of a chat, in order; `choices` lists possible last answers."""
 
     turns: tuple[Turn, ...]
     choices: tuple[str, ...] = ()

@@ -38,7 +38,7 @@ _MOVE_HINT = "then move the old file out of the directory"
 
 
 class SourceCorpus(SurveyedCorpus):
-    """The documents of SOURCEs; `read_corpus` makes one."""
+    """The documents of SOURCEs, read by `read_corpus`."""
 
     has_survey: bool  # whether an earlier program has made the first pass
     _stdin: IO[bytes]  # what came through stdin, which gives it once

@@ -146,9 +146,9 @@ class Examples:
 
 
 def pack(lengths: np.ndarray, size: int) -> list[np.ndarray]:
-    """Pack examples into rows of at most `size` places, each as full as it can be: best fit, the longest first.
+    """Pack examples into rows of at most `size` tokens by best-fit decreasing (Johnson 1973).
 
-    A function of the lengths [E] alone; returns the numbers of each row in ascending order. Johnson 1973.
+    Depends on the lengths [E] alone; returns each row's example indices, in ascending order.
     """
     rows, rooms = list[list[int]](), list[tuple[int, int]]()  # rooms: places left and row, in order
     for number in np.argsort(-lengths, kind="stable").tolist():

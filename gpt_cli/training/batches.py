@@ -78,8 +78,8 @@ class Batches:
     def numbers(self, step: int, chosen: slice | np.ndarray = slice(None)) -> np.ndarray:
         """Return the starts of the chosen sequences of a step, int64 [B].
 
-        Of ids that only the disk has, return the windows themselves, int32 [B, T + 1]; where some targets are a
-        teacher's, inputs and then targets, int64 [B, 2 T].
+        If the ids stay on disk, return windows, int32 [B, T + 1]; if a teacher gives targets, inputs and then targets,
+        int64 [B, 2 T].
         """
         if self.taught_targets is not None:
             positions = self.starts(step)[:, None] + np.arange(self.context_length)

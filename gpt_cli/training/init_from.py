@@ -64,9 +64,9 @@ class Initial:
         return path.name if run is None else f"{run.path.name}/{path.name}"
 
     def settings(self, *, other_text: bool) -> Config:
-        """Return all settings, for a training without a config; those of a run are in its config.yaml.
+        """Return the model's settings, for a training without --config.
 
-        Raises UsageError where nothing that gpt may read names a text, unless the training has an `other_text`.
+        Raises UsageError if no usable setting names a text, unless the training brings an `other_text`.
         """
         if self.header is not None:
             named = trusted_config(self.header) if other_text else config_with_text(self.header, stdin=True)

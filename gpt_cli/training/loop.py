@@ -171,7 +171,7 @@ def diverged_error(diverged: Diverged, hint: str, intact: str = "") -> DivergedE
 
 
 def lower_rates(config: Config) -> str:
-    """Return flags of lower learning rates, which may keep a training from diverging: the usual ones, or thirds."""
+    """Return flags for lower learning rates, to stop a run from diverging: the usual rate or a third of it."""
     rate, flags = rate_of(config), list[str]()
     if rate.key != "learning_rate":  # AdamW moves what Muon does not
         flags.append(f"‹train.learning_rate={one_digit(config.train.learning_rate / 3):g}›")

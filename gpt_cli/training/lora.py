@@ -69,9 +69,9 @@ def _pass_on(a: nn.Parameter, b: nn.Parameter, matrix: Tensor) -> None:
 
 
 def trained_parameters(model: GPT, settings: TrainConfig) -> tuple[dict[str, nn.Parameter], LowRank | None]:
-    """Return the parameters that the optimizer changes, by name, and the low-rank changes whose factors they are.
+    """Return the parameters to optimize, by name, and the low-rank changes, or None; freeze what nothing needs.
 
-    All other parameters no longer require a gradient.
+    With `rank`, the parameters are the low-rank factors.
     """
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(_trains(name, parameter, settings))

@@ -40,10 +40,10 @@ def possible(form: Form, dtype: torch.dtype, device: torch.device) -> bool:
 
 
 def choose_form(size: int, dtype: torch.dtype, device: torch.device, *, int8: bool = False, num_rows: int = 1) -> Form:
-    """The fastest form for a weight of `size` numbers, products in `dtype`, and `num_rows` at once.
+    """Return the fastest form for a weight of `size` elements, products in `dtype`, and `num_rows` input rows.
 
-    Only where it was measured: on processors of AMD, and of Intel with instructions for bfloat16. In float32 it does
-    not depend on the rows, so that a sample is the same in any batch.
+    Faster forms need a CPU where they were measured. In float32, rows do not matter, so a sample is the same in
+    any batch.
     """
     vendor, multiplies = processor_vendor(), cpu_multiplies_bfloat16()
     packs = possible("packed", dtype, device) and size >= PACKED_FROM[dtype]

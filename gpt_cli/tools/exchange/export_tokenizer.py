@@ -22,9 +22,9 @@ BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": Fa
 
 
 def padding_id(tokenizer: Tokenizer) -> int:
-    """Return the id that fills a batch: a byte which no UTF-8 text has; end-of-text where no id is spare.
+    """Return the padding id: a spare byte that UTF-8 never uses, or a pad_token; else end-of-text.
 
-    Collators leave out of the loss whatever has this id, so that of end-of-text would never be learned.
+    Collators leave padding out of the loss, so padding with end-of-text would keep a model from learning it.
     """
     end = tokenizer.end_of_text
     if isinstance(tokenizer, HuggingFaceTokenizer):

@@ -35,7 +35,7 @@ def computed(recipe: Recipe, ours: Mapping[str, Tensor]) -> Tensor:
 
 
 def dtype_of(recipe: Recipe, ours: Mapping[str, Tensor]) -> torch.dtype:
-    """Type of the weights of a tensor, float32 where it is computed; zeros follow the first weight."""
+    """Return the dtype of an exported tensor: that of copied weights, float32 for computed ones."""
     copies = [ours[part.names[0]].dtype if _is_copy(part) else torch.float32 for part in recipe.parts]
     return reduce(torch.promote_types, copies) if copies else next(iter(ours.values())).dtype
 

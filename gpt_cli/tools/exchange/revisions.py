@@ -41,7 +41,7 @@ def directories_by_step(directories: Sequence[Path]) -> dict[int, Path]:
 
 
 def shared_name(directory: Path) -> str:
-    """Return the name that the directories of steps share: one's name without the step, else the folder's."""
+    """Return the directory's name without its step, or else its parent's name."""
     match = _place_of_step(directory)
     name = "" if match is None else match.string[: match.start()].rstrip("-_. ")
     return name or Path(os.path.abspath(directory)).parent.name or "steps"

@@ -30,9 +30,9 @@ def encode_dump(
     notice: Notify = ignored,
     count: Callable[[int], object] = lambda _: None,
 ) -> Iterator[bytes]:
-    """Encode a dump as a file of that ending, one of FORMATS: json and csv row by row, others at once.
+    """Encode a dump in the format of `ending`, one of FORMATS; yield json and csv by rows, others whole.
 
-    `notice` receives what a picture cannot show, `count` how many of `num_rows` are done.
+    `notice` receives what a picture leaves out, `count` the finished rows.
     """
     if ending in PICTURES:
         from gpt_cli.attention_maps.picture import draw  # loads matplotlib, which takes half a second

@@ -102,9 +102,9 @@ def writes_content(writes: Writes, texts: Mapping[int, str]) -> dict[str, object
 
 
 def quantise(weights: np.ndarray, levels: int) -> np.ndarray:
-    """Return the square roots of weights, 0 to 1, as whole numbers up to `levels`.
+    """Return the square roots of weights in 0 to 1, rounded to integers of at most `levels`.
 
-    The square of number / levels differs from the weight w by at most sqrt(w) / levels + 1 / (4 levels^2): small
-    weights, of which long texts have many, keep more digits than large ones.
+    (integer / levels)^2 differs from the weight w by at most sqrt(w) / levels + 1 / (4 levels^2): the absolute error
+    is smaller for small weights, which fill long texts.
     """
     return np.rint(np.sqrt(weights, dtype=np.float64) * levels).astype("<u2" if levels > 255 else "u1")

@@ -36,7 +36,7 @@ class Figure:
 
     @classmethod
     def of_rows(cls, rows: Sequence[Row], name: str, *axes: str, key: str = "", **more: Any) -> Figure:
-        """Make a figure of rows with a label of each axis, a number, and perhaps its error; NaN where there is none."""
+        """Build a figure from rows that hold axis labels, the value under `key` or `name`, and maybe an error."""
         coords = {axis: sorted({row[axis] for row in rows}) for axis in axes}
         both = np.full((2, *map(len, coords.values())), np.nan)
         for row in rows:

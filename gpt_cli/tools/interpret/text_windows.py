@@ -72,10 +72,10 @@ def read_text(request: ReadingRequest, target: ToInspect, loaded: Loaded, host: 
 def open_text(
     data: Sequence[str], how: DataConfig, models: Sequence[tuple[str, Loaded]], host: Host
 ) -> tuple[Corpus, str | list[str], list[float]]:
-    """Open the text that some models read; returns it, its sources, and of --data the `training_share` of each model.
+    """Open the text that models read: `data`, or else the validation text of the first model's run.
 
-    Without `data` it is the validation text of the first. A model that learned answers alone has another loss here than
-    in `gpt eval`, which the user hears.
+    Returns the text, its sources, and for `data` each model's `training_share`. Warns about models trained on answers
+    alone: `gpt eval` scores only answers.
     """
     shares = list[tuple[str, float]]()
     if data:

@@ -72,7 +72,7 @@ def draw_curves(records: Sequence[RunRecord], axis: str, kind: str, notice: Noti
 def draw_losses_of(directory: Path, kind: str = "png") -> bytes | None:
     """Draw the losses of a run that has ended.
 
-    Of a run that has logged nothing there is none, nor of one that another process trains again already.
+    Returns None for a run that has logged nothing or is being trained again.
     """
     record = read_record(directory)
     return draw_losses(record, kind) if record.state != "training" and len(record.metrics["step"]) else None

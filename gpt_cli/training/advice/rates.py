@@ -87,5 +87,5 @@ def text_name(data: DataConfig) -> str:
 
 
 def one_digit(number: float) -> float:
-    """Round a number to one digit."""
+    """Round to one significant digit."""
     return float(f"{number:.1g}")

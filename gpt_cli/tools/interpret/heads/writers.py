@@ -26,7 +26,7 @@ _PLACES = {label: column for column, label, _ in ROLES}
 
 
 def of_passages(heads: Iterable[Row], width: int, marks: tuple[str, str]) -> Rows:
-    """Make a line for each passage of each head, with its peak between the marks and cut to the width."""
+    """Make a row for each head's passages, cut to fit `width`, with the peak token between `marks`."""
     rows = [("head", "mean", "size", "where it writes most")]
     for row in heads:
         name, mean = head_label(row), f"{row['mean_size'] or 0:.2f}"
