@@ -9,7 +9,7 @@ import codecs
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -136,14 +136,8 @@ def format_of_binary(content: bytes) -> str | None:
 
 
 def markup_noted(blocks: Iterator[TextBlock], note: Callable[[str], object]) -> Iterator[TextBlock]:
-    """Yield the same blocks, but no single one of white space and NULs alone.
-
-    `note` receives a line where more than a tenth of the first one is markup.
-    """
-    start = list(islice(blocks, 2))
-    if len(start) == 1 and not start[0].text.replace("\0", "").strip():
-        return
-    for number, block in enumerate(chain(start, blocks)):
+    """Yield the same blocks; `note` receives a line where more than a tenth of the first one is markup."""
+    for number, block in enumerate(blocks):
         if number == 0:
             lines = block.text.split("\n")
             for pattern, what in _MARKUP_LINES.items():

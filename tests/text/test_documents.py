@@ -256,18 +256,6 @@ def test_a_byte_order_mark_is_dropped() -> None:
     assert decode_utf8(b"\xef\xbb\xbfone", "a.txt") == "one"
 
 
-@pytest.mark.parametrize("content", ["", " \n", "\u3000\r\n\t", "\n" * 60_000, "\0\n\0"])
-def test_a_file_of_white_space_is_an_empty_one(here: Path, content: str) -> None:
-    (here / "d").mkdir()
-    (here / "d" / "white.txt").write_text(content)
-    for source in ("d/white.txt", "d"):
-        with pytest.raises(DataError, match="this source contains no text"):
-            read_corpus(source)
-    (here / "d" / "b.txt").write_text(" \n")
-    (here / "d" / "c.txt").write_text("\n c \n")
-    assert read_corpus("d").documents == ("\n c \n",)
-
-
 MARKS = ["<|endoftext|>", "\n<|endoftext|>\n", "\r\n<|endoftext|>\r\n<|startoftext|>", "<|startoftext|>\n"]
 
 
