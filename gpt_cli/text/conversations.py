@@ -95,8 +95,10 @@ def is_words(value: Any) -> bool:
 
 def small(record: Any) -> Any:
     """Return a record with the fields of conversations in small letters, as Question may be written."""
-    known = FIELDS - record.keys() if isinstance(record, Mapping) else ()
-    return {key.lower() if key.lower() in known else key: record[key] for key in record} if known else record
+    if not isinstance(record, Mapping) or all(map(str.islower, record)):  # as nearly all are
+        return record
+    known = FIELDS - record.keys()
+    return {key.lower() if key.lower() in known else key: record[key] for key in record}
 
 
 def _list_of(record: Mapping[str, Any]) -> str | None:
