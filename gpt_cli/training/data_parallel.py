@@ -113,7 +113,7 @@ class Replicated:
             parameter.grad = None
 
     def check_sum(self) -> float:
-        """Return a number that is the same for ranks with the same weights."""
+        """Return a checksum of the weights, equal on ranks with equal weights."""
         sums = torch.stack([parameter.detach().sum() for parameter in self.parameters.values()])
         return sums.cpu().double().sum().item()
 

@@ -106,7 +106,7 @@ def with_source_settings(document: Document, source: Config) -> Document:
 
 
 def asks_for(settings: Sequence[str], *beginnings: str) -> bool:
-    """Return whether a `--set` text begins with one of `beginnings`, such as `tokenizer.`."""
+    """Return whether any of the `--set` texts begins with one of `beginnings`, such as `tokenizer.`."""
     return any(setting.startswith(beginnings) for setting in settings)
 
 

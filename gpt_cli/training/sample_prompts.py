@@ -1,4 +1,4 @@
-"""The prompts of a training: one for its samples, and one to try the model with when it has ended."""
+"""The prompts of a training: one for its samples, and another to try the trained model with."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def _state(
 
 
 def _keep_to(seconds: float, step_seconds: float, state: TrainingState, notice: Notify) -> None:
-    """Shorten a training whose chosen number of steps may take longer than `seconds`, or let the clock end it."""
+    """If the chosen number of steps may take longer than `seconds`, take fewer steps, or set max_time instead."""
     steps = state.config.train.max_steps
     if state.config.train.max_time is not None or steps is None:
         return

@@ -1,4 +1,4 @@
-"""Choose the start of a training: new weights, those of another model, or a checkpoint of its run."""
+"""Choose the start of a training: new weights, the weights of another model, or a checkpoint of the run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Start:
 
 
 def start_of(plan: Plan, directory: RunDirectory, host: Host) -> Start | Finished:
-    """Return the start of a plan, or the closing figures of a run that has nothing left to train.
+    """Return the start of a plan, or Finished for a run that has nothing left to train.
 
     Raises UsageError where the directory has another run, CheckpointError where the run cannot continue.
     """
@@ -80,7 +80,7 @@ def _new(plan: NewRun, host: Host) -> Start:
 
 
 def _other_run(directory: RunDirectory, config: Config) -> UsageError:
-    """Return the error for a directory that has a run already, which a new one would replace."""
+    """Return the error for a directory whose run a new run would replace."""
     for name in [*source_names(config.data.source), *source_names(config.data.validation_source)]:
         require_there(name)  # a mistyped text is the first mistake to mend
     sentence = "there is a run already; continue it with ‹resume=True› or replace it with ‹overwrite=True›"

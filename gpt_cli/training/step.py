@@ -172,7 +172,7 @@ def _add_up(
 
 
 def _compute_micro_batch(state: TrainingState, sent: StepInputs, micro_batch: int) -> Tensor:
-    """Add the gradient of one micro-batch to the parameters; returns its share of the loss."""
+    """Add the gradient of one micro-batch to the parameters; returns the micro-batch's share of the loss."""
     settings, micro = state.config.train, state.config.train.sequences_at_once
     inputs, targets, positions, num_targets = state.batches.windows(sent.micro_batches[micro_batch])
     masks = DropMasks(

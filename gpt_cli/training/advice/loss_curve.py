@@ -113,7 +113,7 @@ class Curve:
         return new_advice
 
     def at_the_end(self, closing_loss: float, stopped_by: str, resume_command: str) -> list[Advice]:
-        """Return at most one advice for the next run; `closing_loss` is that of the best weights, in nats per token."""
+        """Return at most one advice for the next run; `closing_loss`, of the best weights, is in nats per token."""
         if not self._evaluations:
             return []
         candidates = [*self._other_kind(), *self._of_the_whole(closing_loss, stopped_by, resume_command)]

@@ -70,7 +70,7 @@ def _size(model: ModelConfig, vocab_size: int) -> int:
 
 
 def narrower(model: ModelConfig) -> Iterator[int]:
-    """Yield widths that fit the heads of a model, each about half of the one before."""
+    """Yield widths that fit the heads of a model, each about half of the previous width."""
     unit = model.num_heads * (2 if model.positions == "rope" else 1)
     width = model.d_model // 2
     while width >= _NARROWEST:

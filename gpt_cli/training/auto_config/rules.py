@@ -294,7 +294,7 @@ def _against_memory(model: Mapping[str, Any]) -> str:
 
 
 def _cadence(steps: float) -> int:
-    """Return the nearest usual number of steps between two evaluations."""
+    """Return the number of _CADENCES that is nearest to `steps`."""
     return min(_CADENCES, key=lambda usual: abs(usual - steps))
 
 

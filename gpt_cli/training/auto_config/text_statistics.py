@@ -23,7 +23,7 @@ ENGLISH = ((300, 1.6), (512, 2.2), (1024, 2.7), (2048, 3.3), (4096, 3.8))
 
 @dataclass(frozen=True)
 class TextFigures:
-    """The size of a whole text, and statistics of the script at its beginning."""
+    """The size of a whole text, and statistics of its first million characters."""
 
     num_bytes: int
     num_characters: int
