@@ -220,10 +220,10 @@ def in_stretches(parts: Iterable[np.ndarray], ids: Ids, stretches: Sequence[Stre
 def standard_error(nats: np.ndarray, num_tokens: np.ndarray) -> float | None:
     """The standard error of sum(nats) / sum(num_tokens), if windows are sampled, not tokens: nats [N], num_tokens [N].
 
-    Tokens of a window share its text, so they vary together, and a window counts as one observation. As windows differ
-    in length, the loss is a ratio R of two sums: with e = nats - R * num_tokens, its standard error is sqrt(N / (N - 1)
-    * sum(e^2)) / sum(num_tokens), in nats per token (Cochran 1977, Sampling Techniques, section 2.11, for a sample from
-    a text without end). Returns None for fewer than two windows.
+    Tokens of a window share its text, so they vary together, and a window counts as one observation. As windows
+    differ in length, the loss is a ratio R of two sums: with e = nats - R * num_tokens, its standard error is
+    sqrt(N / (N - 1) * sum(e^2)) / sum(num_tokens), in nats per token (Cochran 1977, Sampling Techniques, section
+    2.11, for a sample from a text without end). Returns None for fewer than two windows.
     """
     N = len(nats)
     if N < 2:
