@@ -125,7 +125,7 @@ class Replicated:
 
 
 def owners(sizes: Mapping[str, int], together: Sequence[Sequence[str]], num_ranks: int) -> list[list[str]]:
-    """Assign names to ranks: the largest group first, each to the rank with the fewest elements so far."""
+    """Return the names that each rank owns: largest group first, each to the rank with the fewest elements so far."""
     grouped = {name for names in together for name in names}
     groups = [*together, *([name] for name in sizes if name not in grouped)]
     loads, chosen = [0] * num_ranks, {}

@@ -22,8 +22,8 @@ def lr_multiplier(step: int, config: TrainConfig, elapsed: float = 0.0) -> float
 
     The share rises over the warm-up, then falls to zero: linearly (Bergsma et al. 2025, arXiv 2502.15938), as half a
     cosine (Loshchilov and Hutter 2017, eq. 5), or from the middle of the run on (stable; Hu et al. 2024, section 4).
-    With max_time it depends on the share of max_time that has passed, and a warm-up ends by half of max_time. With
-    max_steps too, the limit that is closer counts: a distant max_time changes nothing.
+    With max_time the share depends on the part of max_time that has passed, and a warm-up ends by half of max_time.
+    With max_steps too, the limit that is closer counts: a distant max_time changes nothing.
     """
     rising = warmup_steps(config)
     risen, falling = (step + 1) / rising if rising else 1.0, 1.0  # the share of the run after its warm-up
