@@ -61,7 +61,7 @@ NGRAM = 8  # tokens
 
 @dataclass(frozen=True)
 class Evaluation(Result):
-    """The losses of runs on one text (`data`), or of each on its own; of one run perhaps the loss of each token."""
+    """The losses of runs on one text (`data`), or of each on its own text; for a single run perhaps of each token."""
 
     data: list[str] | None
     without: list[str]  # heads that were switched off
@@ -75,15 +75,15 @@ class Evaluation(Result):
         return {"data": self.data, **off, "runs": [{**result, **each} for result in self.runs]}
 
     def as_text(self, width: int = WIDTH) -> str:
-        """A row for each run, after a line for each token if they were asked for."""
+        """Format a table with a row for each run, after a line for each token if `per_token` is not None."""
         return "\n".join([*([self.per_token.as_table()] if self.per_token else []), super().as_text(width)])
 
     def as_coloured_text(self, width: int = WIDTH) -> str:
-        """The text with its tokens as colours."""
+        """Format the text with background colours that show each token's surprisal, before the table of runs."""
         return "\n".join([*([self.per_token.as_coloured_text()] if self.per_token else []), super().as_text(width)])
 
     def as_page(self) -> str | None:
-        """The text with each token on a ground that shows how surprising it was, if tokens were asked for."""
+        """Render an HTML page of the text on backgrounds that show each token's surprisal; None without `per_token`."""
         return self.per_token.as_page(table(_summary(self.runs))) if self.per_token else None
 
     def key_figures(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class Evaluation(Result):
         return {name: [result[key] for result in self.runs] for name, key in (("runs", "run"), ("losses", "loss"))}
 
     def parts(self) -> list[Rows | str]:
-        """A row for each run, then how they differ, and what they copy."""
+        """A table with a row for each run, then lines on their answers, differences and copied text."""
         differences = [_about_difference(one["run"], one["difference"]) for one in self.runs if "difference" in one]
         copies = [_about_copies(one["run"], one["memorised"]) for one in self.runs if "memorised" in one]
         answers = [about_answers(one["run"], one["answers"]) for one in self.runs if "answers" in one]
@@ -99,7 +99,7 @@ class Evaluation(Result):
 
 
 class _Measured(NamedTuple):
-    """The figures of a run on a text, and the cost of its parts, which are compared with those of other runs."""
+    """A run's figures on a text, and the costs of its parts, to compare runs; None if an example was left out."""
 
     figures: dict[str, Any]
     costs: Observations | None
@@ -173,7 +173,7 @@ class _Measure:
 
 @restored_threads()
 def evaluate(request: EvaluateRequest, target: ToEvaluate, host: Host) -> Evaluation:
-    """Measure runs on a text, or each on its own; raises CheckpointError, DataError or EnvironmentFailure."""
+    """Measure runs on a text, or each on its own; raises UsageError, CheckpointError, DataError, EnvironmentFailure."""
     use_threads(request.threads)
     measure = _Measure(request, target, host, choose_device(request.device or "auto"))
     results: list[dict[str, Any]] = []
@@ -222,9 +222,9 @@ def evaluate(request: EvaluateRequest, target: ToEvaluate, host: Host) -> Evalua
 
 
 def _spaced(ids: Ids, target: ToEvaluate, request: EvaluateRequest) -> tuple[Sequence[Ids], Ids]:
-    """Cut a text into the parts to read by themselves, all or --max-tokens; returns them and all ids that they predict.
+    """Cut a text into independent parts, of --max-tokens or all; return them, and the first id with all predicted ids.
 
-    Runs with one tokenizer read the same parts, each as long as their longest window.
+    Runs with one tokenizer read the same parts, each as long as the longest window of all runs.
     """
     if request.max_tokens is None or not target.one_tokenizer:
         return [ids], ids
@@ -248,7 +248,7 @@ def _difference(
 
 
 def _require_room(loaded: Loaded, num_ids: int, stride: int, dtype: str, request: EvaluateRequest) -> int:
-    """Return the number of windows that memory holds at once; raises before the model runs if it holds none."""
+    """Return the number of windows that memory holds at once; raises EnvironmentFailure if it does not hold one."""
     free, model = available_memory(), loaded.model
     if request.quantize:
         hint = "leave out ‹quantize›"
@@ -268,7 +268,7 @@ def _require_room(loaded: Loaded, num_ids: int, stride: int, dtype: str, request
 
 
 def _require_room_for_samples(loaded: Loaded, request: EvaluateRequest, free: int | None) -> None:
-    """Refuse more samples than memory can hold, and name how many it can."""
+    """Raise EnvironmentFailure for more samples than memory can hold; the hint names how many it can hold."""
     each = row_bytes(loaded.config.model, loaded.model.vocab_size, 1, 1 + request.max_new_tokens)
     weights = sum(parameter.nbytes for parameter in loaded.model.parameters())  # of the decoder, which has its own
     fitting = max(0, (free or 0) - weights) // each
@@ -319,7 +319,7 @@ def _about_copies(name: str, memorised: dict[str, Any]) -> str:
 
 
 def _summary(results: list[dict[str, Any]]) -> Rows:
-    """A row for each run; the text is a column where each run was measured on its own."""
+    """A table with a row for each run, and a column for the text if each run was measured on its own text."""
     with_text = any("text" in result for result in results)
     rows = [("run", "step", "tokens", "nats/token", "perplexity", "bits/byte", *(["text"] if with_text else []))]
     for result in results:

@@ -1,7 +1,7 @@
-"""Memorization: the share of a model's text that its training text has too, which is read once and never held.
+"""Memorization: how much of a model's samples its training text contains; the text is read once and never held.
 
-Both searches first compare hashes of runs of n symbols, a million positions at once, and then look at the few
-places that remain.
+Both searches first compare hashes of n symbols, a million positions at once, and then check the few positions that
+match.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _TABLE_BITS = 20
 
 
 def longest_shared_run(samples: Sequence[str], text: Iterable[str]) -> str:
-    """The longest run of characters that a sample and the text, given in blocks, contain.
+    """The longest run of characters that a sample shares with the text, which is given in blocks.
 
-    Of several runs the one that comes first in the samples.
+    Of several such runs, the run that comes first in the samples.
     """
     places = [(sample, start) for sample in samples for start in range(len(sample))]
     longest, number_of_longest = "", -1
@@ -55,7 +55,7 @@ def copied_share(samples: Sequence[Sequence[int]], training_ids: Iterable[np.nda
 
 
 def _windows_of_text(blocks: Iterable[str], overlap: int) -> Iterator[str]:
-    """Yield a text in windows of at least WINDOW characters, each after the last `overlap` characters before it."""
+    """Yield a text in windows of at least WINDOW new characters, each preceded by the last `overlap` characters."""
     parts: list[str] = []
     num_new = 0
     for block in blocks:
@@ -70,7 +70,7 @@ def _windows_of_text(blocks: Iterable[str], overlap: int) -> Iterator[str]:
 
 
 def _places_to_try(samples: Sequence[str], window: str, n: int) -> Sequence[int]:
-    """Numbers of the places in the samples, taken together, whose first n characters the window may contain."""
+    """Positions in the joined samples whose next n characters the window may contain."""
     if n == 0:
         return range(sum(map(len, samples)))
     numbers, hashes, first = [], [], 0
@@ -106,7 +106,7 @@ def _powers(base: int, count: int) -> np.ndarray:
 
 
 def _where(hashes: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The positions of the hashes that are wanted: int64 [hits]."""
+    """The indices of `hashes` whose hash is in `wanted`: int64 [hits]."""
     table = np.zeros(2**_TABLE_BITS, bool)
     shift = np.uint64(64 - _TABLE_BITS)
     table[wanted >> shift] = True

@@ -24,7 +24,7 @@ SUMMED_AT_ONCE = 2**16
 
 @dataclass(frozen=True)
 class Score:
-    """The mean over the tokens of a text that were predicted, in nats per token and bits per byte."""
+    """The mean loss over the predicted tokens of a text, in nats per token and bits per byte."""
 
     num_tokens: int
     loss: float
@@ -41,12 +41,12 @@ def surprisals(
     batch_size: int | None = None,
     count: Callable[[int], object] = lambda _: None,
 ) -> Iterator[np.ndarray]:
-    """Negative log-likelihood of each token but the first, in nats: ids [N] -> float64 arrays, together [N - 1].
+    """Negative log-likelihood of each token but the first, in nats: ids [N] -> float64 arrays, [N - 1] in total.
 
-    Windows of `window_length` C advance by `stride` (1 to C); each scores the tokens that the one before did not, so
-    that a token is predicted from at least C - stride tokens before it, where there are that many. A stride of C is the
-    evaluation of training. `count` receives the number of tokens done since its last call. A batch has `batch_size`
-    windows; None takes `windows_at_once`.
+    Windows of `window_length` C advance by `stride` (1 to C); each window scores the tokens that no earlier window
+    scored, so a token is predicted from at least C - stride tokens before it, if there are so many. A stride of C
+    evaluates as a training does. `count` receives the number of tokens done since its last call. A batch has
+    `batch_size` windows; None means `windows_at_once`.
     """
     C, num_targets = window_length(model.config), len(ids) - 1
     assert 1 <= stride <= C
@@ -79,7 +79,7 @@ def token_nll(model: GPT, x: Tensor, targets: Tensor) -> Tensor:
 
 
 def logits_in_slices(model: GPT, x: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the logits [B, t, V] of some positions after the others, at least float32, and their targets [B, t]."""
+    """Yield logits [B, t, V], at least float32, and targets [B, t] of one slice of positions after another."""
     at_once = max(1, LOGITS_AT_ONCE // (len(x) * model.vocab_size))
     for some, wanted in zip(x.split(at_once, dim=1), targets.split(at_once, dim=1), strict=True):
         logits = model.logits(some)
@@ -92,14 +92,14 @@ def nll_of(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def count_windows(model: GPT, num_ids: int, stride: int) -> int:
-    """Number of windows of `surprisals` over a number of ids."""
+    """Number of windows in which `surprisals` reads `num_ids` ids."""
     return 1 + max(0, -(-(num_ids - 1 - window_length(model.config)) // stride))
 
 
 def windows_at_once(model: GPT, num_windows: int, dtype: str = "float32", free: int | None = None) -> int:
     """Number of windows of `window_length` in a batch: at most 16, fewer of long ones, at least one.
 
-    Where `free` bytes cannot hold as many, it is the first half, quarter, ... of them that they can hold, or one.
+    If `free` bytes cannot hold so many windows, the number is halved until they can, or until it is one.
     """
     C, V, H = window_length(model.config), model.vocab_size, model.config.num_heads
     fitting = max(1, min(16, num_windows, LOGITS_AT_ONCE // (V * C), WEIGHTS_AT_ONCE // (H * C**2)))
@@ -109,9 +109,9 @@ def windows_at_once(model: GPT, num_windows: int, dtype: str = "float32", free: 
 
 
 def scoring_bytes(model: GPT, num_windows: int, length: int, dtype: str = "float32") -> int:
-    """Estimate the memory that `surprisals` take beside the model, for a batch of windows of `length` tokens.
+    """Estimate the bytes that `surprisals` needs besides the model, for a batch of windows of `length` tokens.
 
-    Copies of the weights in bfloat16 count.
+    In bfloat16 this includes copies of the weights.
     """
     sizes, V, size = model.config, model.vocab_size, 2 if dtype == "bfloat16" else 4
     copies = size * sum(parameter.numel() for parameter in model.parameters()) if size < 4 else 0
@@ -122,7 +122,7 @@ def scoring_bytes(model: GPT, num_windows: int, length: int, dtype: str = "float
 
 
 def in_batches(lengths: np.ndarray, batch_size: int) -> list[np.ndarray]:
-    """Windows of some lengths [N] in batches of equal length, the longest first: the numbers of each, [B]."""
+    """Group windows of `lengths` [N] into batches of equal length, longest first; return the indices of each, [B]."""
     batches = []
     for length in np.unique(lengths)[::-1]:
         numbers = np.flatnonzero(lengths == length)
@@ -137,9 +137,9 @@ def byte_lengths(tokenizer: Tokenizer) -> np.ndarray:
 
 
 def byte_lengths_on(text: Corpus, ids: Ids, tokenizer: Tokenizer) -> np.ndarray:
-    """Bytes of each token [V]; those of a Hugging Face tokenizer in proportion, so that they add up to the text.
+    """Bytes of each token [V]; for a Hugging Face tokenizer scaled, so that `ids` have as many bytes as the text.
 
-    One may write small letters or no accents, and stand [UNK] for words.
+    Such a tokenizer may write lowercase or drop accents, or replace words by [UNK].
     """
     lengths = byte_lengths(tokenizer)
     if tokenizer.kind != "kept":
@@ -152,7 +152,7 @@ def _total(lengths: np.ndarray, ids: Ids) -> int:
 
 
 def score_of(nats: float, num_tokens: int, num_bytes: int) -> Score:
-    """Compute the means, from the sum of surprisals in nats, the tokens that were predicted, and their bytes."""
+    """Compute the means, from the sum of surprisals in nats and the numbers of predicted tokens and of their bytes."""
     loss = nats / num_tokens
     perplexity = math.exp(loss) if loss < 700 else None
     return Score(num_tokens, loss, perplexity, nats / math.log(2) / max(1, num_bytes))
@@ -160,19 +160,20 @@ def score_of(nats: float, num_tokens: int, num_bytes: int) -> Score:
 
 @dataclass(eq=False)
 class Observations:
-    """Negative log-likelihoods of parts of a text, and the predicted tokens or bytes of each: [N] each."""
+    """Negative log-likelihoods of parts of a text, and the number of predicted tokens or bytes in each: [N] each."""
 
     nats: np.ndarray = field(default_factory=lambda: np.empty(0))
     amounts: np.ndarray = field(default_factory=lambda: np.empty(0))
 
     def standard_error(self) -> float | None:
-        """Standard error of the nats for each token or byte; None for fewer than two parts."""
+        """Standard error of the nats per token or byte; None for fewer than two parts."""
         return standard_error(self.nats, self.amounts)
 
     def error_of_difference(self, other: Observations) -> float | None:
-        """Standard error of the difference in cost from another on the same parts; None for fewer than two.
+        """Standard error of the difference from `other`, in nats per token or byte; None for fewer than two parts.
 
-        A part that is hard for one model is hard for the other, so it is far below the error of either.
+        Both have the same parts. A part that is hard for one model is hard for the other, so the error of the
+        difference is far below that of either loss.
         """
         N = len(self.nats)
         assert len(other.nats) == N
@@ -183,9 +184,9 @@ class Observations:
 
 
 class Stretches(Observations):
-    """Surprisals of a text, added up over equal stretches: of `size` tokens, or of bytes where `byte_lengths` is given.
+    """Surprisals of a text, added up over equal stretches: of `size` tokens, or of bytes if `byte_lengths` is given.
 
-    The first token of a text is predicted from nothing, so it takes its place but costs nothing.
+    The first token has no surprisal; with `byte_lengths`, its bytes still take room in the first stretch.
     """
 
     def __init__(self, size: int, ids: Ids, byte_lengths: np.ndarray | None = None):
@@ -196,7 +197,7 @@ class Stretches(Observations):
         super().__init__(np.zeros(N), np.zeros(N))
 
     def add(self, nats: np.ndarray, ids: np.ndarray) -> None:
-        """Count the next tokens: nats [T], ids [T]; each belongs to the stretch in which it begins."""
+        """Add the next tokens, nats [T] and ids [T], each to the stretch in which the token begins."""
         amounts = np.ones(len(ids), int) if self._lengths is None else self._lengths[ids]
         ends = self._end + np.cumsum(amounts)
         # end-of-text may begin at the end
@@ -207,7 +208,7 @@ class Stretches(Observations):
 
 
 def in_stretches(parts: Iterable[np.ndarray], ids: Ids, stretches: Sequence[Stretches]) -> Iterator[np.ndarray]:
-    """Pass on the surprisals of ids, together [N - 1], and add each to all stretches."""
+    """Yield the surprisals of ids unchanged, [N - 1] in total, and add each array to all stretches."""
     end = 1
     for nats in parts:
         for one in stretches:
@@ -217,12 +218,12 @@ def in_stretches(parts: Iterable[np.ndarray], ids: Ids, stretches: Sequence[Stre
 
 
 def standard_error(nats: np.ndarray, num_tokens: np.ndarray) -> float | None:
-    """The standard error of sum(nats) / sum(num_tokens), windows being drawn, not tokens: nats [N], num_tokens [N].
+    """The standard error of sum(nats) / sum(num_tokens), if windows are sampled, not tokens: nats [N], num_tokens [N].
 
     Tokens of a window share its text, so they vary together, and a window counts as one observation. As windows
     differ in length, the loss is a ratio R of two sums: with e = nats - R * num_tokens, its standard error is
     sqrt(N / (N - 1) * sum(e^2)) / sum(num_tokens), in nats per token (Cochran 1977, Sampling Techniques, section
-    2.11, for a sample from a text without end). None where there are fewer than two windows.
+    2.11, for a sample from a text without end). Returns None for fewer than two windows.
     """
     N = len(nats)
     if N < 2:
@@ -237,9 +238,9 @@ def _deviations(nats: np.ndarray, num_tokens: np.ndarray) -> np.ndarray:
 
 
 def score(nats: Iterable[np.ndarray], ids: Ids, byte_lengths: np.ndarray, where: str = "checkpoint") -> Score:
-    """Compute the means of the surprisals, arrays that are together [N - 1], of ids [N]; holds one array at a time.
+    """Compute the score of ids [N] from surprisals in arrays, [N - 1] in total; holds one array at a time.
 
-    Raises CheckpointError, at `where`, when they are not finite.
+    Raises CheckpointError, at `where`, if a surprisal is not finite.
     """
     num_bytes = _total(byte_lengths, ids) - round(byte_lengths[ids[:1]].sum().item())
     return score_of(_sum(_finite(nats, where), len(ids) - 1), len(ids) - 1, num_bytes)
@@ -252,7 +253,7 @@ def _finite(nats: Iterable[np.ndarray], where: str) -> Iterator[np.ndarray]:
 
 
 def _sum(arrays: Iterator[np.ndarray], count: int) -> float:
-    """The sum of `count` numbers that come in arrays, halved as numpy halves one array, so equal to its to the bit."""
+    """Sum `count` numbers that come in arrays, pairwise as numpy does: equal to the sum of one array to the bit."""
     left = np.empty(0)
 
     def sum_of(count: int) -> float:

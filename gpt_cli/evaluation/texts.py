@@ -29,15 +29,15 @@ BYTES_PER_TOKEN = 4  # of a stretch of text on which tokenizers are compared; fe
 
 
 def beginning(corpus: Corpus, max_tokens: int) -> Corpus:
-    """Return about so many tokens of a text, whatever the tokenizer."""
+    """Return the beginning of a text: about `max_tokens` tokens of BYTES_PER_TOKEN bytes, whatever the tokenizer."""
     most = BYTES_PER_TOKEN * max_tokens
     return corpus.split(1 - most / corpus.num_bytes)[0] if corpus.num_bytes > most else corpus
 
 
 def read_named_text(sources: Sequence[str], text: DataConfig, host: Host, *, answers: bool = False) -> SourceCorpus:
-    """Read the text of `--data` as a run reads text; with `answers`, questions and answers are read as such.
+    """Read the text of `--data` as a run reads text; with `answers`, read questions and answers as conversations.
 
-    Raises DataError or EnvironmentFailure, whose hints lack what only commands with `--set` can do.
+    Raises DataError or EnvironmentFailure, without the hints that need `--set`.
     """
     how = Reading(text.text_field, skip_bad=text.skip_bad)
     if answers:
@@ -56,7 +56,7 @@ def read_named_text(sources: Sequence[str], text: DataConfig, host: Host, *, ans
 
 
 class RunText(NamedTuple):
-    """The text that a run was trained on, as it is now, in its two parts."""
+    """The text that a run was trained on, as it is now: its training part and its validation part."""
 
     data: DataConfig
     training: Corpus
@@ -103,7 +103,7 @@ def _gives_same_ids(training: Corpus, validation: Corpus, loaded: Loaded, host: 
 def training_share(name: str, corpus: SourceCorpus, loaded: Loaded, host: Host) -> float:
     """Estimate the share of --data that the model has learned from, for `remark_on_shares`.
 
-    It counts files that the run was trained on and that are older than the checkpoint, and a short text that gives the
+    Counts files that the run was trained on and that are older than the checkpoint, and a short text that gives the
     same ids under any name.
     """
     data, share = loaded.config.data, 0.0
@@ -116,7 +116,7 @@ def training_share(name: str, corpus: SourceCorpus, loaded: Loaded, host: Host) 
 
 
 def remark_on_shares(shares: Iterable[tuple[str, float]], host: Host) -> None:
-    """Say which models have learned from --data; `shares` has the name of each and its `training_share`."""
+    """Say which models have learned from --data; `shares` has each model's name and `training_share`."""
     names = dict[str, list[str]]()
     for name, share in shares:
         if share >= 0.005:
@@ -150,7 +150,7 @@ def _identity(file: SourceFile) -> object:
 
 
 def _size(file: SourceFile) -> int:
-    """The bytes of a file, or of a text of the catalogue that is here."""
+    """The bytes of a file, or of a text of the catalogue; 0 if that text is not on this machine."""
     if file.status is not None:
         return file.status.st_size
     entry = ENTRIES.get(file.name)

@@ -1,4 +1,4 @@
-"""Surprisal of each token of a text: as a list, as a table, and as the text on coloured grounds."""
+"""Surprisal of each token of a text: as a list, as a table, and as the text on coloured backgrounds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Surprisals:
     nats: list[float]
 
     def as_list(self) -> list[dict[str, Any]]:
-        """The predicted tokens."""
+        """List the predicted tokens, each with id, text and nats."""
         texts = map(self.tokenizer.token_text, self.ids[1:])
         return [
             {"token": token, "text": text, "nats": nats}
@@ -45,12 +45,12 @@ class Surprisals:
         return table([("token", "nats"), *rows])
 
     def as_coloured_text(self) -> str:
-        """Format the text on grounds that show how surprising each token was, with a legend."""
+        """Format the text for a terminal, on backgrounds that show each token's surprisal, with a legend."""
         text = "".join(_on_ground(piece, nats) for piece, nats in self._texts_and_nats())
         return f"{text}\n\nnats per token: {' '.join(_on_ground(f' {name} ', low) for name, low in _grades())}"
 
     def as_page(self, summary: str) -> str:
-        """Render a page that runs no script and requests nothing, with lines about the whole text."""
+        """Render the text as an HTML page without scripts or requests; `summary` follows the text."""
         text = "".join(_marked(piece, nats, f"{nats:.3f}") for piece, nats in self._texts_and_nats())
         legend = " ".join(_marked(f" {name} ", low) for name, low in _grades())
         return (
@@ -61,7 +61,7 @@ class Surprisals:
         )
 
     def _texts_and_nats(self) -> Iterator[tuple[str, float]]:
-        """Yield texts and their nats; where a character takes several tokens, their sum."""
+        """Yield pieces of text and their nats; for a character of several tokens, the sum of their nats."""
         stream, sum_of_nats = TextStream(self.tokenizer), 0.0
         for token, surprisal in zip(self.ids, [0.0, *self.nats], strict=True):
             sum_of_nats += surprisal
@@ -73,7 +73,7 @@ class Surprisals:
 
 
 def _grades() -> Iterator[tuple[str, float]]:
-    """Yield the names of GRADES, and where each begins."""
+    """Yield the name of each grade in GRADES, and the nats at which the grade begins."""
     for low, high in pairwise([0, *(limit for limit, _, _ in GRADES)]):
         yield f"{low} to {high}" if high < float("inf") else f"{low} and more", low
 

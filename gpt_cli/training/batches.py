@@ -23,9 +23,9 @@ LISTED_WINDOWS = 2**22
 
 
 class Sequences(NamedTuple):
-    """Inputs and targets, int64 [B, T] each; of examples side by side also positions, and how many targets count.
+    """Inputs and targets, int64 [B, T] each; for packed examples also positions and `num_targets`, else None.
 
-    That number is of the whole step, a tensor without dimensions; other targets are IGNORED.
+    `num_targets`, a scalar tensor, counts the targets of the whole step that enter the loss; the others are IGNORED.
     """
 
     inputs: Tensor
@@ -36,10 +36,10 @@ class Sequences(NamedTuple):
 
 @dataclass(frozen=True)
 class Batches:
-    """Training batches, cut on the device that holds the ids, int32 [tokens], or read from the disk.
+    """Training batches of a text whose ids, int32 [tokens], are on the device or stay on the disk.
 
-    Each epoch cuts the ids into windows of context_length from an offset of its own, and visits the windows
-    in an order of its own; both come from the seed and the number of the epoch, so nothing needs saving.
+    Each epoch cuts the ids into windows of context_length from a random offset, and visits the windows in a random
+    order; both follow from the seed and the number of the epoch, so no checkpoint needs to store them.
     """
 
     ids: Tensor | TokensOnDisk
@@ -69,9 +69,9 @@ class Batches:
     def __call__(self, step: int, chosen: slice = slice(None)) -> tuple[Tensor, Tensor]:
         """Return inputs and targets of the chosen sequences of a step (counted from 0): int64 [B, T] each.
 
-        Targets are one token ahead.
+        Targets are the next tokens; with a teacher, some are drawn instead.
 
-        Raises DataError or EnvironmentFailure when the disk does not give what it should.
+        Raises DataError or EnvironmentFailure if ids on the disk are damaged or cannot be read.
         """
         return self.windows(self.send(self.numbers(step, chosen)))[:2]
 
@@ -94,12 +94,12 @@ class Batches:
         return windows
 
     def send(self, numbers: np.ndarray) -> Tensor:
-        """Send numbers to the device of the batches without a wait."""
+        """Copy the result of `numbers` to the device, without waiting where the device reads pinned memory."""
         device = self.ids.device if isinstance(self.ids, Tensor) else torch.device(self.device)
         return to_device(torch.from_numpy(numbers), device)
 
     def windows(self, numbers: Tensor) -> Sequences:
-        """Return inputs and targets of sequences, int64 [B, T] each, from their numbers on the device."""
+        """Return inputs and targets, int64 [B, T] each, from the result of `numbers` on the device."""
         if self.taught_targets is not None:
             return Sequences(*numbers.split(self.context_length, dim=1))
         if isinstance(self.ids, Tensor):
@@ -116,9 +116,9 @@ class Batches:
 
 @dataclass(frozen=True)
 class PackedBatches:
-    """Training batches of windows in which examples are side by side, where they do not see each other.
+    """Training batches of windows with several packed examples each; attention stays within each example.
 
-    The rows of a window are the same in each epoch; their order is another, as that of Batches is.
+    All epochs have the same windows, each epoch in another random order.
     """
 
     ids: Examples
@@ -129,7 +129,7 @@ class PackedBatches:
 
     @cached_property
     def rows(self) -> list[np.ndarray]:
-        """Return the examples of each window."""
+        """Return the indices of the examples in each window."""
         return pack(self.ids.lengths, self.context_length)
 
     @property
@@ -137,9 +137,9 @@ class PackedBatches:
         return len(self.rows)
 
     def numbers(self, step: int, chosen: slice | np.ndarray = slice(None)) -> np.ndarray:
-        """Return inputs, targets and positions of the chosen sequences of a step, then its targets that count.
+        """Return inputs, targets and positions of the chosen sequences of a step, then its number of learned targets.
 
-        int64 [B, 3 T + 1].
+        int64 [B, 3 T + 1]; each row ends with the number of the whole step.
         """
         _, windows = chosen_windows(self.seed, step, self.batch_size, self.windows_per_epoch)
         num_targets = sum(int(self.ids.num_learned[self.rows[window]].sum()) for window in windows)
@@ -147,17 +147,17 @@ class PackedBatches:
         return np.concatenate([*packed, np.full((len(packed.inputs), 1), num_targets)], axis=1)
 
     def send(self, numbers: np.ndarray) -> Tensor:
-        """Send numbers to the device without a wait."""
+        """Copy the result of `numbers` to the device, without waiting where the device reads pinned memory."""
         return to_device(torch.from_numpy(numbers), self.device)
 
     def windows(self, numbers: Tensor) -> Sequences:
-        """Return the sequences from their numbers on the device."""
+        """Split the result of `numbers`, on the device, into Sequences."""
         inputs, targets, positions, num_targets = numbers.split([self.context_length] * 3 + [1], dim=1)
         return Sequences(inputs, targets, positions, num_targets[0, 0])
 
 
 def batches_of(ids: Ids | Examples, config: Config, device: torch.device) -> Batches | PackedBatches:
-    """Return the batches of a config; raises UsageError for teachers of ids that are not a text in memory."""
+    """Return the batches of a config; raises UsageError for a teacher if `ids` are not a text in memory."""
     if config.train.teacher_share is not None and not isinstance(ids, np.ndarray):
         what = "questions with answers" if isinstance(ids, Examples) else "a text that stays on the disk"
         raise UsageError("train.teacher_share", f"no model teaches {what}", hint="‹train.teacher_share=null›")
@@ -167,7 +167,7 @@ def batches_of(ids: Ids | Examples, config: Config, device: torch.device) -> Bat
 
 
 def chosen_windows(seed: int, step: int, batch_size: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the epoch of each sequence of a step, and its window of the `count` of an epoch: int64 [B] each."""
+    """Return the epoch and the window index, below `count`, of each sequence of a step: int64 [B] each."""
     epochs, places = np.divmod(np.arange(step * batch_size, (step + 1) * batch_size), count)
     windows = np.empty(batch_size, np.int64)
     for epoch in np.unique(epochs).tolist():
@@ -179,5 +179,5 @@ def chosen_windows(seed: int, step: int, batch_size: int, count: int) -> tuple[n
 
 @lru_cache(maxsize=2)
 def _order(key: int, count: int) -> np.ndarray:
-    """Return the windows of an epoch in its order: int64 [count]."""
+    """Return the window indices of an epoch in shuffled order: int64 [count]."""
     return permutation(key, count)

@@ -1,4 +1,4 @@
-"""Record a training step as one graph of the device, which then needs one launch a step instead of thousands."""
+"""Record a training step as one graph of the device, so that a step takes one launch instead of thousands."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _UNSTEADY, _TIMES = 1e-3, 10
 
 
 class WholeStep:
-    """A training step that reads all inputs that change from step to step from one tensor on the device.
+    """A training step whose changing inputs all come from one tensor on the device.
 
-    The host fills the tensor in one transfer: the starts of the sequences, the keys of dropout, the share of the
-    learning rate. So the device can repeat the step by itself, once it is recorded.
+    The host fills the tensor in one transfer with the starts of the sequences, the keys of dropout and the share of the
+    learning rate, so the device can replay the step by itself once it is recorded.
     """
 
     def __init__(self, state: TrainingState):
@@ -45,7 +45,7 @@ class WholeStep:
         self._share = share.view(torch.float32)[0]
 
     def __call__(self, step: int, share: float, watch: Callable[[], object] = lambda: None) -> Tensor:
-        """Take a step; returns loss and norm [2]. `watch` is called between micro-batches that are not recorded."""
+        """Take a step; returns loss and norm [2]. Calls `watch` between micro-batches, unless a graph is replayed."""
         self._send(step, share)
         if self._graph is None:
             return self._compute(watch)
@@ -53,7 +53,7 @@ class WholeStep:
         return self._recorded.clone()
 
     def _parts(self, step: int, share: float) -> list[np.ndarray]:
-        """Return the inputs of a step for the device; of the last number, two of float32, it reads the first."""
+        """Return sequences, dropout keys, and learning-rate share (a float32 and padding), as int64 for the device."""
         train, sizes = self.state.config.train, self.state.config.model
         keys = drop_keys(train.seed, step, sizes.num_blocks).view(np.int64)
         return [self.state.batches.numbers(step), keys, np.array([share, 0.0], np.float32).view(np.int64)]
@@ -70,10 +70,10 @@ class WholeStep:
         return loss_and_norm
 
     def record(self) -> str | None:
-        """Let the graph take all steps, if it takes one to the same bits; return the reason where it does not.
+        """Record a graph for all later steps if its replay equals a plain step; return None, or the reason against it.
 
-        The graph records one step and repeats the next, at another rate, so that it repeats no number of the host.
-        The training stays as it was.
+        The graph records one step and replays the next at another learning rate, to prove that it contains no constant
+        from the host. The training state is restored.
         """
         step, changing = self.state.progress.step, self.state.optimizer.changing()
         before: list[Tensor] = []
@@ -120,15 +120,16 @@ class WholeStep:
 
 
 class _Taken(NamedTuple):
-    """The result of a step: bits of loss, norm and changed tensors; loss, norm and the distance of each tensor."""
+    """The result of a step: bits of loss, norm and tensor checksums; loss, norm and how far each tensor moved."""
 
     bits: Tensor
     numbers: Tensor
 
     def repeats(self, expected: _Taken, again: _Taken) -> bool:
-        """Return whether this is the expected step, to the bit unless the device computes other bits `again`.
+        """Return whether this step equals `expected`: to the bit if its repetition `again` does, else approximately.
 
-        The backward pass of flash kernels adds in any order; a rate or a batch of another step shows all the same.
+        Flash kernels add in any order in the backward pass, so bits may differ; a rate or batch of another step is far
+        outside the tolerance.
         """
         if torch.equal(again.bits, expected.bits):
             return torch.equal(self.bits, expected.bits)
@@ -137,9 +138,9 @@ class _Taken(NamedTuple):
 
 
 def record_step(state: TrainingState, warn: Notify) -> float | None:
-    """Let the device record the training's step where it has graphs and trains alone; return the seconds of a step.
+    """Record the training's step if the device supports graphs and there is one rank; return the seconds of a step.
 
-    Recording changes no result. `warn` receives the reason of a failure.
+    Returns None if no graph is used. Recording changes no result. `warn` receives the reason of a failure.
     """
     if state.ranks.size > 1 or not supports(state.device, "graphs"):
         return None

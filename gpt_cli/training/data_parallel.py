@@ -1,4 +1,4 @@
-"""Data parallelism: all weights on each rank, gradients and optimizer state with the owners of parameters."""
+"""Data parallelism: all weights on each rank, gradients and optimizer state only on the rank that owns a parameter."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Replicated:
         together: Sequence[Sequence[str]] = (),
         low_rank: LowRank | None = None,
     ):
-        """Distribute the trained parameters of a model, or those of its low-rank changes.
+        """Distribute trained parameters, or low-rank factors, among the ranks.
 
-        `together` are groups of names, each of which must have one owner.
+        Each group of names in `together` gets one owner.
         """
         self.ranks, self.low_rank = ranks, low_rank
         self.parameters = dict(parameters)
@@ -38,25 +38,25 @@ class Replicated:
         self.owned = {name: self.parameters[name] for name in self.names_of_owner[ranks.rank]}
 
     def micro_batches(self, num_micro_batches: int) -> range:
-        """Return the micro-batches of a step that this rank computes: a branch of the tree of their sum."""
+        """Return the indices of the micro-batches that this rank computes: one branch of `tree_sum`."""
         count = num_micro_batches // self.ranks.size
         return range(self.ranks.rank * count, (self.ranks.rank + 1) * count)
 
     def take_gradients(self) -> list[Tensor]:
-        """Return the gradients of all parameters, and remove them there."""
+        """Return the gradients of all parameters, and set each `grad` to None."""
         taken = [gradient(parameter) for parameter in self.parameters.values()]
         self.forget_gradients()
         return taken
 
     @torch.no_grad()
     def add_gradients(self, taken: list[Tensor]) -> None:
-        """Add `taken` gradients to those that were computed since."""
+        """Add gradients from `take_gradients` to the present gradients of the parameters."""
         for parameter, before in zip(self.parameters.values(), taken, strict=True):
             gradient(parameter).add_(before)
 
     @torch.no_grad()
     def sum_gradients(self) -> None:
-        """Sum the gradients of all ranks, each on the owner of its parameter; remove the others."""
+        """Sum each parameter's gradient over all ranks, on its owner; other ranks drop the gradient."""
         if self.ranks.size == 1:
             return
         parts = []
@@ -69,7 +69,7 @@ class Replicated:
             parameter.grad = total
 
     def gradient_norms(self) -> Tensor:
-        """Return the norm of each parameter's gradient [number of parameters], zero for those of other owners."""
+        """Return the norm of each parameter's gradient [number of parameters], zero where another rank is the owner."""
         # all at once, because a kernel for each takes a GPU longer than the products of a small model (note 0004)
         gradients = [gradient(parameter) for parameter in self.owned.values()]
         norms = torch._foreach_norm(gradients) if gradients else []  # type: ignore[attr-defined]
@@ -79,7 +79,7 @@ class Replicated:
 
     @torch.no_grad()
     def share_weights(self) -> None:
-        """Send all ranks the parameters that their owners have changed, and include low-rank changes."""
+        """Send each parameter from its owner to all ranks, and add low-rank changes to the weights."""
         if self.ranks.size > 1:
             lengths = [sum(self.parameters[name].numel() for name in names) for names in self.names_of_owner]
             for owner, part in enumerate(self.ranks.all_gather(_flat(list(self.owned.values())), lengths)):
@@ -92,9 +92,9 @@ class Replicated:
 
     @torch.no_grad()
     def gather(self, names: Sequence[str], mine: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return a tensor for each named parameter, of its shape, on the first rank in that order; {} on the others.
+        """Return a tensor for each named parameter, of its shape, in the order of `names`, on the first rank; else {}.
 
-        `mine` has the tensors of those names that this rank owns.
+        `mine` holds the tensors of the named parameters that this rank owns.
         """
         if self.ranks.size == 1:
             return dict(mine)
@@ -113,19 +113,19 @@ class Replicated:
             parameter.grad = None
 
     def check_sum(self) -> float:
-        """Return a number that is the same for ranks with the same weights."""
+        """Return a checksum of the weights, equal on ranks with equal weights."""
         sums = torch.stack([parameter.detach().sum() for parameter in self.parameters.values()])
         return sums.cpu().double().sum().item()
 
     def _split(self, part: Tensor, names: Sequence[str]) -> list[Tensor]:
-        """Return the tensors of some parameters, as views of a flat part."""
+        """Split a flat tensor into views with the shapes of the named parameters."""
         shapes = [self.parameters[name].shape for name in names]
         pieces = part.split([shape.numel() for shape in shapes])
         return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
 
 def owners(sizes: Mapping[str, int], together: Sequence[Sequence[str]], num_ranks: int) -> list[list[str]]:
-    """Return the names that each rank owns: the largest group first, each to the rank with the least so far."""
+    """Return the names that each rank owns: largest group first, each to the rank with the fewest elements so far."""
     grouped = {name for names in together for name in names}
     groups = [*together, *([name] for name in sizes if name not in grouped)]
     loads, chosen = [0] * num_ranks, {}
@@ -137,7 +137,7 @@ def owners(sizes: Mapping[str, int], together: Sequence[Sequence[str]], num_rank
 
 
 def _flat(tensors: Sequence[Tensor]) -> Tensor:
-    """Return the numbers of tensors of any shape, one after the other: [N]."""
+    """Flatten and concatenate tensors of any shape: [N]."""
     return torch.cat([tensor.detach().reshape(-1) for tensor in tensors]) if tensors else torch.empty(0)
 
 

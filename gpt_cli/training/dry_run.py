@@ -23,7 +23,7 @@ from gpt_cli.training.setup import setup
 class Chosen(Result):
     """The config of a training, the reasons where gpt chose it, and estimates of its costs.
 
-    `prepared` is None for a run that has nothing left to train.
+    `prepared` is None for a run that has nothing left to train, and for several processes.
     """
 
     config: Config
@@ -38,10 +38,10 @@ class Chosen(Result):
 
 
 def dry_run(plan: Plan, host: Host, *, several: bool = False) -> Chosen:
-    """Prepare a training; raise the errors of a training, but for a run that is there already.
+    """Prepare a training; raise the errors of a training, except that the run exists already.
 
-    Device, dtype and compiling stay unresolved: another machine may have others. Of `several` processes, one cannot
-    tell the memory of each, so it only chooses the config.
+    Device, dtype and compiling stay as requested: another machine may have others. With `several` processes, only the
+    config is chosen, because one process cannot tell the memory of each.
     """
     reuse_memory()
     with restored_threads(), sharing():

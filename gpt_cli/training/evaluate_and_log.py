@@ -36,13 +36,13 @@ SAMPLE_NEW_TOKENS = 64
 
 @dataclass
 class Pace:
-    """Step and seconds at the last line of metrics, or at the begin of this part of the run."""
+    """Step and training seconds at the last line of metrics.jsonl, or where this process began to train."""
 
     step: int
     seconds: float
 
     def tokens_per_second(self, run: Run) -> float:
-        """Return the mean speed since `step`."""
+        """Return the mean tokens per second since `step`."""
         steps, seconds = run.progress.step - self.step, run.progress.seconds - self.seconds
         # a run that continues at a step whose evaluation was cut short has trained nothing yet
         if not steps:
@@ -143,7 +143,7 @@ def _evaluate(run: Run, watch: Watch, host: Host) -> Score:
 
 
 def _sample(run: Run, watch: Callable[[], object], host: Host) -> Sampled:
-    """Continue the prompt of the run's samples."""
+    """Sample a continuation of the run's sample prompt."""
     tokenizer, settings = run.tokenizer, run.config.train
     validation = run.validation_ids
     prompt = sample_prompt(run.config, tokenizer, validation)

@@ -46,13 +46,13 @@ class Prepared:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of memory of the training, the targets that a first model draws for a second included."""
+        """Bytes of memory of the training, including the targets that a teacher draws."""
         taught = 0 if self.config.train.teacher_share is None else BYTES_PER_TOKEN * self.num_training_tokens
         return self.costs.training_bytes + taught
 
     @property
     def disk_bytes(self) -> int:
-        """Bytes of the run directory at its end: checkpoints with all that continues, and the best weights."""
+        """Bytes of the run directory at its end: checkpoints with optimizer state, and the best weights."""
         trained = self.num_trained or self.costs.parameters
         to_continue = self.costs.parameters + self.config.train.stored_per_weight * trained
         num_checkpoints = self.config.train.keep_checkpoints + (self.config.train.teacher_share is not None)
@@ -95,7 +95,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Sampled:
-    """The model continued the prompt of the run's samples."""
+    """The model continued the run's sample prompt."""
 
     step: int
     prompt: str
@@ -121,10 +121,10 @@ class Saved:
 
 @dataclass(frozen=True)
 class Finished(Figures):
-    """The end: the figures of `gpt train --json`, the signal that stopped it, and the step of the best weights.
+    """The end of a training: the figures of `gpt train --json`, the signal, and the step of the best weights.
 
-    `signal` is None for a training that ended by itself, `best_step` for one that a signal stopped. `before` is None,
-    or says of a run that was to go on why nothing was left to train; then this is its only event.
+    `signal` is None for a training that ended by itself, `best_step` is None after a signal. `before` is None, or tells
+    why a run that was to continue had nothing left to train; then Finished is the only event.
     """
 
     summary: dict[str, Any]
@@ -151,7 +151,7 @@ class Finished(Figures):
 
     @property
     def losses(self) -> str:
-        """The figures of the closing evaluation after a comma; nothing where there was none."""
+        """The figures of the closing evaluation after a comma; an empty string without such an evaluation."""
         figures = self.summary
         if figures["validation_loss"] is None:
             return ""
@@ -168,7 +168,7 @@ TrainingEvent = Prepared | Stepped | Evaluated | Sampled | Saved | Finished
 
 
 class Training(Generator[TrainingEvent, None, None]):
-    """The events of a training, which runs as they are taken; `finish` takes the rest."""
+    """The events of a training, as a generator that trains while events are taken; `finish` takes the rest."""
 
     def __init__(self, events: Generator[TrainingEvent, None, None]):
         self._events, self._last = events, None
@@ -187,7 +187,7 @@ class Training(Generator[TrainingEvent, None, None]):
         return self._events.throw(*error)
 
     def finish(self) -> Finished:
-        """Train to the end and return the last event, also when it has been taken.
+        """Train to the end and return the Finished event, even if the caller has already taken it.
 
         Raises UsageError for a training that was closed, or that an error ended.
         """
@@ -201,7 +201,7 @@ class Training(Generator[TrainingEvent, None, None]):
 
 @contextlib.contextmanager
 def drawing() -> Iterator[Callable[[TrainingEvent], object]]:
-    """Yield a function that receives events and moves a bar of tqdm, which suits a notebook or a terminal."""
+    """Yield a function that receives events and updates a tqdm bar, in a notebook or a terminal."""
     with contextlib.ExitStack() as stack:
         bar, best = None, ""
 

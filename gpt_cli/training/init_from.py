@@ -36,7 +36,7 @@ _HINT = "leave these settings out, so that they are as there, or train without â
 
 
 class InitialWeights(NamedTuple):
-    """A tokenizer, and the weights of a state dict by name, float32."""
+    """A tokenizer, and a function from a state-dict name to that weight, float32."""
 
     tokenizer: Tokenizer
     weight: Callable[[str], np.ndarray]
@@ -58,7 +58,7 @@ class Initial:
 
     @property
     def name(self) -> str:
-        """The name that a run stores: the last of its path, and of a checkpoint in a run the run's too."""
+        """The name that a run stores: the last part of the model's path, or `run/file` for a checkpoint in a run."""
         path = Path(self.where).resolve()
         run = run_of_checkpoint(path)
         return path.name if run is None else f"{run.path.name}/{path.name}"
@@ -80,10 +80,10 @@ class Initial:
 
 
 def read_initial(path: Path, host: Host) -> Initial:
-    """Read the model that a path names: the best of a run, a checkpoint, or a directory of transformers.
+    """Read the model at a path: the best checkpoint of a run, a checkpoint, or a directory of transformers.
 
-    `host.notice` receives the parts of such a directory that are left out. Raises CheckpointError where no model
-    fits.
+    `host.notice` receives the parts of a directory of transformers that are left out. Raises CheckpointError if there
+    is no usable model.
     """
     if not (path / "config.json").is_file() or RunFiles(path).exists():
         header = find_header(path)
@@ -95,7 +95,7 @@ def read_initial(path: Path, host: Host) -> Initial:
 
 
 def with_source_settings(document: Document, source: Config) -> Document:
-    """Return a config file with the settings of model and tokenizer that it leaves out, as they are in a source."""
+    """Fill in the settings of model and tokenizer that a config file leaves out with those of `source`."""
     source_settings = source.model_dump(mode="json")
     content = dict(document.content)
     for section in ("model", "tokenizer"):
@@ -106,12 +106,12 @@ def with_source_settings(document: Document, source: Config) -> Document:
 
 
 def asks_for(settings: Sequence[str], *beginnings: str) -> bool:
-    """Return whether a `--set` text begins with one of `beginnings`, such as `tokenizer.`."""
+    """Return whether any of the `--set` texts begins with one of `beginnings`, such as `tokenizer.`."""
     return any(setting.startswith(beginnings) for setting in settings)
 
 
 def require_fit(initial: Initial, requested: Config, settings: Sequence[str] = (), config: str | None = None) -> None:
-    """Raise CheckpointError that lists every setting with which the weights do not fit.
+    """Raise a CheckpointError that lists every setting that the weights do not fit.
 
     `settings` are those of `--set`; the others come from the file that `config` names.
     """
@@ -128,7 +128,7 @@ def require_fit(initial: Initial, requested: Config, settings: Sequence[str] = (
 
 
 def require_no_download(initial: Initial, requested: Config) -> None:
-    """Raise UsageError where a new tokenizer is a download, which the model alone asks for."""
+    """Raise UsageError if the new tokenizer is tiktoken, which may be downloaded only if the user asks for it."""
     if initial.new_tokenizer and requested.tokenizer.kind == "tiktoken":
         sentence = (
             f"{initial.where} has tiktoken, whose vocabulary may need a download, so gpt uses it where you ask for it"
@@ -137,7 +137,7 @@ def require_no_download(initial: Initial, requested: Config) -> None:
 
 
 def _misfits(initial: Initial, requested: Config) -> Iterator[tuple[str, str]]:
-    """Yield the settings with which the weights do not fit, each with a sentence."""
+    """Yield the key of each setting that the weights do not fit, with a sentence."""
     there = initial.config.model
     for key, old, new in config_differences(initial.config, requested):
         section, _, _ = key.partition(".")
@@ -167,9 +167,9 @@ def load_initial_weights(initial: Initial) -> InitialWeights:
 
 
 def begin_with(model: GPT, initial: InitialWeights, tokenizer: Tokenizer, notice: Notify) -> None:
-    """Copy the weights into a model of the same sizes, but for embeddings of another tokenizer.
+    """Copy the weights into a model of the same sizes; for another tokenizer, all but the weights of the vocabulary.
 
-    Of learned positions a shorter context takes the first.
+    A model with a shorter context takes the first of the learned positions.
     """
     import torch
 

@@ -16,9 +16,9 @@ class StopRequested(Exception):  # noqa: N818 - no error
 
 
 class Watch:
-    """Callable between pieces of work, with any arguments: raises StopRequested once a rank has a signal.
+    """Callable between pieces of work, with any arguments: raises StopRequested once any rank has received a signal.
 
-    All ranks call it together, so all stop at the same point; `alone` is for work of a single rank.
+    All ranks make this call together, so all stop at the same point; `alone` is for work of a single rank.
     """
 
     def __init__(self, stop: Stop, ranks: Ranks):
@@ -42,6 +42,6 @@ class Watch:
             raise StopRequested(signal)
 
     def alone(self, *_: object) -> None:
-        """Look for a signal to this rank only."""
+        """Raise StopRequested if this rank has received a signal, without asking the other ranks."""
         if (signal := self._stop()) is not None:
             raise StopRequested(signal)

@@ -20,10 +20,10 @@ class StepActions:
 
 
 def step_actions(progress: Progress, settings: TrainConfig) -> StepActions:
-    """Return the actions after the last step of the progress; none at step 0.
+    """Return the actions after step `progress.step`; none at step 0.
 
-    An evaluation changes the answer: it may exhaust the patience, and by the clock it makes a step the last one. Where
-    time runs out while an unevaluated step is logged, another step follows and is the last.
+    An evaluation changes the answer: it may exhaust the patience, and with max_time only an evaluated step can be the
+    last. If time runs out while an unevaluated step is logged, another step follows and is the last.
     """
     over = _is_over(progress, settings)
     evaluated = settings.max_time is None or progress.evaluated_step == progress.step
@@ -52,7 +52,7 @@ def takes_snapshot(progress: Progress, config: Config) -> bool:
 
 
 def is_finished(progress: Progress, settings: TrainConfig) -> bool:
-    """Return whether no step is left to take and no action after the last one."""
+    """Return whether all steps and the actions after the last step are done."""
     return progress.observed and step_actions(progress, settings).last
 
 
@@ -64,7 +64,7 @@ def ended_by(progress: Progress, settings: TrainConfig) -> str:
 
 
 def _is_over(progress: Progress, settings: TrainConfig) -> bool:
-    """Return whether max_steps are taken; by the clock, whether another step would likely end after max_time."""
+    """Return whether max_steps are taken or, with max_time, another step would likely end after max_time."""
     if settings.max_time is None or not progress.step or _has_all_steps(progress, settings):
         return _has_all_steps(progress, settings)
     return progress.elapsed + progress.seconds / progress.step > settings.max_time

@@ -32,9 +32,10 @@ def load_text(
     *,
     of_sweep: bool,
 ) -> tuple[SourceCorpus, EncodedText]:
-    """Read the text and encode it, with the tokenizer where there is one already.
+    """Read and encode the text with `tokenizer` if it is not None, or with that of a continued run.
 
-    One rank of a machine does it for all. Raises CheckpointError when the ids are not those that a run was trained on.
+    The first rank of each machine goes before the others. Raises CheckpointError if the ids of a continued run differ
+    from those that it was trained on.
     """
     config = _where_the_text_is(start, config, directory, host.notice)
     with ranks.local_rank_zero_first():
@@ -53,9 +54,9 @@ def load_text(
 
 
 def _where_the_text_is(start: Start, config: Config, directory: RunDirectory, notice: Notify) -> Config:
-    """Return the config to read the text by: of a run that continues with its text, with paths that lead there.
+    """Return the config for reading the text; for a run that keeps its text, with paths that exist here.
 
-    No run keeps these paths, which name folders of this machine.
+    No run stores these paths, which name folders of this machine.
     """
     texts = [(one.data.source, one.data.validation_source) for one in (start.run_config, config) if one is not None]
     if start.run_config is None or texts[0] != texts[1]:
@@ -90,7 +91,7 @@ def _remark_on(corpus: SourceCorpus, config: Config, notice: Notify, *, continue
 
 
 def _separator_in(text: str) -> str | None:
-    """Return what may separate the documents of a text: blank lines, or the ends of lines like names."""
+    """Guess the separator of documents: a blank line, or a line end if all lines are as short as names; else None."""
     end = "\r\n" if "\r\n" in text else "\n" if "\n" in text else "\r"
     if 2 * end in text.strip():
         return 2 * end

@@ -35,7 +35,7 @@ BAR_SECONDS = 2.0  # work that takes less shows no bar beside that of the steps
 
 @contextlib.contextmanager
 def training_environment(directory: Path, host: Host, ranks: Ranks = ALONE) -> Iterator[Host]:
-    """Hold the lock of a run directory on the first rank, and watch the machine; yields the host of the training."""
+    """Lock the run directory on the first rank, and watch for other busy programs; yields the Host of the training."""
     lock = sole_trainer(directory, host.warn) if ranks.is_first else nullcontext(lambda: None)
     with restored_threads(), sharing() as shared, lock as require_held:
         reuse_memory()
@@ -48,7 +48,7 @@ def training_environment(directory: Path, host: Host, ranks: Ranks = ALONE) -> I
 
 
 def train_whole(plan: Plan, host: Host, *, progress: bool = False) -> Generator[TrainingEvent, None, None]:
-    """Yield the events of a training, for Python; Finished comes when the run directory is free again."""
+    """Yield the events of a training to Python code; Finished comes once the run directory is unlocked."""
     bar = drawing() if progress else nullcontext(lambda _: None)
     if progress:
         host = drawn(host, BAR_SECONDS)  # or every evaluation and save would have one beside that of the steps
@@ -71,13 +71,13 @@ def train_whole(plan: Plan, host: Host, *, progress: bool = False) -> Generator[
 
 
 def train(run: Run, host: Host = NOBODY) -> Generator[TrainingEvent, None, None]:
-    """Train to max_steps, max_time, patience or a signal, from the progress of the run, whose directory is open.
+    """Train from the run's progress to max_steps, max_time, patience or a signal; the run directory must be open.
 
-    Nothing runs until the events are taken. The loop asks `host.stop` for the number of a signal that arrived,
-    between micro-batches, batches of an evaluation and sampled tokens. After a signal it drops unfinished work,
-    which the run that continues does again, saves the state and ends. After each step it asks
-    `host.save_requested` whether to save. `host.counting` opens a bar for long work. Raises DivergedError before a
-    non-finite loss or gradient reaches a checkpoint, EnvironmentFailure when a file cannot be written.
+    Nothing runs until the events are taken. The loop asks `host.stop` for the number of a signal that arrived, between
+    micro-batches, batches of an evaluation and sampled tokens. After a signal the loop drops unfinished work, saves the
+    state and ends; a resumed run repeats the dropped work. After each step the loop asks `host.save_requested` whether
+    to save. `host.counting` opens a bar for long work. Raises DivergedError before a non-finite loss or gradient
+    reaches a checkpoint, EnvironmentFailure when a file cannot be written.
     """
     state, pace, watch = run.state, Pace(run.progress.step, run.progress.seconds), Watch(host.stop, run.ranks)
     signal, closing_evaluation = None, None
@@ -112,7 +112,7 @@ def train(run: Run, host: Host = NOBODY) -> Generator[TrainingEvent, None, None]
 
 
 def _begin_next_model(run: Run, watch: Watch, host: Host) -> None:
-    """Save the present model, and let it teach a new one; nothing has changed when `watch` raises."""
+    """Save the present model and make it the teacher of a new one; if `watch` raises, the state is unchanged."""
     if run.progress != run.saved:
         with host.working("saving"):
             run.save()
@@ -122,7 +122,7 @@ def _begin_next_model(run: Run, watch: Watch, host: Host) -> None:
 
 @contextlib.contextmanager
 def _followed(run: Run, host: Host) -> Iterator[Callable[[], None]]:
-    """Start the loggers of a run; yields the function that watches loggers, or the machine, after each step."""
+    """Start the loggers of a run; yields a function to call after each step, which checks loggers or the machine."""
     loggers = run.config.train.log_to if run.ranks.is_first else []
     if not loggers or host.loggers is None:
         # to this process the processes of a compiler and other ranks are other programs, as those of loggers are
@@ -135,7 +135,7 @@ def _followed(run: Run, host: Host) -> Iterator[Callable[[], None]]:
 
 @contextlib.contextmanager
 def _failures_explained(run: Run) -> Iterator[None]:
-    """Name in the errors of a training the intact checkpoint, and flags to try."""
+    """Add the intact checkpoint, and flags to try, to the errors of a training."""
     recorded = run.state.whole_step is not None and run.config.train.graph != "off"
     try:
         with fitting_device(run.config, run.ranks.size, recorded=recorded):
@@ -188,7 +188,7 @@ def _what_is_intact(run: Run) -> str:
 
 
 def _closing_evaluation(run: Run, watch: Watch, host: Host) -> tuple[Score, float | None, int]:
-    """Measure the loss of the best weights; return it, its standard error where it has one, and their step."""
+    """Measure the loss of the best weights; return the score, its standard error or None, and the weights' step."""
     with host.working("reading the best weights"):
         model, best_step = run.best_model()
     watch()
@@ -212,7 +212,7 @@ def _closing_evaluation(run: Run, watch: Watch, host: Host) -> tuple[Score, floa
 
 
 def _finished(run: Run, closing: tuple[Score, float | None, int] | None, signal: int | None) -> Finished:
-    """Return the closing figures; those of the closing evaluation are None after a signal."""
+    """Return the Finished event; after a signal, the figures of the closing evaluation are None."""
     score, loss_error, best_step = closing or (None, None, None)
     settings, progress = run.config.train, run.progress
     num_tokens, seconds = progress.step * run.config.tokens_per_step, progress.seconds
@@ -237,7 +237,7 @@ def _finished(run: Run, closing: tuple[Score, float | None, int] | None, signal:
 
 
 def _record(run: Run, finished: Finished) -> None:
-    """Write the outcome of the run into its directory, which may move: so without its path."""
+    """Write the outcome of the run into its directory; without the path, because the directory may move."""
     figures = {key: value for key, value in finished.summary.items() if key not in ("run", "steps", "stopped_by")}
     figures |= {"best_step": finished.best_step}
     run.directory.end(finished.summary["stopped_by"], finished.summary["steps"], **figures)

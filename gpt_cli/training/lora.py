@@ -19,9 +19,9 @@ _EMBEDDINGS = ("token_embedding.", "position_embedding.", "ngram_embedding.")
 class LowRank:
     """Matrices W [N, M] that change by SCALE B A alone, B [N, rank], A [rank, M]. Hu et al. 2021, section 4.1.
 
-    The weights of the model always include the product, so that all who use the model see ordinary weights, in
-    checkpoints too. Autograd computes the gradient of W. As soon as it is there, a hook turns it into the gradients of
-    the factors, dA = SCALE B' dW and dB = SCALE dW A', and drops it.
+    The weights of the model always include the product, so the model and its checkpoints contain ordinary weights.
+    Autograd computes the gradient dW; a hook at once turns dW into the gradients of the factors, dA = SCALE B' dW and
+    dB = SCALE dW A', and drops dW.
     """
 
     def __init__(self, matrices: Mapping[str, nn.Parameter], settings: TrainConfig):
@@ -39,7 +39,7 @@ class LowRank:
 
     @torch.no_grad()
     def include(self) -> None:
-        """Add the change of the products to the weights."""
+        """Add the change of the products since the last call to the weights."""
         for name, matrix in self.matrices.items():
             a, b = (self.factors[f"{name}.{factor}"].detach() for factor in "AB")
             old_a, old_b = (self._included[f"{name}.{factor}"] for factor in "AB")
@@ -61,7 +61,7 @@ class LowRank:
 
 @torch.no_grad()
 def _pass_on(a: nn.Parameter, b: nn.Parameter, matrix: Tensor) -> None:
-    """Turn the gradient of a matrix into those of its factors."""
+    """Turn the gradient of a matrix into the gradients of its factors."""
     assert matrix.grad is not None
     of_matrix, matrix.grad = matrix.grad.mul(SCALE), None
     for factor, factor_gradient in ((a, b.T @ of_matrix), (b, of_matrix @ a.T)):
@@ -83,7 +83,7 @@ def trained_parameters(model: GPT, settings: TrainConfig) -> tuple[dict[str, nn.
 
 
 def num_trained(config: Config, vocab_size: int) -> int | None:
-    """Count the weights that the optimizer changes; None where those are all of the model."""
+    """Count the weights that the optimizer changes; returns None if it changes the whole model."""
     settings = config.train
     if settings.trains_all:
         return None

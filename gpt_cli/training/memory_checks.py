@@ -25,8 +25,8 @@ COMPILE_FROM_SECONDS = 60.0
 def resolve(config: Config, notice: Notify, *sources: Config | None) -> Config:
     """Return the config with device, dtype and compiling chosen; `notice` receives settings without effect.
 
-    Settings that came from one of the sources are left out. `compile` stays auto where a timed step has to decide.
-    Raises EnvironmentFailure for a device that does not exist.
+    Settings that equal those of a source are not reported. `compile` stays auto if a timed step has to decide. Raises
+    EnvironmentFailure for a device that does not exist.
     """
     device = choose_device(config.train.device)
     if (shortened := warmup_steps(config.train)) < config.train.warmup_steps:
@@ -48,8 +48,8 @@ def resolve(config: Config, notice: Notify, *sources: Config | None) -> Config:
 def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE, *, may_change: bool = True) -> None:
     """Raise EnvironmentFailure where main memory surely cannot hold a training, whatever the vocabulary.
 
-    `free` is in bytes, None where it is unknown; the ranks of this host share it. A GPU refuses by itself.
-    `may_change` says that the model is new, so that another may be proposed.
+    `free` is in bytes, None if unknown; the ranks of this host share it. Only training on a CPU is checked.
+    `may_change` says that the model is new, so that the hint may propose another.
     """
     settings = config.train
     if settings.device != "cpu" or free is None:
@@ -96,7 +96,7 @@ def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE, *, ma
 def fitting_device(config: Config, num_ranks: int = 1, *, recorded: bool = False) -> Iterator[None]:
     """Turn a lack of device memory into an EnvironmentFailure whose hint names smaller micro-batches.
 
-    `recorded` says that a graph takes the steps, whose memory no other computation may use.
+    `recorded` says that a graph, which reserves memory, takes the steps: the hint then names `train.graph=off` too.
     """
     try:
         yield

@@ -1,7 +1,7 @@
-"""Muon: steps of momentum made orthogonal, for all matrices of one shape at once. Jordan et al. 2024.
+"""Muon: orthogonalised momentum steps, for all matrices of one shape at once. Jordan et al. 2024.
 
-A matrix of the feed-forward part is cut into squares, so that all of them, and projection_layer, share one batch (into
-pieces a little longer where its width is no multiple of d_model); the matrices of heads stay whole, and are another.
+Feed-forward matrices are cut into squares (slightly longer pieces if their width is no multiple of d_model), which
+share a batch with projection_layer; the matrices of heads stay whole, in a batch of their own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Muon:
         dtype: torch.dtype,
         owned: Container[str] | None = None,
     ):
-        """Step the `owned` parameters of this rank, in whole stacks; None means all."""
+        """Take the `owned` parameters of this rank, in whole stacks; None means all."""
         chosen = [names for names in stacks(parameters) if owned is None or names[0] in owned]
         self.parameters = {name: parameters[name] for names in chosen for name in names}
         self.weight_decay = weight_decay
@@ -85,7 +85,7 @@ class Muon:
 
 
 def stacks(parameters: Mapping[str, Tensor]) -> list[list[str]]:
-    """Group the names of matrices that become orthogonal together: pieces of one shape, STACK_NUMBERS or more.
+    """Group matrices to orthogonalise together, by name: pieces of one shape, until a group has STACK_NUMBERS elements.
 
     torch may round a product differently in a larger stack, so a stack is never divided between ranks.
     """
@@ -105,10 +105,10 @@ def stacks(parameters: Mapping[str, Tensor]) -> list[list[str]]:
 
 
 def orthogonalise(matrices: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return nearly the nearest orthogonal matrix to each of [N, rows, columns], rows <= columns.
+    """Approximate the nearest orthogonal matrix to each of `matrices` [N, rows, columns], rows <= columns.
 
-    Newton-Schulz iterations of fifth order, with products in `dtype`: singular values end between 0.6 and 1.3, those
-    below about a hundredth of the largest lower.
+    Newton-Schulz iterations of fifth order, with products in `dtype`: singular values end between 0.6 and 1.3, or lower
+    if they began below about a hundredth of the largest.
     """
     assert matrices.shape[1] <= matrices.shape[2]
     a, b, c = _COEFFICIENTS
@@ -120,7 +120,7 @@ def orthogonalise(matrices: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _cut(name: str, matrix: Tensor) -> tuple[Tensor, ...]:
-    """Cut a matrix into the pieces that become orthogonal, as views, each with no more rows than columns."""
+    """Cut a matrix into the pieces to orthogonalise, as views, each with no more rows than columns."""
     shorter, longer = sorted(matrix.shape)
     wide = matrix if matrix.shape[0] == shorter else matrix.T
     return wide.tensor_split(longer // shorter, dim=1) if "feed_forward" in name else (wide,)

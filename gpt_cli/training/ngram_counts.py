@@ -1,4 +1,4 @@
-"""Counts of n-grams of the training text, which say how the text goes on elsewhere after the same tokens."""
+"""N-gram counts of the training text, to draw a token that follows the same context elsewhere in the text."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ _ROUNDS = 12  # of fitting how much a context is trusted
 
 
 class NgramCounts:
-    """Draw the next token by counts of order 0 to ORDER, interpolated as the text itself decides.
+    """Draw the next token from interpolated n-gram counts, with contexts of 0 to ORDER tokens.
 
-    A context that occurs elsewhere decides with a probability that depends on its length, on how often it occurs
-    there, and before how many different tokens; otherwise the context that is a token shorter decides. These
-    probabilities make the text most likely when each position is left out (deleted interpolation, Jelinek and Mercer
-    1980).
+    A context that occurs elsewhere is used with a probability that depends on its length, its count elsewhere and its
+    number of different next tokens; otherwise the context that is a token shorter is tried. These probabilities
+    maximise the likelihood of the text when each position is left out (deleted interpolation, Jelinek and Mercer 1980).
     """
 
     def __init__(self, ids: np.ndarray):
@@ -59,10 +58,10 @@ class NgramCounts:
 
 
 def _trust(elsewhere: np.ndarray, followers: np.ndarray, agreeing: np.ndarray, shorter: np.ndarray) -> np.ndarray:
-    """Return how probably a context decides, float64 [N]: the same for all that are about as frequent and as varied.
+    """Return how probably each position uses its context, float64 [N]; contexts of similar counts share a probability.
 
-    `agreeing` is the share of its other occurrences that have the token of the position next, `shorter` the
-    probability of that token by shorter contexts. Expectation maximisation, a round a pass.
+    `agreeing` is the share of the context's other occurrences that have the same next token, `shorter` the probability
+    of that token by shorter contexts. Fitted by _ROUNDS passes of expectation maximisation.
     """
     kinds = np.where(elsewhere > 0, 4 * np.log2(np.maximum(1, elsewhere)).astype(np.int64) + followers.clip(1, 4), 0)
     trust, sizes = np.full(kinds.max() + 1, 0.5), np.maximum(1, np.bincount(kinds))

@@ -22,7 +22,7 @@ _EPSILON = 1e-8
 
 
 class AdamW:
-    """Loshchilov and Hutter 2019, algorithm 2, in torch's fused form; decays matrices only."""
+    """AdamW (Loshchilov and Hutter 2019, algorithm 2) in torch's fused form; only matrices have weight decay."""
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], weight_decay: float):
         self.parameters = dict(parameters)
@@ -61,7 +61,7 @@ class AdamW:
         return {"exp_avg": self.averages, "exp_avg_sq": self.squares}
 
     def load_state_dict(self, stored: Mapping[str, Tensor], step: int) -> None:
-        """Restore the averages after a step from `<parameter>.<kind>`."""
+        """Restore the averages, stored as `<parameter>.<kind>`, and the number of steps."""
         for kind, averages in self.state_dict().items():
             for name, tensor in averages.items():
                 tensor.copy_(stored[f"{name}.{kind}"])
@@ -87,7 +87,7 @@ class Optimizer:
     def step(self, share: float | Tensor) -> None:
         """Change the parameters by their gradients, at a share of the config's highest learning rates.
 
-        A share on the device, float32 [], may change when a graph of the step is replayed.
+        A share on the device, float32 [], may have a new value at each replay of a recorded step.
         """
         self.adamw.step(self.config.learning_rate * share)
         if self.muon is not None:
@@ -102,7 +102,7 @@ class Optimizer:
         return [*(parameter.detach() for parameter in self.layout.owned.values()), *of_adamw, *of_muon, *included]
 
     def restart(self) -> None:
-        """Forget all steps, for new weights."""
+        """Reset the state of the optimizer to zero, for new weights."""
         num_weights = len(self.layout.owned)  # which come first
         for tensor in self.changing()[num_weights:]:
             tensor.zero_()
@@ -112,7 +112,7 @@ class Optimizer:
         self.layout.forget_gradients()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the tensors that continue a run, on the first rank; {} on others.
+        """Return the tensors that a resumed run needs, on the first rank; {} on others.
 
         Running averages are `<parameter>.<kind>`, and low-rank factors `<matrix>.<A or B>.factor`.
         """
@@ -124,7 +124,7 @@ class Optimizer:
         return tensors
 
     def load_state_dict(self, stored: Mapping[str, Tensor], step: int, where: str) -> None:
-        """Restore a `state_dict` after a step; raise CheckpointError about `where` when it does not fit."""
+        """Restore a `state_dict` after `step` steps; raise CheckpointError at `where` if names or shapes do not fit."""
         expected = {
             f"{name}.{kind}": self.layout.parameters[name].shape
             for names, kinds in self._kinds()
@@ -140,7 +140,7 @@ class Optimizer:
             self.layout.low_rank.load_state_dict(stored)
 
     def _kinds(self) -> list[tuple[list[str], dict[str, dict[str, Tensor]]]]:
-        """Return the parameters of AdamW and of Muon on all ranks, each with this rank's averages by kind."""
+        """Return, for AdamW and for Muon, the parameter names of all ranks and this rank's tensors by kind and name."""
         others = self.adamw.state_dict()
         if self.layout.low_rank is not None:
             others = others | {"factor": {name: factor.detach() for name, factor in self.layout.owned.items()}}

@@ -54,10 +54,10 @@ _FIGURES = _Outcome.model_fields.keys() - {"stopped_by", "step", "best_step"}  #
 
 
 def config_to_resume(stored: Config, requested: Config, run: Config | None, files: RunFiles) -> Config:
-    """Return the requested config with the run's choice for `auto`; raise CheckpointError for every fixed setting.
+    """Return the requested config with the run's choices for `auto`; raise CheckpointError if fixed settings changed.
 
-    `stored` is of the checkpoint, `run` of the config.yaml of `files`. A stranger's checkpoint in a run starts no
-    compiler.
+    `stored` is the config of the checkpoint, `run` that of config.yaml in `files`. Only config.yaml may choose
+    `compile`, so a stranger's checkpoint starts no compiler.
     """
     text_settings = {
         key: getattr(stored.data, key) for key in ("loss", "template") if getattr(requested.data, key) is None
@@ -85,7 +85,7 @@ def config_to_resume(stored: Config, requested: Config, run: Config | None, file
 
 
 def _fixed_changes(one: Config, other: Config) -> list[tuple[str, str, str]]:
-    """Return the settings in which two configs are of different runs: key, value, and the other value."""
+    """Return key, value and other value of each setting that differs and may not change within a run."""
     return [change for change in config_differences(one, other) if change[0] not in FREE_KEYS]
 
 
@@ -107,7 +107,7 @@ def _begin_anew(files: RunFiles, config: Config) -> str:
 
 
 def is_best_of_run(best: Checkpoint, config: Config, progress: Progress) -> bool:
-    """Return whether a best.safetensors is that of a run at this progress, or at a later step."""
+    """Return whether the checkpoint `best` is of a run with this config and progress, or of a later step of the run."""
     best_progress = best.progress
     return (
         not _fixed_changes(best.config, config)
@@ -147,7 +147,7 @@ def require_same_text(continued: Checkpoint, data_digest: str, config: Config, f
 
 
 def text_problem(error: DataError, continued: Checkpoint, config: Config, files: RunFiles) -> GptError:
-    """Return the error of a run that continues, for a text that cannot be read or encoded."""
+    """Return the error to raise if the text of a resumed run cannot be read or encoded."""
     if is_missing(error):
         of_validation = any(error.where == shown(name) for name in source_names(config.data.validation_source))
         flag = "--set data.validation_source=NEW/PATH" if of_validation else "--data NEW/PATH"
@@ -157,7 +157,7 @@ def text_problem(error: DataError, continued: Checkpoint, config: Config, files:
 
 
 def is_missing(error: DataError) -> bool:
-    """Return whether the text that a SOURCE names is missing."""
+    """Return whether an error says that the text of a SOURCE is missing."""
     return error.hint is not None and error.hint.endswith(NAME_A_SOURCE)
 
 
@@ -176,9 +176,9 @@ def _other_text(continued: Checkpoint, config: Config, files: RunFiles, why: str
 
 
 def ended_before(run: RunFiles, progress: Progress, requested: Config, run_config: Config | None) -> Finished | None:
-    """Return the closing figures of a run that has trained all requested steps; None where something is left to do.
+    """Return the Finished event of a run that has trained all requested steps; None if something is left to do.
 
-    `run_config` is the run's config.yaml. Raises UsageError for a length that the run has passed already.
+    `run_config` is the run's config.yaml. Raises UsageError if the run has trained more than the requested length.
     """
     _require_no_less(run, progress, requested, run_config)
     if not is_finished(progress, requested.train):
@@ -204,7 +204,7 @@ def ended_before(run: RunFiles, progress: Progress, requested: Config, run_confi
 
 
 def _require_no_less(run: RunFiles, progress: Progress, requested: Config, run_config: Config | None) -> None:
-    """Raise UsageError for a requested length that the run has passed."""
+    """Raise UsageError if the run has trained more than the requested max_steps or max_time."""
     steps, seconds = requested.train.max_steps, requested.train.max_time
     run_steps, run_seconds = (
         (None, None) if run_config is None else (run_config.train.max_steps, run_config.train.max_time)

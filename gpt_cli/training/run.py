@@ -44,10 +44,10 @@ class Run:
         return self.state.ranks
 
     def open_directory(self) -> None:
-        """Make the directory ready: empty for a new run, without files of later steps for a continued one.
+        """Prepare the directory: empty it for a new run, remove files of later steps for a resumed one.
 
-        A run that begins with another model saves its weights at once: stopped before the first checkpoint, it would
-        else continue from random ones.
+        A run that starts from another model saves its weights at once: if stopped before the first checkpoint, the run
+        would otherwise resume with random weights.
         """
         after = None if self.saved is None else self.saved.observed_step
 
@@ -61,9 +61,9 @@ class Run:
             self.save()
 
     def windows(self, num_tokens: int) -> list[tuple[int, int]]:
-        """Return evenly spaced windows (start, end) of the validation text, of at most `num_tokens` together.
+        """Return evenly spaced windows (start, end) of the validation text, of about `num_tokens` together.
 
-        Of examples, each is a window.
+        For conversations, each window is an example.
         """
         if isinstance(self.validation_ids, Examples):
             return self.validation_ids.windows(num_tokens)
@@ -80,7 +80,7 @@ class Run:
         return Checkpoint(self.config, self.tokenizer, self.progress, self.state.model.state_dict(), optimizer_state)
 
     def save(self) -> Path:
-        """Save a checkpoint that the run can continue from; raise Diverged instead for a loss that is not finite."""
+        """Save a checkpoint to resume from, and return its path; raise Diverged if a loss or gradient is not finite."""
         read_outcomes(self.state)
         checkpoint = self.checkpoint(with_optimizer=True)
         self.ranks.on_rank_zero(lambda: self.directory.save(checkpoint, self.config.train.keep_checkpoints))
@@ -88,7 +88,7 @@ class Run:
         return self.directory.step_file(self.progress.step)
 
     def best_model(self) -> tuple[GPT, int]:
-        """Return the weights of the lowest validation loss and their step, or the present ones without such a file."""
+        """Return the model with the lowest validation loss and its step, or the present model if none was saved."""
         if not self.ranks.all_reduce_max(self.directory.best.exists() and self._best_is_of_run())[0]:
             return self.state.model, self.progress.step
         best = read_checkpoint(self.directory.best)
@@ -98,7 +98,7 @@ class Run:
         return best.build_model().to(self.state.device), best.progress.step
 
     def _best_is_of_run(self) -> bool:
-        """Return whether best.safetensors is of this run, or damaged, which its next reader reports."""
+        """Return whether best.safetensors is of this run; True if damaged, because the next reader reports damage."""
         try:
             return is_best_of_run(read_checkpoint(self.directory.best), self.config, self.progress)
         except CheckpointError:

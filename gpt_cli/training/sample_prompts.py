@@ -1,4 +1,4 @@
-"""The prompts of a training: one for its samples, and one to try the model with when it has ended."""
+"""The prompts of a training: one for its samples, and another to try the trained model with."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _SHORTEST = 2  # tokens before a prompt ends with its line or with a word
 def sample_prompt(config: Config, tokenizer: Tokenizer, validation_ids: Ids | Examples) -> list[int]:
     """Return the ids that samples continue: `train.sample_prompt`, or the beginning of a line of the validation text.
 
-    Of examples, it is a question, the first unless set. Raises DataError for a character that the vocabulary lacks.
+    For conversations, this is a question, by default the first. Raises DataError for a character that the vocabulary
+    lacks.
     """
     if config.train.sample_prompt is None and isinstance(validation_ids, Examples):
         prompt_ids = validation_ids.question(0)
@@ -40,9 +41,9 @@ def sample_prompt(config: Config, tokenizer: Tokenizer, validation_ids: Ids | Ex
 
 
 def _start(tokenizer: Tokenizer, ids: list[int]) -> tuple[int, list[bytes]]:
-    """Find the first line, else word, else character; return its index, and the bytes of each id.
+    """Find the first line, else word, else character; return the index of its first id, and the bytes of each id.
 
-    End-of-text has the bytes of a line break. The validation text may begin in the middle of a word.
+    End-of-text counts as a line break. The search is needed because the ids may begin in the middle of a word.
     """
     parts = [b"\n" if one == tokenizer.end_of_text else tokenizer.token_bytes[one] for one in ids]
     places = range(1, len(ids) - SAMPLE_PROMPT_TOKENS)
@@ -53,7 +54,7 @@ def _start(tokenizer: Tokenizer, ids: list[int]) -> tuple[int, list[bytes]]:
 
 
 def _length(parts: Sequence[bytes]) -> int:
-    """Count the first tokens that make a prompt: those of the line, else of whole words, else of whole characters."""
+    """Return how many tokens make a prompt: up to the end of the line, else of a word, else of a character."""
     ends = range(_SHORTEST, len(parts))
     lines = [i for i in ends if parts[i].startswith(b"\n")]
     words = [i for i in ends if parts[i][:1].isspace() and not _space_after(parts[i - 1])]
@@ -67,12 +68,12 @@ def _space_after(part: bytes) -> bytes:
 
 
 def _is_within_character(part: bytes) -> bool:
-    """Return whether a token begins with a later byte of a character of UTF-8."""
+    """Return whether a token begins with a UTF-8 continuation byte."""
     return b"\x80" <= part[:1] < b"\xc0"
 
 
 def prompt_of_validation(tokenizer: Tokenizer, validation_ids: Ids | Examples) -> str:
-    """Return a prompt that the tokenizer encodes, of the kind of the validation text: a word unless it is English."""
+    """Return a prompt that can be encoded: a question, `The` for ASCII text, else a word, or an empty string."""
     if isinstance(validation_ids, Examples):
         return tokenizer.decode(validation_ids.question(0))
     ids = validation_ids[:_SEARCHED].astype(int).tolist()

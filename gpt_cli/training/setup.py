@@ -40,7 +40,7 @@ _WHOLE_STEP = 1.2  # the time of a step with its optimizer's, and a share of eva
 def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] | Finished:
     """Do everything that comes before the first write; return a run that is ready to train, and its estimates.
 
-    Returns the closing figures of a run that has nothing left to train. Raises every kind of GptError.
+    Returns Finished instead for a run that has nothing left to train. Raises every kind of GptError.
     """
     directory = RunDirectory(plan.directory)
     free = available_memory()  # measured before the checkpoint is read, whose memory the training reuses
@@ -77,7 +77,7 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
 
 
 def _resolved(start: Start, host: Host) -> Config:
-    """Return the config with device, dtype and compiling chosen; warn where a run continues with other bits."""
+    """Return the config with device, dtype and compiling chosen; warn if a resumed run will not be bit-exact."""
     config = resolve(start.config, host.notice if start.checkpoint is None else ignored, *start.sources)
     use_threads(config.train.threads)
     if start.checkpoint is not None and (changes := environment_changes(start.checkpoint, config)):
@@ -122,7 +122,7 @@ def _state(
 
 
 def _keep_to(seconds: float, step_seconds: float, state: TrainingState, notice: Notify) -> None:
-    """Shorten a training whose chosen number of steps may take longer than `seconds`, or let the clock end it."""
+    """If the chosen number of steps may take longer than `seconds`, take fewer steps, or set max_time instead."""
     steps = state.config.train.max_steps
     if state.config.train.max_time is not None or steps is None:
         return

@@ -1,4 +1,4 @@
-"""Choose the start of a training: new weights, those of another model, or a checkpoint of its run."""
+"""Choose the start of a training: new weights, the weights of another model, or a checkpoint of the run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gpt_cli.training.resume import config_to_resume, ended_before, is_best_of_r
 
 @dataclass(frozen=True)
 class Start:
-    """The initial weights of a training, random where nothing names others, and its config."""
+    """How a training starts: its config, and a checkpoint, another model, or neither for random weights."""
 
     config: Config
     sources: tuple[Config | None, ...] = ()  # configs that it is made from, whose settings nobody has set here
@@ -39,7 +39,7 @@ class Start:
 
 
 def start_of(plan: Plan, directory: RunDirectory, host: Host) -> Start | Finished:
-    """Return the start of a plan, or the closing figures of a run that has nothing left to train.
+    """Return the start of a plan, or Finished for a run that has nothing left to train.
 
     Raises UsageError where the directory has another run, CheckpointError where the run cannot continue.
     """
@@ -80,7 +80,7 @@ def _new(plan: NewRun, host: Host) -> Start:
 
 
 def _other_run(directory: RunDirectory, config: Config) -> UsageError:
-    """Return the error for a directory that has a run already, which a new one would replace."""
+    """Return the error for a directory whose run a new run would replace."""
     for name in [*source_names(config.data.source), *source_names(config.data.validation_source)]:
         require_there(name)  # a mistyped text is the first mistake to mend
     sentence = "there is a run already; continue it with ‹resume=True› or replace it with ‹overwrite=True›"
@@ -91,7 +91,7 @@ def _other_run(directory: RunDirectory, config: Config) -> UsageError:
 
 
 def _free_directory(beside: Path, source: str) -> str:
-    """Return a directory beside a run that does not exist yet, named after a text."""
+    """Return the path of a directory that does not exist yet, beside a run, named after a text."""
     name = Path(source).stem.strip("*?-") or "run"
     names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
     free = next(path for each in names if not os.path.exists(path := beside.parent / each))  # of a long name false
@@ -99,9 +99,9 @@ def _free_directory(beside: Path, source: str) -> str:
 
 
 def _knowing_its_best(directory: RunDirectory, continued: Checkpoint, warn: Notify) -> Checkpoint:
-    """Return the checkpoint, without its best loss where best.safetensors has other weights; `warn` receives why.
+    """Return the checkpoint; if best.safetensors lacks the best weights, without best_loss, and `warn` gets the reason.
 
-    The next evaluation is then the best.
+    Without best_loss, the next evaluation counts as the best.
     """
     best, forgetful = directory.best, replace(continued, progress=replace(continued.progress, best_loss=None))
     if not best.exists():

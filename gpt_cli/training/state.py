@@ -60,9 +60,9 @@ class TrainingState:
         begin: Callable[[GPT], object] = lambda _: None,
         began_from: str | None = None,
     ) -> TrainingState:
-        """Return a new model on training ids [tokens]; the config is resolved.
+        """Return the state of a new model that trains on ids [tokens]; `config` must be resolved.
 
-        Its seed decides the weights, which `begin` may replace by those of the model `began_from`.
+        The config's seed decides the weights, which `begin` may replace by those of the model `began_from`.
         """
         progress = Progress.at_the_start(len(ids), data_digest, environment(config), began_from)
         model = _new_model(config, vocab_size, "weights")
@@ -73,7 +73,7 @@ class TrainingState:
     def continued(
         cls, config: Config, ids: Ids | Examples, checkpoint: Checkpoint, ranks: Ranks = ALONE
     ) -> TrainingState:
-        """Return the model of a checkpoint, on the same ids; raise CheckpointError when its tensors do not fit."""
+        """Return the state of a checkpoint, on the same ids; raise CheckpointError if its tensors do not fit."""
         before = checkpoint.progress
         # versions without a clock spent at least the seconds of their steps
         elapsed = max(before.elapsed, before.seconds)
@@ -106,7 +106,7 @@ class TrainingState:
 
     @property
     def reads_at_once(self) -> bool:
-        """Whether the host reads a step's outcome before the next begins; with a GPU, both would wait."""
+        """Whether the host reads a step's outcome before the next step begins; with a GPU, reading would stall both."""
         return self.device.type == "cpu"
 
     @property
@@ -119,7 +119,7 @@ class TrainingState:
         return sum(parameter.numel() for parameter in self.layout.parameters.values())
 
     def begin_next_model(self) -> None:
-        """Replace the model by a new one with other random weights, whose teacher the present one was."""
+        """Replace the model by one with other random weights, and record the old one as its teacher."""
         teachers = (*self.progress.teachers, self.progress.step)
         new = _new_model(self.config, self.model.vocab_size, "weights", len(teachers))
         with torch.no_grad():
@@ -130,7 +130,7 @@ class TrainingState:
         self.progress = replace(self.progress, teachers=teachers, model_elapsed=elapsed, smoothed_loss=None)
 
     def compile_blocks(self, compiled: bool) -> None:
-        """Continue with compiled blocks, or with plain ones."""
+        """Compile the blocks or return to plain ones, and set `train.compile` to match."""
         self.model.compile_blocks(compiled)
         self.config = self.config.changed(train={"compile": "on" if compiled else "off"})
 
@@ -141,13 +141,13 @@ class TrainingState:
     def elapsed(self) -> float:
         """Return the seconds of training, evaluating, sampling and saving, in all parts of the run.
 
-        All ranks have those of the first, so that all decide the same by the clock.
+        All ranks get the seconds of the first rank, so all make the same decisions.
         """
         return self.ranks.broadcast(time.perf_counter() - self.started)[0]
 
 
 def _new_model(config: Config, vocab_size: int, *stream: str | int) -> GPT:
-    """Return a model with the random weights of a stream."""
+    """Return a model with random weights drawn from the random stream that `stream` names."""
     generator = torch.Generator().manual_seed(stream_key(config.train.seed, *stream))
     with torch.random.fork_rng(devices=[]):  # the layers draw weights first that are replaced by the generator's
         return GPT(config.model, vocab_size, generator)

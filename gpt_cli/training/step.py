@@ -24,9 +24,9 @@ from gpt_cli.training.validation import cross_entropy
 
 @dataclass(frozen=True)
 class StepInputs:
-    """The inputs of a step on the device: numbers of the sequences of each micro-batch (`Batches.numbers`).
+    """The inputs of a step on the device: for the index of each micro-batch, its part of `Batches.numbers`.
 
-    `keys` are those of dropout where the device must have them, [blocks, 3, 2].
+    `keys` [blocks, 3, 2] are the dropout keys on the device, for compiled blocks or a graph; else None.
     """
 
     step: int
@@ -35,7 +35,7 @@ class StepInputs:
 
 
 def send(state: TrainingState, step: int) -> StepInputs:
-    """Send the inputs of this rank's micro-batches in one transfer; compiled blocks need a second one."""
+    """Send this rank's micro-batches to the device in one transfer; compiled dropout needs a second one, of keys."""
     settings, micro = state.config.train, state.config.train.sequences_at_once
     micro_batches = state.layout.micro_batches(settings.num_micro_batches)
     sequences = np.arange(settings.batch_size).reshape(-1, micro)[micro_batches].ravel()
@@ -49,9 +49,9 @@ def send(state: TrainingState, step: int) -> StepInputs:
 
 
 class Diverged(Exception):  # noqa: N818 - the loop makes an error for users of it
-    """The loss or the gradient of a step is not finite; without a gradient norm, the validation loss is not.
+    """The loss or the gradient of a step is not finite; if `gradient_norm` is None, the validation loss is not.
 
-    A loss of None says that other numbers, `what`, are not finite.
+    If `loss` is None, other numbers, named by `what`, are not finite.
     """
 
     def __init__(
@@ -97,9 +97,9 @@ def take_step(state: TrainingState, watch: Callable[[], object] = lambda: None) 
 
 
 def read_outcomes(state: TrainingState) -> None:
-    """Wait for the steps taken, so that the progress has the last loss and all seconds.
+    """Wait for all steps taken, and store the last loss and all seconds in the progress.
 
-    Raises Diverged for the first whose loss or gradient norm is not finite. Call it before using the weights.
+    Raises Diverged for the first step whose loss or gradient norm is not finite. Call this before using the weights.
     """
     if state.unread:
         started = time.perf_counter()
@@ -119,13 +119,13 @@ def _read(state: TrainingState) -> None:
 
 
 def _take_time(state: TrainingState, started: float) -> None:
-    """Add the seconds since `started` to those of steps."""
+    """Add the seconds since `started` to the training seconds of the progress."""
     (seconds,) = state.ranks.broadcast(state.progress.seconds + time.perf_counter() - started)
     state.progress = replace(state.progress, elapsed=state.elapsed(), seconds=seconds)
 
 
 def _require_equal_weights(state: TrainingState) -> None:
-    """Raise EnvironmentFailure where ranks do not have the same weights, as far as their sums show."""
+    """Raise EnvironmentFailure if weights, judged by their sum, or gradient norms differ between ranks."""
     if state.ranks.size == 1:
         return
     if state.ranks.any_differ(state.layout.check_sum(), state.progress.gradient_norm or 0.0):
@@ -134,7 +134,7 @@ def _require_equal_weights(state: TrainingState) -> None:
 
 
 def clipped_gradient(state: TrainingState, sent: StepInputs, watch: Callable[[], object] = lambda: None) -> Tensor:
-    """Give the owned parameters the clipped gradient of a step; returns its loss, and the norm before clipping: [2]."""
+    """Compute the clipped gradient of a step, for owned parameters; returns loss and norm before clipping, [2]."""
     loss, norm = _loss_and_norm(state, compute_gradient(state, sent, watch))
     limit = state.config.train.gradient_clip
     torch.nn.utils.clip_grads_with_norm_(state.layout.owned.values(), math.inf if limit is None else limit, norm)
@@ -144,8 +144,8 @@ def clipped_gradient(state: TrainingState, sent: StepInputs, watch: Callable[[],
 def compute_gradient(state: TrainingState, sent: StepInputs, watch: Callable[[], object] = lambda: None) -> Tensor:
     """Add the gradient of a step's batch to the owned parameters; returns the loss of each micro-batch [N].
 
-    The loss of a micro-batch is its share of the batch's mean, and zero on other ranks. Micro-batches are added in the
-    tree of `distributed.tree_sum.tree_sum`, within a rank here, and then between ranks.
+    The loss of a micro-batch is its share of the batch's mean, or zero if another rank computes it. Gradients are
+    summed in the order of `distributed.tree_sum.tree_sum`, first within a rank, then between ranks.
     """
     num_micro_batches = state.config.train.num_micro_batches
     losses = torch.zeros(num_micro_batches, device=state.device)
@@ -157,7 +157,7 @@ def compute_gradient(state: TrainingState, sent: StepInputs, watch: Callable[[],
 def _add_up(
     state: TrainingState, sent: StepInputs, losses: Tensor, micro_batches: Sequence[int], watch: Callable[[], object]
 ) -> None:
-    """Add the gradients of some micro-batches to the parameters, and put their losses in their places."""
+    """Add the gradients of `micro_batches` to the parameters, and write each loss to its index in `losses`."""
     # autograd adds to what is there, in order, which is the tree of two or of an odd number
     if len(micro_batches) % 2 or len(micro_batches) == 2:
         for micro_batch in micro_batches:
@@ -172,7 +172,7 @@ def _add_up(
 
 
 def _compute_micro_batch(state: TrainingState, sent: StepInputs, micro_batch: int) -> Tensor:
-    """Add the gradient of one micro-batch to the parameters; returns its share of the loss."""
+    """Add the gradient of one micro-batch to the parameters; returns the micro-batch's share of the loss."""
     settings, micro = state.config.train, state.config.train.sequences_at_once
     inputs, targets, positions, num_targets = state.batches.windows(sent.micro_batches[micro_batch])
     masks = DropMasks(
@@ -195,7 +195,7 @@ def _loss_and_norm(state: TrainingState, losses: Tensor) -> tuple[Tensor, Tensor
 
 
 def time_step(state: TrainingState) -> float:
-    """Return the seconds of a step's gradient, measured on the next batch; the training stays as it was."""
+    """Return the seconds that a gradient takes, measured on the next batch; the training state does not change."""
     seconds = 0.0
     for _ in range(2):  # the first one also warms up
         started = time.perf_counter()

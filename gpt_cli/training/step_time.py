@@ -1,4 +1,4 @@
-"""Time a step, and decide by that whether to compile the blocks."""
+"""Time a step, and use its seconds to decide whether to compile the blocks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _MOST_BY_GRAPH = 20.0  # times as fast as steps that Python starts; up to 11 tim
 
 
 def time_steps(state: TrainingState, host: Host, *, may_compile: bool, must_compile: bool) -> float:
-    """Measure the seconds of a step, compiled where that pays, recorded where that works.
+    """Measure the seconds of a step, with blocks compiled if that pays and a graph recorded if that works.
 
-    Where `compile` is still auto, a plain step decides, if the run `may_compile`. Raises EnvironmentFailure where torch
-    cannot compile and the run `must_compile`.
+    If `compile` is still auto and `may_compile`, an uncompiled step decides. Raises EnvironmentFailure if torch cannot
+    compile and `must_compile`.
     """
     seconds: float | None = None
     if state.config.train.compile == "auto":
@@ -37,7 +37,7 @@ def time_steps(state: TrainingState, host: Host, *, may_compile: bool, must_comp
 
 
 def _seconds_if_soon_over(state: TrainingState, warn: Notify) -> float | None:
-    """Return the seconds of a step of plain blocks, if they end the training before compiling pays; else None."""
+    """Return the seconds of an uncompiled step if the training would end before compiling pays; else None."""
 
     def is_over(within: float) -> bool:
         assert state.config.train.max_steps is not None, "else it is no more undecided whether blocks are compiled"
@@ -63,7 +63,7 @@ def _seconds_if_soon_over(state: TrainingState, warn: Notify) -> float | None:
 
 
 def _time_step(state: TrainingState, warn: Notify, *, must_compile: bool) -> float:
-    """Measure the seconds of a step, of plain blocks where torch cannot compile, unless it must."""
+    """Measure the seconds of a step; if torch cannot compile, use plain blocks, or raise if `must_compile`."""
     try:
         with warnings.catch_warnings():
             # torch's compiler would have float32 computed with fewer bits

@@ -17,10 +17,10 @@ BYTES_PER_TOKEN = 350  # of memory, at most, while the text is counted; the draw
 
 @dataclass
 class TaughtTargets:
-    """The ids of a text, int64 [N], and the draws of a teacher for each, [N, draws]; None before there is a teacher.
+    """The ids of a text, int64 [N], and `draws` [N, draws], which a teacher drew for each id; None without a teacher.
 
-    A step takes each draw with the same probability, so the mean gradient is that of the teacher's probabilities.
-    From the next tokens of a short text alone, a model that reads it many times learns the text by heart.
+    A step picks each draw with the same probability, so the mean gradient is that of the teacher's probabilities. With
+    next tokens as its only targets, a model that reads a short text many times learns the text by heart.
     """
 
     ids: np.ndarray
@@ -32,7 +32,7 @@ class TaughtTargets:
         return NgramCounts(self.ids)
 
     def __call__(self, positions: np.ndarray, step: int) -> np.ndarray:
-        """Return the targets of a step at some positions, int64 [B, T]: their ids, or what is drawn for them."""
+        """Return the targets of a step at `positions`, int64 [B, T]: ids of the text, some replaced by drawn tokens."""
         targets = self.ids[positions]
         if self.draws is None:
             return targets

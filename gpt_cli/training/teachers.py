@@ -1,8 +1,8 @@
 """Train two models in one run, the second with the first as its teacher.
 
 Furlanello et al. 2018, "Born-Again Neural Networks", arXiv 1805.04770: the second has the same size, begins with other
-random weights, and learns from the text and from the predictions of the first. Here it meets them as targets: a share
-of the targets is drawn from the teacher's probabilities, and some from counts of the text (`TaughtTargets`).
+random weights, and learns from the text and from the predictions of the first. Here some targets are drawn from the
+teacher's probabilities, and some from n-gram counts of the text (`TaughtTargets`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DRAWS = 32  # of a teacher for each position
 
 
 def model_ends(progress: Progress, settings: TrainConfig) -> bool:
-    """Return whether the first model has had its share of the steps or of the time, so that it teaches the second."""
+    """Return whether the first model has used its share of the steps or the time, so that the second begins."""
     share, steps, seconds = settings.teacher_share, settings.max_steps, settings.max_time
     if share is None or progress.teachers or progress.step == 0:
         return False
@@ -39,7 +39,7 @@ def model_ends(progress: Progress, settings: TrainConfig) -> bool:
 
 
 def settings_of_model(progress: Progress, settings: TrainConfig) -> TrainConfig:
-    """Return the settings of a training with the steps and the time of the present model alone."""
+    """Return the settings with max_steps and max_time reduced to the part of the present model."""
     if settings.teacher_share is None:
         return settings
     share = 1.0 if progress.teachers else settings.teacher_share
@@ -55,9 +55,9 @@ def settings_of_model(progress: Progress, settings: TrainConfig) -> TrainConfig:
 def teach(
     state: TrainingState, teacher: GPT, step: int, host: Host, watch: Callable[[], object] = lambda: None
 ) -> None:
-    """Let a training have some of its targets from a model after `step`, from now on.
+    """Draw targets from `teacher`, a model after `step`; from now on the training uses some of them.
 
-    `watch` is called between batches. Raises EnvironmentFailure where ranks draw different ones.
+    `watch` is called between batches. Raises EnvironmentFailure if ranks draw different targets.
     """
     assert isinstance(state.batches, Batches)
     taught = state.batches.taught_targets
@@ -79,8 +79,8 @@ def drawn_targets(
 ) -> np.ndarray:
     """Draw DRAWS targets for each position from the probabilities of a model after `step`: ids [N] -> [N, DRAWS].
 
-    The first position has none. A position has half a context before it at least, where there are so many tokens.
-    `count` receives the tokens done.
+    The first position has none. A position has at least half a context before it, if so many tokens precede it. `count`
+    receives the number of tokens done.
     """
     C, V = model.config.context_length, model.vocab_size
     device, number = model.token_embedding.weight.device, len(ids) - 1

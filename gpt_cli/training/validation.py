@@ -49,10 +49,10 @@ def validation_score(
 ) -> Score:
     """Measure the loss on windows (start, end) of ids; each window starts without context. Draws nothing at random.
 
-    Of examples, the loss is that of the learned tokens.
+    For conversations, only learned tokens enter the loss.
 
-    `count` receives the number of tokens done since its last call, `by_window` what each window costs. Ranks take
-    batches in turns; what these cost is added in one order, so that the number of ranks changes nothing.
+    `count` receives the number of tokens done since its last call, `by_window` the nats and tokens of each window.
+    Ranks take batches in turns, and losses are added in one order, so that the number of ranks changes nothing.
     """
     device = model.token_embedding.weight.device
     starts, ends = np.array(windows).T

@@ -1,1 +1,1 @@
-"""Advice before, while and after a training, which follows from its figures alone."""
+"""Advice before, during and after a training, derived from its figures alone."""

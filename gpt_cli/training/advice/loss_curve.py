@@ -69,7 +69,7 @@ class CurvePoint:
 
 
 def read_lines(metrics: Path, before: int) -> Iterator[Line]:
-    """Read the lines of metrics.jsonl of earlier steps.
+    """Read the lines of metrics.jsonl of steps below `before`.
 
     Lines that are cut off, have no loss or cannot be read are left out, as advice is worth no error.
     """
@@ -83,7 +83,7 @@ def read_lines(metrics: Path, before: int) -> Iterator[Line]:
 class Curve:
     """The loss curve of a run so far, and the advice about it, which follows from the lines alone.
 
-    So a run that continues, and begins with the lines of its earlier parts, hears nothing twice.
+    A resumed run adds the lines of its earlier steps first, so no advice is repeated.
     """
 
     def __init__(self, start: Prepared):
@@ -113,7 +113,7 @@ class Curve:
         return new_advice
 
     def at_the_end(self, closing_loss: float, stopped_by: str, resume_command: str) -> list[Advice]:
-        """Return at most one advice for the next run; `closing_loss` is that of the best weights, in nats per token."""
+        """Return at most one advice for the next run; `closing_loss`, of the best weights, is in nats per token."""
         if not self._evaluations:
             return []
         candidates = [*self._other_kind(), *self._of_the_whole(closing_loss, stopped_by, resume_command)]
@@ -126,7 +126,7 @@ class Curve:
         return before is None or 0 < before * _MUCH_MORE <= advice.degree
 
     def _of_lines(self) -> Iterator[Advice]:
-        """Yield advice by the last lines of metrics."""
+        """Yield advice based on the last lines of metrics.jsonl."""
         lines, config, guessing, rate = list(self._lines), self._config, self._guessing, self._rate
         last, half = lines[-1], len(lines) // 2
         if len(lines) > 1 and min(line.loss for line in lines[-2:]) > _EXPLODED * guessing:
@@ -150,7 +150,7 @@ class Curve:
             )
 
     def _other_kind(self) -> Iterator[Advice]:
-        """Advise where validation is far above the loss of a text that was read few times: another kind of text."""
+        """Yield advice if validation loss is far above training loss after few epochs: the two texts differ in kind."""
         last, start = self._evaluations[-1], self._start
         # the first training loss is a mean from the very first step, so a validation loss above it shows more
         most = 2 * HARMLESS_EPOCHS if len(self._evaluations) == 1 else HARMLESS_EPOCHS
@@ -172,7 +172,7 @@ class Curve:
         yield Advice("other", sentence, flags)
 
     def _of_evaluations(self) -> Iterator[Advice]:
-        """Yield advice by the evaluations so far: the validation loss has turned, or the losses are level."""
+        """Yield advice based on the evaluations: the validation loss rises again, or the losses have levelled off."""
         last, best = self._evaluations[-1], self._best()
         if not self._has_turned():
             yield from self._plateau()
@@ -186,7 +186,7 @@ class Curve:
         yield Advice("turned", sentence, " or ".join([*flags, *self._against_memory()]) or MORE_TEXT, degree=above)
 
     def _plateau(self) -> Iterator[Advice]:
-        """Advise where neither loss has moved over half of the run, of eight evaluations and 200 steps at least."""
+        """Yield advice if neither loss has moved over half of a run of at least eight evaluations and 200 steps."""
         before, now, rate = self._evaluations[len(self._evaluations) // 2], self._evaluations[-1], self._rate
         if len(self._evaluations) < 8 or now.step < 2 * _LONG or now.training_loss >= _STUCK * self._guessing:
             return
@@ -234,7 +234,7 @@ class Curve:
         yield from self._plateau()
 
     def _is_long(self, step: int) -> bool:
-        """Return whether so many steps can show something."""
+        """Return whether a step is late enough, and past the warm-up, to judge the loss."""
         return step >= max(_LONG, warmup_steps(self._config.train))
 
     def _has_turned(self) -> bool:
@@ -258,6 +258,6 @@ class Curve:
         return min(self._evaluations, key=lambda point: point.validation_loss)
 
     def _against_memory(self) -> list[str]:
-        """Return a flag against memorising a text, where dropout is still low."""
+        """Return a flag that raises dropout, against memorising a text; [] if dropout is above 0.2."""
         dropout = self._config.model.dropout
         return [f"‹model.dropout={dropout + 0.1:g}›"] if dropout <= 0.2 else []

@@ -1,4 +1,4 @@
-"""A piece of advice, and the learning rates that are usual. Needs no torch."""
+"""The class Advice, and the usual learning rates. Needs no torch."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ MORE_TEXT = "more text, another ‹data=FILE› beside the first"
 
 @dataclass(frozen=True)
 class Advice:
-    """A sentence on the figures of a training, with the number behind it, and flags to try.
+    """A sentence on the figures of a training, flags to try, and perhaps the degree of the problem.
 
-    A training hears each kind once; one with a degree again, when that has grown much.
+    A training hears each kind once; advice with a degree comes again when the degree has grown much.
     """
 
     kind: str
@@ -54,21 +54,21 @@ class Rate:
 
     @property
     def lower(self) -> str:
-        """The flag of a lower rate: the usual one, or a third."""
+        """The flag for a lower rate: the usual rate if this one is high, else a third of this one."""
         return self.flag(self.usual if self.is_high else one_digit(self.value / 3))
 
     @property
     def other(self) -> str:
-        """The flag of a lower rate, or of the usual one where this one is low."""
+        """The flag for the usual rate if this one is low, else for a lower rate."""
         return self.flag(self.usual) if self.is_low else self.lower
 
     def flag(self, value: float) -> str:
-        """Return the flag of a rate."""
+        """Return the flag that sets the rate to `value`."""
         return f"‹train.{self.key}={value:g}›"
 
 
 def rate_of(config: Config) -> Rate:
-    """Return the rate of AdamW, or of Muon, which then moves all matrices inside blocks."""
+    """Return the rate of Muon, which moves all matrices inside blocks, if the config uses Muon; else that of AdamW."""
     settings = config.train
     if settings.optimizer == "muon":
         return Rate("muon_learning_rate", settings.muon_learning_rate, MUON_RATE)
@@ -76,7 +76,7 @@ def rate_of(config: Config) -> Rate:
 
 
 def fitting_context(context_length: int, mean: float) -> int:
-    """Return a power of two below `context_length` that holds documents of `mean` tokens, where a window has many."""
+    """Return `context_length`, or if a window holds many documents of `mean` tokens, a power of two that holds one."""
     enough = max(_SMALLEST_CONTEXT, 1 << max(0, int(2 * mean - 1)).bit_length())
     return min(context_length, enough) if context_length > _DOCUMENTS_AT_ONCE * mean else context_length
 

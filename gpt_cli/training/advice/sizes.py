@@ -27,9 +27,9 @@ _FAR_ABOVE, _FAR_BELOW = 10, 50
 
 
 def before_training(start: Prepared) -> list[Advice]:
-    """Return advice on settings; nothing for a run that continues, or that began with another's weights.
+    """Return advice on settings; [] for a resumed run, or one that began with another model's weights.
 
-    Where the vocabulary dwarfs the model, the number of parameters says little, so that comes first and alone.
+    If the vocabulary dwarfs the model, the number of parameters says little, so no advice on memorising is given.
     """
     if start.step or start.began_from is not None or not start.steps_left:
         return []
@@ -37,9 +37,9 @@ def before_training(start: Prepared) -> list[Advice]:
 
 
 def _memorised(start: Prepared) -> Iterator[Advice]:
-    """Advise against a model that is large for its text and reads it many times: it memorises the text.
+    """Yield advice if a model is large for its text and reads the text so often that it memorises it.
 
-    A model that another one teaches does so later.
+    Yields none with a teacher: a taught model memorises later.
     """
     tokens, model, settings = start.num_training_tokens, start.config.model, start.config.train
 
@@ -70,7 +70,7 @@ def _size(model: ModelConfig, vocab_size: int) -> int:
 
 
 def narrower(model: ModelConfig) -> Iterator[int]:
-    """Yield widths that fit the heads of a model, each about half of the one before."""
+    """Yield widths that fit the heads of a model, each about half of the previous width."""
     unit = model.num_heads * (2 if model.positions == "rope" else 1)
     width = model.d_model // 2
     while width >= _NARROWEST:
@@ -120,7 +120,7 @@ def _context(start: Prepared) -> Iterator[Advice]:
 
 
 def _rate(start: Prepared) -> Iterator[Advice]:
-    """Advise against a learning rate far from the usual one at such a width."""
+    """Advise against a learning rate far from the usual rate for the model's width."""
     rate = rate_of(start.config)
     times = rate.value / rate.usual
     if 1 / _FAR_BELOW <= times <= _FAR_ABOVE:

@@ -1,4 +1,4 @@
-"""Choose the config of `gpt train` without one: measure the text, time this machine, apply the rules."""
+"""Choose the config for `gpt train` without --config: measure the text, time this machine, apply the rules."""
 
 from __future__ import annotations
 

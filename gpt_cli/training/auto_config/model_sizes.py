@@ -35,12 +35,12 @@ NGRAMS_UP_TO = 1_300
 
 
 def parameters_of(width: int, blocks: int, vocabulary: int, inner: int | None = None) -> float:
-    """Count the weights that multiply: attention, a feed-forward part (4 x width by default), the output layer."""
+    """Count the weights in matrix products: attention, feed-forward (4 x width by default), output layer."""
     return blocks * (4.0 * width**2 + 2.0 * width * (inner or 4 * width)) + width * vocabulary
 
 
 def cost_of(width: int, blocks: int, vocabulary: int, inner: int | None = None) -> float:
-    """Estimate the time of a token: its products, and the fixed cost of a block at any width."""
+    """Estimate the cost of a token, in weights multiplied: matrix products, and a fixed cost per block."""
     return parameters_of(width, blocks, vocabulary, inner) + 100_000 * blocks
 
 
@@ -50,7 +50,7 @@ REFERENCE_COST = cost_of(REFERENCE.d_model, REFERENCE.num_blocks, REFERENCE_VOCA
 def shape_of(
     tokens: float, steps: float, vocabulary: int, overrides: Mapping[str, Any], most_parameters: float
 ) -> tuple[int, int]:
-    """Return the largest width and number of blocks for which there are steps, text and memory."""
+    """Return the largest (width, number of blocks) for which steps, text and memory suffice."""
     least = _TOKENS_PER_PARAMETER if steps <= NGRAMS_UP_TO else _WITHOUT_NGRAMS
     sizes = [(overrides.get("d_model", width), overrides.get("num_blocks", blocks)) for width, blocks in SIZES]
     best, inner = sizes[0], overrides.get("feed_forward_size")
@@ -69,7 +69,7 @@ def shape_of(
 
 
 def context_of(text: TextFigures, bytes_per_token: float, validation: float, width: int) -> int:
-    """Return a power of two, of which the validation text contains several, and that fits most documents."""
+    """Return a context length, a power of two: it fits most documents, and validation text contains several windows."""
     longest = 256 if width >= _LONG else 128
     while longest > 16 and validation < 4 * longest:
         longest //= 2
@@ -81,7 +81,7 @@ def context_of(text: TextFigures, bytes_per_token: float, validation: float, wid
 
 
 def heads_of(width: int, multiple: int) -> int:
-    """Return the number of heads of 32, or of 64 in wide models; of a fixed width, one that divides it."""
+    """Return the number of heads of about 32, or 64 in wide models: a multiple of `multiple` that divides `width`."""
     wanted = width // (64 if width >= _LONG else 32)
     possible = range(max(multiple, wanted // multiple * multiple), 0, -multiple)
     return next((heads for heads in possible if width % (2 * heads) == 0), multiple)

@@ -1,6 +1,6 @@
 """Choose settings and their reasons by rules from figures of a text and a budget of steps. Needs no torch.
 
-The figures behind them are in the notes 0013 to 0019.
+The measurements behind the rules are in the notes 0013 to 0019.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ _CADENCES = (10, 25, 50, 100, 250, 500, 1000, 2500)
 
 @dataclass(frozen=True)
 class Budget:
-    """The budget of a training: seconds, where a step of the reference takes `step_seconds`, or a number of steps.
+    """The budget of a training: `seconds`, where a reference step takes `step_seconds`, or a number of `steps`.
 
-    A number of steps counts as steps of the reference, so that it gives the same config on every machine.
+    `steps` count as reference steps, so they give the same config on every machine.
     """
 
     seconds: float = DEFAULT_SECONDS
@@ -77,7 +77,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Choice:
-    """A config, and a line for each group of settings that says why."""
+    """A chosen config, and a line with the reason for each group of settings."""
 
     config: Config
     reasons: tuple[str, ...]
@@ -92,7 +92,7 @@ def choose_settings(
     """Choose settings for a text and a budget; those in `fixed` (section -> key -> value) stay, the rest follows.
 
     `most_parameters` bounds the weights of blocks and of the output layer, for a machine with little memory. Raises
-    UsageError where what is fixed does not fit together.
+    UsageError if fixed settings do not fit together.
     """
     overrides = {section: dict(fixed.get(section, {})) for section in ("model", "tokenizer", "train")}
     steps = budget.reference_steps
@@ -185,9 +185,9 @@ def choose_settings(
 
 
 def minutes_for_two_models(text: TextFigures, budget: Budget, fixed: Mapping[str, Any]) -> int | None:
-    """Return the minutes in which two models train instead of one; None where they do already, or nobody has measured.
+    """Return enough minutes to train two models instead of one; None if `budget` is enough, or no time in _MINUTES is.
 
-    The time of the budget decides, not its number of steps.
+    None also for a text longer than those measured. Expects a budget of seconds.
     """
 
     def teaches(seconds: float) -> bool:
@@ -200,12 +200,12 @@ def minutes_for_two_models(text: TextFigures, budget: Budget, fixed: Mapping[str
 
 
 def _lasting(budget: Budget, possible: int, useful: int) -> int:
-    """Return the steps of a training: all possible ones, where somebody set their number, else the useful ones."""
+    """Return `useful` steps if that is well below `possible` and nobody set a number; else return `possible`."""
     return useful if budget.steps is None and useful < 0.9 * possible else possible
 
 
 def _may_teach(text: TextFigures, settings: Mapping[str, Any]) -> bool:
-    """Return whether one model may teach another: on a text, and beside the settings that somebody set."""
+    """Return whether one model may teach another: on a text, not conversations, and if nobody set patience."""
     return not text.longest_example and "patience" not in settings
 
 
@@ -233,7 +233,7 @@ def _why_budget(budget: Budget) -> str:
 
 
 def _tokenizer(text: TextFigures, steps: float, overrides: Mapping[str, Any]) -> tuple[dict[str, Any], str, float]:
-    """Choose the tokenizer's settings; return also the reason, and about how many bytes a token will have."""
+    """Choose the tokenizer; return its settings, the reason, and the approximate bytes per token."""
     wide = _has_wide_characters(text, "char")
     often = steps * REFERENCE_TOKENS >= _TIMES * text.num_characters
     few_letters = text.num_distinct <= _LETTERS and text.pair_saving < _PAYING_PAIRS
@@ -252,7 +252,7 @@ def _tokenizer(text: TextFigures, steps: float, overrides: Mapping[str, Any]) ->
 
 
 def _has_wide_characters(text: TextFigures, kind: str) -> bool:
-    """Return whether tokens are characters of a script such as Chinese, each worth a part of a word."""
+    """Return whether tokens are characters of a script such as Chinese, where each is a large part of a word."""
     return kind == "char" and text.bytes_per_character >= _WIDE_SCRIPT and text.entropy >= _WIDE_ENTROPY
 
 
@@ -274,13 +274,13 @@ def _batch(context_length: int, at_once: int | None) -> int:
 
 
 def _ngrams(text: TextFigures, tokenizer: Mapping[str, Any]) -> int:
-    """Return the length of the longest n-gram with a vector."""
+    """Return the length of the longest n-gram that has an embedding."""
     letters = tokenizer["kind"] in ("char", "byte") and not _has_wide_characters(text, "char")
     return 4 if letters else 2
 
 
 def _form(ngrams: int | None, attention: str | None) -> Mapping[str, Any]:
-    """Return the settings of blocks beside n-grams or alone; latent attention has no norm of queries and keys."""
+    """Return the block settings for a model with or without n-gram embeddings; latent attention has no qk_norm."""
     if ngrams:
         return _BESIDE_NGRAMS
     return _ALONE if attention != "latent" else {**_ALONE, "qk_norm": False}
@@ -294,15 +294,15 @@ def _against_memory(model: Mapping[str, Any]) -> str:
 
 
 def _cadence(steps: float) -> int:
-    """Return the nearest usual number of steps between two evaluations."""
+    """Return the number of _CADENCES that is nearest to `steps`."""
     return min(_CADENCES, key=lambda usual: abs(usual - steps))
 
 
 def _few(number: float) -> str:
-    """Format two digits of a small number, all of a large one before the point."""
+    """Format a number with two significant digits, or from 100 on without decimals."""
     return f"{number:,.0f}" if number >= 100 else f"{number:.2g}"
 
 
 def _rounded(number: float) -> int:
-    """Round to two digits, so that small changes of a text or a machine change nothing."""
+    """Round to two significant digits, so that small changes of a text or a machine change nothing."""
     return int(float(f"{number:.2g}"))

@@ -1,4 +1,4 @@
-"""Time a step of the reference on this machine."""
+"""Time a step of the model REFERENCE on this machine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LARGE = REFERENCE.changed(d_model=768, num_heads=12, num_blocks=6)
 def seconds_of(configs: Sequence[Config]) -> list[float]:
     """Estimate the seconds of each training on this machine, at most its max_time.
 
-    The speed is that of reference steps, the arithmetic of a config as the choice of settings counts it.
+    The measured time of a reference step is scaled by the costs that `cost_of` estimates.
     """
     reference, estimates = reference_seconds(configs[0]), list[float]()
     for config in configs:
@@ -47,10 +47,10 @@ def seconds_of(configs: Sequence[Config]) -> list[float]:
 
 
 def reference_seconds(config: Config) -> float:
-    """Return the seconds of a reference step on the device and with the dtype of `config.train`: the least of several.
+    """Return the least seconds of several reference steps, on the device and with the dtype of `config.train`.
 
-    The least changes little where another program keeps the machine busy for a moment. On a quick device, a larger
-    model is timed, and its time is divided by how much more it computes.
+    The minimum changes little if another program keeps the machine busy for a moment. On a quick device, a larger model
+    is timed too, and its time is divided by how much more it computes.
     """
     seconds = _timed(REFERENCE, config)
     if seconds < _QUICK:

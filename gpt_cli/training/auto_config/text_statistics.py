@@ -1,4 +1,4 @@
-"""Statistics of a text, from its survey and its first megabyte. Needs no torch."""
+"""Statistics of a text, from its size and its first million characters. Needs no torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENGLISH = ((300, 1.6), (512, 2.2), (1024, 2.7), (2048, 3.3), (4096, 3.8))
 
 @dataclass(frozen=True)
 class TextFigures:
-    """The size of a whole text, and statistics of the script at its beginning."""
+    """The size of a whole text, and statistics of its first million characters."""
 
     num_bytes: int
     num_characters: int
@@ -40,7 +40,7 @@ class TextFigures:
         return self.num_bytes / max(1, self.num_characters)
 
     def bytes_per_token(self, vocab_size: int) -> float:
-        """Return the length of a token with a vocabulary of byte pairs; 257 have none, more go on as in English."""
+        """Return the mean bytes of a token for a byte-pair vocabulary, interpolated from `pairs`; 1 for 257 tokens."""
         sizes, lengths = zip((257, 1.0), *self.pairs, (50_000, self.pairs[-1][1] * 1.2), strict=True)
         return float(np.interp(math.log(vocab_size), np.log(sizes), lengths))
 
@@ -48,7 +48,7 @@ class TextFigures:
 def text_figures(
     blocks: Iterable[TextBlock], num_bytes: int, num_characters: int, num_documents: int = 1
 ) -> TextFigures:
-    """Measure a text of a known size; of `blocks`, read the first million characters."""
+    """Measure a text of known size by the first million characters of `blocks`."""
     texts, left = list[str](), SAMPLE_CHARACTERS
     for block in blocks:
         texts.append(block.text[:left])
@@ -65,7 +65,7 @@ def text_figures(
 
 
 def describe_examples(blocks: Iterable[TextBlock], num_examples: int) -> TextFigures:
-    """Measure questions with their answers; their sizes as a text follow from those of the sample."""
+    """Measure questions with their answers; the size of the whole text is extrapolated from a sample."""
     sample, lengths, num_characters = list[TextBlock](), list[int](), 0
     for block in blocks:
         if block.starts:
@@ -87,9 +87,9 @@ def _entropy(counts: Counter[Any]) -> float:
 
 
 def _pairs(texts: list[str]) -> tuple[tuple[tuple[int, float], ...], float]:
-    """Return bytes of a token for the vocabularies of ENGLISH, and the bits of all tokens of _COMPARED.
+    """Return (vocabulary size, bytes of a token) for the sizes in ENGLISH, and the bits of all tokens at _COMPARED.
 
-    Each vocabulary is a part of the largest.
+    Each vocabulary is a prefix of the largest.
     """
     learned = train_byte_pairs(texts, max(size for size, _ in ENGLISH)).token_bytes
     num_bytes = max(1, sum(len(text.encode()) for text in texts))
