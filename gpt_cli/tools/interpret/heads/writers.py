@@ -51,7 +51,7 @@ def marked(passage: Row, width: int, marks: tuple[str, str]) -> str:
 
 
 def _in_line(tokens: Iterable[str]) -> str:
-    """Join tokens to text in one line, with one space for many."""
+    """Join tokens to text in one line; runs of spaces become one space."""
     return _shown(re.sub(" {2,}", " ", "".join(tokens)))
 
 
@@ -95,9 +95,9 @@ def _some(tokens: Iterable[str], columns: int) -> str:
 
 
 def heads_page(report: Mapping[str, Any]) -> bytes:
-    """Build the page of what `gpt heads --json` prints; of circuits it shows the strongest partners of each head.
+    """Build the page of what `gpt heads --json` prints; of circuits, the page shows each head's strongest partners.
 
-    With `steps` it is a film of them, evenly chosen where their passages are too many.
+    With `steps`, the page is a film of all steps, or of evenly spaced ones where all have too many passages.
     """
     circuits, steps = report.get("circuits"), report.get("steps") or [report]
     rows = steps[-1]["heads"]
@@ -133,7 +133,7 @@ def _content(row: Row, partners: Mapping[tuple[int, int], Row] | None) -> Row:
 
 
 def _passage(passage: Row) -> Row:
-    """Label the tokens of a passage; a label is empty where a character is at a token before."""
+    """Label the tokens of a passage; a label is empty if an earlier token has the character."""
     looks = [{**look, "token": _shown(look["token"])} for look in passage["looks_at"]]
     tokens = [_shown(token) for token in passage["tokens"]]
     position = passage["place"] + passage["peak"]
