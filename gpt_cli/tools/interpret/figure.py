@@ -69,7 +69,7 @@ class Figure:
         return replace(self, values=change(self.values), error=error, coords=coords)
 
     def at(self, **places: Any) -> Figure:
-        """Select one label, which drops its axis, or a list of labels: `at(part="head", layer=[0, 1])`."""
+        """Select one label, which drops its axis, or a list, which keeps it: `at(part="head", layer=[0, 1])`."""
         figure = self
         for axis, label in places.items():
             labels, number = [*figure.coords[axis]], figure.axes.index(axis)

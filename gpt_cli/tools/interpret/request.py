@@ -235,7 +235,7 @@ class AttentionRequest(Request):
 
 
 def require_report(out: Path, page: str | None = None) -> None:
-    """Raise UsageError if no report can be written to `out`; `page` refuses .html, with this text as the hint."""
+    """Raise UsageError if no report can be written to `out`; with `page`, .html is refused and `page` is the hint."""
     ending_of(out, REPORTS if page else (*REPORTS, ".html"), {".html": page})
     require_foreign(out)
 

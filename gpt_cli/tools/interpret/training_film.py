@@ -173,7 +173,7 @@ def read_frames(
 def frames_apart(
     num_snapshots: int, num_heads: int, num_tokens: int, most_bytes: int = MOST_BYTES, num_cells: int = 0
 ) -> int:
-    """Return n if a page can hold every n-th snapshot, 1: all; the lens of a snapshot has `num_cells` cells."""
+    """Return the least n such that a page can hold every n-th snapshot; a snapshot's lens has `num_cells` cells."""
     frame = num_heads * (num_tokens * (num_tokens + 1) // 2 + 4 * len(COLUMNS) + 1)
     frame += CELL_BYTES * num_cells
     return -(-num_snapshots // max(1, most_bytes // frame))

@@ -46,7 +46,7 @@ def ablate(
     dtype: str = "float32",
     count: Callable[[int], object] = lambda _: None,
 ) -> Ablation:
-    """Measure the loss without each of the given heads (None: all) on windows (start, end) of ids; `how` is of WAYS.
+    """Measure the loss without each of `heads` (None: all) on windows (start, end) of ids; `how` is one of WAYS.
 
     `zero` removes what a head adds to the residual stream, `mean` replaces a head's output by its mean over these
     windows, and `layer` skips whole blocks. The layers below a head are computed once for all heads. Sequences go

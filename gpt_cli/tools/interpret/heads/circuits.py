@@ -45,9 +45,9 @@ class Factors:
 
 @dataclass(frozen=True)
 class Direction:
-    """A singular direction of a head as tokens [V]: `first` read and `second` written by OV, or query and key of QK.
+    """A singular direction of a head by tokens [V]: of OV, what it reads and what it writes; of QK, query and key.
 
-    The sign, which is arbitrary for both together, makes the largest entry of `first` by magnitude positive.
+    `first` and `second` change sign together, such that the entry of `first` with the largest magnitude is positive.
     """
 
     singular_value: float
@@ -142,8 +142,8 @@ def directions(
 ) -> Iterator[tuple[list[Direction], list[Direction]]]:
     """Yield the strongest singular directions of OV, then those of QK, of each head, as tokens.
 
-    Reads, queries and keys are scored on the direct path from the token embedding, writes on the direct path to the
-    logits, above the mean logit.
+    What OV reads and QK compares is multiplied with the token embeddings; what OV writes becomes logits above their
+    mean. Both are direct paths, without the layers between.
     Raises CheckpointError, at `where`, for matrices that are not finite.
     """
     below = [block for block in model.blocks[:layer] if not block.pre_norm][::-1]

@@ -96,7 +96,7 @@ def heads(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
 
 
 def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
-    """Report on the passages of heads by step, with each head's size at the last step's peaks; write the file.
+    """Report on the passages of heads by step, with each head's output norms at the last step's peaks; write the file.
 
     At most two checkpoints are in memory. Raises CheckpointError for a run without checkpoints of steps, DataError for
     a text that does not fit.

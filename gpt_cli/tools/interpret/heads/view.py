@@ -254,7 +254,7 @@ class HeadsView(View):
                 yield PlotLine(label, *zip(*shown, strict=True), style=how)
 
     def page(self, report: dict[str, Any]) -> bytes | None:
-        """Build a page of the scores, passages and circuits of heads, by step a film; None for scores by step."""
+        """Build a page of scores, passages and circuits, or a film of passages by step; None for scores by step."""
         if "steps" in report and "heads" not in report:
             return None  # gpt attn-dump --over-training draws the attention too
         return heads_page({"checkpoint": report.get("run"), **report})

@@ -182,7 +182,7 @@ def lens_figures(
 
 
 def _mean(name: str, layers: Sequence[int], windows: Sequence[np.ndarray]) -> Figure:
-    """Mean of a measure over the tokens of all windows [L, N], and its standard error; NaN for too few of them."""
+    """Mean of a measure over the tokens of all windows [L, N], and its standard error; NaN if too few."""
     means, errors = list[float](), list[float]()
     for row in range(len(layers)):
         sums, sizes = (np.array([part(each[row]) for each in windows], dtype=float) for part in (np.sum, len))

@@ -103,7 +103,7 @@ def exact(
 
 
 def _patched(clean: Activations, corrupt: Activations, chosen: Sequence[Unit], first: int) -> Tensor:
-    """Stream after a block at the positions from `first` on, each of them patched: [units, T - first, D]."""
+    """Stream after a block for each patched unit, at the positions from `first` on: [units, T - first, D]."""
     block, streams = corrupt.block, list[Tensor]()
     entered, attended, clean_attended, left, fed = (
         site[:, first:]
@@ -144,7 +144,7 @@ def finish(model: GPT, recorded: Recorded, start: int, changed: Mapping[int, Ten
 
 
 def _later(recorded: Activations, x: Tensor, *, only_last: bool) -> Tensor:
-    """Compute the stream after a block from x [n, t, D], the last t tokens: [n, t, D], or of the last one [n, 1, D]."""
+    """Compute a block's output for inputs x [n, t, D] of the last t tokens: [n, t, D], with `only_last` [n, 1, D]."""
     n, start = len(x), recorded.keys.shape[2] - x.shape[1]
     made = Activations(recorded.block, x, None if recorded.rotation is None else recorded.rotation[:, start:])
     made.keys, made.values = (

@@ -42,7 +42,7 @@ LEAST = 1e-3  # of the metric between two prompts, in nats: the rounding of floa
 
 
 class PatchMeasurement(NamedTuple):
-    """Metric of both prompts of P pairs [P], and its change by patches [P, ...], exact and estimated (None: not)."""
+    """Metric of both prompts of P pairs [P], and its exact and estimated changes by patches [P, ...] (or None)."""
 
     clean: np.ndarray
     corrupt: np.ndarray

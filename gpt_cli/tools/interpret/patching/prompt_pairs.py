@@ -85,7 +85,7 @@ def _likeliest(loaded: Loaded, both: Tensor, pair: Pair) -> tuple[int, int]:
 
 
 def _next_token(tokenizer: Tokenizer, pair: Pair, key: str, host: Host) -> int:
-    """Return the id of a text that is one token after both prompts, or raise DataError, perhaps with a hint."""
+    """Return the id of a text that is one token after both prompts; a DataError may hint at a missing space."""
     text, source, token_ids = getattr(pair, key), pair.named(key), set[int]()
     for prompt in (pair.clean, pair.corrupt):
         token = _added(tokenizer, prompt, text, source)
@@ -116,7 +116,7 @@ def _is_one_with_space(tokenizer: Tokenizer, prompt: str, text: str) -> bool:
 
 
 def _added(tokenizer: Tokenizer, prompt: str, text: str, source: str) -> int | list[int]:
-    """Return the one id that a text adds to a prompt; else the ids of both from the first that the prompt lacks."""
+    """Return the one id that a text adds to a prompt; else all ids from the first that differs from the prompt's."""
     encode_text(tokenizer, text, source)  # so that an error counts characters from where the text begins
     before, after = encode_text(tokenizer, prompt, source), encode_text(tokenizer, prompt + text, source)
     if after[:-1] == before:
