@@ -62,7 +62,7 @@ def explain_head(
 
 
 def _add_embeddings(steps: HeadSteps, model: GPT, batch: Tensor, layer: int) -> tuple[Tensor, Tensor | None]:
-    """Add the parts of the first stream; compute the stream into a layer and the rotation, as the model does."""
+    """Add the steps of the embeddings and of the stream into `layer`; return that stream and the rotation, or None."""
     x, rotation = model.embed(batch)
     embedded = model.token_embedding(batch)
     id_text = " ".join(map(str, batch[0].tolist()))
@@ -103,7 +103,7 @@ def _add_scores(steps: HeadSteps, stages: Stages, product: str, root: str | None
 
 
 def _add_values(steps: HeadSteps, stages: Stages) -> None:
-    """Add the steps of the weighted sum of the values, for a single query with its parts."""
+    """Add the steps of the weighted sum of the values; for a single query, also the terms of the sum."""
     weights, values = stages.weights[0, steps.places], stages.values[0]
     if len(weights) == 1:
         steps.of_all("weighted_values", "wⱼ vⱼ", weights[..., None] * values)

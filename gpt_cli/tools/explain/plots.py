@@ -27,7 +27,7 @@ def plot(study: str, explanation: Explanation, language: str, *, kind: str, noti
 
 
 def _scaling(steps: Sequence[Step], language: str) -> Figure:
-    """Draw each fact against K, without and with the division; below, bars of the other steps, a group a row."""
+    """Draw each fact against K, without and with the division; below, bars of the other steps, one group per row."""
     figure = new_figure(9.5, 3 * len(steps), 110, constrained=True)
     both = [say("undivided", language), say("divided", language)]
     for part, step in zip(figure.subfigures(len(steps), 1, squeeze=False)[:, 0], steps, strict=True):
@@ -76,7 +76,7 @@ def _maps(steps: Sequence[Step], language: str) -> Figure:
 
 
 def _map(axes: Axes, step: Step, language: str) -> None:
-    """Draw numbers on their colours: from 0 to 1 for weights, to their own largest where all are small."""
+    """Draw numbers on colours that range from 0 to 1, or to the largest number where all are at most 0.1."""
     columns = [label_text(label, language) for label in step.columns]
     weights = np.where(np.array(columns) == "Σ", np.nan, step.numbers)  # a sum is no weight
     largest = float(np.nanmax(weights))
