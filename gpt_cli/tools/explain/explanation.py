@@ -57,7 +57,7 @@ Label = str | Note  # a plain text, such as that of a token, is the same in ever
 
 
 def label_text(label: Label, language: str) -> str:
-    """Return a label in one of LANGUAGES."""
+    """Return the text of a label in `language`, one of LANGUAGES."""
     return label if isinstance(label, str) else say(label.text, language)
 
 

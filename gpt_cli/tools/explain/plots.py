@@ -62,7 +62,7 @@ def _bars(axes: Axes, numbers: Sequence[np.ndarray], kinds: Sequence[str], rows:
 
 
 def _maps(steps: Sequence[Step], language: str) -> Figure:
-    """Draw a map of each step, two beside each other, as high as it has rows."""
+    """Draw a map of each step, two side by side, whose height grows with the number of rows."""
     pairs = [steps[first : first + 2] for first in range(0, len(steps), 2)]
     heights = [0.8 + 0.36 * max(len(step.rows) for step in pair) for pair in pairs]
     figure = new_figure(11, 0.4 + sum(heights), 110, constrained=True)

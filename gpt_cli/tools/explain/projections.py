@@ -135,7 +135,7 @@ def _turning(name: str, *, part: bool) -> str:
 
 
 def as_array(tensor: Tensor) -> np.ndarray:
-    """Return the numbers of a tensor, in float64."""
+    """Convert a tensor to a float64 array."""
     return tensor.detach().double().cpu().numpy()
 
 

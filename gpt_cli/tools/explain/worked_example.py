@@ -39,7 +39,7 @@ def step_of(part: str, name: str, formula: str, numbers: Tensor, *, title: str =
 
 @torch.no_grad()
 def journey() -> Explanation:
-    """Work all seven forms, each from its own seed; the state of torch's global generator does not change."""
+    """Compute all seven forms, each from its own seed; the state of torch's global generator does not change."""
     x = torch.tensor(EMBEDDINGS)
     steps = [step_of("inputs", "token_embedding", "x", x)]
     parameters: dict[str, Tensor] = {}
