@@ -87,7 +87,7 @@ def scored_content(numbers: np.ndarray) -> dict[str, object]:
 def writes_content(writes: Writes, texts: Mapping[int, str]) -> dict[str, object]:
     """Encode the tokens that heads raise, then those they lower: [2, layers, heads, T, top], as indices of `texts`.
 
-    A logit is a whole number times `unit`: it differs by at most the largest of all divided by 65534.
+    Logits are stored as integers times `unit`, with a rounding error of at most the largest |logit| divided by 65534.
     """
     logits = np.stack([writes.raised_by, writes.lowered_by])
     unit = float(np.abs(logits).max()) / 32767 or 1.0

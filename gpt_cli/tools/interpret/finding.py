@@ -1,4 +1,4 @@
-"""Findings of heads, lens, patch and compare: figures, and one way to show each. Needs no torch."""
+"""Findings of `gpt heads`, `lens`, `patch` and `compare`: figures, and one way to show each. Needs no torch."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Finding(Figures):
 
     @property
     def coords(self) -> dict[str, Sequence[Any]]:
-        """The labels along all axes."""
+        """The labels along each axis of the figures, by the name of the axis."""
         return {axis: labels for figure in self.figures for axis, labels in figure.coords.items()}
 
     def rows_along(self, *axes: str) -> list[Row]:
@@ -102,7 +102,7 @@ class Finding(Figures):
         return _joined(self.view.coloured_tables(self, width))
 
     def show(self, screen: Screen) -> None:
-        """Show the tables, and their legend on stderr; nothing where they are in a file."""
+        """Show the tables, and their legend on stderr; show nothing if the finding is in a file."""
         if self.out is None:
             for line in self.view.legend(self):
                 screen.notice(line)

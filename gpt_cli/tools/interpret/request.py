@@ -186,7 +186,7 @@ class AttentionRequest(Request):
     exclusive = (("prompt", "prompt_file"),)
 
     def misfits(self) -> Iterator[Misfit]:
-        """Refuse flags without effect on a film, and those that only generated tokens or stdout need."""
+        """Refuse flags without effect on a film, and flags for generated tokens or stdout where there are none."""
         yield from super().misfits()
         if self.over_training:
             of_step = ("format", "checkpoint", "generate", "temperature", "seed", "stage")
@@ -202,7 +202,7 @@ class AttentionRequest(Request):
                     yield Misfit((key,), wrong, "‹generate=20›")
 
     def require_shown(self, *, json: bool) -> None:
-        """Raise UsageError for a film, for more than weights in a drawing, or for two results on stdout."""
+        """Raise UsageError for a film without a file, more than weights in a drawing, or two results on stdout."""
         if self.out is None and self.over_training:
             sentence = "a film is a page, so it needs a name in .html"
             raise UsageError("‹over_training›", sentence, hint="‹out=film.html›")

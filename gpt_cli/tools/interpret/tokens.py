@@ -51,7 +51,7 @@ class Tokens(Result):
         return f"{self.tokenizer}: {tokens} for {characters}{each}"
 
     def parts(self) -> list[Rows | str]:
-        """Return the summary, and a row for each token."""
+        """Return the summary, and a table with a row for each token."""
         rows = [(str(each.id), label_of(each.text.replace(" ", "␣"), None)) for each in self.tokens]
         return [self.summary, [("id", "token"), *rows]]
 

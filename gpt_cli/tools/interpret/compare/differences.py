@@ -82,8 +82,8 @@ def have_same_heads(first: GPT, second: GPT) -> bool:
 def head_changes(windows: Sequence[Window]) -> list[Row]:
     """Compute how much each head differs between two models: a row each, the most different first.
 
-    `attention_change` is the mean total variation distance of its attention rows, 0 to 1; `write_change` of its outputs
-    is ||b - a|| / ||a||, None where a is zero or d_model differs. Several windows give standard errors.
+    `attention_change` is the mean total variation distance of a head's attention rows, 0 to 1; `write_change` is
+    ||b - a|| / ||a|| of its outputs, None where a is zero or d_model differs. Standard errors are None for one window.
     """
     if not windows or windows[0].attention is None:
         return []
@@ -110,7 +110,7 @@ def head_changes(windows: Sequence[Window]) -> list[Row]:
 def weight_changes(first: GPT, second: GPT) -> list[Row]:
     """||b - a|| / ||a|| of each part that both models have in the same shapes: embeddings, parts of blocks, output.
 
-    None where a is zero and b is not. Rows have the layer of a part, None outside of blocks.
+    `change` is None where a is zero and b is not; `layer` is None outside of blocks.
     """
     theirs = dict(second.named_parameters())
     parts: dict[tuple[int | None, str], list[tuple[Tensor, Tensor | None]]] = {}

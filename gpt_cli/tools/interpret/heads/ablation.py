@@ -1,4 +1,4 @@
-"""Ablation of heads (`gpt heads`): how much the loss rises without each, all heads of a layer in one pass."""
+"""Ablation of heads (`gpt heads`): how much the loss rises without each head, all heads of a layer in one pass."""
 
 from __future__ import annotations
 

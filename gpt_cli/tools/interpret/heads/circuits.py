@@ -1,4 +1,4 @@
-"""Circuits of heads, from their weights alone: composition, and the tokens that they read, write, seek and match.
+"""Circuits of heads, from their weights alone: composition, and the tokens that heads read, write, query and match.
 
 Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits". A head attends by the bilinear
 form QK and writes by the matrix OV, both D x D of rank K at most. The linear parts of norms, gain and centring, are

@@ -138,14 +138,14 @@ def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Fin
 
 
 def _ratio(values: Sequence[float], mean: float) -> float:
-    """Ratio of a head's mean size at its passages to its mean size; NaN where it writes nothing."""
+    """Ratio of a head's mean output norm at its passages to its mean over all; NaN where the head writes nothing."""
     return sum(values) / len(values) / mean if values and mean > 0 else np.nan
 
 
 def passages_of(
     passages: Passages, text: Text, tokenizer: Tokenizer, layers: Sequence[int], heads: Sequence[int]
 ) -> tuple[Figure, list[Row]]:
-    """Return the mean size of what each head writes, and its passages."""
+    """Return a figure of the mean norm of what each head writes, and a row of passages for each head."""
     rows = passages.rows(text.ids, tokenizer)
     sizes = np.array([row.pop("mean_size") for row in rows], float).reshape(len(layers), len(heads))
     return Figure("mean_size", {"layer": layers, "head": heads}, sizes), rows

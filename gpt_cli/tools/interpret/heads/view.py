@@ -267,7 +267,7 @@ def _best(figure: Figure) -> str:
 
 
 def _as_text(passage: Row) -> Row:
-    """Put a passage into a few cells."""
+    """Reduce a passage to a few cells: the peak's position, size and token, the text, and the tokens looked at."""
     tokens, looks = passage["tokens"], passage["looks_at"]
     cells = {"place": passage["place"] + passage["peak"], "value": passage["value"]}
     cells |= {"token": tokens[shown_peak(passage)], "text": "".join(tokens)}
@@ -297,7 +297,7 @@ def _change(row: Row) -> str:
 
 
 def _raised(row: Row, width: int) -> str:
-    """Join as many of the raised tokens as fit beside the name, at least one."""
+    """Join as many of the raised tokens as fit beside the name of the head, at least one."""
     text = ""
     for entry in row["raises"]:
         more = f"{quoted(entry['token'])} {entry['logit']:+.2f}"

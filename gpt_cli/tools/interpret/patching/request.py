@@ -52,7 +52,7 @@ def _read_parts(value: Any) -> Any:
 
 
 class Pair(NamedTuple):
-    """Two texts, and the tokens that the metric compares; `where` names them in errors: a line, or None for flags."""
+    """Two prompts, and the tokens that the metric compares; `where` is their line in a file, or None for flags."""
 
     clean: str
     corrupt: str
@@ -162,7 +162,7 @@ class PatchRequest(Request):
             )
 
     def find(self, host: Host) -> ToPatch:
-        """Resolve the pairs and the chosen parts; raises UsageError for missing parts, DataError for a wrong file."""
+        """Resolve pairs and chosen parts; raises UsageError for missing prompts or heads, DataError for a wrong file."""
         if self.pairs is None and self.clean is None:
             hint = "‹clean=The value of› ‹corrupt=The name of› ‹answer= the›"
             raise UsageError("gpt patch", "there is nothing to patch; use ‹clean› and ‹corrupt›, or ‹pairs›", hint=hint)
