@@ -162,7 +162,7 @@ class PatchRequest(Request):
             )
 
     def find(self, host: Host) -> ToPatch:
-        """Resolve pairs and chosen parts; raises UsageError for missing prompts or heads, DataError for a wrong file."""
+        """Resolve pairs and chosen parts; raises UsageError for missing prompts or heads, DataError for wrong files."""
         if self.pairs is None and self.clean is None:
             hint = "‹clean=The value of› ‹corrupt=The name of› ‹answer= the›"
             raise UsageError("gpt patch", "there is nothing to patch; use ‹clean› and ‹corrupt›, or ‹pairs›", hint=hint)
