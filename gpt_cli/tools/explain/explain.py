@@ -1,4 +1,4 @@
-"""`gpt explain`: a head of a model, a published example or a study, which shows itself in several forms."""
+"""`gpt explain`: a head of a model, a published example or a study, explained in several forms."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COMPUTING, _AS_TEXT, _AS_JSON = 100, 400, 50
 
 @dataclass(frozen=True)
 class Explained(Result):
-    """An explanation in its language and form; `study` is its name where it is one."""
+    """An explanation with its language and form; `study` is the name of the study, None for a head or an example."""
 
     explanation: Explanation
     study: str | None
@@ -74,7 +74,7 @@ class Explained(Result):
         return replace(self, form="html").as_text()
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
-        """Draw a study as a picture; `notice` hears where no font has its words."""
+        """Draw a study as a picture, None for other explanations; `notice` is told if no font has the characters."""
         if self.study is None:
             return None
         from gpt_cli.tools.explain.plots import plot
@@ -116,7 +116,7 @@ def _head(request: ExplainRequest, host: Host, prompt: str, source: str, header:
 
 
 def _require_room(num_tokens: int, queries: Sequence[int], *, each: int, besides: int = 0) -> None:
-    """Raise EnvironmentFailure where `each` weight of the queries is too large for the memory."""
+    """Raise EnvironmentFailure if memory cannot hold `each` bytes for every weight of the queries, and `besides`."""
     require_available(
         "explain",
         f"{counted(1, 'head')} on {counted(num_tokens, 'token')}",
@@ -127,7 +127,7 @@ def _require_room(num_tokens: int, queries: Sequence[int], *, each: int, besides
 
 
 def _queries(text: str | None, num_tokens: int) -> list[int]:
-    """Return the positions that --query means in a prompt of `num_tokens`."""
+    """Return the positions that --query means in a prompt of `num_tokens`; raises UsageError beyond the last."""
     if text == "all":
         return list(range(num_tokens))
     position = num_tokens - 1 if text is None else int(text)
@@ -138,7 +138,7 @@ def _queries(text: str | None, num_tokens: int) -> list[int]:
 
 
 def _study(request: ExplainRequest, host: Host) -> Explanation:
-    """Explain a study; the one of scaling looks into a model too, where there is one."""
+    """Explain a study; the scaling study also measures a trained model if there is one."""
     if request.study != "scaling":
         return {"mask": studies.mask, "dropout": studies.dropout, "padding": studies.padding}[str(request.study)]()
     try:

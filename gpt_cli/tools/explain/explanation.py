@@ -46,7 +46,7 @@ _TITLES = {
 
 @dataclass(frozen=True)
 class Note:
-    """A sentence or a name in English, which writers translate; --json has its key and the values in it instead."""
+    """A sentence or a name in English, which writers translate; --json has `key` and `values` instead of `text`."""
 
     key: str
     text: str
@@ -57,7 +57,7 @@ Label = str | Note  # a plain text, such as that of a token, is the same in ever
 
 
 def label_text(label: Label, language: str) -> str:
-    """Return a label in one of LANGUAGES."""
+    """Return the text of a label in `language`, one of LANGUAGES."""
     return label if isinstance(label, str) else say(label.text, language)
 
 
@@ -70,8 +70,8 @@ def title_of(step: str) -> str:
 class Step:
     """One computation and its result.
 
-    `numbers` is [rows, columns] in float64. A step that is `beside` others has one row, with a number for each of the
-    same columns as theirs (the tokens looked at), so that a writer can show these steps side by side.
+    `numbers` is [rows, columns] in float64. Adjacent steps that are `beside` each other have one row and the same
+    columns, the tokens looked at, so that a writer can show them side by side.
     """
 
     name: str

@@ -23,8 +23,9 @@ def explain_head(
 ) -> Explanation:
     """Explain one head at some query positions, from the embeddings to the residual stream after its layer's heads.
 
-    `tokens` are the texts of ids [T]. The model changes to float64. From the residual stream on, each step follows
-    from the steps before it and the parameters of the explanation; only the outputs of other heads are given.
+    `tokens` are the texts of ids [T]. The model is converted to float64 in place. From the residual stream on, each
+    step follows from the steps before it and the parameters of the explanation; only the outputs of other heads are
+    taken as given.
     """
     model = model.double().eval()
     labels = map(label_of, tokens)
@@ -62,7 +63,7 @@ def explain_head(
 
 
 def _add_embeddings(steps: HeadSteps, model: GPT, batch: Tensor, layer: int) -> tuple[Tensor, Tensor | None]:
-    """Add the parts of the first stream; compute the stream into a layer and the rotation, as the model does."""
+    """Add the steps of the embeddings and of the stream into `layer`; return that stream and the rotation, or None."""
     x, rotation = model.embed(batch)
     embedded = model.token_embedding(batch)
     id_text = " ".join(map(str, batch[0].tolist()))
@@ -103,7 +104,7 @@ def _add_scores(steps: HeadSteps, stages: Stages, product: str, root: str | None
 
 
 def _add_values(steps: HeadSteps, stages: Stages) -> None:
-    """Add the steps of the weighted sum of the values, for a single query with its parts."""
+    """Add the steps of the weighted sum of the values; for a single query, also the terms of the sum."""
     weights, values = stages.weights[0, steps.places], stages.values[0]
     if len(weights) == 1:
         steps.of_all("weighted_values", "wⱼ vⱼ", weights[..., None] * values)
@@ -131,7 +132,7 @@ def _add_outputs(steps: HeadSteps, block: Block, x: Tensor, mixed: Tensor) -> No
 
 
 def _largest(key: str, beginning: str, query: str, numbers: Tensor, names: Sequence[str]) -> Note:
-    """The tokens with the largest numbers above zero, in words and as data."""
+    """Make a note of the tokens with the largest numbers above zero, in words and as data."""
     order = torch.argsort(numbers, descending=True, stable=True)[:_NUM_LARGEST].tolist()
     largest_pairs = [(position, float(numbers[position])) for position in order if numbers[position] > 0]
     text = ", ".join(f"{names[position]} {number:.4f}" for position, number in largest_pairs)

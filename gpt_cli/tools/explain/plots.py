@@ -27,7 +27,7 @@ def plot(study: str, explanation: Explanation, language: str, *, kind: str, noti
 
 
 def _scaling(steps: Sequence[Step], language: str) -> Figure:
-    """Draw each fact against K, without and with the division; below, bars of the other steps, a group a row."""
+    """Draw each fact against K, without and with the division; below, bars of the other steps, one group per row."""
     figure = new_figure(9.5, 3 * len(steps), 110, constrained=True)
     both = [say("undivided", language), say("divided", language)]
     for part, step in zip(figure.subfigures(len(steps), 1, squeeze=False)[:, 0], steps, strict=True):
@@ -62,7 +62,7 @@ def _bars(axes: Axes, numbers: Sequence[np.ndarray], kinds: Sequence[str], rows:
 
 
 def _maps(steps: Sequence[Step], language: str) -> Figure:
-    """Draw a map of each step, two beside each other, as high as it has rows."""
+    """Draw a map of each step, two side by side, whose height grows with the number of rows."""
     pairs = [steps[first : first + 2] for first in range(0, len(steps), 2)]
     heights = [0.8 + 0.36 * max(len(step.rows) for step in pair) for pair in pairs]
     figure = new_figure(11, 0.4 + sum(heights), 110, constrained=True)
@@ -76,7 +76,7 @@ def _maps(steps: Sequence[Step], language: str) -> Figure:
 
 
 def _map(axes: Axes, step: Step, language: str) -> None:
-    """Draw numbers on their colours: from 0 to 1 for weights, to their own largest where all are small."""
+    """Draw numbers on colours that range from 0 to 1, or to the largest number where all are at most 0.1."""
     columns = [label_text(label, language) for label in step.columns]
     weights = np.where(np.array(columns) == "Σ", np.nan, step.numbers)  # a sum is no weight
     largest = float(np.nanmax(weights))

@@ -18,7 +18,7 @@ Projections = tuple[str, str, Mapping[str, Tensor]]
 
 
 class HeadSteps:
-    """The steps of one head so far: names of all tokens, `places` of those that look, the rope that turns them."""
+    """The steps of one head so far, `names` of all tokens, `places` (indices) of the queries, and the rope or None."""
 
     def __init__(self, head: int, names: Sequence[str], places: Sequence[int], rotary: RotaryPositions | None):
         self.head, self.names, self.places, self.rotary = head, names, list(places), rotary
@@ -26,7 +26,7 @@ class HeadSteps:
         self.steps: list[Step] = []
 
     def of_queries(self, name: str, formula: str, numbers: Tensor, *notes: Note) -> None:
-        """Add a step of the tokens that look, from numbers [1, T, size] of all."""
+        """Add a step of the query tokens, from numbers [1, T, size] of all tokens."""
         self.steps.append(Step(name, formula, as_array(numbers[0, self.places]), self.query_names, notes=notes))
 
     def of_all(self, name: str, formula: str, numbers: Tensor, *notes: Note) -> None:
@@ -34,7 +34,7 @@ class HeadSteps:
         self.steps.append(Step(name, formula, as_array(numbers[0]), self.names, notes=notes))
 
     def of_pairs(self, name: str, formula: str, numbers: Tensor, *notes: Note) -> None:
-        """Add a step of the tokens that look and those looked at, from numbers [queries, T]."""
+        """Add a step of query tokens by key tokens, from numbers [queries, T]."""
         beside = len(self.places) == 1
         step = Step(name, formula, as_array(numbers), self.query_names, self.names, notes=notes, beside=beside)
         self.steps.append(step)
@@ -109,7 +109,7 @@ def _of_latent(
 
 
 def _add_turned(steps: HeadSteps, query: str, key: str, queries: Tensor, keys: Tensor, rotation: Tensor) -> None:
-    """Turn queries and keys by rope, which may turn their first R numbers alone."""
+    """Add the steps of queries and keys rotated by rope, which may rotate only their first R numbers."""
     assert steps.rotary is not None
     part = rotation.shape[-1] < keys.shape[-1]
     turned = f"{key}[:R]" if part else key
@@ -135,12 +135,12 @@ def _turning(name: str, *, part: bool) -> str:
 
 
 def as_array(tensor: Tensor) -> np.ndarray:
-    """Return the numbers of a tensor, in float64."""
+    """Convert a tensor to a float64 array."""
     return tensor.detach().double().cpu().numpy()
 
 
 def norm_note(norm: nn.Module) -> Note:
-    """Name the parameters of a norm in `norm_formula`."""
+    """Return the note that explains the parameters of a norm in `norm_formula`."""
     if dict(norm.named_parameters()).keys() >= {"bias"}:
         return Note("norm_bias_said", "g and b: the weights and the bias of the norm")
     return Note("norm_said", "g: the weights of the norm")

@@ -111,7 +111,7 @@ def to_html(explanation: Explanation, language: str) -> str:
 
 
 def _tables(explanation: Explanation, language: str) -> list[Table]:
-    """Make a table for each step; steps that are beside each other share one."""
+    """Make a table for each step; adjacent steps that are `beside` each other share one table."""
     groups: list[list[Step]] = []
     for step in explanation.steps:
         if groups and step.beside and groups[-1][-1].beside:

@@ -75,7 +75,7 @@ def _measured(scores: Tensor, K: int) -> np.ndarray:
 
 
 def _model_scores(loaded: Loaded) -> Step:
-    """Compute the means over the heads and rows of each layer, on a text that the model writes itself."""
+    """Measure the scores of each layer, means over heads and rows, on a text that the model itself generates."""
     model, start = loaded.model, loaded.tokenizer.begin([])
     count = min(loaded.config.model.context_length, HEADS_WINDOW) - len(start)
     steps = generate(Decoder(model), [start], SamplingParameters(), max_new_tokens=count, seed=0, end_of_text=None)

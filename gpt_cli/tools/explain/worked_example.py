@@ -39,7 +39,7 @@ def step_of(part: str, name: str, formula: str, numbers: Tensor, *, title: str =
 
 @torch.no_grad()
 def journey() -> Explanation:
-    """Work all seven forms, each from its own seed; the state of torch's global generator does not change."""
+    """Compute all seven forms, each from its own seed; the state of torch's global generator does not change."""
     x = torch.tensor(EMBEDDINGS)
     steps = [step_of("inputs", "token_embedding", "x", x)]
     parameters: dict[str, Tensor] = {}
@@ -149,7 +149,7 @@ def _split(x: Tensor) -> StepsAndMatrices:
 
 
 def _of_heads(part: str, x: Tensor, heads: list[Attention]) -> tuple[list[Step], Tensor, dict[str, Tensor]]:
-    """Make the steps of each head, then join their outputs [T, H K]; returns these and the matrices too."""
+    """Make the steps of each head and of the joined outputs; return steps, joined outputs [T, H K] and matrices."""
     steps: list[Step] = []
     outputs: list[Tensor] = []
     used: dict[str, Tensor] = {}

@@ -1,4 +1,4 @@
-"""`gpt attn-dump`: the attention of a model to a prompt and to what it writes after it."""
+"""`gpt attn-dump`: the attention of a model to a prompt and to the tokens that the model generates after it."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ from gpt_cli.tools.interpret.request import STDOUT, AttentionRequest, ToInspect
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionResult(AttentionDump, Result):
-    """Attention to a prompt: `weights` [layers, heads, T, T], in `stages` with the others of the request.
+    """Attention to a prompt: `stages` has `weights` [layers, heads, T, T] and the other stages of the request.
 
-    `loaded` has the model, which computes the scores of the heads for a page.
+    `loaded` has the model, with which `as_page` computes the scores of the heads.
     """
 
     loaded: Loaded = field(repr=False)
@@ -60,7 +60,7 @@ class AttentionResult(AttentionDump, Result):
         ]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the object that `gpt attn-dump --json` prints: the content of the file without its numbers."""
+        """Return the object that `gpt attn-dump --json` prints: the content of the file without its arrays."""
         return {
             "checkpoint": str(self.loaded.path),
             "out": self.out,
@@ -72,15 +72,15 @@ class AttentionResult(AttentionDump, Result):
         }
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Draw a map of each head in shades, or of their mean where there are many."""
+        """Draw a map of each head in shades, or of the mean of the heads where they are many."""
         return self.drawing(width)[0]
 
     def as_coloured_text(self, width: int = WIDTH) -> str:
-        """Draw the maps in colours, where the terminal has more than sixteen."""
+        """Draw the maps in colours, or in shades where the terminal has at most 16 colours."""
         return self.drawing(width, coloured=True)[0]
 
     def drawing(self, width: int, *, coloured: bool = False) -> tuple[str, int]:
-        """Draw the maps as text of `width` columns; returns it and how many of the last tokens have room there."""
+        """Draw the maps as text of `width` columns; return the text and how many of the last tokens fit in it."""
         terminal = Console(
             file=io.StringIO(),
             force_terminal=coloured,
@@ -103,7 +103,7 @@ class AttentionResult(AttentionDump, Result):
         return capture.get().rstrip("\n"), num_shown
 
     def show(self, screen: Screen) -> None:
-        """A drawing, or the numbers on stdout; nothing where they are in a file, as a film always is."""
+        """Show the drawing, or write the arrays to stdout if `out` is -; show nothing if `out` is a file."""
         if self.out is None:
             drawing, num_shown = self.drawing(screen.width, coloured=screen.coloured)
             if num_shown < len(self.tokens):
@@ -113,7 +113,7 @@ class AttentionResult(AttentionDump, Result):
             screen.pieces(piece.decode() for piece in encode_dump(self, self.ending or ".json"))
 
     def as_page(self) -> str:
-        """The weights, the scores of the heads and what they write; raises EnvironmentFailure as `as_picture`."""
+        """Build a page of weights, head scores and what heads write; raises EnvironmentFailure as `as_picture`."""
         self._require_room(".html")
         dump = self if self.scores else with_heads(self, self.loaded.model, self.loaded.tokenizer)
         return attention_page(dump).decode()
@@ -136,8 +136,8 @@ class AttentionResult(AttentionDump, Result):
 def attention(request: AttentionRequest, target: ToInspect, host: Host) -> AttentionResult:
     """Run a model on a prompt, and write its attention to the file of the request.
 
-    Raises CheckpointError, DataError for a prompt that does not fit, UsageError where float16 is too small, and
-    EnvironmentFailure for what memory or disk cannot hold.
+    Raises CheckpointError, DataError for a prompt that does not fit, UsageError for numbers that float16 cannot hold,
+    and EnvironmentFailure for what memory or disk cannot hold.
     """
     device = choose_device(request.device or "auto")
     loaded = load_for(host, request.run, request.checkpoint, target.header)
@@ -172,7 +172,7 @@ def attention(request: AttentionRequest, target: ToInspect, host: Host) -> Atten
 
 
 def _dumped(request: AttentionRequest, target: ToInspect, loaded: Loaded, host: Host) -> AttentionDump:
-    """Compute the attention of a model to the prompt and to the tokens that it adds."""
+    """Generate the requested tokens, then compute the attention to the prompt and to these tokens."""
     assert target.prompt is not None
     model, tokenizer, num_generated = loaded.model, loaded.tokenizer, request.generate or 0
     ids = encode_prompt(
@@ -223,10 +223,10 @@ def with_heads(
     notice: Notify = ignored,
     count: Callable[[int], object] = lambda _: None,
 ) -> AttentionDump:
-    """Add the predictions of layers, the scores of heads, and what heads write, unless that is too much.
+    """Add the predictions of layers, the scores of heads and, unless a page cannot hold it, what heads write.
 
-    `count` receives the number of tokens done since its last call: of `score_heads`, then the dump's for each head.
-    Raises CheckpointError where the model computes numbers that are not finite.
+    `count` receives the number of tokens done since its last call: those of `score_heads`, then all tokens of the dump
+    for each head. Raises CheckpointError where the model computes numbers that are not finite.
     """
     chosen: dict[str, Any] = {"layers": dump.layers, "heads": dump.heads}
     ids, end_of_text = np.array(dump.token_ids), tokenizer.end_of_text

@@ -19,7 +19,7 @@ from gpt_cli.tools.interpret.attention_page import attention_page
 
 
 def num_rows(dump: AttentionDump, ending: str) -> int | None:
-    """Number of rows of all heads that a file of that ending writes one by one; None where it is written at once."""
+    """Number of rows of all heads that are written one by one for `ending`; None if a file is written at once."""
     stages = {".json": dump.stages, ".csv": {"weights": dump.weights}}.get(ending)
     return stages and sum(array[..., 0].size for array in stages.values())
 
@@ -58,7 +58,7 @@ def _safetensors(dump: AttentionDump) -> bytes:
 
 
 def _arrays(dump: AttentionDump) -> dict[str, np.ndarray]:
-    """Name all arrays. `heads` has the numbers of the heads, which are `head_numbers` beside the stage `heads`."""
+    """Return all arrays by name; the indices of heads are `heads`, or `head_numbers` if `heads` is a stage."""
     numbers = "head_numbers" if "heads" in dump.stages else "heads"
     arrays = dict(dump.stages) | {
         "token_ids": np.array(dump.token_ids),
@@ -72,7 +72,7 @@ def _arrays(dump: AttentionDump) -> dict[str, np.ndarray]:
 
 
 def _csv(dump: AttentionDump, count: Callable[[int], object]) -> Iterator[str]:
-    """Yield a line for each weight on or below the diagonal; tokens are `inert_cell`s."""
+    """Yield the header, then lines for the weights on or below the diagonal; tokens pass through `inert_cell`."""
     tokens = ['"' + inert_cell(token).replace('"', '""') + '"' for token in dump.tokens]
     yield "layer,head,query,key,query_token,key_token,weight\n"
     for layer, of_layer in zip(dump.layers, dump.weights, strict=True):

@@ -34,7 +34,7 @@ def attention_page(dump: AttentionDump, title: str = "") -> bytes:
 
 
 def page_bytes(num_heads: int, num_tokens: int) -> int:
-    """Estimate the most bytes that the page of a number of heads has, beside its scripts."""
+    """Estimate the largest size in bytes of a page of `num_heads` heads, without its scripts."""
     numbers = num_heads * num_tokens * (num_tokens + 1) // 2
     of_head = written_bytes(num_heads, num_tokens)[1] + CELL_BYTES * num_tokens
     packed_bytes = (2 if numbers <= _FEW else 1) * numbers + num_heads * of_head
@@ -72,13 +72,13 @@ def prompt_content(prompt: str) -> str:
 
 
 def scores_content(frames: Sequence[HeadScores]) -> dict[str, object]:
-    """Encode scores, [frames, layers, heads, columns], their columns, and from which score on each label applies."""
+    """Encode scores [frames, layers, heads, columns], the names of the columns, and the least score for each label."""
     numbers = np.stack([np.stack([scores.columns[name] for name in COLUMNS], axis=-1) for scores in frames])
     return scored_content(numbers)
 
 
 def scored_content(numbers: np.ndarray) -> dict[str, object]:
-    """Encode scores of any shape, their columns, and from which score on each label applies."""
+    """Encode scores of any shape, the names of the columns, and the least score for each label."""
     roles = [(column, least) for column, _, least in ROLES]
     content = packed(numbers.astype("<f4").tobytes())
     return {"columns": COLUMNS, "roles": roles, "least_tokens": LEAST_TOKENS, "numbers": content}
@@ -87,7 +87,7 @@ def scored_content(numbers: np.ndarray) -> dict[str, object]:
 def writes_content(writes: Writes, texts: Mapping[int, str]) -> dict[str, object]:
     """Encode the tokens that heads raise, then those they lower: [2, layers, heads, T, top], as indices of `texts`.
 
-    A logit is a whole number times `unit`: it differs by at most the largest of all divided by 65534.
+    Logits are stored as integers times `unit`, with a rounding error of at most the largest |logit| divided by 65534.
     """
     logits = np.stack([writes.raised_by, writes.lowered_by])
     unit = float(np.abs(logits).max()) / 32767 or 1.0

@@ -22,9 +22,10 @@ from gpt_cli.tools.interpret.text_windows import encode_prompt_of
 
 
 def computed_steps(target: ToInspect, device: torch.device, host: Host) -> Steps:
-    """The steps of the checkpoints of a run, of which one is in memory at a time; a loss is that of the prompt.
+    """Return the checkpoints of a run as steps, with one model in memory at a time; losses are those of the prompt.
 
-    Raises CheckpointError where there are none, DataError for a prompt that the model cannot read or of one token.
+    Raises CheckpointError for a run without checkpoints, DataError for a prompt of one token or one that the model
+    cannot read.
     """
     paths = step_files(target.run)
     newest = _snapshot(paths[-1], target, device, host)

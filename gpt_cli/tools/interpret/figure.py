@@ -48,7 +48,7 @@ class Figure:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The names of the axes; none of a single number."""
+        """The names of the axes; empty for a single number."""
         return (*self.coords,)
 
     @property
@@ -58,18 +58,18 @@ class Figure:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The ends of the scale of colours."""
+        """The lowest and the highest value of the colour scale."""
         low, high = _ENDS[self.scale]
         most = max(high, float(np.nanmax(np.abs(self.values), initial=0)))
         return (-most if low < 0 else low), most
 
     def changed(self, change: Callable[[np.ndarray], np.ndarray], coords: Mapping[str, Sequence[Any]]) -> Figure:
-        """Apply a change to values and errors, which gives them other axes."""
+        """Apply `change` to values and errors, whose axes and labels then are `coords`."""
         error = None if self.error is None else change(self.error)
         return replace(self, values=change(self.values), error=error, coords=coords)
 
     def at(self, **places: Any) -> Figure:
-        """Select a label of an axis, which goes, or a list of labels: `at(part="head", layer=[0, 1])`."""
+        """Select one label, which drops its axis, or a list, which keeps it: `at(part="head", layer=[0, 1])`."""
         figure = self
         for axis, label in places.items():
             labels, number = [*figure.coords[axis]], figure.axes.index(axis)
@@ -85,7 +85,7 @@ class Figure:
         return self.changed(partial(np.transpose, axes=order), {axis: self.coords[axis] for axis in axes})
 
     def by_place(self, *axes: str) -> Figure:
-        """Join these neighbouring axes to one: place, whose labels are names such as L0 H1."""
+        """Merge these adjacent axes into one axis, place, whose labels are names such as L0 H1."""
         names = [" ".join(labels) for labels in product(*(names_along(axis, self.coords[axis]) for axis in axes))]
         first, shape = self.axes.index(axes[0]), self.values.shape
         flat = (*shape[:first], len(names), *shape[first + len(axes) :])

@@ -1,4 +1,4 @@
-"""Findings of heads, lens, patch and compare: figures, and one way to show each. Needs no torch."""
+"""Findings of `gpt heads`, `lens`, `patch` and `compare`: figures, and one way to show each. Needs no torch."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from gpt_cli.tools.interpret.figure import Figure, number_of
 class Finding(Figures):
     """Figures that a command has measured, by name: `finding["induction"].values`.
 
-    `about` says what was read, `lists` have what is text. With `stacked`, the findings of the steps of a training,
-    every figure has the axis step first.
+    `about` says what was read; `lists` has what is not in figures, such as texts. `stacked` are the findings of the
+    steps of a training, if any; every figure then has step as its first axis.
     """
 
     view: View = field(repr=False)
@@ -50,11 +50,11 @@ class Finding(Figures):
 
     @property
     def coords(self) -> dict[str, Sequence[Any]]:
-        """The labels along all axes."""
+        """The labels along each axis of the figures, by the name of the axis."""
         return {axis: labels for figure in self.figures for axis, labels in figure.coords.items()}
 
     def rows_along(self, *axes: str) -> list[Row]:
-        """Make a row for each index along these axes: its labels, the figures without other axes, and their errors."""
+        """Make a row for each index of these axes: its labels, and the figures with exactly these axes, with errors."""
         figures = [figure for figure in self.figures if figure.axes == axes]
         rows = []
         for index in np.ndindex(figures[0].values.shape if figures else (0,)):
@@ -82,7 +82,7 @@ class Finding(Figures):
         return xarray.Dataset(arrays)
 
     def key_figures(self) -> dict[str, Any]:
-        """Return `about` and the figures."""
+        """Return `about`, the figures that are single numbers, and the names of the others."""
         return {**self.about, **self.numbers, "figures": [figure.name for figure in self.figures if figure.axes]}
 
     def as_dict(self) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class Finding(Figures):
         return _joined(self.view.coloured_tables(self, width))
 
     def show(self, screen: Screen) -> None:
-        """Show the tables, and their legend on stderr; nothing where they are in a file."""
+        """Show the tables, and their legend on stderr; show nothing if the finding is in a file."""
         if self.out is None:
             for line in self.view.legend(self):
                 screen.notice(line)
@@ -113,7 +113,7 @@ class Finding(Figures):
         return as_csv(self.view.csv_rows(self))
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
-        """Draw a picture, where there is one; `notice` hears of characters that no font has."""
+        """Draw a picture, or return None if the view has none; `notice` receives characters that no font has."""
         if not (panels := [*self.view.panels(self)]):
             return None
         from gpt_cli.common.drawing.draw_panels import draw_panels
@@ -121,12 +121,12 @@ class Finding(Figures):
         return draw_panels(self.view.origin(self), panels, notice, kind, beside=self.view.beside[bool(self.stacked)])
 
     def as_page(self) -> str | None:
-        """Build a page that works offline, where there is one."""
+        """Build a page that works offline, or return None if the view has none."""
         page = self.view.page(self.as_dict())
         return None if page is None else page.decode()
 
     def saved(self, host: Host, out: Path | None, *numbers: tuple[int, str]) -> Finding:
-        """Write the finding to the file of the request, and return it; a notice names the file and its size."""
+        """Write the finding to `out`, if not None, and return it; a notice has the file and `numbers` (count, noun)."""
         if out is None:
             return self
         with host.working(f"writing {visible(out)}"):
@@ -136,7 +136,7 @@ class Finding(Figures):
         return replace(self, out=str(out))
 
     def _as_file(self, ending: str, notice: Notify) -> bytes:
-        """Encode a .json, .csv, .html or picture, as the request has checked."""
+        """Encode the finding as .json, .csv, .html or a picture; the request has checked the ending."""
         if ending in PICTURES:
             return self.as_picture(ending[1:], notice) or b""
         if ending == ".json":
@@ -171,7 +171,7 @@ class View(ABC):
         return finding.rows_along(*axes)
 
     def csv_rows(self, finding: Finding) -> list[Row]:
-        """The rows of a CSV: of steps also the step and its single numbers."""
+        """The rows of a CSV; for several steps, each row also has its step and the single numbers of the step."""
         if finding.stacked:
             each = ((at, {"step": at.about["step"], **at.numbers}) for at in finding.stacked)
             return [{**numbers, **row} for at, numbers in each for row in self.csv_rows(at)]
@@ -190,23 +190,23 @@ class View(ABC):
         return ()
 
     def panels(self, finding: Finding) -> Iterable[Panel]:
-        """The panels of the picture, if there is one."""
+        """The panels of the picture; empty if the view has no picture."""
         return ()
 
     def origin(self, finding: Finding) -> Origin:
-        """The foot of the picture."""
+        """The foot of the picture: run or checkpoint, step, and text or prompt."""
         about = finding.about
         step = finding.stacked[-1].about["step"] if finding.stacked else about["step"]
         text = ", ".join(source_names(about["text"] if "text" in about else about["prompt"]))
         return Origin(about["run"] if finding.stacked else about["checkpoint"], step, text)
 
     def page(self, report: dict[str, Any]) -> bytes | None:
-        """Build the page of the report that `--json` prints, if there is one."""
+        """Build the page of the report that `--json` prints, or return None if the view has no page."""
         return None
 
 
 def stack(findings: Sequence[Finding], about: Mapping[str, Any], lists: Mapping[str, Any] | None = None) -> Finding:
-    """Join the findings of the steps of a training to one."""
+    """Stack the findings of the steps of a training into one finding."""
     last = findings[-1]
 
     def stacked(figure: Figure) -> Figure:
@@ -219,9 +219,9 @@ def stack(findings: Sequence[Finding], about: Mapping[str, Any], lists: Mapping[
 
 
 def as_csv(rows: Sequence[Row]) -> bytes:
-    """Format rows as CSV, with their keys as its first line; None is empty, and no text is a formula.
+    """Format rows as CSV, with their keys as its first line; None becomes an empty cell, and no text a formula.
 
-    A list has columns for each of its entries: raises_1_token.
+    A list becomes columns for each of its entries: raises_1_token.
     """
     flat = [dict(_flat(row)) for row in rows]
     columns = [*dict.fromkeys(key for row in flat for key in row)]
@@ -236,7 +236,7 @@ def as_csv(rows: Sequence[Row]) -> bytes:
 
 
 def _flat(row: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the cells of a row without lists: keys have the number of each entry, then the keys in it."""
+    """Yield (column, cell) of a row with its lists flattened: key, number of the entry from 1, key in the entry."""
     for key, value in row.items():
         parts = {str(n): part for n, part in enumerate(value, 1)} if isinstance(value, list) else value
         if isinstance(parts, Mapping):

@@ -18,9 +18,10 @@ def heat_map(
     ends: tuple[float, float] | None = None,
     **style: Any,
 ) -> HeatMap:
-    """Make a map of a figure with two axes, downwards and across, or with the first alone.
+    """Make a map of a figure with two axes, the first downwards and the second across, or with one axis downwards.
 
-    `names` are the labels along an axis, None: those of its coordinates; `ends` those of the colours.
+    `names` has labels to use along an axis instead of those of its coordinates; `ends` is the range of the colours,
+    None: that of the figure.
     """
     if len(figure.axes) == 1:
         figure = figure.changed(lambda part: part[:, None], {**figure.coords, "": [""]})
@@ -40,14 +41,14 @@ def curve(figure: Figure, label: str, **style: Any) -> PlotLine:
 def named_curves(
     figure: Figure, title: str, named: Mapping[str, Mapping[str, Any]], limits: tuple[float, float]
 ) -> Curves:
-    """Make a line for each place of [step, place], of which some have a name and a style."""
+    """Make a line for each place of a figure [step, place]; `named` gives some places a label and a style."""
     others = [curve(figure.at(place=each), "") for each in figure.coords["place"] if each not in named]
     lines = [curve(figure.at(place=each), each, **style) for each, style in named.items()]
     return Curves(title, [*others, *lines], limits=limits)
 
 
 def farthest(figure: Figure, most: int, least: float = 0) -> list[str]:
-    """Return the places whose numbers reach farthest from 0, at least `least`, the farthest first."""
+    """Return at most `most` places whose values reach farthest from 0, at least `least`, the farthest first."""
     others = tuple(n for n, axis in enumerate(figure.axes) if axis != "place")
     measured = np.where(np.isnan(figure.values), -np.inf, np.abs(figure.values))
     reach = measured.max(axis=others)

@@ -1,4 +1,4 @@
-"""Tables of findings: cells with errors, labels by labels as wide as the terminal, and rows by step."""
+"""Tables of findings: cells with errors, figures with two axes as wide as the terminal, and rows by step."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def cells(figure: Figure, decimals: int = 2, *, with_error: bool = True) -> list
 
 
 def matrix(heading: str, down: Sequence[str], figure: Figure, fitting: int, decimals: int = 2) -> Rows:
-    """Make a table of a figure with two axes: as many columns as fit, evenly spaced, the last one among them."""
+    """Make a table of a figure with two axes: at most `fitting` columns, evenly spaced, the last one among them."""
     across = names_along(figure.axes[1], figure.coords[figure.axes[1]])
     shown = spaced(len(across), fitting)
     rows = ((name, *(cell_at(figure, (row, column), decimals) for column in shown)) for row, name in enumerate(down))
@@ -52,18 +52,18 @@ def table_by_step(finding: Finding, headings: Iterable[str], cells_of: Callable[
 
 
 def evenly(steps: Sequence[T], most: int) -> list[T]:
-    """Select at most a number of steps, evenly, the first and the last among them."""
+    """Select at most `most` steps, evenly spaced, the first and the last among them."""
     count = min(most, len(steps))
     return [steps[round(i * (len(steps) - 1) / max(1, count - 1))] for i in range(count)]
 
 
 def spaced(number: int, fitting: int) -> list[int]:
-    """Select at most as many of 0 to number - 1 as fit, evenly spaced, the last one among them; at least that."""
+    """Select at most `fitting` of the indices 0 to number - 1, evenly spaced; the last index is always selected."""
     count = min(number, max(1, fitting))
     return sorted(number - 1 - n * number // count for n in range(count))
 
 
 def steps_shown(finding: Finding, noun: str) -> list[str]:
-    """Return the line of a legend that says that a table has not all steps, where that is so."""
+    """Return the line of a legend that says that a table omits steps; an empty list if it omits none."""
     number = len(finding.stacked)
     return [] if number <= MAX_ROWS else [f"{MAX_ROWS} of {counted(number, noun)} are shown; --json and --out have all"]

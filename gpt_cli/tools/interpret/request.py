@@ -44,7 +44,7 @@ STDOUT = Path("-")
 
 
 def _read_selection(value: Any) -> Any:
-    """Convert numbers of layers and heads, which Python may give: 2, or [0, 3]."""
+    """Convert indices of layers or heads that Python passes, 2 or [0, 3], to text such as 0,3."""
     if isinstance(value, Sequence | range) and not isinstance(value, str):
         return ",".join(map(str, value))
     return str(value) if isinstance(value, int) else value
@@ -90,7 +90,7 @@ class TokensRequest(Request):
 
 
 class ToInspect(NamedTuple):
-    """The chosen heads of a model and what they read, as far as the flags and the header of its checkpoint tell."""
+    """The chosen heads of a model and what the model reads, as far as flags and the checkpoint's header tell."""
 
     layers: tuple[int, ...]
     heads: tuple[int, ...]
@@ -112,7 +112,7 @@ def chosen_heads(header: Header, layers: str | None, heads: str | None) -> tuple
 
 
 def find_steps(request: AttentionRequest | ReadingRequest, heads: str | None, host: Host) -> ToInspect:
-    """Find the run of `--over-training`, and what its checkpoints read; without a prompt its snapshots are meant."""
+    """Find the run of `--over-training` and the prompt for its checkpoints; without a prompt, snapshots are read."""
     header = find_header(request.run, None, host)
     chosen = chosen_heads(header, request.layers, heads)
     if request.prompt is None and request.prompt_file is None:
@@ -178,7 +178,7 @@ class AttentionRequest(Request):
 
     @property
     def ending(self) -> str | None:
-        """The format of `out`, such as `.png`; raises UsageError."""
+        """The format of `out`, such as `.png`, None without `out`; raises UsageError for an unknown ending."""
         if self.out == STDOUT:
             return f".{self.format or 'json'}"
         return None if self.out is None else ending_of(self.out, FORMATS)
@@ -186,7 +186,7 @@ class AttentionRequest(Request):
     exclusive = (("prompt", "prompt_file"),)
 
     def misfits(self) -> Iterator[Misfit]:
-        """Refuse flags without effect on a film, and those that only generated tokens or stdout need."""
+        """Refuse flags without effect on a film, and flags for generated tokens or stdout where there are none."""
         yield from super().misfits()
         if self.over_training:
             of_step = ("format", "checkpoint", "generate", "temperature", "seed", "stage")
@@ -202,7 +202,7 @@ class AttentionRequest(Request):
                     yield Misfit((key,), wrong, "‹generate=20›")
 
     def require_shown(self, *, json: bool) -> None:
-        """Raise UsageError for a film, for more than weights in a drawing, or for two results on stdout."""
+        """Raise UsageError for a film without a file, more than weights in a drawing, or two results on stdout."""
         if self.out is None and self.over_training:
             sentence = "a film is a page, so it needs a name in .html"
             raise UsageError("‹over_training›", sentence, hint="‹out=film.html›")
@@ -235,7 +235,7 @@ class AttentionRequest(Request):
 
 
 def require_report(out: Path, page: str | None = None) -> None:
-    """Raise UsageError for a file that no report is, or without `page`, the command that writes one, a page."""
+    """Raise UsageError if no report can be written to `out`; with `page`, .html is refused and `page` is the hint."""
     ending_of(out, REPORTS if page else (*REPORTS, ".html"), {".html": page})
     require_foreign(out)
 
@@ -275,13 +275,13 @@ class ReadingRequest(Request):
         return f"gpt attn-dump{flags} --over-training --out film.html"
 
     def require_prompt(self, flag: str, host: Host) -> None:
-        """Raise UsageError for a flag that needs a prompt where there is none; a hint offers one."""
+        """Raise UsageError for `flag`, which needs a prompt, if the request has none; the hint offers a prompt."""
         if not self.prompted:
             hint = f"‹prompt={readable_prompt(find_header(self.run, self.checkpoint, host))}›"
             raise UsageError(flag, f"{flag} needs ‹prompt› or ‹prompt_file›", hint=hint)
 
     def reading(self, host: Host, heads: str | None = None) -> ToInspect:
-        """Resolve the layers, the heads and what the model reads; raises UsageError for those it lacks."""
+        """Resolve the layers, the heads and what the model reads; raises UsageError for heads that the model lacks."""
         header = find_header(self.run, self.checkpoint, host)
         chosen = chosen_heads(header, self.layers, heads)
         if self.prompted:

@@ -27,7 +27,7 @@ DATA_TO_TRAIN = 0.9  # of a text on which something is trained too, that part is
 
 @dataclass(frozen=True)
 class Text:
-    """Text to read: the ids of `windows` (start, end); those of `targets` have a token after each of them."""
+    """Text to read: `windows` (start, end) of `ids`; for each token of `targets` (start, end), the next id is known."""
 
     about: str | list[str]
     ids: Ids
@@ -53,7 +53,7 @@ def encode_prompt_of(target: ToInspect, loaded: Loaded, *, truncate: bool | None
 def read_text(request: ReadingRequest, target: ToInspect, loaded: Loaded, host: Host, *, rest: bool = False) -> Text:
     """Read evenly spaced windows of --data, or of the run's validation text; raises DataError for too little text.
 
-    With `rest` they are of what DATA_TO_TRAIN leaves of --data.
+    With `rest`, the windows are from the end of --data, behind the share DATA_TO_TRAIN.
     """
     assert target.text
     name = str(named_run(request.run) if request.run else loaded.path.parent.parent)
@@ -96,7 +96,7 @@ def open_text(
 
 
 def spaced_windows(num_ids: int, context_length: int, most: int | None, host: Host) -> list[tuple[int, int]]:
-    """Cut windows (start, end) of about `most` ids, evenly spaced; None is HEADS_TOKENS."""
+    """Choose evenly spaced windows (start, end), of about `most` ids in all (None: HEADS_TOKENS)."""
     most = most or HEADS_TOKENS
     length = min(context_length, HEADS_WINDOW, most)
     if length == HEADS_WINDOW < context_length:
@@ -105,9 +105,9 @@ def spaced_windows(num_ids: int, context_length: int, most: int | None, host: Ho
 
 
 def each_checkpoint(paths: Iterable[Path], newest: Loaded, device: torch.device, host: Host) -> Iterator[Loaded]:
-    """Yield the models of checkpoints on a device, of which the newest is loaded.
+    """Load each checkpoint onto a device and yield it; `newest` is loaded already.
 
-    Raises CheckpointError for one that is damaged or not like the newest.
+    Raises CheckpointError for a checkpoint that is damaged, or has another tokenizer or shape than the newest.
     """
     for path in paths:
         loaded = newest if path == newest.path else load(path, None, host.warn)

@@ -26,7 +26,7 @@ _GROUNDS = ("\033[30;46m", "\033[30;43m")  # by turns: black on cyan and on yell
 
 @dataclass(frozen=True)
 class Token:
-    """Token: its id, its text, or its bytes where they are no whole characters."""
+    """A token: its id, its text (as <0xE4> where its bytes are no whole characters), and its bytes."""
 
     id: int
     text: str
@@ -45,13 +45,13 @@ class Tokens(Result):
 
     @property
     def summary(self) -> str:
-        """Number of tokens, and of characters of the text."""
+        """The tokenizer, the numbers of tokens and characters, and the bytes per token."""
         each = "" if self.bytes_per_token is None else f", {self.bytes_per_token:.2f} bytes per token"
         tokens, characters = counted(self.num_tokens, "token"), counted(self.num_characters, "character")
         return f"{self.tokenizer}: {tokens} for {characters}{each}"
 
     def parts(self) -> list[Rows | str]:
-        """Return the summary, and a row for each token."""
+        """Return the summary, and a table with a row for each token."""
         rows = [(str(each.id), label_of(each.text.replace(" ", "␣"), None)) for each in self.tokens]
         return [self.summary, [("id", "token"), *rows]]
 
@@ -60,16 +60,16 @@ class Tokens(Result):
         return "\n".join(self._lines(width))
 
     def as_coloured_text(self, width: int = WIDTH) -> str:
-        """Format the pieces on grounds that tell neighbours apart."""
+        """Format the pieces on two background colours by turns, with their ids below them."""
         return "\n".join(self._lines(width, colour=True))
 
     def show(self, screen: Screen) -> None:
-        """The pieces, and how many there are on stderr."""
+        """Show the pieces, and the summary on stderr."""
         screen.notice(self.summary)
         super().show(screen)
 
     def _lines(self, width: int, *, colour: bool = False) -> Iterator[str]:
-        """Yield pieces in a row with their ids below them, in as many such pairs of lines as the width asks for."""
+        """Yield pairs of lines, a row of pieces with their ids below, wrapped at `width` columns."""
         upper, lower, length = "", "", 0
         for number, token in enumerate(self.tokens):
             # a space between words would not be seen, and is a part of its token
@@ -87,7 +87,7 @@ class Tokens(Result):
 
 
 def tokens(request: TokensRequest, target: None, host: Host) -> Tokens:
-    """Cut a text; raises DataError for one with a character that the tokenizer lacks."""
+    """Cut a text into tokens; raises DataError for a character that the tokenizer lacks."""
     if request.tokenizer is None:
         loaded = host.loaded or first_usable(request.run, request.checkpoint, read_verified, host.warn)
         header, cutter, name = loaded.header, loaded.header.tokenizer, run_name(loaded.header.path)

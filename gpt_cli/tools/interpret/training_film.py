@@ -31,7 +31,7 @@ _MOST_POINTS = 2000  # of a curve, more than the page is wide
 
 @dataclass(frozen=True)
 class Film(Result):
-    """Page of the steps of a run: of its snapshots every `every`-th one, counted from the last."""
+    """Page of the steps of a run: every `every`-th snapshot, counted from the last."""
 
     run: str
     content: dict[str, object] = field(repr=False)  # of the page, with the weights of all frames
@@ -81,10 +81,10 @@ def make_film(
     name: str | None = None,
     title: str = "",
 ) -> Film:
-    """Make the film of these heads, such as `0,3-5`, on the prompt of the steps, or of the run's newest snapshot.
+    """Make the film of the chosen layers and heads, such as `0,3-5`, on the prompt of the newest step or snapshot.
 
-    The run is called `name`, None: by its path. Raises CheckpointError for a run without snapshots or with a damaged or
-    foreign one, UsageError for heads that the model does not have.
+    The page calls the run `name`, None: its path. Raises CheckpointError for a run without snapshots or with a damaged
+    or foreign one, UsageError for heads that the model does not have.
     """
     run = kept_steps(run) if isinstance(run, RunFiles) else run
     frames = read_frames(run, MOST_BYTES, layers, heads, name)
@@ -99,7 +99,7 @@ def make_film(
 
 @contextlib.contextmanager
 def steps_of(target: ToInspect, device: str | None, host: Host) -> Iterator[Steps]:
-    """Open the steps of a run, those of a prompt on a device; raises errors as `kept_steps` and `computed_steps` do."""
+    """Open the snapshots of a run or, with a prompt, its checkpoints; raises as `kept_steps` and `computed_steps`."""
     if target.prompt is None:
         yield kept_steps(target.run)
         return
@@ -138,7 +138,7 @@ def tell_omissions(made: Film, notice: Notify) -> None:
 def read_frames(
     run: Steps, most_bytes: int, layers: str | None = None, heads: str | None = None, name: str | None = None
 ) -> Film:
-    """Read as many snapshots of the newest one's prompt as `most_bytes` hold before compression, at least one.
+    """Read as many snapshots with the newest one's prompt as fit into `most_bytes` before compression, at least one.
 
     Raises errors as `make_film` does.
     """
@@ -173,7 +173,7 @@ def read_frames(
 def frames_apart(
     num_snapshots: int, num_heads: int, num_tokens: int, most_bytes: int = MOST_BYTES, num_cells: int = 0
 ) -> int:
-    """Return 1 where a page can hold every snapshot, 2 where every second one, and so on; a lens has `num_cells`."""
+    """Return the least n such that a page can hold every n-th snapshot; a snapshot's lens has `num_cells` cells."""
     frame = num_heads * (num_tokens * (num_tokens + 1) // 2 + 4 * len(COLUMNS) + 1)
     frame += CELL_BYTES * num_cells
     return -(-num_snapshots // max(1, most_bytes // frame))

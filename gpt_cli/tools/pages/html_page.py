@@ -22,8 +22,8 @@ class PageParts:
 
     Scripts are paths below `pages/`; the `page.css` of each of their folders comes with them. Each `words.js` adds
     texts in two languages to WORDS, `title` among them; the last script hands `start` a function of the content. A
-    place such as {{attention_views/map.html}} in `main.html` includes that file. The files of `worker`, likewise,
-    are one script, whose text the others call WORKER.
+    marker such as {{attention_views/map.html}} in `main.html` includes that file. The files of `worker`, also paths
+    below `pages/`, are joined to one script, whose text is the constant WORKER of the page's script.
     """
 
     folder: str
@@ -34,9 +34,9 @@ class PageParts:
 def build_page(parts: PageParts, content: Mapping[str, object], data: str = "") -> bytes:
     """Build the page as HTML in UTF-8, with the content in it as JSON, and with `data`, a long text in base64.
 
-    It may load nothing and run nothing but its own script, whose hash its content security policy names; the content
-    is data, which the script shows as text. A worker obeys the policy of the page that starts it. Written by somebody
-    who uses `gpt` in Chinese, it opens in Chinese; else in the language of the reader's browser.
+    The page may load nothing and run nothing but its own script, whose hash its content security policy names; the
+    content is data, which the script shows as text. A worker obeys the policy of the page that starts it. If the author
+    uses `gpt` in Chinese, the page opens in Chinese; else in the language of the reader's browser.
     """
     folders = dict.fromkeys(path.partition("/")[0] for path in parts.scripts)
     style = _part("shell.css") + "".join(_part(f"{folder}/page.css") for folder in folders)
@@ -67,7 +67,7 @@ def build_page(parts: PageParts, content: Mapping[str, object], data: str = "") 
 
 
 def packed(numbers: bytes) -> str:
-    """Encode binary numbers as a string of the content; the script's `unpack` gives them back."""
+    """Compress the bytes of an array to a base64 string for the content; the script's `unpack` reverses this."""
     return base64.b64encode(zlib.compress(numbers)).decode()
 
 
@@ -77,7 +77,7 @@ def hash_of_source(text: str) -> str:
 
 
 def _worker(parts: PageParts) -> str:
-    """Return the worker's script as a constant of the page's, so that the hash of that covers both."""
+    """Return the worker's script as a constant in the page's script, whose hash covers both; empty without a worker."""
     if not parts.worker:
         return ""
     script = "(() => {\n'use strict';\n" + "\n".join(map(_part, parts.worker)) + "\n})();\n"

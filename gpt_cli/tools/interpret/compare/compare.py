@@ -91,7 +91,7 @@ def _say_what_is_left_out(both: Both, target: ToCompare, weights: list[Row], hos
 
 
 def _on_tokens(both: Both, corpus: Corpus, request: CompareRequest, host: Host) -> dict[str, Any]:
-    """Compare on the same windows of the same ids; returns the fields of a comparison."""
+    """Compare two models on the same windows of the same ids; return the fields of a comparison."""
     tokenizer = both[0].tokenizer
     with host.counting("tokenizing", corpus.num_bytes, "B") as count:
         ids = encode(corpus, tokenizer, count, host.notice)
@@ -162,7 +162,7 @@ def _passage(loaded: Loaded, window: np.ndarray, seen: Window, offset: int, star
 
 
 def _on_stretches(both: Both, corpus: Corpus, request: CompareRequest, host: Host) -> dict[str, Any]:
-    """Compare models with different tokenizers, in stretches of equal bytes of the beginning of the text."""
+    """Compare models with different tokenizers, on stretches of equally many bytes from the beginning of the text."""
     corpus = beginning(corpus, request.max_tokens or HEADS_TOKENS)
     size = BYTES_PER_TOKEN * max(window_length(loaded.config.model) for loaded in both)
     paired, scores = list[Stretches](), list[Row]()

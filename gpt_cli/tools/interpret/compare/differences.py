@@ -25,8 +25,9 @@ _PARTS = {"attention": "attention", "feed_forward": "feed-forward"}  # of a bloc
 class Window:
     """Two models on N tokens: surprisals, and the divergence of the second's predictions from the first's, in nats.
 
-    Of each head, where they have the same ones: half the sum of |a - b| over all rows of its attention; and where
-    their streams are equally wide, the sums of squares of b - a and of a, where a and b are what it writes.
+    `attention` is half the sum of |a - b| over all rows of a head's attention in both models, None unless they have
+    the same heads. `write_squares` are the sums of squares of b - a and of a, where a and b are what a head writes,
+    None unless d_model is equal too.
     """
 
     nats: np.ndarray  # [2, N]
@@ -38,7 +39,7 @@ class Window:
 
 @torch.no_grad()
 def compare_window(models: Sequence[GPT], ids: Tensor, following: Tensor, wheres: Sequence[str]) -> Window:
-    """Run two models on ids [T]; `following` [N] are the next ones. Raises CheckpointError as `require_finite`."""
+    """Run two models on ids [T]; `following` [N] are the next ids. Raises CheckpointError as `require_finite`."""
     first, second = models
     heads = have_same_heads(first, second)
     writes = heads and first.config.d_model == second.config.d_model
@@ -74,15 +75,15 @@ def compare_window(models: Sequence[GPT], ids: Tensor, following: Tensor, wheres
 
 
 def have_same_heads(first: GPT, second: GPT) -> bool:
-    """Return whether two models have as many blocks, with as many heads."""
+    """Return whether two models have equally many blocks and equally many heads in each."""
     return all(getattr(first.config, key) == getattr(second.config, key) for key in ("num_blocks", "num_heads"))
 
 
 def head_changes(windows: Sequence[Window]) -> list[Row]:
     """Compute how much each head differs between two models: a row each, the most different first.
 
-    `attention_change` is the mean total variation distance of its attention rows, 0 to 1; `write_change` of its outputs
-    is ||b - a|| / ||a||, None where a is zero or d_model differs. Several windows give standard errors.
+    `attention_change` is the mean total variation distance of a head's attention rows, 0 to 1; `write_change` is
+    ||b - a|| / ||a|| of its outputs, None where a is zero or d_model differs. Standard errors are None for one window.
     """
     if not windows or windows[0].attention is None:
         return []
@@ -109,7 +110,7 @@ def head_changes(windows: Sequence[Window]) -> list[Row]:
 def weight_changes(first: GPT, second: GPT) -> list[Row]:
     """||b - a|| / ||a|| of each part that both models have in the same shapes: embeddings, parts of blocks, output.
 
-    None where a is zero and b is not. Rows have the layer of a part, None outside of blocks.
+    `change` is None where a is zero and b is not; `layer` is None outside of blocks.
     """
     theirs = dict(second.named_parameters())
     parts: dict[tuple[int | None, str], list[tuple[Tensor, Tensor | None]]] = {}
@@ -139,10 +140,10 @@ def _part_of(name: str) -> tuple[int | None, str]:
 
 
 def most_apart(divergences: Sequence[np.ndarray], number: int, length: int = PASSAGE) -> list[tuple[int, int, int]]:
-    """Select the passages with the largest sums of some windows' divergences: the window, start and end of each.
+    """Select up to `number` passages with the largest mean divergence: (window, start, end) of each.
 
-    Passages do not overlap; each has `length` tokens, or those of a shorter window; those without divergence are
-    left out.
+    Passages do not overlap; each has `length` tokens, or all tokens of a shorter window. Passages without divergence
+    are left out.
     """
     spans = list[tuple[float, int, int, int]]()
     for window, apart in enumerate(divergences):

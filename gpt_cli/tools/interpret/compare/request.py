@@ -63,7 +63,7 @@ class CompareRequest(Request):
     threads: Threads = None
 
     def find(self, host: Host) -> ToCompare:
-        """Both models; raises UsageError for another number of them, CheckpointError for every one that is missing."""
+        """Find both models; raises UsageError unless two are named, CheckpointError for each that is missing."""
         if len(self.runs) != 2:
             sentence = f"gpt compare takes two runs, not {len(self.runs)}"
             hint = "gpt compare runs/a runs/b, or two files of a folder checkpoints/"

@@ -60,7 +60,7 @@ class CompareView(View):
     beside: ClassVar = (5, 5)
 
     def tables(self, finding: Finding, width: int) -> list[Rows | str]:
-        """Tables of losses, heads, weights and passages, with a line on the difference; of heads the most changed."""
+        """Make tables of losses, the most changed heads, weights and passages, with a line on the loss difference."""
         lists = finding.lists
         losses = [("run", "step", "tokens", "nats/token", "bits/byte")]
         for one in lists["runs"]:
@@ -102,7 +102,7 @@ class CompareView(View):
             yield f"passages where the predictions part most, and what they cost each model ({unit})"
 
     def csv_rows(self, finding: Finding) -> list[Row]:
-        """Make a row of each figure but those of passages."""
+        """Make a row for each number of the comparison except those of passages."""
         empty = {"run": None, "layer": None, "head": None, "part": None}
         lists, places = finding.lists, []
         for one in lists["runs"]:
@@ -121,7 +121,7 @@ class CompareView(View):
         ]
 
     def panels(self, finding: Finding) -> Iterator[Panel]:
-        """The difference beside none and the losses, maps of what changed in heads, and curves of weights by layer."""
+        """The loss difference against 0, the losses, maps of head changes, and curves of weight changes by layer."""
         difference, same = finding["difference"], "divergence" in finding
         none = PlotLine("", (-0.5, 0.5), (0, 0), style={"color": "#777777", "linewidth": 0.8})
         point = PlotLine(
@@ -141,7 +141,7 @@ class CompareView(View):
             yield Curves("change of the weights", lines, "layer", (0, None))
 
     def origin(self, finding: Finding) -> Origin:
-        """Both runs with their steps."""
+        """The foot of the picture: both runs with their steps, and the text."""
         first, second = finding.lists["runs"]
         of_first = say(f"{first['run']}, step {first['step']:,}")
         return Origin(f"{of_first}; {second['run']}", second["step"], ", ".join(source_names(finding.about["text"])))

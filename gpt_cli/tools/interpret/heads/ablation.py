@@ -1,4 +1,4 @@
-"""Ablation of heads (`gpt heads`): how much the loss rises without each, all heads of a layer in one pass."""
+"""Ablation of heads (`gpt heads`): how much the loss rises without each head, all heads of a layer in one pass."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def ablate(
     dtype: str = "float32",
     count: Callable[[int], object] = lambda _: None,
 ) -> Ablation:
-    """Measure the loss without each of some heads (None: all) on windows (start, end) of ids; `how` is one of WAYS.
+    """Measure the loss without each of `heads` (None: all) on windows (start, end) of ids; `how` is one of WAYS.
 
-    `zero` takes what a head adds to the residual stream away, `mean` puts the mean over these windows in its place, and
-    `layer` skips whole blocks. The layers below a head are computed once for all heads. Sequences go through the layers
-    above in batches of at most `tokens_at_once` tokens and LOGITS_AT_ONCE logits, so that memory does not grow with the
-    number of heads. `count` receives the number of tokens done since its last call, those of each of `num_models` by
-    themselves. Raises CheckpointError where losses are not finite.
+    `zero` removes what a head adds to the residual stream, `mean` replaces a head's output by its mean over these
+    windows, and `layer` skips whole blocks. The layers below a head are computed once for all heads. Sequences go
+    through the layers above in batches of at most `tokens_at_once` tokens and LOGITS_AT_ONCE logits, so that memory
+    does not grow with the number of heads. `count` receives the number of tokens done since its last call, counted for
+    each of the `num_models` models. Raises CheckpointError where losses are not finite.
     """
     assert how in WAYS
     assert not model.training
@@ -86,7 +86,7 @@ def num_models(how: str, layers: Sequence[int], heads: Sequence[int]) -> int:
 
 
 def _sequences_at_once(model: GPT, length: int) -> int:
-    """Number of sequences of a length that go through the model at once; those without another head count again."""
+    """Number of sequences of `length` tokens to run at once; a sequence counts once for each head it is run without."""
     num_tokens = min(tokens_at_once(model.token_embedding.weight.device, 2**11), LOGITS_AT_ONCE // model.vocab_size)
     return max(1, num_tokens // length)
 
@@ -94,7 +94,7 @@ def _sequences_at_once(model: GPT, length: int) -> int:
 def _without(
     model: GPT, tokens: Tensor, layers: Sequence[int], heads: Sequence[int] | None, means: Tensor | None, at_once: int
 ) -> Iterator[Tensor]:
-    """Yield the losses of windows [B, T + 1] without each head (None: each layer), then as they are: float64 [n, B]."""
+    """Yield summed losses of windows [B, T + 1] without each head (None: layer), then of the model: float64 [n, B]."""
     targets = tokens[:, 1:]
     x, rotation = model.embed(tokens[:, :-1])
     for layer, made in enumerate(walk(model, x, rotation)):
@@ -110,7 +110,7 @@ def _without(
 
 
 def _lacking(made: Activations, missing: Tensor) -> Tensor:
-    """Remove what is `missing` from attention, in the stream after a block: [n, B, T, D] -> [n, B, T, D]."""
+    """Compute the stream after a block whose attention lacks a part, `missing`: [n, B, T, D] -> [n, B, T, D]."""
     if made.block.parallel:  # nothing in it reads what its heads write
         return made.resid_post - missing
     # taken from the stream, which stays in float32, and not from what attention adds to it
@@ -118,7 +118,7 @@ def _lacking(made: Activations, missing: Tensor) -> Tensor:
 
 
 def _nats(model: GPT, x: Tensor, rotation: Tensor | None, layer: int, targets: Tensor) -> Tensor:
-    """Loss of each window, from the variants [n, B, T, D] of the input of a layer: float64 [n, B]."""
+    """Sum of the losses of each window, from variants [n, B, T, D] of the input of a layer: float64 [n, B]."""
     n, B, T, _ = x.shape
     x = x.flatten(0, 1)
     for block in model.blocks[layer:]:

@@ -1,8 +1,9 @@
-"""Circuits of heads, from their weights alone: composition, and the tokens that they read, write, seek and match.
+"""Circuits of heads, from their weights alone: composition, and the tokens that heads read, write, query and match.
 
-Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits". A head looks by the form QK and moves by the
-matrix OV, both D x D of rank K at most. Norms take part by what is linear in them, gain and centring: their scale, all
-biases and the division of qk_norm are left out, and rope turns nothing, as at distance zero.
+Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits". A head attends by the bilinear
+form QK and writes by the matrix OV, both D x D of rank K at most. The linear parts of norms, gain and centring, are
+included. The scale of norms, all biases and the division of qk_norm are left out; rope does not rotate, as at distance
+zero.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ class Factors:
     scale: float
 
     def reading(self, change: Callable[[Tensor], Tensor]) -> Factors:
-        """Return the factors with `change` made to what reads the stream."""
+        """Return the factors with `change` applied to queries, keys and values, which read the stream."""
         return Factors(change(self.queries), change(self.keys), change(self.values), self.outputs, self.scale)
 
 
 @dataclass(frozen=True)
 class Direction:
-    """A singular direction of a head: what it reads, or the query, and what it writes, or the key, both [V].
+    """A singular direction of a head by tokens [V]: of OV, what it reads and what it writes; of QK, query and key.
 
-    Both may change their sign together: it is such that the strongest of `first` is positive.
+    `first` and `second` change sign together, such that the entry of `first` with the largest magnitude is positive.
     """
 
     singular_value: float
@@ -55,7 +56,7 @@ class Direction:
 
 
 def factors_of(block: Block, heads: Sequence[int]) -> Factors:
-    """Return the factors of the given heads of a block, with the norm in front of its attention where it has one."""
+    """Return the factors of the given heads of a block, with the norm before attention, if there is one, folded in."""
     attention = block.attention
     if type(attention) is LatentAttention:
         queries, keys, values = _of_latent(attention, heads)
@@ -96,9 +97,9 @@ def _of_latent(attention: LatentAttention, heads: Sequence[int]) -> tuple[Tensor
 
 
 def baseline(d_model: int) -> float:
-    """Composition score of matrices of any rank and spectrum, one turned at random, its root mean square: 1 / sqrt(D).
+    """Root mean square of the composition score of two matrices, one of them rotated at random: 1 / sqrt(D).
 
-    A random rotation sends each direction that is written to all D alike.
+    Rank and spectrum do not matter, since a random rotation spreads each written direction evenly over all D.
     """
     return d_model**-0.5
 
@@ -113,10 +114,10 @@ def composition(
 ) -> Iterator[tuple[int, int, Tensor]]:
     """Yield (lower layer, layer, scores [3, heads, heads of the lower layer]) for each pair of the given layers.
 
-    A score is ||M OV|| / (||M|| ||OV||), Frobenius norms, OV being that of the lower head and M the transposed QK for
-    Q, QK for K and OV for V, of the higher one: 0 to 1, and 0 where a matrix is zero. QR makes each product of two
-    D x D matrices one of K x D and D x K, of the same norm. `count` receives the pairs of layers that are done. Raises
-    CheckpointError, at `where`, for scores that are not finite.
+    A score is ||M OV|| / (||M|| ||OV||) in Frobenius norms, with OV of the lower head, and M of the higher head: its
+    transposed QK for Q, QK for K and OV for V. Scores are 0 to 1, and 0 where a matrix is zero. QR replaces each
+    product of two D x D matrices by one of K x D and D x K with the same norm. `count` receives the number of pairs of
+    layers done since its last call. Raises CheckpointError, at `where`, for scores that are not finite.
     """
     writers = list[Tensor]()  # of the layers below: [heads, D, K], which is OV but for a rotation from the right
     for number, layer in enumerate(layers):
@@ -141,7 +142,8 @@ def directions(
 ) -> Iterator[tuple[list[Direction], list[Direction]]]:
     """Yield the strongest singular directions of OV, then those of QK, of each head, as tokens.
 
-    Each is read on the direct path from the token embedding, and written on that to the logits, above their mean.
+    What OV reads and QK compares is multiplied with the token embeddings; what OV writes becomes logits above their
+    mean. Both are direct paths, without the layers between.
     Raises CheckpointError, at `where`, for matrices that are not finite.
     """
     below = [block for block in model.blocks[:layer] if not block.pre_norm][::-1]
@@ -171,12 +173,12 @@ def _scores(readers: Tensor, writers: Tensor) -> Tensor:
 
 
 def _through_block(block: Block, reader: Tensor) -> Tensor:
-    """Fold a post-norm block into a reader of its output, so that it reads the sum in front of the norms."""
+    """Fold both norms of a post-norm block into a reader of its output, which then reads the sum before the norms."""
     return through(block.norm_1, through(block.norm_2, reader))
 
 
 def _singular(left: Tensor, right: Tensor, where: str) -> tuple[Tensor, Tensor, Tensor]:
-    """The strongest singular directions of left rightᵀ, [D, K] each: [n, D], their values [n], [n, D]."""
+    """Strongest singular directions of left rightᵀ, both [D, K]: left ones [n, D], values [n], right ones [n, D]."""
     (basis, root), (other, of_other) = torch.linalg.qr(left), torch.linalg.qr(right)
     core = root @ of_other.mT
     require_finite(core, "matrices of heads", where)

@@ -96,7 +96,7 @@ def heads(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
 
 
 def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
-    """Report on the passages of heads by step, with what each wrote at its last ones; write the file of the request.
+    """Report on the passages of heads by step, with each head's output norms at the last step's peaks; write the file.
 
     At most two checkpoints are in memory. Raises CheckpointError for a run without checkpoints of steps, DataError for
     a text that does not fit.
@@ -138,14 +138,14 @@ def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Fin
 
 
 def _ratio(values: Sequence[float], mean: float) -> float:
-    """Ratio of a head's mean size at its passages to its mean size; NaN where it writes nothing."""
+    """Ratio of a head's mean output norm at its passages to its mean over all; NaN where the head writes nothing."""
     return sum(values) / len(values) / mean if values and mean > 0 else np.nan
 
 
 def passages_of(
     passages: Passages, text: Text, tokenizer: Tokenizer, layers: Sequence[int], heads: Sequence[int]
 ) -> tuple[Figure, list[Row]]:
-    """Return the mean size of what each head writes, and its passages."""
+    """Return a figure of the mean norm of what each head writes, and a row of passages for each head."""
     rows = passages.rows(text.ids, tokenizer)
     sizes = np.array([row.pop("mean_size") for row in rows], float).reshape(len(layers), len(heads))
     return Figure("mean_size", {"layer": layers, "head": heads}, sizes), rows
@@ -227,7 +227,7 @@ def _joined(rows: Sequence[Row], more: Sequence[Row]) -> list[Row]:
 
 
 def _prompt(request: HeadsRequest, target: ToInspect, loaded: Loaded) -> Text:
-    """Encode the prompt; raises DataError where it does not fit, or has a single token and the model reads more."""
+    """Encode the prompt; raises DataError if it is too long, or has a single token though the model can read more."""
     least = min(2, loaded.config.model.context_length)
     text = encode_prompt_of(target, loaded, truncate=request.truncate, least=least)
     if text.num_tokens < 2 and request.ablate:
@@ -237,9 +237,9 @@ def _prompt(request: HeadsRequest, target: ToInspect, loaded: Loaded) -> Text:
 
 
 def require_room_for_heads(num_tokens: int, heads: Sequence[int], *, may_choose: bool) -> None:
-    """Refuse, before the model runs, what memory cannot hold; `may_choose` says that fewer heads take less.
+    """Raise EnvironmentFailure, before the model runs, if memory cannot hold the attention of one layer's heads.
 
-    Layers are computed one by one.
+    `may_choose` lets the hint offer fewer heads. Layers are computed one by one.
     """
     per_head, free = BYTES_PER_WEIGHT * num_tokens**2, available_memory()
     fewer = ",".join(map(str, heads[: (free or 0) // per_head])) if may_choose else ""

@@ -47,8 +47,8 @@ def history_of(
 ) -> Finding:
     """Stack the scores of the chosen heads; snapshots, of one prompt, come one at a time, as their weights are large.
 
-    A step has the loss of its batch, or from a checkpoint, which has no metrics, of the prompt; and a validation loss
-    where it was evaluated, in nats per token.
+    A step's loss, in nats per token, is that of its batch or, for a checkpoint (`losses` is None), of the prompt. The
+    validation loss is NaN where there was no evaluation.
     """
     validation, view = dict(losses["validation_loss"] if losses else ()), HeadsView(sort, losses=losses)
     about, steps = {}, list[Finding]()

@@ -25,10 +25,10 @@ _PART = 3  # tokens beside others that a character of four bytes may begin or en
 
 @dataclass(frozen=True)
 class Passage:
-    """A peak of what a head writes: tokens `start` to `end` - 1 of the text around it.
+    """Tokens `start` to `end` - 1 of a text, around the token `peak` at which a head writes most.
 
-    `sizes` are the norms of what the head writes at each of them, `looks_at` tokens and their weights, the largest
-    first.
+    `value` is the norm of what the head writes at the peak, `sizes` are the norms at all these tokens. `looks_at` has
+    the tokens that the peak attends to most, as (index, weight), the largest weight first.
     """
 
     peak: int
@@ -40,11 +40,11 @@ class Passage:
 
 
 class Passages:
-    """The `most` passages of each of the given heads, of all windows that were added; those of a head do not overlap.
+    """The `most` strongest passages of each given head in all added windows; passages of one head do not overlap.
 
-    A window's first token, which sees itself alone, is no peak. Memory does not grow with the text. `add` raises
-    CheckpointError, at `where`, for outputs that are not finite. `values` are the sizes at the peaks of other passages,
-    as `peaks` has them of each head.
+    A window's first token, which attends to itself alone, is no peak. Memory does not grow with the text. `add` raises
+    CheckpointError, at `where`, for outputs that are not finite. `values` [layers][heads][passages] are the sizes at
+    the peaks of `others`.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class Passages:
 
     @property
     def peaks(self) -> list[list[list[int]]]:
-        """The places of all peaks in the text: [layers][heads][passages]."""
+        """The token indices of all peaks in the text: [layers][heads][passages]."""
         return [[[passage.peak for passage in of_head] for of_head in of_layer] for of_layer in self.top]
 
     def add(self, row: int, stages: Stages, starts: np.ndarray) -> None:
-        """Search the heads of the layer in a row of `layers`, on windows that begin at `starts` [B] of the text."""
+        """Search the heads of layer `layers[row]`, on windows that begin at the tokens `starts` [B] of the text."""
         sizes = written_sizes(self._roots[row], stages)
         require_finite(sizes, "outputs of heads", self._where)
         norms = sizes.cpu().numpy()
@@ -107,9 +107,9 @@ class Passages:
             del of_head[self.most :]
 
     def rows(self, ids: Ids, tokenizer: Tokenizer) -> list[Row]:
-        """Make a row of each head: the mean size and the passages, the largest first, with their tokens.
+        """Make a row for each head: the mean size and the passages, the largest first, with their tokens.
 
-        The mean is over all tokens of the windows but the first of each; None where there is none.
+        The mean is over all tokens of the windows but the first of each, None if there are no other tokens.
         """
         return [
             {
@@ -130,7 +130,7 @@ def written_root(model: GPT, layer: int, heads: Sequence[int]) -> Tensor:
 def written_sizes(root: Tensor, stages: Stages) -> Tensor:
     """The norm of what heads add to the residual stream at each token: [B, heads, T].
 
-    ||P h|| = ||R h||, R being the `written_root` of the columns P, so that nothing of D numbers is made for each head.
+    ||P h|| = ||R h||, R being the `written_root` of the columns P, so no vector of D numbers is made for each head.
     """
     return torch.einsum("hjk,bhtk->bhtj", root, stages.heads).norm(dim=-1)
 

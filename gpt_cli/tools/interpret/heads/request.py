@@ -79,7 +79,7 @@ class HeadsRequest(ReadingRequest):
             yield Misfit(("sort",), wrong, None if self.over_training else "‹ablate=zero›")
 
     def find(self, host: Host) -> ToInspect:
-        """Resolve the heads and what they read; of the snapshots of a training there is no prompt.
+        """Resolve the heads and what the model reads; for scores by step from snapshots there is no prompt.
 
         Raises UsageError for heads that the model does not have, for files that cannot be written and for a model
         without a text of its own.

@@ -57,7 +57,7 @@ _STROKES = ("-", "--", ":")  # more heads than colours have other strokes
 
 
 def head_figures(scores: HeadScores) -> list[Figure]:
-    """Scores of heads [layer, head]."""
+    """Make a figure [layer, head] of each score of the heads."""
     places = {"layer": scores.layers, "head": scores.heads}
     return [
         Figure(name, places, values, unit=_UNITS.get(name, ""), scale="amount" if name in _UNITS else "share")
@@ -66,17 +66,17 @@ def head_figures(scores: HeadScores) -> list[Figure]:
 
 
 def labels_of(scores: HeadScores, num_tokens: int) -> list[Row]:
-    """Label each head on a text of so many tokens."""
+    """Label each head by its scores on a text of `num_tokens` tokens."""
     places = np.ndindex(len(scores.layers), len(scores.heads))
     return [{"label": role_of(scores.of(*index), num_tokens)} for index in places]
 
 
 @dataclass(frozen=True)
 class HeadsView(View):
-    """Scores of heads, their loss_change, or that of layers [layer]; and `heads`, what is text of each.
+    """Scores of heads, the loss_change of heads or of layers [layer]; and a list, `heads`, of the texts of each head.
 
-    The highest of a column come first with `sort`. Losses are those of a run, (step, loss); by step there are none
-    where the loss of a step is that of its prompt.
+    `sort` names the column whose highest values come first. `losses` are those of a run, (step, loss); by step, None
+    means that the loss of a step is that of the prompt.
     """
 
     sort: str | None = None
@@ -86,7 +86,7 @@ class HeadsView(View):
     beside: ClassVar = (4, 1)
 
     def rows(self, finding: Finding, *axes: str) -> list[Row]:
-        """Make a row for each layer or head: its scores, its label, and the rest of the request."""
+        """Make a row for each layer or head: its scores, its label, and what else the request asked for."""
         rows = finding.rows_along(*axes)
         if axes == ("layer",):
             return rows
@@ -100,10 +100,10 @@ class HeadsView(View):
         return sorted(rows, key=lambda row: -np.inf if row[column] is None else row[column], reverse=True)
 
     def csv_rows(self, finding: Finding) -> list[Row]:
-        """Make a row for each head, of steps for each step and head.
+        """Make a row for each head, or by step for each step and head.
 
-        Passages are texts, what a layer is worth stands in the rows of its heads, and the scores of the heads that
-        compose with each in columns such as q_L0_H3. By step, passages are the sizes at those of the last step.
+        Passages are texts, the rows of heads repeat what their layer is worth, and columns such as q_L0_H3 have the
+        composition scores with lower heads. By step, passages are the sizes at the peaks of the last step.
         """
         if finding.stacked:
             rows = super().csv_rows(finding)
@@ -136,8 +136,9 @@ class HeadsView(View):
     def tables(self, finding: Finding, width: int, marks: tuple[str, str] = BRACKETS) -> list[Rows]:
         """Make a row for each head; then passages and circuits, with the peak of a passage between `marks`.
 
-        By step, the strongest head in each share of attention, or with `sort` the heads that end highest; of passages
-        the heads whose sizes there end largest beside their mean, and the passages.
+        By step, show the strongest head in each share of attention, or with `sort` the heads that are highest at the
+        last step; for passages, the heads that at the last step write most at their passages relative to their mean,
+        and these passages.
         """
         if finding.stacked:
             return self._by_step(finding, width)
@@ -221,7 +222,7 @@ class HeadsView(View):
     def panels(self, finding: Finding) -> Iterator[Panel]:
         """A map for each column; by step the loss, and below it a panel for each share that was measured.
 
-        The heads that reach most have a name, and a colour that is theirs in all panels.
+        The heads that reach the largest shares have a name, and the same colour in all panels.
         """
         if not finding.stacked:
             for name in (*COLUMNS, LOSS_CHANGE):
@@ -240,7 +241,7 @@ class HeadsView(View):
                 yield named_curves(figure, figure.title, styled, (-0.02, 1.02))  # a line at either end is whole
 
     def _loss_lines(self, finding: Finding) -> Iterator[PlotLine]:
-        """The losses of batches and of validation; without metrics that of the snapshots' batches, or of the prompt."""
+        """Lines of training loss (without metrics, at the snapshots) and validation loss, or of the prompt's loss."""
         steps, style = finding.coords["step"], {"marker": "o", "color": "#777777", "linewidth": 1}
         of_steps = [*zip(steps, finding["loss"].values.tolist(), strict=True)]
         lines = [("this prompt", of_steps, style)]
@@ -253,20 +254,20 @@ class HeadsView(View):
                 yield PlotLine(label, *zip(*shown, strict=True), style=how)
 
     def page(self, report: dict[str, Any]) -> bytes | None:
-        """The table, a scatter of the heads by two scores, and the passages and circuits of each; by step a film."""
+        """Build a page of scores, passages and circuits, or a film of passages by step; None for scores by step."""
         if "steps" in report and "heads" not in report:
             return None  # gpt attn-dump --over-training draws the attention too
         return heads_page({"checkpoint": report.get("run"), **report})
 
 
 def _best(figure: Figure) -> str:
-    """Name the head with the highest score, and that."""
+    """Name the head with the highest score, and this score; a dash if no head has one."""
     best = farthest(figure, 1)
     return f"{best[0]} {cell_at(figure.at(place=best[0]))}" if best else "-"
 
 
 def _as_text(passage: Row) -> Row:
-    """Put a passage into a few cells."""
+    """Reduce a passage to a few cells: the peak's position, size and token, the text, and the tokens looked at."""
     tokens, looks = passage["tokens"], passage["looks_at"]
     cells = {"place": passage["place"] + passage["peak"], "value": passage["value"]}
     cells |= {"token": tokens[shown_peak(passage)], "text": "".join(tokens)}
@@ -296,7 +297,7 @@ def _change(row: Row) -> str:
 
 
 def _raised(row: Row, width: int) -> str:
-    """Join as many of the raised tokens as fit beside the name, at least one."""
+    """Join as many of the raised tokens as fit beside the name of the head, at least one."""
     text = ""
     for entry in row["raises"]:
         more = f"{quoted(entry['token'])} {entry['logit']:+.2f}"

@@ -37,7 +37,7 @@ def of_passages(heads: Iterable[Row], width: int, marks: tuple[str, str]) -> Row
 
 
 def marked(passage: Row, width: int, marks: tuple[str, str]) -> str:
-    """Cut a passage around its peak to at most `width` columns, where the peak leaves room."""
+    """Cut a passage around its peak to at most `width` columns, if the token of the peak leaves room."""
     peak = shown_peak(passage)
     before, after = (_in_line(part) for part in (passage["tokens"][:peak], passage["tokens"][peak + 1 :]))
     token = label_of(passage["tokens"][peak])
@@ -51,18 +51,18 @@ def marked(passage: Row, width: int, marks: tuple[str, str]) -> str:
 
 
 def _in_line(tokens: Iterable[str]) -> str:
-    """Join tokens to text in one line, with one space for many."""
+    """Join tokens to text in one line; runs of spaces become one space."""
     return _shown(re.sub(" {2,}", " ", "".join(tokens)))
 
 
 def shown_peak(passage: Row) -> int:
-    """Return the index of the token that shows the peak: the one before, if that has the peak's character."""
+    """Return the index of the token that shows the peak: an earlier token, if that has the peak's character."""
     tokens, peak = passage["tokens"], passage["peak"]
     return max((index for index in range(peak + 1) if tokens[index]), default=peak)
 
 
 def of_pairs(circuits: Mapping[str, Any]) -> Rows:
-    """The pairs of heads that compose most."""
+    """Make a table of the pairs of heads that compose most."""
     rows = [("", "from", "to", "score", "above random")]
     for row in circuits["composition"][:MOST_PAIRS]:
         lower, higher = (f"L{row[f'{end}_layer']} H{row[f'{end}_head']}" for end in ("from", "to"))
@@ -95,9 +95,9 @@ def _some(tokens: Iterable[str], columns: int) -> str:
 
 
 def heads_page(report: Mapping[str, Any]) -> bytes:
-    """Build the page of what `gpt heads --json` prints; of circuits it shows the strongest partners of each head.
+    """Build the page of what `gpt heads --json` prints; of circuits, the page shows each head's strongest partners.
 
-    With `steps` it is a film of them, evenly chosen where their passages are too many.
+    With `steps`, the page is a film of all steps, or of evenly spaced ones where all have too many passages.
     """
     circuits, steps = report.get("circuits"), report.get("steps") or [report]
     rows = steps[-1]["heads"]
@@ -133,7 +133,7 @@ def _content(row: Row, partners: Mapping[tuple[int, int], Row] | None) -> Row:
 
 
 def _passage(passage: Row) -> Row:
-    """Label the tokens of a passage; a label is empty where a character is at a token before."""
+    """Label the tokens of a passage; a label is empty if an earlier token has the character."""
     looks = [{**look, "token": _shown(look["token"])} for look in passage["looks_at"]]
     tokens = [_shown(token) for token in passage["tokens"]]
     position = passage["place"] + passage["peak"]
@@ -154,7 +154,7 @@ def _pair(value: float | None, first: Iterable[str], second: Iterable[str]) -> R
 
 
 def _partners(composition: Iterable[Row]) -> dict[tuple[int, int], Row]:
-    """Return the heads below and above each head with which it composes most, as [kind, layer, head, score]."""
+    """Return each head's strongest partners in lower and higher layers, each as [kind, layer, head, score]."""
     partners = dict[tuple[int, int], Row]()
     for pair in composition:  # the highest score first
         lower, higher = ((pair[f"{end}_layer"], pair[f"{end}_head"]) for end in ("from", "to"))

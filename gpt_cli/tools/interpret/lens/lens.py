@@ -33,9 +33,9 @@ _SCALES: Mapping[str, Scale] = {"rank": "rank", "probability": "share", "token_p
 
 @dataclass(frozen=True)
 class Seen:
-    """Predictions of L layers on T tokens: the likeliest, its probability, and the divergence from the last layer.
+    """Predictions of L layers on T tokens: the likeliest token, its probability, and divergence from the last layer.
 
-    Of the first N tokens, whose next one is known, the loss of it in nats, its rank from 1 and its probability.
+    For the first N tokens, whose next token is known: its loss in nats, its rank from 1 and its probability.
     """
 
     tokens: np.ndarray  # [L, T]
@@ -94,7 +94,7 @@ def read_layers(
     count: Callable[[int], object],
     maps: Maps | None = None,
 ) -> list[Seen]:
-    """Compute the predictions of layers in each window of a text; `count` receives the tokens of each that is done."""
+    """Compute the predictions of layers in each window of a text; `count` receives the tokens of each window done."""
     seen = []
     for (start, end), (first, last) in zip(text.windows, text.targets, strict=True):
         ids, following = (
@@ -115,9 +115,9 @@ def look(
     where: str = "checkpoint",
     maps: Maps | None = None,
 ) -> Seen:
-    """Compute the predictions of layers after each of the ids [T]; `following` [N] are the known next ones.
+    """Compute the predictions of layers after each of the ids [T]; `following` [N] are the known next ids.
 
-    With `maps` they predict behind these (tuned lens), without them from the stream as it is (logit lens).
+    Predictions are made from the stream as it is (logit lens) or, with `maps`, from the mapped stream (tuned lens).
 
     nostalgebraist 2020. The divergence is sum p log (p / q) over the vocabulary, p being the prediction of the last
     layer and q that of the layer. Raises CheckpointError, at `where`, for logits that are not finite.
@@ -154,10 +154,10 @@ def _predictions(model: GPT, stream: Tensor, where: str, maps: Maps | None = Non
 def lens_figures(
     layers: Sequence[int], seen: Sequence[Seen], mapped: Sequence[Seen] = (), *, of_prompt: bool = False
 ) -> tuple[Figure, ...]:
-    """Compute means over tokens [layer], and their standard errors over windows; of a prompt also positions.
+    """Compute means over tokens [layer] and their standard errors over windows; for a prompt also [layer, position].
 
-    With what layers predict behind maps, the same of these, and by how much they lower loss and divergence: the error
-    of that is of the differences in each window.
+    `mapped`, the predictions with a tuned lens, adds the same figures, and the gains: how much the maps lower loss and
+    divergence. The standard error of a gain is that of the differences in each window.
     """
     windows = {name: [getattr(each, name) for each in seen] for name in MEASURES}
     if mapped:
@@ -182,7 +182,7 @@ def lens_figures(
 
 
 def _mean(name: str, layers: Sequence[int], windows: Sequence[np.ndarray]) -> Figure:
-    """Mean of a measure over the tokens of all windows [L, N], and its standard error; NaN where there is none."""
+    """Mean of a measure over the tokens of all windows [L, N], and its standard error; NaN if too few."""
     means, errors = list[float](), list[float]()
     for row in range(len(layers)):
         sums, sizes = (np.array([part(each[row]) for each in windows], dtype=float) for part in (np.sum, len))
@@ -197,7 +197,7 @@ def _mean(name: str, layers: Sequence[int], windows: Sequence[np.ndarray]) -> Fi
 def by_position(
     tokenizer: Tokenizer, ids: Sequence[int], layers: Sequence[int], seen: Seen, mapped: Sequence[Seen] = ()
 ) -> list[Row]:
-    """Make a row for each token of a prompt: each layer's prediction after it, perhaps also behind its map."""
+    """Make a row for each token of a prompt: each layer's prediction after it, and with `mapped` by the tuned lens."""
     say = tokenizer.token_text
     rows = []
     for position, token in enumerate(ids):

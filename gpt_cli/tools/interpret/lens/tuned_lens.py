@@ -43,12 +43,12 @@ class Maps:
         return cls(like.new_zeros(len(model.blocks) - 1, D, D), like.new_zeros(len(model.blocks) - 1, D))
 
     def __call__(self, layer: int, x: Tensor) -> Tensor:
-        """Map the stream after a block: [..., D] -> [..., D]; that of the last block stays."""
+        """Map the stream after a block: [..., D] -> [..., D]; the stream after the last block stays as it is."""
         return x if layer == len(self.weights) else _mapped(x, self.weights[layer], self.biases[layer])
 
 
 def num_steps(model: GPT) -> int:
-    """Number of steps of a training: a fixed rule on the sizes of the model, so that it repeats."""
+    """Number of training steps: a function of the model's sizes alone, so that a training can be repeated."""
     D, V, num_maps = model.config.d_model, model.vocab_size, len(model.blocks) - 1
     of_blocks = sum(parameter.numel() for parameter in model.blocks[0].parameters()) * len(model.blocks)
     # the stream of all tokens; then logits and their gradient, the map and its two gradients
@@ -65,11 +65,11 @@ def train_maps(
     *,
     steps: int | None = None,
 ) -> Maps:
-    """Train maps of a model on windows of ids [N] that are drawn anew in each step, from the identity on.
+    """Train the maps of a model, starting with the identity, on windows of ids [N] drawn anew in each step.
 
     The loss of each map is the divergence of its prediction from that of the model, sum p log (p / q), the mean over
-    positions that are drawn from the windows. `count` receives 1 after each of `steps`, or of `num_steps`. Only one
-    batch of residual streams is in memory. Raises CheckpointError, at `where`, for logits that are not finite.
+    positions that are drawn from the windows. `count` receives 1 after each of `steps` steps (None: `num_steps`).
+    Only one batch of residual streams is in memory. Raises CheckpointError, at `where`, for logits that are not finite.
     """
     maps, steps = Maps.identity(model), steps or num_steps(model)
     averages, squares = ([torch.zeros_like(part) for part in (maps.weights, maps.biases)] for _ in range(2))
@@ -86,7 +86,7 @@ def train_maps(
 
 @torch.no_grad()
 def _streams(model: GPT, ids: Ids, key: int) -> list[Tensor]:
-    """Return the stream after each block at some positions of some windows, drawn by a key: [positions, D] each."""
+    """Return the stream after each block at positions of windows that `key` draws at random: [positions, D] each."""
     C = min(model.config.context_length, HEADS_WINDOW, len(ids))
     num_windows = max(1, BATCH_TOKENS // C)
     starts = random_words(key, 0, num_windows).astype(np.int64) % (len(ids) - C + 1)

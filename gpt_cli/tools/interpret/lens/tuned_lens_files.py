@@ -1,4 +1,4 @@
-"""The maps of a tuned lens: those that a run keeps for these weights, or trained now and kept beside the run."""
+"""The maps of a tuned lens: read from the file that a run keeps for these weights, or trained and kept there."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ADVICE = "gpt lens --tuned --data FILE trains maps on that text, and â€¹promptâ
 
 @dataclass(frozen=True)
 class Tuned:
-    """Maps, the text that they were trained on, and whether that is the beginning of --data; `path` is their file."""
+    """Maps, their training text, and whether it is the beginning of --data; `path` is their file, None: not kept."""
 
     maps: Maps
     text: str | list[str]
@@ -52,8 +52,8 @@ class Tuned:
 def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host: Host) -> Tuned:
     """Read the maps that a run keeps for the weights of a model; without them, train maps and keep them, if possible.
 
-    A model without a text of its own learns them on the first nine tenths of --data. Raises UsageError where there is
-    neither, and DataError, CheckpointError and EnvironmentFailure.
+    If the training text of the run cannot be read, maps are trained on the first nine tenths of --data. Raises
+    UsageError where there is neither text, and DataError, CheckpointError and EnvironmentFailure.
     """
     run, identity = run_of_checkpoint(loaded.path), identity_of(loaded)
     path = None if run is None else run.maps_file(loaded.step)
@@ -88,7 +88,7 @@ def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host:
 def _training_text(
     request: ReadingRequest, target: ToInspect, loaded: Loaded, host: Host
 ) -> tuple[Corpus, str | list[str], bool]:
-    """Read the training text of the run; else --data. Returns it, its sources, and whether it is --data."""
+    """Read the training text of the run, or else --data; return the text, its sources, and whether it is --data."""
     name = str(loaded.path.parent.parent)
     try:
         text = read_run_text(name, config_with_text(target.header, _ADVICE).data, host)
@@ -137,7 +137,7 @@ def read_maps(path: Path, identity: str, loaded: Loaded, device: torch.device | 
 
 
 def _keep(tuned: Tuned, run: RunFiles, path: Path, identity: str, host: Host) -> Tuned:
-    """Write maps beside their run, which nobody may train or remove meanwhile; a warning says where it fails."""
+    """Write maps beside their run, whose lock is held meanwhile; if that fails, warn and return `tuned` as it is."""
     try:
         with sole_trainer(run.path, host.warn):
             make_directory(path.parent)

@@ -33,7 +33,7 @@ CELL_BYTES = 4 * (len(_OF_PAGE) + 1)  # of a layer at a token, before compressio
 
 
 class LensView(View):
-    """Means over tokens: loss, rank, probability and divergence [layer], and behind maps tuned_loss and loss_gain.
+    """Means over tokens: loss, rank, probability and divergence [layer]; with maps also tuned_loss, loss_gain etc.
 
     A prompt also has position_loss and the others [layer, position], and a list of the predicted tokens, `positions`.
     """
@@ -42,7 +42,7 @@ class LensView(View):
     beside: ClassVar = (4, 4)
 
     def csv_rows(self, finding: Finding) -> list[Row]:
-        """A row for each layer, or for each layer of each position."""
+        """Make a row for each layer, or of a prompt for each layer at each position."""
         if "positions" not in finding.lists:
             return super().csv_rows(finding)
         return [
@@ -55,8 +55,8 @@ class LensView(View):
     def tables(self, finding: Finding, width: int) -> list[Rows | str]:
         """Make a table of a prompt's likeliest next tokens by layer and position, then of the means of each layer.
 
-        Of steps, loss and divergence: a row for each step, a column for each layer. Layers that do not fit are left
-        out evenly, but for the last.
+        By step, make a table of the loss and one of the divergence: a row for each step, a column for each layer.
+        Where not all layers fit, evenly spaced ones are shown, the last among them.
         """
         layers, tuned = finding["loss"].coords["layer"], "tuned_loss" in finding
         if finding.stacked:
@@ -104,7 +104,7 @@ class LensView(View):
         yield from steps_shown(finding, "checkpoint")
 
     def panels(self, finding: Finding) -> Iterator[Panel]:
-        """Draw a map of a prompt's likeliest next tokens; of a text curves of each measure, by step of each layer."""
+        """Draw a map of a prompt's likeliest next tokens, or curves of each measure by layer, or of layers by step."""
         tuned = "tuned_" if "tuned_loss" in finding else ""
         if positions := finding.lists.get("positions", [])[-MOST_TOKENS:]:
             title = "the likeliest next token after each layer, and its probability"
@@ -130,7 +130,7 @@ class LensView(View):
             yield Curves(figure.title, lines, "step" if finding.stacked else "layer", log=log)
 
     def page(self, report: dict[str, Any]) -> bytes | None:
-        """Build a page: of a prompt a grid of layers by tokens, of a text curves."""
+        """Build a page: of a prompt a grid of layers by tokens, of a text curves; None for several steps."""
         return None if "steps" in report else lens_page(report)
 
 
@@ -140,7 +140,7 @@ LENS = LensView()
 def lens_content(frames: Sequence[Sequence[Row]], lens: str = "") -> dict[str, object]:
     """Encode the positions of `gpt lens --json`, of each frame, as the content of a page: numbers [frames, 5, L, T].
 
-    `tokens` [frames, L, T] are places in `texts`; `lens` begins the keys of predictions.
+    `tokens` [frames, L, T] are indices into `texts`; `lens` is the prefix of the keys to read, such as tuned_.
     """
     cells = [[row for each in positions for row in each["layers"]] for positions in frames]
     shape = len(frames), len(frames[0]), len(frames[0][0]["layers"])  # [frames, T, L]

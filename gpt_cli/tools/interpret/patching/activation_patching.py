@@ -1,7 +1,7 @@
 """Effects of patches: the metric of a corrupt prompt with activations of a clean one, exactly and as an estimate.
 
 A change of the residual stream reaches only later positions and higher blocks. So the keys and values of earlier
-positions are those of the corrupt run, and of the last block one position is enough to predict the next token.
+positions are those of the corrupt run, and in the last block only the last position has to be computed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Recorded = Sequence[Activations]  # of the blocks of a run of one prompt: [1, T,
 
 
 class Task(NamedTuple):
-    """A clean and a corrupt prompt of T tokens each that differ from `first` on, and what is measured after both."""
+    """A clean and a corrupt prompt of T tokens that first differ at `first`, and the tokens that `metric` compares."""
 
     clean: Tensor  # ids [T]
     corrupt: Tensor
@@ -38,7 +38,7 @@ class Task(NamedTuple):
 
 
 def record(model: GPT, ids: Tensor) -> Recorded:
-    """Run a model on ids [T] and keep the activations of its blocks; with gradients where torch records them."""
+    """Run a model on ids [T] and return the activations of its blocks, with gradients if torch's grad mode is on."""
     x, rotation = model.embed(ids[None])
     if torch.is_grad_enabled():
         x = x.detach().requires_grad_()
@@ -46,7 +46,7 @@ def record(model: GPT, ids: Tensor) -> Recorded:
 
 
 def metric(model: GPT, x: Tensor, task: Task) -> Tensor:
-    """Logit of the answer minus that of the other, or its log probability: streams [N, D] -> float64 [N]."""
+    """Logit of `answer` minus logit of `against`, or log probability of `answer`: streams [N, D] -> float64 [N]."""
     if task.against is not None:
         # in float64, where the order of a sum does not show: a whole clean stream gives the clean metric
         seen, weights = (
@@ -74,10 +74,10 @@ def exact(
     positions: Positions,
     count: Callable[[int], object] = lambda _: None,
 ) -> Tensor:
-    """Metric minus that of the corrupt run, with each unit of each layer patched: [layers, units, positions].
+    """Change of the metric of the corrupt run when each unit of each layer is patched: [layers, units, positions].
 
-    Meng et al. 2022; Heimersheim and Nanda 2024. Positions before the first difference, and all but the last
-    one in the last layer, change nothing. `count` receives 1 for each position.
+    Meng et al. 2022; Heimersheim and Nanda 2024. Patches at positions before the first difference, and in the last
+    layer at all positions but the last, change nothing. `count` receives 1 for each position.
     """
     T, top, first = len(task.clean), len(model.blocks) - 1, task.first
     base = metric(model, corrupt[-1].resid_post[:, -1], task)
@@ -103,7 +103,7 @@ def exact(
 
 
 def _patched(clean: Activations, corrupt: Activations, chosen: Sequence[Unit], first: int) -> Tensor:
-    """Stream after a block at the positions from `first` on, each with its own patch: [units, T - first, D]."""
+    """Stream after a block for each patched unit, at the positions from `first` on: [units, T - first, D]."""
     block, streams = corrupt.block, list[Tensor]()
     entered, attended, clean_attended, left, fed = (
         site[:, first:]
@@ -122,15 +122,15 @@ def _patched(clean: Activations, corrupt: Activations, chosen: Sequence[Unit], f
 
 
 def head_change(block: Block, head: int, change: Tensor) -> Tensor:
-    """Change of the output of attention that a change of the output of a head makes: [..., K] -> [..., D]."""
+    """Change of attention's output that follows from a change of a head's output: [..., K] -> [..., D]."""
     return change @ head_columns(block)[head].T
 
 
 def finish(model: GPT, recorded: Recorded, start: int, changed: Mapping[int, Tensor]) -> Tensor:
-    """Compute the last position after all blocks, of runs that change: [N, D], layer after layer of `changed`.
+    """Compute the stream at the last position after all blocks for N changed runs: [N, D], in the order of layers.
 
-    `changed` has for a layer n ways in which the stream after its block differs from the recorded one: [n, T - start,
-    D], from position `start` on. All of them go through a block together, at most `tokens_at_once` tokens at a time.
+    `changed` maps a layer to n variants of the stream after its block, from position `start` on: [n, T - start, D].
+    All variants go through a block together, at most `tokens_at_once` tokens at a time.
     """
     first, last = min(changed), len(model.blocks) - 1
     running = changed[first]
@@ -144,7 +144,7 @@ def finish(model: GPT, recorded: Recorded, start: int, changed: Mapping[int, Ten
 
 
 def _later(recorded: Activations, x: Tensor, *, only_last: bool) -> Tensor:
-    """Compute the stream after a block at the last t tokens [n, t, D], or at the last one alone [n, 1, D]."""
+    """Compute a block's output for inputs x [n, t, D] of the last t tokens: [n, t, D], with `only_last` [n, 1, D]."""
     n, start = len(x), recorded.keys.shape[2] - x.shape[1]
     made = Activations(recorded.block, x, None if recorded.rotation is None else recorded.rotation[:, start:])
     made.keys, made.values = (
@@ -196,10 +196,10 @@ def _by_part(recorded: Recorded) -> dict[str, list[Tensor]]:
 
 @torch.no_grad()
 def along(model: GPT, clean: Recorded, corrupt: Recorded, task: Task, edge: Edge, positions: Positions) -> Tensor:
-    """Metric minus that of the corrupt run, with one edge patched: [inputs, positions], of the sender.
+    """Change of the metric of the corrupt run when one edge is patched: [inputs, positions of the sender].
 
-    What the receiver reads has the sender's clean output; all that lies between keeps the outputs of the corrupt run.
-    A head reads by all of INPUTS, or by one alone. Goldowsky-Dill et al. 2023.
+    The receiver reads the sender's clean output; all parts between keep their outputs of the corrupt run. A head
+    reads the clean output by each of INPUTS; other receivers have one input. Goldowsky-Dill et al. 2023.
     """
     base = metric(model, corrupt[-1].resid_post[:, -1], task)
     sender, between = corrupt[edge.layer], corrupt[edge.layer : edge.to_layer]
@@ -230,7 +230,7 @@ def along(model: GPT, clean: Recorded, corrupt: Recorded, task: Task, edge: Edge
 
 
 def _read_by_head(usual: Activations, head: int, x: Tensor) -> Activations:
-    """Run a block of which one head reads x [n, T, D], by all INPUTS and then by each: 4 n runs."""
+    """Run a block in which one head reads x [n, T, D], once by each of INPUTS: 4 n runs."""
     block, rotation = usual.block, usual.rotation
     new, old = (Activations(block, stream, rotation, [head]) for stream in (x, usual.resid_pre))
     changes = []

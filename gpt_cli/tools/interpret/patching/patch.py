@@ -42,7 +42,7 @@ LEAST = 1e-3  # of the metric between two prompts, in nats: the rounding of floa
 
 
 class PatchMeasurement(NamedTuple):
-    """Metric of both prompts of P pairs [P], and its change by patches [P, ...], exactly and as estimates."""
+    """Metric of both prompts of P pairs [P], and its exact and estimated changes by patches [P, ...] (or None)."""
 
     clean: np.ndarray
     corrupt: np.ndarray
@@ -58,8 +58,8 @@ class PatchMeasurement(NamedTuple):
 def patch(request: PatchRequest, target: ToPatch, host: Host) -> Finding:
     """Report on what patches recover, of one model or by step, and write the file of the request.
 
-    Where no answer is named, the newest checkpoint names it for all. Raises CheckpointError, also for a run without
-    checkpoints, DataError and EnvironmentFailure.
+    Without a named answer, the likeliest tokens of the newest checkpoint serve for all. Raises CheckpointError, also
+    for a run without checkpoints, DataError and EnvironmentFailure.
     """
     use_threads(request.threads)
     paths, device = step_files(target.run) if request.over_training else [], choose_device(request.device or "auto")
@@ -133,10 +133,10 @@ def measure_patches(
 
 
 def shares(changes: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Recovered share over pairs, and its standard error, NaN of one pair: [P, ...], [P] -> [...] each.
+    """Recovered share over pairs, and its standard error, NaN for one pair: [P, ...], [P] -> [...] each.
 
-    The ratio of means, so that a pair on which the metric hardly differs weighs little, where the mean of ratios would
-    explode. The error is that of a ratio of two sums, pairs being drawn (`evaluation.nll.standard_error`).
+    The share is a ratio of means: a pair whose metric hardly differs has little weight, where a mean of ratios would
+    explode. The error is that of a ratio of two sums over randomly drawn pairs (`evaluation.nll.standard_error`).
     """
     flat = changes.reshape(len(gaps), -1).T
     errors = [standard_error(row, gaps) for row in flat]
@@ -147,7 +147,7 @@ def shares(changes: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarra
 def patch_figures(
     measured: PatchMeasurement, target: ToPatch, chosen: Sequence[Unit], positions: Positions
 ) -> tuple[Figure, ...]:
-    """Make figures of the metric on both prompts, and of the share that patches recover, NaN where there is none."""
+    """Make figures of the metric on both prompts and of the share that patches recover, NaN for equal metrics."""
     if target.edge:
         coords: dict[str, Sequence[Any]] = {"input": INPUTS, "position": positions}
     else:
@@ -167,10 +167,10 @@ def patch_figures(
 def to_patch(
     loaded: Loaded, request: PatchRequest, target: ToPatch, tasks: Sequence[Task], host: Host
 ) -> tuple[list[Unit], list[int | None]]:
-    """Choose the units of each layer, and all positions together, then each, where all prompts have as many tokens.
+    """Choose the units of each layer, and the positions: None, all together, then each if all prompts are equally long.
 
-    Raises UsageError for the residual stream alone at all positions together, and EnvironmentFailure for what memory
-    cannot hold: the residual streams of all patches of one position.
+    Raises UsageError for the residual stream alone at all positions together, and EnvironmentFailure if memory cannot
+    hold the residual streams of all patches of one position.
     """
     chosen, lengths = units(request.chosen, target.heads), {len(task.clean) for task in tasks}
     num_patches, longest = len(chosen) * len(target.layers), max(lengths)
@@ -195,7 +195,7 @@ def to_patch(
 
 
 def _require_gap(measured: PatchMeasurement, target: ToPatch, host: Host) -> None:
-    """Refuse prompts on which the metric does not differ; tell the user where it hardly does over the pairs."""
+    """Raise DataError if the metric is equal on clean and corrupt prompts; notify of a small or negative difference."""
     gaps, where = measured.gaps, target.pairs[0].named("corrupt") if len(target.pairs) == 1 else "‹pairs›"
     if abs(gaps.mean()) < LEAST:
         wrong = (
@@ -218,7 +218,7 @@ def _require_gap(measured: PatchMeasurement, target: ToPatch, host: Host) -> Non
 
 
 def _correlation(rows: Sequence[Row]) -> float | None:
-    """Correlation of estimates and exact shares that are not both 0; None of too few, or of equal ones."""
+    """Correlation of estimates and exact shares that are not both 0; None if there are too few or all are equal."""
     both = [(row["recovered"], row.get("estimate")) for row in rows]
     two: np.ndarray = np.empty(0) if None in both[0] else np.array([pair for pair in both if any(pair)]).T
     return float(np.corrcoef(two)[0, 1]) if two.size > 4 and two.std(axis=1).all() else None
@@ -227,7 +227,7 @@ def _correlation(rows: Sequence[Row]) -> float | None:
 def describe(loaded: Loaded, request: PatchRequest, target: ToPatch, tasks: Sequence[Task]) -> Row:
     """Return the fields of a report about what was compared, and the tokens that all pairs share.
 
-    Tokens of a position are null unless all share that of the clean prompt and that of the corrupt one.
+    The tokens at a position are None unless all pairs have the same clean token and the same corrupt token there.
     """
     say, one = loaded.tokenizer.token_text, request.pairs is None
 

@@ -26,7 +26,7 @@ from gpt_cli.tools.interpret.patching.view import LABEL
 def read_tasks(pairs: Sequence[Pair], loaded: Loaded, device: torch.device, host: Host) -> list[Task]:
     """Encode the pairs as ids on a device.
 
-    Without an answer, those are compared that the model finds likeliest after the clean and after the corrupt prompt.
+    Without an answer, the metric compares the model's likeliest tokens after the clean and after the corrupt prompt.
     Raises DataError for prompts of different lengths, for equal ones, and for an answer of more than one token.
     """
     tasks = []
@@ -57,7 +57,7 @@ def _encode(loaded: Loaded, pair: Pair, key: str) -> list[int]:
 
 
 def _of_other_length(loaded: Loaded, pair: Pair, clean: Sequence[int], corrupt: Sequence[int], host: Host) -> DataError:
-    """Return the error about two lengths; a notice shows both prompts, a token below its counterpart."""
+    """Return the error about prompts of two lengths; notices show both prompts, each token below its counterpart."""
     text, prompts = loaded.tokenizer.token_text, (("clean", clean), ("corrupt", corrupt))
     rows = [(name, *(quoted(text(token), LABEL) for token in ids)) for name, ids in prompts]
     columns = zip_longest(*rows, fillvalue="")
@@ -85,7 +85,7 @@ def _likeliest(loaded: Loaded, both: Tensor, pair: Pair) -> tuple[int, int]:
 
 
 def _next_token(tokenizer: Tokenizer, pair: Pair, key: str, host: Host) -> int:
-    """Return the id of a text that is one token after both prompts; the hint of a DataError adds a missing space."""
+    """Return the id of a text that is one token after both prompts; a DataError may hint at a missing space."""
     text, source, token_ids = getattr(pair, key), pair.named(key), set[int]()
     for prompt in (pair.clean, pair.corrupt):
         token = _added(tokenizer, prompt, text, source)
@@ -116,7 +116,7 @@ def _is_one_with_space(tokenizer: Tokenizer, prompt: str, text: str) -> bool:
 
 
 def _added(tokenizer: Tokenizer, prompt: str, text: str, source: str) -> int | list[int]:
-    """Return the one token that a text adds to a prompt; else all from where the prompt is cut in another way."""
+    """Return the one id that a text adds to a prompt; else all ids from the first that differs from the prompt's."""
     encode_text(tokenizer, text, source)  # so that an error counts characters from where the text begins
     before, after = encode_text(tokenizer, prompt, source), encode_text(tokenizer, prompt + text, source)
     if after[:-1] == before:

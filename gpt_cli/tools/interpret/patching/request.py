@@ -44,7 +44,7 @@ _PAIR = '{"clean": "...", "corrupt": "...", "answer": " a", "against": " b"}'
 
 
 def _read_parts(value: Any) -> Any:
-    """Split parts with commas between them, or one after another."""
+    """Split text with commas between parts, or a sequence of such texts, into a tuple of different parts."""
     several = [value] if isinstance(value, str) else value
     if isinstance(several, Sequence) and all(isinstance(each, str) for each in several):
         return tuple(dict.fromkeys(part.strip() for each in several for part in each.split(",")))
@@ -52,7 +52,7 @@ def _read_parts(value: Any) -> Any:
 
 
 class Pair(NamedTuple):
-    """Two texts, and the tokens that the metric compares; `where` names them in errors: a line, or None for flags."""
+    """Two prompts, and the tokens that the metric compares; `where` is their line in a file, or None for flags."""
 
     clean: str
     corrupt: str
@@ -61,7 +61,7 @@ class Pair(NamedTuple):
     where: str | None = None
 
     def named(self, key: str) -> str:
-        """Name one of the four as the user knows it."""
+        """Name one of the four texts in an error: its flag, or its key after `where`."""
         return f"‹{key}›" if self.where is None else f"{self.where}: {key}"
 
 
@@ -151,7 +151,7 @@ class PatchRequest(Request):
     )
 
     def misfits(self) -> Iterator[Misfit]:
-        """Refuse texts that miss another, and exact shares that nothing replaces."""
+        """Refuse a text without the text that it needs, and `exact=False` without `estimate`."""
         yield from super().misfits()
         for one, other in (("clean", "corrupt"), ("corrupt", "clean"), ("against", "answer"), ("answer", "clean")):
             if getattr(self, one) is not None and getattr(self, other) is None and not self.pairs:
@@ -162,7 +162,7 @@ class PatchRequest(Request):
             )
 
     def find(self, host: Host) -> ToPatch:
-        """Resolve the pairs and the chosen parts; raises UsageError for missing parts, DataError for a wrong file."""
+        """Resolve pairs and chosen parts; raises UsageError for missing prompts or heads, DataError for wrong files."""
         if self.pairs is None and self.clean is None:
             hint = "‹clean=The value of› ‹corrupt=The name of› ‹answer= the›"
             raise UsageError("gpt patch", "there is nothing to patch; use ‹clean› and ‹corrupt›, or ‹pairs›", hint=hint)
@@ -206,7 +206,7 @@ def parse_edge(text: str, sizes: ModelConfig) -> Edge:
 
 
 def _read_pairs(path: Path) -> list[Pair]:
-    """Read the pairs of a file; raises DataError about the first lines that are none, and for mixed metrics."""
+    """Read the pairs of a file; raises DataError for the first lines that are no pairs, and for mixed metrics."""
     try:
         lines = read_bytes(path, DataError, most=("a file of pairs", PROMPT_BYTES)).decode("utf-8-sig").split("\n")
     except UnicodeDecodeError:

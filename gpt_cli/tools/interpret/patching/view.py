@@ -45,7 +45,7 @@ _TITLES = {
 class PatchView(View):
     """The share of the metric that each patch recovers: [part, layer, position], or of an edge [input, position].
 
-    Heads are parts, such as H3. The first position, None, is all of them together.
+    Heads are parts, such as H3. The first position, None, stands for all positions together.
     """
 
     tabled: ClassVar = {"rows": PLACES}
@@ -65,10 +65,10 @@ class PatchView(View):
         return sorted(rows, key=lambda row: (PARTS.index(row["part"]), row["layer"], row["head"] or 0))
 
     def tables(self, finding: Finding, width: int) -> list[Rows]:
-        """A map of the residual stream, positions by layers, then the strongest places of each other part.
+        """Make a map of the residual stream, positions by layers, then a table of each other part's strongest places.
 
-        Of an edge, what it recovers with the sender patched at all positions, and at those with the largest shares. Of
-        steps, the metric on both prompts, and of each part the place with the largest share.
+        For an edge, show the shares with the sender patched at all positions together, and at those with the largest
+        shares. By step, show the metric on both prompts, and for each part the place with the largest share.
         """
         parts = parts_by_step(finding)
         if finding.stacked:
@@ -110,9 +110,9 @@ class PatchView(View):
             yield f"correlation of estimates and exact shares: {about['correlation']:.4f}"
 
     def panels(self, finding: Finding) -> Iterator[Panel]:
-        """A map for each part, of heads one by layer and one of the strongest by position; by step curves of places.
+        """A map for each part, for heads one by layer and one of the strongest by position; by step curves of places.
 
-        All maps have the same colours. Where only estimates were computed, they are shown.
+        All maps have the same colour scale. Where only estimates were computed, the maps show estimates.
         """
         if finding.stacked:
             metrics = [curve(finding[f"{prompt}_metric"], prompt, marker="o") for prompt in _SIDES]
@@ -142,7 +142,7 @@ class PatchView(View):
                 yield heat_map(best, "output of the strongest heads", columns, shares.ends)
 
     def origin(self, finding: Finding) -> Origin:
-        """The foot of the picture."""
+        """The foot of the picture: run or checkpoint, step, and prompts or file of pairs."""
         about = finding.about
         text = about["pairs"]["file"] if "pairs" in about else f"{about['clean']} / {about['corrupt']}"
         if finding.stacked:
@@ -150,7 +150,7 @@ class PatchView(View):
         return Origin(about["checkpoint"], about["step"], text)
 
     def page(self, report: dict[str, Any]) -> bytes | None:
-        """The same maps for a browser; an edge has none."""
+        """Build a page of the same maps; None for an edge."""
         return None if "path" in report else patch_page({"checkpoint": report.get("run"), **report})
 
 
@@ -180,21 +180,21 @@ def label(finding: Finding, position: int | None, limit: int = LABEL) -> str:
 def strongest(
     rows: Sequence[Row], part: str, figure: str, together: int = STRONGEST, each: int = STRONGEST
 ) -> list[Row]:
-    """Select the rows of a part with the largest shares, above or below 0: of all positions together, then of each."""
+    """Select a part's rows with the largest absolute shares: `together` of all positions, `each` of single ones."""
     of_part = sorted((row for row in rows if row["part"] == part), key=lambda row: -abs(row[figure]))
     placed = [row for row in of_part if row["position"] is not None and abs(row[figure]) >= LEAST]
     return [row for row in of_part if row["position"] is None][:together] + placed[:each]
 
 
 def parts_by_step(finding: Finding) -> list[str]:
-    """The parts of which a layer or head has one share: of the residual stream it has none without positions."""
+    """The parts to show by step; the residual stream is one of them only if its positions were patched one by one."""
     return [kind for kind in _by_kind(finding) if kind != "residual" or len(finding.coords["position"]) > 1]
 
 
 def shares_by_unit(finding: Finding, kind: str) -> Figure:
-    """The shares of the layers or heads of a part, [place] or [step, place], of all positions together.
+    """The shares of a part's layers or heads with all positions patched together: [place] or [step, place].
 
-    Of the residual stream they are those of the last position, since all positions together recover everything.
+    For the residual stream, they are those of the last position, since all positions together recover everything.
     """
     position = finding.coords["position"][-1] if kind == "residual" else None
     shares = finding["recovered"].at(position=position, part=_by_kind(finding)[kind])
@@ -204,9 +204,9 @@ def shares_by_unit(finding: Finding, kind: str) -> Figure:
 
 
 def best_place(finding: Finding, kind: str) -> str:
-    """Name the unit of a part with the largest share, above or below 0, and that share; a dash where there is none.
+    """Name a part's layer or head with the largest absolute share, and this share; a dash where there is none.
 
-    Of the residual stream the first layer that recovers half, as the last one always recovers all.
+    For the residual stream, name the first layer that recovers half, since the last layer always recovers all.
     """
     shares = shares_by_unit(finding, kind)
     best = farthest(shares, 1)
@@ -232,19 +232,19 @@ def _cells(finding: Finding, row: Row, names: Sequence[str], *first: str) -> tup
 
 
 def _shown(finding: Finding) -> Figure:
-    """Return the shares, or where only these were computed, their estimates."""
+    """Return the exact shares, or the estimates if only estimates were computed."""
     return finding["recovered" if "recovered" in finding else "estimate"]
 
 
 def _reached(shares: Figure) -> list[int]:
-    """Return the last positions of those from the first on at which a patch changes anything; none of all together."""
+    """Return the positions from the first at which a patch changes anything, at most the last MOST_TOKENS."""
     positions = [position for position in shares.coords["position"] if position is not None]
     changed = [at for at, position in enumerate(positions) if shares.at(position=position).values.any()]
     return positions[min(changed, default=0) :][-MOST_TOKENS:]
 
 
 def _by_kind(finding: Finding) -> dict[str, list[str]]:
-    """Group the parts by kind, of which heads are one."""
+    """Group the parts by kind; all heads are of one kind, `head`."""
     parts = finding.coords.get("part", ())
     return {kind: [part for part in parts if _kind(part) == kind] for kind in dict.fromkeys(map(_kind, parts))}
 
@@ -258,9 +258,9 @@ def _number(text: str) -> int | None:
 
 
 def patch_page(report: dict[str, Any]) -> bytes:
-    """The report that `gpt patch --json` prints, of one pair or the means of several, as HTML in UTF-8.
+    """Build the page, HTML in UTF-8, of what `gpt patch --json` prints, for one pair or the means of several.
 
-    With `steps` it is a film of them.
+    With `steps`, the page is a film of the steps.
     """
     steps = report.get("steps") or [report]
     content = {
@@ -279,9 +279,9 @@ def patch_page(report: dict[str, Any]) -> bytes:
 
 
 def patch_content(frames: Sequence[Sequence[Row]]) -> dict[str, object]:
-    """The rows of frames, whose places [n, 4] (part, layer, head, position; -1 is none, or all) are the same.
+    """Encode the rows of frames, all with the same `places` [n, 4]: part, layer, head, position (-1: none, or all).
 
-    Their numbers are [frames, n, 3].
+    `numbers` are [frames, n, 3]: share, its error and estimate, NaN where a row has none.
     """
     places = [
         [PARTS.index(row["part"]), *(_or(row[name], -1) for name in ("layer", "head", "position"))] for row in frames[0]
