@@ -12,7 +12,7 @@ _LARGE = 2**16  # characters
 
 
 def gathered(pieces: Iterable[str]) -> Iterator[str]:
-    """Join small pieces of a text into pieces that are worth a system call."""
+    """Join small pieces of a text into larger pieces, so that few system calls write them."""
     joined, length = list[str](), 0
     for piece in pieces:
         joined.append(piece)
@@ -24,9 +24,9 @@ def gathered(pieces: Iterable[str]) -> Iterator[str]:
 
 
 def json_pieces(content: Any, count: Callable[[int], object] = lambda _: None) -> Iterator[str]:
-    """Yield the pieces of `json.dumps` of a content with arrays, which become lists; minus infinity becomes null.
+    """Yield `json.dumps` of `content` in pieces; arrays become lists, and minus infinity in arrays becomes null.
 
-    `count` receives the rows of arrays of two dimensions and more that are done. Raises ValueError for NaN.
+    `count` receives 1 after each row of an array with two or more dimensions. Raises ValueError for NaN.
     """
     if isinstance(content, Mapping):
         for number, (key, value) in enumerate(content.items()):

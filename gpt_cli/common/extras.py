@@ -22,14 +22,14 @@ def require_installed(names: Sequence[str]) -> None:
 
 
 def is_installed(name: str) -> bool:
-    """Return whether a package can be imported, without its import."""
+    """Return whether a package can be imported, without importing it."""
     # a folder of that name, such as wandb makes where it runs, has no origin
     spec = importlib.util.find_spec(name)
     return spec is not None and spec.origin is not None
 
 
 def optional_library(name: str, extra: str, path: Path) -> Any:
-    """Import a library that reads files such as `path`; raise EnvironmentFailure that names its extra."""
+    """Import a library that reads files such as `path`; if missing, raise EnvironmentFailure that names `extra`."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

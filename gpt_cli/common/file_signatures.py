@@ -1,6 +1,6 @@
 """Recognise files and directories of gpt by content: other trainers use the same names.
 
-No check verifies a file or waits for one.
+The checks read only the beginning of a file, and never wait for a pipe.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def is_config(path: Path, *, whole: bool = False) -> bool:
-    """Return whether a file is a config of ours, of any version; it may be cut off after its sizes, unless `whole`."""
+    """Return whether gpt wrote a config, in any version; unless `whole`, it may be cut off after the model's sizes."""
     text = _content(path) or ""
     sections, keys = re.findall(r"^(\w+):", text, re.MULTILINE), re.findall(r"(\w+):", text)
     cut = not text.endswith("\n") or "train" not in sections
@@ -48,7 +48,7 @@ def is_config(path: Path, *, whole: bool = False) -> bool:
 
 
 def is_lock(path: Path) -> bool:
-    """Return whether a training holds a lock, or was killed while it did."""
+    """Return whether a training holds the lock file `path`, or was killed while holding it."""
     return _content(path, len(HOLDER)) == HOLDER
 
 
@@ -61,7 +61,7 @@ def holds_run(directory: Path) -> bool:
 
 
 def is_ours(path: Path) -> bool:
-    """Return whether gpt wrote a file with the name of a run's file; also one of which only zeros are left."""
+    """Return whether gpt wrote a file named like a run's file; True also for empty files and files of zeros."""
     beginnings = _BEGINNINGS.get(path.name) or _BEGINNINGS[path.suffix]
     if (text := _content(path)) is None:
         return False
@@ -71,7 +71,7 @@ def is_ours(path: Path) -> bool:
 
 
 def _content(path: Path, most: int = _BYTES) -> str | None:
-    """Read the beginning of a file, a character for each byte; None where it is no regular file or unreadable."""
+    """Read the first `most` bytes of a file as Latin-1; return None if it is no regular file or unreadable."""
     with contextlib.suppress(GptError), reading(path, CheckpointError) as file:
         return file.read(most).decode("latin-1")
     return None

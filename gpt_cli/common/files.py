@@ -24,10 +24,10 @@ NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # what a filesystem a
 
 
 def write_durably(path: Path, chunks: Iterable[Buffer]) -> None:
-    """Write a file so that a crash or a power cut leaves the old one or the new one, whole.
+    """Write a file so that a crash or a power cut leaves either the old file or the new one, whole.
 
-    Temporary file beside the target, fsync, rename, fsync of the directory; the umask decides on permissions.
-    Raises EnvironmentFailure when the system refuses, and then leaves no temporary file.
+    Temporary file beside the target, fsync, rename, fsync of the directory; the umask decides on permissions. Raises
+    EnvironmentFailure when the system refuses, and then leaves no temporary file.
     """
     require_regular_target(path)
     temporary = _temporary(path)
@@ -44,7 +44,7 @@ def write_durably(path: Path, chunks: Iterable[Buffer]) -> None:
 
 
 def require_regular_target(path: Path) -> None:
-    """Raise EnvironmentFailure where a file of this name would be in no directory, or replace a pipe or a device."""
+    """Raise EnvironmentFailure if the directory of `path` is missing, or if `path` exists and is no regular file."""
     try:
         os.stat(os.path.join(path.parent, ""))
         with contextlib.suppress(FileNotFoundError):
@@ -64,10 +64,11 @@ def require_no_file(directory: Path) -> None:
 
 
 def write_directory(directory: Path, files: Mapping[str, Iterable[Buffer]]) -> None:
-    """Write a directory of files, by name, so that nobody ever sees half of it; make its parents.
+    """Write a directory of files (name -> content) so that nobody ever sees half of it; make its parents.
 
-    A new directory beside is renamed. An old one takes another name first and is then removed; after a power cut in
-    that moment it keeps the other name. Raises EnvironmentFailure when the system refuses, and leaves the old one.
+    The new directory gets a temporary name, then is renamed. An old directory is renamed first, then removed; a power
+    cut in between leaves the old one under a temporary name. Raises EnvironmentFailure when the system refuses, and
+    leaves the old directory.
     """
     make_directory(directory.parent)  # refuses x/.. without an x, which the next line takes for what is above
     directory = Path(os.path.realpath(directory))  # what a link leads to is replaced, not the link
@@ -93,7 +94,7 @@ def write_directory(directory: Path, files: Mapping[str, Iterable[Buffer]]) -> N
 
 
 def append(path: Path, text: str) -> None:
-    """Add text to a file; it survives a power cut once `make_durable` was called. Raises EnvironmentFailure."""
+    """Append text to a file; the text survives a power cut only after `make_durable`. Raises EnvironmentFailure."""
     try:
         with _opened(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC) as descriptor:
             _write_all(descriptor, text.encode())
@@ -102,7 +103,7 @@ def append(path: Path, text: str) -> None:
 
 
 def make_durable(*paths: Path) -> None:
-    """Make appended text, or changed names in directories, survive a power cut.
+    """Fsync files and directories, so that appended text and changed names survive a power cut.
 
     Raises EnvironmentFailure.
     """
@@ -134,7 +135,7 @@ def move(path: Path, target: Path) -> None:
 
 
 def remove_if_empty(directory: Path) -> str | None:
-    """Remove an empty directory; return the reason why it stays."""
+    """Remove a directory if it is empty; return the reason why the directory stays, None if it is gone."""
     try:
         os.rmdir(directory)
     except FileNotFoundError:
@@ -153,13 +154,13 @@ def remove_directory(directory: Path) -> None:
 
 
 def temporaries(directory: Path, names: re.Pattern[str]) -> list[Path]:
-    """Return the temporary files of writers that are at work or were killed, for files with such names."""
+    """Return the temporary files of running or killed writers whose target names match `names`."""
     matches = ((_TEMPORARY.fullmatch(path.name), path) for path in directory.iterdir()) if directory.is_dir() else ()
     return [path for match, path in matches if match and names.fullmatch(match["name"])]
 
 
 def _temporary(target: Path, part: str = "") -> Path:
-    """Return a new name beside a target; remove files of its killed writers that are older than an hour."""
+    """Return a new temporary name beside `target`; remove its killed writers' files that are older than an hour."""
     name = target.name + part
     only_copy = part == ".old" and not target.exists()  # which a power cut has left
     with contextlib.suppress(OSError):  # a directory may be one to write to and not to read, and a file another user's
@@ -170,7 +171,7 @@ def _temporary(target: Path, part: str = "") -> Path:
 
 
 def require_writable(directory: Path, meant: Path | None = None) -> None:
-    """Try to make a file, write, fsync and remove it. Raises EnvironmentFailure, about `meant` if given."""
+    """Write, fsync and remove a probe file in `directory`. Raises EnvironmentFailure, about `meant` if given."""
     path = _temporary(directory / "probe")
     try:
         _create(path, [b"?"])
@@ -182,7 +183,7 @@ def require_writable(directory: Path, meant: Path | None = None) -> None:
 
 
 def require_writable_parent(directory: Path) -> None:
-    """Raise EnvironmentFailure where the user may not make or replace such a directory."""
+    """Raise EnvironmentFailure if the user may not make or replace `directory`."""
     above = next(path for path in Path(os.path.realpath(directory)).parents if path.is_dir())
     require_writable(above)
 
@@ -210,7 +211,7 @@ def make_directory(directory: Path) -> list[Path]:
 
 
 def write_failure(path: Path, error: OSError, folder: Path | None = None) -> EnvironmentFailure:
-    """Return the error for an OSError of writing `path`; `folder` is the directory where it is not the parent."""
+    """Return the error for an OSError in writing `path`; `folder` is the directory written to, if not the parent."""
     hint, folder = None, folder or (path if path.is_dir() else path.parent)
     if error.errno == errno.EDQUOT:
         hint = "delete files or choose another place"
@@ -250,7 +251,7 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
 
 
 def _write_all(descriptor: int, content: Buffer) -> None:
-    """Write all of the content; one call of the system may write less."""
+    """Write all of `content`, with as many calls of os.write as needed."""
     left = memoryview(content)
     while left:
         left = left[os.write(descriptor, left) :]
@@ -270,7 +271,7 @@ def working_folder() -> str:
 
 
 def cache_directory(name: str) -> Path:
-    """Return the per-user cache folder `name`: on Linux below XDG_CACHE_HOME, else ~/.cache; make nothing.
+    """Return the path of the per-user cache folder `name` (Linux: below XDG_CACHE_HOME or ~/.cache); create nothing.
 
     Raises EnvironmentFailure for a user without a home directory.
     """

@@ -1,4 +1,4 @@
-"""The interface between long work and its caller: lines, amounts, and requests to stop."""
+"""The interface between a long task and its caller: lines for the user, progress, and requests to stop."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def both(count: Callable[[int], object], watch: Callable[[], object]) -> Callabl
 
 @contextlib.contextmanager
 def uncounted(_what: str, _total: int | None, _unit: str) -> Iterator[Callable[[int], object]]:
-    """Count, and show nothing."""
+    """Show no progress: yield a function that ignores amounts."""
     yield lambda _: None
 
 
 def ignored(_: str) -> None:
-    """Drop a line."""
+    """Drop a line for the user."""
 
 
 def _nothing_foreign(path: Path) -> Any:
@@ -44,10 +44,10 @@ def _nothing_foreign(path: Path) -> Any:
 
 @dataclass(frozen=True)
 class Host:
-    """The caller of long work: it receives notices, warnings and amounts, and surrounds parts of the work.
+    """The caller of a long task: it receives notices, warnings and progress, and wraps parts of the task in contexts.
 
-    A prompt that nobody names comes from `stdin`. `loaded` is the model of the request's run where the caller has it,
-    as `gpt_cli.load` returns it. A training asks `stop` whether to end, and after each step `save_requested` whether to
+    A prompt that the request lacks is read from `stdin`. `loaded` is the request's run, as `gpt_cli.load` returns it,
+    if the caller has loaded it. A training asks `stop` whether to end and, after each step, `save_requested` whether to
     save; then `remark` may say that other programs keep the machine busy.
     """
 
@@ -77,7 +77,7 @@ NOBODY = Host()
 
 
 def tqdm_of_here() -> Any:
-    """Import the class of bars that suit a terminal or a notebook, also one without widgets.
+    """Import the tqdm class that suits the terminal or the notebook, with or without widgets.
 
     The first import here prints no warning about widgets that a notebook lacks.
     """
@@ -90,7 +90,7 @@ def tqdm_of_here() -> Any:
 
 
 def drawn(host: Host, delay: float = 0.0) -> Host:
-    """Draw tqdm bars in a notebook or a terminal, for work that takes longer than a delay."""
+    """Return `host` with tqdm bars, in a notebook or a terminal, for tasks that take longer than `delay` seconds."""
 
     @contextlib.contextmanager
     def counting(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:

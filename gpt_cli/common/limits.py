@@ -1,7 +1,7 @@
 """Limits on input from files and flags, which strangers may have made.
 
-Each bounds the memory or the time that an input can cost. What exceeds one is refused with a sentence that names it;
-docs/reliability.md lists them.
+Each limit bounds the memory or the time that an input can cost. Input beyond a limit is refused with a sentence that
+names the limit; docs/reliability.md lists all limits.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ DASHES = "—–−"
 
 
 def nearest(typed: str, names: Iterable[str], fits: Callable[[str], bool] = lambda _: True) -> str | None:
-    """Return the name that is most like a mistyped one; unless they are nearly equal, of those that fit.
+    """Return the name most like `typed`: any name if nearly equal, else one that `fits`; None if none is similar.
 
-    One character of two may differ where a character is a syllable.
+    In words with non-ASCII characters, which may be syllables, one character of two may differ.
     """
     names = [*names]
     if close := difflib.get_close_matches(typed, names, n=1, cutoff=_EQUAL):
@@ -35,7 +35,7 @@ def half_width(text: str) -> str:
 
 
 def full_width(text: object) -> str | None:
-    """Return a sentence about the first dash or full-width character of a text; None where there is none."""
+    """Return a sentence about the first dash or full-width character of a text; None if it has none or is no text."""
     if not isinstance(text, str):
         return None
     mark = next((character for character in text if ord(character) in _HALF_WIDTH), None)

@@ -56,7 +56,7 @@ class Result:
         return [*super().__dir__(), *self.as_dict()]
 
     def key_figures(self) -> Mapping[str, Any]:
-        """Return the fields of the result that are figures."""
+        """Return the fields that `repr` may show: name -> value."""
         return {each.name: getattr(self, each.name) for each in fields(self) if each.repr}  # pyright: ignore[reportArgumentType]
 
     def as_dict(self) -> dict[str, Any]:
@@ -64,11 +64,11 @@ class Result:
         return asdict(self)  # pyright: ignore[reportArgumentType] - every subclass is a dataclass
 
     def as_json(self) -> Iterable[str]:
-        """Return the object as JSON, in pieces that memory can hold."""
+        """Yield the object as JSON text, in pieces that memory can hold."""
         yield inert_json(json.dumps(self.as_dict(), ensure_ascii=False, allow_nan=False))
 
     def parts(self) -> Sequence[Rows | str]:
-        """Return tables, whose first rows are headings, perhaps empty ones, and the lines between them."""
+        """Return the tables, each with a first row of headings, perhaps empty, and the lines of text between them."""
         return ()
 
     def as_text(self, width: int = WIDTH) -> str:
@@ -81,7 +81,7 @@ class Result:
         return self.as_text()
 
     def failure(self) -> GptError | None:
-        """Return the error that the command line raises after it shows the result: the damage that a command finds."""
+        """Return the error to raise after the result is shown, for damage that a command found, or None."""
         return None
 
     def as_coloured_text(self, width: int = WIDTH) -> str:
@@ -89,24 +89,24 @@ class Result:
         return self.as_text(width)
 
     def show(self, screen: Screen) -> None:
-        """Show the text, where there is any; subclasses add lines, or show nothing that is in a file."""
+        """Print the text, if there is any; subclasses add lines, or skip what was written to a file."""
         if text := (self.as_coloured_text if screen.coloured else self.as_text)(screen.width):
             screen.result(text)
 
     def as_page(self) -> str | None:
-        """Return a page of HTML that works offline, where there is one."""
+        """Return a page of HTML that works offline; None if the result has no page."""
         return None
 
     def page_bytes(self) -> int:
-        """Estimate the bytes of the page, where that is possible before the page is made."""
+        """Estimate the bytes of the page before it is made; 0 if that is impossible."""
         return 0
 
     def as_picture(self, kind: str = "png") -> bytes | None:
-        """Return a picture, png, svg or pdf, where there is one."""
+        """Return a picture, png, svg or pdf; None if the result has no picture."""
         return None
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str | bytes]:
-        """Return the forms of which Jupyter shows the richest.
+        """Return the result in several MIME types, of which Jupyter shows the richest.
 
         A page of more than 8 MB is left out, and so is a form that memory cannot hold: Jupyter shows a plainer one.
         """

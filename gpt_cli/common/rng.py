@@ -19,24 +19,24 @@ MULTIPLIERS = (0x7FEB352D, 0x846CA68B)
 def stream_key(seed: int, *names: str | int) -> int:
     """Return a 64-bit key for the stream `names` under `seed`: well mixed, the same on every machine.
 
-    torch.Generator, which draws samples and initial weights, takes only its lowest 32 bits: that two of N such streams
-    are the same has a probability of about N^2 / 2^33.
+    torch.Generator, which draws samples and initial weights, uses only the lowest 32 bits of the key, so two of N such
+    streams coincide with a probability of about N^2 / 2^33.
     """
     text = repr((seed, *names)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
 def random_words(key: int, start: int, count: int) -> np.ndarray:
-    """Return words start..start+count of the stream `key`: uint32 [count].
+    """Return words start..start+count-1 of the stream `key`: uint32 [count].
 
-    For one key the map from position to word is one to one on 32 bits.
+    For each key, the map from position to word is a bijection of 32-bit numbers.
     """
     words = np.arange(start, start + count, dtype=np.uint64).astype(np.uint32)
     return _mixed(words, (key & 0xFFFFFFFF, key >> 32))
 
 
 def _mixed(words: np.ndarray, keys: Sequence[int]) -> np.ndarray:
-    """Apply a round of lowbias32 to each 32-bit key, in place: uint32 [N]."""
+    """Mix 32-bit words [N] in place: for each key, add the key, then apply lowbias32; return the words."""
     for key in keys:
         words += np.uint32(key)
         for shift, multiplier in zip((16, 15), MULTIPLIERS, strict=True):
@@ -47,7 +47,7 @@ def _mixed(words: np.ndarray, keys: Sequence[int]) -> np.ndarray:
 
 
 def signed(number: int, bits: int) -> int:
-    """Return the signed number of the same lowest `bits`, as in torch, which has no unsigned arithmetic."""
+    """Return the signed number with the same lowest `bits` (two's complement): torch has no unsigned arithmetic."""
     number &= (1 << bits) - 1
     return number - (1 << bits) if number >> (bits - 1) else number
 
@@ -58,7 +58,7 @@ def permutation(key: int, count: int) -> np.ndarray:
 
 
 def permuted(key: int, indices: np.ndarray, count: int) -> np.ndarray:
-    """Return the numbers at some positions of a permutation of 0..count-1 that is never listed: int64 [N] -> [N].
+    """Return the elements at `indices` of a permutation of 0..count-1, without listing it: int64 [N] -> [N].
 
     A Feistel network permutes the numbers of a few bits (Luby and Rackoff 1988); a result of `count` or more is
     permuted again until it is smaller (cycle walking, Black and Rogaway 2002), less than once on average.

@@ -26,16 +26,16 @@ class TensorEntry(NamedTuple):
 
 
 class ParsedHeader(NamedTuple):
-    """Content of a header, of which only the form is checked."""
+    """Content of a header; only its form has been checked."""
 
     metadata: Any  # a mapping from str to str in a file that is no forgery
     tensors: dict[str, TensorEntry]
 
 
 def read_header_bytes(file: BinaryIO, most: int) -> tuple[int, bytes]:
-    """Read the length in the first 8 bytes of a file, and these bytes with the header, as far as the file goes.
+    """Read the header's length from a file's first 8 bytes; return the length, and these 8 bytes with the header.
 
-    A header longer than `most` stays unread.
+    A header longer than `most` bytes stays unread, and a file that is cut off gives fewer bytes.
     """
     beginning = file.read(8)
     length = int.from_bytes(beginning, "little") if len(beginning) == 8 else 0
@@ -43,7 +43,7 @@ def read_header_bytes(file: BinaryIO, most: int) -> tuple[int, bytes]:
 
 
 def parse_header(content: bytes) -> ParsedHeader:
-    """Parse the header at the beginning of some content; raise one of MALFORMED."""
+    """Parse the header at the beginning of `content`; raise one of MALFORMED if it is malformed."""
     end = 8 + int.from_bytes(content[:8], "little")
     entries = strict_json(content[8:end].decode("utf-8"))
     metadata = entries.pop("__metadata__", {})
@@ -61,7 +61,7 @@ def _stored(entry: Mapping[str, Any]) -> TensorEntry:
 
 
 def misplaced(tensors: Mapping[str, TensorEntry]) -> str | None:
-    """Return the first tensor that does not begin at the end of the one before, or has a wrong number of bytes."""
+    """Return the first tensor with a gap or overlap before it, or a wrong number of bytes; None if all fit."""
     end = 0
     for name, (dtype, shape, start, stop) in sorted(tensors.items(), key=lambda item: item[1][2:]):
         if start != end or stop - start != math.prod(shape) * SIZES[dtype]:
@@ -77,9 +77,9 @@ def header_bytes(
     dtype: str | Mapping[str, str] = "F32",
     num_bytes: int | None = None,
 ) -> bytes:
-    """Format the header of a file of tensors in this order; `num_bytes` long, or up to a multiple of 8.
+    """Format the header of a file with these tensors in order, padded to `num_bytes` or to a multiple of 8.
 
-    `dtype` is that of all tensors, or of each by name. Raises ValueError where the header exceeds `num_bytes`.
+    `dtype` is that of all tensors, or maps names to dtypes. Raises ValueError if the header exceeds `num_bytes`.
     """
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0

@@ -22,7 +22,7 @@ _OF_A_TERMINAL = re.compile(r"\bstd(in|out)\b|(the|On a|no) terminal|Ctrl-C|‹o
 
 
 def as_flags(text: str, names: Mapping[str, str] | None = None, command: str = "") -> str:
-    """Replace marks by flags; `names` has other flags, and arguments, whose values stand behind a `command`."""
+    """Replace marks by flags; `names` maps fields to other flags, or to arguments, written `command` value."""
 
     def flag(mark: re.Match[str]) -> str:
         name, value = mark.groups()
@@ -39,7 +39,7 @@ def as_flags(text: str, names: Mapping[str, str] | None = None, command: str = "
 
 
 def as_keywords(text: str) -> str:
-    """Replace marks by keywords; marks behind one another are as many arguments."""
+    """Replace marks by Python keywords; several marks in a row become comma-separated keywords."""
 
     def keywords(marks: re.Match[str]) -> str:
         values: dict[str, list[str]] = {}
@@ -61,7 +61,7 @@ def _keyword(name: str, values: list[str]) -> str:
 
 
 def described(text: str) -> str:
-    """Rewrite a paragraph of help in keywords, without sentences on the command line alone."""
+    """Rewrite a paragraph of help with keywords; leave out sentences that concern only the command line."""
     sentences = re.split(r"(?<=\.) (?=[A-Z])", text.replace("Repeatable.", "One, or a list."))
     sentences = [each for each in sentences if not _OF_A_TERMINAL.search(_OF_STDIN.sub("", each))]
     return "" if all(each.startswith("Default: ") for each in sentences) else as_keywords(" ".join(sentences))

@@ -57,12 +57,12 @@ def plainly(error: Exception) -> str:
 
 
 def figure(value: Any) -> float | None:
-    """Return a number of a training, such as a loss, as a float; None for anything else, true and false included."""
+    """Return a number of a training, such as a loss, as a float; None for any other value, such as a bool or NaN."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if is_number and abs(value) <= FIGURE else None
 
 
 def step_number(value: Any) -> int | None:
-    """Return the number of a step; None for anything else."""
+    """Return `value` if it can be the number of a step, else None."""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     return value if is_whole and 0 <= value <= STEPS else None

@@ -33,7 +33,7 @@ def table(rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def html_of(parts: Sequence[Rows | str]) -> str:
-    """Format tables, and lines between them, as HTML in the colours of the page; numbers stand to the right."""
+    """Format tables, and lines between them, as HTML in the colours of the page; numbers are right-aligned."""
     return "".join(
         f"<p>{html.escape(inert(part))}</p>" if isinstance(part, str) else _html(part) for part in parts if part
     )
@@ -65,11 +65,11 @@ def cut(line: str, width: int) -> str:
 
 
 def narrow_table(rows: Sequence[tuple[str, ...]], width: int, spare: Sequence[str], dear: Sequence[str] = ()) -> str:
-    """Align rows as `table` does where `width` columns hold them; else put the last cell of each below, indented.
+    """Align rows as `table` does if `width` columns hold them; else put each row's last cell below it, indented.
 
-    Then the columns that `spare` names are left out, the first first, until the first cells have room, which lose
-    their middle where it is not enough. Those of `dear` follow only where two of these would look the same, or say
-    next to nothing.
+    Then the columns named in `spare` are dropped, in that order, until the first cells fit; if they never do, they lose
+    their middle. Columns named in `dear` are dropped only if two first cells would look the same, or have room for
+    fewer than 12 characters.
     """
     if max(map(cell_len, (whole := table(rows)).split("\n"))) <= width:
         return whole
@@ -103,7 +103,7 @@ def _without_middle(text: str, width: int, most: int) -> str:
 
 
 def filled(pieces: Iterable[str], width: int, indent: str = "") -> Iterator[str]:
-    """Yield words, and the spaces between them, in lines of at most `width` columns, all but the first indented."""
+    """Fill lines of at most `width` columns with words and spaces; yield the lines, all but the first indented."""
     line = gap = ""
     for piece in pieces:
         if piece.isspace():

@@ -16,7 +16,7 @@ def duration(seconds: float) -> str:
 
 
 def twice_as_long(seconds: float) -> str:
-    """Format twice a time, of a second at least, for `--max-time`."""
+    """Format twice a time, rounded up to whole seconds and at least 1 s, for `--max-time`."""
     return f"{max(1, math.ceil(2 * seconds))}s"
 
 
@@ -29,7 +29,7 @@ def size(num_bytes: int) -> str:
 
 
 def quantity(number: int) -> str:
-    """Format a number of parameters in three digits: 25.1 k, 1.05 M."""
+    """Format a number of parameters with three significant digits: 25.1 k, 1.05 M."""
     for unit, factor in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= factor:
             return f"{number / factor:.3g} {unit}"

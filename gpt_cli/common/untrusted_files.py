@@ -1,4 +1,4 @@
-"""Open files that anyone may have made: regular ones, read whole, and unchanged meanwhile."""
+"""Open files that anyone may have made: only regular files, read whole, that do not change meanwhile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NO_TEXT = bytes({*range(1, 32)} - {*b"\b\t\n\r\f\x1b"})
 
 @contextlib.contextmanager
 def reading(path: Path, kind: type[GptError], *, hint: str | None = None) -> Iterator[BufferedReader]:
-    """Open a regular file to read; `kind` is the error for a missing, special, broken or changing one.
+    """Open a regular file to read; `kind` is the error for a missing, special, broken or changing file.
 
     Never waits on a pipe or a device. Raises EnvironmentFailure where permission is missing.
     """
@@ -66,7 +66,7 @@ def require_size(
 def require_unchanged(
     path: Path, file: BinaryIO, before: os.stat_result, kind: type[GptError], *, complete: bool = True
 ) -> None:
-    """Raise `kind` where an open file has changed since `before`, or was not read as a whole."""
+    """Raise `kind` if an open file has changed since `before`, or was not read whole (`complete`)."""
     after = os.fstat(file.fileno())
     if not complete or (after.st_mtime_ns, after.st_size) != (before.st_mtime_ns, before.st_size):
         hint = "try again when no other program writes to it"
@@ -78,7 +78,7 @@ def read_bytes(
 ) -> bytes:
     """Read a whole regular file; raise the errors of `reading`.
 
-    `most` has a name of such files, and their largest number of bytes: a larger file is refused unread.
+    `most` is a name for such files and their largest number of bytes: a larger file is refused unread.
     """
     with reading(path, kind, hint=hint) as file:
         before = require_size(path, file, kind, most=most, hint=hint)
@@ -106,7 +106,7 @@ def is_damaged_utf8(sample: bytes) -> bool:
 
 
 def is_binary(sample: bytes) -> bool:
-    """Return whether bytes are text in no encoding: NULs alone or beside other controls, also as UTF-16."""
+    """Return whether bytes with NULs are no text: no UTF-16, and half of them NULs or over 2 % other controls."""
     is_text = len(sample.translate(None, _NO_TEXT)) >= 0.98 * len(sample) and sample.count(0) < len(sample) / 2
     return b"\0" in sample and not is_text and utf16_of(sample) is None
 
@@ -121,7 +121,7 @@ def is_numbers(sample: bytes) -> bool:
 def encoding_hint(sample: bytes, name: str) -> str:
     """Return a hint to convert a text to UTF-8: the likely encodings, which only a reader can tell apart.
 
-    The command converts the file `name`. Where there is no such file, as with a pipe, it says OLD and NEW.
+    The command converts the file `name`. If there is no such file, as with a pipe, the command says OLD and NEW.
     """
     old, new = names_of_copy(Path(name))
     if is_damaged_utf8(sample):
@@ -150,14 +150,14 @@ def encoding_hint(sample: bytes, name: str) -> str:
 
 
 def names_of_copy(path: Path, label: str = "utf8") -> tuple[str, str]:
-    """Return the names of a file and of a converted copy, quoted for a shell."""
+    """Return the names of a file and of a converted copy, quoted for a shell; OLD and NEW if there is no such file."""
     if not path.is_file() or visible(str(path)) != str(path):  # of a name that cannot be typed
         return "OLD", "NEW"
     return quote(str(path)), quote(str(path.with_name(f"{path.stem}-{label}{path.suffix}")))
 
 
 def utf16_of(sample: bytes) -> str | None:
-    """Return UTF-16BE or UTF-16LE for the beginning of such a text without a byte order mark; else None."""
+    """Return UTF-16BE or UTF-16LE if a sample without a byte order mark is text in that encoding, else None."""
     zeros = sample[::2].count(0), sample[1::2].count(0)
     if min(zeros) * 2 >= max(zeros):  # ASCII, also in line breaks, has them in one place
         return None

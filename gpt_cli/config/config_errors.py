@@ -25,10 +25,10 @@ _ALL_SETTINGS = "`gpt config settings` lists every setting"
 def wrong_values(
     error: ValidationError, content: Any, where: str, sources: Mapping[KeyPath, str]
 ) -> tuple[list[GptError], set[KeyPath]]:
-    """Return an error for each key that pydantic refuses, and these keys.
+    """Return an error for each key that pydantic refuses, and the set of these keys.
 
-    Of several errors for one key (each member of a union) one is enough. The error after CONFIG_PROBLEMS counts the
-    rest.
+    A key with several errors (one for each member of a union) gets one. After CONFIG_PROBLEMS errors, a last error
+    counts the other keys.
     """
     by_key: dict[KeyPath, Any] = {}
     for details in error.errors():
@@ -47,9 +47,9 @@ def wrong_values(
 def misfits(
     content: Any, wrong: set[KeyPath], where: str, sources: Mapping[KeyPath, str], *, to_choose: bool = False
 ) -> Iterator[GptError]:
-    """Yield an error for each group of values that do not fit together, if no key of it is wrong by itself.
+    """Yield an error for each group of values that do not fit together, unless a key of the group is wrong by itself.
 
-    `to_choose` also leaves out sizes of the model and the batch while `gpt` still has to choose one of them.
+    `to_choose` also skips groups of model and train with a key that is not set: `gpt` still has to choose its value.
     """
     # a mistyped key is one that is missing, too
     meant = (setting_meant(key_path) for key_path in islice(wrong, CONFIG_PROBLEMS))
@@ -74,7 +74,7 @@ def misfits(
 
 
 def line_of(problem: GptError) -> int:
-    """Return the line of the file that a problem names; problems without one sort last."""
+    """Return the line of the file that an error names, or 2**31, which sorts errors without a line last."""
     match = re.search(r":(\d+)", problem.where)
     return int(match[1]) if match else 2**31
 
@@ -96,7 +96,7 @@ def no_setting(key_path: KeyPath, source: str, value: Any = None) -> GptError:
 def refusal(
     value: Any, details: Mapping[str, Any], allowed: list[str], fits: Callable[[str], bool]
 ) -> tuple[str, str | None, str | None]:
-    """Return a sentence about a value that pydantic refuses, the value that was probably meant, and another hint."""
+    """Return a sentence about a refused value, the value that was probably meant or None, and a hint or None."""
     sentence = str(details.get("ctx", {}).get("error", "")) or is_none_of(allowed)
     if (meant := value_meant(value, fits)) is not None:
         return sentence, meant, None

@@ -20,7 +20,7 @@ _ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 class UnreadableError(ValueError):
-    """Text that is not of the declared type; the type, or `advice`, gives the sentence about it."""
+    """Error for a value that is not of the declared type; the message is `advice`, else what the type allows."""
 
     def __init__(self, advice: str = ""):
         super().__init__(advice)
@@ -168,7 +168,7 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     def changed(self, **values: Any) -> Self:
-        """Return a copy with other values, unchecked; a mapping changes values of a section within."""
+        """Return a copy with other values, unchecked; for a section within, pass a mapping of its changed values."""
         parts = {name: getattr(self, name) for name in values}
         return self.model_copy(
             update={
@@ -190,6 +190,6 @@ class Section(BaseModel):
 
 
 def divisors(number: int) -> str:
-    """Return the first 20 divisors of a number, in words."""
+    """Return the first 20 divisors of a number as text, such as 1, 2 or 4."""
     *others, last = [str(n) for n in range(1, number + 1) if number % n == 0][:20]
     return f"{', '.join(others)} or {last}" if others else last

@@ -27,9 +27,9 @@ _LENGTHS = ("max_steps", "max_time")
 
 
 def find_config(name: str, also: Sequence[str] = ()) -> Path:
-    """Return the file of `--config NAME`: a path, or the name of a shipped config; `also` are other valid names.
+    """Return the file of `--config NAME`: a path, or the name of a shipped config; hints also name those in `also`.
 
-    Raises UsageError where there is none, EnvironmentFailure in a directory that the user may not enter.
+    Raises UsageError if there is no such file, EnvironmentFailure in a directory that the user may not enter.
     """
     name = os.path.expanduser(name)
     path = Path(name)
@@ -49,13 +49,13 @@ def find_config(name: str, also: Sequence[str] = ()) -> Path:
 
 
 def shipped_config(name: str, also: Sequence[str] = ()) -> Config | None:
-    """Read the shipped config of `--config NAME`; None where the name means another file."""
+    """Read the shipped config of `--config NAME`; return None if the name means another file."""
     path = find_config(name, also)
     return read_config(str(path)) if path in shipped_configs().values() else None
 
 
 def near_config(name: str, also: Sequence[str] = ()) -> str | None:
-    """Return the name of a shipped config, or of `also`, that is most like this one; None where none is."""
+    """Return the name of a shipped config, or the name in `also`, that is most like `name`; None if none is similar."""
     return nearest(Path(name).stem, [*shipped_configs(), *also])
 
 
@@ -68,7 +68,7 @@ def read_config(
 ) -> Config:
     """Read a config file, override it by `--set` texts, then by flags (dotted key -> field of the request, value).
 
-    `whole` says that gpt wrote the file, with each key. Raises UsageError that names every unknown key, wrong type and
+    `whole`: gpt wrote the file, so it lists every key. Raises UsageError that names every unknown key, wrong type and
     value out of range.
     """
     path = find_config(name)
@@ -87,7 +87,7 @@ def read_config(
 def read_run_config(
     path: Path, settings: Sequence[str] = (), flags: Mapping[str, tuple[str, Any]] | None = None
 ) -> Config:
-    """Read the config.yaml of a run as `read_config` does; raise UsageError also for one that is missing or cut off."""
+    """Read the config.yaml of a run as `read_config` does; raise UsageError also for a missing or cut-off file."""
     hint = f"gpt train --config FILE --out {shlex.quote(visible(path.parent))} --resume writes it again"
     if not path.exists():
         raise UsageError(shown(path), "this file of the run is missing", hint=hint)
@@ -153,7 +153,7 @@ def validate(
 ) -> Config:
     """Build a Config from plain data; raise UsageError with a line for each problem.
 
-    With `to_choose`, sizes that are left out need not fit, as `auto_config` chooses them.
+    With `to_choose`, sizes that are left out need not fit, because `auto_config` chooses them.
     """
     if not isinstance(content, Mapping):
         raise UsageError(where, "a config consists of sections")
@@ -171,7 +171,7 @@ def validate(
 
 
 def without_untrusted_settings(config: Config) -> Config:
-    """Return the config of a stranger's model, with defaults for all settings that reach beyond the model."""
+    """Return the config of a stranger's model: its model, tokenizer and LEARNING settings, defaults for the rest."""
     safe: dict[str, dict[str, object]] = {}
     for section, _, key in (name.partition(".") for name in keys_with(LEARNING)):
         safe.setdefault(section, {})[key] = getattr(getattr(config, section), key)
@@ -193,7 +193,7 @@ def config_differences(old: Config, new: Config) -> Iterator[tuple[str, str, str
 
 
 def _meant(setting: str) -> str | None:
-    """Correct a setting with a colon or spaces instead of its equals sign; None where that is no setting."""
+    """Correct a setting with a colon or spaces instead of its equals sign; return None if the text is no setting."""
     match = re.fullmatch(r"([\w.]+)(?:\s*=[\s=]*|\s*:\s*|\s+)(\S.*?)[\s,]*", setting)
     return match and f"‹settings={match[1]}={match[2]}›"
 
@@ -216,7 +216,7 @@ def _write(content: dict[str, Any], key_path: KeyPath, value: Any, source: str, 
 
 
 class Likeness(NamedTuple):
-    """A shipped config by name, and the settings in which another differs from it: section.key -> value as written."""
+    """The name of a shipped config, and the settings in which another config differs: section.key -> its value."""
 
     shipped: str
     settings: Mapping[str, str]
@@ -228,9 +228,9 @@ def read_shipped() -> dict[str, Config]:
 
 
 def likeness(config: Config, name: str, shipped: Mapping[str, Config]) -> Likeness:
-    """Compare a config with the shipped one of its name, else with the one that shares most settings.
+    """Compare a config with the shipped config called `name`, else with the one that shares most settings.
 
-    A run's choice in place of `auto` does not count.
+    A value that a run chose in place of `auto` does not count as a difference.
     """
     candidates = (
         Likeness(other, {key: new for key, old, new in config_differences(settings, config) if old != "auto"})

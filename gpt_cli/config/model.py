@@ -170,25 +170,25 @@ class ModelConfig(Section):
 
     @property
     def cached_size(self) -> int:
-        """Numbers that a cache keeps per token and block."""
+        """Number of elements that a KV cache keeps per token and block."""
         if self.attention == "latent":
             return self.key_value_latent + self.turned_size
         return 2 * self.key_value_heads * self.value_size
 
     @property
     def windows(self) -> tuple[int | None, ...]:
-        """Number of tokens that a token sees in each block; None means all."""
+        """Attention window of each block: how many tokens a token attends to, itself included; None means all."""
         pattern = self.attention_window or [None]
         return tuple(pattern[number % len(pattern)] for number in range(self.num_blocks))
 
     @property
     def epsilon(self) -> float:
-        """The number that a norm adds before it divides."""
+        """The number that a norm adds to the variance, or to the mean of squares."""
         return self.norm_epsilon or (1e-5 if self.norm == "layernorm" else 1e-6)
 
     @property
     def gated(self) -> bool:
-        """Whether a gate multiplies what is between the two layers of the feed-forward part."""
+        """Whether a gate multiplies the hidden layer of the feed-forward part."""
         return self.activation in ("swiglu", "geglu")
 
     @property
@@ -242,12 +242,12 @@ class ModelConfig(Section):
 
 
 def unknown_form(who: str, form: str, hint: str | None = None) -> UsageError:
-    """Return the error of code that does not support this form of attention."""
+    """Return the error that `who` does not support the form of attention `form`."""
     return UsageError("model.attention", f"{who} does not support the form {form}", hint=hint)
 
 
 def _divisors_around(number: int, near: int) -> str:
-    """Return the divisors of a number next to one that is none, as numbers of heads."""
+    """Return the divisors of `number` next below and above `near`, as text, such as 4 or 8."""
     factors = [n for n in range(1, min(number, 1024) + 1) if number % n == 0]
     around = [*[n for n in factors if n < near][-1:], *[n for n in factors if n > near][:1]]
     return " or ".join(map(str, around))

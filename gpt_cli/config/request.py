@@ -28,7 +28,7 @@ _MISSING = "a value is missing"
 
 
 class Coerced(Generic[Value, Accepted]):
-    """The type of a field that holds a Value and accepts more from Python: a Path also as a text."""
+    """The type of a field that holds a Value; Python may also pass other types, such as a text for a Path."""
 
     if TYPE_CHECKING:
 
@@ -49,7 +49,7 @@ class LoadedRun(Protocol):
 
 @dataclass(frozen=True)
 class Flag:
-    """The flag of a field, where its name and its type do not say it."""
+    """The command-line flag of a field, as far as the field's name and type do not determine it."""
 
     metavar: str = ""  # what stands for the value in help
     name: str = ""  # the flag, with its dashes
@@ -59,7 +59,7 @@ class Flag:
 
 
 class Request(Section):
-    """The request of a command. A docstring is the command's help, and the description of a field the flag's."""
+    """The request of a command. Its docstring is the command's help, and a field's description is the flag's help."""
 
     has_json: ClassVar[bool] = True  # whether the command has --json
     of_python: ClassVar[tuple[str, ...]] = ("progress",)  # the fields that are no flags
@@ -73,7 +73,7 @@ class Request(Section):
             yield from self.apart(first, *others)
 
     def apart(self, first: str, *others: str, value: str | None = None) -> Iterator[Misfit]:
-        """Yield a misfit where one of the others is set beside the first, whose `value` the sentence may name."""
+        """Yield a misfit if any of `others` is set beside `first`; the sentence says `first=value` if given."""
         if fields := [name for name in others if self._has(name)] if self._has(first) else []:
             beside = first if value is None else f"{first}={value}"
             yield Misfit((fields[0],), f"‹{fields[0]}› and ‹{beside}› cannot be combined; leave one of them out")
@@ -82,10 +82,10 @@ class Request(Section):
         return name in self.model_fields_set and getattr(self, name) is not False
 
     def require_shown(self, *, json: bool) -> None:
-        """Raise UsageError for a request of Python whose result no terminal can show."""
+        """Raise UsageError for a request whose result no terminal can show; `json` says whether --json is set."""
 
     def find(self, host: Host) -> Any:
-        """Find the files that the request names; raise its errors before torch is imported."""
+        """Find the files that the request names, so that their errors come before torch is imported."""
 
 
 def read_request(kind: type[RequestType], values: Mapping[str, Any]) -> RequestType:
@@ -116,7 +116,7 @@ def refused(kind: type[Request], arguments: Mapping[str, Any]) -> list[UsageErro
 
 
 def _refusals(kind: type[Request], error: ValidationError, values: Mapping[str, Any]) -> list[UsageError]:
-    """Return an error for each field that pydantic refuses; of several for one field, one is enough."""
+    """Return an error for each field that pydantic refuses: the first one, if a field has several."""
     schemas = kind.model_json_schema()["properties"]
     first = {str(details["loc"][0]): details for details in reversed(error.errors())}
     errors = []
@@ -166,7 +166,7 @@ def _not_empty(value: Any) -> Any:
 
 
 def read_texts(value: Any) -> Any:
-    """Wrap one text, or path, in a list."""
+    """Wrap one text, or path, in a tuple; return other values unchanged."""
     return (value,) if isinstance(value, str | os.PathLike) else value
 
 
@@ -246,7 +246,7 @@ Threads = Annotated[
 
 
 def flags_of(kind: type[Request]) -> Sequence[tuple[str, Any, Flag]]:
-    """Return the fields of a request that are flags: their names, their fields in pydantic, their flags."""
+    """Return (name, pydantic field, Flag) for each field of a request that is a flag."""
     fields = ((name, field) for name, field in kind.model_fields.items() if name not in kind.of_python)
     return [
         (name, field, next((each for each in field.metadata if isinstance(each, Flag)), Flag()))
@@ -255,5 +255,5 @@ def flags_of(kind: type[Request]) -> Sequence[tuple[str, Any, Flag]]:
 
 
 def flag_of(name: str, flag: Flag) -> str:
-    """Return the flag of a field: --top-k of top_k, PATH of an argument."""
+    """Return how the command line spells a field: --top-k for top_k, PATH for a positional argument."""
     return flag.metavar if flag.position else flag.name or "--" + name.replace("_", "-")

@@ -7,10 +7,10 @@ from typing import Any
 
 
 def without_retired(content: Any, *, whole: bool = False) -> Any:
-    """Translate a config of an earlier version to the keys of this one; `whole`: gpt wrote it, so it lists every key.
+    """Translate a config of an earlier version to today's keys; `whole`: gpt wrote it, so it lists every key.
 
-    A max_time without `stop_at: first` replaced max_steps; versions without stop_at had max_expansion, or no freeze.
-    That limit of packed text is a constant now, and processes do not divide the weights (`parallel`).
+    If stop_at is null, or missing in a `whole` config that has max_expansion or no freeze, max_time replaces max_steps.
+    stop_at, max_expansion and parallel are dropped; num_teachers 0 or 1 becomes a teacher_share.
     """
     if not isinstance(content, Mapping):
         return content

@@ -1,4 +1,4 @@
-"""Every setting, declared once: name, type, default, range, unit and meaning; `model` has more."""
+"""Every setting, declared once: name, type, default, range, unit and meaning; model.py has those of the model."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ class TrainConfig(Section):
 
     @property
     def stored_per_weight(self) -> int:
-        """Numbers in a checkpoint for each trained weight: two moments, and with `rank` a factor."""
+        """Numbers in a checkpoint for each trained weight: two moments, and with `rank` the factor's weight."""
         return 2 if self.rank is None else 3
 
     @property
@@ -305,7 +305,7 @@ class Config(Section):
         return self.train.batch_size * self.model.context_length
 
     def unused(self, *sources: Config | None) -> Iterator[str]:
-        """Yield a line for each changed key that has no effect; a key that is as in a source is not changed."""
+        """Yield a line for each changed key that has no effect; a value as in one of `sources` is no change."""
         for name in type(self).model_fields:
             here, there = getattr(self, name), [getattr(source, name) for source in sources if source is not None]
             for key, cause in here.unused_keys():
@@ -314,7 +314,7 @@ class Config(Section):
 
 
 def keys_with(fact: Fact) -> frozenset[str]:
-    """Return the settings, as `section.key`, of which a fact holds."""
+    """Return the settings, as `section.key`, that are marked with `fact`."""
     return frozenset(
         f"{section}.{key}"
         for section, values in Config()

@@ -43,7 +43,7 @@ def setting_schemas() -> dict[str, dict[str, Any]]:
 
 
 def key_names() -> list[str]:
-    """Return every key as `section.key`, without the time that a JSON schema takes."""
+    """Return every key as `section.key`; faster than `setting_schemas`, which builds a JSON schema."""
     return [f"{section}.{key}" for section, values in Config() for key in type(values).model_fields]
 
 

@@ -67,7 +67,7 @@ def parse(text: str, where: str) -> Document:
 
 
 def _read(text: str, where: str) -> Document:
-    """Build a document in one loop over the parser's events, which refuses before it builds and never recurses."""
+    """Build a document in one loop over the parser's events, without recursion; check each event before building."""
     documents: list[Any] = []
     enclosing: list[tuple[KeyPath, Any]] = [((), documents)]  # the mappings and lists whose end has not come
     key_path: KeyPath | None = None  # of the key whose value comes next
@@ -149,5 +149,5 @@ def _without_space(text: str) -> str | None:
 
 
 def _at(where: str, line: int) -> str:
-    """Name a line of a file; a field has one line only."""
+    """Return `where:line` for a file; for a field of a request, such as ‹settings›, return `where` alone."""
     return where if where.startswith("‹") else f"{where}:{line}"

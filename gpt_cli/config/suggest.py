@@ -47,14 +47,14 @@ def takes(key: str, value: object) -> bool:
 
 
 def value_meant(value: object, fits: Callable[[str], bool]) -> str | None:
-    """Return the value, or its name here, if either fits."""
+    """Return the value as typed, in half-width characters or by gpt's name, whichever fits first; else None."""
     ours = _ours("values", str(value).lower().replace("_", "-"))
     typed = [value, half_width(value)] if isinstance(value, str) else []
     return next(filter(fits, [*typed, *ours]), None)
 
 
 class Meaning(NamedTuple):
-    """The meaning of a name of another program: fields and settings with values, where {} is the user's, or a text."""
+    """What a name of another program means: fields or settings with values ({} is the user's value), or a text."""
 
     fields: tuple[tuple[str, str], ...] = ()
     text: str = ""  # a command or a sentence
@@ -68,7 +68,7 @@ class Meaning(NamedTuple):
 
     @property
     def is_setting(self) -> bool:
-        """Whether a config may contain the meaning."""
+        """Whether the meaning is a setting of a config."""
         return bool(self.fields) and "." in self.fields[0][0]
 
     @property
@@ -78,7 +78,7 @@ class Meaning(NamedTuple):
 
 
 def setting_meant(key_path: Sequence[str], value: object = None) -> str | None:
-    """Return the section.key that a wrong one means, with `=value` where that changes too, or a sentence."""
+    """Return what a wrong key means: section.key, section.key=value, a command or a sentence; None if unknown."""
     *section, last = ".".join(map(half_width, key_path)).split(".")
     for meaning in _meanings(".".join([*section[-1:], last])):
         if meaning.text:
@@ -97,18 +97,18 @@ def setting_meant(key_path: Sequence[str], value: object = None) -> str | None:
 
 
 def setting_hint(key_path: Sequence[str], value: object = None) -> str | None:
-    """Return the hint for a key that does not exist."""
+    """Return the hint for a key that does not exist, or None."""
     meant = setting_meant(key_path, value)
     return meant if meant is None or _is_sentence(meant) else f"did you mean {meant}?"
 
 
 def command_meant(word: str, commands: Iterable[str] = ()) -> str | None:
-    """Return the command that a word means."""
+    """Return the command that a word means; None if no command is similar."""
     return next(iter(_ours("commands", word.replace("_", "-"))), None) or nearest(word, commands)
 
 
 def function_meant(name: str, functions: Iterable[str]) -> str | None:
-    """Return the function of Python that an attribute means, by the name of a command or of another program."""
+    """Return the function of gpt_cli that an attribute means, by a command's or another program's name, or None."""
     command = (command_meant(name) or f"gpt {name.replace('_', '-')}").removeprefix("gpt ").partition(" -")[0]
     function = FUNCTIONS.get(command, command.replace(" ", "."))
     return function if function.partition(".")[0] in functions else nearest(name, functions)
@@ -123,7 +123,7 @@ class Arguments:
     run: str = "run"  # the field that names a run
 
     def hint(self, typed: str, value: str | None = None) -> str | None:
-        """Return the hint for a name that does not exist, with its value."""
+        """Return the hint for an argument that does not exist, typed with `value`; None if no argument is similar."""
         name = half_width(typed).lower().lstrip("-").replace("-", "_")
         name = self.run if name == "run" else name
         meanings = [Meaning(((name, "{}"),))] if name in self.fields else self._meanings(typed)
@@ -157,7 +157,7 @@ class Arguments:
         return meaning.is_import or (bool(self.fields[self._field(meaning)]) and "{}" in meaning.fields[-1][1])
 
     def _value(self, meaning: Meaning, value: str | None) -> str | None:
-        """Return the value as a meaning takes it, "" where there is none; None where it cannot take it."""
+        """Return `value` in the form that a meaning takes, or None; without a value, "", or None for an import."""
         if value is None:
             return None if meaning.is_import else ""
         return value_meant(value, partial(self._fits, meaning))
@@ -198,7 +198,7 @@ def _ours(kind: str, name: str) -> list[str]:
 
 
 def _meanings(typed: str) -> list[Meaning]:
-    """Return the meanings of a right name: ours by the name elsewhere, or a setting without its section."""
+    """Return the meanings of a correctly spelled name: another program's name, or a setting without its section."""
     plain = half_width(typed).lower().lstrip("-").replace("_", "-")
     last = {key.rpartition(".")[2].replace("_", "-"): key for key in key_names()}
     names = [f"-{plain}" if re.fullmatch(r"-\w", typed) else plain, plain, plain.rpartition(".")[2]]

@@ -1,4 +1,4 @@
-"""Cache surveys of texts, for as long as no file changes, and plain data."""
+"""Cache surveys of texts, valid while no file changes, and other JSON data."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _VERSION = 4
 
 
 def cached(name: str, *key: object) -> Path:
-    """Path of a cache entry. Raises EnvironmentFailure for a user without a home directory."""
+    """Return the path of the cache entry for `key`. Raises EnvironmentFailure for a user without a home directory."""
     return cache_directory(name) / hashlib.sha256(repr((_VERSION, *key)).encode()).hexdigest()
 
 
 def read_cached_json(path: Path) -> Any:
-    """Read a JSON file; None for a missing or damaged one."""
+    """Read a JSON file of the cache; return None if the file is missing or damaged."""
     try:
         return json.loads(read_bytes(path, DataError))
     except (DataError, EnvironmentFailure, ValueError):
@@ -38,14 +38,14 @@ def read_cached_json(path: Path) -> Any:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write a file, where the system allows it: a cache that cannot be written costs time, not correctness."""
+    """Write a JSON file of the cache; ignore a system that refuses, which costs time, not correctness."""
     with contextlib.suppress(EnvironmentFailure):
         make_directory(path.parent)
         write_durably(path, [json.dumps(content).encode()])
 
 
 def find_survey(looked: SourceWalk, how: Hashable) -> Survey | None:
-    """Return the stored survey of these files, if none of them has changed since; else None."""
+    """Return the cached survey of these files, read as `how` says; None if missing or if a file has changed."""
     with contextlib.suppress(EnvironmentFailure, TypeError, KeyError):
         if _is_worth_it(looked) and (stored := read_cached_json(_survey_path(looked, how))):
             figures: dict[str, Any] = dict(stored["survey"])
@@ -57,7 +57,7 @@ def find_survey(looked: SourceWalk, how: Hashable) -> Survey | None:
 
 
 def remember(survey: Survey, looked: SourceWalk, how: Hashable) -> None:
-    """Note a survey, where it is worth it and the files are the ones that `looked` saw."""
+    """Cache a survey of large or many files, unless a file changed since `looked` or just before."""
     young = looked.newest > looked.began - int(RACY_SECONDS * 1e9)
     if _is_worth_it(looked) and not young and survey.fingerprint == looked.fingerprint():
         with contextlib.suppress(EnvironmentFailure):  # of a user without a home directory

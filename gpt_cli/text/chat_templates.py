@@ -1,6 +1,7 @@
-"""Encode conversations: texts before and after each turn, and the tokens of answers.
+"""Encode conversations with chat templates: the texts around each turn, and which tokens belong to answers.
 
-A template of others is never executed: gpt knows some by their marks, and takes a plain one in the place of all others.
+A tokenizer's own Jinja template is never executed: gpt recognises some by their special tokens, and uses a plain
+template instead of all others.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _DEFAULT_SYSTEM = re.compile(r"<\|im_start\|>system(?:\\n|\n)([^<{}'\"+]+)<\|im_
 
 
 class Encoded(NamedTuple):
-    """Token ids of a conversation, and which of them are learned: answers, each with its last token."""
+    """Token ids of a conversation, and for each whether the loss counts it: answers, with the token that ends them."""
 
     ids: list[int]
     learned: list[bool]
@@ -34,7 +35,7 @@ class Encoded(NamedTuple):
 
 @dataclass(frozen=True)
 class Template:
-    """Texts around the content of each role; an answer ends with `end`, None: with end-of-text."""
+    """Texts before and after the content of each role; `end` is the token that ends an answer, None: end-of-text."""
 
     name: str  # as the setting has it
     before: tuple[str, ...]  # of system, user, assistant
@@ -45,13 +46,14 @@ class Template:
     strips: bool = False  # whether white space around a content is left out
 
     def end_id(self, tokenizer: Tokenizer) -> int:
-        """Return the token that ends an answer."""
+        """Return the id of the token that ends an answer."""
         return tokenizer.end_of_text if self.end is None else int(tokenizer.array(self.end)[0])
 
     def encode(self, turns: Sequence[Turn], tokenizer: Tokenizer) -> Encoded:
-        """Encode turns up to the end of the last answer, or up to the place of the next answer.
+        """Encode turns up to the end of the last answer, or, after a question, up to where the next answer begins.
 
-        Each answer is encoded alone, as a model writes it. Raises DataError for a character that the vocabulary lacks.
+        Each answer is encoded separately, as a model generates it. Raises DataError for a character that the vocabulary
+        lacks.
         """
         if self.default_system is not None and turns[0].role != "system":
             turns = [Turn("system", self.default_system), *turns]
@@ -107,22 +109,22 @@ _NUMBERS = {"system": 0, "user": 1, "assistant": 2}
 
 
 def plain_template(pattern: str = PLAIN) -> Template:
-    """Make a template from the text around a prompt; an answer follows at once, a system turn is a line."""
+    """Make a template from the text around {prompt}; the answer follows directly, a system turn is its own line."""
     before, _, after = pattern.partition(PROMPT)
     return Template(pattern, ("", before, ""), ("\n", after, ""))
 
 
 def builtin_template(tokenizer: Tokenizer) -> str:
-    """Return the tokenizer's chat template, for Jinja; empty where there is none."""
+    """Return the tokenizer's chat template in Jinja; an empty text if the tokenizer has none."""
     template = tokenizer.settings.get("chat_template") if isinstance(tokenizer, HuggingFaceTokenizer) else None
     return template if isinstance(template, str) else ""
 
 
 def template_for(setting: str | None, tokenizer: Tokenizer, notice: Notify = ignored) -> Template:
-    """Return the template of `data.template`; null means the tokenizer's where gpt knows it, else the plain one.
+    """Return the template for `data.template`; None means the tokenizer's, if gpt knows it, else the plain one.
 
-    `notice` receives a line about an unknown template. Raises UsageError where the tokenizer lacks the tokens of a
-    named one.
+    `notice` receives a line about an unknown chat template. Raises UsageError if the tokenizer lacks the special tokens
+    of chatml or llama3.
     """
     chat_template = builtin_template(tokenizer)
     if setting is None:
@@ -152,7 +154,7 @@ def template_for(setting: str | None, tokenizer: Tokenizer, notice: Notify = ign
 
 
 def _has(tokenizer: Tokenizer, names: Sequence[str]) -> bool:
-    """Return whether each name in a text is one token."""
+    """Return whether the tokenizer encodes each of these names in a text as one added token."""
     if not isinstance(tokenizer, HuggingFaceTokenizer) or tokenizer.splits_special:
         return False
     return all(name in tokenizer.added for name in names)

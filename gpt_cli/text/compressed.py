@@ -73,7 +73,7 @@ def _zstandard(path: Path, file: BinaryIO) -> Iterator[bytes]:
 
 
 class Growth:
-    """The size of decompressed data; raises DataError where no text would become so large."""
+    """Counter of decompressed bytes; raises DataError if a file expands further than text does."""
 
     def __init__(self, path: Path, file: BinaryIO):
         self._path, self._num_bytes = path, 0
@@ -99,7 +99,7 @@ def is_archive(path: Path) -> bool:
 
 
 def files_of(path: Path, file: BinaryIO) -> Iterator[tuple[Path, BinaryIO]]:
-    """Yield each regular file that is not hidden: its path below the archive, and its content.
+    """Yield each file of an archive, except hidden ones: its path below the archive's, and its content, an open file.
 
     Raises DataError for a damaged archive, one that expands further than text does, and one of too many files.
     """
@@ -133,7 +133,7 @@ def _zip_members(path: Path, file: BinaryIO) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def _name_of(member: zipfile.ZipInfo) -> str:
-    """Decode the name of a file in an archive, which old programs of China write in unmarked GBK."""
+    """Decode the name of a file in an archive; old Chinese programs write names in GBK without marking them."""
     if not member.flag_bits & 0x800:  # else it is UTF-8
         for encoding in ("utf-8", "gb18030"):
             with contextlib.suppress(UnicodeError):

@@ -36,7 +36,7 @@ MESSAGES = '{"messages": [{"role": "user", "content": "..."}, {"role": "assistan
 
 
 class Turn(NamedTuple):
-    """A message of one side."""
+    """A message of a conversation."""
 
     role: str  # one of ROLES
     content: str
@@ -64,7 +64,7 @@ def read_conversation(text: str) -> Conversation:
 
 
 def is_conversation(record: Any, text_field: str) -> bool:
-    """Return whether a record is a question with an answer, not a text in its field."""
+    """Return whether a record holds a question with an answer, rather than a text in `text_field`."""
     if not isinstance(record, Mapping) or isinstance(record.get(text_field), str):
         return False
     record = small(record)
@@ -72,7 +72,7 @@ def is_conversation(record: Any, text_field: str) -> bool:
 
 
 def notice_of(records: Sequence[Mapping[str, Any]]) -> str:
-    """Name the fields of question and answer, unless gpt or OpenAI writes them so, and texts that gpt does not read."""
+    """Return a notice of the fields of question and answer, if their names are unusual, and of unread text fields."""
     name, (question, answer) = _list_of(records[0]), _pair_of(records[0]) or _PAIRS[0]
     present = " and ".join(key for key in question if key in records[0])
     words = f"the messages are in {name}" if name else f"the question is in {present}, the answer in {answer}"
@@ -94,7 +94,7 @@ def is_words(value: Any) -> bool:
 
 
 def small(record: Any) -> Any:
-    """Return a record with the fields of conversations in small letters, as Question may be written."""
+    """Return a record with the names of conversation fields in lower case, such as question for Question."""
     if not isinstance(record, Mapping) or all(map(str.islower, record)):  # as nearly all are
         return record
     known = FIELDS - record.keys()
@@ -102,7 +102,7 @@ def small(record: Any) -> Any:
 
 
 def _list_of(record: Mapping[str, Any]) -> str | None:
-    """Name the field of the messages; `mapping` is one in an export of ChatGPT alone."""
+    """Return the name of the field with the list of messages, or None; `mapping` counts only beside `current_node`."""
     return next((key for key in _LISTS if key in record and (key != "mapping" or "current_node" in record)), None)
 
 
@@ -115,9 +115,9 @@ def conversation(
 ) -> Conversation:
     """Build a conversation from a list of messages, or from the fields of a question and its answer.
 
-    A field `system` may come with both. The conversation ends with an answer, or, not `answered`, with a question;
-    `remarks` count a last question without an answer, which is left out, else it is an error.
-    Raises DataError at `where`.
+    A field `system` may come with either. The conversation must end with an answer or, unless `answered`, with a
+    question. Given `remarks`, a last question without an answer is dropped and counted; otherwise it is an error.
+    Raises DataError that names `where`.
     """
     name = _list_of(record)
     if name:
@@ -150,7 +150,7 @@ def conversation(
 
 
 def conversations_of_file(text: str, where: str) -> list[Conversation]:
-    """Read questions to answer: JSON messages of one conversation, or a conversation a line, with or without a key.
+    """Read questions to answer from JSON: one conversation, or one per line; a list of messages needs no key.
 
     Raises DataError for anything else.
     """
@@ -175,7 +175,7 @@ def conversations_of_file(text: str, where: str) -> list[Conversation]:
 
 
 def _branch(record: Mapping[str, Any]) -> Any:
-    """Return the texts that the user saw last in a chat of ChatGPT, whose edited messages make a tree."""
+    """Return the messages on the current branch of a ChatGPT export, in which edited messages make a tree."""
     nodes, at, messages = record["mapping"], record["current_node"], list[dict[str, Any]]()
     if not isinstance(nodes, dict):
         return nodes
@@ -231,7 +231,7 @@ def _text(record: Mapping[str, Any], key: str, where: str) -> str:
 
 
 def whole_text(text: str, where: str) -> str:
-    """Return the text; raise DataError if it has half a character."""
+    """Return the text unchanged; raise DataError if it contains half a character (a lone surrogate)."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:

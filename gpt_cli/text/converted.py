@@ -1,7 +1,7 @@
 """Convert documents of other programs to text: books, office files and web pages with pandoc, PDF with PDFium.
 
-The extra `documents` brings both. Each conversion is a separate process, which reads nothing but the document, for a
-bounded time in bounded memory. The cache keeps the text by the content of the document.
+The extra `documents` installs both. Each conversion is a separate process, which reads nothing but the document, for a
+bounded time in bounded memory. The cache keeps the text under the digest of the document.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def can_convert(path: Path) -> bool:
 
 
 def converted(path: Path, file: BinaryIO, remarks: Remarks) -> str:
-    """Convert a document to text; `remarks` count pictures, tables of contents and included files that it lacks.
+    """Convert a document to text; `remarks` count the pictures, tables of contents and included files left out.
 
-    Raises DataError for a document that is damaged, too large, or contains no text, as scanned pages do.
+    Raises DataError for a document that is damaged, too large, or without text, such as scanned pages.
     """
     digest = hashlib.file_digest(cast("BufferedReader", file), "sha256").hexdigest()
     stored = cached("documents", _VERSION, path.suffix.lower(), digest).with_suffix(".json")
@@ -107,7 +107,7 @@ def _content_of_pandoc(path: Path, file: BinaryIO) -> dict[str, Any]:
 
 
 def _in_utf8(path: Path, content: bytes) -> bytes:
-    """Return a text in UTF-8, from the encoding that it declares; raise DataError for another."""
+    """Convert a text to UTF-8 from the encoding that it declares; raise DataError if neither encoding fits."""
     if path.suffix.lower() == ".rtf":
         return in_unicode(content)
     declared = _DECLARED.search(content[:4096])
@@ -119,7 +119,7 @@ def _in_utf8(path: Path, content: bytes) -> bytes:
 
 
 def _leave_out(blocks: list[Any], counts: dict[str, int]) -> None:
-    """Take pictures and tables of contents out of a tree of pandoc, and count them."""
+    """Remove pictures and tables of contents from pandoc's syntax tree, in place, and add their numbers to `counts`."""
     open_lists = [blocks]
     while open_lists:
         nodes, retained = open_lists.pop(), list[Any]()
@@ -138,7 +138,7 @@ def _leave_out(blocks: list[Any], counts: dict[str, int]) -> None:
 
 
 def _is_entry(node: Any) -> bool:
-    """Return whether a block is part of a table of contents: internal links alone, lists of them, its heading."""
+    """Return whether a block is part of a table of contents: internal links alone, a list of them, Word's heading."""
     match node:
         case {"t": "Para" | "Plain", "c": inlines}:
             return any(map(_is_link, inlines)) and all(_is_link(part) or not _letters(part) for part in inlines)
@@ -159,7 +159,7 @@ def _is_link(part: Any) -> bool:
 
 
 def _letters(part: Any) -> bool:
-    """Return whether a part of a line contains more than marks and numbers."""
+    """Return whether a part of a line contains more than punctuation and numbers."""
     return isinstance(part, dict) and (
         part["t"] not in ("Str", "Space", "SoftBreak", "Span") or any(map(str.isalpha, _words(part)))
     )
@@ -189,7 +189,7 @@ def _content_of_pdf(path: Path, file: BinaryIO) -> dict[str, Any]:
 def _output(path: Path, command: Sequence[str], content: BinaryIO) -> tuple[bytes, str]:
     """Run a program with a document as stdin; return its stdout, and its messages on stderr.
 
-    Raises DataError if it fails or takes too much.
+    Raises DataError if the program fails, or takes too much time, memory or output.
     """
     with (
         tempfile.TemporaryFile() as errors,

@@ -34,7 +34,7 @@ class Corpus(ABC):
 
     @property
     def whole(self) -> Corpus:
-        """The text that this is a part of; to reach the part, the text must be read."""
+        """The corpus of which this one is a part, or itself; to reach the part, the whole must be read."""
         return self
 
     @property
@@ -53,7 +53,7 @@ class Corpus(ABC):
         return tuple(map("".join, documents))
 
     def require_unchanged(self) -> None:
-        """Raise DataError where the text has another digest now."""
+        """Raise DataError if a file of the text has changed since the text was read."""
         return
 
     def split(self, validation_fraction: float) -> tuple[Corpus, Corpus]:
@@ -100,7 +100,7 @@ class Survey:
 
 
 class SurveyedCorpus(Corpus):
-    """A corpus over which one pass was made."""
+    """A corpus that was read once, so that its `survey` is known."""
 
     survey: Survey
     num_documents: int
@@ -118,9 +118,9 @@ def fits_in_memory(num_characters: int, num_documents: int) -> bool:
 
 
 class Tally:
-    """Count and digest of documents, and the documents while they are few.
+    """Counter and digest of documents, which keeps the documents while they fit in memory.
 
-    `worker` is a thread that hashes while this one reads on.
+    `worker` hashes in another thread while the caller reads on.
     """
 
     def __init__(self, worker: Executor) -> None:
@@ -131,7 +131,7 @@ class Tally:
         self.documents: list[TextBlock] | None = []
 
     def add_all(self, blocks: Iterator[TextBlock], watch: Watch = lambda _: None) -> None:
-        """Add the documents of a file; drop those of a bad one, which raises DataError."""
+        """Add the documents of a file; if the file is bad, drop its documents and raise its DataError."""
         before, num_before = self.__dict__ | {"_digest": self._digest.copy()}, len(self.documents or ())
         try:
             self._add_all(blocks, watch)

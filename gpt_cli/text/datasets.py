@@ -59,7 +59,7 @@ class Dataset:
         return self.url is None or self.read_cached() is not None
 
     def read_cached(self) -> bytes | None:
-        """Read the download in the cache; None where there is none, or a damaged one."""
+        """Read the cached download; return None if it is missing or damaged."""
         if not self.cached.exists():
             return None
         content = read_bytes(self.cached, DataError)
@@ -89,7 +89,7 @@ def fetch(entry: Dataset) -> bytes:
 
 
 def find(name: str) -> Dataset:
-    """Return the entry of a name; raise UsageError that names the nearest one."""
+    """Return the catalogue entry called `name`; raise UsageError that suggests the nearest name."""
     if name in ENTRIES:
         return ENTRIES[name]
     close = nearest(name, ENTRIES)
@@ -123,7 +123,7 @@ def list_corpora() -> Corpora:
 
 @dataclass(frozen=True)
 class Fetched(Result):
-    """The files that hold the corpora, but for those that need no download and were not written."""
+    """The paths of fetched corpora, without those that need no download and were not written to a directory."""
 
     paths: list[Path]
 
@@ -153,7 +153,7 @@ def fetch_corpora(entries: Sequence[Dataset], folder: Path | None, host: Host) -
 
 
 def _write_text(entry: Dataset, documents: list[str], folder: Path) -> Path:
-    """Write one document as a text file, several or conversations as a .jsonl file; return the path."""
+    """Write a single document as a .txt file, several or conversations as a .jsonl file; return the path."""
     make_directory(folder)
     if len(documents) == 1:
         path, text = folder / f"{entry.name}.txt", documents[0]
@@ -168,7 +168,7 @@ def _write_text(entry: Dataset, documents: list[str], folder: Path) -> Path:
 
 
 class _Bounded(io.BytesIO):
-    """Memory that refuses a download which is too large."""
+    """An in-memory file that raises OverflowError for more than DOWNLOAD_BYTES."""
 
     def write(self, chunk: Any) -> int:
         if self.tell() + len(chunk) > DOWNLOAD_BYTES:
@@ -203,7 +203,7 @@ def _cause(error: BaseException) -> str:
 
 
 def _python_docs(_: bytes) -> list[str]:
-    """Return the language reference of the running Python, one document a topic, in sorted order."""
+    """Return the language reference of the running Python, one document per topic, in sorted order."""
     from pydoc_data.topics import topics  # half a megabyte that one corpus needs
 
     return [topics[name].strip() + "\n" for name in sorted(topics)]

@@ -62,7 +62,7 @@ _AROUND = 32768  # bytes on each side of a wrong one
 
 
 class TextBlock(NamedTuple):
-    """A part of a document, never empty; `starts` where it is the first of its document."""
+    """A part of a document, never empty; `starts` is True for the first block of a document."""
 
     starts: bool
     text: str
@@ -86,10 +86,10 @@ def decode_utf8(content: bytes, where: str) -> str:
 
 
 def decoded(blocks: Iterable[bytes], where: str, unnamed: str = "name a text file") -> Iterator[TextBlock]:
-    """Decode one document from UTF-8 with or without a byte order mark; the first block has 8,192 bytes or is the last.
+    """Decode a UTF-8 document, with or without a byte order mark, whose first block has 8,192 bytes or is the last.
 
     Raises DataError that names the format of a file that is not text, or its encoding, or the first byte that is not
-    UTF-8 and its line. The hint is `unnamed` where a right ending of a name cannot help.
+    UTF-8 and its line. The error's hint is `unnamed` if another ending of the file name cannot help.
     """
     sample, before, rest, num_bytes, num_lines, starts = b"", b"", b"", 0, 0, True
     for number, block in enumerate(chain(blocks, [None])):
@@ -136,7 +136,7 @@ def format_of_binary(content: bytes) -> str | None:
 
 
 def markup_noted(blocks: Iterator[TextBlock], note: Callable[[str], object]) -> Iterator[TextBlock]:
-    """Yield the same blocks; `note` receives a line where more than a tenth of the first one is markup."""
+    """Yield the blocks unchanged; `note` receives a line if more than a tenth of the first block is markup."""
     for number, block in enumerate(blocks):
         if number == 0:
             lines = block.text.split("\n")
@@ -150,7 +150,7 @@ def markup_noted(blocks: Iterator[TextBlock], note: Callable[[str], object]) -> 
 
 
 def _is_utf16(sample: bytes) -> bool:
-    """Return whether bytes are UTF-16: half of the bytes of English are NUL then, and each of them is UTF-8 too."""
+    """Return whether bytes are UTF-16 of mostly ASCII text: about half are NUL, which UTF-8 would decode too."""
     return len(sample) >= 16 and sample.count(0) > 0.4 * len(sample) and bool(utf16_of(sample))
 
 
@@ -202,7 +202,7 @@ def split_at_marks(blocks: Iterable[TextBlock], note: Callable[[str], object]) -
 def _split(
     blocks: Iterable[TextBlock], split: Callable[[str], list[str]], num_held: Callable[[str], int], *, are_marks: bool
 ) -> Iterator[TextBlock]:
-    """Split documents; leave out parts of white space alone, of those at marks but the first of a document."""
+    """Split documents; leave out parts of white space alone, but keep the first part of a document if `are_marks`."""
     held, white, starts, skips_white = "", "", True, not are_marks
     for block in chain(blocks, [TextBlock(True, "")]):  # the last one ends the last document
         if block.starts:
@@ -230,7 +230,7 @@ def _split(
 
 
 def part_of(blocks: Iterable[TextBlock], start: int, end: int) -> Iterator[TextBlock]:
-    """Cut the characters start..end-1 out of a text; a document that begins before `start` begins there."""
+    """Yield the characters start..end-1 of a text; a document that crosses `start` begins there."""
     position, begun = 0, False
     for block in blocks:
         if position >= end:
@@ -248,12 +248,12 @@ def part_of(blocks: Iterable[TextBlock], start: int, end: int) -> Iterator[TextB
 
 
 def split_document(text: str) -> Iterator[str]:
-    """Cut a document into pieces of at most MAX_PIECE characters, after a newline where there is one."""
+    """Cut a document into pieces of at most MAX_PIECE characters, at newlines where possible."""
     return (piece.text for piece in in_pieces([TextBlock(True, text)]))
 
 
 def at_line(text: str, at: int) -> int | None:
-    """Return the end of the piece of a text from `at` on: after its last newline, or MAX_PIECE; None for the rest."""
+    """Return the end of the piece from `at` on: after its last newline, or at MAX_PIECE; None if the rest fits."""
     if len(text) - at <= MAX_PIECE:
         return None
     newline = text.rfind("\n", at, at + MAX_PIECE)
@@ -261,7 +261,7 @@ def at_line(text: str, at: int) -> int | None:
 
 
 def in_pieces(blocks: Iterable[TextBlock], cut: Callable[[str, int], int | None] = at_line) -> Iterator[TextBlock]:
-    """Cut documents into pieces as `pieces` or a tokenizer does: the units of tokenization, whatever the blocks."""
+    """Cut documents into the units of tokenization by `cut`, `at_line` or a tokenizer's; block bounds do not matter."""
     text, starts = "", True
     for block in blocks:
         if block.starts:

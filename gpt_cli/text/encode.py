@@ -40,7 +40,7 @@ TOKENIZING = "tokenizing"  # what is counted while a text is encoded
 class EncodedText:
     """An encoded text: ids [tokens] or examples of the training part and of the validation part.
 
-    By `digest`, the sha256 of all ids, a run recognises its text.
+    A run recognises its text by `digest`, the sha256 of all ids.
     """
 
     tokenizer: Tokenizer
@@ -58,10 +58,10 @@ def encode_parts(
     *,
     load: bool = True,
 ) -> EncodedText:
-    """Encode a training and a validation text; learn a tokenizer where none is given. See `encode` for `load`.
+    """Encode a training and a validation text; learn a tokenizer if none is given. See `encode` for `load`.
 
-    Raises DataError for too little text or one that changes, EnvironmentFailure where there is too little space for the
-    ids of a large one.
+    Raises DataError for too little text or a text that changes, EnvironmentFailure if the disk has too little space for
+    the ids of a large text.
     """
     tokenizer = tokenizer or learn_tokenizer(config.tokenizer, training, validation, host)
     notice = functools.cache(host.notice)  # a line that concerns both parts is said once
@@ -84,7 +84,7 @@ def encode_parts(
 def both_examples(
     training: ConversationCorpus, validation: ConversationCorpus, config: Config, tokenizer: Tokenizer, host: Host
 ) -> tuple[Examples, Examples]:
-    """Encode the examples of both parts that fit the context of a config; raise DataError where none does."""
+    """Encode the examples of both parts that fit the context of a config; raise DataError if none of a part fits."""
     template, length = template_for(config.data.template, tokenizer, host.notice), config.model.context_length
     learn_all, encoded = config.data.loss == "all", list[Examples]()
     with host.counting(TOKENIZING, training.num_bytes + validation.num_bytes, "B") as count:
@@ -109,11 +109,11 @@ def encode(
     load: bool = True,
     followed_by: int = 0,
 ) -> Ids:
-    """Encode documents joined by end-of-text: uint16 or uint32 [tokens], from the cache for large texts.
+    """Encode documents joined by end-of-text: uint16 or uint32 [tokens]; the ids of large texts are cached.
 
     The ids are in memory up to IN_MEMORY, else on disk; without `load` all ids of large texts are on disk. `count`
-    receives the bytes of text encoded since its last call. The disk must also hold the ids of the `followed_by` bytes
-    of text that come next. Raises errors as `encode_parts` does.
+    receives the bytes of text encoded since its last call. The disk must also have space for the ids of the next text,
+    of `followed_by` bytes. Raises errors as `encode_parts` does.
     """
     if corpus.is_large:
         try:
@@ -142,7 +142,7 @@ def encode(
 def check_length(ids: Ids, validation_ids: Ids, context_length: int, num_characters: int = 0) -> None:
     """Raise DataError for too little text: less than one training window or one validation target.
 
-    A text of `num_characters` may have enough characters where it has too few tokens.
+    If `num_characters` would be enough as tokens, the hint suggests tokenizer.kind=char.
     """
     if len(ids) < context_length + 1:
         amount, least = counted(len(ids), "token"), context_length + 1
@@ -159,7 +159,7 @@ def check_length(ids: Ids, validation_ids: Ids, context_length: int, num_charact
 
 
 def _stored(directory: Path, load: bool, *, verified: bool = False) -> Ids | None:
-    """Read the ids of a directory; None where there are none, or damaged ones that would fit in memory."""
+    """Read the cached ids of a directory; return None if they are missing, or damaged and small enough for memory."""
     if (tokens := open_tokens(directory)) is None or 4 * len(tokens) > IN_MEMORY:
         return tokens
     try:
@@ -208,7 +208,7 @@ def _groups(corpus: Corpus, tokenizer: Tokenizer) -> Iterator[list[TextBlock]]:
 
 
 def _encoded(groups: Iterator[list[TextBlock]], tokenizer: Tokenizer) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield the ids of groups and the bytes of their text, in order, by as many threads as there are cores."""
+    """Encode groups with a thread per core; yield each group's ids and its number of bytes of text, in order."""
     ahead = list(islice(groups, 2))
     if len(ahead) < 2:
         yield from (_encode_group(group, tokenizer) for group in ahead)
@@ -246,7 +246,7 @@ def _dtype(tokenizer: Tokenizer) -> np.dtype:
 
 
 def _require_space(directory: Path, num_bytes: int) -> None:
-    """Raise EnvironmentFailure where a disk cannot hold a number of bytes."""
+    """Raise EnvironmentFailure if the disk of `directory` has less than `num_bytes` free."""
     free = shutil.disk_usage(directory).free
     if num_bytes > free:
         raise EnvironmentFailure(
@@ -264,7 +264,7 @@ def _clear(directory: Path) -> None:
 
 
 def digest_of(ids: Ids | Examples, validation_ids: Ids | Examples) -> str:
-    """Return the digest of all ids; ids on disk have a file with it, since it takes a minute for 10 billion."""
+    """Return the digest of all ids; for ids on disk, cache it in a file, because 10 billion ids take a minute."""
     if isinstance(ids, Examples) or isinstance(validation_ids, Examples):
         digests = [part.digest if isinstance(part, Examples) else data_digest(part) for part in (ids, validation_ids)]
         return hashlib.sha256(" ".join(digests).encode()).hexdigest()

@@ -31,7 +31,7 @@ SKIP_HINT = "‹data.skip_bad=true› leaves such files out"
 
 @dataclass(frozen=True)
 class Reading:
-    """Options of readers of files."""
+    """Options for reading files."""
 
     text_field: str = DEFAULT_FIELD
     separator: str | None = None  # which splits documents into shorter ones
@@ -48,7 +48,7 @@ def read_file(
     hint: str | None = None,
     count: Callable[[int], object] = lambda _: None,
 ) -> Iterator[TextBlock]:
-    """Yield the documents of a file in blocks; a file without text has a remark alone, unless it is `named`.
+    """Yield the documents of a file in blocks; a file that is not text adds only a remark, unless the user `named` it.
 
     `count` receives the bytes read since its last call. Raises DataError for a file that is missing, damaged or not
     text, and EnvironmentFailure where permission or an optional library is missing.
@@ -78,9 +78,9 @@ def read_file(
 
 
 def holds_conversations(path: Path, how: Reading, *, named: bool) -> bool | None:
-    """Return whether the first record of a file is a question with an answer; None without text, unless named.
+    """Return whether a file's first record is a question with an answer; None for no text in a file not `named`.
 
-    False for a file that cannot be read.
+    Returns False for a file that cannot be read.
     """
     how, remarks = replace(how, conversations=True), Remarks(skip_bad=how.skip_bad)
     with contextlib.suppress(GptError, OSError, ValueError, RecursionError), open_regular(path, DataError) as file:
@@ -94,7 +94,7 @@ def holds_conversations(path: Path, how: Reading, *, named: bool) -> bool | None
 
 
 def is_packed_text(path: Path) -> bool:
-    """Return whether the name of a file says that it is one text, packed or a document of another program."""
+    """Return whether a file name is that of one compressed text, or of another program's document."""
     has_several = _ending(path) in _RECORDS or is_archive(path)
     return not has_several and path.suffix.lower() in (".gz", ".zst", *DOCUMENTS)
 
@@ -128,7 +128,7 @@ def _blocks_in(path: Path, file: BinaryIO, how: Reading, remarks: Remarks, *, na
 def _content_of(
     path: Path, file: BinaryIO, how: Reading, remarks: Remarks, *, named: bool
 ) -> tuple[Iterator[Record] | None, Iterator[TextBlock] | None]:
-    """Return the records of an open file, or its text; neither, with a remark, where it has none, unless named."""
+    """Return (records, None) or (None, text) of an open file; (None, None) and a remark if not text, unless `named`."""
     if path.suffix.lower() == ".parquet":
         return _rows_of(path, file, how, remarks), None
     if path.suffix.lower() in DOCUMENTS:
@@ -152,7 +152,7 @@ def _ending(path: Path) -> str:
 def _records_in(
     path: Path, blocks: Iterator[TextBlock], remarks: Remarks
 ) -> tuple[Iterator[Record] | None, Iterator[TextBlock] | None]:
-    """Return the records of a text file, or the blocks of plain text."""
+    """Return (records, None) of a text file, or (None, blocks) for plain text."""
     ending, name = _ending(path), visible(path)
     if ending in (".json", ".jsonl"):
         start = next(blocks, None)
@@ -172,7 +172,7 @@ def _records_in(
 
 
 def _rows_of(path: Path, file: BinaryIO, how: Reading, remarks: Remarks) -> Iterator[Record]:
-    """Yield the rows of a Parquet table; of texts, with their column alone, which a few rows show."""
+    """Yield the rows of a Parquet table, with the columns needed alone: that of the text, or those of conversations."""
     growth = Growth(path, file)
     if how.conversations:
         yield from islice(parquet_rows(path, file, growth), SAMPLE)  # which show what the others leave out

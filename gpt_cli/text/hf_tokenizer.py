@@ -1,6 +1,6 @@
 """Tokenizers of Hugging Face, stored as tokenizer.json; the library tokenizers encodes and decodes.
 
-The first use builds the tokenizer, so a checkpoint of such a model opens without it.
+The first use builds the tokenizer, so opening a checkpoint does not need the library.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 
 
 class HuggingFaceTokenizer(Tokenizer):
-    """A tokenizer by the content of tokenizer.json, and of tokenizer_config.json where there is one, with their ids.
+    """A tokenizer made from tokenizer.json and, if present, tokenizer_config.json, with the same ids.
 
-    The first use raises CheckpointError for content that the library tokenizers must not, or cannot, read.
+    The first use raises CheckpointError for content that gpt refuses or that the library tokenizers cannot read.
     """
 
     kind = "kept"
@@ -70,13 +70,13 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def names(self) -> dict[int, str]:
-        """The token of each id that has one, as in tokenizer.json."""
+        """The token of each id in use, as in tokenizer.json: id -> token."""
         _ = self.content  # which brings them with it
         return self.names
 
     @cached_property
     def added(self) -> dict[str, dict[str, Any]]:
-        """Tokens that match in a text before all others, those of tokenizer_config.json included."""
+        """Tokens that match in a text before all others, also those of tokenizer_config.json: text -> properties."""
         tokens = {token["content"]: dict(token) for token in self.content.get("added_tokens") or []}
         ids = {name: number for number, name in self.names.items()}
         for token, counts in _of_settings(self.settings):
@@ -91,12 +91,12 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @property
     def splits_special(self) -> bool:
-        """Whether the names of special tokens in a text are plain text, as in exports of ours."""
+        """Whether a special token's name in a text is encoded as plain text, as in gpt's own exports."""
         return self.settings.get("split_special_tokens") is True
 
     @cached_property
     def starts_with(self) -> list[int]:  # type: ignore[override]
-        """The ids that a template puts before every text, such as the token of the beginning."""
+        """The ids that a template puts before every text, such as a beginning-of-text token."""
         before, _ = self.template
         return before
 
@@ -145,7 +145,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def token_bytes(self) -> list[bytes]:  # type: ignore[override]
-        """The bytes that each id stands for within a text; none for end-of-text and for ids without a token."""
+        """The bytes of each id within a text; empty for end-of-text, for `starts_with` and for ids without a token."""
         table = [b""] * self.vocab_size
         bytes_of, _ = decoder(self.content)
         for number, name in self.names.items():
@@ -156,7 +156,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def _dropped(self) -> frozenset[int]:
-        """Bytes that the library leaves out of a text without a word, as byte pairs of this vocabulary lack them."""
+        """Bytes that the library silently drops from a text, because these byte pairs have no token for them."""
         model, cutting = self.content["model"], steps(self.content, "pre_tokenizer")
         if model.get("unk_token") or "merges" not in model or all(step["type"] != "ByteLevel" for step in cutting):
             return frozenset()
@@ -183,7 +183,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def _cuts(self) -> tuple[re.Pattern[str] | None, bool]:
-        """Pattern of cuts after which parts have the ids of the whole, and whether a later part loses its space."""
+        """Pattern of places where a cut changes no ids, or None, and whether later parts lose their first space."""
         first, cutting = steps(self.content, "normalizer"), steps(self.content, "pre_tokenizer")
         replaced = {step["pattern"]["String"]: step["content"] for step in first if step["type"] == "Replace"}
         begins = [step["prepend"] for step in first if step["type"] == "Prepend"]
@@ -204,7 +204,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return _SPACE if prefixed or not into_words else _SPACE_OR_LINE, bool(begins)
 
     def cut(self, text: str, at: int) -> int | None:
-        """Cut only where both parts have the ids of the whole, unless a million characters have no such place."""
+        """Return where a cut changes no ids, or else a million characters on; None if the rest is one piece."""
         pattern, window = self._cuts[0], MAX_PIECE
         while len(text) - at > window + 1:
             if pattern and (match := pattern.match(text, at, at + window + 2)):
@@ -266,7 +266,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
 
 def _of_settings(settings: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], bool]]:
-    """Return the tokens of a tokenizer_config.json, and whether its flags overrule tokenizer.json."""
+    """Yield each token of a tokenizer_config.json, and whether its flags overrule those in tokenizer.json."""
     others = [settings.get(key) for key in ("additional_special_tokens", "extra_special_tokens")]
     lists = [token for one in others if isinstance(one, list) for token in one]
     special = list(filter(None, map(token_text, [*map(settings.get, _NAMED), *lists])))
@@ -280,7 +280,7 @@ def _of_settings(settings: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], 
 
 
 def token_text(token: Any) -> str | None:
-    """Return the text of a token in tokenizer_config.json, which may be an object with flags."""
+    """Return the text of a token in tokenizer_config.json, a string or an object with flags; None if it has no text."""
     name = token.get("content") if isinstance(token, dict) else token
     return name if isinstance(name, str) and name else None
 

@@ -1,7 +1,7 @@
 """Check a tokenizer.json against a closed list of features before the library tokenizers sees it, and decode tokens.
 
-A file of strangers could name a pattern that costs exponential time, a step that makes texts longer without bound, or
-an id that takes gigabytes. What is not listed here is refused with its name, all of it at once.
+A stranger's file could name a pattern that costs exponential time, a step that makes texts longer without bound, or an
+id that takes gigabytes. Every feature that is not listed here is refused by name, all in one error.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ _MODEL_KEYS: dict[str, Mapping[str, Check]] = {
 
 
 def steps(content: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
-    """Return the steps of a part of the pipeline, in order; raise ValueError for too many, or nested ones."""
+    """Return the steps of a part of the pipeline, in order; raise ValueError for too many, or nested too deeply."""
     listed = list(_steps(content.get(part), _LISTS[part], 0))
     if len(listed) > TOKENIZER_STEPS:
         raise ValueError(f"its {part} has more than {TOKENIZER_STEPS} steps")
@@ -165,7 +165,7 @@ def _steps(step: Any, key: str, level: int) -> Iterator[Mapping[str, Any]]:
 
 
 def problems(content: Mapping[str, Any]) -> list[str]:
-    """Return sentences about the unsupported parts of a tokenizer.json; none if gpt can use the file.
+    """Return sentences about the unsupported parts of a tokenizer.json; an empty list if gpt can use the file.
 
     Raises ValueError, KeyError or TypeError for a file that is no tokenizer.
     """

@@ -174,7 +174,7 @@ class SourceCorpus(SurveyedCorpus):
 def _spool_stdin(spooled: IO[bytes], count: Callable[[int], object]) -> None:
     """Write all of stdin to a file; `count` receives its bytes.
 
-    Raises DataError beyond a limit, which ends a stream without end.
+    Raises DataError beyond a limit, because stdin may be endless.
     """
     limit, num_bytes = STDIN_MEMORY, 0
     try:
@@ -207,9 +207,9 @@ def read_corpus(
 ) -> SourceCorpus:
     """Read the documents of one or more SOURCEs, each file once.
 
-    With `fresh` everything is read, and compared with the cached survey. `watch` receives each block of
-    that pass in UTF-8, of bad files too. Raises DataError for a source that is missing, damaged, contains no text
-    or is not UTF-8, and EnvironmentFailure for one that the user may not read.
+    `fresh` reads everything and compares the content with the cached survey. `watch` receives each block of UTF-8 that
+    is read, of bad files too. Raises DataError for a source that is missing, damaged, contains no text or is not UTF-8,
+    and EnvironmentFailure for a source that the user may not read.
     """
     corpus = SourceCorpus(source_names(sources), how or Reading())
     corpus.take(corpus.survey_all(host, watch, fresh))
@@ -230,7 +230,7 @@ def read_data(
 
 
 def reading_of(sources: str | Sequence[str], config: DataConfig) -> Reading:
-    """Return the options of a config for SOURCEs: questions and answers if the first file begins with one."""
+    """Return a config's options for SOURCEs; `conversations` is set if the first file begins with a conversation."""
     how = Reading(config.text_field, config.separator, skip_bad=config.skip_bad)
     with contextlib.suppress(GptError):  # reading itself finds the words
         kinds = (_is_of_conversations(file, how) for file in SourceWalk(source_names(sources), config.skip_bad))
@@ -239,7 +239,7 @@ def reading_of(sources: str | Sequence[str], config: DataConfig) -> Reading:
 
 
 def _is_of_conversations(file: SourceFile, how: Reading) -> bool | None:
-    """Return whether a source is a list of questions and answers; None for one without text that nobody named."""
+    """Return whether a source is a list of questions and answers; None for a file without text that nobody named."""
     if file.status is None:
         return file.name in datasets.ENTRIES and datasets.ENTRIES[file.name].has_answers
     return holds_conversations(Path(file.name), how, named=file.named)
@@ -251,7 +251,7 @@ def read_split(config: DataConfig, host: Host = NOBODY) -> tuple[Corpus, Corpus]
 
 
 def split_of(corpus: SourceCorpus, config: DataConfig, host: Host = NOBODY) -> tuple[Corpus, Corpus]:
-    """Return the training and the validation part of a text, or the whole text and another for validation."""
+    """Return the training and validation corpus: two parts of `corpus`, or `corpus` and the validation_source."""
     if config.validation_source is None:
         if corpus.how.conversations:
             return split_conversations(corpus, config)

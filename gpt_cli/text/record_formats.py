@@ -68,7 +68,7 @@ def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
     rest, at, closed = "", 0, False
 
     def more() -> bool:
-        """Drop the text that was read, and read as much again as is held; only an item must fit in memory."""
+        """Drop the consumed text and read on, over twice what is left; return whether there was more text."""
         nonlocal rest, at
         added = [rest[at:]]
         goal, num_characters, at = 2 * len(added[0]), 0, 0
@@ -120,9 +120,9 @@ def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
 
 
 def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | None = None) -> Iterator[Record]:
-    """Yield the rows below the first one, which names the columns; the delimiter gives the first rows as many cells.
+    """Yield the rows below the row of names; None guesses the delimiter, by equal cell counts in the first rows.
 
-    A row with another number of cells is a bad record. Raises DataError for open quotes and for columns of one name.
+    A row with another number of cells is a bad record. Raises DataError for unclosed quotes and for repeated names.
     """
     csv.field_size_limit(ROW_CHARACTERS)  # of the whole process; only this function reads csv
     lines, num_characters = lines_of(text, name, ROW_CHARACTERS), 0
@@ -132,7 +132,7 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
     start, names, number, any_good = [header], list[str](), first, False
 
     def counted() -> Iterator[str]:
-        """Yield the lines; raise DataError for too many in one row, as quotes may hold any number."""
+        """Yield the lines; raise csv.Error for too many characters in a row: quotes may hold any number of lines."""
         nonlocal num_characters
         for line in chain(start, lines):
             num_characters += len(line)
@@ -186,9 +186,9 @@ def parquet_columns(path: Path, file: BinaryIO) -> list[str]:
 def parquet_rows(
     path: Path, file: BinaryIO, growth: Growth, columns: Collection[str] | None = None
 ) -> Iterator[Record]:
-    """Yield the rows of a table, row group by row group, with the values of `columns`, or of all.
+    """Yield the rows of a table, row group by row group, with the values of `columns`, or of all columns.
 
-    Raises DataError for a damaged table, and for one that expands beyond `growth`.
+    Raises DataError for a damaged table, and for one that expands beyond the limit of `growth`.
     """
     number = 0
     with _damage_named(path, file):
@@ -210,7 +210,7 @@ def parquet_rows(
 
 @contextlib.contextmanager
 def _damage_named(path: Path, file: BinaryIO) -> Iterator[None]:
-    """Raise DataError for pyarrow's errors of a damaged table."""
+    """Turn pyarrow's errors about a damaged table into DataError."""
     arrow = optional_library("pyarrow", "parquet", path)
     try:
         yield
@@ -225,7 +225,7 @@ def _damage_named(path: Path, file: BinaryIO) -> Iterator[None]:
 
 
 def _rows_at_once(file: BinaryIO, column: Any) -> int:
-    """Return the number of rows of a column to read at once: few if they, or the entries of a dictionary, are long."""
+    """Return how many rows of a column to read at once: few if its values or the entries of its dictionary are long."""
     longest = column.total_uncompressed_size // max(1, column.num_values)
     if column.has_dictionary_page:
         # parquet.thrift, PageHeader: type 2 (a dictionary), then the page's size as a zigzag varint

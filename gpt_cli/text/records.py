@@ -47,7 +47,7 @@ class Record(NamedTuple):
 
 
 def lines_of(text: Iterable[str], name: str, most: int) -> Iterator[str]:
-    """Yield the lines of a text with their newlines; raise DataError for a line that memory may not hold."""
+    """Yield the lines of a text with their newlines; raise DataError for a line of more than `most` characters."""
     # split at newlines alone: JSON text may contain U+2028, where splitlines would cut
     unfinished, length, number = list[str](), 0, 1
     for block in text:
@@ -64,9 +64,9 @@ def lines_of(text: Iterable[str], name: str, most: int) -> Iterator[str]:
 
 
 def documents_of(records: Iterable[Record], text_field: str, remarks: Remarks) -> Iterator[TextBlock]:
-    """Yield the text of each record as a document; a record without text is a bad one.
+    """Yield the text of each record as a document; a record without text is a bad record.
 
-    Raises DataError if the records have no such field, with the fields that contain text.
+    Raises DataError that lists the fields with text, if none of them is clearly the text of the records.
     """
     records = iter(records)
     sample = _sample_of(records)
@@ -77,7 +77,7 @@ def documents_of(records: Iterable[Record], text_field: str, remarks: Remarks) -
 
 
 def conversations_of(records: Iterable[Record], text_field: str, remarks: Remarks) -> Iterator[TextBlock]:
-    """Yield each record as a conversation in one text; a record that is none is a bad one."""
+    """Yield each conversation as one text, that of `Conversation.to_json`; any other record is a bad record."""
     records = (record._replace(fields=small(record.fields)) for record in records)
     sample = _sample_of(records)
     examples = [record.fields for record in sample if is_conversation(record.fields, text_field)]
@@ -99,7 +99,7 @@ def conversations_of(records: Iterable[Record], text_field: str, remarks: Remark
 def _blocks_of(
     sample: Sequence[Record], records: Iterable[Record], text_of: Callable[[Record], str], remarks: Remarks
 ) -> Iterator[TextBlock]:
-    """Yield the text of each record; leave out an empty one, and a bad one or raise its error."""
+    """Yield the text of each record; leave out empty records, and bad ones if `remarks` allow that, else raise."""
     for record in chain(sample, records):
         try:
             text = text_of(record)
@@ -113,7 +113,7 @@ def _blocks_of(
 
 
 def text_field_of(sample: Sequence[Record], text_field: str, remarks: Remarks) -> str:
-    """Name the field of the text: `text_field`, or without a choice and a field `text` the only field of long texts.
+    """Return the name of the text's field: `text_field`, or if that is the default and missing, the only long field.
 
     Raises DataError that lists the fields with text, the longest first.
     """
@@ -147,7 +147,7 @@ def _mean_lengths(sample: Sequence[Record]) -> dict[str, float]:
 
 
 def _texts_of(sample: Sequence[Record], names: Collection[str]) -> list[str]:
-    """Return the names of the fields of which most values, of those that are not empty, are words."""
+    """Return the names of the fields whose values, apart from empty ones, are mostly words."""
     values = {name: [value for record in sample if (value := _field(record, name))] for name in names}
     return [name for name in names if 2 * sum(map(is_words, values[name])) > len(values[name])]
 
@@ -183,12 +183,12 @@ def _without_text(sample: Sequence[Record], text_field: str, path: Path | None) 
 
 
 def _is_name(name: str, record: Record) -> bool:
-    """Return whether a hint can show a name, and no text is the name because the first row of a table is a record."""
+    """Return whether a hint can show a field's name: plain, and no sentence from a table without a row of names."""
     return _is_plain(name) is not None and not (record.delimiter and _is_sentence(name))
 
 
 def _rewriting(record: Record, path: Path, names: Mapping[str, str]) -> str | None:
-    """Return the command that rewrites a file with the fields prompt and response; None where no names are known."""
+    """Return the command that renames a file's fields to prompt and response; None for unknown names or formats."""
     question, answer = (next((names[one] for one in known if one in names), "") for known in (_QUESTIONS, _ANSWERS))
     ending, program = Path(path.name.removesuffix(".gz")).suffix.lower(), None
     if ending in (".jsonl", ".ndjson", ".json"):

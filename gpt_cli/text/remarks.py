@@ -24,9 +24,9 @@ _LEFT_OUT = {
 
 
 class Remarks:
-    """Sentences about the present source, and counts of parts that the whole pass leaves out.
+    """Notes about sources, and counts of the parts that a pass over all sources leaves out.
 
-    With `skip_bad` it leaves out bad records, which are errors otherwise.
+    With `skip_bad`, bad records are left out; otherwise they are errors.
     """
 
     name = ""  # of the source that is being read
@@ -39,23 +39,23 @@ class Remarks:
         self._names = {what: list[str]() for what in _LEFT_OUT}
 
     def begin(self, name: str, *, has_file: bool) -> None:
-        """Take the next remarks as remarks on this source."""
+        """Set the source to which the next remarks belong."""
         self.name, self.path = (visible(name), Path(name)) if has_file else (name, None)
 
     def note(self, sentence: str) -> None:
-        """Note a sentence; a notice says it once, of the first source of which it is true.
+        """Note a sentence about the current source; if it recurs for later sources, only the first is named.
 
-        In its command, the names of that file and of a mended copy take the places of OLD and NEW.
+        OLD and NEW in the sentence's command become the names of that source's file and of a converted copy.
         """
         self._notes.setdefault(sentence, (self.name, self.path))
 
     def leave_out(self, what: str, name: str | None = None, number: int = 1) -> None:
-        """Count a file, pictures, contents or a record that are left out; the first few names stay."""
+        """Count `number` left-out parts of the kind `what`, such as pictures, and keep the first few names."""
         self.counts[what] += number
         self._names[what] += [name or self.name] if len(self._names[what]) <= _MOST_NAMED else []
 
     def leave_out_record(self, error: DataError, others: Iterable[object] = ()) -> None:
-        """Count a bad record, or raise its error unless bad records are left out, which helps if `others` are good."""
+        """Count a bad record if skip_bad; else raise its error, with a hint at skip_bad if any of `others` is true."""
         if not self._skip_bad:
             if not error.hint and any(others):
                 error.hint = "‹data.skip_bad=true› leaves such records out"

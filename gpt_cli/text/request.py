@@ -43,7 +43,7 @@ class FetchRequest(Request):
     out: Annotated[MaybePath, Flag("DIR")] = Field(default=NONE, description="Also write the text to this directory.")
 
     def find(self, host: Host) -> Sequence[Dataset]:
-        """Look up the dataset; raises UsageError for a name that the catalogue lacks."""
+        """Look up the datasets; raise UsageError for a name that the catalogue lacks."""
         if self.out is not None:
             require_no_file(self.out)
         return [*datasets.ENTRIES.values()] if [*self.names] == ["all"] else [*map(datasets.find, self.names)]
@@ -57,7 +57,7 @@ class StatsRequest(Request):
     settings: Settings = EMPTY
 
     def find(self, host: Host) -> Config:
-        """Read the config of the text; raise UsageError for a wrong one."""
+        """Read the config of the text; raise UsageError for a wrong config."""
         return _config_for(self.source, self.config, self.settings)
 
 

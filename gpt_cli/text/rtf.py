@@ -18,7 +18,7 @@ _CODECS |= {936: "gb18030", 10000: "mac_roman", b"mac": "mac_roman", b"pc": "cp4
 
 
 def in_unicode(content: bytes) -> bytes:
-    """Return RTF in UTF-8 that has characters in the place of \\u and of \\'xx, in the code page of their font."""
+    """Rewrite RTF in UTF-8, with characters in place of \\u and of \\'xx, decoded by the code page of their font."""
     with contextlib.suppress(UnicodeDecodeError):  # some programs write UTF-8
         content = re.sub(r"[^\0-\x7f]", lambda match: f"{{\\uc0\\u{ord(match[0])}}}", content.decode()).encode()
     state: dict[bytes, Any] = {b"codec": "cp1252", b"f": 0, b"deff": 0, b"uc": 1}  # until the group ends

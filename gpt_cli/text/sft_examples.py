@@ -1,4 +1,4 @@
-"""Encode conversations to token ids with marks of the loss, and pack them into windows."""
+"""Encode conversations to token ids with a loss mask, and pack examples into windows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IGNORED = -100  # a target that costs nothing, as torch and transformers mark it
 
 
 class ConversationCorpus(CorpusPart):
-    """Conversations start..end-1 of a corpus; as a text, each is a document."""
+    """Conversations start..end-1 of a corpus; `blocks` yields the text of each as a document."""
 
     def __init__(self, of: SurveyedCorpus, start: int, end: int, template: str | None):
         super().__init__(of, start, end)
@@ -48,7 +48,7 @@ class ConversationCorpus(CorpusPart):
 def split_conversations(corpus: SurveyedCorpus, config: DataConfig) -> tuple[ConversationCorpus, ConversationCorpus]:
     """Split off the last `validation_fraction` of the conversations for validation.
 
-    Raises DataError for a single one.
+    Raises DataError if the corpus has a single conversation.
     """
     number = corpus.num_documents
     if number < 2:
@@ -60,9 +60,9 @@ def split_conversations(corpus: SurveyedCorpus, config: DataConfig) -> tuple[Con
 
 
 class Packed(NamedTuple):
-    """Windows of examples side by side: inputs, targets (IGNORED where nothing is learned) and positions, [B, T] each.
+    """Windows of packed examples: inputs, targets (IGNORED where the loss counts nothing) and positions, [B, T] each.
 
-    Positions begin again at 0 with each example.
+    Positions restart at 0 where an example begins.
     """
 
     inputs: np.ndarray
@@ -72,10 +72,9 @@ class Packed(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Token ids of conversations [N] one after another, and which of them are learned [N]; example i begins at
-    bounds[i] and ends before bounds[i + 1].
+    """Concatenated token ids of conversations [N] and a loss mask [N]; example i is ids[bounds[i]:bounds[i + 1]].
 
-    An example of n tokens takes n - 1 places of a window: its last token is a target alone.
+    An example of n tokens takes n - 1 positions of a window, because its last token is only a target.
     """
 
     ids: np.ndarray
@@ -90,17 +89,17 @@ class Examples:
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """The places that each example takes: int64 [E]."""
+        """The number of positions that each example takes in a window: int64 [E]."""
         return np.diff(self.bounds) - 1
 
     @cached_property
     def num_learned(self) -> np.ndarray:
-        """The tokens of each example that are learned: int64 [E]."""
+        """The number of tokens of each example that the loss counts: int64 [E]."""
         return np.add.reduceat(self.learned, self.bounds[:-1], dtype=np.int64)
 
     @cached_property
     def targets(self) -> np.ndarray:
-        """The ids as targets: int64 [N], IGNORED where nothing is learned."""
+        """The ids as targets, int64 [N]: IGNORED for tokens that the loss does not count."""
         return np.where(self.learned, self.ids.astype(np.int64), IGNORED)
 
     def question(self, number: int) -> list[int]:
@@ -110,9 +109,9 @@ class Examples:
         return ids[: int(learned.argmax())].tolist()
 
     def windows(self, num_tokens: int | None = None) -> list[tuple[int, int]]:
-        """Return evenly spaced examples of about `num_tokens` together as windows (start, end), None: all.
+        """Return evenly spaced examples as windows (start, end), of about `num_tokens` together; None: all examples.
 
-        Inputs are start..end-1, targets one further; each stands alone, as in an evaluation.
+        Inputs are ids[start:end], targets one further; each window is a single example, not packed.
         """
         number = len(self.lengths)
         if num_tokens is not None:
@@ -121,7 +120,7 @@ class Examples:
         return [(int(self.bounds[i]), int(self.bounds[i] + self.lengths[i])) for i in chosen]
 
     def packed(self, rows: Iterable[np.ndarray], length: int) -> Packed:
-        """Lay the examples of each row side by side in a window of `length` places; pad the rest."""
+        """Pack the examples of each row into a window of `length` tokens; pad the rest."""
         windows = list[Packed]()
         for row in rows:
             window = Packed(np.zeros(length, np.int64), np.full(length, IGNORED), np.arange(length))
@@ -171,7 +170,7 @@ def gather(
     learn_all: bool = False,
     count: Callable[[int], object] = lambda _: None,
 ) -> Examples:
-    """Encode the examples of conversations that fit a context, perhaps none; with `learn_all`, of questions too."""
+    """Encode the conversations that fit the context, perhaps none; with `learn_all`, the loss counts questions too."""
     ids, learned, bounds, num_left_out, longest = list[np.ndarray](), list[np.ndarray](), [0], 0, 0
     for conversation in conversations:
         encoded = template.encode(conversation.turns, tokenizer)

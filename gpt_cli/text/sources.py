@@ -1,4 +1,4 @@
-"""Walk the files of SOURCEs in order, each once, as a stream that no list holds; suggest names for missing ones."""
+"""Walk the files of SOURCEs in order, each once, without a list of them; suggest names for missing files."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SourceFile(NamedTuple):
 
 @dataclass
 class SourceWalk:
-    """One pass over the files of some SOURCEs, in order; afterwards it has counted them.
+    """One pass over the files of SOURCEs, in order, which also counts them.
 
     Files of a directory come in the order of their paths, part by part. A file comes once, whatever names and links
     lead to it. A directory that the user may not read is an error, or left out with `skip_closed` unless it is named.
@@ -86,7 +86,7 @@ class SourceWalk:
             self._signatures.update(repr([*self.closed]).encode("utf-8", "surrogateescape"))
 
     def finished(self) -> SourceWalk:
-        """Make the pass and return the walk; it opens no file."""
+        """Make the whole pass, without opening a file; return the walk itself."""
         for _ in self:
             pass
         return self
@@ -128,7 +128,7 @@ class SourceWalk:
     def _below(self, folder: str, real: str, *, named: bool = False) -> Iterator[tuple[SourceFile, str]]:
         """Yield every file below a directory that is neither hidden nor a run's; follow no links to directories.
 
-        Raises DataError for a directory that is too deep, and for one of a run that is named.
+        Raises DataError for a directory that is too deep, and for a run directory that the user named.
         """
         _require_levels(folder)
         try:
@@ -166,8 +166,8 @@ class SourceWalk:
     def _matches(self, pattern: str, walked: set[tuple[str, int]], readable: str = "") -> Iterator[str]:
         """Yield the paths that match a glob. Its ** follows no links to directories, because they may lead in circles.
 
-        `walked` are directories with the number of parts that the pattern had left there: each such pair is walked
-        once. The pattern begins with `readable`, a directory above which nothing is closed.
+        `walked` holds pairs of a directory and the number of pattern parts left there; each pair is walked once. The
+        pattern begins with `readable`, a directory above which the user may read every directory.
         """
         parts = pattern.split(os.sep)
         if "**" not in parts:
@@ -190,7 +190,7 @@ class SourceWalk:
                 yield from self._matches(os.path.join(escaped, *rest), walked, escaped)
 
     def _look_for_closed(self, pattern: str, readable: str) -> None:
-        """Refuse directories that the user may not read, which a glob would skip; none above `readable` is closed."""
+        """Refuse directories that the user may not read and a glob would skip; those above `readable` need no check."""
         while pattern != readable and (above := os.path.dirname(pattern)) not in ("", pattern):
             needed = os.X_OK | (os.R_OK if glob.has_magic(os.path.basename(pattern)) else 0)
             for folder in glob.iglob(above):
@@ -215,7 +215,7 @@ class SourceWalk:
 
 
 def _outputs() -> set[tuple[int, int]]:
-    """Return device and inode of this program's outputs: a log below a directory of texts changes while it is read."""
+    """Return (device, inode) of stdout and stderr: a log in a directory of texts would change while it is read."""
     identities = set[tuple[int, int]]()
     for descriptor in (1, 2):
         with contextlib.suppress(OSError):  # closed
@@ -231,7 +231,7 @@ def _require_levels(folder: str) -> None:
 
 
 def require_there(name: str) -> None:
-    """Raise DataError for the name of a SOURCE that is none: no file, an address, a pattern of no file."""
+    """Raise DataError for a name that is no SOURCE: a missing file, a URL, a text, a glob that matches nothing."""
     path = os.path.expanduser(name)
     if name in (STDIN, *datasets.ENTRIES) or not _is_missing(path):
         return
@@ -251,7 +251,7 @@ def require_there(name: str) -> None:
 
 
 def _is_missing(path: str) -> bool:
-    """Return whether there is no such file; False where a directory above is closed, which its reader reports."""
+    """Return whether a path does not exist; False if a parent cannot be entered, which opening the file reports."""
     try:
         os.lstat(path)
     except (OSError, ValueError) as error:
@@ -260,7 +260,7 @@ def _is_missing(path: str) -> bool:
 
 
 def _near(path: str) -> Iterator[str]:
-    """Return the paths most like a missing one: in its folder, one of a like name, this folder, or one below."""
+    """Yield paths like a missing one: in its folder, a similarly named folder or this one, or one level below."""
     folder, name = os.path.split(path)
     folders = [folder] if os.path.isdir(folder or os.curdir) else list(islice(_near(folder), 1)) or [""]
     stem = Path(name).stem

@@ -36,9 +36,9 @@ _NAMES = re.compile(r"part-\d{5,}\.safetensors|index\.json")
 
 
 class TokenWriter:
-    """Writer of ids in parts. A caller adds a group at once; a part ends with a group.
+    """Writer of ids in part files. The caller adds whole groups of ids; a part ends where a group ends.
 
-    After a kill, a new writer keeps the parts that match their digests, and the caller skips their `num_groups`.
+    After a kill, a new writer keeps the parts that match their digests, and the caller skips the `num_groups` in them.
     """
 
     def __init__(self, directory: Path, dtype: np.dtype | type):
@@ -97,11 +97,11 @@ class TokenWriter:
 
 @contextlib.contextmanager
 def sole_writer(directory: Path, notice: Callable[[str], object]) -> Iterator[None]:
-    """Hold the lock of a directory of ids, which this makes when it is missing; wait while another gpt holds it.
+    """Hold the lock of a directory of ids, created if missing; wait while another gpt process holds the lock.
 
-    After a wait, the caller looks with `open_tokens` for the other one's ids. `notice` receives a line before waiting.
-    The kernel frees the lock when a process ends, however it ends. Where the filesystem has no locks this goes on: two
-    writers write the same. Raises EnvironmentFailure where the directory cannot be written.
+    After a wait, the caller checks with `open_tokens` whether the other process wrote the ids. `notice` receives a line
+    before waiting. The kernel frees the lock when a process ends, however it ends. On a filesystem without locks,
+    nobody waits: two writers write the same. Raises EnvironmentFailure if the directory cannot be written.
     """
     make_directory(directory)
     path = directory / LOCK

@@ -34,7 +34,7 @@ _HINT = "gpt data verify SOURCE finds damaged files; a part that you remove is w
 
 @dataclass(frozen=True)
 class TokenShard:
-    """Content of one file; the digest covers the bytes of its ids."""
+    """Content of one part file: numbers of tokens and groups, and the sha256 of the ids' bytes."""
 
     tokens: int
     groups: int
@@ -72,7 +72,7 @@ class TokensOnDisk:
         return ids
 
     def windows(self, starts: np.ndarray, length: int) -> np.ndarray:
-        """Read the ids from each start on: starts [N] -> [N, length]."""
+        """Read `length` ids from each start on: starts [N] -> ids [N, length]."""
         ids = np.empty((len(starts), length), self.dtype)
         for row in np.argsort(starts, kind="stable"):  # a disk reads faster in order
             self._fill(ids[row], int(starts[row]))
@@ -116,7 +116,7 @@ class TokensOnDisk:
         self._closing()
 
     def _fill(self, ids: np.ndarray, start: int) -> None:
-        """Read len(found) ids from a position on."""
+        """Fill `ids` with the ids of the text from position `start` on."""
         left = as_bytes(ids)
         for number, offset, count in self._places(start, len(ids)):
             end = offset + count * self.dtype.itemsize
@@ -131,7 +131,7 @@ class TokensOnDisk:
                 left, offset = left[num_read:], offset + num_read
 
     def _places(self, start: int, length: int) -> Iterator[tuple[int, int, int]]:
-        """Yield positions of ids: number of the part, first byte in it, number of ids."""
+        """Yield where ids are stored: (index of the part, byte offset in its file, number of ids)."""
         end = start + length
         assert 0 <= start <= end <= len(self), "these ids are outside of the text"
         number = bisect_right(self._starts, start) - 1
@@ -145,9 +145,9 @@ Ids = np.ndarray | TokensOnDisk
 
 
 def open_tokens(directory: Path) -> TokensOnDisk | None:
-    """Open the ids of a directory; None where index or a part is missing, damaged or of a wrong size.
+    """Open the ids of a directory; None if the index is missing or damaged, or a part is missing or of a wrong size.
 
-    `verify` reads the content of the parts. Raises EnvironmentFailure where too many files are open.
+    Only `verify` checks the content of the parts. Raises EnvironmentFailure where too many files are open.
     """
     if (content := read_index(directory)) is None:
         return None
@@ -174,7 +174,7 @@ def read_index(directory: Path) -> dict[str, Any] | None:
 
 
 def windows(ids: Ids, starts: np.ndarray, length: int) -> np.ndarray:
-    """Read the ids from each start on, from memory or disk: starts [N] -> [N, length]."""
+    """Read `length` ids from each start on, from memory or disk: starts [N] -> ids [N, length]."""
     if isinstance(ids, TokensOnDisk):
         return ids.windows(starts, length)
     return ids[starts[:, None] + np.arange(length)]

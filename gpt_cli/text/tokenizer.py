@@ -18,7 +18,7 @@ END_OF_TEXT = "<|endoftext|>"
 
 
 class Tokenizer(ABC):
-    """Base of all tokenizers: ids 0..vocab_size-1; the last is end_of_text, but for those of Hugging Face."""
+    """Base class of tokenizers, with ids 0..vocab_size-1; end_of_text is the last, but for HuggingFaceTokenizer."""
 
     kind: str
     vocab_size: int
@@ -43,11 +43,11 @@ class Tokenizer(ABC):
         return self.array(text).tolist()
 
     def begin(self, ids: Sequence[int]) -> list[int]:
-        """Encode a prompt: ids before every text, then those of the prompt; end-of-text where there is nothing."""
+        """Return the ids of a prompt behind those of `starts_with`; end-of-text alone if both are empty."""
         return [*self.starts_with, *ids] or [self.end_of_text]
 
     def continued(self, text: str) -> np.ndarray:
-        """Encode a later part of a text that `cut` has cut, as `array` does."""
+        """Encode a piece, made by `cut`, that is not the first of its text, as `array` does."""
         return self.array(text)
 
     def cut(self, text: str, at: int) -> int | None:
@@ -63,11 +63,11 @@ class Tokenizer(ABC):
         """Return plain data from which `tokenizer_from_dict` makes an equal tokenizer."""
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """Decode ids to bytes, which may end in the middle of a character; end-of-text has none."""
+        """Decode ids to bytes, which may end in the middle of a character; end-of-text gives no bytes."""
         return b"".join(self.token_bytes[i] for i in ids if i != self.end_of_text)
 
     def decode(self, ids: Iterable[int], *, begins: bool = True) -> str:
-        """Decode ids, which begin a text or continue one; bytes that are no character become U+FFFD."""
+        """Decode ids, which begin a text unless `begins` is False; bytes that are not UTF-8 become U+FFFD."""
         content = self.decode_bytes(ids)
         return (self.at_the_start(content) if begins else content).decode("utf-8", errors="replace")
 
@@ -87,7 +87,7 @@ class Tokenizer(ABC):
 
 
 def utf8(text: str) -> bytes:
-    """Encode a text in UTF-8; raise DataError for half a character."""
+    """Encode a text in UTF-8; raise DataError for half a character (a lone surrogate)."""
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -103,7 +103,7 @@ def utf8(text: str) -> bytes:
 def byte_letters() -> list[str]:
     """Return GPT-2's printable character for each byte in vocabularies of byte pairs.
 
-    A byte that is a visible character of Latin-1 is that character; the others follow from U+0100 in their order.
+    Bytes of visible Latin-1 characters stand for themselves; all others get U+0100, U+0101, ... in order.
     """
     visible = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
     others = iter(range(256, 512))

@@ -1,7 +1,7 @@
 """Convert text to token ids and back: trained byte pairs, published ones, bytes, or characters.
 
-Every vocabulary ends with one end-of-text token, which joins documents and starts an empty prompt.
-No text encodes to it: the literal `<|endoftext|>` in a corpus or prompt is encoded as plain text.
+Each of these vocabularies ends with one end-of-text token, which joins documents and starts an empty prompt. No text
+encodes to it: the literal `<|endoftext|>` in a corpus or prompt is encoded as plain text.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class CharTokenizer(Tokenizer):
         return ids
 
     def _lack(self, text: str, unknown: np.ndarray) -> DataError:
-        """Return the error about the places of a text whose characters the vocabulary lacks."""
+        """Return the error about the characters at the indices `unknown`, which the vocabulary lacks."""
         points = code_points(text)[unknown]
         kinds, (_, first) = len(np.unique(points)), np.unique(points[:100_000], return_index=True)
         places = unknown[np.sort(first)[:5]].tolist()  # the first ones of five kinds
@@ -76,7 +76,7 @@ class CharTokenizer(Tokenizer):
 
     @cached_property
     def _id_of_code_point(self) -> np.ndarray:
-        """Return the ids of code points, and one entry more for all greater ones: uint32."""
+        """The id of each code point, or _UNKNOWN; the last entry is for all greater code points: uint32."""
         points = code_points("".join(self.characters))
         ids = np.full(int(points.max(initial=0)) + 2, _UNKNOWN, np.uint32)
         ids[points] = np.arange(len(points))
@@ -143,7 +143,7 @@ def tokenizer_from_dict(stored: Mapping[str, Any]) -> Tokenizer:
 
 
 def code_points(text: str) -> np.ndarray:
-    """Return the code point of each character: uint32 [characters]. Raises DataError for half a character."""
+    """Return the code point of each character: uint32 [characters]. Raises DataError for a lone surrogate."""
     try:
         return np.frombuffer(text.encode("utf-32-le"), np.uint32)
     except UnicodeEncodeError:

@@ -70,7 +70,7 @@ def make_tokenizer(
 
     Byte pairs are learned from the training part alone. Characters come from both parts, so that the validation part
     can be encoded. `count` receives the bytes of text read since its last call. Raises EnvironmentFailure when a
-    published vocabulary is neither in the cache nor downloadable, UsageError for the kind of imported models.
+    published vocabulary is neither in the cache nor downloadable, UsageError for the kind `kept`.
     """
     if config.kind == "kept":
         sentence = "kept is the tokenizer of an imported model, which no text gives"
@@ -92,7 +92,7 @@ def make_tokenizer(
 
 
 def sample_texts(texts: Iterable[str], share: float) -> Iterator[str]:
-    """Yield about this share of some texts, each chosen by its number alone; all for a share of 1 or more."""
+    """Yield about `share` of the texts, each chosen by its index alone; all texts if `share` is 1 or more."""
     if share >= 1:
         yield from texts
         return
@@ -106,7 +106,7 @@ def sample_texts(texts: Iterable[str], share: float) -> Iterator[str]:
 
 
 def train_byte_pairs(texts: Iterable[str], vocab_size: int, pattern: str = WORD_PATTERN) -> BytePairTokenizer:
-    """Learn byte pairs from texts, longer ones in pieces: at most vocab_size tokens, end-of-text included.
+    """Learn byte pairs from texts, long ones cut into pieces: at most vocab_size tokens, end-of-text included.
 
     `pattern` is one of PATTERNS.
     """
@@ -120,7 +120,7 @@ def train_byte_pairs(texts: Iterable[str], vocab_size: int, pattern: str = WORD_
 
 
 def named_tokenizer(name: str) -> Tokenizer:
-    """Return a tokenizer that needs no text: `byte`, or a published vocabulary; raise errors of `make_tokenizer`."""
+    """Return a tokenizer that needs no text: `byte`, or a published vocabulary; raises as `make_tokenizer` does."""
     return ByteTokenizer() if name == "byte" else _published(name)
 
 

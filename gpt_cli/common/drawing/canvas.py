@@ -1,4 +1,4 @@
-"""Matplotlib's canvas of dots, for all pictures, and everything else of matplotlib that this program uses."""
+"""Matplotlib's raster canvas, for all pictures, and everything else of matplotlib that this program uses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def without_warnings() -> Iterator[None]:
-    """Keep matplotlib from saying how it looks for fonts, or that it may not write below the home directory."""
+    """Hide matplotlib's warnings, such as those about its font search and a home directory it cannot write to."""
     logger = logging.getLogger("matplotlib")
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -39,17 +39,17 @@ __all__ = [
 
 
 def new_figure(width: float, height: float, dpi: float, *, constrained: bool = False) -> Figure:
-    """Return an empty figure, in inches and dots per inch."""
+    """Return an empty figure of `width` x `height` inches at `dpi` dots per inch."""
     figure = Figure(figsize=(width, height), dpi=dpi, layout="constrained" if constrained else None)
     FigureCanvasAgg(figure)
     return figure
 
 
 def as_file(figure: Figure, kind: str) -> bytes:
-    """Save a figure to bytes. The same figure gives the same bytes: no date, and no random names of parts.
+    """Save a figure to bytes. The same figure gives the same bytes: no date, and no random ids.
 
-    Words are paths in SVG. In PDF they stay text, in the TrueType fonts that publishers ask for; fonts that have the
-    Chinese characters may be of another format, which only Type 3 holds.
+    In SVG, words become paths. In PDF, words stay text: in TrueType fonts, which publishers ask for, or as Type 3 if a
+    text lists several fonts, because Chinese fonts may not be TrueType.
     """
     buffer, dates = io.BytesIO(), {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     others = any(len({*text.get_fontfamily()}) > 1 for text in figure.findobj(Text))

@@ -1,6 +1,6 @@
-"""Draw panels: maps of numbers, curves with their errors, and a foot that names checkpoint and prompt.
+"""Draw panels: heat maps, curves with their errors, and a footer that names checkpoint and prompt.
 
-Layers grow downwards in every map, as the lines of a text do. An error is one standard error, and the picture says so.
+In every map, the layer number increases downwards. An error is one standard error, and the picture says so.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _FOOTER_LETTER = 0.05  # inches: about the width of one letter of the foot
 def draw_panels(
     origin: Origin, panels: Sequence[Panel], notice: Notify = ignored, kind: str = "png", *, beside: int = 1
 ) -> bytes:
-    """Draw panels in rows of `beside` as png, svg or pdf.
+    """Draw panels, `beside` in a row, as a file of type `kind`: png, svg or pdf.
 
-    `notice` receives a line about characters of labels and foot that no installed font has.
+    `notice` receives a line about characters of labels and footer that no installed font has.
     """
     maps = [panel for panel in panels if isinstance(panel, HeatMap)]
     labels = "".join(panel.labels for panel in maps)
@@ -80,7 +80,7 @@ def draw_panels(
 
 
 def _size(panel: Panel, beside: int) -> tuple[float, float]:
-    """Return width and height in inches."""
+    """Return width and height of a panel in inches."""
     if isinstance(panel, Curves):
         return (7.5, 1.5) if beside == 1 else (2.3, 2.6)
     cell, turned = _cell(panel), 0.06 * _longest(panel.columns) if _is_turned(panel) else 0.12
@@ -105,7 +105,7 @@ def _is_turned(panel: HeatMap) -> bool:
 
 
 def _errors(panels: Sequence[Panel]) -> str:
-    """Return the note on the errors of a picture, where it has any."""
+    """Return the note that explains how the picture shows errors; an empty text if it shows none."""
     for panel in panels:
         errors = [panel.errors] if isinstance(panel, HeatMap) else [line.errors for line in panel.lines]
         if any(each is not None and np.isfinite(np.array(each, float)).any() for each in errors):
@@ -114,7 +114,7 @@ def _errors(panels: Sequence[Panel]) -> str:
 
 
 def write_origin(figure: Figure, origin: Origin, fonts: list[str], missing: set[str], spoken: str) -> None:
-    """Write two lines at the foot: the checkpoint with its step, in the language `spoken`, and the prompt."""
+    """Write two lines in the footer: the checkpoint with its step, in the language `spoken`, and the prompt."""
     width, height = figure.get_size_inches()
     num_letters = int((width - 0.2) / _FOOTER_LETTER)
     step = f", step {origin.step:,}"
@@ -131,7 +131,7 @@ def write_origin(figure: Figure, origin: Origin, fonts: list[str], missing: set[
 
 
 def drawable(text: str, missing: set[str]) -> str:
-    """Replace each character that no font has by a sign."""
+    """Replace each character in `missing`, which no font has, by an empty square."""
     return "".join("□" if character in missing else character for character in text)
 
 
@@ -176,7 +176,7 @@ def _short(number: float, decimals: int) -> str:
 
 
 def draw_lines(axes: Axes, shown: Curves, spoken: str, *, stacked: bool = False, last: bool = True) -> None:
-    """Draw lines with their errors; `stacked` panels share the axis of the `last` one."""
+    """Draw lines with their errors; of `stacked` panels, only the `last` labels the x axis."""
     for line in shown.lines:
         _draw_line(axes, line, spoken, band=shown.x_label == "step")
     if stacked:
@@ -202,7 +202,7 @@ def _names(panel: Panel) -> list[str]:
 
 
 def _name_lines(axes: Axes, shown: Curves) -> None:
-    """Write the names of lines inside their panel, or beside it where they are many."""
+    """Draw the legend of labelled lines: inside the panel, or beside it if lines are many or some unlabelled."""
     named = _names(shown)
     if len(named) > _FEW_LINES or (named and len(named) < len(shown.lines)):
         axes.legend(frameon=False, fontsize=6, loc="upper left", bbox_to_anchor=(1, 1))
@@ -211,7 +211,7 @@ def _name_lines(axes: Axes, shown: Curves) -> None:
 
 
 def _draw_line(axes: Axes, line: PlotLine, spoken: str, *, band: bool) -> None:
-    """Draw a line with its standard errors as bars or as a band; None leaves a gap."""
+    """Draw a line with its standard errors as bars or as a band; a value of None leaves a gap."""
     values = np.array(line.values, float)
     errors = np.full(len(values), np.nan) if line.errors is None else np.array(line.errors, float)
     bars = None if band or np.isnan(errors).all() else np.nan_to_num(errors)

@@ -1,4 +1,4 @@
-"""Endings of picture files, and the error for one that a report lacks. Needs no numpy."""
+"""Endings of pictures and reports, and the error for an ending that a report cannot have. Needs no numpy."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _MEANT |= dict.fromkeys((".gif", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bm
 
 
 def ending_of(out: Path, endings: Sequence[str], hints: Mapping[str, str | None] | None = None) -> str:
-    """Return the ending of `out` in small letters; raise UsageError where it is none of `endings`.
+    """Return the ending of `out` in lower case; raise UsageError if it is none of `endings`.
 
-    The hint is that of `hints` for this ending, else the same name with the ending that was meant.
+    The error's hint is `hints[ending]`, else it names --json, or `out` with the ending that was probably meant.
     """
     ending = out.suffix.lower()
     if ending in endings:

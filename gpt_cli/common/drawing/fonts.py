@@ -19,9 +19,9 @@ _HINT = "(Debian: apt install fonts-noto-cjk)"
 
 
 def fonts_for(spoken: str, notice: Callable[[str], object]) -> tuple[list[str], str]:
-    """Return the fonts for our words in the language `spoken`, and that language.
+    """Return the fonts for gpt's own words in the language `spoken`, and the language to write them in.
 
-    Where no installed font has Chinese characters, the language is English, and `notice` receives a line.
+    If Chinese is `spoken` and no installed font has its characters, the language is English, and `notice` gets a line.
     """
     fonts, missing = find_fonts(_COMMON if spoken == "zh" else set())
     if missing:
@@ -31,7 +31,7 @@ def fonts_for(spoken: str, notice: Callable[[str], object]) -> tuple[list[str], 
 
 
 def translate(figure: Figure, notice: Callable[[str], object]) -> tuple[list[str], str]:
-    """Translate all words of a figure to the language of the user, where `fonts_for` finds fonts; return its result."""
+    """Translate a figure's texts to the user's language and set their fonts; return the result of `fonts_for`."""
     fonts, spoken = fonts_for(language(), notice)
     for text in figure.findobj(Text):
         text.set_text(say(text.get_text(), spoken))
@@ -55,9 +55,9 @@ def remark_on_missing(missing: set[str], notice: Callable[[str], object], instea
 
 
 def find_fonts(characters: set[str]) -> tuple[list[str], set[str]]:
-    """Find fonts that together have the characters, matplotlib's first; return also the missing characters.
+    """Return fonts that together have `characters`, matplotlib's first, and the characters that no font has.
 
-    Regular fonts with simplified characters come before others.
+    Regular fonts with simplified Chinese characters come before others.
     """
     fonts = ["DejaVu Sans"]
     missing = characters - _characters(Path(font_manager.findfont(fonts[0])))
@@ -74,13 +74,13 @@ def find_fonts(characters: set[str]) -> tuple[list[str], set[str]]:
 
 
 def _preference(path: Path) -> tuple[bool, bool, bool, str]:
-    """Return the sort key of fonts."""
+    """Return the sort key of font files: simplified Chinese fonts, other CJK fonts, the rest; regular weights first."""
     unlikely, others = not _LIKELY_CJK.search(path.name), not _SIMPLIFIED.search(path.name)
     return others and unlikely, others, bool(_OTHER_WEIGHT.search(path.name)), path.name
 
 
 def _register_font(path: Path) -> str:
-    """Let matplotlib draw with a font, and return its name: of a collection, the simplified face."""
+    """Let matplotlib draw with a font file, and return its name; in a collection, that of the simplified face."""
     with without_warnings():
         font_manager.fontManager.addfont(path)
     names = [face.name for face in font_manager.fontManager.ttflist if face.fname == str(path)]
@@ -88,7 +88,7 @@ def _register_font(path: Path) -> str:
 
 
 def _characters(font: Path) -> set[str]:
-    """Return the characters of a font; none for one that is damaged or that FreeType does not read."""
+    """Return the characters of a font; an empty set if the font is damaged or FreeType cannot read it."""
     try:
         return {chr(point) for point in FT2Font(str(font)).get_charmap()}
     except (OSError, RuntimeError):

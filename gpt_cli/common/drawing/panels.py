@@ -9,7 +9,7 @@ import numpy as np
 
 
 class HeatMap(NamedTuple):
-    """A map of numbers [rows, columns], NaN where there are none, and the ends of its colours."""
+    """A heat map of numbers [rows, columns], NaN for cells without a number, and the range of its colours."""
 
     title: str
     numbers: np.ndarray
@@ -30,7 +30,7 @@ class HeatMap(NamedTuple):
 
 
 class PlotLine(NamedTuple):
-    """A line of a panel, grey without a label; `errors` are one standard error to both sides, NaN for none."""
+    """A line of a panel, grey without a label; `errors` has one standard error for each value, NaN for none."""
 
     label: str
     across: Sequence[float]
@@ -40,7 +40,7 @@ class PlotLine(NamedTuple):
 
 
 class Curves(NamedTuple):
-    """Lines over a common axis, whose name is `x_label`; `ticks` name its whole numbers from 0."""
+    """Lines over a common x axis, whose name is `x_label`; `ticks` label the positions 0, 1, 2, ..."""
 
     title: str
     lines: Sequence[PlotLine]

@@ -28,7 +28,7 @@ class Origin:
 
 
 def label_of(token: str, limit: int | None = MAX_LABEL) -> str:
-    """Return a token's label of at most `limit` characters, with signs for line breaks and for white space alone."""
+    """Return a token's label of at most `limit` characters; signs replace line breaks, and spaces in a blank token."""
     if not token.strip():
         token = token.replace("\t", "⇥").replace(" ", "␣") or "∅"
     label = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in token.replace("\n", "↵"))
@@ -41,13 +41,13 @@ def quoted(token: str, limit: int = MAX_LABEL) -> str:
 
 
 def inert_cell(text: str) -> str:
-    """Return a cell of CSV: behind an apostrophe where a spreadsheet would compute the text, unlike a sign alone."""
+    """Return a CSV cell, with an apostrophe before text that a spreadsheet would compute: =1+1, but not = alone."""
     visible_part = text.lstrip(_SKIPPED)
     return f"'{text}" if len(visible_part) > 1 and visible_part[0] in _SIGNS else text
 
 
 def colour_of(weight: float) -> tuple[int, int, int]:
-    """Return red, green and blue, 0 to 255, of a weight of 0 to 1, by its square root: small weights are visible."""
+    """Return red, green and blue (0 to 255) for a weight in 0 to 1, by its square root, so that small weights show."""
     position = math.sqrt(weight) * (len(STEPS) - 1)
     step = min(len(STEPS) - 2, int(position))
     low, high = bytes.fromhex(STEPS[step]), bytes.fromhex(STEPS[step + 1])
@@ -56,5 +56,5 @@ def colour_of(weight: float) -> tuple[int, int, int]:
 
 
 def width_of(label: str) -> int:
-    """Count the cells of a label, two for a wide character."""
+    """Return a label's width in characters, counting a wide character as two."""
     return sum(2 if ord(c) > 0x2E80 else 1 for c in label)

@@ -16,10 +16,10 @@ _NAMES = {"english": "en", "cn": "zh", "chinese": "zh", "中文": "zh", "简体�
 
 
 def language(environment: Mapping[str, str] = os.environ) -> str:
-    """Return the language of the user: that of GPT_LANGUAGE, else of the locale, else English.
+    """Return the language of the user: that of GPT_LANGUAGE, else of LANGUAGE or the locale, else English.
 
-    As for GNU programs, LANGUAGE names languages by preference where the locale is another than C. A language that
-    `gpt` does not know is English; `gpt` refuses one that GPT_LANGUAGE names.
+    As for GNU programs, LANGUAGE lists languages by preference and is ignored in the C locale. Languages that gpt does
+    not know are skipped; the command `gpt` refuses an unknown GPT_LANGUAGE.
     """
     if (chosen := code_of(environment.get(VARIABLE, ""))) in LANGUAGES:
         return chosen
@@ -32,18 +32,18 @@ def language(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def code_of(locale: str) -> str:
-    """Return the language of a locale or a name: zh of zh_CN.UTF-8, zh-CN and 中文."""
+    """Return the language code of a locale or a name: zh for zh_CN.UTF-8, zh-CN and 中文."""
     code = locale.partition(".")[0].replace("-", "_").partition("_")[0].strip().lower()
     return _NAMES.get(code, code)
 
 
 def say(text: str, spoken: str | None = None) -> str:
-    """Translate a text to the language of the user, or to `spoken`; one that the catalogue lacks stays English."""
+    """Translate a text to the language of the user, or to `spoken`; a text that the catalogue lacks stays English."""
     return chinese().say(text) if (spoken or language()) == "zh" else text
 
 
 def labelled(text: str) -> str:
-    """Return a label, or names with commas between them, with the colon of the user's language."""
+    """Translate a label, or names with commas between them, and add the colon of the user's language."""
     if language() != "zh":
         return f"{text}: "
     names = text.split(", ")
@@ -53,7 +53,7 @@ def labelled(text: str) -> str:
 
 @lru_cache(maxsize=1)
 def chinese() -> Catalogue:
-    """Read the Chinese texts: all files of `zh/`, each named for the layer whose texts it has."""
+    """Read the Chinese catalogue: all files of `zh/`, each named for the code layer whose texts it translates."""
     import tomllib  # English needs none
 
     folder = resources.files("gpt_cli.common.language") / "zh"

@@ -23,11 +23,11 @@ _LONGEST = 10_000  # characters; nothing that people should read is longer
 
 @dataclass(frozen=True)
 class Message:
-    """A text with values: `{name}` is any text, `{name!t}` one that is translated too, `{name!n}` a number or several.
+    """A text with values: `{name}` is any text, `{name!t}` a text to be translated too, `{name!n}` one or more numbers.
 
-    `{name!l}` is a list of names, in which Chinese has its own commas and translates what is in parentheses, `{name!m}`
-    a number of things that may be in thousands or millions, `{s}` the ending of a plural or nothing. What is said has
-    `{name}`.
+    `{name!l}` is a list of names, which Chinese separates by its own commas and in which it translates parentheses;
+    `{name!m}` is an amount, perhaps with k, M or G; `{s}` is the ending of a plural or nothing. The translation `said`
+    has plain `{name}`.
     """
 
     between: tuple[str, ...]  # what precedes, separates and follows the values
@@ -46,7 +46,7 @@ class Message:
         return cls(between, tuple(value[1] for value in values), kinds, said)
 
     def values_of(self, text: str) -> dict[str, str] | None:
-        """Return the values that make the entry this text, each as short as it can be from the left; else None."""
+        """Return the values that turn the entry into `text`, each as short as possible from the left, or None."""
         first, *rest = self.between
         if not rest:
             return {} if text == first else None
@@ -67,7 +67,7 @@ class Message:
 
 
 def _fits(name: str, kind: str, value: str) -> bool:
-    """Return whether a value fits its name and its kind."""
+    """Return whether a value suits the name and the kind of its placeholder."""
     if name == "s":
         return value in ("", "s")
     if kind == "m":
@@ -86,7 +86,7 @@ def _in_ten_thousands(value: str) -> str:
 
 
 class Catalogue:
-    """All entries of a language; of several that fit a text, the one with the most letters outside values counts."""
+    """All entries of a language; of several that fit a text, that with the most characters outside values wins."""
 
     def __init__(self, pairs: Mapping[str, str]):
         self.pairs = dict(pairs)
@@ -110,9 +110,9 @@ class Catalogue:
         return None if entry is None else self._with_values(entry, values)
 
     def fit(self, text: str) -> tuple[Message | None, dict[str, str]]:
-        """Return the entry that a text was made from, with its values; None where there is none.
+        """Return the entry that a text was made from, with its values; None and {} if no entry fits.
 
-        A label is never part of the value with which an entry begins.
+        For a text with a label in front, such as advice:, entries that begin with a value are skipped.
         """
         labelled = any(label.values_of(text) is not None for label in self._labels)
         edges = {(text[:_EDGE], ""), ("", text[-_EDGE:]), ("", "")}
@@ -142,7 +142,7 @@ class Catalogue:
         return _VALUE.sub(lambda match: said[match[1]], entry.said)
 
     def _say_kind(self, kind: re.Match[str]) -> str:
-        """Translate a text in parentheses; others, of the name of a file, stay."""
+        """Translate a text in parentheses; text that the catalogue lacks, as in a file name, stays as it is."""
         return kind[0] if (said := self.find(kind[1])) is None else f"（{said}）"
 
     def _say_value(self, value: str) -> str:

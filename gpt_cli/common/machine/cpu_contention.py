@@ -1,11 +1,11 @@
-"""Measure the use of this machine by other programs, and let threads wait beside them. Needs no torch.
+"""Measure the use of this machine by other programs, and let torch's threads sleep meanwhile. Needs no torch.
 
-torch's threads meet after each product. GNU OpenMP, which runs them on Linux, lets a thread that waits spin for about
-3 ms before it sleeps. With a core for each thread that is fastest. Where another program needs a core, the thread
-spins for one that cannot run, and work takes 2 to 5 times as long (note 0002). OpenMP reads how to wait when it is
-loaded, but it spins 100 times instead of 300,000 while a process has more of its threads than cores
-(GOMP_SPINCOUNT in its manual). So a second team of threads, which do nothing, lets the first one sleep, and the end
-of that team lets it spin again. How threads wait changes no result.
+torch's threads meet after each product. GNU OpenMP, which runs them on Linux, lets a waiting thread spin for about 3 ms
+before it sleeps. With a core for each thread, spinning is fastest. If another program needs a core, a thread spins
+while the one that it waits for cannot run, and work takes 2 to 5 times as long (note 0002). OpenMP reads how to wait
+when it is loaded, but a thread spins 100 times instead of 300,000 while the process has more OpenMP threads than cores
+(GOMP_SPINCOUNT in its manual). So starting a second team of idle threads lets the first team sleep, and ending the
+second team lets the first one spin again. How threads wait changes no result.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _USER_TO_STEAL = (0, 1, 2, 5, 6, 7)  # the columns of /proc/stat in which a core
 
 @dataclass(frozen=True)
 class Usage:
-    """Processor time up to a moment: of all programs on the cores that this process may use, and of this process."""
+    """Processor time used until the moment `at`: by all programs on this process's cores, and by this process."""
 
     at: float  # seconds
     everyone: float  # core seconds
@@ -64,7 +64,7 @@ def used_by_others(before: Usage, after: Usage) -> float:
 
 
 def is_busy(num_threads: int, num_cores: int, by_others: float, *, was: bool) -> bool:
-    """Return whether threads lack cores beside other programs; `was` is the last answer, which holds longer."""
+    """Return whether threads lack cores beside other programs; `was` is the previous answer, for hysteresis."""
     lacking = min(num_threads, num_cores) + by_others - num_cores
     return num_threads > 1 and lacking > (QUIET_BELOW if was else BUSY_FROM)
 
@@ -97,7 +97,7 @@ class Sharing:
         self._ended.set()
 
     def remark(self, notice: Callable[[str], object]) -> None:
-        """Report a machine that is busy, once."""
+        """Tell `notice`, once, that the machine is busy."""
         self._decide()
         if self.busy and not self._remarked:
             self._remarked = True
@@ -105,7 +105,7 @@ class Sharing:
             notice(f"the machine is busy, so this goes more slowly: {used}")
 
     def _decide(self) -> None:
-        """Let threads sleep or spin, by the last look; before torch is imported, there are none."""
+        """Let torch's threads sleep or spin, by the last measurement; do nothing before torch is imported."""
         num_threads = _torch_threads()
         with self._lock:
             if num_threads is not None and not self._ended.is_set():
@@ -126,7 +126,7 @@ def _torch_threads() -> int | None:
 
 
 class _IdleTeam:
-    """OpenMP threads that do nothing; they belong to a thread of their own, and end with it."""
+    """A team of idle OpenMP threads, started by a Python thread of its own and ended with that thread."""
 
     def __init__(self, openmp: ctypes.CDLL, size: int):
         self._openmp, self._size = openmp, size
@@ -137,7 +137,7 @@ class _IdleTeam:
     def beside(cls, num_threads: int) -> _IdleTeam | None:
         """Start a team that makes the OpenMP threads of this process one more than its cores.
 
-        None where there are more already, without GNU OpenMP, and where the system refuses that many threads.
+        Returns None if there are more already, without GNU OpenMP, or if the system refuses that many threads.
         """
         if (path := _loaded_openmp()) is None:
             return None
@@ -156,7 +156,7 @@ class _IdleTeam:
 
 
 def _may_start(number: int) -> bool:
-    """Return whether the system lets this process start more threads: OpenMP would end the process if not."""
+    """Return whether the system lets this process start `number` threads; if not, OpenMP would end the process."""
     enough = threading.Event()
     threads = [threading.Thread(target=enough.wait, daemon=True) for _ in range(number)]
     try:
@@ -173,7 +173,7 @@ def _may_start(number: int) -> bool:
 
 
 def _loaded_openmp() -> str | None:
-    """Return the file of the GNU OpenMP library that this process has loaded; None before torch is imported."""
+    """Return the path of the GNU OpenMP library that this process has loaded; None before torch is imported."""
     with contextlib.suppress(OSError), _MAPS.open(encoding="utf-8", errors="replace") as maps:
         for line in maps:
             _, slash, path = line.rstrip("\n").partition("/")
@@ -186,8 +186,9 @@ def _loaded_openmp() -> str | None:
 def sharing(notice: Callable[[str], object] | None = None) -> Iterator[Sharing]:
     """Share the machine with other programs for as long as the context lasts.
 
-    `notice` receives a line, from another thread, when the machine is busy; without it, ask by `remark`. Does nothing
-    where the user chose how threads wait, or where the system does not report what other programs use.
+    `notice` receives a line, from another thread, when the machine is busy; without `notice`, call `remark` of the
+    yielded Sharing. Does nothing if the user chose how threads wait, or if the system does not report what other
+    programs use.
     """
     shared = Sharing(notice)
     chosen_by_user = any(name in os.environ for name in CHOSEN_BY_USER)

@@ -31,7 +31,7 @@ def num_accelerators() -> int:
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device of auto, cpu, or the name of this machine's accelerator with or without a number, as cuda:1.
+    """Return the device named auto, cpu, or as this machine's accelerator with or without a number, such as cuda:1.
 
     Raises EnvironmentFailure for a device that this machine does not have.
     """
@@ -47,13 +47,13 @@ def choose_device(name: str) -> torch.device:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until a device has finished its work; a CPU always has."""
+    """Wait until a device has finished its work; return at once for a CPU."""
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
 
 
 def to_device(numbers: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Send numbers to a device, from pinned memory where it reads that: without a wait, which keeps a GPU busy."""
+    """Copy a tensor to a device, if supported from pinned memory: the CPU then does not wait, so a GPU stays busy."""
     if supports(device, "pinned"):
         return numbers.pin_memory().to(device, non_blocking=True)
     # a device may read ordinary memory when others have it again, as mps does (pytorch #189690)
@@ -75,7 +75,7 @@ def free_memory(device: torch.device) -> int | None:
 
 
 class Graph(Protocol):
-    """Recorded work of a device, which it can repeat on the same memory."""
+    """A recording of a device's work, which the device can replay on the same memory."""
 
     def replay(self) -> None:
         """Repeat the work."""
@@ -83,7 +83,7 @@ class Graph(Protocol):
 
 @contextlib.contextmanager
 def beside(device: torch.device) -> Iterator[None]:
-    """Work on a stream of its own, because a device records no ordinary one; nothing is under way before and after."""
+    """Work on a stream of its own, since graphs cannot record the default one; synchronize before and after."""
     synchronize(device)
     # a recording that fails leaves its own stream in place, and on cuda:1 it would take one of cuda:0
     with torch.Stream(device):
@@ -94,7 +94,7 @@ def beside(device: torch.device) -> Iterator[None]:
 
 
 def new_graph(device: torch.device) -> tuple[Graph, contextlib.AbstractContextManager[object]]:
-    """Return an empty graph, and the context whose work it records, `beside` others; raises torch's errors."""
+    """Return an empty graph and a context that records work into it, for use inside `beside`; raises torch's errors."""
     if device.type == "cuda":  # which torch.accelerator.Graph of torch 2.13 does not know
         graph = torch.cuda.CUDAGraph()
         return graph, torch.cuda.graph(graph, stream=torch.cuda.current_stream(device))
@@ -103,7 +103,7 @@ def new_graph(device: torch.device) -> tuple[Graph, contextlib.AbstractContextMa
 
 
 def device_name(device: torch.device) -> str:
-    """Return the maker's name of a processor or a GPU, where torch knows it."""
+    """Return the model name of a processor or a GPU; `str(device)` if torch does not know the name."""
     if device.type == "cpu":
         return processor()
     ask = getattr(torch.get_device_module(device), "get_device_name", None)
@@ -112,7 +112,7 @@ def device_name(device: torch.device) -> str:
 
 @cache
 def supports(device: torch.device, what: Ability) -> bool:
-    """Return whether a device can do something, by a trial on a few numbers."""
+    """Return whether a device has the ability `what`, by a trial on a few numbers."""
     try:
         with warnings.catch_warnings(action="ignore"):
             return _TRIALS[what](device)
@@ -131,7 +131,7 @@ def _try_bfloat16(device: torch.device) -> bool:
 
 
 def _try_pinned(device: torch.device) -> bool:
-    """Return whether numbers arrive from pinned memory that is released at once, as in `to_device`."""
+    """Return whether tensors arrive intact from pinned memory that is released at once, as in `to_device`."""
     # mps gains nothing from pinned memory (pytorch #181720), and torch 2.10 to 2.13 may take it for that of the device
     if device.type in ("cpu", "mps") or not torch.empty(1).pin_memory().is_pinned():
         return False
@@ -160,19 +160,19 @@ _TRIALS: dict[Ability, Callable[[torch.device], bool]] = {
 
 
 def float64_device(device: torch.device) -> torch.device:
-    """Return the device that sums a device's numbers in float64: itself, or the CPU for mps and others without."""
+    """Return where to sum a device's numbers in float64: on the device, or on the CPU if it has none, such as mps."""
     return device if supports(device, "float64") else CPU
 
 
 def tokens_at_once(device: torch.device, on_cpu: int) -> int:
-    """Return the best number of tokens at once for a device: `on_cpu` fits in caches, a GPU wants many more."""
+    """Return the best number of tokens to compute at once: `on_cpu`, which fits CPU caches, or 2^15 on accelerators."""
     return on_cpu if device.type == "cpu" else 2**15
 
 
 def choose_dtype(name: str, device: torch.device, d_model: int, notice: Notify = lambda _: None) -> str:
-    """Choose float32 or bfloat16; auto takes bfloat16 on devices that multiply it, for models that are wide enough.
+    """Choose float32 or bfloat16; auto takes bfloat16 if the device has instructions for it and the model is wide.
 
-    `notice` receives a line about requested bfloat16 that the device lacks.
+    `notice` receives a line if bfloat16 is requested and the device lacks it.
     """
     if name == "float32" or (name == "auto" and not (d_model >= BFLOAT16_FROM_D_MODEL and _is_fast(device))):
         return "float32"
@@ -184,7 +184,7 @@ def choose_dtype(name: str, device: torch.device, d_model: int, notice: Notify =
 
 
 def _is_fast(device: torch.device) -> bool:
-    """Return whether a device has instructions for bfloat16 products, as far as torch knows; some imitate them."""
+    """Return whether a device has instructions for bfloat16 products, as far as torch knows; some emulate them."""
     if device.type == "cpu":
         return cpu_multiplies_bfloat16()
     ask = getattr(torch.get_device_module(device), "is_bf16_supported", None)
@@ -195,7 +195,7 @@ def _is_fast(device: torch.device) -> bool:
 def choose_compile(name: str, device: torch.device, *, long: bool) -> str:
     """Choose on or off; auto compiles `long` trainings on accelerators for which Triton is installed, such as CUDA.
 
-    A CPU gains too little for the time it takes (note 0001).
+    On a CPU, compiled blocks gain too little for the time that compilation takes (note 0001).
     """
     if name == "auto":
         return "on" if long and device.type != "cpu" and find_spec("triton") else "off"
@@ -218,7 +218,7 @@ def processor_vendor() -> str:
 
 
 def processor_abilities() -> str:
-    """Return the reported abilities of the processor: code made for one may not run on another."""
+    """Return the processor's name and reported features: code compiled for some features may not run without them."""
     return " ".join([processor(), _of_processor("flags") or _of_processor("Features") or ""])
 
 
@@ -232,7 +232,7 @@ def _of_processor(wanted: str) -> str | None:
 
 
 def product_dtype(name: str) -> torch.dtype:
-    """Return the torch dtype of float32 or bfloat16."""
+    """Return the torch dtype that is named float32 or bfloat16."""
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
 
 

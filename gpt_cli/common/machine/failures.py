@@ -33,7 +33,7 @@ _REASONS = {
 
 
 def is_lack_of_memory(error: BaseException) -> bool:
-    """Return whether main memory or a GPU's ran out."""
+    """Return whether an error says that main memory or GPU memory ran out."""
     if isinstance(error, MemoryError) or is_lack_of_device_memory(error):
         return True
     if isinstance(error, OSError):
@@ -42,7 +42,7 @@ def is_lack_of_memory(error: BaseException) -> bool:
 
 
 def is_lack_of_device_memory(error: BaseException) -> bool:
-    """Return whether the memory of an accelerator ran out."""
+    """Return whether an error says that the memory of an accelerator ran out."""
     # torch, which is not imported here, has an error of its own for some accelerators, and words for all
     return type(error).__name__ == "OutOfMemoryError" or (isinstance(error, RuntimeError) and _OF_DEVICE in str(error))
 
@@ -54,7 +54,7 @@ def missing_operation(error: BaseException) -> str | None:
 
 
 def is_lack_of_files(error: BaseException) -> bool:
-    """Return whether this process may open no more files; torch raises a RuntimeError."""
+    """Return whether an error, of the system or of torch, says that too many files are open."""
     if isinstance(error, OSError):
         return error.errno == errno.EMFILE
     return isinstance(error, RuntimeError) and os.strerror(errno.EMFILE) in str(error)

@@ -15,7 +15,7 @@ def reuse_memory() -> None:
     """Make glibc keep the memory that this process frees, for its next tensors; other C libraries stay as they are.
 
     Asking the system for memory at each step costs more than the arithmetic of a small model (note 0001). Threads that
-    start later share one heap with the main thread, so that it can reuse what they free.
+    start later share one heap with the main thread, so memory that they free can be reused.
     """
     with contextlib.suppress(OSError, AttributeError, TypeError):
         libc = ctypes.CDLL(None)
@@ -54,9 +54,9 @@ def require_address_space(num_bytes: int, who: str) -> None:
 def require_available(
     where: str, about: str, num_bytes: int, free: int | None, *, hint: str, what: str = "memory"
 ) -> None:
-    """Raise EnvironmentFailure where `about`, such as 8 heads on 40 tokens, take more of `what` than is free.
+    """Raise EnvironmentFailure if `num_bytes` for `about`, such as 8 heads on 40 tokens, are more than `free`.
 
-    `free` is None where it is unknown.
+    `free` is None if unknown: then nothing is raised.
     """
     if free is not None and num_bytes > free:
         wrong = f"{about} take about {size(num_bytes)} of {what}, and {size(free)} are free"
