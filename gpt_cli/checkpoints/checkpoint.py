@@ -1,7 +1,7 @@
 """One checkpoint, one safetensors file: weights, tokenizer, config and training state; never a pickle.
 
 Layout: header, weights, then optimizer moments. The header contains two digests: one over the rest of the
-header and the weights, so that a reader of weights can check all it uses, and one over what follows.
+header and the weights, so that a reader of weights can check all that it reads, and one over the moments.
 """
 
 from __future__ import annotations

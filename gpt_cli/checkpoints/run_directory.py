@@ -68,7 +68,7 @@ class RunDirectory(RunFiles):
             raise EnvironmentFailure(shown(self.path), sentence, hint=hint)
 
     def newest(self, warn: Callable[[str], object]) -> Checkpoint | None:
-        """Read the newest checkpoint that verifies, for resuming; `warn` receives a line for each damaged newer one.
+        """Read the newest checkpoint that verifies, for resuming; `warn` receives a line for each damaged one skipped.
 
         Returns None if nothing was saved yet. Raises CheckpointError if all checkpoints are damaged or gone, or the
         run was imported.
@@ -109,7 +109,7 @@ class RunDirectory(RunFiles):
         """Save a checkpoint of a step, then remove older ones but the newest `keep` and teachers.
 
         Metrics are made durable first, so that no checkpoint is ahead of the metrics. Checkpoints of later steps
-        neither count nor go: a resumed run may have skipped them as damaged. Raises EnvironmentFailure.
+        neither count nor are removed: a resumed run may have skipped damaged ones. Raises EnvironmentFailure.
         """
         if self.metrics.exists():
             make_durable(self.metrics, self.path)

@@ -79,7 +79,7 @@ def is_run(directory: Path) -> bool:
 
 
 def find_runs(directory: Path) -> list[Path]:
-    """Return the runs of a directory by name, then those of its subdirectories, such as sweeps; of a run, the run.
+    """Return the runs of a directory by name, then those of its subdirectories, such as sweeps; a run gives itself.
 
     Directories that the user may not enter are left out. Raises OSError where `directory` cannot be read.
     """

@@ -55,7 +55,7 @@ def require_fitting(num_processes: int, config: Config, where: str = "‹process
 
 
 def fitting_sizes(micro_batches: int) -> list[int]:
-    """Return the numbers of ranks that can share a number of micro-batches: powers of two that divide it."""
+    """Return the numbers of ranks that can share `micro_batches` evenly: powers of two that divide it."""
     return [1 << bit for bit in range((micro_batches & -micro_batches).bit_length())]
 
 

@@ -152,7 +152,7 @@ def _is_joined(tensor: Tensor) -> bool:
 
 
 def _described(error: Exception) -> dict[str, Any]:
-    """Return an exception as a JSON object; one of another library as its exit code alone."""
+    """Return an exception as a JSON object; another library's exception as its exit code alone."""
     kind = type(error)
     hint = error.hint if isinstance(error, GptError) else None
     if not kind.__module__.startswith("gpt_cli."):
@@ -161,7 +161,7 @@ def _described(error: Exception) -> dict[str, Any]:
 
 
 def _rebuilt(described: Mapping[str, Any]) -> Exception:
-    """Rebuild an exception; for one of another library, LeftToAnother, as only the rank that raised it reports it."""
+    """Rebuild an exception; for another library's, which its own rank reports, return LeftToAnother."""
     if "exit_code" in described:
         return LeftToAnother(described["exit_code"])
     kind = getattr(sys.modules[described["module"]], described["name"])

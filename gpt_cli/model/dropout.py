@@ -117,7 +117,7 @@ def _lanes(key: int | Tensor, start: int | Tensor, count: int, device: torch.dev
 
 
 def _mixed(words: Tensor, halves: Sequence[int | Tensor]) -> Tensor:
-    """Apply a round of lowbias32 to each half of a key, in place: int32 [N]."""
+    """Add each half of a key to `words`, then mix by a round of lowbias32, in place: int32 [N]."""
     shifted = torch.empty_like(words)
     for half in halves:
         words += half

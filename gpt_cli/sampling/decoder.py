@@ -47,7 +47,7 @@ class Decoder:
 
     Beyond context_length C, with absolute positions (learned, sinusoidal), the cache of a full row is refilled from the
     row's last C // 2 tokens, at positions from 0 on. With rotary positions, or none, each token attends to the C - 1
-    tokens before it, whose keys and values stay in the cache.
+    tokens before it, whose keys and values are not computed again.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""One token of one sequence in a single call of compiled code; `Decoder` computes the same with torch."""
+"""Decode one token of one sequence in a single call of compiled code; `Decoder` computes the same with torch."""
 
 from __future__ import annotations
 
