@@ -1,7 +1,7 @@
-"""A pass through the blocks of a model, site by site, where any activation can be read or replaced.
+"""Run a model block by block, and read or replace any activation on the way.
 
-The model has no hooks: a pass is made of its own functions on its own parameters. Sites inside attention are called as
-its stages, those of the residual stream as in TransformerLens.
+The model has no hooks: this module calls the model's own functions on the model's parameters. Sites inside attention
+have the names of attention stages, sites of the residual stream those of TransformerLens.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from gpt_cli.model.attention import causal_mask, join_heads
 
 
 class Activations:
-    """Compute a block on n runs of T tokens, without dropout: each site when it is first read.
+    """Activations of a block on n sequences of T tokens, without dropout; reading a site first computes it.
 
-    Setting a site, `made.heads = ...`, touches the runs: what follows is made of that. `chosen` are the heads to
-    compute (None: all). Where queries and stream are cut to the last t of the T tokens, what follows is of these.
+    After a site is set, as in `made.heads = ...`, sites first read later are computed from the new value. `chosen` are
+    the heads to compute (None: all). If queries and resid_pre are cut to the last t of T tokens, later sites have t.
     """
 
     def __init__(self, block: Block, resid_pre: Tensor, rotation: Tensor | None, chosen: Sequence[int] | None = None):
@@ -80,9 +80,9 @@ class Activations:
 
 
 def walk(model: GPT, x: Tensor, rotation: Tensor | None, first: int = 0) -> Iterator[Activations]:
-    """Yield the activations of each block from the layer `first` on, whose input is x [n, T, D].
+    """Yield the activations of each block from layer `first` on; x [n, T, D] is the input of layer `first`.
 
-    The next block reads `resid_post` as it is when the caller comes back. `model.embed` gives x and rotation of ids.
+    The next block reads `resid_post` with the caller's changes. `model.embed` computes x and rotation from ids.
     """
     assert not model.training
     for block in model.blocks[first:]:

@@ -50,25 +50,25 @@ def check_format(ending: str, stages: Sequence[str], file_dtype: str = "float32"
 
 
 def num_written(num_heads: int, num_tokens: int) -> int:
-    """Number of tokens that a page lists as raised, and as lowered, by a head at a position; 0 for long texts."""
+    """Number of most raised, and of most lowered, tokens that a page lists per head and position; 0 for long texts."""
     return min(_TOP, _MOST_WRITTEN // (2 * num_heads * num_tokens))
 
 
 def written_bytes(num_heads: int, num_tokens: int) -> tuple[int, int]:
-    """Estimate the memory and disk that `num_written` tokens of one head take: (memory, disk)."""
+    """Estimate the bytes that the most raised and lowered tokens of one head take: (memory, disk)."""
     count = 2 * num_written(num_heads, num_tokens) * num_tokens
     return _WRITTEN_MEMORY * count, _WRITTEN_DISK * count
 
 
 def writing_bytes(ending: str, num_numbers: int, num_dots: int) -> tuple[int, int]:
-    """Estimate the memory and disk that one head takes in a file, from its numbers and the dots of its map."""
+    """Estimate the bytes, (memory, disk), to write one head: `num_numbers` values, and a map of `num_dots` dots."""
     costs = _COSTS[ending]
     on_map, of_map = costs.map
     return costs.memory * num_numbers + costs.dot * num_dots + on_map, costs.disk * num_numbers + of_map
 
 
 def map_inches(num_tokens: int, num_maps: int) -> float:
-    """The edge of one head's map: large for few heads, small enough that a grid of many stays a picture."""
+    """Return the edge length of one head's map in inches: large for few maps, small for many."""
     if num_maps == 1:
         return min(max(1.2, 0.32 * num_tokens), 8.0)
     readable = max(1.2, 0.17 * num_tokens)
@@ -76,9 +76,9 @@ def map_inches(num_tokens: int, num_maps: int) -> float:
 
 
 def columns_of(num_layers: int, num_heads: int) -> int:
-    """Number of maps in a row of a picture: the heads of a layer, or of a strip of layers few, so that it fits a page.
+    """Number of maps per row of a picture: all heads of a layer, or at most 6 layers if only one head is drawn.
 
-    Each row of a strip has about as many.
+    The layers of one head are spread over the rows as evenly as possible.
     """
     return num_heads if num_heads > 1 else -(-num_layers // -(-num_layers // 6))
 
@@ -92,7 +92,7 @@ def most_dots(num_tokens: int, num_layers: int, num_heads: int) -> int:
 
 
 def tokens_per_dot(num_tokens: int, num_layers: int, num_heads: int) -> int:
-    """The number of tokens that a dot of a map stands for, each way: 1 where each weight has its own."""
+    """Number of tokens that a dot of a map covers along each axis: 1 if each weight has its own dot."""
     return -(-num_tokens // most_dots(num_tokens, num_layers, num_heads))
 
 

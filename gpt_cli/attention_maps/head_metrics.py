@@ -1,4 +1,4 @@
-"""The numbers that describe a head, and a word for what it does. Needs neither torch nor numpy."""
+"""The scores that describe an attention head, and a label for what the head does. Needs neither torch nor numpy."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ def head_label(row: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class HeadScores:
-    """A number for each head in each of COLUMNS: [layers, heads] by name, NaN where there was nothing to measure."""
+    """Scores of heads: `columns` maps each name in COLUMNS to [layers, heads], NaN where nothing could be measured."""
 
     layers: tuple[int, ...]
     heads: tuple[int, ...]
     columns: Mapping[str, np.ndarray]
 
     def of(self, row: int, column: int) -> dict[str, float]:
-        """The scores of the head at these places in `layers` and `heads`."""
+        """Return the scores, by name, of the head at index `row` of `layers` and index `column` of `heads`."""
         return {name: float(scores[row, column]) for name, scores in self.columns.items()}
 
 
 def role_of(scores: Mapping[str, float], num_tokens: int) -> str | None:
-    """The label of a head from its scores on a text: the first of ROLES, (column, label, least score), that it reaches.
+    """Return the label of the first of ROLES, (column, label, least score), whose least score the head reaches.
 
-    A text of fewer than LEAST_TOKENS gives none.
+    Returns None if the scores reach none of ROLES, or the text has fewer than LEAST_TOKENS tokens.
     """
     if num_tokens < LEAST_TOKENS:
         return None

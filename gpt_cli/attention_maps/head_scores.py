@@ -1,4 +1,4 @@
-"""Scores of heads: a few means over the attention weights of each."""
+"""Score attention heads: a few means over the attention weights of each head."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ BYTES_PER_WEIGHT = 40  # about six such arrays, and what malloc keeps between bl
 
 
 def pattern_sums(weights: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums of PATTERNS over queries, and how many queries each counts: [B, H, T, T], [B, T] -> float64 [6, H], [6].
+    """Sum each of PATTERNS over queries, and count these queries: [B, H, T, T], [B, T] -> float64 [6, H], [6].
 
-    The first token looks at itself alone, whatever a head does, so no query counts it.
+    The first query is left out, because its only key is itself, whatever a head does.
     """
     T = ids.shape[1]
     rows = weights[:, :, 1:]  # [B, H, T - 1, T]
@@ -61,11 +61,11 @@ def score_heads(
     watch: Callable[[int, Stages, np.ndarray], object] = lambda *_: None,
     count: Callable[[int], object] = lambda _: None,
 ) -> HeadScores:
-    """The scores of the given heads (None: of all) on windows (start, end) of ids; induction has a text of its own.
+    """Score the given heads (None: all) on windows (start, end) of ids, but induction on repeated random tokens.
 
-    `watch` receives for each batch of `window_batches` the number of each given layer, counted from 0, its stages, and
-    where the windows begin. `count` receives the number of tokens done since its last call: those of the windows, then
-    `repeated_length` of each of `num_repeats` sequences.
+    For each batch and layer, `watch` receives the layer's index in `layers`, its stages, and the starts of the windows.
+    `count` receives the number of tokens done since its last call: those of the windows, then `repeated_length` of each
+    of `num_repeats` sequences.
     """
     layers = range(len(model.blocks)) if layers is None else layers
     heads = range(model.config.num_heads) if heads is None else heads
@@ -87,9 +87,9 @@ def score_heads(
 def window_batches(
     model: GPT, ids: Ids, windows: Sequence[tuple[int, int]], batch_size: int | None = None, num_targets: int = 0
 ) -> Iterator[tuple[np.ndarray, np.ndarray, Tensor]]:
-    """Yield windows of equal length together: their starts [B], their numbers [B] and their ids [B, T + num_targets].
+    """Yield batches of windows of equal length: starts [B], indices [B] in `windows`, and ids [B, T + num_targets].
 
-    As many at once as `sequences_at_once` says where there is no `batch_size`.
+    Without `batch_size`, a batch has at most as many windows as `sequences_at_once` allows.
     """
     starts, ends = np.array(windows).T
     lengths = ends - starts
@@ -113,9 +113,9 @@ def sequences_at_once(num_heads: int, num_tokens: int) -> int:
 
 
 def repeated_length(model: GPT) -> int:
-    """The length 2 n of the sequences on which induction is measured: of context_length, but at most HEADS_WINDOW.
+    """Length 2 n of the sequences on which induction is measured: at most context_length and HEADS_WINDOW.
 
-    n is at most the shortest window of attention, so that every head sees the token after the first occurrence.
+    n is at most the shortest attention window, so that every head can attend to the token after the first occurrence.
     """
     sizes = model.config
     most = min(sizes.context_length, HEADS_WINDOW, *(2 * window for window in sizes.windows if window is not None))
@@ -131,9 +131,9 @@ def num_repeats(model: GPT) -> int:
 
 
 def repeated_tokens(vocab_size: int, num_tokens: int, end_of_text: int, count: int = NUM_REPEATS) -> Tensor:
-    """Sequences of n different random tokens that come again once: ids [count, 2 n], always the same ones.
+    """Return ids [count, 2 n], the same in each call: a row is n different random tokens, followed by their copy.
 
-    n is half of num_tokens, and less than vocab_size. Without `end_of_text`.
+    n is half of num_tokens, and less than vocab_size. `end_of_text` never occurs.
     """
     others, n = np.delete(np.arange(vocab_size), end_of_text), num_tokens // 2
     keys = [stream_key(0, "induction", number) for number in range(count)]
@@ -142,14 +142,14 @@ def repeated_tokens(vocab_size: int, num_tokens: int, end_of_text: int, count: i
 
 
 def _share(ids: Tensor, row: int, num_rows: int) -> int:
-    """Number of tokens to count after a layer, so that the bar moves within a batch of minutes."""
+    """Return the share of a batch's tokens to report after layer `row`, so that the progress bar moves by layers."""
     return ids.numel() * (row + 1) // num_rows - ids.numel() * row // num_rows
 
 
 def induction_of(weights: Tensor) -> Tensor:
-    """The mean weight from a token to the one after its first occurrence: [B, H, 2 n, 2 n] -> float64 [H].
+    """Mean weight from a repeated token to the token after its first occurrence: [B, H, 2 n, 2 n] -> float64 [H].
 
-    Tokens n..2n-1 are tokens 0..n-1 again. Olsson et al. 2022, "prefix matching".
+    Tokens n..2n-1 repeat tokens 0..n-1. Olsson et al. 2022, "prefix matching".
     """
     n = weights.shape[-1] // 2
     copied = weights[:, :, n:, 1 : n + 1].diagonal(0, 2, 3)
@@ -166,9 +166,10 @@ def induction_scores(
     repeats: int | None = None,
     count: Callable[[int], object] = lambda _: None,
 ) -> np.ndarray:
-    """`induction_of` the given heads on repeated random tokens, [layers, heads]; NaN where no two tokens fit.
+    """Compute `induction_of` the given heads (None: all) on repeated random tokens: [layers, heads].
 
-    It reads `repeats` sequences, None: `num_repeats`. `count` receives the number of tokens done since its last call.
+    All are NaN if a sequence has fewer than 4 tokens. `repeats` is the number of sequences (None: `num_repeats`).
+    `count` receives the number of tokens done since its last call.
     """
     layers = range(len(model.blocks)) if layers is None else layers
     heads = range(model.config.num_heads) if heads is None else heads

@@ -1,8 +1,7 @@
 """Direct logit attribution: each part's contribution to the logits, and the tokens that a head raises and lowers.
 
-The residual stream is a sum of what the parts of a model write to it. A norm of the stream is linear once its scale
-is held at the value that it has, so that each logit is a sum over the parts as well. Elhage et al. 2021, "A
-Mathematical Framework for Transformer Circuits".
+The residual stream is a sum of what the parts of a model write to it. A norm with a frozen scale is linear, so that
+each logit is a sum over the parts as well. Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
 """
 
 from __future__ import annotations
@@ -29,16 +28,17 @@ def head_columns(block: Block) -> Tensor:
 
 
 def head_results(block: Block, outputs: Tensor, heads: Sequence[int]) -> Tensor:
-    """Contribution of each given head to the residual stream, from all outputs: [B, H, T, K] -> [heads, B, T, D]."""
+    """Contribution of `heads` to the residual stream, from all heads' outputs: [B, H, T, K] -> [heads, B, T, D]."""
     chosen = to_device(torch.tensor(list(heads)), outputs.device)
     return torch.einsum("bhtk,hdk->hbtd", outputs[:, chosen], head_columns(block)[chosen])
 
 
 @dataclass(frozen=True)
 class Writes:
-    """The tokens that each head raises and lowers most at each position, strongest first: [layers, heads, T, top].
+    """The tokens whose logits each head raises and lowers most, strongest first: [layers, heads, T, top].
 
-    The numbers are logits above the mean over the vocabulary, because a shift of all logits changes no probability.
+    `raised_by` and `lowered_by` are changes of logits minus their mean over the vocabulary, because a shift of all
+    logits changes no probability.
     """
 
     raised: np.ndarray  # ids
@@ -53,7 +53,7 @@ def centred(norm: Norm, x: Tensor) -> Tensor:
 
 
 def scale(norm: Norm, x: Tensor) -> Tensor:
-    """The number by which a norm multiplies each vector: [..., D] -> [..., 1]."""
+    """The factor by which a norm, before its gain, multiplies each centred vector: [..., D] -> [..., 1]."""
     return (centred(norm, x).square().mean(-1, keepdim=True) + (norm.eps or 0)).rsqrt()
 
 
@@ -68,10 +68,10 @@ def head_writes(
     top: int = 5,
     count: Callable[[int], object] = lambda _: None,
 ) -> Writes:
-    """The `top` tokens that each of the given heads raises and lowers most at the given positions (None: all).
+    """Return the `top` tokens whose logits the given heads raise and lower most at positions `queries` (None: all).
 
-    All tokens where the vocabulary has fewer. At most LOGITS_AT_ONCE logits are in memory at a time, of one head.
-    `count` receives the number of positions of each head that is done.
+    A vocabulary of fewer than `top` tokens gives all its tokens. At most LOGITS_AT_ONCE logits, of one head, are in
+    memory at a time. `count` receives the number of positions when a head is done.
     """
     assert not model.training
     queries = range(len(ids)) if queries is None else queries
@@ -99,10 +99,10 @@ def head_writes(
 
 
 def _outputs_and_scales(model: GPT, ids: Sequence[int], queries: Sequence[int]) -> tuple[list[Tensor], list[Tensor]]:
-    """Outputs of the heads of each layer [H, queries, K], and the scale of their contributions [queries, 1].
+    """Return, for each layer, its heads' outputs [H, queries, K] and the scale of their contributions [queries, 1].
 
-    That scale is the product of those of all norms on the way to the output layer. Raises CheckpointError where it is
-    not finite.
+    The scale is the product of the scales of all norms between the heads and the output layer. Raises CheckpointError
+    if the product is not finite.
     """
     batch = to_device(torch.tensor([list(ids)]), model.token_embedding.weight.device)
     x, rotation = model.embed(batch)
@@ -125,7 +125,7 @@ def _outputs_and_scales(model: GPT, ids: Sequence[int], queries: Sequence[int]) 
 
 
 def through(norm: Norm, reader: Tensor) -> Tensor:
-    """Fold a norm into a reader [V, D] of its output, so that it reads its input, but for the scale and the bias."""
+    """Fold a norm's gain and centring, without scale and bias, into `reader` [V, D], which reads the norm's output."""
     return centred(norm, reader * norm.weight.to(reader))
 
 

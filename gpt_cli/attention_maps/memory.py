@@ -27,10 +27,10 @@ def require_room_for_dump(
     out: Path | None,
     shorter: str = "use a shorter prompt",
 ) -> None:
-    """Refuse, before the model runs, a file that does not fit; where a single head fits, attn-dump names it.
+    """Raise EnvironmentFailure, before the model runs, if memory or disk cannot hold a dump.
 
-    None as `ending` is a drawing, as `out` no file on disk; `shorter` is the hint where none fits. Raises
-    EnvironmentFailure.
+    The hint of attn-dump names a single head if that fits; else the hint is `shorter`. An `ending` of None means a
+    drawing in the terminal, an `out` of None no file on disk.
     """
     count, numbers = len(layers) * len(heads), count_numbers(stages, num_tokens, model.config)
     dots = num_dots(num_tokens, len(layers), len(heads))
@@ -59,7 +59,7 @@ def require_room_for_dump(
 
 
 def _bytes_of_heads(model: GPT, num_heads: int, num_tokens: int) -> int:
-    """Estimate the memory that `with_heads` takes beside its result, for some heads of a layer on some tokens."""
+    """Estimate the bytes of memory that `with_heads` needs, without its result, for `num_heads` heads of a layer."""
     V, sizes = model.vocab_size, model.config
     T = repeated_length(model)
     scoring = BYTES_PER_WEIGHT * num_heads * T**2 * min(num_repeats(model), sequences_at_once(sizes.num_heads, T))

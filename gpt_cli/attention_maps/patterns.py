@@ -31,9 +31,9 @@ class Prediction:
 class AttentionDump:
     """Stages of the chosen heads on one prompt.
 
-    `stages` maps a name to [layers, heads, T, T] (weights, scores: a row looks at columns) or [layers, heads, T, K]
-    (the others; queries and keys of latent attention are wider). The model may have written the last tokens itself;
-    `predictions` has one entry for each of these.
+    `stages` maps a name to [layers, heads, T, T] (weights, scores: rows are queries, columns keys) or
+    [layers, heads, T, K] (the others; queries and keys of latent attention are wider than K). `predictions` has one
+    entry for each of the last tokens that the model itself generated.
     """
 
     tokens: tuple[str, ...]
@@ -67,9 +67,9 @@ def dump_attention(
     num_generated: int = 0,
     origin: Origin | None = None,
 ) -> AttentionDump:
-    """Compute the stages of the heads on ids [T], in float32 or float16; the model wrote the last `num_generated`.
+    """Compute stages of heads on ids [T], in float32 or float16; the model generated the last `num_generated` ids.
 
-    Raises CheckpointError where the model computes numbers that are not finite, UsageError where float16 is too small.
+    Raises CheckpointError if the model computes numbers that are not finite, UsageError if float16 overflows.
     """
     device = model.token_embedding.weight.device
     batch = torch.tensor([list(ids)], device=device)
@@ -92,7 +92,7 @@ def dump_attention(
 
 @torch.inference_mode()
 def _predictions(model: GPT, batch: torch.Tensor, num_generated: int) -> tuple[Prediction, ...]:
-    """Probability and rank of each of the last tokens of a batch [1, T]."""
+    """Return the probability and rank of each of the last `num_generated` tokens of a batch [1, T]."""
     if not num_generated:
         return ()
     x, rotation = model.embed(batch)

@@ -23,10 +23,10 @@ def draw(dump: AttentionDump, notice: Notify = ignored, *, kind: str = "png") ->
     """Draw a picture of all chosen heads, each with queries down and keys across.
 
     Many heads make a grid, a row for each layer; one head of many layers makes a strip, layer after layer; a single
-    head makes a large map, with its numbers where they are readable. The colours show the square root of a weight, so
-    that small weights differ visibly from none; those of viridis grow lighter evenly, so that the picture is readable
-    in grey too. The foot names checkpoint, step and prompt. `notice` receives a line when no installed font has a
-    character of the labels, and when the text is too long for a dot for each weight.
+    head makes a large map, with the weights as numbers if these are readable. The colours show the square root of a
+    weight, so that small weights differ visibly from zero; viridis grows evenly lighter, so that the picture is
+    readable in grey too. The foot names checkpoint, step and prompt. `notice` receives a line when no installed font
+    has a character of the labels, and when the text has too many tokens to draw a dot for each weight.
     """
     num_layers, num_heads, num_tokens, _ = dump.weights.shape
     num_maps = num_layers * num_heads
@@ -76,7 +76,7 @@ def draw(dump: AttentionDump, notice: Notify = ignored, *, kind: str = "png") ->
 
 
 def largest(weights: np.ndarray, each: int) -> np.ndarray:
-    """Pool weights by their maximum, so that a line one token wide stays: [T, T] -> [T / each, T / each]."""
+    """Max-pool weights, so that a line one token wide stays visible: [T, T] -> [T / each, T / each], rounded up."""
     if each == 1:
         return weights
     starts = np.arange(0, len(weights), each)
@@ -123,5 +123,5 @@ def _labels(dump: AttentionDump, notice: Notify) -> tuple[list[str], list[str], 
 
 
 def _is_upright(label: str) -> bool:
-    """Return whether a label below a column needs no turn: a single character, or Chinese, written downwards."""
+    """Return whether a label below a column needs no rotation: a single character, or Chinese, written downwards."""
     return len(label) == 1 or all(ord(c) > 0x2E80 for c in label)

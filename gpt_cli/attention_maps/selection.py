@@ -1,4 +1,4 @@
-"""Selections of a user: stages of attention, layers and heads. Needs no torch."""
+"""What a user selects: stages of attention, layers and heads. Needs no torch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def parse_selection(text: str | None, count: int, field: str) -> tuple[int, ...]
 
 
 def out_of_range(field: str, value: object, count: int) -> str:
-    """The sentence for a layer or head that a model does not have: `field` names which, `count` how many there are."""
+    """Return the error sentence for a layer or head out of range; `field` is layers or heads, `count` their number."""
     return f"this model has {field.removesuffix('s')}s 0 to {count - 1}, so {shown(value)} is out of range"
 
 

@@ -1,4 +1,4 @@
-"""Attention to one text at steps of a training: small files that the run keeps. Needs no torch."""
+"""Snapshots of a run: the attention on one text at steps of its training, in small files. Needs no torch."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _About:
 
 @dataclass(frozen=True)
 class Snapshot(_About):
-    """The attention to a text, the prompt, after a step; `scores` has induction on repeated random tokens."""
+    """The attention on `prompt` after a step; in `scores`, induction is measured on repeated random tokens."""
 
     weights: np.ndarray  # [L, H, T, T] float32; a file keeps them as float16
     scores: HeadScores
@@ -51,7 +51,7 @@ class Snapshot(_About):
 
 @dataclass(frozen=True)
 class Steps:
-    """Attention of one prompt at steps of a run; `read` yields every n-th step, counted from the last."""
+    """The attention on one prompt at steps of a run; `read(n)` yields every n-th snapshot, counted from the last."""
 
     run: str
     newest: Snapshot
@@ -62,10 +62,10 @@ class Steps:
 
 
 def snapshot_bytes(snapshot: Snapshot) -> bytes:
-    """Encode a snapshot as the content of a file, always the same for the same one.
+    """Encode a snapshot as the bytes of a safetensors file; equal snapshots give equal bytes.
 
-    It is a safetensors file of `weights` [L, H, T (T + 1) / 2], the lower triangles by rows in float16, and a [L, H]
-    for each column of the scores; all else is JSON in its metadata.
+    The file has `weights` [L, H, T (T + 1) / 2], the lower triangles row by row in float16, and an array [L, H] for
+    each column of the scores; step, loss, prompt and tokens are JSON in its metadata.
     """
     triangles = snapshot.weights[..., *np.tril_indices(len(snapshot.tokens))].astype(np.float16)
     about = {part.name: getattr(snapshot, part.name) for part in fields(_About)}
@@ -73,7 +73,7 @@ def snapshot_bytes(snapshot: Snapshot) -> bytes:
 
 
 def read_snapshot(path: Path) -> Snapshot:
-    """Read a snapshot from a file; raises CheckpointError for one that is missing, damaged or foreign."""
+    """Read a snapshot from a file; raise CheckpointError if the file is missing, damaged or foreign."""
     stored, arrays = _FILE.read(path, SNAPSHOT_BYTES)
     try:
         about = TypeAdapter(_About).validate_json(json.dumps(stored), strict=True)
@@ -90,9 +90,9 @@ def read_snapshot(path: Path) -> Snapshot:
 
 
 def kept_steps(run: RunFiles) -> Steps:
-    """List the snapshots of a run; those of an earlier prompt than the newest one's are not read.
+    """Return the snapshots of a run; `read` leaves out those whose prompt is not that of the newest snapshot.
 
-    Raises CheckpointError where there is none, and for one that is damaged or foreign.
+    Raises CheckpointError if there is no snapshot, or one is damaged or foreign.
     """
     paths = list(run.snapshots().values())
     if not paths:
@@ -115,7 +115,7 @@ def kept_steps(run: RunFiles) -> Steps:
 
 
 def losses_by_step(run: RunFiles) -> dict[str, list[tuple[int, float]]]:
-    """The losses that metrics record, in nats per token: (step, loss) and (step, validation_loss), by their names."""
+    """Return (step, loss) pairs from a run's metrics, in nats per token, under "loss" and "validation_loss"."""
     losses: dict[str, list[tuple[int, float]]] = {name: [] for name in _LOSSES}
     for figures in metrics_of(run.metrics, DataError):
         for name in _LOSSES:

@@ -19,7 +19,7 @@ _SCALE_CELLS = 16
 
 
 def maps_to_draw(dump: AttentionDump) -> dict[str, np.ndarray]:
-    """Title -> weights [T, T]: each chosen head, or the mean of all where a screen cannot show all."""
+    """Return title -> weights [T, T]: each chosen head, or the mean of all heads if there are over _MAX_MAPS."""
     count = len(dump.layers) * len(dump.heads)
     if count > _MAX_MAPS:
         return {f"mean of {count} heads (choose with --layers and --heads)": dump.weights.mean(axis=(0, 1))}
@@ -31,10 +31,10 @@ def maps_to_draw(dump: AttentionDump) -> dict[str, np.ndarray]:
 
 
 def draw_text_map(tokens: tuple[str, ...], weights: np.ndarray, width: int, *, colour: bool) -> tuple[Text, int]:
-    """Draw the map as text at most `width` cells wide; returns it and how many of the last tokens it shows.
+    """Draw the map as text at most `width` cells wide; return the text and the number of last tokens that it shows.
 
-    Each row is a token, each column a token it may look at; the shade follows the square root of the weight. Where
-    a token can be two cells wide, columns have labels too; else it is one cell wide and, in colour, half as high.
+    Rows are queries, columns keys; the shade follows the square root of the weight. If columns can be two cells wide,
+    columns have labels too; else columns are one cell wide and, in colour, rows are half a cell high.
     """
     labels = [label_of(token) for token in tokens]
     label_width = min(_MAX_LABEL, max(map(cell_len, labels)))
@@ -53,7 +53,7 @@ def draw_text_map(tokens: tuple[str, ...], weights: np.ndarray, width: int, *, c
 
 
 def colour_scale(meaning: str) -> Text:
-    """A line with the colours of the weights 0 to 1, and what they mean."""
+    """Draw a line with the colours of weights from 0 to 1, followed by `meaning`."""
     text = Text("0 ", no_wrap=True)
     for step in range(_SCALE_CELLS):
         text.append(" ", style=f"on {_colour((step / (_SCALE_CELLS - 1)) ** 2)}")
@@ -101,7 +101,7 @@ def _draw_halves(pairs: Sequence[str], weights: np.ndarray, label_width: int, fi
 
 
 def _at_the_left(label: str, width: int) -> str:
-    """A label that ends before the first cell of its line."""
+    """Right-align a label in `width` cells, cut it if it is longer, and add a space."""
     return " " * max(0, width - cell_len(label)) + set_cell_size(label, min(width, cell_len(label))) + " "
 
 

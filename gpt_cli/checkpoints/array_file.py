@@ -1,4 +1,4 @@
-"""Read and write arrays of a run: a safetensors file with JSON about them and one digest. Needs no torch."""
+"""Read and write arrays of a run: a safetensors file with JSON metadata and one digest. Needs no torch."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _SPACED = (", ", ": ")  # in the digest of a tuned lens that version 0.2 wrote
 
 @dataclass(frozen=True)
 class ArrayFile:
-    """One kind of these files: the key of its metadata, and its name in messages."""
+    """A kind of array file: the key of its metadata, what messages call the file, and the hint of an error."""
 
     key: str
     what: str
     hint: str | None = None
 
     def to_bytes(self, about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
-        """Return the content of a file, always the same for the same arrays."""
+        """Return the bytes of a file; equal metadata and arrays give equal bytes."""
         # safetensors writes others in a wrong order
         arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         # one entry, because safetensors writes several in any order
@@ -39,7 +39,7 @@ class ArrayFile:
         return safetensors.numpy.save(arrays, {self.key: _canonical(content)})
 
     def read(self, path: Path, most: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Read the metadata and the arrays of a file of at most `most` bytes; raise CheckpointError."""
+        """Read metadata and arrays; raise CheckpointError if the file is not valid or has more than `most` bytes."""
         content = read_bytes(path, CheckpointError, most=(self.what, most))
         try:
             arrays = safetensors.numpy.load(content)
@@ -52,7 +52,7 @@ class ArrayFile:
         return about, arrays
 
     def refusal(self, path: Path) -> CheckpointError:
-        """Return the error for a file that is none of this kind."""
+        """Return the error for a file that is not of this kind."""
         return CheckpointError(shown(path), f"this is not {self.what} of gpt, or it is damaged", hint=self.hint)
 
 

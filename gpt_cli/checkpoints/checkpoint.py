@@ -1,7 +1,7 @@
 """One checkpoint, one safetensors file: weights, tokenizer, config and training state; never a pickle.
 
 Layout: header, weights, then optimizer moments. The header contains two digests: one over the rest of the
-header and the weights, so that a reader of weights can check all it uses, and one over what follows.
+header and the weights, so that a reader of weights can check all that it reads, and one over the moments.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ TYPES: Mapping[str, torch.dtype] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The content of a file; `optimizer_state` is empty in a file for sampling alone."""
+    """The content of a checkpoint file; `optimizer_state` is empty in a file that serves sampling alone."""
 
     config: Config
     tokenizer: Tokenizer
@@ -59,7 +59,7 @@ class Checkpoint:
     def build_model(self) -> GPT:
         """Build the model with these weights, on the CPU, in evaluation mode; raise CheckpointError on a misfit.
 
-        Matrices of 16 bits stay as they are, for readers that multiply by them or convert them one by one.
+        Matrices of 16 bits keep their dtype, for callers that multiply by them or convert them one by one.
         """
         sizes, vocab_size = self.config.model, self.tokenizer.vocab_size
         misfit = CheckpointError(self.where, "its weights do not fit its config")
@@ -88,9 +88,10 @@ def prepared(
     stored: Mapping[str, tuple[str, Sequence[int]]],
     weights: Callable[[], Iterator[Buffer]],
 ) -> Iterator[Buffer]:
-    """Return the bytes of a checkpoint with weights of these types and shapes, which `weights` yields one at a time.
+    """Return the bytes of a checkpoint whose weights have the types and shapes in `stored`.
 
-    `weights` runs twice, for the digest and for the file, so that the whole of a large model is never in memory.
+    `weights` is called twice, for the digest and for the file, and yields the bytes of one weight at a time, so that a
+    large model is never in memory as a whole.
     """
     optimizer_state = {OPTIMIZER_PREFIX + name: _plain(tensor) for name, tensor in checkpoint.optimizer_state.items()}
     metadata = {
@@ -143,10 +144,10 @@ def verify_checkpoint(path: Path) -> Checkpoint:
 
 
 def parse_checkpoint(read: Verified, expected: Header | None = None, *, as_stored: bool = False) -> Checkpoint:
-    """Parse the checkpoint of a verified file, whose tensors move out of `read` one by one.
+    """Parse a verified file into a checkpoint; the tensors move out of `read` one by one.
 
-    Weights become float32, unless `as_stored`. Raises CheckpointError for a content that no version of gpt writes,
-    weights that are not finite, and a model or a tokenizer other than that of `expected`, a header read before.
+    Weights become float32, unless `as_stored`. Raises CheckpointError for content that no version of gpt writes, for
+    weights that are not finite, and for a model or tokenizer other than that of `expected`, a header read earlier.
     """
     where, metadata = read.header.where, read.header.metadata
     config, tokenizer = read.header.config, read.header.tokenizer
@@ -172,7 +173,7 @@ def _is_moment(name: str) -> bool:
 
 
 def _taken(read: Verified, name: str, *, as_stored: bool) -> Tensor:
-    """Move a tensor out of `read`; raise ValueError for another type than TYPES."""
+    """Move a tensor out of `read`; raise ValueError if its type is not one of TYPES."""
     kind, shape, *_ = read.header.tensors[name]
     if kind not in TYPES:
         raise ValueError(f"{shown(name)} is {kind}, and gpt reads {', '.join(TYPES)}")
@@ -190,7 +191,7 @@ def _require_finite(tensors: Mapping[str, Tensor], where: str, what: str) -> Non
 
 
 def _refuse(wrong: Mapping[str, int], where: str, what: str) -> None:
-    """Raise CheckpointError unless `wrong`, the count of numbers of each tensor that are not finite, is empty."""
+    """Raise CheckpointError if `wrong`, the count of NaN and infinite numbers by tensor name, is not empty."""
     if wrong:
         number, of_tensors = counted(sum(wrong.values()), "number"), counted(len(wrong), "tensor")
         sentence = f"there is NaN or infinity in its {what}: {number} of {of_tensors}, as in {shown(next(iter(wrong)))}"

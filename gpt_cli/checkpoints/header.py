@@ -48,7 +48,7 @@ _PICKLES = (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 
 @dataclass(frozen=True)
 class Header:
-    """The header of a checkpoint. Nothing of it is verified: the digests cover the weights too."""
+    """The header of a checkpoint, not verified: the digest of the header covers the weights too."""
 
     path: Path
     content: bytes  # of the header, its length included
@@ -70,7 +70,7 @@ class Header:
 
     @cached_property
     def config(self) -> Config:
-        """The settings that made the model; raises CheckpointError where they are not valid or do not fit."""
+        """The settings of the model; raises CheckpointError if they are not valid or do not fit the tensors."""
         try:
             config = validate(without_retired(strict_json(self.metadata["config"]), whole=True), self.where)
         except (ValueError, RecursionError, GptError) as error:
@@ -82,7 +82,7 @@ class Header:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer of the model; raises CheckpointError for one that gpt does not write."""
+        """The tokenizer of the model; raises CheckpointError if gpt cannot have written it."""
         from gpt_cli.text.tokenizers import tokenizer_from_dict  # which loads numpy
 
         try:
@@ -116,7 +116,7 @@ def read_header(path: Path) -> Header:
 
 
 def header_of(file: BinaryIO, path: Path) -> Header:
-    """Read the header of the open file `path`, which decides whether gpt reads the whole file."""
+    """Read and check the header of the open file `path`, before gpt reads all of it; raise as `read_header`."""
     where = shown(path)
     length, content = read_header_bytes(file, CHECKPOINT_HEADER_BYTES)
     if content[:2] in _PICKLES:
@@ -168,7 +168,7 @@ def check_size(header: Header, num_bytes: int) -> None:
 
 
 def require_few_tensors(number: int, sizes: ModelConfig) -> None:
-    """Raise ValueError for many more tensors than a model of such sizes and its optimizer have."""
+    """Raise ValueError if a file has far more tensors than a model of these sizes and its optimizer need."""
     of_a_block = 40 + 8 * sizes.num_heads  # at most: today the largest has 10, and 6 for each head
     # weights, and two moments of each, or low-rank factors with moments of matrices
     if number > 4 * (40 + sizes.num_blocks * of_a_block):
@@ -229,12 +229,12 @@ class Progress:
 
     @property
     def imported(self) -> bool:
-        """Whether another program made these weights: a training knows its text."""
+        """Whether another program made these weights: a run of gpt records how many tokens its text has."""
         return self.num_training_tokens == 0
 
     @property
     def model_step(self) -> int:
-        """The step at which the present model began."""
+        """The step at which the present model began: the last step of its teacher, or 0 without a teacher."""
         return self.teachers[-1] if self.teachers else 0
 
     @property
@@ -244,7 +244,7 @@ class Progress:
 
 
 def _read_progress(text: str) -> Progress:
-    """Parse the progress in the metadata of a checkpoint, which is JSON.
+    """Parse the progress, JSON text in the metadata of a checkpoint.
 
     Raises ValidationError for a wrong key, ValueError and RecursionError for other faults.
     """

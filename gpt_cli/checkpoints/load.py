@@ -41,7 +41,7 @@ def load(
 ) -> Loaded:
     """Load the model of a run directory or file, on the CPU; `select.first_usable` chooses the file and warns.
 
-    `expected` is the header by which the caller has checked its request, so that another model is refused. Weights
+    `expected` is the header against which the caller has checked its request; a different model is refused. Weights
     become float32, unless `as_stored`. Raises CheckpointError.
     """
 
@@ -62,7 +62,7 @@ def load_for(
     *,
     as_stored: bool = False,
 ) -> Loaded:
-    """Load a model for a command, which may change it; copy one that `host` has loaded already."""
+    """Load a model for a command, or copy the model that `host` has already loaded: commands may change it."""
     if host.loaded is None:
         reuse_memory()
         return load(path, checkpoint, host.warn, expected, as_stored=as_stored)

@@ -21,12 +21,12 @@ _LOOKS, _LOOK_EVERY = 5, 0.02  # `is_held` of another process has the lock for a
 
 @contextlib.contextmanager
 def sole_trainer(directory: Path, warn: Callable[[str], object], what: str = "run") -> Iterator[Callable[[], None]]:
-    """Hold the lock of a run directory, which this makes when it is missing; readers need no lock.
+    """Make a run directory, if it is missing, and hold its lock; readers need no lock.
 
     Yields a function that raises EnvironmentFailure once the directory was moved away or replaced.
-    The kernel frees the lock when the process ends, however it ends. At the end this removes the lock file, and the
-    directories made here that are still empty. Raises EnvironmentFailure when another process holds the lock or the
-    directory cannot be written; `warn` receives a line where the filesystem has no locks.
+    The kernel frees the lock when the process ends, however it ends. On exit, the lock file is removed, and so are
+    directories made here that are still empty. Raises EnvironmentFailure if another process holds the lock or the
+    directory cannot be written; `warn` receives a line if the filesystem has no locks.
     """
     made: list[Path] = []
     path = directory / LOCK
@@ -81,7 +81,7 @@ def _lock(descriptor: int) -> None:
 
 
 def _try_to_lock(path: Path, warn: Callable[[str], object], what: str) -> int | None:
-    """Return a descriptor that holds the lock; None where its last holder has removed the file meanwhile."""
+    """Return a descriptor that holds the lock; None, to try again, if lock file or directory vanished meanwhile."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     except FileNotFoundError:
@@ -122,7 +122,7 @@ def _try_to_lock(path: Path, warn: Callable[[str], object], what: str) -> int | 
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
-    """Return whether an open file still has that path."""
+    """Return whether `path` still leads to an open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except OSError:

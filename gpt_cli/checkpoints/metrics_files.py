@@ -1,6 +1,6 @@
 """Read and format the logs of a run: metrics.jsonl, and samples.txt with each text under its step. Needs no torch.
 
-A line of a text that looks like a heading is written with a backslash before it, so that no reader takes it for one.
+Where a line of a sample looks like a heading, the file has a backslash before it, so that readers see no heading.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def read_log(path: Path, kind: type[GptError], *, hint: str | None = None) -> st
 
 
 def metrics_of(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | float]]:
-    """Yield the figures of each whole line of metrics, read one at a time; nothing where there is no such file.
+    """Yield the figures of each whole line of metrics, read line by line; yield nothing if the file is missing.
 
-    Raises the errors of `read_log`, and `kind` for a line that is longer than any of a run.
+    Raises the errors of `read_log`, and `kind` for a line that is longer than any that a run writes.
     """
     if not path.exists():
         return
@@ -53,7 +53,7 @@ def metrics_of(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | flo
 
 
 def last_metrics(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | float]]:
-    """Yield the figures of the last whole lines that are not damaged, the newest first."""
+    """Yield the figures of the last whole, undamaged lines of metrics, the newest first; nothing without a file."""
     if not path.exists():
         return
     with open_regular(path, kind) as file:
@@ -63,7 +63,7 @@ def last_metrics(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | f
 
 
 def numbers_of_line(line: str) -> dict[str, int | float]:
-    """Return the numbers of a line of metrics by name; none where it is damaged or names no step."""
+    """Return the numbers in a line of metrics by name; {} if the line is damaged or names no step."""
     try:
         entry = strict_json(line)
     except (ValueError, RecursionError):
@@ -74,20 +74,20 @@ def numbers_of_line(line: str) -> dict[str, int | float]:
 
 
 def step_in(line: str) -> int:
-    """Return the step of a line of metrics; 0 where it names none."""
+    """Return the step that a line of metrics names; 0 if the line is damaged or names no step."""
     return int(numbers_of_line(line).get("step", 0))
 
 
 def sample_record(sample: LoggedSample) -> str:
-    """Format a sample for the file."""
+    """Format a sample for samples.txt."""
     text = _TO_ESCAPE.sub(r"\\", sample.text)
     return f"=== step {sample.step} ===\n{text}\n"
 
 
 def samples_of(content: str) -> tuple[LoggedSample, ...]:
-    """Parse the samples in the content of a file, by step.
+    """Parse the samples in the content of samples.txt, in the order of their steps.
 
-    Earlier versions escaped nothing, so a heading whose step does not rise belongs to a text.
+    Earlier versions escaped no heading inside a text, so a heading whose step does not rise counts as text.
     """
     headings: list[re.Match[str]] = []
     for heading in _HEADING.finditer(content):
@@ -101,17 +101,17 @@ def samples_of(content: str) -> tuple[LoggedSample, ...]:
 
 
 def without_later(content: str, step: int) -> str:
-    """Cut the samples after a step off the content of a file, at the next heading behind the last that stays."""
+    """Cut samples after `step` off the content of samples.txt, from the heading that follows the last one kept."""
     last = max((heading.end() for heading in _HEADING.finditer(content) if int(heading[1]) <= step), default=0)
     later = _HEADING.search(content, last)
     return content if later is None else content[: later.start()]
 
 
 def smoothed(mean: float | None, loss: float, step: int) -> float:
-    """Update the smoothed loss, most of which is of the last quarter of all steps, or of the last twenty.
+    """Update the exponential moving average of the loss, over about the last quarter of all steps, at most 20.
 
-    After the loss x of step n it is m + (x - m) / min(1 + (n - 1) / 4, 20), where m is the mean before it: an
-    exponential mean that begins with the first loss. Without a mean before, it is the loss.
+    The loss x of step n changes the mean m to m + (x - m) / min(1 + (n - 1) / 4, 20). If `mean` is None, as before the
+    first step, the new mean is the loss.
     """
     weight = 1 / min(1 + (step - 1) / 4, MOST_LOSSES)
     return loss if mean is None else mean + (loss - mean) * weight

@@ -25,9 +25,9 @@ class RunDirectory(RunFiles):
     """The files of one run, and methods that change them."""
 
     def open_for(self, config: Config, after: int | None = None) -> None:
-        """Prepare the directory for a run that starts anew, or continues `after` a step, with its resolved config.
+        """Prepare the directory for a new run, or one that continues `after` a step, and write its resolved config.
 
-        Nothing but a run's own files is removed. Raises EnvironmentFailure when the system refuses.
+        Only files of a run are removed. Raises EnvironmentFailure when the system refuses.
         """
         make_directory(self.checkpoints)
         for path in self.temporaries():
@@ -50,10 +50,11 @@ class RunDirectory(RunFiles):
         write_durably(self.config, [write_config(config).encode()])
 
     def require_space(self, checkpoint: int, best: int, num_checkpoints: int, snapshots: int = 0) -> None:
-        """Raise EnvironmentFailure where the disk cannot hold the run: sizes in bytes, most checkpoints at once.
+        """Raise EnvironmentFailure if the disk cannot hold the run, with at most `num_checkpoints` at a time.
 
-        A new best is written while the old one is still there. Present files count as free, but for
-        snapshots; `snapshots` are all that are to come.
+        `checkpoint` and `best` are bytes of one file, `snapshots` bytes of all snapshots to come. The best counts
+        twice, because the old file stays until the new one is written. Present checkpoints and temporary files count
+        as free space.
         """
         replaced_files = [path for path in (*self.steps().values(), self.best, *self.temporaries()) if path.exists()]
         disk = next(filter(Path.exists, (self.path, *self.path.absolute().parents)))  # a dry run makes no directory
@@ -67,9 +68,10 @@ class RunDirectory(RunFiles):
             raise EnvironmentFailure(shown(self.path), sentence, hint=hint)
 
     def newest(self, warn: Callable[[str], object]) -> Checkpoint | None:
-        """Read the newest checkpoint that verifies, for resuming; `warn` receives a line for each damaged newer one.
+        """Read the newest checkpoint that verifies, for resuming; `warn` receives a line for each damaged one skipped.
 
-        Raises CheckpointError when there are checkpoints and none verifies, or none that can be continued.
+        Returns None if nothing was saved yet. Raises CheckpointError if all checkpoints are damaged or gone, or the
+        run was imported.
         """
         damaged: CheckpointError | None = None
         if is_imported(self):
@@ -104,10 +106,10 @@ class RunDirectory(RunFiles):
         return _log(self.metrics).split("\n")
 
     def save(self, checkpoint: Checkpoint, keep: int) -> None:
-        """Save a checkpoint of a step, then remove the oldest beyond the newest `keep`, but no teacher.
+        """Save a checkpoint of a step, then remove older ones but the newest `keep` and teachers.
 
-        Metrics are made durable first, so that no checkpoint is ahead of them. Files of later steps are not
-        counted: a resumed run may have passed over damaged ones. Raises EnvironmentFailure.
+        Metrics are made durable first, so that no checkpoint is ahead of the metrics. Checkpoints of later steps
+        neither count nor are removed: a resumed run may have skipped damaged ones. Raises EnvironmentFailure.
         """
         if self.metrics.exists():
             make_durable(self.metrics, self.path)
@@ -118,7 +120,7 @@ class RunDirectory(RunFiles):
                 remove(path)
 
     def add_sample(self, step: int, text: str) -> None:
-        """Add a sample, durably: half of one, unlike half a line of metrics, could not be recognised."""
+        """Add a sample, durably: a half-written sample, unlike half a line of metrics, could not be recognised."""
         before = _log(self.samples) if self.samples.exists() else ""
         write_durably(self.samples, [before.encode(), sample_record(LoggedSample(step, text)).encode()])
 
@@ -128,14 +130,14 @@ class RunDirectory(RunFiles):
         write_durably(self.snapshot_file(step), [content])
 
     def end(self, stopped_by: str, step: int, **figures: Any) -> None:
-        """Record the cause and the step of the run's end; infinite figures become null. Raises EnvironmentFailure."""
+        """Record cause and step of the run's end; NaN and infinite figures become null. Raises EnvironmentFailure."""
         infinite = {key for key, value in figures.items() if isinstance(value, float) and not math.isfinite(value)}
         finite = {key: None if key in infinite else value for key, value in figures.items()}
         content = {"stopped_by": stopped_by, "step": step} | finite
         write_durably(self.outcome, [json.dumps(content, allow_nan=False).encode() + b"\n"])
 
     def rewind(self, step: int) -> None:
-        """Remove metrics, samples, snapshots and lenses after `step`, a line cut off, and a later or damaged best."""
+        """Remove metrics, samples, snapshots, lenses and a best after `step`, damaged metrics and a damaged best."""
         if self.best.exists():
             try:
                 later = read_checkpoint(self.best).progress.step > step

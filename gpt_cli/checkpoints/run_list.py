@@ -1,4 +1,4 @@
-"""Find runs and summarise each, from headers and last lines alone. Needs no torch."""
+"""Find runs and summarise each, without reading weights or all metrics. Needs no torch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST = ("an outcome of a run", OUTCOME_BYTES)
 
 
 class RunLoss(NamedTuple):
-    """The validation loss that runs are compared by: the closing one, or without one the lowest so far."""
+    """The validation loss by which runs are compared: that of the closing evaluation, else the lowest so far."""
 
     loss: float  # nats per token
     error: float | None  # the standard error of a closing loss
@@ -43,7 +43,7 @@ class RunLoss(NamedTuple):
 
 @dataclass(frozen=True)
 class Overview:
-    """The summary of a run in a list; None is a figure that the files of the run lack."""
+    """The summary of a run in a list; a figure that the run's files lack is None."""
 
     path: Path
     state: str  # one of run_paths.State
@@ -74,12 +74,12 @@ def have_one_tokenizer(runs: Iterable[Overview]) -> bool:
 
 
 def is_run(directory: Path) -> bool:
-    """Return whether a directory is a run, or a training prepares one there, or was killed before it wrote one."""
+    """Return whether a directory is a run, or has the lock of a training that has not written its run (yet)."""
     return holds_run(directory) or (is_lock(directory / LOCK) and not (directory / SWEEP).exists())
 
 
 def find_runs(directory: Path) -> list[Path]:
-    """Return the runs of a directory by name, then the runs of its directories (such as sweeps), or itself if a run.
+    """Return the runs of a directory by name, then those of its subdirectories, such as sweeps; a run gives itself.
 
     Directories that the user may not enter are left out. Raises OSError where `directory` cannot be read.
     """
@@ -159,7 +159,7 @@ def _overview(run: RunFiles) -> Overview:
 
 
 def _header(path: Path | None) -> Header | None:
-    """Read the header of a checkpoint; None where there is none, also where a trainer has just removed it."""
+    """Read the header of a checkpoint; return None without a file, even if a trainer has just removed it."""
     if path is None or not path.exists():
         return None
     try:
@@ -171,14 +171,14 @@ def _header(path: Path | None) -> Header | None:
 
 
 def _config(run: RunFiles, header: Header | None) -> Config:
-    """Read the resolved config; a checkpoint newer than config.yaml has the same, and is read ten times as fast."""
+    """Return the resolved config: from a header newer than config.yaml, ten times as fast, else from config.yaml."""
     path = run.config
     is_older = header and is_config(path, whole=True) and path.stat().st_mtime_ns <= header.path.stat().st_mtime_ns
     return header.config if header and is_older else read_run_config(path)
 
 
 def read_outcome(run: RunFiles) -> dict[str, Any]:
-    """Read outcome.json, {} where there is none; raise CheckpointError where it is damaged."""
+    """Read outcome.json; return {} if the file is missing, raise CheckpointError if it is damaged."""
     if not run.outcome.exists():
         return {}
     with suppress(AttributeError, ValueError, RecursionError):
@@ -193,7 +193,7 @@ def read_outcome(run: RunFiles) -> dict[str, Any]:
 
 
 def _bits_of(run: RunFiles, best_loss: float | None) -> float | None:
-    """Return bits per byte of the best evaluation: all read the same text, so a late line gives the ratio to nats."""
+    """Convert `best_loss` to bits per byte by the ratio that all evaluations share; None if metrics lack the ratio."""
     if best_loss is None:
         return None
     for line in last_metrics(run.metrics, CheckpointError):

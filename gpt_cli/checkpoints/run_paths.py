@@ -57,7 +57,7 @@ class RunFiles:
     foreign_best = _Below("checkpoints/best-of-another-run.safetensors")
 
     def sent(self, logger: str) -> Path:
-        """Return the path of the lines sent to a logger so far, in the logger's directory."""
+        """Return the path of the file with the lines that were sent to a logger so far."""
         return self.logs / logger / "sent.jsonl"
 
     def logger_folders(self) -> list[Path]:
@@ -70,7 +70,7 @@ class RunFiles:
         return f"gpt train --out {shlex.quote(str(self.path))} --resume"
 
     def intact(self) -> tuple[str, str | None]:
-        """Return a clause that names the newest checkpoint, and a hint to continue."""
+        """Return a clause that names the newest checkpoint, and a hint to continue, None if there is no run."""
         steps = list(self.steps())
         clause = f"the checkpoint of step {steps[-1]:,} is intact" if steps else "nothing was saved yet"
         return clause, f"continue with {self.resume_command}" if self.exists() else None
@@ -97,7 +97,7 @@ class RunFiles:
         return [path for path in paths if path.exists()]
 
     def foreign(self) -> list[Path]:
-        """Return the files of `files` that no run of gpt wrote: in a directory that is no run, all of them."""
+        """Return those of `files()` that no run of gpt wrote; in a directory that is no run, all of `files()`."""
         return [path for path in self.files() if not is_ours(path)] if self.exists() else self.files()
 
     def require_no_foreign_files(self) -> None:
@@ -114,21 +114,21 @@ class RunFiles:
         return [path for path in (self.path, self.checkpoints, self.attention, self.lens, self.logs) if path.is_dir()]
 
     def steps(self) -> dict[int, Path]:
-        """Return the checkpoints by step, oldest first; files with other names are not ours."""
+        """Return the checkpoints by step, oldest first; files with other names are ignored."""
         return _by_step(self.checkpoints)
 
     def step_file(self, step: int) -> Path:
         return self.checkpoints / f"step-{step:08}.safetensors"
 
     def snapshots(self) -> dict[int, Path]:
-        """Return the snapshots of attention by step, oldest first; files with other names are not ours."""
+        """Return the snapshots of attention by step, oldest first; files with other names are ignored."""
         return _by_step(self.attention)
 
     def snapshot_file(self, step: int) -> Path:
         return self.attention / self.step_file(step).name
 
     def maps(self) -> dict[int, Path]:
-        """Return the maps of tuned lenses by step, oldest first; files with other names are not ours."""
+        """Return the maps of tuned lenses by step, oldest first; files with other names are ignored."""
         return _by_step(self.lens)
 
     def maps_file(self, step: int) -> Path:
@@ -147,7 +147,7 @@ def foreign_file(run: Path, name: str | Path) -> UsageError:
 
 
 def named_run(name: str | Path) -> Path:
-    """Resolve a name: the path itself where it is a file, a run or a directory of runs, else the path below runs/."""
+    """Resolve NAME to runs/NAME if that exists, unless NAME starts with . / ~, or is a file, run or folder of runs."""
     path = Path(os.path.expanduser(name))
     if str(name)[:1] in (".", "/", "~") or not os.path.lexists(below := RUNS / path):
         return path
@@ -168,9 +168,9 @@ def short_run_name(run: Path) -> str:
 
 
 def run_of_checkpoint(path: Path) -> RunFiles | None:
-    """Return the run that a checkpoint lies in; None where it lies in none.
+    """Return the run that contains the checkpoint `path`, or None.
 
-    The path alone decides: a stranger may have made a link.
+    The path alone decides; links are not followed, because a stranger may have made them.
     """
     for name in (path, Path(os.path.abspath(path))):
         run = RunFiles(name.parent.parent)
@@ -180,7 +180,7 @@ def run_of_checkpoint(path: Path) -> RunFiles | None:
 
 
 def run_name(checkpoint: Path) -> str:
-    """Return the name of a checkpoint for people: the run that it lies in, else its file."""
+    """Return the name of a checkpoint in messages: the path of its run, else of its file."""
     run = run_of_checkpoint(checkpoint)
     return visible(checkpoint if run is None else run.path)
 

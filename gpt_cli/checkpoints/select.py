@@ -25,9 +25,9 @@ Read = TypeVar("Read")
 
 
 def find_header(path: str | Path | None, checkpoint: str | None = None, host: Host | None = None) -> Header:
-    """Read the header of the checkpoint that the user means, or of another one of its run where that is damaged.
+    """Read the header of the checkpoint that the user means; if damaged, that of another checkpoint of the run.
 
-    Where `host` has loaded the model already, return its header. Commands use the header to refuse a wrong layer,
+    If `host` has already loaded a model, return its header. Commands use the header to refuse a wrong layer,
     head or name before they load torch and the weights. Raises CheckpointError.
     """
     if host is not None and host.loaded is not None:
@@ -42,11 +42,11 @@ def first_usable(
     warn: Callable[[str], object] | None = None,
     expected: Header | None = None,
 ) -> Read:
-    """Read the checkpoint that the user means; of a run without `checkpoint`, the first that `read` accepts.
+    """Read the checkpoint that the user means; of a run without `checkpoint`, the first file that `read` accepts.
 
-    `warn` receives a line for each damaged one that is passed over; without `warn` the first error is raised.
-    `expected` is the header that `find_header` read, whose file is the first to try. Where a trainer removes a file
-    meanwhile, the search starts again. Raises CheckpointError.
+    `warn` receives a line for each damaged file that is skipped; without `warn` the first error is raised. `expected`
+    is a header that `find_header` has read; its file is tried first. If a trainer removes a file meanwhile, the search
+    starts again. Raises CheckpointError.
     """
     for attempt in range(ATTEMPTS):
         files = find_checkpoints(path, checkpoint)
@@ -70,10 +70,11 @@ def find_checkpoint(path: str | Path | None, checkpoint: str | None = None) -> P
 
 
 def find_checkpoints(path: str | Path | None, checkpoint: str | None = None) -> list[Path]:
-    """Return the checkpoint files of a run directory or file and `best`, `last` or a step, in the order to try.
+    """Return the checkpoint files to try, in order; `checkpoint` is "best", "last", the number of a step, or None.
 
-    None takes the newest run under runs/, and of a run the best, then the others, the newest first; `named_run` says
-    what a name means. Raises CheckpointError where there is none, UsageError for a `checkpoint` of another form.
+    `named_run` resolves `path`; without `path`, this takes the newest run under runs/. Without `checkpoint`, the best
+    comes first, then all others, newest first. Raises CheckpointError if there is no such file, UsageError for a
+    `checkpoint` of another form.
     """
     if checkpoint not in (None, "best", "last") and not (checkpoint.isdecimal() and len(checkpoint) <= 12):
         raise UsageError("‹checkpoint›", f"{shown(checkpoint)} is not allowed; use best, last or the number of a step")
@@ -111,9 +112,9 @@ def newest_run() -> Path:
 
 
 def near_run(path: Path, *, trained: bool = False, directories: bool = False) -> Path | None:
-    """Find the run whose name is most like a mistyped path.
+    """Find the run that contains a mistyped path, or whose name is most like the path; None if none is near.
 
-    `trained` asks for one with a checkpoint; `directories` allows a sweep too.
+    `trained` restricts the search to runs with a checkpoint; `directories` adds directories of runs, such as sweeps.
     """
     if inside := next((parent for parent in path.parents if RunFiles(parent).exists()), None):
         return inside
@@ -148,7 +149,7 @@ def _untrained(run: RunFiles) -> CheckpointError:
 
 
 def _runs(directory: Path = RUNS, *, trained: bool = False) -> list[Path]:
-    """Return the runs of a directory, the newest first; none where it cannot be read."""
+    """Return the runs of a directory, the newest first; [] if the directory cannot be read."""
     by_time = list[tuple[int, Path]]()
     with suppress(OSError):
         for path in find_runs(directory):

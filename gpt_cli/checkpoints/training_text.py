@@ -1,7 +1,7 @@
 """Find the text that a model was trained on, as far as gpt may read it again. Needs no torch.
 
-The config.yaml of a run names it, as any config does. A model by itself names one too, but a stranger may have made it:
-of the texts that it names, gpt reads those of the catalogue, where that needs no network.
+The config.yaml of a run names the text. A checkpoint outside a run names a text too, but a stranger may have made the
+checkpoint: gpt then reads only texts of the catalogue that are already on this disk.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def is_imported(run: RunFiles) -> bool:
 
 
 def config_with_text(header: Header, advice: str = NAME_ONE, *, stdin: bool = False) -> Config:
-    """Return the config of a model, which names the text that it was trained on.
+    """Return the config of a model, with the text on which the model was trained.
 
-    Raises UsageError, with `advice`, where gpt may not read that text, and DataError for text from stdin, unless
-    `stdin` may give it again.
+    Raises UsageError, with `advice` as the hint, if gpt may not read that text, and DataError if the text came from
+    stdin, unless `stdin` is true.
     """
     run = run_of_checkpoint(header.path)
     if run is None:
@@ -67,24 +67,24 @@ def config_with_text(header: Header, advice: str = NAME_ONE, *, stdin: bool = Fa
 
 
 def trusted_config(header: Header) -> Config:
-    """Return the config of a model for work on another text: that of its run, or the settings of a stranger's file."""
+    """Return a model's config for use with another text: its run's, else the trusted settings of its checkpoint."""
     run = run_of_checkpoint(header.path)
     run_config = None if run is None or _of_transformers(run) or is_imported(run) else valid_config(run)
     return run_config or without_untrusted_settings(header.config)
 
 
 def valid_config(run: RunFiles) -> Config | None:
-    """Read the config.yaml of a run; None where there is none, or one that is damaged or not valid."""
+    """Read the config.yaml of a run; return None if the file is missing, damaged or not valid."""
     with contextlib.suppress(UsageError):
         return read_run_config(run.config)
     return None
 
 
 def located(data: DataConfig, run: Path, notice: Notify) -> DataConfig:
-    """Return the texts of a run by paths that exist: relative ones that lead nowhere from here start elsewhere.
+    """Return a run's data settings with paths that exist: relative paths that lead nowhere from here get a base.
 
-    They start from the nearest folder around the run that has all of them, such as the one where `gpt train` was
-    called; `notice` receives its path. Where there is none, the paths stay as they are.
+    The base is the nearest folder around the run that has all these files, such as the one where `gpt train` was
+    called; `notice` receives the base. Without such a folder, the paths stay as they are.
     """
     relative = [
         name for name in _sources(data) if name not in (STDIN, *ENTRIES) and not os.path.isabs(os.path.expanduser(name))
@@ -105,9 +105,9 @@ def located(data: DataConfig, run: Path, notice: Notify) -> DataConfig:
 
 
 def prompts_like(text: str, english: str = "The") -> list[str]:
-    """Return prompts of the kind of a text, the best first: English, or the words that it begins with.
+    """Return prompts that resemble a text, the best first: `english` for ASCII, else words or sums of the text.
 
-    They end without a space: byte-pair tokenizers put the space at the beginning of the next word.
+    Prompts end without a space: byte-pair tokenizers put the space at the beginning of the next word.
     """
     words, letters = _WORD.findall(text), list(filter(str.isalpha, text))
     if not letters and (sums := _SUM.findall(text)):
@@ -120,7 +120,7 @@ def prompts_like(text: str, english: str = "The") -> list[str]:
 
 
 def readable_prompt(header: Header) -> str:
-    """Return a prompt that a model can read, of the kind of its samples during training."""
+    """Return a prompt that a model's tokenizer can encode, similar to the samples of the model's run."""
     text = "\n".join(_samples(header))
     letters = list(filter(str.isalpha, text))
     is_ascii = 2 * sum(map(str.isascii, letters)) >= len(letters) > 0  # an untrained model writes bytes of anything
@@ -135,9 +135,9 @@ def readable_prompt(header: Header) -> str:
 
 
 def opening(header: Header) -> str:
-    """Return the line with which all samples of a run begin; of one sample its first line; empty where there is none.
+    """Return the line with which all samples of a run begin, cut after a whole word; "" if there is no such line.
 
-    It ends with a whole word.
+    Of a single sample the result is the first line.
     """
     samples = _samples(header)
     alike = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*samples, strict=False))
@@ -149,7 +149,7 @@ def opening(header: Header) -> str:
 
 
 def _samples(header: Header) -> list[str]:
-    """Read the first samples of a run."""
+    """Read the first samples of a checkpoint's run; [] if there is no run or no sample."""
     run = run_of_checkpoint(header.path)
     with contextlib.suppress(GptError, OSError):
         if run is not None:
@@ -159,18 +159,18 @@ def _samples(header: Header) -> list[str]:
 
 
 def no_text(where: str, advice: str = NAME_ONE) -> UsageError:
-    """Return the error where only a model names a text."""
+    """Return the error for a text that only a checkpoint outside a run names."""
     sentence = "gpt does not read the text that a model names by itself, because a stranger may have chosen it"
     return UsageError(where, sentence, hint=advice)
 
 
 def _of_transformers(run: RunFiles) -> bool:
-    """Return whether this is a model directory, which somebody may have made to look like a run."""
+    """Return whether this is a model directory of transformers, which somebody may have made to look like a run."""
     return (run.path / "config.json").exists()
 
 
 def _of_a_checkpoint(header: Header, advice: str) -> Config:
-    """Return `config_with_text` of a checkpoint by itself."""
+    """Return `config_with_text` of a checkpoint outside a run."""
     sources = _sources(header.config.data)
     if header.progress.imported or not all(source in ENTRIES for source in sources):
         raise no_text(header.where, advice)
@@ -183,7 +183,7 @@ def _of_a_checkpoint(header: Header, advice: str) -> Config:
 
 
 def _leads_somewhere(name: str) -> bool:
-    """Return whether the file of a SOURCE exists; of a glob with **, whether a path before the ** does."""
+    """Return whether a SOURCE, a path or glob, leads to a file; of a glob with **, whether the part before ** does."""
     return os.path.lexists(name) or any(glob.iglob(name.partition("**")[0] or os.curdir))
 
 

@@ -24,7 +24,7 @@ OTHER = "use another checkpoint of the run"
 
 @dataclass(frozen=True)
 class Verified:
-    """A whole file, whose header and weights match their digest; its reader may take the tensors out."""
+    """The content of a file whose header and weights match their digest; callers may take tensors out."""
 
     header: Header
     content: dict[str, np.ndarray]  # the bytes of each tensor, in the order of the header
@@ -79,7 +79,7 @@ def read_verified(path: Path, *, everything: bool = False, watch: Watch | None =
 
 
 def digest(chunks: Iterable[Buffer]) -> str:
-    """Return the SHA-256 of the chunks one after the other, in hexadecimal."""
+    """Return the SHA-256 of the concatenated chunks, in hexadecimal."""
     sha256 = hashlib.sha256()
     for chunk in chunks:
         sha256.update(chunk)

@@ -1,1 +1,1 @@
-"""One process or many: who they are, what they agree on, and sums that do not depend on their number."""
+"""Training in one process or many: ranks, their rendezvous, and sums that do not depend on the number of ranks."""

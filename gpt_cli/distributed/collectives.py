@@ -13,9 +13,9 @@ from gpt_cli.common.machine.devices import CPU
 
 
 class Ranks:
-    """All processes that train together, one of which is this one, its *rank*; this class is a single process.
+    """The processes, or *ranks*, that train together, as this rank sees them; in this class there is only one.
 
-    `process_group.ProcessGroup` is the same for many. All ranks call each method, in the same order.
+    `process_group.ProcessGroup` has the same methods for many. All ranks must call each method, in the same order.
     """
 
     rank = 0
@@ -32,10 +32,10 @@ class Ranks:
         return contextlib.nullcontext()
 
     def meet(self, record: Mapping[str, str], device: torch.device = CPU) -> None:
-        """Wait for all ranks, compare their records, which name what must be equal, and join their devices."""
+        """Wait for all ranks, compare their records of what must be equal, and connect their devices."""
 
     def all_reduce_max(self, *numbers: int) -> tuple[int, ...]:
-        """Return the largest of each number over all ranks."""
+        """Return the maximum of each number over all ranks."""
         return numbers
 
     def broadcast(self, *numbers: float) -> tuple[float, ...]:
@@ -43,19 +43,19 @@ class Ranks:
         return numbers
 
     def on_rank_zero(self, work: Callable[[], object]) -> None:
-        """Let the first rank work while the others wait; all raise what the first rank raises."""
+        """Run `work` on the first rank while the others wait; if `work` raises an error, all ranks raise."""
         work()
 
     def any_differ(self, *numbers: float) -> bool:
-        """Return whether the numbers are not the same, bit for bit, on all ranks."""
+        """Return whether any number differs between ranks, if only in one bit."""
         return False
 
     def all_reduce_exact(self, values: Tensor) -> Tensor:
-        """Sum values of which each is zero on all ranks but one: the sum is exact, whatever its order."""
+        """Sum values over ranks; each value is zero on all ranks but one, so the sum is exact in any order."""
         return values
 
     def reduce_scatter(self, parts: Sequence[Tensor]) -> Tensor:
-        """Sum this rank's part over all ranks, each of which has one part [N] for each rank.
+        """Return the sum over all ranks of this rank's part; each rank passes one part [N] for every rank.
 
         The sum is the top of the tree that `tree_sum.tree_sum` describes.
         """
@@ -63,11 +63,11 @@ class Ranks:
         return part
 
     def all_gather(self, part: Tensor, lengths: Sequence[int]) -> list[Tensor]:
-        """Return the parts [length] of all ranks, each of which has one."""
+        """Return the parts of all ranks, in order; each rank passes its own part, as long as `lengths` says."""
         return [part]
 
     def gather(self, part: Tensor, lengths: Sequence[int]) -> list[Tensor] | None:
-        """Return the parts [length] of all ranks on the first rank; None elsewhere."""
+        """Return the parts of all ranks, in order, on the first rank, and None on the others."""
         return [part]
 
 

@@ -47,9 +47,9 @@ def process_name(rank: int, size: int) -> str:
 
 
 def rank_environment(environ: Mapping[str, str]) -> RankEnvironment | None:
-    """Return rank and world size of this process; None where it is alone.
+    """Return rank, world size and address of this process, or None if it trains alone.
 
-    torchrun's variables come before those of srun, which may have started torchrun, and gpt's own before both. Raises
+    Variables of gpt take precedence over torchrun's, and these over srun's, which may have started torchrun. Raises
     UsageError for variables that are incomplete or contradict each other.
     """
     if environ.get(MEETING):
@@ -130,7 +130,7 @@ def _address(environ: Mapping[str, str]) -> str:
 
 
 def _require_within(rank_env: RankEnvironment, rank: str, size: str, local_rank: str, local_size: str) -> None:
-    """Raise UsageError where a rank reaches its size; the names are those of the launcher's variables."""
+    """Raise UsageError unless ranks are below their sizes; the strings name the launcher's variables."""
     for low, lower, high, higher in (
         (rank_env.rank, rank, rank_env.size, size),
         (rank_env.local_rank, local_rank, rank_env.local_size, local_size),

@@ -27,14 +27,14 @@ Intact = Callable[[], tuple[str, str | None]]
 
 
 class Launcher:
-    """The process that has started this one."""
+    """The process that started the present process."""
 
     def __init__(self, pid: int, clock: Callable[[], float] = time.monotonic):
         self._pid, self._clock = pid, clock
         self._term_sent_at: float | None = None
 
     def is_gone(self) -> bool:
-        """Look once; where the launcher is gone, stop this process as TERM does, and end it when it does not stop."""
+        """Return whether the launcher is gone; if so, send SIGTERM to this process, and exit if that takes too long."""
         if self._pid == os.getppid():
             return False
         now = self._clock()
@@ -46,7 +46,7 @@ class Launcher:
         return True
 
     def watch(self) -> None:
-        """Look every second, in a daemon thread."""
+        """Call `is_gone` every second, in a daemon thread."""
 
         def look() -> None:
             while True:
@@ -57,7 +57,7 @@ class Launcher:
 
 
 class FailureDetector:
-    """Beats for this rank and watches the beats of the others, in two daemon threads: a dead store may block one."""
+    """Sends heartbeats of this rank and watches those of all, in two daemon threads: a dead store may block one."""
 
     def __init__(
         self,
@@ -78,18 +78,18 @@ class FailureDetector:
         self._ended = threading.Event()
 
     def start(self) -> None:
-        """Begin to beat and to watch."""
+        """Start both threads."""
         for work in (self._beat, self._watch):
             threading.Thread(target=work, name=work.__name__.strip("_"), daemon=True).start()
 
     def end(self) -> None:
-        """Stop watching: from here on this rank may leave."""
+        """End both threads: from here on this rank may leave."""
         self._ended.set()
 
     def silent(self) -> int | None:
-        """Look once; return the rank that has not beaten for `patience` seconds, or None while all live.
+        """Return the lowest rank that sent no heartbeat for `patience` seconds, or None if there is no such rank.
 
-        Where this rank's beats no longer arrive either, the first rank has failed, which serves the store.
+        If this rank's own heartbeats do not arrive either, rank 0 has failed, which serves the store.
         """
         now, before = self._clock(), self._looked_at
         self._looked_at = now
@@ -104,7 +104,7 @@ class FailureDetector:
         return late[0] if late else None
 
     def give_up(self, rank: int) -> None:
-        """End this process at once, whatever its main thread waits for; one rank of all says why."""
+        """Exit this process at once because `rank` is silent; only one of all ranks tells the user."""
         clause, hint = self.intact()
         seconds = f"it has not answered for {self.patience:.0f} s"
         where = f" ({self.where[rank]})" if self.where[rank] else ""
@@ -128,7 +128,7 @@ class FailureDetector:
                 self.give_up(rank)
 
     def _may_speak(self, silent: int, exit_code: int) -> bool:
-        """Return whether this rank tells the user; where a dead store does not answer, the lowest living rank does."""
+        """Return whether this rank tells the user; if the store is dead, the lowest rank other than `silent` does."""
         granted: list[bool] = []
         thread = threading.Thread(target=lambda: granted.append(self.heartbeats.claim(exit_code)), daemon=True)
         thread.start()

@@ -1,6 +1,6 @@
-"""Heartbeats of ranks, and the claim of the one that tells the user why a training ends.
+"""Heartbeats of ranks, and the choice of the one rank that tells the user why a training ends.
 
-Needs no torch where gpt has started the processes: they beat in a folder.
+Needs no torch if gpt has started the processes: their heartbeats are files in a folder.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ LAUNCHER_RANK = -1  # the launcher's, which is no rank, but may say why all end
 
 
 class Speaker(NamedTuple):
-    """The rank that says why a training ends, and the exit code of all."""
+    """The rank that tells the user why a training ends, and the exit code of all ranks."""
 
     rank: int
     exit_code: int
 
 
 class LeftToAnother(Exception):  # noqa: N818 - another rank reports the error
-    """Another rank tells the user why the training ends; this one leaves with the same exit code."""
+    """Another rank tells the user why the training ends; this rank exits with the same code."""
 
     def __init__(self, exit_code: int):
         super().__init__(exit_code)
@@ -35,14 +35,14 @@ class LeftToAnother(Exception):  # noqa: N818 - another rank reports the error
 
 
 class LostProcess(EnvironmentFailure):
-    """Another rank ended without a word."""
+    """Another rank ended without telling why."""
 
 
 class FolderHeartbeats:
-    """A folder with a file for each rank, whose time of change is its beat: it does not grow, and nothing listens.
+    """Heartbeats as modification times of a folder's files, one for each rank: no file grows, and no server runs.
 
-    Its files stay open, so that they serve on where a cleaner of TMPDIR removes them. Its methods never raise: where
-    the folder is gone, no rank beats.
+    The files stay open, so that heartbeats go on after a cleaner of TMPDIR has removed the files. Methods never raise:
+    a rank whose file cannot be opened has no heartbeat.
     """
 
     def __init__(self, folder: Path, rank: int, size: int):
@@ -51,18 +51,18 @@ class FolderHeartbeats:
         self._open("said", os.O_CREAT | os.O_APPEND | os.O_RDWR)
 
     def beat(self) -> None:
-        """Show that this rank lives."""
+        """Record a heartbeat of this rank."""
         descriptor = self._open(f"beat-{self.rank}", os.O_CREAT | os.O_WRONLY)
         if descriptor is not None:
             os.utime(descriptor)
 
     def beats(self) -> list[int]:
-        """Return a number for each rank that changes when it beats."""
+        """Return one number for each rank, which changes with each heartbeat; 0 before the first."""
         opened = (self._open(f"beat-{rank}", os.O_RDONLY) for rank in range(self.size))
         return [0 if beat is None else os.fstat(beat).st_mtime_ns for beat in opened]
 
     def claim(self, exit_code: int) -> bool:
-        """Return whether this rank tells the user why all end: the rank that writes the first line does."""
+        """Claim to tell the user why all end; return whether this rank does, as the first to write a claim."""
         line = f"{self.rank} {exit_code}\n".encode()
         try:
             os.write(self._opened["said"], line)
@@ -71,14 +71,14 @@ class FolderHeartbeats:
             return self.rank == 0
 
     def speaker(self) -> Speaker | None:
-        """Return the rank whose claim came first; None while all is well."""
+        """Return the rank whose claim came first, with its exit code; None as long as no rank made a claim."""
         try:
             return _speaker(os.pread(self._opened["said"], 100, 0).decode().partition("\n")[0])
         except (OSError, KeyError):
             return None
 
     def _open(self, name: str, flags: int) -> int | None:
-        """Return the descriptor of a file of the folder, which stays open; None as long as there is none."""
+        """Return the descriptor of a file in the folder, which stays open; None if the file cannot be opened."""
         if name not in self._opened:
             with contextlib.suppress(OSError):
                 self._opened[name] = os.open(self.folder / name, flags | os.O_CLOEXEC, 0o600)
@@ -86,7 +86,7 @@ class FolderHeartbeats:
 
 
 class StoreHeartbeats:
-    """Methods of FolderHeartbeats on keys of a store of torch.distributed, over a connection of this thread alone."""
+    """Methods of FolderHeartbeats on keys of a torch.distributed store, over a connection for heartbeats alone."""
 
     def __init__(self, store: Store, rank: int, size: int):
         self.store, self.rank, self.size = store, rank, size

@@ -1,4 +1,4 @@
-"""Start the processes of `gpt train --processes N` on this host, and end with them. Needs no torch."""
+"""Start the processes of `gpt train --processes N` on this host, and wait for their end. Needs no torch."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ AFTER_TERM = 3.0
 
 
 def require_fitting(num_processes: int, config: Config, where: str = "‹processes›", *, fixed: bool = False) -> None:
-    """Raise UsageError unless a number of processes shares the micro-batches of a step evenly, in halves of halves.
+    """Raise UsageError unless `num_processes` is a power of two that divides the micro-batches of a step.
 
-    The hint is a setting, unless the config is `fixed`: that of a run.
+    The hint is a micro_batch_size that fits, unless the config is `fixed`, as that of an existing run is.
     """
     settings = config.train
     micro_batches = settings.num_micro_batches
@@ -55,14 +55,14 @@ def require_fitting(num_processes: int, config: Config, where: str = "‹process
 
 
 def fitting_sizes(micro_batches: int) -> list[int]:
-    """Return the numbers of ranks that can share a number of micro-batches: powers of two that divide it."""
+    """Return the numbers of ranks that can share `micro_batches` evenly: powers of two that divide it."""
     return [1 << bit for bit in range((micro_batches & -micro_batches).bit_length())]
 
 
 def launch(words: Sequence[str], num_processes: int, config: Config, intact: Intact) -> int:
-    """Run `gpt` with the same words in a number of processes, and return the exit code of the one that decides it.
+    """Run `gpt` with arguments `words` in several processes, and return the exit code of the training.
 
-    Raises EnvironmentFailure where a process ended without telling the user why.
+    Raises EnvironmentFailure if a process ended without telling the user why.
     """
     with tempfile.TemporaryDirectory(prefix="gpt-", ignore_cleanup_errors=True) as folder:
         workers = Workers(num_processes, Path(folder), intact)
@@ -77,9 +77,9 @@ def launch(words: Sequence[str], num_processes: int, config: Config, intact: Int
 
 
 def python_command() -> list[str]:
-    """Return the words that start this Python again; it imports from the working folder only where this process does.
+    """Return the command that starts this Python again; -P is added unless this process imports from its folder.
 
-    There a stranger's torch.py may lie, which `python -m` would take for torch.
+    Without -P, `python -m` would import a stranger's torch.py from the working folder.
     """
     return [sys.executable, *([] if sys.path[0] in ("", working_folder()) else ["-P"])]
 
@@ -100,7 +100,7 @@ def process_environment(num_processes: int, folder: str, config: Config) -> dict
 
 
 def hearing(hear: Callable[[int, object], None]) -> contextlib.AbstractContextManager[None]:
-    """Call `hear` with the number of each signal that stops, and of USR1. An ignored signal stays ignored."""
+    """Return a context in which signals that stop, and USR1, call `hear`. An ignored signal stays ignored."""
     return handling((*STOPS, signal.SIGUSR1), hear)
 
 
@@ -114,7 +114,7 @@ class Workers:
         self.received: list[int] = []
 
     def start(self, command: Sequence[str], variables: Mapping[str, str]) -> None:
-        """Start all; the first has stdin and stdout, all have stderr and the terminal's process group."""
+        """Start all processes; the first has stdin and stdout, all have stderr and the terminal's process group."""
         for rank in range(self.size):
             nowhere = subprocess.DEVNULL if rank else None
             rank_variables = {**variables, "RANK": str(rank), "LOCAL_RANK": str(rank)}
@@ -124,7 +124,7 @@ class Workers:
             self._send(number)
 
     def wait(self) -> int:
-        """Wait until all have ended; return the exit code. Raises EnvironmentFailure where none told the user why."""
+        """Wait until all processes end; return the exit code. Raises EnvironmentFailure if none told the user why."""
         failed: list[int] = []  # ranks, in the order of their ends
         last_resorts: list[tuple[float, signal.Signals]] | None = None
         while any(worker.poll() is None for worker in self.processes):
@@ -146,7 +146,7 @@ class Workers:
             worker.wait()
 
     def hear(self, number: int, _: object) -> None:
-        """Pass a signal on: one that stops to all, USR1 to the first."""
+        """Pass a signal on: USR1 to the first process, all others to every process."""
         self.received.append(number)
         self._send(number)
 
@@ -155,9 +155,9 @@ class Workers:
             worker.send_signal(number)  # does nothing for one that has ended
 
     def _exit_code(self, failed: Mapping[int, int]) -> int:
-        """Return the exit code of the speaker, else of the first process that failed.
+        """Return the exit code of the rank that told the user why, else of the first process that failed, else 0.
 
-        Raises EnvironmentFailure where a sudden death left all speechless, KeyboardInterrupt for an early Ctrl-C.
+        Raises EnvironmentFailure if no rank could tell the user why, KeyboardInterrupt for an early Ctrl-C.
         """
         if not failed:
             return 0

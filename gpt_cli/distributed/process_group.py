@@ -1,4 +1,4 @@
-"""Collectives between processes by torch.distributed: gloo between processors."""
+"""Collectives between processes by torch.distributed, with gloo between CPUs."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from gpt_cli.errors import GptError
 
 
 class ProcessGroup(Ranks):
-    """See `Ranks`; W ranks, a power of two.
+    """`Ranks` of W processes, W a power of two.
 
-    Numbers travel between processors, so that no rank waits for a GPU; tensors travel from where they are.
-    A method raises EnvironmentFailure where another rank has gone.
+    Numbers travel between CPUs, so that no rank waits for a GPU; tensors travel between their devices, if torch can.
+    Methods raise EnvironmentFailure if another rank is gone.
     """
 
     def __init__(self, rank: int, size: int, meeting: Rendezvous, local_size: int = 1):
@@ -105,7 +105,7 @@ class ProcessGroup(Ranks):
         return parts
 
     def _peers(self) -> Iterator[tuple[int, int]]:
-        """Yield the rank to exchange with at each level of the tree, from the lowest on, and the bit that differs."""
+        """Yield, from the lowest level of the tree on, the rank to exchange with, and the bit in which both differ."""
         bit = 1
         while bit < self.size:
             yield self.rank ^ bit, bit
@@ -147,12 +147,12 @@ class ProcessGroup(Ranks):
 
 
 def _is_joined(tensor: Tensor) -> bool:
-    """Return whether torch can send a tensor from where it is; else the tensor travels through main memory."""
+    """Return whether torch can send a tensor from its device; else the tensor travels through main memory."""
     return f"{tensor.device.type}:" in dist.get_backend_config()
 
 
 def _described(error: Exception) -> dict[str, Any]:
-    """Return an exception as an object of JSON."""
+    """Return an exception as a JSON object; another library's exception as its exit code alone."""
     kind = type(error)
     hint = error.hint if isinstance(error, GptError) else None
     if not kind.__module__.startswith("gpt_cli."):
@@ -161,7 +161,7 @@ def _described(error: Exception) -> dict[str, Any]:
 
 
 def _rebuilt(described: Mapping[str, Any]) -> Exception:
-    """Return the exception again; another library's is left to the rank that raised it, which has all of it."""
+    """Rebuild an exception; for another library's, which its own rank reports, return LeftToAnother."""
     if "exit_code" in described:
         return LeftToAnother(described["exit_code"])
     kind = getattr(sys.modules[described["module"]], described["name"])

@@ -43,10 +43,10 @@ _LONGEST_SHOWN = 40  # characters; a longer value is a digest
 
 
 class Rendezvous:
-    """The store in which the ranks of a training meet; as a context, it watches their heartbeats while it lasts.
+    """The store in which the ranks of a training meet; inside its context, heartbeats are watched.
 
-    All must see the run directory, in which the first rank holds the lock; None where it is not known. `intact` says
-    what is left where the training ends. Raises EnvironmentFailure where the store cannot be opened.
+    All ranks must see `run_directory`, where the first rank holds the lock; with None this is not checked. `intact`
+    names the checkpoint that is left if the training ends. Raises EnvironmentFailure if the store cannot be opened.
     """
 
     def __init__(self, rank_env: RankEnvironment, run_directory: Path | None, intact: Intact):
@@ -83,10 +83,10 @@ class Rendezvous:
             self._store.set(key, "done")
 
     def meet(self, record: Mapping[str, str], device: torch.device = CPU) -> None:
-        """Wait for all ranks, compare their records, and join them, with what torch has to join such devices.
+        """Wait for all ranks, compare their records, and join the ranks by the backends that torch has for `device`.
 
-        A record names what must be equal; its value `config` is a JSON object, of which each setting is compared.
-        Raises UsageError or EnvironmentFailure, on all ranks, for every difference.
+        A record has what must be equal on all ranks; the settings in its JSON object `config` are compared one by one.
+        Raises UsageError or EnvironmentFailure, on all ranks, which reports every difference.
         """
         mine = dict(record)
         mine |= {"threads": str(torch.get_num_threads()), "torch": torch.__version__, "code": digest_of_code()}
@@ -120,16 +120,16 @@ class Rendezvous:
         self.watcher.patience = PATIENCE
 
     def part(self) -> None:
-        """Watch no longer: the others may leave, while this rank has something to print.
+        """Stop watching, so that other ranks may leave while this rank still prints.
 
-        Where the launcher is gone, which would have done it, this removes the private folder.
+        Also remove the private folder if the launcher, which would remove it, is gone.
         """
         self.watcher.end()
         if self.rank_env.launcher_pid not in (None, os.getppid()):
             shutil.rmtree(self.rank_env.address, ignore_errors=True)
 
     def _await(self, key: str) -> str:
-        """Return the value of a key once another rank has set it; the watcher ends a wait for a dead rank."""
+        """Return the value of a key once another rank has set it; raise LeftToAnother if a rank tells why all end."""
         while not self._store.check([key]):
             if (speaker := self.heartbeats.speaker()) is not None:
                 raise LeftToAnother(speaker.exit_code)
@@ -137,7 +137,7 @@ class Rendezvous:
         return self._store.get(key).decode()
 
     def _seen_in(self, run_directory: Path) -> str:
-        """Return the lock file as this rank sees it; the first rank holds the lock before it posts its record."""
+        """Return the text of the lock file, or "missing"; the first rank locks before it posts its record."""
         path = run_directory / ".lock"
         if self.rank_env.rank:
             self._await("record/0")
@@ -152,7 +152,7 @@ class Rendezvous:
     def _take_leave(self) -> None:
         """Let the rank that serves the store leave last, so that all others learn why they end.
 
-        A folder needs nobody; where it is gone with the launcher, its store would wait for it.
+        A store in a folder has no such rank, and would wait for a folder that is gone with the launcher.
         """
         if self.rank_env.launcher == "gpt":
             return
@@ -166,7 +166,7 @@ class Rendezvous:
 
 
 def _open(rank_env: RankEnvironment) -> tuple[Store, Store | None]:
-    """Return the store that all ranks reach and, where it is not a folder's, a second connection for heartbeats."""
+    """Return the store that all ranks reach, and a second connection for heartbeats, None if the store is a folder."""
     if rank_env.launcher == "gpt":
         if not Path(rank_env.address).is_dir():  # for which the store would wait
             raise LostProcess(rank_env.name, "the launcher says why")
@@ -248,14 +248,14 @@ def digest_of_code() -> str:
 
 
 def _gpu(device: torch.device) -> str:
-    """Return the UUID of the present GPU; empty for a processor, and where torch does not know it."""
+    """Return the UUID of the present GPU; "" for a CPU, or if torch does not know the UUID."""
     module = None if device.type == "cpu" else torch.get_device_module(device)
     ask = getattr(module, "get_device_properties", None)
     return str(getattr(ask(), "uuid", "")) if ask else ""
 
 
 def _backends(device: torch.device) -> str:
-    """Return the backends of torch.distributed: gloo between processors, nccl, xccl or another between devices."""
+    """Return the backends of torch.distributed: gloo between CPUs, and nccl, xccl or another between devices."""
     backend = dist.Backend.default_device_backend_map.get(device.type, "gloo")
     return f"cpu:gloo,{device.type}:{backend}" if backend != "gloo" and dist.is_backend_available(backend) else "gloo"
 

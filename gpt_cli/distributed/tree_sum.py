@@ -10,10 +10,10 @@ from torch import Tensor
 
 
 def tree_sum(terms: Sequence[Tensor]) -> Tensor:
-    """Return the sum of terms in a fixed tree: halves while their number is even, an odd number in its order.
+    """Sum terms in a fixed tree: in halves while their number is even, an odd number of terms from left to right.
 
-    Eight terms are ((a + b) + (c + d)) + ((e + f) + (g + h)). W ranks, W a power of two that divides their number,
-    hold one branch each, so they agree with a single process to the last bit.
+    Eight terms are ((a + b) + (c + d)) + ((e + f) + (g + h)). W ranks, W a power of two that divides the number of
+    terms, hold one branch each, so they agree with a single process to the last bit.
     """
     if len(terms) % 2:
         return reduce(torch.add, terms)

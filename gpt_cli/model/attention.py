@@ -1,4 +1,4 @@
-"""Causal attention: one head, written out; then many heads, which train by a fused twin on the same parameters."""
+"""Causal attention: one head, written out; then many heads, with a fused twin on the same parameters for speed."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ WITHOUT_KERNEL = ("cpu", "mps")
 
 
 def causal_mask(num_tokens: int, device: torch.device | None = None, window: int | None = None) -> Tensor:
-    """Return True where a query may not look: at later keys, and at keys before its window: bool [T, T].
+    """Return True where a query may not attend: at later keys, and at keys before its window: bool [T, T].
 
-    A query sees `window` tokens, itself included; None means all before it. Beltagy et al. 2020, section 3.1.
+    A query attends to `window` tokens, itself included; None means all up to itself. Beltagy et al. 2020, section 3.1.
     """
     later = torch.ones(num_tokens, num_tokens, dtype=torch.bool, device=device).triu(1)
     return later if window is None else ~(~later).triu(1 - window)
 
 
 def texts_apart(positions: Tensor) -> Tensor:
-    """Return True where a query and a key are of different texts side by side: positions [B, T] -> bool [B, T, T].
+    """Return True where a query and a key belong to different packed texts: positions [B, T] -> bool [B, T, T].
 
     A text begins where positions are 0. Krell et al. 2021, section 3.2.
     """
@@ -101,7 +101,7 @@ class Attention(nn.Module):
         return self.stages(x, rotation).weights
 
     def forward(self, x: Tensor, rotation: Tensor | None = None, keep: Tensor | None = None) -> Tensor:
-        """Compute the mixed values; in training `keep` [B, T, T] says which weights stay, else torch draws."""
+        """Compute the output; in training, dropout keeps weights where `keep` [B, T, T] is True (None: torch draws)."""
         stages = self.stages(x, rotation)
         weights = self.dropout(stages.weights) if keep is None else drop_out(stages.weights, keep, self.dropout.p)
         return weights @ stages.values
@@ -110,7 +110,7 @@ class Attention(nn.Module):
 def concatenate_layers(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
     """Concatenate weights and biases of layers: [sum of outs, in], [sum of outs]; gradients reach each layer.
 
-    The second is None where the layers have no biases.
+    The second tensor is None if the layers have no biases.
     """
     weights: list[Tensor] = [layer.weight for layer in layers]
     biases: list[Tensor] = [layer.bias for layer in layers if layer.bias is not None]
@@ -119,9 +119,9 @@ def concatenate_layers(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | No
 
 
 def causal_bias(queries: Tensor, window: int | None = None, apart: Tensor | None = None) -> Tensor:
-    """Return numbers to add to the scores of queries [B, heads, T, K]: -inf where one may not look, else 0.
+    """Return a bias for the scores of queries [B, heads, T, K]: -inf where a query may not attend, else 0.
 
-    [T, T]; with `apart` [B, T, T], which is true where one may not look either, [B * heads, T, T].
+    The shape is [T, T]. With `apart` [B, T, T], True where a query may not attend either, it is [B * heads, T, T].
     """
     B, H, T, _ = queries.shape
     hidden = queries.new_zeros(T, T).masked_fill(causal_mask(T, queries.device, window), -torch.inf)
@@ -139,11 +139,11 @@ def attend(
     dropout: float = 0.0,
     keep: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """N heads at once: [N, T, K], [N, S, K], [N, S, K'] -> mixed values [N, T, K'], weights [N, T, S].
+    """Compute N heads at once: [N, T, K], [N, S, K], [N, S, K'] -> mixed values [N, T, K'], weights [N, T, S].
 
     N counts the heads of all sequences of a batch. The weights are softmax(queries keysᵀ * scale + bias), before
-    dropout. `bias` is [T, S], [1, T, S] or [N, T, S]; None adds nothing. `dropout` is a rate; `keep` [N, T, S] says
-    which weights stay, None lets torch draw.
+    dropout. `bias` is [T, S], [1, T, S] or [N, T, S]; None adds nothing. `dropout` is a rate; `keep` [N, T, S] is True
+    where a weight stays (None: torch draws).
     """
     if bias is None:
         scores = torch.bmm(queries * scale, keys.transpose(1, 2))
@@ -187,12 +187,12 @@ class SelfAttention(nn.Module, ABC):
         """Queries, keys and values of the given heads (None: of all) at once: each [B, heads, T, K]."""
 
     def add_norms(self, head_size: int, epsilon: float | None) -> None:
-        """Normalise queries and keys, by one weight [K] each for all heads; None normalises nothing."""
+        """Add norms of queries and keys, each with one weight [K] for all heads; an `epsilon` of None adds none."""
         if epsilon is not None:
             self.query_norm, self.key_norm = HeadNorm(head_size, eps=epsilon), HeadNorm(head_size, eps=epsilon)
 
     def meet(self, queries: Tensor, keys: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Queries and keys as they meet, [..., T, K] each: normalised where there are norms, then turned."""
+        """Prepare queries and keys, [..., T, K] each, for their product: normalise, if norms exist, then rotate."""
         if self.query_norm is not None and self.key_norm is not None:
             queries, keys = self.query_norm(queries), self.key_norm(keys)
         return (queries, keys) if rotation is None else (rotate(queries, rotation), rotate(keys, rotation))
@@ -204,9 +204,9 @@ class SelfAttention(nn.Module, ABC):
         keep: Tensor | None = None,
         apart: Tensor | None = None,
     ) -> Tensor:
-        """Attend by all heads. In training, `keep` [B, H, T, T] says which weights stay; None lets torch draw.
+        """Attend with all heads. In training, `keep` [B, H, T, T] is True where a weight stays (None: torch draws).
 
-        `apart` [B, T, T] is true where a query and a key are of different texts; its twin computes each text alone.
+        `apart` [B, T, T] is True where query and key belong to different texts; without `fused`, it must be None.
         """
         if not self.fused:
             assert apart is None, "one head by itself computes one text"
@@ -227,7 +227,7 @@ class SelfAttention(nn.Module, ABC):
         return self.projection_layer(join_heads(mixed))
 
     def separate_heads(self, x: Tensor, rotation: Tensor | None = None, keep: Tensor | None = None) -> Tensor:
-        """Each head by itself, the outputs side by side: [B, T, D] -> [B, T, D]."""
+        """Compute each head by itself, and concatenate the outputs: [B, T, D] -> [B, T, D]."""
         outputs = []
         for head in range(self.num_heads):
             stages = self.head_stages(head, x, rotation)
@@ -298,5 +298,5 @@ class MultiHeadAttention(SelfAttention):
 
 
 def join_heads(heads: Tensor) -> Tensor:
-    """Lay the outputs of all heads side by side, for a projection layer: [B, H, T, K] -> [B, T, D]."""
+    """Concatenate the outputs of all heads, for a projection layer: [B, H, T, K] -> [B, T, D]."""
     return heads.transpose(1, 2).flatten(2)

@@ -66,7 +66,7 @@ class Block(nn.Module):
     def forward(
         self, x: Tensor, rotation: Tensor | None = None, keep: Keep | None = None, apart: Tensor | None = None
     ) -> Tensor:
-        """Run the block. In training, `keep` masks dropout; None lets torch draw. `apart` goes to the attention."""
+        """Run the block. In training, `keep` holds dropout masks (None: torch draws). `apart` goes to the attention."""
         weights = keep.weights if keep else None
         return self.after_attention(x, self.attention(self.attention_input(x), rotation, weights, apart), keep)
 

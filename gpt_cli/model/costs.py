@@ -56,9 +56,9 @@ def estimate(
 
     A product of [m, k] and [k, n] counts as 2mkn operations, the backward pass as twice the forward pass. Training
     holds weights, gradients and two moments (of AdamW) in float32, the gradients of micro-batches that wait to
-    be added, and the activations that the backward pass needs; where only `num_trained` numbers change, these alone
-    have gradients and moments. Of `num_ranks` processes that train together, the costs are those of one, which has
-    the moments of a part. Sampling holds the weights and a cache of context_length tokens.
+    be added, and the activations that the backward pass needs; if only `num_trained` parameters change, these alone
+    have gradients and moments. With `num_ranks` processes that train together, the costs are those of one process,
+    which has the moments of a part of the model. Sampling holds the weights and a cache of context_length tokens.
     """
     model = _laid_out(config, vocab_size)
     parts = _by_part(model, config.num_blocks)
@@ -95,7 +95,7 @@ def estimate(
 
 
 def gradients_waiting(num_micro_batches: int) -> int:
-    """Count the gradients that wait for the last of `num_micro_batches`: one a level of the tree above pairs."""
+    """Count the sums of gradients that wait for the last micro-batch: one for each level of the tree above pairs."""
     levels = 0
     while num_micro_batches > 2 and num_micro_batches % 2 == 0:
         num_micro_batches //= 2
@@ -135,7 +135,7 @@ def _laid_out(config: ModelConfig, vocab_size: int) -> GPT:
 def _activation_bytes(
     config: ModelConfig, parameters: int, vocab_size: int, num_sequences: int, dtype: str, device: str
 ) -> int:
-    """Estimate the bytes of activations that the forward pass keeps for the backward pass, and takes meanwhile."""
+    """Estimate the bytes of activations that the forward pass keeps for the backward pass, or needs for a while."""
     size = 2 if dtype == "bfloat16" else 4  # of an entry of a product's result
     casts = size * parameters if size < 4 else 0  # of the weights
     width, length = config.d_model, config.context_length

@@ -23,7 +23,7 @@ _SITES = "weights", "attention", "feed_forward"
 
 
 class Keep(NamedTuple):
-    """The masks of a block's three places of dropout: True where an entry stays."""
+    """The masks of a block's three dropout sites: True where an entry stays."""
 
     weights: Tensor  # [B, H, T, T]
     attention: Tensor  # [B, T, D]
@@ -32,9 +32,9 @@ class Keep(NamedTuple):
 
 @dataclass(frozen=True)
 class DropMasks:
-    """The masks of one training step; `first_sequence` is the number of the batch's first sequence, or int32 [].
+    """The masks of one training step; `first_sequence` is the index of the batch's first sequence, int or int32 [].
 
-    Where the device has `keys`, int32 [blocks, 3, 2] as `drop_keys` gives them, these decide instead of seed and step.
+    `keys`, int32 [blocks, 3, 2] on the device, are the halves of `drop_keys`; if present, they replace seed and step.
     """
 
     rate: float
@@ -44,7 +44,7 @@ class DropMasks:
     keys: Tensor | None = None
 
     def on(self, device: torch.device) -> DropMasks:
-        """Return masks with the number of the first sequence on the device: compiled code then serves all numbers."""
+        """Return masks with `first_sequence` as a tensor on the device, so that compiled code serves every index."""
         first = torch.full((), int(self.first_sequence), dtype=torch.int32, device=device)
         return replace(self, first_sequence=first)
 
@@ -58,7 +58,7 @@ class DropMasks:
 
 
 class ToDraw(NamedTuple):
-    """The masks of a block before they are drawn, by the keys of its three places: numbers, or int32 [3, 2]."""
+    """The masks of a block before they are drawn; `keys` are those of its three sites: ints, or int32 [3, 2]."""
 
     keys: Sequence[int] | Tensor
     first_sequence: int | Tensor
@@ -85,7 +85,7 @@ class ToDraw(NamedTuple):
 
 
 def drop_keys(seed: int, step: int, num_blocks: int) -> np.ndarray:
-    """Return the keys of all masks of a step: uint64 [blocks, 3]; torch has the two halves of each as int32."""
+    """Return the keys of all masks of a step: uint64 [blocks, 3]; `key_halves` splits each into two int32."""
     keys = [stream_key(seed, "dropout", step, block, site) for block in range(num_blocks) for site in _SITES]
     return np.array(keys, np.uint64).reshape(num_blocks, len(_SITES))
 
@@ -108,8 +108,8 @@ def random_words_on_device(key: int | Tensor, start: int | Tensor, count: int, d
 def _lanes(key: int | Tensor, start: int | Tensor, count: int, device: torch.device) -> Tensor:
     """Split each word of the stream into two numbers of 16 bits, its lower half first: int32 [2 x count].
 
-    A view as int16 is the same, but a compiler makes one kernel of this and of what uses it. Of more than 2^31 numbers,
-    places are negative, so the shift copies a sign, which the mask removes.
+    A view as int16 gives the same, but a compiler can fuse this code with the code that uses it. Beyond 2^31 numbers,
+    indices are negative, so the shift copies a sign, which the mask removes.
     """
     indices = torch.arange(2 * count, dtype=torch.int32, device=device)
     words = _mixed(((indices >> 1) & 0x7FFFFFFF) + start, _halves(key))
@@ -117,7 +117,7 @@ def _lanes(key: int | Tensor, start: int | Tensor, count: int, device: torch.dev
 
 
 def _mixed(words: Tensor, halves: Sequence[int | Tensor]) -> Tensor:
-    """Apply a round of lowbias32 to each half of a key, in place: int32 [N]."""
+    """Add each half of a key to `words`, then mix by a round of lowbias32, in place: int32 [N]."""
     shifted = torch.empty_like(words)
     for half in halves:
         words += half
@@ -135,7 +135,7 @@ def _halves(key: int | Tensor) -> Sequence[int | Tensor]:
 
 
 def _int32(number: int | Tensor) -> int | Tensor:
-    """Return the lowest 32 bits of a number as signed; a tensor has no others."""
+    """Return the lowest 32 bits of an int as a signed int; return a tensor, which is int32, as it is."""
     return number if isinstance(number, Tensor) else signed(number, 32)
 
 
@@ -147,7 +147,7 @@ class Dropout(nn.Dropout):
 
 
 def drop_out(x: Tensor, keep: Tensor | None, rate: float) -> Tensor:
-    """Zero the entries that `keep` does not hold and scale the rest by 1 / (1 - rate); None lets torch draw.
+    """Zero the entries where `keep` is False (None: torch draws) and scale the rest by 1 / (1 - rate).
 
     Srivastava et al. 2014, section 10.
     """

@@ -96,7 +96,7 @@ class GPT(nn.Module):
         return x
 
     def residual_streams(self, ids: Tensor) -> Iterator[Tensor]:
-        """Yield the residual stream after each block: ids [B, T] -> [B, T, D]; `logits` makes predictions of it."""
+        """Yield the residual stream after each block: ids [B, T] -> [B, T, D]; `logits` turns each into predictions."""
         x, rotation = self.embed(ids)
         for block in self.blocks:
             x = block(x, rotation)
@@ -108,7 +108,7 @@ class GPT(nn.Module):
     ) -> Iterator[Stages]:
         """Yield the stages of the given heads in each of the given layers; None means all.
 
-        Nothing is dropped, in training mode neither. The model runs no further than the heads of the last layer given.
+        There is no dropout, not even in training mode. The model runs only up to the heads of the last given layer.
         """
         layers = range(len(self.blocks)) if layers is None else layers
         heads = range(self.config.num_heads) if heads is None else heads
@@ -135,9 +135,9 @@ class GPT(nn.Module):
         return torch.stack([stages.weights for stages in self.attention_stages(ids, layers, heads)])
 
     def take_weights(self, weights: Mapping[str, Tensor]) -> GPT:
-        """Use these tensors, not copies, as the parameters: one for each name; return the model.
+        """Use the tensors themselves, not copies, as the parameters of these names; return the model.
 
-        `load_state_dict` compares each block with the names of all, which for a thousand blocks takes seconds.
+        `load_state_dict` compares each block with all names, which takes seconds for a thousand blocks.
         """
         for name, tensor in weights.items():
             module, _, parameter = name.rpartition(".")
@@ -177,7 +177,7 @@ class GPT(nn.Module):
 
     @torch.no_grad()
     def _initialise(self, generator: torch.Generator | None) -> None:
-        """Draw normal weights of deviation 0.02, divided by sqrt(2 L) at the end of a residual branch; zero biases.
+        """Draw normal weights, zero biases: standard deviation 0.02, / sqrt(2 L) at the end of a residual branch.
 
         Tables of n-grams stay zero, because training meets most of their rows a few times or never.
         """
@@ -193,7 +193,7 @@ class GPT(nn.Module):
 
 
 def _drawing(block: Block) -> Callable[..., Tensor]:
-    """Run a block that also draws its masks, which a compiler fuses with their use."""
+    """Return a block's forward that also draws dropout masks, so that a compiler fuses drawing and use."""
 
     def forward(x: Tensor, rotation: Tensor | None, keep: Keep | ToDraw | None, apart: Tensor | None = None) -> Tensor:
         if isinstance(keep, ToDraw):
@@ -217,7 +217,7 @@ def _without_dropout(block: Block) -> Iterator[None]:
 def _embedding(num_rows: int, d_model: int) -> nn.Embedding:
     """Return a table with undefined values.
 
-    nn.Embedding would draw them, which on the meta device imports torch's compiler.
+    nn.Embedding would draw the values, which on the meta device imports torch's compiler.
     """
     return nn.Embedding.from_pretrained(torch.empty(num_rows, d_model), freeze=False)
 

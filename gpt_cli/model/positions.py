@@ -28,9 +28,10 @@ class SinusoidalPositions(nn.Module):
 
 
 class RopeScaling(NamedTuple):
-    """Llama 3's way to longer texts: pairs that turn few times in a text of the original length turn more slowly.
+    """Llama 3's scaling of RoPE for longer texts: pairs that turn few times in `original_length` turn more slowly.
 
-    Frequencies with fewer than `low` turns become slower by `factor`, with more than `high` stay, others lie between.
+    Frequencies of fewer than `low` turns are divided by `factor`, those of more than `high` stay, and those between
+    are interpolated.
     """
 
     factor: float
@@ -46,7 +47,7 @@ class RopeScaling(NamedTuple):
 
 
 class RotaryPositions(nn.Module):
-    """Angles by which queries and keys of some size turn: T -> cosines, sines [2, T, size]. Su et al. 2021, eq. 34."""
+    """Cosines and sines that rotate queries and keys of width `size`: T -> [2, T, size]. Su et al. 2021, eq. 34."""
 
     table: Tensor
 

@@ -18,7 +18,7 @@ _DRAWN_AHEAD = 256  # steps
 
 @dataclass(frozen=True)
 class Draw:
-    """A token and its log probability under the model itself, before temperature and limits."""
+    """A token and its log probability under the model itself, before all SamplingParameters."""
 
     token: int
     log_probability: float  # nats
@@ -38,9 +38,9 @@ def generate(
 ) -> Iterator[list[Draw | None]]:
     """Continue prompts of 1 to context_length ids: each step yields a draw for each row, None for rows that have ended.
 
-    Rows are the samples of the first prompt, then of the second, and so on. A row ends at end_of_text, which it
-    does not yield, or before a step for which `done(row number)` is true. Sample i of a prompt draws from stream i of
-    the seed, whatever else is in the batch; `stream_key` says how often two are the same.
+    Rows are the samples of the first prompt, then of the second, and so on. A row ends at end_of_text, which is
+    not yielded, or before a step for which `done(row index)` is true. Sample i of a prompt draws from stream i of
+    the seed, whatever else is in the batch; `stream_key` says how probable it is that two streams are the same.
     Raises CheckpointError, at `where`, if logits are not finite.
     """
     generators = [torch.Generator().manual_seed(stream_key(seed, "sample", i)) for i in range(num_samples)]

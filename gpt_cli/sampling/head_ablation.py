@@ -1,4 +1,4 @@
-"""Ablation of the heads of `--without`; `tools/interpret/heads/ablation.py` measures each. Needs no torch."""
+"""Ablate the heads that `--without` names; tools/interpret/heads/ablation.py measures heads. Needs no torch."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def parse_heads(text: str, sizes: ModelConfig, model: str = "this model") -> tuple[tuple[int, int], ...]:
-    """Parse `--without 2.3,4.0` to (layer, head), sorted and each once.
+    """Parse `--without 2.3,4.0` to sorted pairs (layer, head) without repeats.
 
-    Raises UsageError, which calls the model of these sizes `model`.
+    Raises UsageError, whose sentence calls the model `model`.
     """
     if wrong_mark := full_width(text):
         raise UsageError("‹without›", wrong_mark, hint=f"‹without={half_width(text)}›")
@@ -39,7 +39,7 @@ def head_names(heads: Sequence[tuple[int, int]]) -> list[str]:
 
 
 def remove_heads(model: GPT, heads: Sequence[tuple[int, int]]) -> None:
-    """Zero the columns of projection_layer that read these heads, (layer, head), in place: they add nothing any more.
+    """Zero, in place, the columns of projection_layer that read `heads`, (layer, head), so that these add nothing.
 
     The bias of projection_layer stays, because no head writes it.
     """

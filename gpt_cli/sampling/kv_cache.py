@@ -1,4 +1,4 @@
-"""Attention of one layer in decoding: a cache of earlier tokens, at which new tokens look."""
+"""Attention of one layer in decoding: new tokens attend to a cache of earlier tokens."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _NEW_SLOTS = 256  # for tokens after a prompt, before there are more
 class DecodeStep:
     """The last T tokens of R rows, in slots `start` to `end`, counted from the first token of the longest prompt.
 
-    `starts` are the slots where the windows of the rows start; padding is before them. Several
-    tokens see no earlier slots. `rotation` [2, R, 1, T, size] are the rotary positions.
+    `starts` are the slots where the windows of the rows start; padding is before them. If T > 1, the tokens attend to
+    no slots before `start`. `rotation` [2, R, 1, T, size] has cosines and sines of rotary positions.
     """
 
     rows: slice | Tensor
@@ -40,10 +40,10 @@ class DecodeStep:
     biases: dict[int, Tensor | None] = field(default_factory=dict)  # of layers with the same reach
 
     def hidden(self, first: int, start: int, end: int, reach: int, like: Tensor) -> Tensor | None:
-        """Mask: -inf where queries in slots `start` to `end` may not look, else 0: [R, 1, end - start, end - first].
+        """Mask: -inf where queries in slots `start` to `end` may not attend, else 0: [R, 1, end - start, end - first].
 
-        The keys are in slots `first` to `end`, and a query sees `reach` of them. None lets each look everywhere.
-        Padding looks at itself, since softmax needs at least one key.
+        The keys are in slots `first` to `end`; a query attends to at most `reach` of them. None means that every query
+        attends to every key. Padding attends to itself, since softmax needs at least one key.
         """
         if end - start == 1 and max(self.starts) <= first:
             return None
@@ -58,8 +58,8 @@ class DecodeStep:
 class Cache(ABC):
     """The attention of a layer in decoding: copies of its weights, and slots for the tokens of B rows.
 
-    A token sees `reach` tokens, itself included. The slots are those from `base` on. They double until they are twice
-    the reach, so that old ones are dropped once in `reach` tokens and not for each token.
+    A token attends to `reach` tokens, itself included. The first slot in memory is `base`. The number of slots doubles
+    up to twice the reach, so that old slots are dropped once in `reach` tokens and not for each token.
     """
 
     num_groups: int  # of heads that look at the same keys
@@ -111,7 +111,7 @@ class Cache(ABC):
         cached[step.rows, ..., end - new.shape[-2] : end, :] = new
 
     def _seen(self, step: DecodeStep) -> slice | None:
-        """Return the slots that the tokens see, counted from `base`; None if the cache does not hold them all."""
+        """Return the slots that the step's tokens attend to, counted from `base`; None if the cache lacks some."""
         num_tokens, end = step.end - step.start, step.end - self.base
         if num_tokens > self.reach:
             return None
@@ -120,7 +120,7 @@ class Cache(ABC):
     def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, step: DecodeStep) -> Tensor:
         """Attend: [R, H, T, K], [R * G, S, K], [R * G, S, K'] -> mixed values [R, H, T, K'].
 
-        Long prompts go through a part of the queries at a time, each with the keys that it sees.
+        For long prompts, compute a part of the queries at a time, with only the keys that these may attend to.
         """
         H, T, S = self.num_heads, queries.shape[2], keys.shape[1]
         size = max(1, min(SCORES_AT_ONCE // (H * S), QUERIES_AT_ONCE))
@@ -142,7 +142,7 @@ class Cache(ABC):
     def _bias(self, step: DecodeStep, first: int, start: int, end: int, like: Tensor) -> Tensor | None:
         """Bias added to the scores of queries in slots `start` to `end`: [R * G or 1, H // G * T, end - first].
 
-        None adds nothing. Heads of a group are one below another; 1 stands for all groups.
+        None adds nothing. The heads of a group are stacked along the queries; a first size of 1 serves all groups.
         """
         whole = end - start == step.end - step.start
         if whole and self.reach in step.biases:
@@ -199,8 +199,8 @@ class KeyValueCache(Cache):
 class LatentCache(Cache):
     """Cache of the latent and the rotary key only: [B, slots, C + R].
 
-    W_UK and W_UV never touch what the cache keeps. (W_UQ q) · (W_UK c) = (W_UKᵀ W_UQ q) · c, so each query gets the
-    width of the latent and all heads look at the latents themselves; W_UV turns their mix into the output of the head.
+    Cached latents are never multiplied by W_UK and W_UV. (W_UQ q) · (W_UK c) = (W_UKᵀ W_UQ q) · c, so each query gets
+    the width of the latent and all heads attend to the latents; W_UV maps their weighted sum to the head's output.
     DeepSeek-AI 2024, section 2.1.2.
     """
 
@@ -252,7 +252,7 @@ CACHES: Mapping[type[SelfAttention], Callable[[Any, Products, int], Cache]] = {
 
 
 def make_cache(attention: SelfAttention, products: Products, context_length: int) -> Cache:
-    """Make the cache for the form of attention that a layer has, whose tokens see at most context_length tokens."""
+    """Make the cache for a layer's form of attention; a token attends to at most context_length tokens."""
     # not the cache of a form from which this one is derived, which may keep something else
     if type(attention) not in CACHES:
         raise unknown_form("sampling", type(attention).__name__)

@@ -23,7 +23,7 @@ def probabilities(logits: Tensor, parameters: SamplingParameters, seen: Tensor |
     """Probability of each token: logits [B, V], tokens seen before as bool [B, V] -> float64 [B, V]; rows sum to 1.
 
     The steps, each applied to the result of the one before: the penalty (divides positive logits of seen tokens,
-    multiplies negative ones; Keskar et al. 2019, section 4.1), the temperature, top_k (of equals the first stay), top_p
+    multiplies negative ones; Keskar et al. 2019, section 4.1), the temperature, top_k (of ties the first stay), top_p
     (Holtzman et al. 2020, section 3.1), min_p (Nguyen et al. 2024, section 3). At least one token stays. A temperature
     of 0, or one so small that the division overflows, gives the likeliest token probability 1. NaN gives a token
     probability 0; if all logits of a row are NaN, its tokens are equally likely.

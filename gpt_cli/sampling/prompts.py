@@ -1,4 +1,4 @@
-"""Prompts: from the command line, a file or a pipe, to ids."""
+"""Read prompts from the command line, a file or a pipe, and encode them to ids."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 def read_prompt(
     prompt: str | None, file: Path | None, header: Header | None, stdin: TextIO | None, may_be_empty: bool = False
 ) -> tuple[str, str]:
-    """Read the text of ‹prompt›, else of ‹prompt_file›, else of piped stdin; returns it and its name for errors.
+    """Read the text of ‹prompt›, else of ‹prompt_file›, else of piped stdin; return text and source, for errors.
 
-    A hint offers what the model reads. In Python there is no stdin, and a prompt of `-` means itself.
+    `header` serves a hint with a prompt that the model reads. In Python `stdin` is None, and `-` is itself a prompt.
 
-    One line break at the end of a file or of stdin is not part of the prompt. Raises DataError where nothing else is
-    there, unless it `may_be_empty`: a script whose pipe brought nothing should hear of it.
+    One line break at the end of a file or of stdin is not part of the prompt. Raises DataError if a file or stdin has
+    no other text, unless the prompt `may_be_empty`, and UsageError if there is no prompt.
     """
     if file is not None:
         content = _content_of(file)
@@ -47,7 +47,7 @@ def read_prompt(
 def read_prompts(
     prompt: str | None, prompt_file: Path | None, header: Header, stdin: TextIO | None
 ) -> tuple[list[str], str]:
-    """Read prompts as `read_prompt`, but one per line of a file; empty lines are left out."""
+    """Read prompts as `read_prompt` does, but one per line of a file; empty lines are left out."""
     text, source = read_prompt(prompt, prompt_file, header, stdin, may_be_empty=True)
     if prompt_file is None:
         return [text], source
@@ -66,12 +66,12 @@ def encode_text(tokenizer: Tokenizer, text: str, source: str) -> list[int]:
 def encode_prompt(
     tokenizer: Tokenizer, text: str, context_length: int, num_generated: int = 0, *, source: str, truncate: bool | None
 ) -> list[int]:
-    """Encode a prompt after the tokenizer's first ids, and leave room for `num_generated` tokens.
+    """Encode a prompt, after the ids that the tokenizer puts before every text; room for `num_generated` tokens stays.
 
-    An empty one is that, or the end-of-text token.
+    An empty prompt gives only these ids, or end-of-text if there are none.
 
-    Raises DataError where they do not fit, unless the first ones may be left out, and as `encode_text`. `truncate` is
-    None where nobody can ask for that.
+    Raises UsageError if there is no room for a prompt, DataError if the ids do not fit, unless `truncate` lets the
+    first ids be left out, and as `encode_text`. `truncate` is None if the user has no such flag.
     """
     ids = tokenizer.begin(encode_text(tokenizer, text, source))
     max_length = context_length - num_generated
@@ -92,12 +92,12 @@ def encode_prompt(
 
 
 def _offered(header: Header | None) -> str:
-    """Return a prompt for a hint, which the model reads."""
+    """Return a prompt that the model can read, for a hint."""
     return "The value of" if header is None else readable_prompt(header)
 
 
 def _content_of(file: Path) -> bytes:
-    """The text of a file in UTF-8; documents of other programs and packed files are read as texts to train on are."""
+    """Return a file's text in UTF-8; documents of other programs and packed files are read like training texts."""
     from gpt_cli.text.file_formats import Reading, is_packed_text, read_file
     from gpt_cli.text.remarks import Remarks
 

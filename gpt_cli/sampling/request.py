@@ -54,7 +54,7 @@ class ToLoad(NamedTuple):
 
 
 class ToSample(NamedTuple):
-    """Prompts to continue, and the model that does."""
+    """Prompts to continue, and the model that continues them."""
 
     model: ToLoad
     prompts: list[str]
@@ -87,7 +87,7 @@ def _read_run(value: Any) -> Any:
 
 
 def new_seed() -> int:
-    """Draw a seed where nobody names one."""
+    """Draw a seed for a request that names none."""
     return secrets.randbelow(2**31)
 
 

@@ -36,7 +36,7 @@ _TOKEN_BYTES = 20  # of a sample: an id, a log-probability, a few characters
 
 
 class Prompt(NamedTuple):
-    """A prompt and the ids of it that the model sees."""
+    """A prompt, and the last ids of it, as many as the model's window holds."""
 
     text: str
     ids: Sequence[int]
@@ -47,7 +47,7 @@ class Prompt(NamedTuple):
 class Sample:
     """A continuation: its text and tokens, each with its log-probability under the model itself.
 
-    That is in nats, before temperature and limits.
+    Log-probabilities are in nats, before temperature, penalty, top_k, top_p and min_p.
     """
 
     prompt: str
@@ -58,9 +58,9 @@ class Sample:
 
 @dataclass(frozen=True)
 class Samples(Result):
-    """Continuations of prompts: of the first one, then of the second.
+    """Continuations of prompts: all of the first prompt, then all of the second, and so on.
 
-    The seed repeats them, also where none was given; greedy sampling has none.
+    `seed` repeats the samples, even if gpt drew the seed; greedy sampling needs none.
     """
 
     checkpoint: str
@@ -101,7 +101,7 @@ class Samples(Result):
 
 @restored_threads()
 def sample(request: SampleRequest, target: ToSample, host: Host) -> Samples:
-    """Continue prompts, as many at once as memory allows; raises as `Sampler`, and DataError for a wrong character."""
+    """Continue prompts, as many at once as memory allows; raises as `Sampler` and `accept_all`."""
     num_samples, num_tokens = len(target.prompts) * request.num_samples, request.max_new_tokens
     about = f"{num_samples:,} samples of {num_tokens:,} tokens"  # which are kept until the last one is drawn
     _require_memory("max_new_tokens", num_tokens, _TOKEN_BYTES * num_samples, about)
@@ -116,7 +116,7 @@ def sample(request: SampleRequest, target: ToSample, host: Host) -> Samples:
 
 
 class Sampler:
-    """A model that is ready to continue prompts, with what stays the same from one to the next.
+    """A loaded model with its decoder, ready to continue one list of prompts after another.
 
     Raises CheckpointError for a damaged model, UsageError for a device that does not compute as the request asks.
     """
@@ -144,7 +144,7 @@ class Sampler:
         )
 
     def accept(self, prompts: Sequence[str], source: str, seed: int | None = None) -> list[Prompt]:
-        """Encode prompts, after notices about them and about a seed that the user does not know yet.
+        """Encode prompts, after notices about them and about the `seed`, if gpt chose it.
 
         The ids of an empty prompt start a document. Raises DataError about `source` for a character the model lacks.
         """
@@ -169,7 +169,7 @@ class Sampler:
         return [Prompt(text, ids[-length:]) for text, ids in zip(prompts, encoded, strict=True)]
 
     def accept_all(self, request: SampleRequest, target: ToSample) -> list[Prompt]:
-        """Encode the prompts or conversations that were found; raises as `accept` and `ask`."""
+        """Encode the prompts or conversations of `target`; raises as `accept` and `ask`."""
         seed = target.seed if request.seed is None else None
         if target.conversations is None:
             return self.accept(target.prompts, target.source, seed)
@@ -178,14 +178,14 @@ class Sampler:
         return [self.ask(turns, request.max_new_tokens, target.source) for turns in conversations]
 
     def tell(self, seed: int | None) -> None:
-        """Tell the user the model, a seed that they do not know yet, and that a model has learned no answers."""
+        """Tell the user checkpoint and `seed`, if gpt chose the seed, and whether the model has learned no answers."""
         if seed is not None:
             self._host.notice(f"{self.loaded.path}, step {self.loaded.step:,}, ‹seed={seed}›")
         if self.loaded.config.data.loss is None and self._template.end is None:
             self._host.notice("this model has learned no answers, so it continues the question like any other text")
 
     def ask(self, turns: Sequence[Turn], num_new_tokens: int, source: str) -> Prompt:
-        """Encode a conversation whose answer comes next, after a notice of turns that have left the window.
+        """Encode a conversation up to its answer, after a notice if the first turns no longer fit the window.
 
         Raises DataError, at `source`, for a message that does not fit, or a character that the model lacks.
         """
@@ -201,7 +201,7 @@ class Sampler:
         return template_for(self.loaded.config.data.template, self.loaded.tokenizer, self._host.notice)
 
     def batches(self, prompts: Sequence[Prompt], request: SampleRequest) -> Iterator[list[Prompt]]:
-        """Yield the prompts in order, at once as many as SAMPLING_BYTES of memory hold, and at least one."""
+        """Yield batches of prompts, in order: as many as SAMPLING_BYTES and half of free memory hold, at least one."""
         free, batch, longest, config = available_memory(), list[Prompt](), 0, self._decoder.config
         most = SAMPLING_BYTES if free is None else min(SAMPLING_BYTES, free // 2)
         for prompt in prompts:
@@ -266,7 +266,7 @@ class Sampler:
 
 
 class _Row:
-    """A sample in the making."""
+    """A sample that is being drawn."""
 
     def __init__(self, prompt: str, stream: TextStream):
         self.prompt, self.stream, self.text = prompt, stream, ""
@@ -282,8 +282,8 @@ def _fit_history(
 ) -> tuple[list[int], int]:
     """Encode a conversation up to its answer; returns ids, and how many of its oldest turns are left out for room.
 
-    What the system says stays. An answer has room for `num_new_tokens`, at most half of the window; the last message
-    alone may take more. Raises DataError where that does not fit, or for a character that the vocabulary lacks.
+    A system turn stays. The answer gets room for `num_new_tokens`, but at most half of the window; the last question
+    may use that room too. Raises DataError if it still does not fit, or for a character that the vocabulary lacks.
     """
     max_length = context_length - min(num_new_tokens, context_length // 2)
     system = turns[:1] if turns[0].role == "system" else ()
@@ -299,10 +299,10 @@ def _fit_history(
 
 
 def _pays(model: GPT, request: SampleRequest) -> bool:
-    """Return whether compiled code gains more than a compiler takes, as it does for each model stored in bfloat16.
+    """Return whether compiled code saves more time than compiling takes, as for each model stored in bfloat16.
 
-    torch would need a copy of such a one in float32. What is compiled already decides nothing, so that a command gives
-    the same sample each time.
+    For such a model, torch would need a copy in float32. Whether the code is already compiled does not matter, so that
+    a command gives the same sample each time.
     """
     num_weights = sum(parameter.numel() for parameter in model.parameters())
     is_half = model.token_embedding.weight.dtype == torch.bfloat16
@@ -310,7 +310,7 @@ def _pays(model: GPT, request: SampleRequest) -> bool:
 
 
 def _require_memory(field: str, number: int, each: int, about: str) -> None:
-    """Refuse a number of a field, each of which takes so many bytes, if memory is short; the hint says what fits."""
+    """Refuse `number` items of `each` bytes if memory is short; the hint sets `field` to the number that fits."""
     free = available_memory()
     fits = (free or 0) // each
     hint = f"‹{field}={fits}›" if fits else "give fewer prompts at once"

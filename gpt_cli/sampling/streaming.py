@@ -9,10 +9,10 @@ from gpt_cli.text.tokenizers import Tokenizer
 
 
 class TextStream:
-    """Return text as soon as its characters are complete; bytes that are not UTF-8 become U+FFFD.
+    """Decodes tokens to text as soon as characters are complete; bytes that are not UTF-8 become U+FFFD.
 
-    The text ends before the first of the `stops`, wherever tokens are cut. It holds back text that may become a stop.
-    Where it `begins` with the first token, it begins without the space that some tokenizers put there.
+    The text ends before the first of the `stops`, even if a stop begins or ends within a token. Text that may become a
+    stop is held back. With `begins`, the first token loses the space that some tokenizers put before a text.
     """
 
     def __init__(self, tokenizer: Tokenizer, stops: Sequence[str] = (), *, begins: bool = True):
@@ -25,7 +25,7 @@ class TextStream:
         self._begins = begins
 
     def feed(self, token_id: int) -> str:
-        """Return the characters that this token completes; often none for Chinese, where one takes three bytes."""
+        """Return the characters that this token completes; often none for Chinese: a character takes three bytes."""
         content = self._tokenizer.decode_bytes([token_id])
         if self._begins and content:
             content, self._begins = self._tokenizer.at_the_start(content), False

@@ -12,7 +12,7 @@ WEIGHTS_AT_ONCE = 2**28  # of attention in one block; 16 windows of 1,024 tokens
 
 
 def window_length(sizes: ModelConfig) -> int:
-    """Tokens of a window: context_length, or the largest power of two whose attention has WEIGHTS_AT_ONCE in a block.
+    """Tokens of a window: context_length, or the largest power of two with up to WEIGHTS_AT_ONCE weights in a block.
 
     A model of 16 heads is evaluated in windows of 4,096 tokens at most.
     """

@@ -31,8 +31,8 @@ class CrossAttention(nn.Module):
     """H heads whose queries come from one sequence and whose keys and values come from others.
 
     query [B, T, D], key and value [B, S, D] -> [B, T, D]; with one tensor for all three it is self-attention. `mask`,
-    bool [T, S], [B, T, S] or [B, 1, S], is True where a query may not look; None lets each look everywhere. Each head
-    runs by itself. Vaswani et al. 2017, section 3.2.3.
+    bool [T, S], [B, T, S] or [B, 1, S], is True where a query may not attend; None hides no key. Each head runs by
+    itself. Vaswani et al. 2017, section 3.2.3.
     """
 
     def __init__(self, d_model: int, num_heads: int, dropout: float = 0.0, *, bias: bool = True):

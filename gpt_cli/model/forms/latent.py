@@ -104,7 +104,7 @@ class LatentAttention(SelfAttention):
         return x if self.W_DQ is None else self.W_DQ(x)
 
     def query_weights(self, heads: Sequence[int]) -> Tensor:
-        """W_UQ and W_QR of each given head, one head below another: [heads x (K + R), D or the latent's width]."""
+        """W_UQ and W_QR of each given head, stacked head by head: [heads x (K + R), D or the latent's width]."""
         parts = [part for head in heads for part in (self.heads[head].W_UQ, self.heads[head].W_QR)]
         return torch.cat([part.weight for part in parts if part is not None])
 

@@ -1,4 +1,4 @@
-"""Embeddings of the last few tokens together: the first block need not learn to look at the previous tokens."""
+"""Embeddings of n-grams: the first block need not learn to attend to the previous tokens."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _MIXER = 0x9E3779B97F4A7C15 - (1 << 64)  # 2^64 / golden ratio, as a signed numb
 
 
 class NgramEmbedding(nn.Module):
-    """Adds to each token the learned embeddings of the 2, ..., N tokens that end with it, then normalises the sum.
+    """Adds to each token the learned embeddings of the 2- to N-grams that end with the token, then normalises the sum.
 
     A table has one row for each possible n-gram, but at most `num_rows`, which n-grams then share by a hash. Bigram
-    tables of this kind come from modded-nanogpt. The first token follows end-of-text, the last id of the vocabulary.
+    tables of this kind come from modded-nanogpt. Before a text stands end-of-text, the last id.
     """
 
     def __init__(self, longest: int, num_rows: int, vocab_size: int, d_model: int):
@@ -29,16 +29,16 @@ class NgramEmbedding(nn.Module):
         self.tables = cast("Sequence[nn.Embedding]", tables)
 
     def forward(self, x: Tensor, ids: Tensor, num_before: int = 0, positions: Tensor | None = None) -> Tensor:
-        """Embeddings [B, T, D] of the last T of ids [B, num_before + T] -> [B, T, D].
+        """Add n-gram embeddings to x [B, T, D], those of the last T of ids [B, num_before + T], and normalise.
 
-        A text begins where `positions` are 0, with the first of ids where there are none.
+        A text begins where `positions` are 0; without `positions`, at the first of ids.
         """
         for table, rows in zip(self.tables, self.rows(ids, positions), strict=True):
             x = x + table(rows[:, num_before:])
         return F.layer_norm(x, x.shape[-1:])
 
     def rows(self, ids: Tensor, positions: Tensor | None = None) -> Iterator[Tensor]:
-        """Yields for each table the row of the n-gram that ends at each token: ids [B, T] -> [B, T]."""
+        """Yield, for each table, the row index of the n-gram that ends at each token: ids [B, T] -> [B, T]."""
         code, earlier = ids, ids
         for n, table in enumerate(self.tables, start=2):
             earlier = torch.cat([torch.full_like(ids[:, :1], self.vocab_size - 1), earlier[:, :-1]], dim=1)

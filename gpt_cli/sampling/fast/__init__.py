@@ -1,1 +1,1 @@
-"""One sequence at a time, as fast as the memory reads: products, a decoder in C, weights in 8 bits."""
+"""Decode one sequence at the speed of memory: products, a decoder in C, weights in 8 bits."""

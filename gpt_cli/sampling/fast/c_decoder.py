@@ -1,4 +1,4 @@
-"""One token of one sequence in a single call of compiled code; `Decoder` computes the same with torch."""
+"""Decode one token of one sequence in a single call of compiled code; `Decoder` computes the same with torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ACTIVATIONS = {"gelu": 0, "gelu_tanh": 1, "relu": 2, "relu2": 3, "swiglu": 4, "
 
 
 def can_compile(model: GPT) -> bool:
-    """Return whether compiled code computes the tokens of a model: on a CPU, with keys and values per head or group."""
+    """Return whether compiled code can decode a model: on a CPU, with keys and values per head or group."""
     forms = {type(block.attention) for block in model.blocks}
     return (
         forms <= {MultiHeadAttention, GroupedQueryAttention}
@@ -101,7 +101,7 @@ class CompiledToken:
         return Norm(*(self._address(parameters[name]) if name in parameters else None for name in ("weight", "bias")))
 
     def _address(self, numbers: Tensor) -> int:
-        """Return the address of numbers in float32 that live as long as this object."""
+        """Return the address of `numbers` in float32, which this object keeps alive."""
         wide = numbers.detach().float().contiguous()
         self._alive.append(wide)
         return wide.data_ptr()

@@ -1,7 +1,7 @@
-"""token.c, compiled where the machine has a C compiler, and the structures that it takes.
+"""token.c, compiled if the machine has a C compiler, and the structures that its functions take.
 
-torch computes the same in about 20 operations a block, each with a dispatch and a meeting of threads, and only with
-weights that are as wide as the sums. Note 0027 has the figures.
+torch computes the same in about 20 operations a block, each with a dispatch and a barrier of threads, and only with
+weights in the dtype of the sums. Note 0027 has the figures.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ class Model(ctypes.Structure):
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Compile token.c for this processor, once, and keep it in the cache directory; None where that fails.
+    """Compile token.c for this processor, once, and keep it in the cache directory; return None if that fails.
 
-    The variable CC names the compiler; an empty one means none.
+    The environment variable CC names the compiler; an empty CC means that there is no compiler.
     """
     try:
         compiler = shlex.split(os.environ.get("CC", "cc"))
@@ -103,10 +103,10 @@ def library() -> ctypes.CDLL | None:
 
 
 class Weight:
-    """A weight [out, in] in its stored numbers, and a bias: x [N, in] float32 -> [N, out] float32.
+    """A weight [out, in] in its stored dtype, and a bias: x [N, in] float32 -> [N, out] float32.
 
-    The numbers are float32, bfloat16, or whole numbers of 8 bits with a scale [out] for each row. Products with many
-    rows come from `multiply`, in `many`, which is bfloat16 only where the processor multiplies it.
+    `numbers` are float32, bfloat16, or int8 with `scales` [out], one for each row. For many rows, `multiply` computes
+    the product in the dtype `many`, which is bfloat16 only if the processor multiplies bfloat16.
     """
 
     def __init__(

@@ -12,10 +12,10 @@ _ROWS = 4096  # that are rounded at once: the steps of a large embedding would t
 
 
 def to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Whole numbers from -127 to 127 and a scale for each row: [out, in] -> int8 [out, in], bfloat16 [out].
+    """Round to whole numbers from -127 to 127 with a scale for each row: [out, in] -> int8 [out, in], bfloat16 [out].
 
-    A scale is the largest entry of its row / 127, rounded to bfloat16. The error of an entry is at most half a scale,
-    apart from that rounding.
+    A scale is the largest absolute entry of its row / 127, rounded to bfloat16. The error of an entry is at most half a
+    scale, apart from that rounding.
     """
     parts = [_part_to_int8(float32_weight(rows)) for rows in weight.split(_ROWS)]
     return torch.cat([numbers for numbers, _ in parts]), torch.cat([scales for _, scales in parts])
@@ -28,7 +28,7 @@ def _part_to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def float32_weight(weight: Tensor) -> Tensor:
-    """Return a weight of 16 bits in float32, which has each of its numbers; others as they are."""
+    """Return a weight of 16 bits converted to float32, without loss; return other weights as they are."""
     return weight if weight.dtype.itemsize > 2 else weight.float()
 
 

@@ -81,7 +81,7 @@ def one_row(weight: Tensor, bias: Tensor | None) -> Product:
 
 
 def packed_product(weight: Tensor, bias: Tensor | None) -> Product:
-    """The product of oneDNN, which comes with torch for x86 processors, with a weight in the order that it reads."""
+    """The product of oneDNN, part of torch for x86 processors, with a weight reordered for oneDNN."""
     reordered = torch.ops.mkldnn._reorder_linear_weight(weight)
     return lambda x: torch.ops.mkldnn._linear_pointwise(x, reordered, bias, "none", [], "")
 
@@ -107,7 +107,7 @@ def int8(weight: Tensor, bias: Tensor | None) -> Product:
 
 
 def packed_int8(weight: Tensor, bias: Tensor | None) -> Product:
-    """Multiply as `int8` does, with the whole numbers in bfloat16, which has each, in the order that oneDNN reads."""
+    """Multiply as `int8` does, by oneDNN, with the whole numbers stored in bfloat16, without loss."""
     numbers, scales = to_int8(weight)
     product = packed_product(numbers.to(torch.bfloat16), None)
     if bias is None:
@@ -121,15 +121,15 @@ FORMS: Mapping[Form, Callable[[Tensor, Tensor | None], Product]] = MappingProxyT
 
 
 def copied(weight: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Return a weight in `dtype`, None for its own: a copy, or one of 16 bits itself, since nothing trains those."""
+    """Copy a weight in `dtype` (None: its own); 16-bit weights, which nothing trains, are copied only to convert."""
     return weight.detach().to(weight.dtype if dtype is None else dtype, copy=weight.dtype.itemsize > 2)
 
 
 class Products:
     """Make products of one kind: in `dtype`, or with `int8` in bfloat16 with weights rounded to whole numbers.
 
-    `num_rows` is how many rows are multiplied at once, most of the time. `compiled` ones take float32, and keep
-    weights of bfloat16 as they are.
+    `num_rows` is the usual number of input rows. With `compiled`, inputs are float32, and bfloat16 weights keep their
+    dtype.
     """
 
     def __init__(self, dtype: torch.dtype, *, int8: bool = False, num_rows: int = 1, compiled: bool = False):
@@ -161,7 +161,7 @@ class Products:
     def batched(self, weights: Sequence[Tensor], *, transposed: bool = False) -> Product:
         """Copy n weights [out, in], [in, out] if transposed; returns x [n, N, in] -> [n, N, out].
 
-        They are in the dtype of the weights, of 16 bits in float32: bfloat16 takes three times as long for such small
+        The dtype is that of the weights, float32 for 16-bit weights: bfloat16 takes three times as long for such small
         products (note 0026).
         """
         stacked = torch.stack([self._rounded(weight.detach()) for weight in weights])
