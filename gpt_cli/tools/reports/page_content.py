@@ -73,7 +73,7 @@ def report_page(
 
 
 def _marks(groups: Sequence[RunGroup]) -> dict[int, dict[str, Any]]:
-    """Map each run's index to its group's index, which sets the colour, and its mark: a, or a1 in a group of several."""
+    """Map each run's index to its group's index, which sets the colour, and its mark: a, or a1 in a larger group."""
     marks = dict[int, dict[str, Any]]()
     for number, group in enumerate(groups):
         for nth, index in enumerate(group.mean.places, 1):
