@@ -69,7 +69,7 @@ class SweepRequest(Request):
     )
 
     def find(self, host: Host) -> tuple[Sweep, Path, list[Point]]:
-        """Return the sweep, its directory and points; raises UsageError for a wrong file, or another sweep's directory."""
+        """Return the sweep, its directory and points; raises UsageError for a wrong file, or another sweep there."""
         if (launched := rank_environment(os.environ)) is not None:
             raise UsageError("gpt sweep", f"it starts its own processes, so start it without {launched.launcher}")
         plan = read_sweep(self.file, self.max_time)
