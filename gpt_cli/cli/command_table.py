@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class CommandRow(NamedTuple):
-    """A command, or a group of commands; its request is imported when it is named."""
+    """A command or a group of commands; a request class is imported only when its command is named."""
 
     sentence: str  # the first of its help
     example: str = ""  # several have ", gpt" between them
