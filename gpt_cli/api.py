@@ -133,7 +133,7 @@ def command(
 def done(work: str, request: Request, inputs: Any, host: Host, *, torch: bool = False, shares: bool = False) -> Any:
     """Import the `work`, `module:function`, after the request was checked, and call it.
 
-    `torch` says that the import loads torch, `shares` that the work also takes long enough to share the machine.
+    With `torch`, the import loads torch; with `shares`, too, and the work takes long enough to share the machine.
     """
     module, _, name = work.partition(":")
     with sharing() if shares else nullcontext():

@@ -1,4 +1,4 @@
-"""Run `gpt sweep` in a terminal: signals reach its trainings, which print there themselves."""
+"""Run `gpt sweep` in a terminal: pass signals on to its trainings, which print to the terminal themselves."""
 
 from __future__ import annotations
 

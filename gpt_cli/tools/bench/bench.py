@@ -109,7 +109,7 @@ def _timings(timings: Sequence[Timing]) -> Rows:
 
 @restored_threads()
 def bench(request: BenchRequest, config: Config, host: Host) -> Bench:
-    """Time training and sampling; raises EnvironmentFailure where memory is too small for them."""
+    """Time training and sampling; raises EnvironmentFailure if memory is too small for that."""
     use_threads(config.train.threads)
     reuse_memory()
     device, rounds, counting = choose_device(config.train.device), request.rounds, _announcing(host)

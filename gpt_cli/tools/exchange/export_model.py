@@ -130,7 +130,7 @@ def _attention(stored: Checkpoint, prompt: str, out: Path, name: str, host: Host
 
 
 def write_file(out: Path, checkpoint: Checkpoint) -> None:
-    """Write weights, config and tokenizer as one checkpoint, without optimizer state and folder names.
+    """Write weights, config and tokenizer as one checkpoint, without optimizer state, environment and folder names.
 
     Raises EnvironmentFailure when the system refuses.
     """

@@ -11,7 +11,7 @@ from gpt_cli.config import ModelConfig
 
 
 class Part(NamedTuple):
-    """Some rows of a tensor: one tensor of ours, or the product of several from left to right, times a factor."""
+    """Some rows of a tensor: one of our tensors, or the product of several from left to right, times a factor."""
 
     names: tuple[str, ...]
     factor: float = 1.0
@@ -19,7 +19,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Recipe:
-    """Recipe of a tensor of a stock class: parts of ours one below another, then transposed; without parts, zeros.
+    """Recipe of a stock class's tensor: parts of ours, one below another, transposed if so marked; no parts mean zeros.
 
     `shape` is the tensor's shape in the stock class. If each part is one tensor of ours times a power of two, an import
     can invert the recipe: it finds our tensors in the rows of the stock tensor.
@@ -51,7 +51,7 @@ class Fit:
 def projection_recipes(
     model: ModelConfig, block: int, factor: float, *, per_head: bool = False
 ) -> list[tuple[Part, ...]]:
-    """Return the parts of Wq times `factor`, of Wk, and of Wv, with the rows of each head below those of the last.
+    """Return the parts of Wq times `factor`, of Wk, and of Wv, each with the heads' rows one below another.
 
     With `per_head`, Wk and Wv of a group are repeated for each head of the group.
     """

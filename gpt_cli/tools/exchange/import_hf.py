@@ -200,7 +200,7 @@ def _num_rows(directory: Directory, family: Family, largest: int) -> int:
 
 
 def _validated(settings: Mapping[str, Any], family: Family, where: str) -> ModelConfig:
-    """Validate our settings; raises CheckpointError with the keys of config.json that they came from."""
+    """Validate our settings; raises CheckpointError that names the keys of config.json from which wrong ones came."""
 
     def in_their_words(problem: GptError) -> CheckpointError:
         key = problem.where.rpartition(".")[2]

@@ -21,7 +21,7 @@ _MAX_NAMED = 3
 
 
 class Rows(NamedTuple):
-    """Rows `first` to `last` of `source`, transposed before if so marked: our weight times `factor`, a power of two."""
+    """Rows `first` to `last` of `source` (of its transpose if so marked): our weight times `factor`, a power of two."""
 
     source: str
     first: int
@@ -85,7 +85,7 @@ class Weights:
 def weight_locations(recipes: Mapping[str, Recipe], directory: Directory) -> dict[str, Rows] | None:
     """Locate the tensor rows of each of our weights; None if the tensors are not an export of such a model.
 
-    Training elsewhere may change zeros, and copies differently; a product, or a factor that rounds, cannot be undone.
+    Training elsewhere may make zeros nonzero and copies unequal; a product, or a factor that rounds, cannot be undone.
     """
     locations: defaultdict[str, list[Rows]] = defaultdict(list)
     zeros = [name for name, recipe in recipes.items() if not recipe.parts]

@@ -96,7 +96,7 @@ def model_content(model: GPT) -> dict[str, Any]:
 
 
 def first_prompt(config: Config, tokenizer: Tokenizer, opening: str = "") -> str:
-    """Return a first prompt that the model can encode: that of its snapshots, `opening`, or a short text."""
+    """Return a first prompt that the model can encode: the prompt of snapshots, `opening`, or a short text."""
     for text in (config.inspect.prompt, opening, *_PROMPTS):
         with contextlib.suppress(DataError):
             if text and tokenizer.encode(text):

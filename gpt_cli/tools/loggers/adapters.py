@@ -65,7 +65,7 @@ class TensorBoard:
 
 
 class Wandb:
-    """Weights & Biases; `wandb sync` sends what it kept."""
+    """Weights & Biases; `wandb sync` uploads what was logged offline."""
 
     def __init__(self, destination: Destination, config: dict[str, Any]):
         _prefer(
@@ -101,7 +101,7 @@ class Wandb:
 
 
 class Trackio:
-    """Trackio, a table of SQLite; `trackio show` draws it."""
+    """Trackio, which logs to a SQLite table; `trackio show` draws the runs."""
 
     def __init__(self, destination: Destination, config: dict[str, Any]):
         _prefer({"TRACKIO_DIR": destination.folder, "HF_HUB_DISABLE_TELEMETRY": 1, "GRADIO_ANALYTICS_ENABLED": False})

@@ -1,7 +1,7 @@
 """The loggers beside a training: a process for each, which reads the files that the run writes.
 
 A logging package may hang, fail, print, catch signals, or wait when Python ends. In a process of its own, none of that
-reaches the training, which only starts the process, checks if it has ended, and waits for it for a while at the end.
+reaches the training, which only starts the process, checks if it has ended, and at last waits a while for its end.
 What a logger has not taken yet is in the files of the run, so nothing queues up.
 """
 

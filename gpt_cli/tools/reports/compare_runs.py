@@ -41,7 +41,7 @@ def by_token(records: Sequence[RunRecord]) -> bool:
 
 
 class Mean(NamedTuple):
-    """The closing losses of runs that differ in their seed alone: their mean, and its standard error over seeds."""
+    """The closing losses of runs that differ in their seed alone, with their mean and its standard error over seeds."""
 
     settings: Mapping[str, Any]  # in which these runs differ from others
     num_runs: int  # with a closing loss

@@ -44,7 +44,7 @@ _ORDERS: dict[str, Callable[[Overview], Any]] = {
 
 @dataclass(frozen=True)
 class ListedRun(Figures):
-    """A run as a list shows it."""
+    """A run as a row of a list."""
 
     overview: Overview
     name: str  # by which every command takes it

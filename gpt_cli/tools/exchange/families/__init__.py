@@ -15,7 +15,7 @@ FAMILIES = {family.model_type: family for family in _ALL}
 
 
 def nearest_family(model: ModelConfig) -> Family:
-    """Return the family that supports most settings of `model`; for an imported model, the one it came from."""
+    """Return the family that supports most settings of `model`; an imported model gets the family that it came from."""
     if model.positions != "rope":
         return FAMILIES["gpt2" if model.attention_window is None else "gpt_neo"]
     if model.norm == "layernorm":

@@ -1,6 +1,6 @@
 """The architectures of llama.cpp: which of our models they compute, and what llama.cpp calls the tensors.
 
-Each architecture is a transformers class with other names, so GGUF is written from that export. Needs no torch.
+Each architecture is a transformers class with other names, so GGUF is made from that class's export. Needs no torch.
 """
 
 from __future__ import annotations
