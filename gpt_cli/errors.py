@@ -148,7 +148,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def inert(text: str) -> str:
-    """Escape the characters of a text that control a terminal or turn the direction of writing."""
+    """Escape the characters of a text that control a terminal or change the direction of writing."""
     return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 

@@ -195,7 +195,7 @@ _WITHOUT_REQUEST: dict[str, Any] = {"completion": completion.completion, "help":
 
 
 def named(words: Sequence[str]) -> str:
-    """Return the name of the command in the words: gpt data list."""
+    """Return the full name of the command that the words name, such as gpt data list."""
     path = ""
     for word in words:
         if (last := word.replace("_", "-")) not in below(path):

@@ -54,7 +54,7 @@ def script(shell: str) -> str:
 
 
 def complete_words(*allowed: str) -> Completer:
-    """Return a completer of a flag that takes one of these words."""
+    """Return a completer that offers the allowed words."""
 
     def complete(incomplete: str) -> list[str]:
         return [word for word in allowed if word.startswith(incomplete)]

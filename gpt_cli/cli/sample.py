@@ -171,7 +171,7 @@ def converse(console: Console, request: SampleRequest, open_model: Callable[[Sam
 
 
 def changed_by(request: SampleRequest, line: str) -> SampleRequest:
-    """Apply a line such as `/temperature 1.2` to a request; raise UsageError."""
+    """Apply a line such as `/temperature 1.2` to a request; raise UsageError for a wrong name or value."""
     typed, _, text = line.removeprefix("/").partition(" ")
     name = _setting_name(typed, text)
     fields = {each: getattr(request, each) for each in request.model_fields_set}

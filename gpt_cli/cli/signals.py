@@ -82,7 +82,7 @@ class Signals:
 
 @contextmanager
 def listening(signals: Signals) -> Iterator[None]:
-    """Listen for INT, TERM, HUP, XCPU and USR1; one that is ignored (HUP under nohup) stays ignored."""
+    """Listen for INT, TERM, HUP, XCPU and USR1; signals that are ignored (HUP under nohup) stay ignored."""
     numbers = (*STOPS, signal.SIGUSR1)
     listened = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
     read_end, write_end = os.pipe()

@@ -48,7 +48,7 @@ _READ = 2**13  # rows and columns of float32 numbers to read, 256 MB: more than 
 
 @dataclass(frozen=True)
 class Roof:
-    """The best rates of a run."""
+    """The best rates that anything reached in a benchmark."""
 
     flops: dict[str, float]  # operations per second of a product of matrices, by dtype
     bytes_read: float  # per second

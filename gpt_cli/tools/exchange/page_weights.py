@@ -25,7 +25,7 @@ _NUMBER = {"float16": 2, "int8": 1, "float32": 4}  # bytes
 
 @dataclass(frozen=True)
 class Layout:
-    """Positions of the tensors among the bytes of a page: matrices of one kind, vectors in float32."""
+    """Positions of the tensors among the bytes of a page: matrices in the dtype `kind`, vectors in float32."""
 
     kind: Kind
     tensors: Sequence[Mapping[str, Any]]  # name, shape, kind, at; of int8 also scales_at, with a float32 for each row
@@ -33,7 +33,7 @@ class Layout:
 
 
 def require_known_form(model: ModelConfig) -> None:
-    """Raise UsageError for a form of attention that the engine of a page does not compute."""
+    """Raise UsageError for a form of attention that the scripts of a page do not compute."""
     if model.attention not in FORMS:
         hint = "‹format=safetensors› exports every model for use with gpt"
         raise unknown_form("the page of a model", model.attention, hint)

@@ -44,7 +44,7 @@ MOST_ON_A_PAGE = 32  # as many as its tables hold beside each other
 
 @dataclass(frozen=True)
 class RunReport(Result):
-    """Records of runs; `runs[0].metrics["loss"]` is a curve, [lines] float64, beside `"step"`."""
+    """Records of runs; `runs[0].metrics["loss"]` is [lines] float64, and `metrics["step"]` has the lines' steps."""
 
     runs: tuple[RunRecord, ...]
     axis: str = "step"

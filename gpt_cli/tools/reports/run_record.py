@@ -68,7 +68,7 @@ class RunRecord(Figures):
 
     @property
     def outcome(self) -> Mapping[str, Any]:
-        """The outcome; empty for a run that has not ended."""
+        """The recorded outcome of the training; empty for a run that has not ended."""
         return self.overview.outcome
 
     @property

@@ -78,7 +78,7 @@ def plot_curves(records: Sequence[RunRecord], axis: str, style: Style) -> Text:
 
 
 def _legend(groups: Sequence[RunGroup], style: Style) -> list[Text]:
-    """Make a row for each run: the letter of its group, its name, and its last and lowest figures."""
+    """Make a heading, and a row for each run: the letter of its group, its name, its state and its figures."""
     both = [(group.rank, record) for group in groups for record in group.records]
     rows = [("run", *_HEAD), *((visible(record.name), *_figures(record)) for _, record in both)]
     widths = [max(cell_len(row[column]) for row in rows) for column in range(len(rows[0]))]

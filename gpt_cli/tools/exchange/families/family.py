@@ -157,7 +157,7 @@ class Family(ABC):
             yield key, f"{self.class_name}, the nearest class of transformers, cannot compute this; {value} exports"
 
     def key_of(self, setting: str) -> str:
-        """Return the key of config.json that a setting of ours comes from."""
+        """Return the key of config.json that corresponds to a setting of ours."""
         of_family = {"dropout": self.dropout_key, "norm_epsilon": self.epsilon_key, "attention_window": self.window_key}
         return {**_KEYS, **of_family, **{ours: key for key, ours in self.names.items()}}.get(setting, setting)
 
@@ -177,7 +177,7 @@ class Family(ABC):
         }
 
     def common_keys(self, model: ModelConfig, vocab_size: int) -> dict[str, Any]:
-        """Return the keys of the common settings; defaults too, which differ between versions of transformers."""
+        """Return the keys of common settings, also of defaults, since these differ between versions of transformers."""
         sizes = {**model.model_dump(), "feed_forward_size": model.hidden_size}
         return {
             "architectures": [self.class_name],
