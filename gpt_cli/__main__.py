@@ -1,4 +1,4 @@
-"""Start `gpt` and `python -m gpt_cli`, which Ctrl-C ends without a traceback from here on."""
+"""Start `gpt` and `python -m gpt_cli`; from here on, Ctrl-C ends them without a traceback."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def _stopped() -> int:
 
 
 def _hurry() -> None:
-    """Let no line on stderr wait for its reader from here on, if the command has replaced the stream."""
+    """Let lines on stderr wait a second at most for their reader, if the command has replaced the stream."""
     getattr(sys.stderr, "hurry", lambda: None)()
 
 
 def _leave(code: int) -> None:
-    """End with this code, whatever is still open.
+    """End the process with this exit code, without Python's own cleanup.
 
-    After a KeyboardInterrupt inside eval() Python would end by the signal instead; beside other processes that wait
-    for this one, torch.distributed would end it by SIGABRT.
+    After a KeyboardInterrupt inside eval(), Python would end by the signal instead; if other processes wait for this
+    one, torch.distributed would abort this one by SIGABRT.
     """
     import contextlib
 
@@ -63,7 +63,7 @@ def _leave(code: int) -> None:
 
 
 def _end_soon(code: int) -> None:
-    """End after a second, even where a slow reader holds up the last lines."""
+    """End the process after a second, even if a slow reader holds up its last lines."""
     signal.signal(signal.SIGALRM, lambda *_: os._exit(code))
     signal.alarm(1)
 
@@ -89,9 +89,9 @@ def run(words: Sequence[str]) -> int:
 
 
 def interrupt(_: int, frame: FrameType | None) -> None:
-    """Leave at once while a module is imported, when nothing has begun; raise KeyboardInterrupt afterwards.
+    """End the process at once if a module is being imported; otherwise raise KeyboardInterrupt.
 
-    Libraries swallow a KeyboardInterrupt during their import, or make another error of it.
+    Libraries swallow a KeyboardInterrupt during their import, or turn it into another error.
     """
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):

@@ -59,9 +59,9 @@ _NOT_THE_CALLER = ("gpt_cli", "contextlib", "_collections_abc")
 
 
 class Command(Generic[P, R]):
-    """A command as a function: Python calls it with keywords, of which the first may lack its name, `cli/` `answer`.
+    """A command as a function of keywords, the first of which may be positional; `cli/` calls `answer` instead.
 
-    Of a model that is loaded, as `gpt_cli.load` returns it, it is a method, without the keywords that name a run.
+    On a model that `gpt_cli.load` returns, the command is a method, without the keywords that name a run.
     """
 
     def __init__(self, request: type[Request], function: Callable[..., R], work: Work, loaded: Any = None):
@@ -108,16 +108,17 @@ class Command(Generic[P, R]):
         return f"<function {self._path}>"
 
     def answer(self, request: Request, host: Host) -> R:
-        """Do the work for a request that was read."""
+        """Do the command's work for a request that `read_request` has checked."""
         return self._work(request, request.find(host), host)
 
 
 def command(
     request: Callable[P, Request], work: str = "", *, torch: bool = False, shares: bool = False
 ) -> Callable[[Callable[..., R]], Command[P, R]]:
-    """Make a command of a request, a `work` for `done`, and a function with the name of the command.
+    """Return a decorator that makes a command from a request class and a function with the name of the command.
 
-    Without `work` the function does the work: it takes the request, the request's inputs on this disk, and the host.
+    `done` calls `work`; without `work`, the decorated function is called, with the request, the request's inputs on
+    this disk, and the host.
     """
     assert isinstance(request, type)
     assert issubclass(request, Request)
@@ -132,7 +133,7 @@ def command(
 def done(work: str, request: Request, inputs: Any, host: Host, *, torch: bool = False, shares: bool = False) -> Any:
     """Import the `work`, `module:function`, after the request was checked, and call it.
 
-    `torch` says that the import loads torch, `shares` that the work also takes long enough to share the machine.
+    With `torch`, the import loads torch; with `shares`, too, and the work takes long enough to share the machine.
     """
     module, _, name = work.partition(":")
     with sharing() if shares else nullcontext():
@@ -155,7 +156,7 @@ def _warned(line: str) -> None:
 
 
 def _keywords(fields: Mapping[str, Any]) -> Iterator[inspect.Parameter]:
-    """Yield the parameters of the signature, of which the first may come without its name."""
+    """Yield the parameters of the signature, of which the first may be positional."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     for name, field in fields.items():
         default = inspect.Parameter.empty if field.is_required() else field.default

@@ -34,9 +34,9 @@ class GptError(Exception):
         return self._said(as_keywords, str, "{}: ".format)
 
     def lines(self, spell: Callable[[str], str] = as_flags) -> list[str]:
-        """Return the lines for stderr in the language of the user: an `error:` line a problem, then each hint once.
+        """Return the lines for stderr in the user's language: an `error:` line for each problem, then each hint once.
 
-        `spell` writes the fields that it names.
+        `spell` replaces the names of fields, for example by flags.
         """
         problems = [self, *self.others]
         hints: dict[str, list[str]] = {}
@@ -53,7 +53,7 @@ class GptError(Exception):
         return [inert(line).replace("\n", "\\n") for line in lines]  # commands in hints contain names as they are
 
     def _said(self, spell: Callable[[str], str], say: Callable[[str], str], labelled: Callable[[str], str]) -> str:
-        """Put the sentence behind its place, unless it begins with that."""
+        """Put `where` before the sentence, unless the sentence begins with `where`."""
         where, sentence = spell(self.where), say(spell(self.sentence))
         return sentence if sentence.startswith(f"{where} ") else f"{labelled(where)}{sentence}"
 
@@ -89,7 +89,7 @@ class DivergedError(GptError):
 
 
 def advised(errors: Sequence[GptError], hint: str) -> GptError:
-    """Return one error for several problems that one hint mends."""
+    """Return one error for several problems, all with the same hint."""
     for error in errors:
         error.hint = hint
     return together(errors)
@@ -104,7 +104,7 @@ def together(errors: Sequence[GptError]) -> GptError:
 
 @contextlib.contextmanager
 def collecting(wrong: list[GptError]) -> Iterator[None]:
-    """Add the block's error to a list, and go on."""
+    """Catch a GptError of the block, and add it and the errors that it carries to `wrong`."""
     try:
         yield
     except GptError as error:
@@ -114,7 +114,7 @@ def collecting(wrong: list[GptError]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def blaming(where: str, instead_of: str | None = None) -> Iterator[None]:
-    """Say that a DataError of the block is about `where`; with `instead_of`, only one that is about that."""
+    """Set `where` of a DataError of the block; with `instead_of`, only if the error's `where` was `instead_of`."""
     try:
         yield
     except DataError as error:
@@ -124,7 +124,7 @@ def blaming(where: str, instead_of: str | None = None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def keywords_named() -> Iterator[None]:
-    """Write the block's errors in keywords of a function."""
+    """Rewrite a GptError of the block to name keywords of a function instead of flags."""
     try:
         yield
     except GptError as error:
@@ -133,7 +133,7 @@ def keywords_named() -> Iterator[None]:
 
 
 def name_keywords(error: GptError) -> None:
-    """Write an error, and those that it carries, in keywords; a traceback shows them all, and their hints."""
+    """Rewrite an error and those that it carries to name keywords; a traceback then shows all, with their hints."""
     for each in (problems := [error, *error.others]):
         each.where, each.sentence = as_keywords(each.where), as_keywords(each.sentence)
         each.hint = each.hint and as_keywords(each.hint)
@@ -148,12 +148,12 @@ def counted(number: int, noun: str) -> str:
 
 
 def inert(text: str) -> str:
-    """Escape the characters of a text that control a terminal or turn the direction of writing."""
+    """Escape the characters of a text that control a terminal or change the direction of writing."""
     return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def inert_json(text: str) -> str:
-    """Escape JSON so that its texts do nothing to a terminal, with the same content."""
+    """Escape control characters in JSON text, which a terminal would obey; the parsed content stays the same."""
     return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
@@ -168,7 +168,7 @@ def visible(text: object, limit: int = 200) -> str:
 
 
 def within(error: Exception, where: str) -> str:
-    """Return the sentence of an error, without its place where the sentence around names that already."""
+    """Return the text of an error without its `where`, for a sentence that names `where` already."""
     return str(error).removeprefix(f"{where}: ")
 
 

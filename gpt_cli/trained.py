@@ -28,13 +28,13 @@ class Trained(Loaded):
     tokens = api.tokens
 
     def __getattr__(self, name: str) -> Any:
-        """Refuse an unknown attribute, and name the method that another program calls so."""
+        """Raise AttributeError for an unknown attribute; suggest the method that another library calls by that name."""
         methods = [each for each, kind in vars(Trained).items() if isinstance(kind, api.Command)]
         meant = None if name[0] == "_" else function_meant(name, methods)
         hint = f"; did you mean {meant}?" if meant else ""
         raise AttributeError(f"'Trained' object has no attribute {name!r}{hint}")
 
     def __repr__(self) -> str:
-        """Return the file, the step and the size in a line: the model itself has hundreds."""
+        """Return the file, the step and the size in one line; the model's own repr has hundreds of lines."""
         num_parameters = sum(weight.numel() for weight in self.model.parameters())
         return f"Trained({shown(self.path)}, step {self.step:,}, {num_parameters:,} parameters)"

@@ -110,7 +110,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def _invoke(words: Sequence[str], state: dict[str, Any]) -> int:
-    """Run the command that the words name, and let its errors pass; return its exit code."""
+    """Run the command that the words name, without catching its errors; return its exit code."""
     try:
         require_address_space(ADDRESS_SPACE, "gpt")
         require_supported_language()
@@ -130,7 +130,7 @@ def _invoke(words: Sequence[str], state: dict[str, Any]) -> int:
 
 
 def _welcome() -> str:
-    """Return the first commands to type, each below a line that a shell ignores; some use a run, if there is one."""
+    """Return commands to try first, each below a comment; if there is a run, those that use it come first."""
     from gpt_cli.checkpoints.select import find_header, newest_run
     from gpt_cli.checkpoints.training_text import readable_prompt
 
@@ -158,12 +158,12 @@ def _welcome() -> str:
 
 
 def build() -> Any:
-    """Build the command of click for `gpt`, which makes its commands when they are named."""
+    """Build the click command `gpt`, whose subcommands are built only when they are named."""
     return _completed(app, "")
 
 
 def _made(name: str) -> Any:
-    """Build click's command of a row of the table, or a group, which may do something by itself."""
+    """Build the click command or group for a row of TABLE; a group with an example also runs by itself."""
     row, some = TABLE[name], typer.Typer(add_completion=False, rich_markup_mode=None)
     if not row.example:
         some.callback(cls=CommandGroup, no_args_is_help=True, help=row.sentence)(lambda: None)
@@ -182,7 +182,7 @@ def _made(name: str) -> Any:
 
 
 def _completed(some: typer.Typer, name: str) -> Any:
-    """Return click's command or group with translated help, and a group with its commands."""
+    """Convert a typer app to a click command or group, with translated help and a group's subcommands."""
     command: Any = get_command(some)
     command.context_class, command.name = HelpContext, name.rpartition(" ")[2]
     command.short_help = (command.help or "").partition(".")[0] + "."
@@ -195,7 +195,7 @@ _WITHOUT_REQUEST: dict[str, Any] = {"completion": completion.completion, "help":
 
 
 def named(words: Sequence[str]) -> str:
-    """Return the name of the command in the words: gpt data list."""
+    """Return the full name of the command that the words name, such as gpt data list."""
     path = ""
     for word in words:
         if (last := word.replace("_", "-")) not in below(path):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class CommandRow(NamedTuple):
-    """A command, or a group of commands; its request is imported when it is named."""
+    """A command or a group of commands; a request class is imported only when its command is named."""
 
     sentence: str  # the first of its help
     example: str = ""  # several have ", gpt" between them
@@ -142,12 +142,12 @@ COMMANDS = [name for name in TABLE if name not in ("completion", "help", "config
 
 
 def below(group: str) -> list[str]:
-    """Return the names of the commands of a group, and with "" those of gpt."""
+    """Return the names of the commands in a group; for "", of the commands and groups directly under gpt."""
     return [last for above, _, last in (name.rpartition(" ") for name in TABLE) if above == group]
 
 
 def function_of(name: str) -> Any:
-    """Return the Python function of a command: gpt_cli.data.list of `data list`."""
+    """Return the Python function of a command: gpt_cli.data.list for `data list`."""
     from gpt_cli.config.suggest import FUNCTIONS
 
     module, _, last = FUNCTIONS.get(name, name.replace("-", "_").replace(" ", ".")).rpartition(".")

@@ -65,7 +65,7 @@ def callback(name: str, function: Command[..., Any]) -> Callable[..., int | None
 
 
 def _parameter(name: str, field: Any, flag: Flag) -> inspect.Parameter:
-    """Return a parameter for typer: a text, texts, or a switch; pydantic reads its value."""
+    """Return the typer parameter of a field: a text, a list of texts, or a switch; pydantic converts the value."""
     kind, many = _kind(field.annotation)
     words = get_args(kind) if get_origin(kind) is Literal else ()
     complete = completion.complete_words(*words) if words else getattr(completion, flag.offers, None)
@@ -85,7 +85,7 @@ def _parameter(name: str, field: Any, flag: Flag) -> inspect.Parameter:
 
 
 def _kind(annotation: Any) -> tuple[Any, bool]:
-    """Return the type of a field below `Annotated`, None and lists, and whether the field holds several."""
+    """Return a field's type without `Annotated`, None and Sequence, and whether the field holds several values."""
     many = False
     while (origin := get_origin(annotation)) not in (None, Literal):
         many |= origin is Sequence

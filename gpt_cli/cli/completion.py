@@ -38,7 +38,7 @@ def answer(command: Any) -> int:
 
 
 def _translate(command: Any, above: Any = None) -> None:
-    """Explain commands and flags in the language of the user."""
+    """Translate the help of a command, its flags and its subcommands to the user's language."""
     command.short_help = command.short_help and say(command.short_help)
     context = command.context_class(command, parent=above, **command.context_settings)
     for parameter in command.get_params(context):  # --help is among them
@@ -54,7 +54,7 @@ def script(shell: str) -> str:
 
 
 def complete_words(*allowed: str) -> Completer:
-    """Return a completer of a flag that takes one of these words."""
+    """Return a completer that offers the allowed words."""
 
     def complete(incomplete: str) -> list[str]:
         return [word for word in allowed if word.startswith(incomplete)]
@@ -70,7 +70,7 @@ def configs(incomplete: str) -> list[str]:
 
 
 def configs_and_auto(incomplete: str) -> list[str]:
-    """Complete the names of `gpt train --config`."""
+    """Complete the values of `gpt train --config`: AUTO, and names of shipped configs."""
     from gpt_cli.training.request import AUTO
 
     return complete_words(AUTO)(incomplete) + configs(incomplete)
@@ -103,7 +103,7 @@ def configs_and_runs(incomplete: str) -> list[str]:
 
 
 def texts(incomplete: str) -> list[str]:
-    """Complete names of the catalogue."""
+    """Complete names of corpora in the catalogue."""
     from gpt_cli.text.datasets import ENTRIES
 
     return complete_words(*ENTRIES)(incomplete)

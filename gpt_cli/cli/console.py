@@ -40,9 +40,9 @@ _PIECE = re.compile(
 
 
 def prepare_streams() -> None:
-    """Let stdout and stderr escape characters that the terminal's encoding lacks; stderr may be closed.
+    """Make stdout and stderr escape characters that their encoding lacks, and make stderr a `Patient` stream.
 
-    A stream that was closed before the program began becomes one to nowhere.
+    A stream that was closed before the program began is replaced by the null device.
     """
     sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115 - as long as the process
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
@@ -54,12 +54,12 @@ def prepare_streams() -> None:
 
 
 def abandon_stdout() -> None:
-    """Write nothing more to a stdout that is gone, not even at exit."""
+    """Redirect a stdout whose reader has gone to the null device, so that not even the flush at exit fails."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Patient:
-    """A stream whose writes wait for a slow reader (a pipe), until `hurry`: then a second at most in all.
+    """A stream whose writes wait for a slow reader (a pipe); after `hurry`, a second at most in all.
 
     Once the reader has gone or the disk is full, further text is lost without an error.
     """
@@ -93,7 +93,7 @@ class Patient:
                 self._abandoned = not write_until(self._descriptor, content, self._clock())
 
     def _clock(self) -> Callable[[], bool]:
-        """Return a function that says whether a write has waited long enough since its first call after `hurry`."""
+        """Return a function that tells a write if PATIENCE has passed since the function's first call after `hurry`."""
         late_at: float | None = None
 
         def is_late() -> bool:
@@ -109,14 +109,14 @@ class Patient:
 
 
 def hurry() -> None:
-    """Let no line on stderr hold up the end of this command, which a signal has asked for."""
+    """Let lines on stderr wait a second at most for their reader, since a signal asked this command to end."""
     if isinstance(sys.stderr, Patient):
         sys.stderr.hurry()
 
 
 @contextlib.contextmanager
 def hurried_stdout() -> Iterator[None]:
-    """Let no result on stdout, which may be closed, hold up the end of this command either."""
+    """In the context, let results on stdout, which may be closed, wait a second at most for their reader."""
     stream = Patient(sys.stdout)
     stream.hurry()
     with contextlib.redirect_stdout(stream):  # pyright: ignore[reportArgumentType]
@@ -156,7 +156,7 @@ class Console:
         print(text, flush=True)
 
     def pieces(self, pieces: Iterable[str]) -> None:
-        """Print a result that is too long for memory."""
+        """Print a result in pieces, since it may be too long for memory, and end its last line."""
         last = ""
         for last in filter(None, pieces):
             print(for_stdout(last), end="")
@@ -173,9 +173,9 @@ class Console:
 
     @contextlib.contextmanager
     def counting(self, what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
-        """Yield a function that receives the amounts done: it shows a bar, or off a terminal a line now and then.
+        """Yield a function that receives the amounts done and shows a bar, or, without a terminal, occasional lines.
 
-        The work begins with the first call. The bar appears after two seconds, and moves where no amount comes.
+        The first call starts the clock. The bar appears after two seconds, and its time moves while no amount comes.
         """
         if self.quiet:
             yield lambda _: None
@@ -194,7 +194,7 @@ class Console:
         importing: Callable[[], AbstractContextManager[None]] = nullcontext,
         writing: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> Host:
-        """Return the host for library functions."""
+        """Return the Host through which library functions use this console."""
         return Host(self.notice, self.warn, self.counting, importing, writing, sys.stdin)
 
     def _line(self, text: str) -> None:
@@ -203,12 +203,12 @@ class Console:
 
 
 def for_stdout(text: str) -> str:
-    """Return a text unchanged for a file or a pipe, and inert for a terminal."""
+    """Escape the control characters of a text if stdout is a terminal; else return the text unchanged."""
     return inert(text) if sys.stdout.isatty() else text
 
 
 class Mute(Console):
-    """The console of a process beside which another one speaks."""
+    """The silent console of a process for which another process prints."""
 
     def __init__(self) -> None:
         super().__init__(quiet=True)
@@ -231,7 +231,7 @@ def terminal_width(stream: TextIO) -> int | None:
 def wrapped(text: str, width: int | None) -> str:
     """Wrap a text to lines of at most `width` columns, between words and between Chinese characters.
 
-    A command stays on one line, even where that is longer than the terminal: its own wrapping can be copied.
+    A command stays on one line, even if wider than the terminal, which then wraps it so that it can be copied.
     """
     if width is None or len(text) * 2 <= width:
         return text

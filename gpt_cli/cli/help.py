@@ -27,10 +27,10 @@ _TYPE = re.compile(r" <[^ ]+>$")  # typer adds the type that an argument has in 
 
 
 class TranslatedHelp(HelpFormatter):
-    """Formatter of headings and paragraphs in the language of the user; click wraps English ones."""
+    """Formatter that translates headings and paragraphs to the user's language; click wraps those in English."""
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
-        """Write a line for each form of the command; a group that also works by itself has its commands after a bar."""
+        """Write a line for each form of the command; " | " in `args` separates the forms of a group."""
         usage = say(prefix or "Usage: ")
         forms = re.sub(r"\{(\w+)\}", r"\1", args).split(" | ")  # typer puts braces around some arguments
         for number, form in enumerate(forms):
@@ -65,7 +65,7 @@ class HelpContext(Context):
 
 
 class Below(Mapping[str, Any]):
-    """The commands of a group, each made when it is named: making all takes long."""
+    """The commands of a group by name, each built on first access, since building all takes long."""
 
     def __init__(self, group: str, make: Callable[[str], Any]):
         self._group, self._make = group, cache(make)
@@ -83,7 +83,7 @@ class Below(Mapping[str, Any]):
 
 
 class CommandGroup(TyperGroup):
-    """A group of commands that help lists without making them."""
+    """A group whose help lists the commands without building them."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of the commands."""
@@ -96,7 +96,7 @@ class CommandGroup(TyperGroup):
 
 
 class ListsByDefault(CommandGroup):
-    """A group whose first word is a command of it, or else an argument of its own."""
+    """A group that runs by itself, unless its first argument names one of its commands."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] in self.commands:
@@ -127,6 +127,6 @@ def _paragraph(text: str, width: int) -> str:
 
 
 def _said(text: str, width: int) -> str:
-    """Return a paragraph in the language of the user; wrap a translated one here, as click counts letters."""
+    """Translate a paragraph to the user's language; wrap a translation, since click counts letters, not columns."""
     said = "  ".join(map(say, text.split("  ")))  # what click adds, such as [required], stands after two spaces
     return said if said == text else _AS_IT_IS + "\n".join(filled(WORD.findall(said.strip()), width))

@@ -1,4 +1,4 @@
-"""Show progress: a bar on a terminal, elsewhere a line now and then. Both move also where nothing is counted."""
+"""Show progress: a bar on a terminal, elsewhere a line now and then. Both also move while no amount is counted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WITH_TOTAL = "{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{r
 
 
 class Meter:
-    """The amount done of `total` units, or only the time where `total` is None; it begins with the first count.
+    """Progress through `total` units, or the time alone if `total` is None; the first `count` starts the clock.
 
     Between counts a thread calls `beat`, because one amount may take minutes on a busy machine.
     """
@@ -40,7 +40,7 @@ class Meter:
         self.add(amount)
 
     def close(self) -> None:
-        """Show nothing more."""
+        """Stop showing progress."""
         self._ended.set()
         if self._begun:
             if self._thread.ident is not None:
@@ -61,7 +61,7 @@ class Meter:
 
 
 class Bar(Meter):
-    """A bar on stderr that is gone when the work is done; `what` ends with its colon."""
+    """A bar on stderr that disappears when the work is done; `what` must end with a colon."""
 
     _bar: tqdm[NoReturn]
 
@@ -92,7 +92,7 @@ class Bar(Meter):
 
 
 class Lines(Meter):
-    """A line when LINE_SECONDS have passed since the last one."""
+    """Lines of progress, LINE_SECONDS or more apart."""
 
     def __init__(self, what: str, total: int | None, unit: str, notice: Callable[[str], object]):
         super().__init__(what, total, unit)
@@ -126,7 +126,7 @@ class Lines(Meter):
             yield size(self._done)
 
     def _pace(self, seconds: float) -> Iterator[str]:
-        """Yield the time left; where the amount has not moved, the time since the begin, which moves."""
+        """Yield the rate of bytes and the time left; without a total or new amounts, the time since the beginning."""
         if self.total is None or self._done == self._said:
             yield f"{seconds:.0f} s"
             return

@@ -1,7 +1,7 @@
-"""Signals that ask a training to stop or to save, or end a long work.
+"""Signals that ask a training to stop or to save, or that end other long work.
 
-In a training, a thread receives them, because Python's own handlers wait until the main thread returns from whatever
-it computes.
+In a training, a thread receives the signals, because Python's own handlers wait until the main thread returns from
+whatever it computes.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ SAME_REQUEST_SECONDS = 1.0
 class Signals:
     """Requests by the user's signals.
 
-    Until `saving` is set nothing has to be saved, and INT, TERM, HUP or XCPU ends the process at once. From then on the
-    first one is remembered, those within a second of it belong to the same request, and a later one ends the process at
-    once; its files are whole at any moment, and once `saved` is set nothing is lost. USR1 asks for a checkpoint.
-    `before_leaving` runs before the process ends at once, and `advice` is the end of the line that it prints then, if
-    `may_speak` allows it with its exit code.
+    Until `saving` is set, nothing has to be saved, and INT, TERM, HUP or XCPU ends the process at once. Afterwards, the
+    first signal is remembered, signals within a second of the first belong to the same request, and a later one other
+    than XCPU ends the process at once; files are whole at any moment, and once `saved` is set, nothing is lost. USR1
+    asks for a checkpoint. A process that ends at once prints a line, if `may_speak` allows that for its exit code, and
+    calls `before_leaving`; if steps are lost, the line ends with `advice`.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Signals:
 
 @contextmanager
 def listening(signals: Signals) -> Iterator[None]:
-    """Listen for INT, TERM, HUP, XCPU and USR1; one that is ignored (HUP under nohup) stays ignored."""
+    """Listen for INT, TERM, HUP, XCPU and USR1; signals that are ignored (HUP under nohup) stay ignored."""
     numbers = (*STOPS, signal.SIGUSR1)
     listened = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
     read_end, write_end = os.pipe()
@@ -108,9 +108,9 @@ def listening(signals: Signals) -> Iterator[None]:
 
 @contextmanager
 def removing_unfinished() -> Iterator[None]:
-    """Let TERM and HUP end a long work as Ctrl-C does, so that its temporary file goes too; an ignored one stays so.
+    """Let TERM and HUP end long work like Ctrl-C, so that its temporary file is removed; ignored signals stay ignored.
 
-    Raises SystemExit with 128 and the number of the signal.
+    A signal raises SystemExit with 128 plus its number.
     """
 
     def leave(number: int, _: object) -> None:

@@ -1,4 +1,4 @@
-"""Run `gpt sweep` in a terminal: signals reach its trainings, which print there themselves."""
+"""Run `gpt sweep` in a terminal: pass signals on to its trainings, which print to the terminal themselves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpt_cli.tools.sweeps.request import SweepRequest
 
 
 def drive(request: SweepRequest, console: Console, *, json: bool, words: Sequence[str]) -> int:
-    """Train the points of a file; return the exit code, which for a stop by a signal is 128 and its number."""
+    """Train the points of a file; return the exit code, after a stop by a signal 128 plus its number."""
     host = console.host(importing_torch)
     points = request.find(host)
     from gpt_cli.tools.sweeps.sweep import Planned, Swept, sweep
@@ -46,7 +46,7 @@ def drive(request: SweepRequest, console: Console, *, json: bool, words: Sequenc
 
 
 def _hurrying(hear: Callable[[int, object], None]) -> AbstractContextManager[None]:
-    """Pass the signals to `hear`; once one stops the sweep, no line on stderr holds up its end."""
+    """Pass signals to `hear`; once a signal stops the sweep, lines on stderr wait a second at most."""
 
     def heard(number: int, frame: object) -> None:
         if number != signal.SIGUSR1:

@@ -14,11 +14,11 @@ from gpt_cli.common.machine.memory import require_address_space
 
 @contextlib.contextmanager
 def importing_torch() -> Iterator[None]:
-    """Keep Python's garbage collector away from the objects that an import of torch makes: there are 300,000.
+    """Keep Python's garbage collector away from the 300,000 objects that an import of torch makes.
 
-    It would look for garbage among them again and again during the import, in long trainings and when the process
-    ends, and find next to none (note 0043). Raises EnvironmentFailure where this process may not have the memory, or
-    its folder is gone.
+    The collector would search them again and again during the import, in long trainings and when the process ends, and
+    find next to no garbage (note 0043). Raises EnvironmentFailure if this process may not have the memory, or if its
+    working directory is gone.
     """
     if "torch" in sys.modules:
         yield

@@ -66,7 +66,7 @@ def announce(prepared: Prepared, console: Console, *, of_sweep: bool = False) ->
 
 
 def _ratio(number: float) -> str:
-    """Format a ratio: three digits, or a whole number with commas."""
+    """Format a ratio: in three significant digits, or from 100 on as a whole number with commas."""
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
@@ -123,7 +123,7 @@ def advise(pieces: Iterable[Advice], console: Console, step: int | None = None) 
 
 
 class _Bar(tqdm):
-    """A bar whose figures are translated only where it is drawn, which is not at each step."""
+    """A bar whose figures are translated only when the bar is drawn, which is not at each step."""
 
     @property
     def format_dict(self) -> Any:
@@ -133,7 +133,7 @@ class _Bar(tqdm):
 
 
 class _TrainingPosition:
-    """Progress of a training in steps or, where the clock is likely to end it, in seconds, and its lowest loss."""
+    """Progress of a training in steps, or in seconds if train.max_time will likely end it, and its lowest loss."""
 
     def __init__(self, prepared: Prepared):
         self.start = prepared
@@ -159,12 +159,12 @@ class _TrainingPosition:
         return left + self.start.closing_seconds
 
     def remember(self, step: int, validation_loss: float | None) -> None:
-        """Record an evaluation."""
+        """Record an evaluation if its loss is the lowest so far."""
         if validation_loss is not None and (self.best is None or validation_loss < self.best[1]):
             self.best = step, validation_loss
 
     def prints_line(self, done_before: int, elapsed: float) -> bool:
-        """Return whether to print a line of progress, `elapsed` seconds into the run; then it counts as printed."""
+        """Return whether a line of progress is due, `elapsed` seconds into the run; a due line counts as printed."""
         part, since = max(1, self.length // NUM_LINES), elapsed - self._line_at
         prints = since >= (LEAST_SECONDS if self.done // part > done_before // part else LINE_SECONDS)
         prints = prints or self.done == self.length > done_before
@@ -204,7 +204,7 @@ def _about_evaluation(event: Evaluated, progress: _TrainingPosition) -> str:
 
 
 def _advise_at_the_end(finished: Finished, prepared: Prepared, console: Console) -> None:
-    """Print advice for the next run by the run's metrics; none after a signal, or where nothing was trained."""
+    """Print advice for the next run from this run's metrics, unless a signal stopped it or nothing was trained."""
     if console.quiet or finished.signal is not None or not prepared.steps_left:
         return
     summary, curve = finished.summary, Curve(prepared)

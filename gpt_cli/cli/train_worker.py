@@ -35,7 +35,7 @@ def train_together(
 ) -> int:
     """Train the plan that `read` returns as one of many processes; return the exit code.
 
-    An error is for the user; where another process has told the user why all end, this one returns its code.
+    An error that is raised is for the user; if another process has told the user why all end, return an exit code.
     """
     plan, failure = None, None
     try:
@@ -73,7 +73,7 @@ def train_together(
 
 
 def _choose_gpu(plan: Plan, rank_env: RankEnvironment) -> None:
-    """Choose the GPU of this process, unless it trains on a CPU; raise EnvironmentFailure for too few."""
+    """Choose the GPU of this process, unless it trains on a CPU; raise EnvironmentFailure for too few GPUs."""
     if plan.config.train.device == "cpu" or accelerator() is None:
         return  # a missing device is refused with the rest
     count = num_accelerators()
@@ -97,8 +97,8 @@ def train_and_show(
 ) -> int:
     """Train, and print events if this is the first rank; return the exit code.
 
-    `may_speak` says whether this process may tell the user why it leaves at once, with an exit code; `part` runs when
-    this process needs the other ranks no more.
+    `may_speak` takes an exit code, and returns whether this process may tell the user why it leaves at once; `part` is
+    called when this process no longer needs the other ranks.
     """
     console = console if ranks.is_first else Mute()
     with contextlib.ExitStack() as stack:
@@ -135,7 +135,7 @@ def train_and_show(
 
 
 def leave_picture(directory: Path, warn: Callable[[str], object]) -> None:
-    """Draw the losses of a run that has ended, well or not; `warn` receives a line where that fails."""
+    """Draw the losses of a run that has ended, finished or not; `warn` receives a line if drawing fails."""
     try:
         from gpt_cli.tools.reports.curves_picture import draw_losses_of
 

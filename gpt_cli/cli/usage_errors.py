@@ -29,7 +29,7 @@ _CHECKPOINT = ".safetensors"
 
 
 def usage_error(error: ClickUsageError, command: str, words: Sequence[str]) -> GptError:
-    """Convert typer's error about the words of a command line, which name a command such as `gpt sample`."""
+    """Convert typer's error about a command line to a GptError; `command` is the full name, such as `gpt sample`."""
     from gpt_cli.config.suggest import command_meant  # reads the declarations of all settings
 
     see, line = f"{command} --help lists the flags", _Line(error.ctx, command, words)
@@ -88,7 +88,7 @@ class _Line:
         self._roles = self._read_roles()
 
     def _read_roles(self) -> list[str]:
-        """Return for each word its flag as typed, or the flag whose value it is; "" for one that stands alone."""
+        """Return each word's role: the flag that it is or whose value it is, as typed; "" if neither."""
         roles = [""] * self._first
         while (position := len(roles)) < len(self.words):
             flag, equals, _ = self.words[position].partition("=")
@@ -99,7 +99,7 @@ class _Line:
         return roles
 
     def unknown_flags(self) -> GptError:
-        """Return the error for flags that the command lacks, and for values that it refuses beside them."""
+        """Return one error for all flags that the command lacks, and for values that the other flags refuse."""
         from gpt_cli.config.request import refused
         from gpt_cli.config.suggest import Arguments
 
@@ -129,7 +129,7 @@ class _Line:
         return UsageError(self._name, f"there is no flag {shown(flag)}", hint=hint, about=flag)
 
     def value_of(self, flag: str) -> str | None:
-        """Return the value of a flag."""
+        """Return the first value of a flag in the line, or None."""
         words = zip(self.words, self._roles, strict=True)
         values = (
             word.removeprefix(f"{role}=") for word, role in words if _plain(role) == _plain(flag) and word != role
@@ -137,7 +137,7 @@ class _Line:
         return next(filter(None, values), None)
 
     def positions_of(self, extra: str) -> list[int]:
-        """Return the positions of the words of `extra`, which typer found too many, joined by spaces."""
+        """Return the positions of the surplus words that typer joined to `extra`; an empty list if not found."""
         positions = [position for position, role in enumerate(self._roles) if not role and position >= self._first]
         ends = (positions[start:] for start in range(len(positions)))
         return next((end for end in ends if " ".join(self.words[at] for at in end) == extra), [])
@@ -169,7 +169,7 @@ class _Line:
         return _did_you_mean(" ".join([*self._flags_for(words)] or again))
 
     def _flags_for(self, words: Sequence[str]) -> Iterator[str]:
-        """Yield the flags of these words; a word that names nothing is a prompt, where the command takes one."""
+        """Yield a flag for each of these words; words that name nothing are a prompt, if the command takes one."""
         from gpt_cli.checkpoints.training_text import is_imported
         from gpt_cli.config.load import shipped_configs
         from gpt_cli.text.datasets import ENTRIES
@@ -201,7 +201,7 @@ class _Line:
 
 
 def _without_spaces(setting: str, words: Sequence[str]) -> str | None:
-    """Join a setting that spaces around or instead of its equals sign have cut into words."""
+    """Join a setting that spaces around or instead of its equals sign have split; None if the words do not fit."""
     if "=" not in setting and "=" not in words[0]:
         return f"{setting}={words[0]}"
     joined = "".join([setting, *words[: 2 if words[0] == "=" else 1]])
@@ -217,7 +217,7 @@ def _did_you_mean(line: str | None) -> str | None:
 
 
 def _unknown_command(error: ClickUsageError, command: str, words: Sequence[str]) -> str | None:
-    """Return the word that should name a command, where the error is about one that does not exist."""
+    """Return the word that names no command, if the error is about such a word; else None."""
     depth = len(command.split()) - 1  # gpt itself is no word of the arguments
     return words[depth] if error.message.startswith("No such command") and depth < len(words) else None
 

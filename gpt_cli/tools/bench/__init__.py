@@ -1,1 +1,1 @@
-"""Timings on this machine: training, sampling and the forms of attention."""
+"""Time training and sampling on this machine, check devices, count the costs of models and the text of corpora."""

@@ -38,7 +38,7 @@ NUM_SAMPLES = 32
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to do the same work; `run` does it once, for `num_tokens`."""
+    """One way to train or to sample; a call of `run` processes `num_tokens`."""
 
     name: str
     dtype: str
@@ -49,14 +49,14 @@ class Variant:
 
 
 def vocab_size_of(config: Config) -> int:
-    """Return the vocabulary size of a config, or a likely one where the text would decide."""
+    """Return the vocabulary size of a config, or a typical one if the size depends on the text."""
     published = PUBLISHED.get(config.tokenizer.name, PUBLISHED["gpt2"])
     learned = {"bpe": config.tokenizer.vocab_size, "byte": 257, "char": 66}
     return learned.get(config.tokenizer.kind, published)
 
 
 def require_batch(config: Config, num_tokens: int) -> None:
-    """Raise EnvironmentFailure for a batch for which main memory is too small, and name one that it can hold."""
+    """Raise EnvironmentFailure if a batch needs more than the free memory; the hint names a batch size that fits."""
     free, settings, needed = available_memory(), config.train, max(needed_bytes(config, num_tokens))
     unit = settings.micro_batch_size or 1
     smaller = (n for n in (2**k for k in range(16, -1, -1)) if n < settings.batch_size and n % unit == 0)
@@ -70,10 +70,10 @@ def require_batch(config: Config, num_tokens: int) -> None:
 
 
 def needed_bytes(config: Config, num_tokens: int) -> tuple[int, int]:
-    """Estimate the memory of the variants of training, whose plain ones compute a whole batch at once, and of sampling.
+    """Estimate the bytes for all variants of training, of which plain ones take a whole batch at once, and of sampling.
 
-    For sampling there are a model and, of each dtype, a decoder of one sequence and one of 32, each with weights and a
-    cache of its own; with transformers come a model of theirs for each number.
+    Sampling keeps our model, decoders of 1 and of 32 sequences for each dtype, each with its own weights and cache, and
+    two models of transformers if that is installed.
     """
     V, of_model = vocab_size_of(config), config.model
     model = estimate(of_model, V, micro_batch_size=config.train.batch_size, dtype="float32")
@@ -84,13 +84,13 @@ def needed_bytes(config: Config, num_tokens: int) -> tuple[int, int]:
 
 
 def costs(config: Config, dtype: str) -> CostEstimate:
-    """Estimate the cost of a token."""
+    """Estimate what a config costs: operations, memory and parameters."""
     settings = config.train
     return estimate(config.model, vocab_size_of(config), micro_batch_size=settings.sequences_at_once, dtype=dtype)
 
 
 def training_variants(config: Config, device: torch.device) -> list[Variant]:
-    """Make the variants of a training step: plain ones, and as `gpt train` takes it, on random tokens.
+    """Make the variants of a training step on random tokens: two plain ones, and that of `gpt train`.
 
     plain: all heads fused, float32, no dropout; heads: each head by itself, float32, dropout drawn by torch.
     """
@@ -122,7 +122,7 @@ def _plain_step(config: Config, device: torch.device, *, fused: bool, dropout: f
 
 
 def training_step(config: Config, device: torch.device, dtype: str) -> Callable[[], None]:
-    """Make a step as `gpt train` takes it, on random tokens."""
+    """Return a function that takes one step as `gpt train` does, on random tokens."""
     state = endless_state(config.changed(train={"dtype": dtype, "device": str(device), "compile": "off"}))
     record_step(state, ignored)
 
@@ -135,7 +135,7 @@ def training_step(config: Config, device: torch.device, dtype: str) -> Callable[
 
 
 def endless_state(config: Config, ranks: Ranks = ALONE) -> TrainingState:
-    """Begin a training on random tokens that no limit ends; the config is resolved."""
+    """Begin a training on random tokens that no limit ends; `config` must be resolved."""
     config = config.changed(train={"max_time": None, "max_steps": 2**31 - 1})
     ids = _noise(config, 4 * config.train.batch_size * (config.model.context_length + 1))
     return TrainingState.at_the_start(config, ids, vocab_size_of(config), ranks=ranks)
@@ -146,7 +146,7 @@ def _noise(config: Config, num_ids: int) -> np.ndarray:
 
 
 def sampling_variants(config: Config, device: torch.device, num_tokens: int) -> list[Variant]:
-    """Make variants that sample one sequence and 32, after a prompt of 8 tokens, with random weights."""
+    """Make variants that sample 1 sequence or 32 at once after a prompt of 8 tokens, with random weights."""
     model = GPT(config.model, vocab_size_of(config), torch.Generator().manual_seed(0)).to(device).eval()
     num_weights = sum(p.numel() for name, p in model.named_parameters() if "embedding" not in name)
     if config.model.tie_embeddings:
@@ -181,7 +181,7 @@ def sample_once(decoder: Decoder, num_tokens: int, num_samples: int = 1) -> None
 
 @torch.inference_mode()
 def _without_cache(model: GPT, num_tokens: int) -> None:
-    """Sample by the plain loop, which computes the whole context again for each token."""
+    """Sample without a cache: recompute the whole context for each token."""
     ids = torch.tensor([PROMPT], device=model.token_embedding.weight.device)
     generator = torch.Generator().manual_seed(0)
     for _ in range(num_tokens):
@@ -194,7 +194,7 @@ def _without_cache(model: GPT, num_tokens: int) -> None:
 def _transformers(
     config: Config, device: torch.device, num_tokens: int, num_samples: int
 ) -> Callable[[], object] | None:
-    """Make `generate` of a GPT-2 of the same sizes, as its users call it; None where it is not installed or broken."""
+    """Return a call of `generate` of a transformers GPT-2 with our sizes; None without transformers or bfloat16."""
     sizes = config.model
     try:
         transformers: Any = importlib.import_module("transformers")

@@ -1,4 +1,4 @@
-"""`gpt bench`: variants of training and sampling take turns, so that a machine that slows down slows all.
+"""`gpt bench`: time variants of training and sampling in turns, so that a machine that slows down slows all alike.
 
 The roof is the best rate that anything in the run reached: products of large matrices and of the model's own sizes,
 several ways to read memory, and the variants themselves. So no share of the roof exceeds 100 %.
@@ -48,7 +48,7 @@ _READ = 2**13  # rows and columns of float32 numbers to read, 256 MB: more than 
 
 @dataclass(frozen=True)
 class Roof:
-    """The best rates of a run."""
+    """The best rates that anything reached in a benchmark."""
 
     flops: dict[str, float]  # operations per second of a product of matrices, by dtype
     bytes_read: float  # per second
@@ -56,7 +56,7 @@ class Roof:
 
 @dataclass(frozen=True)
 class Timing:
-    """The time of a variant: the median over rounds, and its rate against the first variant's and against the roof."""
+    """Median time of a variant over rounds, `ratio` of its rate to the first variant's, and share of the roof."""
 
     form: str
     dtype: str
@@ -109,7 +109,7 @@ def _timings(timings: Sequence[Timing]) -> Rows:
 
 @restored_threads()
 def bench(request: BenchRequest, config: Config, host: Host) -> Bench:
-    """Time training and sampling; raises EnvironmentFailure where memory is too small for them."""
+    """Time training and sampling; raises EnvironmentFailure if memory is too small for that."""
     use_threads(config.train.threads)
     reuse_memory()
     device, rounds, counting = choose_device(config.train.device), request.rounds, _announcing(host)
@@ -146,7 +146,7 @@ def bench(request: BenchRequest, config: Config, host: Host) -> Bench:
 
 
 def _announcing(host: Host) -> Counting:
-    """Make a bar that begins at once; its beginning is a notice too, for those who see no bar."""
+    """Wrap `host.counting`: a bar begins at once, and a notice tells users who see no bar."""
 
     @contextlib.contextmanager
     def counting(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
@@ -159,7 +159,7 @@ def _announcing(host: Host) -> Counting:
 
 
 def roof_variants(config: Config, device: torch.device) -> list[Variant]:
-    """Make products of large matrices and of a training step's, by dtype, and reads of more than any cache."""
+    """Make matrix products, large and of the model's sizes, in each dtype, and reads of more than any cache holds."""
 
     def variant(name: str, limit: str, cost: float, run: Callable[..., object], *inputs: torch.Tensor) -> Variant:
         @torch.inference_mode()
@@ -187,7 +187,7 @@ def roof_variants(config: Config, device: torch.device) -> list[Variant]:
 
 
 def measure_limits(variants: Sequence[Variant], rounds: int, count: Callable[[int], object]) -> dict[str, float]:
-    """Measure the best rate of each limit, over all variants and rounds; `count` receives 1 for each run."""
+    """Measure the best rate per second of each limit over all variants and rounds; `count` receives 1 for each run."""
     seconds = time_in_turns([variant.run for variant in variants], rounds, count, of=min)
     limits = dict[str, float]()
     for variant, fastest in zip(variants, seconds, strict=True):
@@ -201,7 +201,7 @@ def time_in_turns(
     count: Callable[[int], object],
     of: Callable[[list[float]], float] = statistics.median,
 ) -> list[float]:
-    """Time each run once to warm up, then `rounds` times: seconds, `of` all rounds; `count` receives 1 for each run."""
+    """Run each once to warm up, then time `rounds` turns; return `of` each run's seconds; `count` receives 1 a run."""
     seconds: list[list[float]] = [[] for _ in runs]
     for number in range(rounds + 1):
         for run, times in zip(runs, seconds, strict=True):
@@ -216,9 +216,9 @@ def time_in_turns(
 def take_turns(
     variants: Sequence[Variant], limits: Mapping[str, float], rounds: int, count: Callable[[int], object]
 ) -> tuple[list[Timing], dict[str, float]]:
-    """Time variants in turns, beside the first of them and the machine's limits; `count` receives 1 for each run.
+    """Time variants in turns, relative to the first variant and to `limits`; `count` receives 1 for each run.
 
-    Returns the limits too, each raised to the rate of a variant that exceeded it.
+    Returns the timings, and the limits, each raised to the rate of any variant that exceeded it.
     """
     medians = time_in_turns([variant.run for variant in variants], rounds, count)
     rates = [variant.num_tokens / median for variant, median in zip(variants, medians, strict=True)]

@@ -1,4 +1,4 @@
-"""`gpt bench --check-device`: what gpt computes on a device, beside the same on the CPU, and how far they part."""
+"""`gpt bench --check-device`: compute the same on a device and on the CPU, and report the differences."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Verdict = Literal["equal", "within", "differs", "refused", "skipped"]
 
 @dataclass(frozen=True)
 class Checked:
-    """Outcome of a check: the difference is in the unit of the group's bound, None where none is finite."""
+    """Outcome of a check: `difference` is in the unit of the group's bound, None without a finite difference."""
 
     name: str
     verdict: Verdict
@@ -51,7 +51,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Group:
-    """Checks with one bound."""
+    """Checks that share a bound on their differences."""
 
     title: str
     bound: Bound
@@ -92,7 +92,7 @@ class DeviceCheck(Result):
         return Counter(row.verdict for group in self.groups for row in group.checks)
 
     def as_text(self, width: int = WIDTH) -> str:
-        """List the machine, the checks of each bound, and the verdicts' counts: for an issue, so 80 columns wide."""
+        """List the machine, all checks by their bound, and counts of verdicts, in 80 columns to paste into an issue."""
         memory = "" if self.memory is None else f", {size(self.memory)} of memory free"
         can, cannot = (
             ", ".join(what for what, has in self.supports.items() if has == wanted) for wanted in (True, False)
@@ -113,7 +113,7 @@ class DeviceCheck(Result):
         return "\n".join(cut(line, _COLUMNS) for line in lines)
 
     def failure(self) -> GptError | None:
-        """Return an error for numbers other than the CPU's, and for failures of the device."""
+        """Return an error if numbers differ from the CPU's or the device failed a check; None if all is well."""
         tally, hint = self.verdicts(), "paste the lines of this check into an issue"
         wrong = {
             f"{self.device} gives other numbers than the CPU in {counted(tally['differs'], 'check')}": tally["differs"],
@@ -124,7 +124,7 @@ class DeviceCheck(Result):
 
 
 def check_device(request: BenchRequest, host: Host) -> DeviceCheck:
-    """Run all `checks` of a device; raises EnvironmentFailure for one that is not there."""
+    """Run all `checks` of a device; raises EnvironmentFailure if the device does not exist."""
     use_threads(request.threads)
     reuse_memory()
     groups = list[Group]()

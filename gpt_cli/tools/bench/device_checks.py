@@ -1,4 +1,4 @@
-"""Checks of `gpt bench --check-device`: computations on a device and on the CPU, and bounds of their difference."""
+"""Checks of `gpt bench --check-device`: computations to run on a device and the CPU, with bounds on differences."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ SIZES = (
 
 
 class Skipped(Exception):  # noqa: N818 - nothing is wrong
-    """A device lacks what a check is about."""
+    """Raised if a device lacks what a check needs."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """Largest allowed difference: as it is, or in units of 2^-bits of the largest number of its array.
+    """Largest allowed difference, absolute or, with `bits`, in units of 2^-bits of an array's largest number.
 
-    `reason` is what was measured on a CPU (note 0060); a bound is about ten times that.
+    `reason` says what was measured on a CPU (note 0060); a bound is about ten times the measured difference.
     """
 
     most: float
@@ -63,7 +63,7 @@ class Bound:
     bits: int | None = None
 
     def difference(self, expected: Figures, computed: Figures) -> float:
-        """Return the largest difference; NaN or infinite where numbers cannot be compared."""
+        """Return the largest difference; NaN or infinity if numbers cannot be compared."""
         assert expected.keys() == computed.keys()
         return float(
             np.max([self._of_one(expected[name].astype(float), computed[name].astype(float)) for name in expected])
@@ -93,7 +93,7 @@ FORMS = {
 
 
 class DeviceRuns:
-    """A device, and the folder of the runs that are trained there."""
+    """Computations on one device, and the folder of the runs that are trained on that device."""
 
     def __init__(self, device: str, folder: Path):
         self.device, self.folder = device, folder
@@ -127,19 +127,19 @@ class DeviceRuns:
         return {"loss": read_record(self.trained(settings)).metrics["loss"]}
 
     def sampled(self, run: Path) -> Figures:
-        """Sample a greedy continuation: its tokens and their log-probabilities."""
+        """Sample a greedy continuation of PROMPT: return its tokens and their log-probabilities."""
         how = {"prompt": PROMPT, "max_new_tokens": 64, "greedy": True}
         (continuation,) = _answer(sample, SampleRequest, run=run, device=self.device, **how).samples
         return {"tokens": np.array(continuation.tokens), "log-probabilities": np.array(continuation.log_probabilities)}
 
     def attended(self, run: Path) -> Figures:
-        """Compute all stages of all heads on a prompt."""
+        """Compute all attention stages of all heads on PROMPT."""
         result = _answer(attention, AttentionRequest, run=run, device=self.device, prompt=PROMPT, stage=STAGES[1:])
         return result.stages
 
 
 def checks(cpu: DeviceRuns, other: DeviceRuns) -> list[tuple[str, Bound, dict[str, Pair]]]:
-    """List all checks, in groups: a title, a bound, and two ways to each of its numbers."""
+    """List all checks in groups: a title, a bound, and by name a pair of functions whose results to compare."""
 
     def both(compute: Callable[[DeviceRuns], Figures]) -> Pair:
         return lambda: compute(cpu), lambda: compute(other)
@@ -164,12 +164,12 @@ def checks(cpu: DeviceRuns, other: DeviceRuns) -> list[tuple[str, Bound, dict[st
 
 
 def _weights(run: Path) -> Figures:
-    """Read the best weights of a run."""
+    """Read the weights of a run's best checkpoint."""
     return {name: _array(tensor) for name, tensor in read_checkpoint(find_checkpoint(run)).weights.items()}
 
 
 def _array(tensor: torch.Tensor | None) -> np.ndarray:
-    """Return the numbers of a tensor of any device."""
+    """Copy a tensor from any device to a float32 array."""
     assert tensor is not None
     return tensor.detach().float().cpu().numpy()
 

@@ -1,4 +1,4 @@
-"""`gpt info`: what a config, a run or a checkpoint takes."""
+"""`gpt info`: parameters, operations and memory of a config, a run or a checkpoint."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Info(Result):
-    """The costs of a config or a checkpoint; of a checkpoint also what it contains, of which every byte is verified."""
+    """The costs of a config or checkpoint, and what a checkpoint contains, once every byte of it was verified."""
 
     costs: Costs
     of_ranks: dict[str, Any]  # memory of each of several processes that train together; empty unless asked for
@@ -53,7 +53,7 @@ class Info(Result):
         return {**self.stored, **vars(self.costs), **self.of_ranks}
 
     def key_figures(self) -> dict[str, Any]:
-        """Return the checkpoint, and the size of the model."""
+        """Return the checkpoint, its step, and the size of the model."""
         chosen = ("checkpoint", "step", "parameters", "vocab_size", "tokens_per_parameter")
         return {key: value for key, value in self.as_dict().items() if key in chosen}
 
@@ -82,10 +82,10 @@ def _cell(key: str, value: Any) -> str:
 
 
 def info(request: InfoRequest, target: tuple[Path, Path | Config], host: Host) -> Info:
-    """Describe a config, or a checkpoint, of which every byte is verified; of a run also which checkpoints are intact.
+    """Describe a config, or verify and describe a checkpoint; for a run, also say which checkpoints are intact.
 
-    With `ranks`, also what each of these processes needs to train it; raises UsageError where they cannot,
-    CheckpointError for a damaged checkpoint, DataError for a text.
+    With `ranks`, also estimate what each of so many processes needs to train the model. Raises UsageError if they
+    cannot share the training, CheckpointError for a damaged checkpoint, DataError for a bad text.
     """
     path, chosen = target
     if isinstance(chosen, Config):
@@ -121,7 +121,7 @@ def info(request: InfoRequest, target: tuple[Path, Path | Config], host: Host) -
 
 
 def _state(file: Path, stored: Checkpoint | None) -> str:
-    """Describe whether a checkpoint is intact; without `stored`, its content, it is read now."""
+    """Describe whether a checkpoint is intact, and whether resumable; read the file unless `stored` has its content."""
     try:
         stored = stored or verify_checkpoint(file)
     except CheckpointError as error:
@@ -132,7 +132,7 @@ def _state(file: Path, stored: Checkpoint | None) -> str:
 def _of_config(config: Config, host: Host, num_ranks: int | None) -> Info:
     """Describe a config; its text is read for the vocabulary and the number of tokens.
 
-    With `num_ranks`, also what each of these processes needs to train it together.
+    With `num_ranks`, also estimate what each of so many processes needs to train the model together.
     """
     training, validation = read_split(config.data, host)
     tokenizer = learn_tokenizer(config.tokenizer, training, validation, host)

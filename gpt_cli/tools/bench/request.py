@@ -45,7 +45,7 @@ class InfoRequest(Request):
     settings: Settings = EMPTY
 
     def find(self, host: Host) -> tuple[Path, Path | Config]:
-        """Resolve the path, and its checkpoint or config.
+        """Return the path, and its checkpoint or its config.
 
         Raises UsageError for a wrong name or setting, CheckpointError where there is no such checkpoint.
         """

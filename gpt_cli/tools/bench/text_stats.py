@@ -1,4 +1,4 @@
-"""`gpt data stats`: counts what a text has, and estimates its tokens for a config."""
+"""`gpt data stats`: count characters, lines and documents of a text, and estimate its tokens for a config."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ESTIMATE_BYTES = 4_000_000
 
 @dataclass(frozen=True)
 class TokenEstimate:
-    """Estimated number of tokens of a text, and of tokens for each parameter of a config's model."""
+    """Estimated number of training tokens of a text, and their ratio to the parameters of a config's model."""
 
     vocab_size: int
     training_tokens: int
@@ -68,7 +68,7 @@ class Stats(Result):
 
 
 def stats(request: StatsRequest, config: Config, host: Host) -> Stats:
-    """Count a text, and for a config that is named estimate its tokens; raises DataError for a bad text."""
+    """Count a text, and if the user named a config, estimate its tokens; raises DataError for a bad text."""
     characters = Characters()
     corpus = read_data(config.data, host, watch=characters.add)
     for line in corpus.notices():
@@ -94,7 +94,7 @@ def stats(request: StatsRequest, config: Config, host: Host) -> Stats:
 
 
 class Characters:
-    """Count characters: `counts` [code points], of documents in UTF-8."""
+    """Counter of characters in UTF-8 documents; `counts` [code points] is indexed by code point."""
 
     def __init__(self) -> None:
         self._counts = np.zeros(sys.maxunicode + 1, np.int64)
@@ -102,7 +102,7 @@ class Characters:
         self.num_bytes = 0
 
     def add(self, content: bytes) -> None:
-        """Count a block of text, which contains whole characters."""
+        """Count a block of UTF-8, which must not begin or end inside a character."""
         self.num_bytes += len(content)
         self._held += content  # counting takes 80 µs and more, however short the text
         if len(self._held) >= BLOCK:
@@ -127,7 +127,7 @@ class Characters:
             self._counts[: len(others)] += others
 
     def most_common(self, number: int) -> list[str]:
-        """Return the most common characters, those of equal number by code point."""
+        """Return the `number` most common characters, ties in order of code points."""
         points = np.argsort(-self.counts, kind="stable")[:number]
         return [chr(point) for point in points if self.counts[point]]
 
@@ -169,7 +169,7 @@ def _estimate(corpus: SourceCorpus, characters: Characters, config: Config, host
 
 
 def _estimated(fact: tuple[str, Any]) -> tuple[str, str]:
-    """Round an estimate to three digits; the sizes that the config gives are exact, or nearly."""
+    """Format a fact: estimates in three significant digits, vocabulary size and parameters in all digits."""
     name, value = fact
     if name in ("vocab_size", "parameters"):
         return name.replace("_", " "), f"{value:,}"

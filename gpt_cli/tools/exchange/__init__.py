@@ -1,1 +1,1 @@
-"""Models of other programs: runs written as directories of transformers, and such directories read as runs."""
+"""Exchange with other programs: export runs for transformers, llama.cpp or a browser, and import models as runs."""

@@ -5,7 +5,7 @@
 | layernorm; positions learned, sinusoidal or none; any attention             | GPT2LMHeadModel       |
 | the same with windows                                                       | GPTNeoForCausalLM     |
 | layernorm, rope                                                             | Starcoder2ForCausalLM |
-| layernorm, rope; parallel branches, or a part of each head turned           | GPTNeoXForCausalLM    |
+| layernorm, rope; parallel branches, or rope on a part of each head          | GPTNeoXForCausalLM    |
 | rmsnorm, rope                                                               | ArceeForCausalLM      |
 | rmsnorm, rope and a gate; all biases or none                                | LlamaForCausalLM      |
 | the same without biases, one window for all blocks                          | MistralForCausalLM    |
@@ -34,7 +34,7 @@ _HINT = (
 
 
 def fit(model: ModelConfig, vocab_size: int) -> Fit:
-    """Return the stock class for a model of ours; raises UsageError that names every setting which none of them has."""
+    """Return the stock class that computes `model`; raises UsageError that names every unsupported setting."""
     family = nearest_family(model)
     if model.attention not in ("multi_head", "grouped_query", "latent"):
         raise unknown_form("transformers", model.attention, "‹format=safetensors› exports every model for use with gpt")
@@ -49,7 +49,7 @@ def fit(model: ModelConfig, vocab_size: int) -> Fit:
 
 
 def _misfits(model: ModelConfig, family: Family) -> Iterator[tuple[str, str]]:
-    """Yield each setting that no stock class has, and a sentence with a value that would export."""
+    """Yield each unsupported setting, and a sentence that names a value which exports."""
     if model.norm_position != "pre":
         yield "norm_position", "transformers has no such post-norm model; norm_position=pre can be exported"
     if model.ngram_embedding is not None:

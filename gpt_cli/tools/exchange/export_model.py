@@ -1,4 +1,4 @@
-"""Write a trained model for others, in the form that they need."""
+"""Export a trained model: for transformers, llama.cpp or gpt, or as web pages."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Exported(Result):
-    """Files of an export; `class_name` is the class of transformers or the architecture of llama.cpp."""
+    """What an export wrote; `class_name` is the transformers class or llama.cpp architecture, None if neither."""
 
     out: str
     format: str
@@ -70,9 +70,9 @@ class Exported(Result):
 
 
 def export(request: ExportRequest, checkpoint: tuple[Header, str | None], host: Host) -> Exported:
-    """Write the export.
+    """Write the export that `request` asks for.
 
-    Raises CheckpointError for a checkpoint that is damaged or does not fit the form, EnvironmentFailure where memory
+    Raises CheckpointError for a checkpoint that is damaged or that the format cannot hold, EnvironmentFailure if memory
     is short or the system refuses.
     """
     out, title, class_name = request.out, request.title or "", None
@@ -118,7 +118,7 @@ def export(request: ExportRequest, checkpoint: tuple[Header, str | None], host: 
 
 
 def _attention(stored: Checkpoint, prompt: str, out: Path, name: str, host: Host) -> AttentionDump:
-    """Compute the attention of all heads to the end of a prompt; the page names the run, not its path."""
+    """Compute all heads' attention on a prompt, cut to the context length; the page names the run, not its path."""
     model, tokenizer, sizes = stored.build_model(), stored.tokenizer, stored.config.model
     ids = encode_prompt(tokenizer, prompt, sizes.context_length, source="‹prompt›", truncate=True)
     layers, heads = range(sizes.num_blocks), range(sizes.num_heads)
@@ -130,7 +130,7 @@ def _attention(stored: Checkpoint, prompt: str, out: Path, name: str, host: Host
 
 
 def write_file(out: Path, checkpoint: Checkpoint) -> None:
-    """Write weights, config and tokenizer as one checkpoint: what only training needs, and paths, are left out.
+    """Write weights, config and tokenizer as one checkpoint, without optimizer state, environment and folder names.
 
     Raises EnvironmentFailure when the system refuses.
     """
@@ -139,11 +139,11 @@ def write_file(out: Path, checkpoint: Checkpoint) -> None:
 
 
 def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str | None = None) -> Fit:
-    """Write the directory that AutoModelForCausalLM and AutoTokenizer load; returns what it contains.
+    """Write the directory that AutoModelForCausalLM and AutoTokenizer load; return the stock class and its tensors.
 
-    The example of its card begins with `prompt`, None: with a short text that the model can read. The key `gpt_cli` of
-    config.json has our config, and the tokenizer without its tokens, which tokenizer.json has. Raises UsageError where
-    no class fits, CheckpointError for weights that do not fit their config, EnvironmentFailure when the system refuses.
+    The model card's example begins with `prompt`, or, for None, with a short text that the model can read. The key
+    `gpt_cli` of config.json holds our config, and the tokenizer's kind and pattern. Raises UsageError if no class fits,
+    CheckpointError for weights that do not fit their config, EnvironmentFailure if the system refuses.
     """
     tokenizer, progress, config = checkpoint.tokenizer, checkpoint.progress, shareable(checkpoint.config)
     stock = fit(config.model, tokenizer.vocab_size)
@@ -180,7 +180,7 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str | None
 
 
 def write_handout(out: Path, model: ModelPage, dump: AttentionDump, film: Film | None) -> None:
-    """Write the folder; its first page has the title, the prompt and the origin of the model's page.
+    """Write the hand-out folder; index.html repeats the title, the prompt and the origin of the model's page.
 
     Raises EnvironmentFailure when the system refuses.
     """
@@ -194,7 +194,7 @@ def write_handout(out: Path, model: ModelPage, dump: AttentionDump, film: Film |
 
 
 def _write(out: Path, files: Mapping[str, Iterable[Buffer]], ours: Collection[str]) -> None:
-    """Write a directory as a whole, or one file after another where others have files in it, which stay."""
+    """Write a directory as a whole, or, if it holds files of other programs, file by file and keep those."""
     if not out.is_dir() or set(os.listdir(out)) <= set(ours):
         write_directory(out, files)
     else:

@@ -11,7 +11,7 @@ from gpt_cli.config import ModelConfig
 
 
 class Part(NamedTuple):
-    """Some rows of a tensor: one tensor of ours, or the product of several from left to right, times a factor."""
+    """Some rows of a tensor: one of our tensors, or the product of several from left to right, times a factor."""
 
     names: tuple[str, ...]
     factor: float = 1.0
@@ -19,10 +19,10 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Recipe:
-    """Recipe of a tensor of a stock class: parts of ours one below another, then transposed; without parts, zeros.
+    """Recipe of a stock class's tensor: parts of ours, one below another, transposed if so marked; no parts mean zeros.
 
-    `shape` is that of the stock class. Where each part is one tensor of ours and its factor 1, the recipe can be read
-    backwards: each part is then the rows of the tensor that it names.
+    `shape` is the tensor's shape in the stock class. If each part is one tensor of ours times a power of two, an import
+    can invert the recipe: it finds our tensors in the rows of the stock tensor.
     """
 
     shape: tuple[int, ...]
@@ -34,7 +34,7 @@ class Recipe:
 class Fit:
     """A stock class that computes the same logits: its config.json, and each of its tensors made of ours.
 
-    `notes` say in words where it gets the same result in another way.
+    `notes` are sentences for the user on what the class computes in another way.
     """
 
     class_name: str
@@ -44,16 +44,16 @@ class Fit:
 
     @property
     def num_parameters(self) -> int:
-        """Numbers in all tensors, zeros and copies included."""
+        """Number of elements of all tensors, zeros and copies included."""
         return sum(math.prod(recipe.shape) for recipe in self.tensors.values())
 
 
 def projection_recipes(
     model: ModelConfig, block: int, factor: float, *, per_head: bool = False
 ) -> list[tuple[Part, ...]]:
-    """Return the parts of Wq times a factor, of Wk and of Wv, one head below another.
+    """Return the parts of Wq times `factor`, of Wk, and of Wv, each with the heads' rows one below another.
 
-    `per_head` repeats Wk and Wv of a group for each of its heads.
+    With `per_head`, Wk and Wv of a group are repeated for each head of the group.
     """
     at, H, G = f"blocks.{block}.attention", model.num_heads, model.key_value_heads
     if model.attention == "latent":
@@ -72,7 +72,7 @@ def projection_recipes(
 
 
 def biases(parts: tuple[Part, ...], model: ModelConfig) -> tuple[Part, ...]:
-    """Return the biases of the matrices in these parts; nothing, which means zeros, where the model has none."""
+    """Return the biases of the matrices in `parts`; an empty tuple, which means zeros, if the model has none."""
     if not model.qkv_bias:
         return ()
     return tuple(Part((name.removesuffix("weight") + "bias",), factor) for (name,), factor in parts)
@@ -81,7 +81,7 @@ def biases(parts: tuple[Part, ...], model: ModelConfig) -> tuple[Part, ...]:
 def projected(
     theirs: str, parts: tuple[Part, ...], num_rows: int, model: ModelConfig, *, biased: bool
 ) -> dict[str, Recipe]:
-    """Return recipes of a linear layer that makes queries, keys or values of all heads, `biased` there."""
+    """Return recipes of the stock layer for queries, keys or values of all heads; `biased`: it has a bias."""
     recipes = {f"{theirs}.weight": Recipe((num_rows, model.d_model), parts)}
     if biased:
         recipes[f"{theirs}.bias"] = Recipe((num_rows,), biases(parts, model))
@@ -89,17 +89,17 @@ def projected(
 
 
 def unscaled(model: ModelConfig) -> float:
-    """Factor that undoes the division of scores by the square root of their width, where ours does not divide."""
+    """Factor that cancels the division of scores by √query_size in a stock class; 1.0 if our model divides too."""
     return math.sqrt(model.query_size) if model.scale == "none" else 1.0
 
 
 def copy(shape: tuple[int, ...], name: str) -> Recipe:
-    """Recipe of one tensor of ours as it is."""
+    """Return a recipe of `shape` that copies our tensor `name`."""
     return Recipe(shape, (Part((name,)),))
 
 
 def norm(theirs: str, ours: str, model: ModelConfig) -> dict[str, Recipe]:
-    """Return recipes of a norm: its weight, and the bias that each layernorm has there, zeros where ours has none."""
+    """Return recipes of a norm: its weight, and for layernorm a bias, which is zeros if our model has none."""
     D = model.d_model
     recipes = {f"{theirs}.weight": copy((D,), f"{ours}.weight")}
     if model.norm == "layernorm":
@@ -108,7 +108,7 @@ def norm(theirs: str, ours: str, model: ModelConfig) -> dict[str, Recipe]:
 
 
 def positions(theirs: str, model: ModelConfig) -> dict[str, Recipe]:
-    """Return the recipe of a table of positions there: learned ones, sines and cosines, or zeros."""
+    """Return the recipe of a stock position embedding: learned, sinusoidal, or zeros if our model has no table."""
     ours = {"learned": "position_embedding.weight", "sinusoidal": "position_embedding.table"}.get(model.positions)
     shape = (model.context_length, model.d_model)
     return {theirs: Recipe(shape) if ours is None else copy(shape, ours)}

@@ -34,10 +34,10 @@ def padding_id(tokenizer: Tokenizer) -> int:
 
 
 def tokenizer_json(tokenizer: Tokenizer, padded: bool = True) -> dict[str, Any]:
-    """Make the content of tokenizer.json, which encodes every text to our ids, cut into pieces as ours is.
+    """Build the content of tokenizer.json, which splits and encodes every text as our tokenizer does.
 
-    End-of-text is not a token of the model but an added one, which gets the next id, the last: in the vocabulary, the
-    text of that name would be found whole. Not `padded` is what earlier versions wrote.
+    End-of-text is an added token with the last id: in the vocabulary, its name in a text would be encoded as that
+    token. Without `padded`, there is no padding token, as in exports of earlier versions.
     """
     padding = padding_id(tokenizer) if padded else tokenizer.end_of_text
     if isinstance(tokenizer, CharTokenizer):
@@ -58,7 +58,7 @@ def tokenizer_json(tokenizer: Tokenizer, padded: bool = True) -> dict[str, Any]:
 def pipeline(
     model: Any, cut: Any, decoder: Any, added: Iterable[tuple[int, str, bool]], after: Any = None
 ) -> dict[str, Any]:
-    """Make a tokenizer.json of these steps; `added` tokens have an id, a text, and may be special."""
+    """Build a tokenizer.json from these steps; `added` lists tokens as (id, text, is special)."""
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {
         "version": "1.0",
@@ -76,9 +76,10 @@ def pipeline(
 
 
 def rebuilt(info: Mapping[str, Any], names: Sequence[str], *, by_letters: bool) -> Tokenizer | None:
-    """Rebuild the tokenizer of ours that an export may hold, for comparison; None for what takes too long.
+    """Rebuild our tokenizer from an export, for comparison; None if that fails or would take too long.
 
-    `info` is what the export says about it, `names` are its tokens in order, `by_letters` with a letter for each byte.
+    `info` is what the export says about the tokenizer, `names` are the tokens by id; with `by_letters`, a letter stands
+    for each byte.
     """
     if sum(len(name) ** 2 for name in names) > TOKENIZER_WORK:
         return None
@@ -96,7 +97,7 @@ def rebuilt(info: Mapping[str, Any], names: Sequence[str], *, by_letters: bool) 
 
 
 def chat_template(config: Config, tokenizer: Tokenizer) -> str | None:
-    """Return the Jinja template of a model that learned answers; None of another, or where the tokenizer has it."""
+    """Return the Jinja template of a model trained on answers; None for others, or if the tokenizer has it already."""
     if config.data.loss is None:
         return None
     template = template_for(config.data.template, tokenizer)
@@ -107,9 +108,9 @@ def chat_template(config: Config, tokenizer: Tokenizer) -> str | None:
 def tokenizer_files(
     tokenizer: Tokenizer, context_length: int, template: str | None = None, padding_side: str = "left"
 ) -> tuple[bytes, bytes]:
-    """Encode tokenizer.json and tokenizer_config.json; a tokenizer of Hugging Face keeps its bytes.
+    """Encode tokenizer.json and tokenizer_config.json; the tokenizer.json of a Hugging Face tokenizer is unchanged.
 
-    Where a chat `template` is written, the token that it names is found in a text too.
+    With a chat `template`, special tokens are recognized in texts, since the template writes them there.
     """
     usual = {
         # without this class, AutoTokenizer would put GPT-2's pattern in the place of ours
@@ -141,15 +142,15 @@ def tokenizer_files(
 
 
 def json_bytes(content: Mapping[str, Any]) -> bytes:
-    """Encode a file of JSON."""
+    """Encode `content` as a JSON file in UTF-8."""
     return json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False).encode("utf-8") + b"\n"
 
 
 def merges(token_bytes: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
     """Return the pairs that byte pair encoding merges, in the order of their ranks.
 
-    A token that was learned from text is the merge of two earlier ones. In a published vocabulary a token may be more
-    than two parts; then all pairs that give it are listed, since the library tiktoken takes any (its issue 60).
+    A token that was learned from text is the merge of two earlier ones. In a published vocabulary a token may be made
+    of more than two parts; then all pairs of tokens that form it are listed, since tiktoken merges any (its issue 60).
     """
     ranks = {token: rank for rank, token in enumerate(token_bytes)}
     pairs: list[tuple[bytes, bytes]] = []
@@ -167,7 +168,7 @@ def merges(token_bytes: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
 
 
 def _parts(token: bytes, ranks: dict[bytes, int], below: int) -> list[bytes]:
-    """Merge a token by byte pair encoding with the ranks below its own."""
+    """Return the parts of a token after byte pair encoding with the ranks below `below`, the token's own rank."""
     parts = [token[i : i + 1] for i in range(len(token))]
     while len(parts) > 1:
         pairs = [ranks.get(one + two, below) for one, two in pairwise(parts)]
@@ -200,5 +201,5 @@ def _byte_pairs(token_bytes: Sequence[bytes], padding: int) -> dict[str, Any]:
 
 
 def split(pattern: str) -> dict[str, Any]:
-    """Make the step that cuts a text into the matches of a pattern and the text between."""
+    """Build the pre-tokenizer step that splits a text into the matches of a pattern and the text between them."""
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}

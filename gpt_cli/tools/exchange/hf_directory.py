@@ -1,7 +1,7 @@
 """Read a directory of transformers: config.json, and tensors of safetensors files. Needs no torch.
 
 Everything that a file says about itself is checked against its size before memory is taken for it; nothing is ever
-unpickled, and nothing outside the directory is named.
+unpickled, and an index may name only files of its directory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BLOCK = np.dtype([("scale", READABLE["F16"]), ("numbers", "i1", IN_BLOCK)])
 
 @dataclass(frozen=True)
 class HFTensor:
-    """Position of a tensor, `start` bytes from the beginning of a file, and its form."""
+    """Position of a tensor, `start` bytes into the file `path`, with its dtype and shape."""
 
     path: Path
     dtype: str
@@ -46,7 +46,7 @@ class HFTensor:
 
 @dataclass(frozen=True)
 class Directory:
-    """A model directory whose files are as long as they say; no tensor is read yet."""
+    """A model directory whose files have the lengths that their headers say; no tensor is read yet."""
 
     path: Path
     config: Mapping[str, Any]
@@ -72,9 +72,9 @@ class Directory:
 
 
 def read_numbers(stored: HFTensor, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
-    """Read a tensor, or rows of it, in its type of READABLE, and Q8_0 in float32.
+    """Read a tensor, or its rows `first` to `last`, in its dtype of READABLE; Q8_0 in float32.
 
-    Raises CheckpointError where a number is not finite.
+    Raises CheckpointError if a number is not finite.
     """
     shape = stored.shape if last is None else (last - first, *stored.shape[1:])
     skipped, count = first * math.prod(shape[1:]), math.prod(shape)
@@ -96,9 +96,9 @@ def read_numbers(stored: HFTensor, name: str, first: int = 0, last: int | None =
 
 
 def read_directory(path: Path) -> Directory:
-    """Read the content of a directory from its config, its index and the headers of its files.
+    """Read the config of a directory, and its list of tensors from the index and the headers of the files.
 
-    Raises CheckpointError for one that is missing, damaged, or has its weights in another format.
+    Raises CheckpointError for a directory that is missing, damaged, or has its weights in another format.
     """
     require_model(path)
     config = read_json(path / "config.json", "the config of a model", FOREIGN_CONFIG_BYTES)
@@ -112,7 +112,7 @@ def read_directory(path: Path) -> Directory:
 
 
 def require_model(path: Path) -> None:
-    """Raise CheckpointError for a path that is no directory of a model; the hint says where one may be."""
+    """Raise CheckpointError unless `path` is a model directory; the hint says which path may be meant."""
     if not os.path.isdir(path):  # false, not an error, for a name that is too long
         require_reachable(path)
         if os.path.isfile(path):
@@ -137,14 +137,14 @@ def require_model(path: Path) -> None:
 
 
 def _models(folder: Path) -> list[str]:
-    """List the directories of models in a folder, in order; none where the folder cannot be read."""
+    """List the model directories in a folder, sorted; an empty list if the folder cannot be read."""
     with contextlib.suppress(OSError):
         return sorted(visible(directory) for directory in folder.iterdir() if (directory / "config.json").is_file())
     return []
 
 
 def _download(path: Path) -> str | None:
-    """Return a hint to fetch the model that a name of the Hugging Face hub means; None for another name."""
+    """Return a hint to download `path` from the Hugging Face hub; None if it does not look like a name on the hub."""
     if path.suffix == ".gguf":
         return f"to fetch it: hf download OWNER/NAME {path} --local-dir ." if path.parent == Path(".") else None
     owner = "openai-community" if re.fullmatch(r"gpt2(-medium|-large|-xl)?", str(path)) else "OWNER"

@@ -1,4 +1,4 @@
-"""A directory of transformers as a model of ours: one of the families, or what `gpt export` wrote. Needs no torch."""
+"""Read a directory of transformers or a GGUF file as our model: any family, or a `gpt export`. Needs no torch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _PIECE = 2**22  # numbers of two tensors that are compared at once
 
 @dataclass(frozen=True)
 class Foreign:
-    """A model of transformers as one of ours: config and tokenizer now, each weight on request."""
+    """A model of transformers as ours: config and tokenizer are loaded, each weight is read on request."""
 
     config: Config
     tokenizer: Tokenizer
@@ -48,12 +48,12 @@ class Foreign:
 
 
 def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
-    """Read the model in a directory, and check as much as is possible without all weights.
+    """Read the model in a directory or GGUF file, and check as much as is possible without reading all weights.
 
-    `context_length` is at most the model's, whose positions must be rope; None means the model's, of rope at most
-    LONGEST. An export of ours comes back as it was. Where that is impossible (matrices were multiplied, or trained
-    elsewhere) it comes back as the class that it was written as. Raises CheckpointError for what ours cannot have,
-    UsageError for a context that it cannot have.
+    `context_length` may be less than the model's only with rope; None means the model's, with rope at most LONGEST. An
+    export of ours comes back as it was; if that is impossible (matrices were multiplied, or trained elsewhere), as the
+    class as which it was written. Raises CheckpointError for a model that gpt cannot represent, UsageError for a
+    `context_length` that the model cannot have.
     """
     directory = read_gguf(path) if is_gguf(path) else read_directory(path)
     family, export_info = _family(directory), _export_info(directory.config)
@@ -102,14 +102,14 @@ def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
 
 
 def _export_info(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the key that `gpt export` writes into config.json; nothing for a model of others."""
+    """Return what `gpt export` wrote under the key `gpt_cli` of config.json; empty for other models."""
     info: Any = config.get("gpt_cli")
     is_ours = isinstance(info, dict) and info.get("format") == 1 and isinstance(info.get("tokenizer"), dict)
     return info if is_ours else {}
 
 
 def _config_of(export_info: Mapping[str, Any], tokenizer: Tokenizer, directory: Directory) -> Config:
-    """Read the config in an export, and set its tokenizer's kind."""
+    """Validate the config in an export; if the kind of tokenizer differs from `tokenizer`, adapt the config."""
     where, content = directory.where_config, export_info.get("config")
     if not isinstance(content, dict):
         raise CheckpointError(where, "its key gpt_cli has no valid config, which is an object of JSON")
@@ -123,7 +123,7 @@ def _config_of(export_info: Mapping[str, Any], tokenizer: Tokenizer, directory: 
 
 
 def _defaults_with(tokenizer: Tokenizer) -> Config:
-    """Return the default settings, with those of a tokenizer."""
+    """Return the default config, with the kind (and for bpe the vocabulary size) of `tokenizer`."""
     kind: dict[str, Any] = {"kind": tokenizer.kind}
     if tokenizer.kind == "bpe":
         kind["vocab_size"] = tokenizer.vocab_size
@@ -131,7 +131,7 @@ def _defaults_with(tokenizer: Tokenizer) -> Config:
 
 
 def _family(directory: Directory) -> Family:
-    """Return the family that config.json names; raises CheckpointError for another."""
+    """Return the family that config.json names; raises CheckpointError for an unknown one."""
     kind = directory.config.get("model_type")
     if isinstance(kind, str) and kind in FAMILIES:
         return FAMILIES[kind]
@@ -140,7 +140,7 @@ def _family(directory: Directory) -> Family:
 
 
 def _context_length(settings: Mapping[str, Any], requested: int | None) -> int:
-    """Return the requested context, or the model's; raises UsageError for one that the model does not have."""
+    """Return the `requested` context length, else the model's, with rope at most LONGEST; may raise UsageError."""
     there, turned = settings["context_length"], settings.get("positions") == "rope"
     if requested is None:
         return min(there, LONGEST) if turned else there
@@ -153,9 +153,9 @@ def _context_length(settings: Mapping[str, Any], requested: int | None) -> int:
 
 
 def _with_names_of_the_class(directory: Directory, family: Family) -> Directory:
-    """Rename tensors to the names of the class, without constants and without a copy of tied embeddings.
+    """Rename tensors to the names of the class; drop stored constants and the copy of tied embeddings.
 
-    The base model has the same tensors without the first word of their names.
+    Files of the class's base model lack the first word of each name. Raises CheckpointError if tied copies differ.
     """
     tensors: dict[str, HFTensor] = {}
     for name, stored in directory.tensors.items():
@@ -176,7 +176,7 @@ def _with_names_of_the_class(directory: Directory, family: Family) -> Directory:
 
 
 def _are_equal(directory: Directory, first: str, second: str) -> bool:
-    """Return whether two tensors are equal, as far as they can be compared; `misfits` names what else is wrong."""
+    """Return whether two tensors are equal; True if they cannot be compared, which `tensor_mismatches` reports."""
     one, two = (directory.tensors.get(name) for name in (first, second))
     if one is None or two is None or not {one.dtype, two.dtype} <= READABLE.keys() or one.shape != two.shape:
         return one is None or two is None or one.shape == two.shape
@@ -188,7 +188,7 @@ def _are_equal(directory: Directory, first: str, second: str) -> bool:
 
 
 def _num_rows(directory: Directory, family: Family, largest: int) -> int:
-    """Number of rows of the token embedding, which must have one for the largest id of the tokenizer."""
+    """Return the number of rows of the token embedding; raises CheckpointError if the id `largest` has no row."""
     name = family.embedding
     if name not in directory.tensors or not directory.tensors[name].shape:
         raise CheckpointError(directory.where, f"it has no token embedding, {shown(name)}", hint=_HINT)
@@ -200,7 +200,7 @@ def _num_rows(directory: Directory, family: Family, largest: int) -> int:
 
 
 def _validated(settings: Mapping[str, Any], family: Family, where: str) -> ModelConfig:
-    """Validate our settings; raises CheckpointError with the keys of config.json that they came from."""
+    """Validate our settings; raises CheckpointError that names the keys of config.json from which wrong ones came."""
 
     def in_their_words(problem: GptError) -> CheckpointError:
         key = problem.where.rpartition(".")[2]
@@ -214,14 +214,14 @@ def _validated(settings: Mapping[str, Any], family: Family, where: str) -> Model
 
 
 def _is_too_large(model: ModelConfig, directory: Directory) -> bool:
-    """Return whether a config has more blocks than there are tensors, or a million heads, as a hostile one may."""
+    """Return whether a config has more blocks than there are tensors, or over 65,536 heads, as a hostile file may."""
     return model.num_blocks > len(directory.tensors) or model.num_blocks * model.num_heads > 2**16
 
 
 def _places_of_export(
     model: ModelConfig, num_rows: int, directory: Directory, family: Family, settings: Mapping[str, Any]
 ) -> dict[str, Rows] | None:
-    """Locate the weights of an export; None where its config or its tensors are not of this model any more."""
+    """Locate the weights of `model` in an export; None if its config or tensors no longer belong to that model."""
     if _is_too_large(model, directory):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Make a run of a model of transformers, one weight at a time."""
+"""Write a model of transformers as a run, one weight at a time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gpt_cli.tools.exchange.request import ImportRequest
 
 @dataclass(frozen=True)
 class Imported(Result):
-    """A run made of a model of transformers, and the sizes of that model; `steps` has those of several directories."""
+    """A run made from a model of transformers, and the model's sizes; `steps` is empty unless several were imported."""
 
     run: str
     parameters: int
@@ -39,7 +39,7 @@ class Imported(Result):
     steps: tuple[int, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the object that `gpt import --json` prints; only of several steps it names them."""
+        """Return the object that `gpt import --json` prints; it has `steps` only if several were imported."""
         return {key: value for key, value in vars(self).items() if key != "steps" or value}
 
     def as_text(self, width: int = WIDTH) -> str:
@@ -50,7 +50,7 @@ class Imported(Result):
 
 
 def adopt(request: ImportRequest, source: tuple[Path, Foreign, Mapping[int, Weights]], host: Host) -> Imported:
-    """Make the run; raises errors as `write_run` does, and EnvironmentFailure where another process trains it."""
+    """Make the run from `source`; raises errors as `write_run`, and EnvironmentFailure if the run is in training."""
     out, foreign, steps = source
     for notice in foreign.notices:
         host.notice(notice)
@@ -65,11 +65,11 @@ def adopt(request: ImportRequest, source: tuple[Path, Foreign, Mapping[int, Weig
 def write_run(
     run: RunDirectory, foreign: Foreign, counting: Counting, steps: Mapping[int, Weights] | None = None
 ) -> int:
-    """Write a run that has these weights as its best, and nothing to continue; returns the number of parameters.
+    """Write the weights as a run's best checkpoint, without optimizer state; return the number of parameters.
 
-    With `steps` it has a checkpoint of each, and no best: its losses are unknown. What the directory held
-    of an earlier run is replaced. Raises CheckpointError for weights that are not finite, EnvironmentFailure when the
-    system refuses; whatever fails leaves the earlier run or none.
+    With `steps`, the run has a checkpoint for each step and no best one, since losses are unknown. An earlier run in
+    the directory is replaced. Raises CheckpointError for weights that are not finite, EnvironmentFailure if the system
+    refuses; after a failure, the directory has the earlier run or none.
     """
     with torch.device("meta"):
         model = GPT(foreign.config.model, foreign.tokenizer.vocab_size)

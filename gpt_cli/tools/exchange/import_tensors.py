@@ -1,4 +1,4 @@
-"""Weights of ours taken from the tensors of a stock class: the recipes of an export, read backwards. Needs no torch."""
+"""Read our weights from the tensors of a stock class, by inverting the recipes of an export. Needs no torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_NAMED = 3
 
 
 class Rows(NamedTuple):
-    """Rows `first` to `last` of a tensor there, once it is transposed; a power of two has multiplied them."""
+    """Rows `first` to `last` of `source` (of its transpose if so marked): our weight times `factor`, a power of two."""
 
     source: str
     first: int
@@ -33,8 +33,8 @@ class Rows(NamedTuple):
 class Weights:
     """The weights of our state dict, each read on request.
 
-    Of embeddings these are the first `num_tokens` rows; `zeros` has the shapes of weights that are not there. Two
-    transposed tensors stay in memory, which have the weights and biases of all heads of a block.
+    Embeddings are cut to the first `num_tokens` rows; `zeros` has the shapes of weights that the directory lacks. The
+    last two transposed tensors stay in memory, since one of them holds the weights of many heads.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class Weights:
         return widened(self.stored(name), self.kind(name))
 
     def kind(self, name: str) -> str:
-        """Type of a weight's numbers, one of READABLE: that of the file, but F32 where a factor has changed it."""
+        """Return a weight's dtype, one of READABLE: the file's, but F32 for zeros and if a factor has changed it."""
         rows = self.places.get(name)
         return "F32" if rows is None or rows.factor != 1 else self._directory.tensors[rows.source].dtype
 
     def stored(self, name: str) -> np.ndarray:
-        """Read a weight in the numbers of its `kind`; raises CheckpointError where it is not finite."""
+        """Read a weight in the dtype that `kind` returns; raises CheckpointError where it is not finite."""
         if name in self.zeros:
             return np.zeros(self.zeros[name], np.float32)
         rows = self.places[name]
@@ -67,11 +67,11 @@ class Weights:
         return np.ascontiguousarray(self._cut(rows) if rows.factor == 1 else self.part(rows))
 
     def forget(self) -> None:
-        """Let go of the tensors in memory."""
+        """Drop the tensors that are kept in memory."""
         self._read.cache_clear()
 
     def part(self, rows: Rows) -> np.ndarray:
-        """Read rows in float32."""
+        """Read rows in float32, divided by their factor."""
         numbers = widened(self._cut(rows), self._directory.tensors[rows.source].dtype)
         return numbers if rows.factor == 1 else numbers / np.float32(rows.factor)
 
@@ -83,9 +83,9 @@ class Weights:
 
 
 def weight_locations(recipes: Mapping[str, Recipe], directory: Directory) -> dict[str, Rows] | None:
-    """Locate the tensor rows of each weight of ours; None where the tensors are not an export of such a model.
+    """Locate the tensor rows of each of our weights; None if the tensors are not an export of such a model.
 
-    A training elsewhere changes zeros and copies; a product, or a factor that has rounded, cannot be undone.
+    Training elsewhere may make zeros nonzero and copies unequal; a product, or a factor that rounds, cannot be undone.
     """
     locations: defaultdict[str, list[Rows]] = defaultdict(list)
     zeros = [name for name, recipe in recipes.items() if not recipe.parts]
@@ -109,7 +109,7 @@ def weight_locations(recipes: Mapping[str, Recipe], directory: Directory) -> dic
 
 
 def tensor_mismatches(recipes: Mapping[str, Recipe], directory: Directory) -> Iterator[GptError]:
-    """Yield an error for tensors that are missing, too many, of another shape or of another type of number."""
+    """Yield an error for tensors that are missing, unexpected, of another shape or of an unreadable dtype."""
 
     def wrong(names: Sequence[str], verb: str) -> Iterator[GptError]:
         if names:
@@ -130,7 +130,7 @@ def tensor_mismatches(recipes: Mapping[str, Recipe], directory: Directory) -> It
 
 
 def _sinusoids(shape: tuple[int, ...]) -> np.ndarray:
-    """The table of model/positions.py, which needs torch: [T, D]. Vaswani et al. 2017, section 3.5."""
+    """Return the sinusoidal table [T, D] of model/positions.py without torch. Vaswani et al. 2017, section 3.5."""
     T, D = shape
     angles = np.arange(T)[:, None] * 10000.0 ** (-np.arange(0, D, 2) / D)
     return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(T, -1)[:, :D]

@@ -1,4 +1,4 @@
-"""The tokenizer of a directory of transformers: ours where `gpt export` wrote it, else kept. Needs no torch."""
+"""Read the tokenizer of a directory of transformers: ours if `gpt export` wrote it, else theirs. Needs no torch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def read_tokenizer(directory: Path, end_of_text: int | list[int] | None, info: M
     """Read the tokenizer of a directory, from tokenizer.json, or from vocab.json and merges.txt.
 
     `end_of_text` is what config.json names as eos_token_id, `info` what `gpt export` says of the tokenizer.
-    Raises CheckpointError for a tokenizer that would encode a text to other ids here.
+    Raises CheckpointError for a tokenizer that would encode a text to other ids in gpt than in transformers.
     """
     path, settings = directory / "tokenizer.json", dict[str, Any]()
     if (directory / "tokenizer_config.json").exists():
@@ -57,7 +57,7 @@ def checked(
 ) -> HuggingFaceTokenizer:
     """Load the tokenizer that a tokenizer.json describes; `names` has the token of each id.
 
-    Raises CheckpointError for what gpt does not do, all of it at once, and for what the library cannot read.
+    Raises one CheckpointError for all features that gpt does not support, or for a file that the library cannot read.
     """
     tokenizer = HuggingFaceTokenizer(text, settings, end_of_text, max(names) + 1)
     try:
@@ -82,7 +82,7 @@ def _text(path: Path, what: str) -> str:
 
 
 def _of_files(directory: Path, settings: Mapping[str, Any]) -> str:
-    """Make the tokenizer.json of GPT-2's older form: ids in one file, merges in another."""
+    """Build a tokenizer.json from GPT-2's older files: vocab.json with ids, merges.txt with merges."""
     if not (directory / "vocab.json").exists() or not (directory / "merges.txt").exists():
         sentence = "it has no tokenizer: neither tokenizer.json nor vocab.json with merges.txt"
         raise CheckpointError(shown(directory), sentence, hint=_HINT)
@@ -104,7 +104,7 @@ def _of_files(directory: Path, settings: Mapping[str, Any]) -> str:
 def _end_of_text(
     names: Mapping[int, str], configured: int | list[int] | None, settings: Mapping[str, Any], where: str
 ) -> int:
-    """Return the id of end-of-text: from config.json, else tokenizer_config.json, else the token of that name."""
+    """Return the id of end-of-text: from config.json, else tokenizer_config.json, else the token <|endoftext|>."""
     for number in configured if isinstance(configured, list) else [configured]:
         if type(number) is int and number in names:
             return number
@@ -117,7 +117,7 @@ def _end_of_text(
 
 
 def _ours(content: Mapping[str, Any], info: Mapping[str, Any]) -> Tokenizer | None:
-    """Rebuild the tokenizer of ours that `gpt export` wrote in this way; None where it is another one."""
+    """Rebuild our tokenizer from a tokenizer.json that `gpt export` wrote; None for any other tokenizer."""
     model = content["model"]
     if not isinstance(model.get("vocab"), dict):
         return None

@@ -68,7 +68,7 @@ def model_card(
     prompt: str = "The",
     end_pads: bool = False,
 ) -> str:
-    """Write the text of README.md; the model can read `prompt`; with `end_pads`, end-of-text fills batches too."""
+    """Return the text of README.md, with an example of `prompt`; `end_pads`: end-of-text is also the padding."""
     figures = {"Loss of the last step": progress.loss, "Lowest validation loss until then": progress.best_loss}
     losses = [f"{name}: {loss:.4f} nats/token.\n" for name, loss in figures.items() if loss is not None]
     num_steps, num_tokens = progress.step, progress.num_training_tokens
@@ -107,7 +107,7 @@ def model_card(
 
 
 def licences(config: Config) -> str:
-    """List the licences of the texts that the catalogue has; empty where it has none."""
+    """List the licences of the training texts that are in the catalogue; empty if none is."""
     return "; ".join(f"`{entry.name}`: {entry.licence}" for entry in _catalogued(config))
 
 
@@ -116,7 +116,7 @@ def _catalogued(config: Config) -> list[Dataset]:
 
 
 def shareable(config: Config) -> Config:
-    """Remove from a config the folders of its texts, which are nobody else's business: last names stay."""
+    """Remove the folders from the paths of a config's texts, which are private; file names stay."""
     data = config.data
     names = {
         key: [_name(source) for source in value] if isinstance(value, list) else value and _name(value)
@@ -126,6 +126,6 @@ def shareable(config: Config) -> Config:
 
 
 def _name(source: str) -> str:
-    """Return the last part of a path, in a form that is not a name of the catalogue."""
+    """Return the last part of a path, after ./ if the catalogue has a text of that name."""
     name = Path(source).name or source
     return f"./{name}" if name in ENTRIES and source not in ENTRIES else name

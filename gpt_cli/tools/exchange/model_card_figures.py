@@ -1,4 +1,4 @@
-"""Tensors of a stock class computed from ours, and what an export says about itself."""
+"""Compute the tensors of a stock class from ours, and the key `gpt_cli` of an export."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORMAT_VERSION = 1  # of the key gpt_cli in config.json and in GGUF
 
 
 def own_keys(config: Config, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return our config, and the tokenizer without its tokens, which the export has elsewhere."""
+    """Return the value of the key `gpt_cli`: the config, and the tokenizer's kind and pattern, without tokens."""
     about_tokenizer = {key: value for key, value in tokenizer.to_dict().items() if key in ("kind", "pattern")}
     return {"format": FORMAT_VERSION, "config": config.model_dump(mode="json"), "tokenizer": about_tokenizer}
 

@@ -1,4 +1,4 @@
-"""A trained model as one page in which it runs."""
+"""Build a web page in which a trained model runs."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def write_model_page(out: Path, page: ModelPage) -> None:
 def model_page(
     checkpoint: Checkpoint, wanted: Kind | None, name: str, *, title: str = "", prompt: str | None = None
 ) -> ModelPage:
-    """Make the page of a model, which it calls `name`; `wanted` is the kind of its matrices, None chooses by size.
+    """Build the page of a model, which it calls `name`; `wanted` is the dtype of matrices, None: chosen by size.
 
-    The page opens with `prompt`, None: with a short text that the model can read.
+    The page opens with `prompt`, or, for None, with a short text that the model can read.
 
     Raises CheckpointError for weights that do not fit their config or a tokenizer that no page has, UsageError for a
     form of attention that no page has or weights that float16 cannot hold, EnvironmentFailure for a page that is too
@@ -88,7 +88,7 @@ def model_page(
 
 
 def model_content(model: GPT) -> dict[str, Any]:
-    """Return the settings of a model, with its context on a page, and the sizes that follow from them."""
+    """Return the settings of a model with its context length on a page, derived sizes, and rope frequencies."""
     config, derived = model.config, ("value_size", "query_size", "key_value_heads", "epsilon", "windows", "gated")
     follows = {name: getattr(config, name) for name in derived} | {"context_length": page_context(config)}
     frequencies = [] if model.rotary is None else model.rotary.frequencies().tolist()
@@ -96,7 +96,7 @@ def model_content(model: GPT) -> dict[str, Any]:
 
 
 def first_prompt(config: Config, tokenizer: Tokenizer, opening: str = "") -> str:
-    """Return a text to begin with that the model can read: of its snapshots, its opening, or a short one."""
+    """Return a first prompt that the model can encode: the prompt of snapshots, `opening`, or a short text."""
     for text in (config.inspect.prompt, opening, *_PROMPTS):
         with contextlib.suppress(DataError):
             if text and tokenizer.encode(text):

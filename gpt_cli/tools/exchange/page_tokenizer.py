@@ -1,7 +1,7 @@
-"""A tokenizer in the content of a page, whose scripts encode and decode with it. Needs no torch.
+"""A tokenizer as data of a page, whose scripts encode and decode with it. Needs no torch.
 
 Python and JavaScript know different versions of Unicode, and even browsers differ. So every class of characters in the
-pattern that cuts text is written out: the library tiktoken itself says which characters it matches.
+pattern that splits text is written out as the code points that the library tiktoken matches.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _POSSESSIVE = re.compile(r"([*+?]|[0-9]\})\+")
 def tokenizer_content(tokenizer: Tokenizer) -> dict[str, Any]:
     """Return the data from which the page makes a tokenizer that gives the same ids for every text.
 
-    Raises CheckpointError for a kept one with a step that no page has.
+    Raises CheckpointError for a Hugging Face tokenizer with a step that pages do not implement.
     """
     if isinstance(tokenizer, HuggingFaceTokenizer):
         return _library_content(tokenizer)
@@ -119,7 +119,7 @@ def _unknown(step: Mapping[str, Any], types: Sequence[str] = ("NFC", "Replace", 
 
 
 def _cut(step: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Convert a step that cuts a text, for a page; None for one that does not cut, or that no page has."""
+    """Convert a pre-tokenizer step for a page; None for a step that does not split, or that pages lack."""
     if step["type"] == "Metaspace":
         scheme = step.get("prepend_scheme", "always")
         return {"mark": step["replacement"], "scheme": scheme, "split": step.get("split", True)}
@@ -137,9 +137,9 @@ def _base64(content: bytes) -> str:
 
 
 def javascript_pattern(pattern: str) -> str:
-    """Translate a pattern of `text.patterns` to a regular expression of JavaScript with the flag u.
+    """Translate a pattern of `text.split_patterns` to a regular expression of JavaScript with the flag u.
 
-    A tokenizer with another pattern is refused where it is read.
+    Reading a tokenizer with another pattern raises an error, so none comes here.
     """
 
     def of_any_case(group: re.Match[str]) -> str:

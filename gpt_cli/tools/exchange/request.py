@@ -85,7 +85,7 @@ class ImportRequest(Request):
     overwrite: Switch = Field(default=False, description="Replace the run in ‹out›.")
 
     def misfits(self) -> Iterator[Misfit]:
-        """Refuse no directory, or several that nobody calls steps."""
+        """Yield errors for no directory, and for several directories without `steps`."""
         if not self.directory:
             yield Misfit(("directory",), "it names no directory")
         if len(self.directory) > 1 and not self.steps:
@@ -96,10 +96,10 @@ class ImportRequest(Request):
             )
 
     def find(self, host: Host) -> tuple[Path, Foreign, dict[int, Weights]]:
-        """Resolve the run to make, the model, and with `steps` the weights of each step; no weight is read.
+        """Find the run to make, the model, and with `steps` the weights of each step, which are read on request.
 
-        Raises UsageError where something would be replaced that nobody named and for steps that do not belong
-        together or a context that the model does not have, CheckpointError for a model that ours cannot have.
+        Raises UsageError if the import would replace files without permission, for steps that do not belong together,
+        or for a context that the model does not have, CheckpointError for a model that gpt cannot represent.
         """
         from gpt_cli.tools.exchange.gguf.reader import is_gguf
         from gpt_cli.tools.exchange.hf_directory import require_model
@@ -159,7 +159,7 @@ class ExportRequest(Request):
     checkpoint: WhichCheckpoint = NONE
 
     def misfits(self) -> Iterator[Misfit]:
-        """Refuse flags that only pages have."""
+        """Yield errors for `quantize`, `title` and `prompt` where the format does not take them."""
         kinds = _QUANTIZED.get(self.format, ())
         if self.quantize is not None and not kinds:
             sentence = f"‹format={self.format}› writes weights as they are; only gguf, html and handout have others"
@@ -175,11 +175,11 @@ class ExportRequest(Request):
                 yield Misfit((key,), sentence, "‹format=html›")
 
     def find(self, host: Host) -> tuple[Header, str | None]:
-        """Resolve the checkpoint and the text of its pages.
+        """Return the header of the checkpoint, and the prompt of its pages, None for the default prompt.
 
-        Raises UsageError for a place that is taken and a model that no class of transformers fits, DataError for a
-        prompt that the model cannot read, CheckpointError where there is no such checkpoint, EnvironmentFailure for a
-        page that no browser opens.
+        Raises UsageError if `out` is taken or no class of transformers fits the model, DataError for a prompt that the
+        model cannot read, CheckpointError if there is no such checkpoint, EnvironmentFailure for a page too large for
+        browsers.
         """
         if self.format in ("hf", "handout"):
             require_directory(self.out, self.format, self.overwrite)
@@ -237,7 +237,7 @@ def require_directory(out: Path, form: str, overwrite: bool = False) -> None:
 
 
 def require_file(out: Path, form: str) -> None:
-    """Raise UsageError where `out` does not end in the name of its form, is a directory, or belongs to a run."""
+    """Raise UsageError if `out` does not end in the name of its format, is a directory, or belongs to a run."""
     if out.suffix != f".{form}":
         raise UsageError("‹out›", f"{shown(out.name)} does not end in .{form}, as ‹format={form}› writes")
     if out.is_dir():
@@ -255,16 +255,16 @@ def require_file(out: Path, form: str) -> None:
 
 
 def require_gguf() -> None:
-    """Raise EnvironmentFailure without the package of llama.cpp's authors that knows the form."""
+    """Raise EnvironmentFailure unless the package gguf of llama.cpp's authors is installed."""
     if find_spec("gguf") is None:
         sentence = "writing GGUF needs the library gguf, which is not installed"
         raise EnvironmentFailure("‹format=gguf›", sentence, hint="in the clone of gpt: pip install -e '.[gguf]'")
 
 
 def _is_ours(directory: Path, form: str) -> bool:
-    """Return whether we wrote the pages of a hand-out, as the first one says, or the model in a directory.
+    """Return whether `gpt export` wrote the hand-out or the model in a directory, and nobody else since.
 
-    Transformers names its version in a config.json that it writes again, and peft puts a card in the place of ours.
+    Transformers writes its version into config.json when it saves a model, and peft replaces our model card.
     """
     from gpt_cli.tools.exchange.hf_directory import read_json
 
@@ -280,7 +280,7 @@ def _is_ours(directory: Path, form: str) -> bool:
 
 
 def read_model_directory(directory: Path) -> Foreign:
-    """Read a model directory of transformers, as `import_hf.read_foreign` does; torch is imported only here."""
+    """Read a model directory of transformers by `import_hf.read_foreign`, which is imported only here."""
     from gpt_cli.tools.exchange import import_hf
 
     return import_hf.read_foreign(directory)

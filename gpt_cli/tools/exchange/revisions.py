@@ -22,7 +22,7 @@ def directories_by_step(directories: Sequence[Path]) -> dict[int, Path]:
     """Sort the directories by the steps that their names tell, the earliest first.
 
     The step is the number after the word step, else the one that a name ends in. Raises UsageError that lists all names
-    without a number, and all that have the number of another.
+    without a number, and all that repeat a number.
     """
     directories_of: dict[int, Path] = {}
     wrong: list[GptError] = []
@@ -48,9 +48,9 @@ def shared_name(directory: Path) -> str:
 
 
 def read_steps(steps: Mapping[int, Path], context_length: int | None, host: Host) -> tuple[Foreign, dict[int, Weights]]:
-    """Read the model of the last step, but for its weights; returns it, and the weights of all, unread.
+    """Read the model of the last step; return that model and each step's weights, which are read on request.
 
-    Raises GptErrors of all directories that are no such model.
+    Raises the errors of all directories together, also of those whose model differs from the last.
     """
     wrong: list[GptError] = []
     weights: dict[int, Weights] = {}
@@ -72,7 +72,7 @@ def read_steps(steps: Mapping[int, Path], context_length: int | None, host: Host
 
 
 def _place_of_step(directory: Path) -> re.Match[str] | None:
-    """Match the step in the name of a directory: a link's own name, not that of what it leads to."""
+    """Match the step in a directory's name, for a link in the link's own name; None without a step."""
     matches = list(_STEP.finditer(os.path.basename(os.path.abspath(directory))))
     named = [match for match in matches if match[1]]
     return (named or matches or [None])[-1]

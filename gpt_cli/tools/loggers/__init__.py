@@ -1,1 +1,1 @@
-"""Loggers that people already use: each has a process that follows the files of a run, and cannot stop or slow it."""
+"""Existing loggers, such as wandb: each has a process that reads a run's files, and cannot stop or slow a training."""

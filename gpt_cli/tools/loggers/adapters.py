@@ -1,7 +1,7 @@
-"""The packages behind `train.log_to`, each imported only on request, in the process of that logger alone.
+"""Adapters for the packages behind `train.log_to`, each imported only in the process of its own logger.
 
-Each is offline and keeps its files in the run directory, except where the user's own environment variables say
-otherwise. gpt gives them nothing about the machine, the code or other programs.
+Each package works offline with files in the run directory, unless the user's environment variables say otherwise. gpt
+gives packages no data about the machine, the code or other programs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PROJECT = "small-gpt"
 
 @dataclass(frozen=True)
 class Destination:
-    """Folder of a logger's files, and the name of its run, which may continue one of the same id."""
+    """Folder for a logger's files, and the run's id and name; `continued`: the logger already has a run of that id."""
 
     folder: Path
     id: str
@@ -65,7 +65,7 @@ class TensorBoard:
 
 
 class Wandb:
-    """Weights & Biases; `wandb sync` sends what it kept."""
+    """Weights & Biases; `wandb sync` uploads what was logged offline."""
 
     def __init__(self, destination: Destination, config: dict[str, Any]):
         _prefer(
@@ -101,7 +101,7 @@ class Wandb:
 
 
 class Trackio:
-    """Trackio, a table of SQLite; `trackio show` draws it."""
+    """Trackio, which logs to a SQLite table; `trackio show` draws the runs."""
 
     def __init__(self, destination: Destination, config: dict[str, Any]):
         _prefer({"TRACKIO_DIR": destination.folder, "HF_HUB_DISABLE_TELEMETRY": 1, "GRADIO_ANALYTICS_ENABLED": False})
@@ -127,7 +127,7 @@ class Trackio:
 
 
 class SwanLab:
-    """SwanLab; `swanlab sync` sends what it kept."""
+    """SwanLab; `swanlab sync` uploads what was logged offline."""
 
     def __init__(self, destination: Destination, config: dict[str, Any]):
         _prefer(
@@ -157,7 +157,7 @@ class SwanLab:
 
 
 def _as_block(text: str) -> str:
-    """Escape text, so that Markdown leaves it as it is."""
+    """Indent a text as a code block, which Markdown shows unchanged."""
     return "".join(f"    {line}\n" for line in text.splitlines())
 
 

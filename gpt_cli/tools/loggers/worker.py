@@ -1,6 +1,6 @@
-"""The process of one logger: it hands the metrics of a run to the package, until the training ends.
+"""The process of one logger, which hands the metrics of a run to the package until the training ends.
 
-`following` starts it. Its stdin closes when the training ends, even by `kill -9`; its stdout says why it failed.
+`processes` starts it. Its stdin closes when the training ends, even by `kill -9`; its stdout says why it failed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NICENESS = 10  # the training comes first where cores are scarce
 
 
 def main() -> None:
-    """Follow a run for a logger: its name, the run directory, and the seconds that a call may take."""
+    """Follow a run for a logger; sys.argv has the logger's name, the run directory, and the seconds for a call."""
     name, path, seconds = sys.argv[1:]
     ended, failures = os.dup(0), os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDWR)
@@ -48,9 +48,9 @@ def main() -> None:
 
 
 def follow(name: str, run: RunFiles, seconds: float, ended: Callable[[], bool]) -> None:
-    """Hand all metrics of `run` to a logger, each step once, until `ended`, which waits, returns true.
+    """Hand all metrics of `run` to a logger, each step once, until `ended` returns true, which waits between looks.
 
-    The process ends by SIGALRM when a call takes longer than the limit.
+    SIGALRM ends the process if a call takes longer than `seconds`.
     """
 
     def allow_time() -> None:
@@ -86,7 +86,7 @@ class LogEntry:
 
 
 class LogReader:
-    """Read metrics and samples of a run that is being trained, in the order of steps, from those after `step` on."""
+    """Read metrics and samples of a run that is being trained, in the order of steps, beginning after `step`."""
 
     def __init__(self, run: RunFiles, step: int):
         self._run = run
@@ -97,9 +97,9 @@ class LogReader:
         self._samples_seen: tuple[int, int] | None = None
 
     def read_new(self, *, over: bool) -> Iterator[tuple[int, LogEntry]]:
-        """Yield the entries that are complete: all that are there when the training is `over`.
+        """Yield the steps and entries that are complete; all that remain if the training is `over`.
 
-        Until then a line waits for one look, because the sample of its step is written right after it.
+        Until then, a new entry waits for one more call, because a step's sample is written right after its metrics.
         """
         settled = self._newest_line
         self._read_lines()
@@ -141,7 +141,7 @@ class LogReader:
 
 
 class SentLog:
-    """Log of what a logger has received: the last line of a file has the name of its run and the last step."""
+    """Record of what a logger has received: a file whose last valid line has the run's id and the last step."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -152,13 +152,13 @@ class SentLog:
             self.add(0)
 
     def add(self, step: int) -> None:
-        """Take note of a step that the logger has taken."""
+        """Record a step that the logger has received."""
         self.step = step
         append(self._path, json.dumps({"run": self.run, "step": step}) + "\n")
 
 
 def _values_of(line: bytes) -> dict[str, Any]:
-    """Parse a line of JSON; nothing where it is damaged."""
+    """Parse a line of JSON; an empty dict if the line is damaged."""
     try:
         values = json.loads(line)
     except (ValueError, RecursionError):

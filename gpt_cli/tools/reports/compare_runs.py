@@ -1,4 +1,4 @@
-"""Comparison of runs: their curves, their last figures, and the settings. Needs no torch."""
+"""Compare runs: means over seeds, curves, last figures, and settings. Needs no torch."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ _LONGEST = 30  # characters of a value there
 
 
 def evaluated_tokens(records: Sequence[RunRecord]) -> int | None:
-    """Number of tokens that each evaluation read; None where that is the whole text, or differs among runs."""
+    """Return the tokens that each evaluation read; None if evaluations read the whole text, or if runs differ."""
     read = {tuple(record.curve("validation_tokens")[1][-1:]) for record in records}
     whole = {(record.outcome.get("validation_tokens"),) for record in records}
     return int(*read.pop()) if len(read) == 1 and read not in ({()}, whole) else None
 
 
 def of_tokens(records: Sequence[RunRecord]) -> str:
-    """Format `evaluated_tokens` as an end of a title, empty for None."""
+    """Format `evaluated_tokens` as the end of a title; an empty text for None."""
     return "" if (number := evaluated_tokens(records)) is None else f" (of {number:,} tokens)"
 
 
 def by_token(records: Sequence[RunRecord]) -> bool:
-    """Return whether losses per token of these runs can be compared; if not, bits per byte can."""
+    """Return whether losses per token can be compared, since the tokenizers are equal; bits per byte always can."""
     return have_one_tokenizer(record.overview for record in records)
 
 
 class Mean(NamedTuple):
-    """The closing losses of runs that differ in their seed alone: their mean, and its standard error over seeds."""
+    """The closing losses of runs that differ in their seed alone, with their mean and its standard error over seeds."""
 
     settings: Mapping[str, Any]  # in which these runs differ from others
     num_runs: int  # with a closing loss
@@ -57,9 +57,9 @@ class Mean(NamedTuple):
 
 
 def means(runs: Sequence[tuple[Mapping[str, Any], RunLoss | None]], *, by_token: bool) -> list[Mean]:
-    """Average runs with the same settings but another seed each, the lowest mean first.
+    """Average the runs that differ in their seed alone; return the means, the lowest first.
 
-    Runs with the same seed too are no repeats: each is a mean of its own.
+    Runs with the same settings and the same seed are not averaged: each is a mean of its own.
     """
     groups, equal = dict[Any, list[int]](), Counter[Any]()
     for index, (settings, _) in enumerate(runs):
@@ -88,14 +88,14 @@ def _mean(runs: Sequence[tuple[Mapping[str, Any], RunLoss | None]], places: tupl
 
 
 def means_of_records(records: Sequence[RunRecord]) -> list[Mean]:
-    """Average the runs of a report."""
+    """Average the runs of a report that differ in their seed alone."""
     differing, configs = [row.name for row in differing_settings(records)], [record.config for record in records]
     settings = [{name: config.get(name) for name in differing} for config in configs]
     return means([(one, run.result) for one, run in zip(settings, records, strict=True)], by_token=by_token(records))
 
 
 class RunGroup(NamedTuple):
-    """Runs that differ in their seed alone, which share a colour and a label."""
+    """Runs that differ in their seed alone, drawn in one colour under one label."""
 
     label: str
     records: Sequence[RunRecord]
@@ -104,7 +104,7 @@ class RunGroup(NamedTuple):
 
 
 def groups_of(records: Sequence[RunRecord]) -> list[RunGroup]:
-    """Group the runs, in their order; a label has the settings that differ, where these are few, else a name."""
+    """Group runs that differ in their seed alone, in their order; labels are the differing settings, or run names."""
     by_loss = means_of_records(records)
     averages = sorted(by_loss, key=lambda mean: mean.places)
     labels = [settings_in_words(mean.settings) for mean in averages]
@@ -126,7 +126,7 @@ def rows_of_means(means: Sequence[Mean], unit: str) -> Rows:
 
 
 def swept(groups: Sequence[RunGroup]) -> list[str]:
-    """Return the settings against which a loss can be drawn: few, of three groups or more."""
+    """Return the settings against which to draw the loss; empty for many settings, or fewer than three groups."""
     names = [*groups[0].mean.settings]
     return names if len(groups) > 2 and len(names) <= _FEW else []
 
@@ -139,7 +139,7 @@ def settings_in_words(settings: Mapping[str, Any]) -> str:
 def mean_curve(group: RunGroup, quantity: str, axis: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Average the curves of a group; returns x, y and the standard error, 0 for one run, each [points].
 
-    The mean ends where the first of its runs ends; a run that logged nothing does not count.
+    The mean covers the x that all runs have; a run that logged nothing is left out.
     """
     curves = [curve for record in group.records if len((curve := record.curve(quantity, axis))[0])]
     if len(curves) < 2:
@@ -152,19 +152,19 @@ def mean_curve(group: RunGroup, quantity: str, axis: str) -> tuple[np.ndarray, n
 
 
 def repeated(means: Sequence[Mean]) -> bool:
-    """Return whether one of the means is over several runs."""
+    """Return whether one of the means covers several runs."""
     return any(len(mean.places) > 1 for mean in means)
 
 
 class Row(NamedTuple):
-    """A name, and for each run its value as text; None where the run does not say."""
+    """A row of a table: a name, and each run's value as text, None if the run has no such value."""
 
     name: str
     values: tuple[str | None, ...]
 
     @property
     def differs(self) -> bool:
-        """Return whether two runs have other values; no value is not another one."""
+        """Return whether two runs have different values; None does not count."""
         return len({value for value in self.values if value is not None}) > 1
 
 
@@ -174,12 +174,12 @@ def settings(records: Sequence[RunRecord]) -> list[Row]:
 
 
 def differing_settings(records: Sequence[RunRecord]) -> list[Row]:
-    """Return the settings in which runs differ; of one run none."""
+    """Return the settings in which runs differ; an empty list for one run."""
     return [row for row in settings(records) if row.differs]
 
 
 def rows(contents: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Make a row for each name that one of the contents has, in their order."""
+    """Make a row for each name in any of the contents, in order of first appearance."""
     names = dict.fromkeys(name for content in contents for name in content)
     return [
         Row(name, tuple(as_yaml(content[name]) if name in content else None for content in contents)) for name in names
@@ -187,7 +187,7 @@ def rows(contents: Sequence[Mapping[str, Any]]) -> list[Row]:
 
 
 def models_in_turn(records: Sequence[RunRecord]) -> list[Row]:
-    """Make a row for each model of runs that train several: its steps, and its lowest validation loss."""
+    """Make a row for each of the models that a run trains in turn: its steps, and its lowest validation loss."""
     contents = [_by_number(record.models) if record.teachers else {} for record in records]
     names = dict.fromkeys(name for content in contents for name in content)
     return [Row(name, tuple(content.get(name) for content in contents)) for name in names]

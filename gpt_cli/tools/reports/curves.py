@@ -1,4 +1,4 @@
-"""Curves as numbers: smoothed, thinned and scaled; formats of their figures, axes and runs."""
+"""Curves as arrays: thin and scale them; format their figures, axes and run letters."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
 
 
 def thinned(y: np.ndarray, most: int) -> np.ndarray:
-    """Select at most `most` points, 4 or more, that look like all of `y`: first, last, minima and maxima.
+    """Return the indices of at most `most` points (4 or more) that look like all of `y` when drawn.
 
-    Of stretches of equally many points, the lowest and the highest are kept; all places where y has few.
+    Keeps the first and the last point, and each equal stretch's lowest and highest; all points if y is short.
     """
     if len(y) <= most:
         return np.arange(len(y))
@@ -39,27 +39,27 @@ def thinned(y: np.ndarray, most: int) -> np.ndarray:
 
 
 class Scale(NamedTuple):
-    """The values at the foot and at the head of a panel; by `log`, the same ratio takes the same height."""
+    """The values at the foot and at the head of a panel; with `log`, a logarithmic scale."""
 
     low: float
     high: float
     log: bool = False
 
     def height(self, values: np.ndarray) -> np.ndarray:
-        """Heights from 0 to 1."""
+        """Return the heights of values in the panel, from 0 to 1."""
         low, high = (math.log(end) if self.log else end for end in self[:2])
         scaled = np.log(values) if self.log else values
         return np.clip((scaled - low) / (high - low), 0.0, 1.0)
 
     def value(self, height: float) -> float:
-        """The value at a height from 0 to 1."""
+        """Return the value at a height from 0 to 1."""
         if self.log:
             return self.low * (self.high / self.low) ** height
         return self.low + (self.high - self.low) * height
 
 
 def scale_of(quantity: str, curves: Sequence[np.ndarray]) -> Scale:
-    """Choose the scale that shows all values: by log where their range is wide."""
+    """Choose a scale that shows all values of the curves: logarithmic if their range is wide."""
     values = [end for curve in curves if len(curve) for end in (float(curve.min()), float(curve.max()))]
     if not values:
         return Scale(0.0, 1.0)
@@ -74,17 +74,17 @@ def scale_of(quantity: str, curves: Sequence[np.ndarray]) -> Scale:
 
 
 def is_steep(low: float, high: float) -> bool:
-    """Return whether values from low to high need a scale by log."""
+    """Return whether values from `low` to `high` need a logarithmic scale."""
     return low > 0 and high > _STEEP * low
 
 
 def letter_of(run: int) -> str:
-    """Letter by which legends name the runs of a number, from 0: a, b, c; after z numbers."""
+    """Return a legend's name for the run or group with index `run`: a to z, then 27, 28, ..."""
     return chr(ord("a") + run) if run < 26 else str(run + 1)
 
 
 def short(number: float) -> str:
-    """Format a number in at most four digits: 3.353, 7,397, 12.4 k, 1e-04."""
+    """Format a number in at most four significant digits: 3.353, 7,397, 12.4 k, 1e-04."""
     size = abs(number)
     if size >= 1e12 or 0 < size < 1e-3:
         return f"{number:.0e}" if f"{number:.0e}" == f"{number:.1e}".replace(".0e", "e") else f"{number:.1e}"
@@ -105,5 +105,5 @@ def axis_end(axis: str, end: float) -> str:
 
 
 def unit_of(seconds: float) -> tuple[float, str]:
-    """Choose the unit for times up to `seconds`: the seconds that it has, and its name."""
+    """Choose the unit for times up to `seconds`: return its length in seconds, and its name."""
     return next(((factor, unit) for factor, unit in _UNITS if seconds >= 2 * factor), (1, "s"))

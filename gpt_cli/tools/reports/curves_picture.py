@@ -43,11 +43,11 @@ _STYLE: dict[Any, Any] = {
 
 
 def draw_curves(records: Sequence[RunRecord], axis: str, kind: str, notice: Notify = ignored) -> bytes:
-    """Draw all quantities of runs by an axis, the loss on top, then the loss by setting.
+    """Draw all quantities of runs against `axis`, the loss on top, then the closing loss against each setting.
 
     Runs that differ in their seed alone are one line, their mean, in a band of its standard error. Of more than
-    MOST_DRAWN settings the best are in colour. Of runs with different tokenizers, losses per token are left out, and
-    bits per byte are on top. `notice` receives a line when no installed font has a character of a name.
+    MOST_DRAWN groups, the best are in colour. If tokenizers differ, bits per byte replace losses per token on top.
+    `notice` receives a line if no installed font has a character of a name.
     """
     groups = groups_of(records)
     fonts, missing = find_fonts(set("".join(visible(group.label) for group in groups)))
@@ -92,7 +92,7 @@ def draw_losses(record: RunRecord, kind: str = "png") -> bytes:
 def _draw_losses(axes: Axes, groups: Sequence[RunGroup], axis: str) -> None:
     """Draw the training loss, as logged and smoothed, and the validation loss, as the page does.
 
-    Of several runs with the same settings, the smoothed and the validation loss.
+    For a group of several runs, draw the means of the smoothed and of the validation loss alone.
     """
     for group in groups:
         if len(group.records) == 1:
@@ -123,7 +123,7 @@ def _draw(axes: Axes, groups: Sequence[RunGroup], axis: str, quantity: str) -> N
 
 
 def _draw_line(axes: Axes, group: RunGroup, axis: str, quantity: str, **style: Any) -> None:
-    """Draw the mean of a group, and the band of its standard error where there are several runs."""
+    """Draw the mean of a group, and, for several runs, the band of its standard error."""
     x, y, error = mean_curve(group, quantity, axis)
     if not len(x):
         return
@@ -137,7 +137,7 @@ def _draw_line(axes: Axes, group: RunGroup, axis: str, quantity: str, **style: A
 
 
 def _draw_setting(axes: Axes, groups: Sequence[RunGroup], name: str, missing: set[str]) -> None:
-    """Draw the closing losses by a setting: runs, means with standard errors, and lines where it alone differs."""
+    """Draw closing losses against a setting: runs, means with errors, and a line where only it differs."""
     values = {as_yaml(group.mean.settings[name]): group.mean.settings[name] for group in groups}
     numeric = all(type(value) in (int, float) for value in values.values())
     ticks = {text: float(values[text]) if numeric else tick for tick, text in enumerate(values)}
@@ -171,7 +171,7 @@ def _draw_setting(axes: Axes, groups: Sequence[RunGroup], name: str, missing: se
 
 
 def _finish(axes: Axes, records: Sequence[RunRecord], axis: str, quantity: str, drawn: Sequence[str]) -> None:
-    """Set scales and names of both sides."""
+    """Set the scales and labels of both axes."""
     curves = [record.curve(name, axis) for record in records for name in drawn]
     scale = scale_of(quantity, [y for _, y in curves])
     end = max((float(x[-1]) for x, _ in curves if len(x)), default=0.0)
@@ -202,7 +202,7 @@ def _count(number: float) -> str:
 
 
 def _stroke(group: RunGroup) -> dict[str, Any]:
-    """Return the colour of the lines of a group and their kind; grey for one beyond those that can be told apart."""
+    """Return the colour and dashes of a group's lines; grey and dotted beyond MOST_DRAWN groups."""
     if group.rank >= MOST_DRAWN:
         return {"color": _GREY, "linestyle": ":"}
     return {"color": COLOURS[group.rank % len(COLOURS)], "linestyle": "-" if group.rank < len(COLOURS) else "--"}
@@ -211,7 +211,7 @@ def _stroke(group: RunGroup) -> dict[str, Any]:
 def _name_groups(
     figure: Figure, groups: Sequence[RunGroup], fonts: Sequence[str], missing: set[str], notice: Notify
 ) -> None:
-    """Name a single group in the title, several in a legend at the foot. All other words are there already."""
+    """Name a single group in the title, several in a legend at the foot; call this after all other text is set."""
     words, spoken = translate(figure, notice)
     remark_on_missing(missing, notice)
     family = [*fonts, *words]

@@ -46,9 +46,9 @@ _MOST_ATTENTION = 2_000_000  # bytes of weights before they are compressed
 def report_page(
     records: Sequence[RunRecord], *, axis: str = "step", dumps: Mapping[str, AttentionDump] | None = None
 ) -> bytes:
-    """Build the page as HTML in UTF-8, which begins with curves by `axis`, one of AXES.
+    """Build the page as HTML in UTF-8; at first, its curves run along `axis`, one of AXES.
 
-    Attention comes from the snapshots of each run, or, without any, from its dump in `dumps`, by its name.
+    A run's attention comes from `dumps`, under the run's name, or else from the run's snapshots.
     """
     assert records
     assert axis in AXES
@@ -73,7 +73,7 @@ def report_page(
 
 
 def _marks(groups: Sequence[RunGroup]) -> dict[int, dict[str, Any]]:
-    """Return for each run's index the number of its group, which shares a colour, and its mark: a, or a1 of several."""
+    """Map each run's index to its group's index, which sets the colour, and its mark: a, or a1 in a larger group."""
     marks = dict[int, dict[str, Any]]()
     for number, group in enumerate(groups):
         for nth, index in enumerate(group.mean.places, 1):
@@ -106,9 +106,9 @@ def _run_content(record: RunRecord, num_runs: int) -> dict[str, object]:
 
 
 def curves_content(record: RunRecord, most: int) -> dict[str, str]:
-    """Return at most `most` points of each quantity: [axes + 1, points] float64, the value last.
+    """Return at most `most` points of each quantity, packed: [axes + 1, points] float64, the value in the last row.
 
-    Points that lack a value have been left out; those that lack a place on an axis have NaN there.
+    Points without a value are left out; a missing coordinate on an axis is NaN.
     """
     content = {}
     for quantity in QUANTITIES:
@@ -130,12 +130,12 @@ def _rows_content(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def _typed(record: RunRecord) -> str:
-    """Quote the path of a run for a command."""
+    """Quote the path of a run for a shell command."""
     return quote(visible(record.path))
 
 
 def _shared_beginning(record: RunRecord) -> str:
-    """Return `train.sample_prompt`; without one, the beginning that all samples share, which has their prompt."""
+    """Return `train.sample_prompt`, or else the beginning that all samples share, since it contains their prompt."""
     if (prompt := record.config.get("train.sample_prompt")) is not None:
         return str(prompt)[:_LONGEST_SAMPLE]
     texts = [sample.text for sample in record.samples]
@@ -149,13 +149,13 @@ def _cut(text: str) -> str:
 
 
 def _corpus(record: RunRecord) -> dict[str, Any]:
-    """Return what the run knows of its text, beginning with its source; an imported run has none."""
+    """Return the source of a run's text, and facts about the text; an imported run has no source."""
     source = None if record.state == "imported" else record.config.get("data.source")
     return ({} if source is None else {"source": source}) | dict(record.corpus)
 
 
 def _attention_content(records: Sequence[RunRecord], dumps: Mapping[str, AttentionDump]) -> list[dict[str, object]]:
-    """Encode the weights of each run that has snapshots or a dump; None where they are too large or damaged."""
+    """Encode the attention of each run with snapshots or a dump; `weights` are None if too large or damaged."""
     content = []
     most_bytes = _MOST_ATTENTION // len(records)
     for index, record in enumerate(records):

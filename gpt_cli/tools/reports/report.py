@@ -1,4 +1,4 @@
-"""Report on runs: their curves and figures, in a terminal, on a page, and as a picture. Only a prompt needs torch."""
+"""Report on runs: curves and figures in a terminal, on a page, or as a picture. Only a prompt needs torch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ MOST_ON_A_PAGE = 32  # as many as its tables hold beside each other
 
 @dataclass(frozen=True)
 class RunReport(Result):
-    """Records of runs; `runs[0].metrics["loss"]` is a curve, [lines] float64, beside `"step"`."""
+    """Records of runs; `runs[0].metrics["loss"]` is [lines] float64, and `metrics["step"]` has the lines' steps."""
 
     runs: tuple[RunRecord, ...]
     axis: str = "step"
@@ -60,13 +60,13 @@ class RunReport(Result):
 
     @property
     def settings(self) -> dict[str, list[Any]]:
-        """The settings in which runs differ: a value for each run, None where it has none."""
+        """The settings in which runs differ, each with a value for each run, None if the run lacks the setting."""
         names = [row.name for row in differing_settings(self.runs)]
         return {name: [record.config.get(name) for record in self.runs] for name in names}
 
     @property
     def means(self) -> list[Mean]:
-        """The closing losses for each setting, with one for each seed, the lowest mean first."""
+        """The mean closing losses over seeds, one for each combination of settings, the lowest first."""
         return means_of_records(self.runs)
 
     @property
@@ -75,21 +75,21 @@ class RunReport(Result):
         return "nats/token" if by_token(self.runs) else "bits/byte"
 
     def as_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
-        """Draw the curves, of many settings the best ones; then list the settings that differ, or the mean of each."""
+        """Draw the curves, of many groups the best; then list the settings that differ, or the means over seeds."""
         return self._drawn(Style.of(width, encoding, colour=False))
 
     def as_coloured_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
-        """Draw in colours, where the terminal that TERM names has them."""
+        """Return `as_text` in colours if the terminal that TERM names has them."""
         return self._drawn(Style.of(width, encoding, colour=_terminal(width).color_system in ("256", "truecolor")))
 
     def show(self, screen: Screen) -> None:
-        """Show the curves in the characters of stdout's encoding; nothing where they are in a file."""
+        """Show the curves in characters that stdout can encode; show nothing if they were written to a file."""
         if self.out is None:
             show = self.as_coloured_text if screen.coloured else self.as_text
             screen.result(show(screen.width, getattr(sys.stdout, "encoding", None) or "ascii"))
 
     def as_page(self) -> str:
-        """Build a page of curves, samples, settings and attention, of many runs the best MOST_ON_A_PAGE."""
+        """Build a page of curves, samples, settings and attention of the best MOST_ON_A_PAGE runs."""
         return report_page(self.on_the_page(), axis=self.axis, dumps=self.attention).decode()
 
     def on_the_page(self) -> Sequence[RunRecord]:
@@ -98,9 +98,9 @@ class RunReport(Result):
         return [self.runs[index] for index in sorted(order)]
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
-        """Draw the curves, and the loss by setting; None where nothing was logged, as of an imported run.
+        """Draw the curves, and the loss against settings; None if nothing was logged, as in an imported run.
 
-        `notice` hears of characters that no font has.
+        `notice` receives a line about characters that no font has.
         """
         if not any(len(record.metrics["step"]) for record in self.runs):
             return None
@@ -139,8 +139,8 @@ class RunReport(Result):
 def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> RunReport:
     """Read the runs, and write the file of the request.
 
-    Raises CheckpointError for a run that cannot be read, UsageError for a picture of no curves, EnvironmentFailure
-    where the file cannot be written.
+    Raises CheckpointError for a run that cannot be read, UsageError for a picture without curves, EnvironmentFailure
+    if the file cannot be written.
     """
     with host.working("reading runs"):
         records = tuple(read_records(paths))
@@ -165,9 +165,9 @@ def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> RunRepo
 
 
 def _attention(records: Sequence[RunRecord], prompt: str, host: Host) -> dict[str, AttentionDump]:
-    """Compute the attention of each run that has a checkpoint, by the run's name; warn of the others.
+    """Compute the attention to `prompt` of each run that has a checkpoint, by the run's name; warn of the others.
 
-    Raises DataError for a text that a model cannot take, CheckpointError where no run has a checkpoint.
+    Raises DataError for a prompt that a model cannot take, CheckpointError if no run has a checkpoint.
     """
     with host.importing():
         from gpt_cli.attention_maps.patterns import dump_attention
@@ -199,5 +199,5 @@ def _attention(records: Sequence[RunRecord], prompt: str, host: Host) -> dict[st
 
 
 def _terminal(width: int) -> Console:
-    """Make the terminal that TERM names."""
+    """Return a rich console in memory with the colours of the terminal that TERM names."""
     return Console(file=io.StringIO(), width=width, force_terminal=True, force_jupyter=False, highlight=False)

@@ -54,7 +54,7 @@ class RunsRequest(Request):
     )
 
     def find(self, host: Host) -> tuple[Path, list[Path]]:
-        """Find the runs of a directory; raises CheckpointError where the named one does not exist."""
+        """Return the directory and its runs; raises CheckpointError if the user named one that does not exist."""
         where = RUNS if self.directory is None else named_run(self.directory)
         if self.directory is not None and not where.is_dir():
             hint = run_hint(where, directories=True)
@@ -76,12 +76,12 @@ class RemoveRequest(Request):
     yes: Switch = Field(default=False, description="Remove without asking; needed where there is no terminal.")
 
     def find(self, host: Host) -> list[RunFiles]:
-        """Find the runs of these names, each once; raises every error that keeps one from being removed."""
+        """Find the named runs, each once; raises all errors of runs that cannot be removed."""
         return list(map(RunFiles, _chosen(self.names, _removable, once=True)))
 
 
 def _removable(path: Path) -> list[Path]:
-    """Return a run that can be removed; raises CheckpointError for what is none, and errors of one in training."""
+    """Return [path] for a run; raises CheckpointError if `path` is no run, EnvironmentFailure if it is in training."""
     if not os.path.isdir(path):
         require_reachable(path)
         raise CheckpointError(shown(path), "there is no such run", hint=run_hint(path))
@@ -124,14 +124,14 @@ class ReportRequest(Request):
     )
 
     def require_shown(self, *, json: bool) -> None:
-        """Raise UsageError for attention without a page."""
+        """Raise UsageError for a prompt without a page, where attention would be shown."""
         if self.prompt is not None and self.out is None:
             raise no_page()
 
     def find(self, host: Host) -> list[Path]:
-        """Find the runs, a directory of runs standing for all of them; without names the newest.
+        """Find the named runs, and all runs of a named directory; without names, the newest run.
 
-        Raises UsageError for a file that no format has, and every error that a name has.
+        Raises UsageError for an `out` of unknown format, and all errors of the names together.
         """
         ending = None
         if self.out is not None:
@@ -143,14 +143,14 @@ class ReportRequest(Request):
 
 
 def no_page() -> UsageError:
-    """Return the error for a prompt where no page is written."""
+    """Return the error for a prompt without a page."""
     return UsageError("‹prompt›", "attention is on the page alone", hint="‹out=report.html›")
 
 
 def _chosen(names: Sequence[str], runs_of: Callable[[Path], Sequence[Path]], *, once: bool = False) -> list[Path]:
-    """Find the runs of these names; raises every error that one has, also UsageError for one that is named twice.
+    """Find the runs that `runs_of` gives for the names; raises all errors together.
 
-    With `once`, such a run is one.
+    A run that is named twice is a UsageError; with `once`, it is returned once.
     """
     paths_by_target: dict[Path, Path] = {}
     wrong: list[GptError] = []
@@ -168,7 +168,7 @@ def _chosen(names: Sequence[str], runs_of: Callable[[Path], Sequence[Path]], *, 
 
 
 def _runs_of(path: Path) -> list[Path]:
-    """Find a run, or the runs of a directory; raises CheckpointError where there is none."""
+    """Return [path] for a run, or the runs of a directory; raises CheckpointError if there is no run."""
     try:
         if is_run(path):
             return [path]

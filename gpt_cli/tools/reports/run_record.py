@@ -1,4 +1,4 @@
-"""Record of a run: its metrics, samples, settings and surroundings. Needs no torch, and changes nothing."""
+"""Read the record of a run: metrics, samples, settings and environment. Needs no torch, and writes nothing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ QUANTITIES = tuple(name for name in FIGURES[3:] if name != "validation_tokens") 
 
 @dataclass(frozen=True)
 class RunRecord(Figures):
-    """Figures and texts of one run for a report. They come from its files, and nobody has verified them."""
+    """Figures and texts of one run for a report, read from the run's files without verification."""
 
     overview: Overview
     name: str  # as `gpt runs` prints it
@@ -63,12 +63,12 @@ class RunRecord(Figures):
 
     @property
     def state(self) -> str:
-        """One of run_paths.State."""
+        """State of the run, one of run_paths.State."""
         return self.overview.state
 
     @property
     def outcome(self) -> Mapping[str, Any]:
-        """The outcome; empty for a run that has not ended."""
+        """The recorded outcome of the training; empty for a run that has not ended."""
         return self.overview.outcome
 
     @property
@@ -78,7 +78,7 @@ class RunRecord(Figures):
 
     @property
     def result(self) -> Compared | None:
-        """The loss to compare; of a run whose checkpoints cannot be read, the lowest evaluation of its metrics."""
+        """The loss to compare; without a readable checkpoint, the lowest evaluation in the metrics, or None."""
         losses = self.metrics["validation_loss"]
         if self.overview.result is not None or not np.isfinite(losses).any():
             return self.overview.result
@@ -89,7 +89,7 @@ class RunRecord(Figures):
     def curve(self, quantity: str, axis: str = "step") -> tuple[np.ndarray, np.ndarray]:
         """Return the points of one of QUANTITIES against one of AXES: x and y, both float64, from metrics.jsonl.
 
-        A line that lacks one of the two, or where one is not finite, has no point.
+        A line of metrics without a finite number for both gives no point.
         """
         x, y = self.metrics[axis], self.metrics[quantity]
         there = np.isfinite(x) & np.isfinite(y)
@@ -112,10 +112,10 @@ class RunRecord(Figures):
     def final_figures(self) -> dict[str, float | int | None]:
         """Return the known figures, None for the rest. Losses are in nats per token.
 
-        `loss` is the figure of the last line, `best_validation_loss` the lowest of the evaluations while training, and
-        `validation_loss` with `bits_per_byte` of the closing evaluation, or of the last one where there was none.
-        `validation_loss_error` is the standard error of a closing loss. `tokens_per_second` is that of the whole
-        training, and of one that has not ended the median of its lines.
+        `loss` is the figure of the last line, and `best_validation_loss` the lowest of the evaluations while training.
+        `validation_loss` and `bits_per_byte` are of the closing evaluation, or else of the last evaluation;
+        `validation_loss_error` is the standard error of a closing loss. `tokens_per_second` is the rate of the whole
+        training, or, until a training has ended, the median of the lines.
         """
         ended, speeds = self.outcome, self.curve("tokens_per_second")[1]
         tokens = _number(ended.get("tokens"), self._last("tokens"))
@@ -135,7 +135,7 @@ class RunRecord(Figures):
         }
 
     def _last(self, quantity: str) -> float | None:
-        """Return the last finite figure of that name."""
+        """Return the last finite value of a quantity; None without one."""
         values = self.curve(quantity)[1]
         return float(values[-1]) if len(values) else None
 
@@ -158,13 +158,13 @@ class RunRecord(Figures):
         }
 
     def key_figures(self) -> dict[str, Any]:
-        """Return the run, its progress, and its losses."""
+        """Return the run's name, state, steps and losses."""
         figures = self.as_dict()
         return {name: figures[name] for name in ("name", "state", "steps", "loss", "validation_loss")}
 
 
 def _number(*candidates: Any) -> float | int | None:
-    """Return the first that is a finite number."""
+    """Return the first of the candidates that is a finite number, or None."""
     return next((one for one in candidates if isinstance(one, int | float) and math.isfinite(one)), None)
 
 
@@ -176,8 +176,8 @@ def read_record(path: Path) -> RunRecord:
 def read_records(paths: Sequence[Path]) -> list[RunRecord]:
     """Read the records of runs in any state; damaged parts are left out, and `notes` say so.
 
-    Of metrics that are being written to, the last line may be cut off; it is left out in silence. Raises
-    CheckpointError for metrics or samples beyond what a run can have.
+    An incomplete last line of metrics, which a training may be writing, is left out without a note. Raises
+    CheckpointError for metrics or samples larger than a run can have.
     """
     shipped = read_shipped()
     return [_read(path, shipped) for path in paths]
@@ -207,7 +207,7 @@ def _read(path: Path, shipped: Mapping[str, Config]) -> RunRecord:
 
 
 def _metrics(run: RunFiles, notes: list[str]) -> tuple[dict[str, np.ndarray], float | None]:
-    """Read the figures of all lines, and when the last one was written."""
+    """Return the figures of all lines, and the file's time of change, None without a file; adds to `notes`."""
     columns = {name: array("d") for name in FIGURES}
     num_bad, newest = 0, dict.fromkeys(AXES, 0.0)
     changed_at = run.metrics.stat().st_mtime if run.metrics.exists() else None
@@ -230,12 +230,12 @@ def _metrics(run: RunFiles, notes: list[str]) -> tuple[dict[str, np.ndarray], fl
 
 
 def _curved(value: float) -> float:
-    """Return a figure as a curve can have it: NaN for one whose inverse overflows where curves are scaled."""
+    """Return a figure for a curve; NaN for one so small that its inverse overflows when curves are scaled."""
     return float(value) if value == 0 or abs(value) > 1 / FIGURE else math.nan
 
 
 def _header(run: RunFiles, notes: list[str]) -> Header | None:
-    """Read the header of the last checkpoint, else of the best; None without one that can be read."""
+    """Read the header of the last readable step's checkpoint, else of the best; None if none can be read."""
     for path in (*reversed(run.steps().values()), run.best):
         try:
             if path.exists():
@@ -246,7 +246,7 @@ def _header(run: RunFiles, notes: list[str]) -> Header | None:
 
 
 def _facts(header: Header) -> tuple[dict[str, str], dict[str, str | int], tuple[int, ...]]:
-    """Return the machine and the program that wrote the checkpoint, its facts about the text, and its teachers."""
+    """Return the environment that wrote a checkpoint, its facts about the text, and the last steps of its teachers."""
     environment, corpus, teachers = {"version": header.metadata["written_by"]}, dict[str, str | int](), ()
     with suppress(CheckpointError):
         progress = header.progress

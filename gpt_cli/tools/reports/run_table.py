@@ -44,7 +44,7 @@ _ORDERS: dict[str, Callable[[Overview], Any]] = {
 
 @dataclass(frozen=True)
 class ListedRun(Figures):
-    """A run as a list shows it."""
+    """A run as a row of a list."""
 
     overview: Overview
     name: str  # by which every command takes it
@@ -52,7 +52,7 @@ class ListedRun(Figures):
     listed_at: float  # seconds since 1970
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all facts of the run, with every setting that differs, whole."""
+        """Return all facts of the run, with every setting that differs, uncut."""
         run = self.overview
         train = None if run.config is None or run.state == "imported" else run.config.train
         changed = None if run.changed_at is None else datetime.fromtimestamp(run.changed_at).astimezone()
@@ -78,7 +78,7 @@ class ListedRun(Figures):
         }
 
     def key_figures(self) -> dict[str, Any]:
-        """Return the run, its progress, and its loss."""
+        """Return the run's name, state, steps and validation loss."""
         figures = self.as_dict()
         return {name: figures[name] for name in ("name", "state", "steps", "validation_loss")}
 
@@ -100,7 +100,7 @@ class ListedRun(Figures):
         )
 
     def differs(self) -> str:
-        """Format the settings that differ, or the problem of the run."""
+        """Format the settings that differ from the nearest shipped config, or the problem of the run."""
         if self.overview.problem is not None:
             return visible(self.overview.problem)
         if self.alike is None:
@@ -113,7 +113,7 @@ class ListedRun(Figures):
 
 
 def listed(runs: Sequence[Overview]) -> tuple[ListedRun, ...]:
-    """Make the rows of runs as they are now."""
+    """Make the rows of a list of runs."""
     shipped, rows = read_shipped(), list[ListedRun]()
     for run in runs:
         alike = None if run.config is None else likeness(run.config, run.path.name, shipped)
@@ -124,7 +124,7 @@ def listed(runs: Sequence[Overview]) -> tuple[ListedRun, ...]:
 
 
 def remarks_on(runs: Sequence[ListedRun]) -> list[str]:
-    """Remark on losses that are not what a reader would think, and on what runs are compared by."""
+    """Explain losses without a closing evaluation, and why bits per byte compare runs of different tokenizers."""
     remarks = list[str]()
     if any(run.overview.result is not None and not run.overview.result.closed for run in runs):
         remarks.append("best: the lowest evaluation so far, of a run without a closing evaluation")
@@ -136,9 +136,9 @@ def remarks_on(runs: Sequence[ListedRun]) -> list[str]:
 
 
 def sorted_by(runs: Sequence[Overview], column: str | None) -> list[Overview]:
-    """Sort runs by a column; equal ones, and runs without a column, keep their order.
+    """Sort runs by a column; equal runs, and all runs if `column` is None, keep their order.
 
-    Where tokenizers differ, a token is not the same amount of text, and bits per byte stand for losses.
+    If tokenizers differ, "loss" sorts by bits per byte, since a token is not the same amount of text.
     """
     if column is None:
         return list(runs)
@@ -149,30 +149,30 @@ def sorted_by(runs: Sequence[Overview], column: str | None) -> list[Overview]:
 
 
 class TableOfRuns(Result, ABC):
-    """Runs, and `remarks` that a reader of their losses must know."""
+    """A table of runs, with `remarks` that explain their losses."""
 
     runs: tuple[ListedRun, ...]
     remarks: tuple[str, ...]
 
     @abstractmethod
     def last_cells(self) -> Sequence[str]:
-        """Return the last cells of the heading and of the row of each run."""
+        """Return the last cell of the heading, then that of each run's row."""
 
     def below(self) -> list[Rows]:
         """Return the tables below the runs."""
         return []
 
     def rows(self) -> Rows:
-        """Make a row for each run."""
+        """Make the heading, and a row for each run."""
         rows = [FIGURES, *(run.figures() for run in self.runs)]
         return [(*row, last) for row, last in zip(rows, self.last_cells(), strict=True)]
 
     def parts(self) -> list[Rows | str]:
-        """Return the tables, and the remarks below; nothing without runs."""
+        """Return the tables, and the remarks below; an empty list without runs."""
         return [self.rows(), *self.below(), *self.remarks] if self.runs else []
 
     def table(self, width: int | None) -> str:
-        """Format the tables; where `width` is too narrow, last cells are below rows. None: a pipe, of any width."""
+        """Format the tables; if `width` is too narrow, put last cells below their rows. None: no limit, for a pipe."""
         if not self.runs:
             return ""
         spare, dear = ["parameters", "bits/byte", "size"], ["age", "steps"]
@@ -186,7 +186,7 @@ class TableOfRuns(Result, ABC):
         return "\n".join(filter(None, [self.table(width), *self.remarks]))
 
     def show(self, screen: Screen) -> None:
-        """Show the rows, as wide as the terminal, and the remarks on stderr."""
+        """Show the tables, fitted to the width of a terminal, and the remarks on stderr."""
         if rows := self.table(screen.width if screen.is_terminal else None):
             screen.result(rows)
         for remark in self.remarks:
@@ -195,7 +195,7 @@ class TableOfRuns(Result, ABC):
 
 @dataclass(frozen=True)
 class Runs(TableOfRuns):
-    """The runs of a directory; `remarks` are about their losses, or say why there are none."""
+    """The runs of a directory; `remarks` explain their losses, or say why there are no runs."""
 
     runs: tuple[ListedRun, ...]
     remarks: tuple[str, ...]
@@ -205,7 +205,7 @@ class Runs(TableOfRuns):
         return {"runs": [run.as_dict() for run in self.runs]}
 
     def last_cells(self) -> Sequence[str]:
-        """Return what differs from a shipped config."""
+        """Return the settings in which each run differs from a shipped config."""
         return ["differs from the shipped config", *(run.differs() for run in self.runs)]
 
 
@@ -235,7 +235,7 @@ class Removed(Result):
 
 
 def removed(run: str | Path) -> str:
-    """Return the line about a removed run; the directory may stay, with files that others put there."""
+    """Return the line about a removed run; the run's directory may remain, with files that no run wrote."""
     return f"removed the run in {visible(run)}" if os.path.exists(run) else f"removed {visible(run)}"
 
 
@@ -247,8 +247,8 @@ def remove_runs(request: RemoveRequest, runs: Sequence[RunFiles], host: Host) ->
 def removing(runs: Sequence[RunFiles], host: Host) -> Iterator[RunFiles]:
     """Remove runs, and yield each when it is gone.
 
-    Its own files go, the config last, so that what a kill leaves is still a run; then what is empty, and with the last
-    run of a sweep the sweep's files.
+    A run's config is removed last, so that an interrupted removal leaves a run. Empty directories go too, and with the
+    last run of a sweep the sweep's files.
     """
     for run in runs:
         with sole_trainer(run.path, host.warn):  # nobody begins to train it meanwhile

@@ -1,4 +1,4 @@
-"""Curves of runs in a terminal: lines of braille dots, or of letters where it has neither these nor colour."""
+"""Draw curves of runs in a terminal: as braille dots, or as letters without braille or without colours."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Style:
 
 
 class _Line(NamedTuple):
-    """A curve of the group of a number, joined or as marks."""
+    """A curve of the group with index `group`, drawn as a line if `joined`, else as marks."""
 
     group: int
     x: np.ndarray
@@ -57,11 +57,11 @@ class _Line(NamedTuple):
 
 
 def plot_curves(records: Sequence[RunRecord], axis: str, style: Style) -> Text:
-    """Draw the curves of all quantities by an axis, a panel each, and above them a row for each run.
+    """Draw the curves of all quantities against `axis`, a panel each, and above them a row for each run.
 
     Runs that differ in their seed alone are one curve, their mean, with one letter and colour; of more than MOST_DRAWN
-    settings the best are drawn. The training loss is smoothed. Of one setting, the panel of the loss has the validation
-    loss too, as marks. Of runs with different tokenizers, losses per token are left out, and bits per byte are large.
+    groups the best are drawn. The training loss is smoothed. A single group's validation loss is marks in the panel of
+    the loss. If tokenizers differ, bits per byte have the large panel instead of losses per token.
     """
     style = Style(min(max(style.width, _NARROWEST), _WIDEST), style.colour, style.braille)
     groups = [group for group in groups_of(records) if group.rank < MOST_DRAWN]
@@ -78,7 +78,7 @@ def plot_curves(records: Sequence[RunRecord], axis: str, style: Style) -> Text:
 
 
 def _legend(groups: Sequence[RunGroup], style: Style) -> list[Text]:
-    """Make a row for each run: the letter of its group, its name, and its last and lowest figures."""
+    """Make a heading, and a row for each run: the letter of its group, its name, its state and its figures."""
     both = [(group.rank, record) for group in groups for record in group.records]
     rows = [("run", *_HEAD), *((visible(record.name), *_figures(record)) for _, record in both)]
     widths = [max(cell_len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -95,7 +95,7 @@ def _legend(groups: Sequence[RunGroup], style: Style) -> list[Text]:
 
 
 def _figures(record: RunRecord) -> tuple[str, ...]:
-    """Format the cells of a run after its name; empty where it has no such figure."""
+    """Format the cells of a run after its name; a cell is empty if the run has no such figure."""
     (steps, losses), compared = record.curve("smoothed_loss"), record.result
     speed = record.final_figures()["tokens_per_second"]
     return (
@@ -114,7 +114,7 @@ def _fitted(cell: str, width: int) -> str:
 
 
 def _colour(group: int, style: Style) -> str:
-    """Return the colour of a cell; an empty cell has none."""
+    """Return the colour of a group, an empty text for an empty cell (-1) or a style without colour."""
     return COLOURS[group % len(COLOURS)] if style.colour and group >= 0 else ""
 
 
@@ -137,7 +137,7 @@ class _Panel:
         self.scale = scale_of(quantity, [line.y for line in self.curves])
 
     def lines(self) -> list[Text]:
-        """Draw the panel; panels of a height have as many lines."""
+        """Draw the panel as a title, `height` lines and the axis."""
         marks = {0: self._number(1.0), self.height - 1: self._number(0.0)}
         if self.height > _LOW:
             marks[(self.height - 1) // 2] = self._number(1 - (self.height - 1) // 2 / (self.height - 1))
@@ -172,7 +172,7 @@ class _Panel:
         return short(self.scale.value(height)) if self.curves else ""
 
     def _cells(self, width: int) -> list[Text]:
-        """Draw the canvas; a cell has the colour of the last group that is drawn there."""
+        """Draw the canvas; where curves overlap, a cell has the colour of the last one drawn."""
         braille = self.style.braille and (self.style.colour or not self.many)
         per_row, per_column = (4, 2) if braille else (1, 1)
         dots = np.zeros((self.height, width), int)
@@ -213,7 +213,7 @@ class _Panel:
         return across, down
 
     def _row(self, dots: np.ndarray, signs: np.ndarray, owners: np.ndarray) -> Text:
-        """Format a line of cells; neighbours of one colour are one piece."""
+        """Format a line of cells; join neighbours of one colour."""
         characters = [
             chr(_BRAILLE + dot) if dot and sign == " " else sign
             for dot, sign in zip(dots.tolist(), signs.tolist(), strict=True)

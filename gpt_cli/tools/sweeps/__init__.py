@@ -1,1 +1,1 @@
-"""Train many runs, one for each point of a sweep, and compare them. Needs no torch, but to count GPUs."""
+"""Train many runs, one for each point of a sweep, and compare them. Needs torch only to count GPUs."""

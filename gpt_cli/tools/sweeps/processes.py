@@ -1,4 +1,4 @@
-"""Train the points of a sweep, each by a `gpt train` of its own, and pass signals on. Needs no torch."""
+"""Train the points of a sweep, each in a `gpt train` process of its own, and pass signals on. Needs no torch."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def train_points(
     hearing: Hearing,
     flags: Sequence[str] | None,
 ) -> Jobs:
-    """Train points in order, as many at once as there are environments; each continues where it was stopped.
+    """Train points in order, as many at once as there are environments; a stopped point continues from its checkpoint.
 
-    `flags` go to each training, which writes to the stderr of this process; with None it is quiet, and `host` is
-    warned of what one said that failed. After a signal, which the trainings receive too, no further one begins. Raises
+    `flags` go to each training, which writes to the stderr of this process; with None, trainings are quiet, and `host`
+    is warned with the last lines of each. A signal goes to the trainings too, and no further training begins. Raises
     EnvironmentFailure for a point that another process trains.
     """
     jobs, began = Jobs(environments, keeps_stderr=flags is None), time.monotonic()
@@ -72,7 +72,7 @@ def train_points(
 
 
 def training_command(sweep: Sweep, point: Point, max_time: str | None, flags: Sequence[str]) -> list[str]:
-    """Return the words of the `gpt train` that begins or continues a point."""
+    """Return the command line of the `gpt train` that begins or continues a point."""
     words = ["--config", str(sweep.base), "--out", str(point.path)]
     for key, value in {**sweep.settings, **point.texts}.items():
         words += ["--set", f"{key}={as_yaml(value)}"]
@@ -93,12 +93,12 @@ def _report(ended: Sequence[_Job], host: Host, count: Callable[[int], object]) -
 
 
 def point_state(run: Path) -> Overview:
-    """Return the state of a point; one that was never begun is empty."""
+    """Return the state of a point's run, "empty" if it was never begun."""
     return overview(run) if is_run(run) else Overview(run, "empty")
 
 
 def _wait_until_left(point: Point, jobs: Jobs) -> None:
-    """Wait for a training that outlived a killed sweep, which saves and ends by itself."""
+    """Wait for a training that outlived a killed sweep to save and end; raise EnvironmentFailure if it does not."""
     deadline = time.monotonic() + LEAVE_WITHIN + 5
     while is_held(point.path) and jobs.received is None:
         if time.monotonic() > deadline:
@@ -109,7 +109,7 @@ def _wait_until_left(point: Point, jobs: Jobs) -> None:
 
 @dataclass(frozen=True)
 class _Job:
-    """A training that runs, in its environment; its stderr may be kept."""
+    """A training process with its environment; `stderr` is a file for its errors, or None."""
 
     point: Point
     process: subprocess.Popen[bytes]
@@ -122,7 +122,7 @@ class _Job:
         return 128 - code if code < 0 else code
 
     def last_words(self) -> list[str]:
-        """Return the last lines of stderr, where it was kept."""
+        """Return the last lines of stderr; an empty list if stderr was not kept."""
         if self.stderr is None:
             return []
         with self.stderr:
@@ -131,7 +131,7 @@ class _Job:
 
 
 class Jobs:
-    """The trainings that run now, each in one of the environments; failed ones, and the signal that stops all."""
+    """The trainings that run now, each in one of the environments, the failed points, and the signal that stops all."""
 
     def __init__(self, environments: Sequence[Mapping[str, str]], *, keeps_stderr: bool):
         self.free, self.running, self._keeps_stderr = list(environments), list[_Job](), keeps_stderr
@@ -139,14 +139,14 @@ class Jobs:
         self.received: int | None = None
 
     def hear(self, number: int, _: object) -> None:
-        """Pass a signal on to all; one that stops is remembered."""
+        """Pass a signal on to all trainings; remember the first that asks to stop."""
         if number != signal.SIGUSR1:
             self.received = self.received or number
         for job in self.running:
             job.process.send_signal(number)  # does nothing for one that has ended
 
     def start(self, point: Point, words: Sequence[str]) -> None:
-        """Start a process that trains a point into its run directory, and that ends when this process is gone."""
+        """Start the process that trains a point, and that ends when this process is gone."""
         environment = self.free.pop(0)
         variables = {**os.environ, **environment, LAUNCHER: str(os.getpid())}
         stderr = tempfile.TemporaryFile() if self._keeps_stderr else None  # noqa: SIM115 - closed when it has been read
@@ -158,7 +158,7 @@ class Jobs:
             process.send_signal(self.received)
 
     def take_ended(self) -> list[_Job]:
-        """Return the trainings that have ended by now, after a moment; a stop by a signal stops the others."""
+        """Wait a moment, and return the trainings that have ended; if a signal stopped one, stop the others too."""
         time.sleep(POLL_EVERY)
         ended = [job for job in self.running if job.process.poll() is not None]
         self.running = [job for job in self.running if job not in ended]

@@ -29,7 +29,7 @@ _NAME_LENGTH = 60
 
 
 class Point(NamedTuple):
-    """A run of a sweep: its config, and the settings that it tries as the file has them."""
+    """A run of a sweep: its config, and `texts`, the settings that it tries, as written in the sweep's file."""
 
     path: Path
     texts: Mapping[str, Any]
@@ -37,7 +37,7 @@ class Point(NamedTuple):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings that it tries as its config has them."""
+        """The settings that the run tries, with the values of its config."""
         content = dotted_keys(self.config.model_dump(mode="json"))
         return {key: content[key] for key in self.texts}
 
@@ -69,7 +69,7 @@ class SweepRequest(Request):
     )
 
     def find(self, host: Host) -> tuple[Sweep, Path, list[Point]]:
-        """Read the sweep, its directory and its points; raises UsageError for a wrong file, or another sweep there."""
+        """Return the sweep, its directory and points; raises UsageError for a wrong file, or another sweep there."""
         if (launched := rank_environment(os.environ)) is not None:
             raise UsageError("gpt sweep", f"it starts its own processes, so start it without {launched.launcher}")
         plan = read_sweep(self.file, self.max_time)

@@ -41,7 +41,7 @@ _KINDS: dict[int, type[GptError]] = {
 
 @dataclass(frozen=True)
 class Planned(Result):
-    """The runs that a sweep would train, and their progress."""
+    """The runs that a sweep would train, with the state of each."""
 
     points: tuple[Point, ...]
     states: tuple[str, ...]
@@ -80,16 +80,16 @@ class Swept(TableOfRuns):
         return {"runs": rows, "means": means} if repeated(self.means) else {"runs": rows}
 
     def last_cells(self) -> Sequence[str]:
-        """Return the settings that the runs tried."""
+        """Return the settings that each run tried, or the problem that keeps the run from being read."""
         both = zip(self.points, self.runs, strict=True)
         return ["settings", *(run.overview.problem or str(point) for point, run in both)]
 
     def below(self) -> list[Rows]:
-        """Return the means over seeds, a row for each setting that was repeated."""
+        """Return a table of means over seeds, if any settings were repeated."""
         return [rows_of_means(self.means, self.unit)] if repeated(self.means) else []
 
     def failure(self) -> GptError | None:
-        """Return the error for runs that failed, of the kind that the first of them has."""
+        """Return the error for failed runs, in the class of the first one's exit code; None without failures."""
         if not self.failed or self.signal is not None:
             return None
         names, code = ", ".join(visible(point.path.name) for point, _ in self.failed), self.failed[0][1]
@@ -107,10 +107,10 @@ def sweep(
     flags: Sequence[str] | None = None,
     show: Callable[[Swept], object] = lambda _: None,
 ) -> Planned | Swept:
-    """Train the points that have not ended, and compare all; `show` has the result before the page is written.
+    """Train the points that have not ended, and compare all; `show` receives the result before the page is written.
 
-    While they train, `hearing` gives a function signals, which passes them on. `flags` go to trainings that may
-    write to stderr; None: they may not.
+    `hearing(f)` is a context in which `f` receives signals, to pass on to the trainings. `flags` go to the trainings,
+    which then write to stderr; with None, trainings are silent.
     """
     plan, directory, points = target
     if request.dry_run:
@@ -134,7 +134,7 @@ def sweep(
 
 
 def _expected(points: Sequence[Point], jobs: int, host: Host) -> float:
-    """Estimate how many seconds these runs take, with a notice; by steps, the machine is timed."""
+    """Estimate the seconds that runs take, and notify the user; unless all have a max_time, time a step here."""
     if not points:
         return 0.0
     each = [point.config.train.max_time or 0.0 for point in points]
@@ -150,7 +150,7 @@ def _expected(points: Sequence[Point], jobs: int, host: Host) -> float:
 
 
 def _compared(directory: Path, all_points: Sequence[Point], ended: Jobs) -> Swept:
-    """Compare all points as they are now, the best first."""
+    """Compare the present state of all points, the best first."""
     by_path = {point.path: point for point in all_points}
     runs = sorted_by([point_state(path) for path in by_path], "loss")
     points, by_token = tuple(by_path[run.path] for run in runs), have_one_tokenizer(runs)
@@ -163,7 +163,7 @@ def _compared(directory: Path, all_points: Sequence[Point], ended: Jobs) -> Swep
 
 
 def _write_page(result: Swept, host: Host) -> None:
-    """Write the page of the runs that have begun, of many the best; a failure to write harms no sweep."""
+    """Write a report page of the runs that have begun, of many the best; a failure to write is only a warning."""
     begun = [point.path for point in result.points if is_run(point.path)]
     if not begun:
         return
@@ -181,7 +181,7 @@ def _write_page(result: Swept, host: Host) -> None:
 
 
 def _shares(jobs: int, configs: Sequence[Config], host: Host) -> list[dict[str, str]]:
-    """Return the environment of each of the jobs, by `shares`. Raises EnvironmentFailure."""
+    """Return the environment variables of each job, by `share_machine`; raises EnvironmentFailure."""
     if jobs == 1:
         return [{}]
     gpus, hides = 0, None
@@ -208,9 +208,10 @@ def share_machine(
     environ: Mapping[str, str],
     hides: str | None = "CUDA_VISIBLE_DEVICES",
 ) -> list[dict[str, str]]:
-    """Give each job a GPU where there are GPUs, and its share of the cores, unless the user has chosen threads.
+    """Return each job's environment variables: one GPU, if there are any, and its share of cores as OMP_NUM_THREADS.
 
-    `hides` is the variable that shows a process some GPUs alone; without one, all jobs would take the same.
+    A number of threads that the user chose stays. `hides` is the variable that lists the GPUs that a process may see;
+    with None, no GPU is assigned. Raises EnvironmentFailure if the machine cannot be shared so.
     """
     devices = {config.train.device for config in configs}
     on_gpus = num_gpus > 0 and devices != {"cpu"}

@@ -1,4 +1,4 @@
-"""The file of a sweep: a base config, and settings whose combinations, or random draws, are trained."""
+"""Read the file of a sweep: a base config, and settings of which it trains all combinations or random draws."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class Sweep:
 def read_sweep(path: Path, max_time: str | None = None) -> Sweep:
     """Read a file, and check the config of every point; `max_time` is the `--max-time` of each.
 
-    Raises UsageError for all that is wrong, with the nearest known keys. Where a part of the file is malformed, the
-    values in the rest are checked one by one: how they fit together depends on what is missing.
+    Raises one UsageError with all mistakes, and the nearest known keys as hints. If a part of the file is malformed,
+    other values are checked one by one, since whole configs depend on the missing part.
     """
     file = _File(path, max_time)
     wrong = [*file.wrong_keys(), *itertools.islice(file.wrong_settings(), CONFIG_PROBLEMS)]
@@ -79,7 +79,7 @@ def _each_once(wrong: Iterable[GptError]) -> list[GptError]:
 
 
 class _File:
-    """The file in its written form, its base, and the `sound` settings of each section."""
+    """The content of a sweep's file and of its base; `sound` holds the well-formed settings of each section."""
 
     def __init__(self, path: Path, max_time: str | None):
         self.path, self.where, self.max_time = path, str(path), max_time
@@ -89,12 +89,12 @@ class _File:
         self.base, self.below = path, self.document  # until `read_base`
 
     def at(self, *key_path: str) -> str:
-        """Locate a key: the file and its line."""
+        """Return the file and line of a key; the file alone if the line is unknown."""
         line = self.document.lines.get(key_path)
         return self.where if line is None else f"{self.where}:{line}"
 
     def wrong_keys(self) -> Iterator[GptError]:
-        """Yield errors of the keys: some that no sweep has, missing ones, and those that contradict each other."""
+        """Yield errors about top-level keys: unknown, missing, and contradictory ones."""
         unknown = [key for key in self.content if key not in KEYS]
         for key in unknown[:CONFIG_PROBLEMS]:
             near = nearest(key, KEYS)
@@ -118,7 +118,7 @@ class _File:
             yield UsageError(self.where, f"num_runs is missing; use a whole number from 1 to {SWEEP_POINTS:,}")
 
     def wrong_settings(self) -> Iterator[GptError]:
-        """Yield errors of the names of settings and the form of their values; `sound` receives the others."""
+        """Yield errors about names of settings and the form of their values; add all other settings to `sound`."""
         keys, seen = setting_schemas(), dict[str, str]()
         for section in filter(self.content.__contains__, _SECTIONS):
             settings = self.content[section] or {}
@@ -142,7 +142,7 @@ class _File:
                 seen.setdefault(key, section)
 
     def read_base(self) -> Path | None:
-        """Read the config that the sweep begins from: a path relative to the file, or a shipped name, or None."""
+        """Read the base config, a path relative to the file or a shipped name; return its path, None without `base`."""
         if "base" not in self.content:
             return None
         if not isinstance(name := self.content["base"], str):
@@ -164,7 +164,7 @@ class _File:
         return [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
 
     def _drawn(self) -> list[Settings]:
-        """Draw different points by the seed."""
+        """Draw different points at random from the seed; raises UsageError."""
         wrong, count, seed = list[GptError](), 0, 0
         draws = dict[str, Callable[[float], Any]]()
         with collecting(wrong):
@@ -188,7 +188,7 @@ class _File:
         return points
 
     def repeats(self, num_points: int) -> int:
-        """Return how often each point is trained, with one seed after the other; raises UsageError."""
+        """Return how often each point is trained, with consecutive seeds; raises UsageError."""
         if "repeats" not in self.content:
             return 1
         repeats = self._whole("repeats", 1, SWEEP_POINTS)
@@ -206,7 +206,7 @@ class _File:
         raise UsageError(self.at(key), f"{key}: {shown(value)} is not a whole number from {low} to {high:,}")
 
     def configs(self, points: Sequence[Settings]) -> tuple[Config, ...]:
-        """Return the config of each point; raises UsageError with the errors of all, each once."""
+        """Return the config of each point; raises UsageError with the different errors of all points."""
         configs, wrong = list[Config](), list[GptError]()
         for point in points:
             with collecting(wrong):
@@ -217,7 +217,7 @@ class _File:
         return tuple(configs)
 
     def wrong_values(self) -> Iterator[GptError]:
-        """Yield errors of any value by itself, of those that have the right form."""
+        """Yield errors about single values among the `sound` settings, without regard to how values fit together."""
         varied = {**self.sound["grid"], **self.sound["random"]}
         lists = {key: value for key, value in varied.items() if isinstance(value, list)}
         for number in range(min(SWEEP_POINTS, max(map(len, lists.values()), default=1))):
@@ -228,7 +228,7 @@ class _File:
                 yield from wrong_values(error, content, str(self.base), sources)[0]
 
     def _of(self, point: Settings) -> tuple[dict[str, Any], dict[KeyPath, str]]:
-        """Return the sections of a point, over those of the base, and the source of each setting."""
+        """Merge a point into the base; return the config's sections, and where each setting was written."""
         content = {
             section: dict(value) if isinstance(value, dict) else value or {}
             for section, value in self.below.content.items()
@@ -257,7 +257,7 @@ def _types_of(key: str) -> set[str | None]:
 
 
 def _wrong_form(key: str, value: Any, section: str) -> str | None:
-    """Return why a section cannot take a value of a setting; None where it can."""
+    """Return why a section cannot take a value for a setting, or None if it can."""
     if section == "settings":
         if isinstance(value, dict) or (isinstance(value, list) and "array" not in _types_of(key)):
             return "settings has one value for all runs; a list to try belongs to grid, a range to random"
@@ -283,7 +283,7 @@ def _wrong_form(key: str, value: Any, section: str) -> str | None:
 
 
 def _drawing(key: str, value: Any, where: str) -> Callable[[float], Any]:
-    """Make a function from 0 to 1 to values: of a list, or of a range, in four digits."""
+    """Return a function that maps a number in [0, 1) to a list's value, or to a range's, in four significant digits."""
     if isinstance(value, list):
         return lambda share: value[int(share * len(value))]
     if not (kinds := _types_of(key)) & {"integer", "number"}:

@@ -1,4 +1,4 @@
-"""The config.json of a model of transformers, read key by key: nothing in it is passed over unseen. Needs no torch."""
+"""Read the config.json of a transformers model key by key, and report keys that nothing has read. Needs no torch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _IRRELEVANT = """
 
 
 class ConfigFields:
-    """Keys of a config.json; a key is known once it has been read.
+    """Keys of a config.json; reading a key marks it as known, and `problems` reports unknown keys.
 
     `notices` are for the user.
     """
@@ -40,7 +40,7 @@ class ConfigFields:
         self._problems: list[GptError] = []
 
     def refuse(self, sentence: str, key: str | None = None) -> None:
-        """Keep a problem, of a key or of the whole, to be reported with the others."""
+        """Record a problem with `key`, or with the whole config, for `problems`."""
         where = self.where if key is None else f"{self.where}: {key}"
         self._problems.append(CheckpointError(where, sentence, hint=self.hint))
 
@@ -49,7 +49,7 @@ class ConfigFields:
         self._known_keys.update(keys)
 
     def take_problems(self, inner: ConfigFields) -> None:
-        """Keep the problems of an inner object."""
+        """Add the problems of an object inside this one."""
         self._problems += inner.problems()
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -58,7 +58,7 @@ class ConfigFields:
         return self.content.get(key, default)
 
     def number(self, key: str, default: float | None = None) -> float | None:
-        """Read a number; null means the default, without which it must be there."""
+        """Read a number; null means the default. Without a default, a missing number is a problem."""
         value = self.get(key)
         if value is None and default is None:
             self.refuse(f"it has no {key}")
@@ -68,7 +68,7 @@ class ConfigFields:
         return default if value is None else value
 
     def whole(self, key: str, default: int | None = None, *, optional: bool = False) -> int | None:
-        """Read a whole number; null, which no default replaces, where it is optional."""
+        """Read a whole number, `default` if the key is missing; None is a problem unless `optional`."""
         value = self.get(key, default)
         if value is None and not optional:
             self.refuse(f"it has no {key}")
@@ -85,7 +85,7 @@ class ConfigFields:
         return value if isinstance(value, bool) else default
 
     def choice(self, key: str, names: Mapping[str, str], default: str) -> str:
-        """Read one of their names, and translate it to ours."""
+        """Read a value that must be a key of `names`, and translate it to our name."""
         name = self.get(key, default)
         if not isinstance(name, str) or name not in names:
             self.refuse(f"{key} is {brief(name)}, but gpt has {', '.join(names)}")
@@ -103,7 +103,7 @@ class ConfigFields:
 
 
 def brief(value: Any) -> str:
-    """Format a value as its file has it, cut where it is long."""
+    """Format a value as JSON, shortened if it is long."""
     text = visible(json.dumps(value, ensure_ascii=False))
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 

@@ -1,4 +1,4 @@
-"""Families of transformers: names that are read backwards on import and forwards on export. Needs no torch."""
+"""Base class of the families of transformers: names of settings and tensors, for import and export. Needs no torch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _KEYS = {
 
 
 class Family(ABC):
-    """A stock class: the settings of ours that its config.json means, and how its tensors are made of ours."""
+    """A stock class: how its config.json maps to our settings, and how its tensors are made from ours."""
 
     model_type: str
     class_name: str
@@ -73,7 +73,7 @@ class Family(ABC):
 
     @abstractmethod
     def settings(self, fields: ConfigFields) -> dict[str, Any]:
-        """Read settings of ours from a config.json; `fields` keeps the problems."""
+        """Translate a config.json to our settings; `fields` collects the problems."""
 
     @abstractmethod
     def config(self, model: ModelConfig) -> dict[str, Any]:
@@ -81,10 +81,10 @@ class Family(ABC):
 
     @abstractmethod
     def attention(self, theirs: str, block: int, model: ModelConfig) -> dict[str, Recipe]:
-        """Return recipes for the attention tensors of a block; `theirs` is the prefix of its names in this family."""
+        """Return recipes for the attention tensors of a block; `theirs` is the block's prefix in this family."""
 
     def tensors(self, model: ModelConfig, vocab_size: int) -> dict[str, Recipe]:
-        """Return recipes for all tensors; without an output layer where that is the token embedding."""
+        """Return recipes for all tensors, without an output layer if embeddings are tied."""
         D, F = model.d_model, model.hidden_size
         tensors = {self.embedding: copy((vocab_size, D), "token_embedding.weight")}
         if self.position_table is not None:
@@ -107,7 +107,7 @@ class Family(ABC):
     def linear(
         self, theirs: str, ours: str, num_in: int, num_out: int, model: ModelConfig, *, biased: bool
     ) -> dict[str, Recipe]:
-        """Return recipes for a linear layer, `biased` there; the bias is zeros where ours has none."""
+        """Return recipes for a linear layer; if `biased`, with a bias, which is zeros if our model has none."""
         shape = (num_in, num_out) if self.transposes else (num_out, num_in)
         recipes = {f"{theirs}.weight": Recipe(shape, (Part((f"{ours}.weight",)),), self.transposes)}
         if biased:
@@ -115,15 +115,15 @@ class Family(ABC):
         return recipes
 
     def written_biases(self, model: ModelConfig) -> tuple[bool, bool, bool]:
-        """Return whether q, k and v, the output of attention, and the feed-forward part have biases there."""
+        """Return whether the stock class has biases in q, k and v, in the attention output, and in feed-forward."""
         return True, True, True
 
     def absent(self, fields: ConfigFields) -> re.Pattern[str] | None:
-        """Pattern of the names of biases that a config leaves out; where ours has them, they are zeros."""
+        """Return the pattern of bias names that a config leaves out, None if none; in our model they are zeros."""
         return None
 
     def notes(self, model: ModelConfig) -> Iterator[str]:
-        """Yield notes on computations that the class does in another way."""
+        """Yield notes on what the stock class computes in another way than gpt."""
         if model.scale == "none":
             size, factor, what = model.query_size, unscaled(model), "q_norm" if model.qk_norm else "Wq"
             yield f"scores are divided by √{size} there, so {what} is written {factor:.7g} times as large"
@@ -157,7 +157,7 @@ class Family(ABC):
             yield key, f"{self.class_name}, the nearest class of transformers, cannot compute this; {value} exports"
 
     def key_of(self, setting: str) -> str:
-        """Return the key of config.json that a setting of ours comes from."""
+        """Return the key of config.json that corresponds to a setting of ours."""
         of_family = {"dropout": self.dropout_key, "norm_epsilon": self.epsilon_key, "attention_window": self.window_key}
         return {**_KEYS, **of_family, **{ours: key for key, ours in self.names.items()}}.get(setting, setting)
 
@@ -177,7 +177,7 @@ class Family(ABC):
         }
 
     def common_keys(self, model: ModelConfig, vocab_size: int) -> dict[str, Any]:
-        """Return the keys of the common settings; defaults too, which differ between versions of transformers."""
+        """Return the keys of common settings, also of defaults, since these differ between versions of transformers."""
         sizes = {**model.model_dump(), "feed_forward_size": model.hidden_size}
         return {
             "architectures": [self.class_name],

@@ -1,4 +1,4 @@
-"""GPT-2 (Radford et al. 2019) and GPT-Neo (Black et al. 2021), which have tables of positions. Needs no torch."""
+"""GPT-2 (Radford et al. 2019) and GPT-Neo (Black et al. 2021), with learned position embeddings. Needs no torch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NAMES_OF_GPT_NEO = {
 
 
 class GPT2(Family):
-    """GPT-2: matrices are [in, out], the transposed ones of ours; q, k and v are one matrix."""
+    """GPT-2: matrices are [in, out], transposed relative to ours; one matrix holds q, k and v."""
 
     model_type, class_name, short = "gpt2", "GPT2LMHeadModel", "GPT-2"
     prefix, embedding, tied = "transformer.", "transformer.wte.weight", True
@@ -76,7 +76,7 @@ class GPT2(Family):
 
 
 class GPTNeo(GPT2):
-    """GPT-Neo: scores are never divided; in some blocks, a token sees only the last ones. Matrices are as ours."""
+    """GPT-Neo: scores are never scaled, some blocks have local attention, and matrices are [out, in] like ours."""
 
     model_type, class_name, short = "gpt_neo", "GPTNeoForCausalLM", "GPT-Neo"
     names = _NAMES_OF_GPT_NEO
@@ -117,12 +117,12 @@ class GPTNeo(GPT2):
 
 
 def _undivided(model: ModelConfig) -> float:
-    """Factor that divides scores by the square root of their width, where ours does."""
+    """Factor that divides scores by √query_size if our model does, else 1.0."""
     return 1 / math.sqrt(model.query_size) if model.scale == "head" else 1.0
 
 
 def _windows(fields: ConfigFields, num_blocks: Any) -> list[int | None] | None:
-    """Read the window of each block from attention_layers, or attention_types: [[kinds, how often], ...]."""
+    """Read the windows from attention_layers or attention_types, [[kinds, repeats], ...]; None after a problem."""
     width = fields.whole("window_size", 256)
     types = fields.get("attention_types") or [[["global", "local"], 12]]
     kinds = fields.get("attention_layers")
@@ -141,7 +141,7 @@ def _windows(fields: ConfigFields, num_blocks: Any) -> list[int | None] | None:
 
 
 def _spread(types: Any, num_blocks: Any) -> list[str] | None:
-    """Repeat the kinds for all blocks; None where there are not as many as blocks."""
+    """Expand attention_types to one kind for each block; None unless there are `num_blocks` kinds."""
     spread = list[str]()
     if not isinstance(types, list) or not isinstance(num_blocks, int):
         return None

@@ -1,4 +1,4 @@
-"""GPT-NeoX (Black et al. 2022), of which Pythia is. Needs no torch."""
+"""GPT-NeoX (Black et al. 2022), the class of the Pythia models. Needs no torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpt_cli.tools.exchange.families.rope import read_rope, rope_keys
 
 
 class GPTNeoX(Family):
-    """GPT-NeoX: rope turns a part of each head, both branches read one input, one matrix has q, k and v by head."""
+    """GPT-NeoX: rope on a part of each head, parallel branches, and one matrix with q, k and v head by head."""
 
     model_type, class_name = "gpt_neox", "GPTNeoXForCausalLM"
     prefix, embedding = "gpt_neox.", "gpt_neox.embed_in.weight"

@@ -1,4 +1,4 @@
-"""Llama (Touvron et al. 2023) and the classes that name their tensors as it does. Needs no torch."""
+"""Llama (Touvron et al. 2023) and the classes whose tensors have mostly the same names. Needs no torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GATED = {"swish": "swiglu", "silu": "swiglu", "gelu": "geglu"}  # the usual nam
 
 
 class Llama(Family):
-    """Llama: RMSNorm, rope, groups of heads, a gate in the feed-forward part."""
+    """Llama: RMSNorm, rope, grouped-query attention, a gated feed-forward part."""
 
     model_type, class_name = "llama", "LlamaForCausalLM"
     prefix, embedding = "model.", "model.embed_tokens.weight"
@@ -39,15 +39,15 @@ class Llama(Family):
     layers: Mapping[str, str] = _WITH_GATE
 
     def biased(self, fields: ConfigFields) -> tuple[bool, bool]:
-        """Return whether all of attention, and the feed-forward part, have biases."""
+        """Return whether attention has biases, and whether the feed-forward part has biases."""
         return fields.switch("attention_bias", False), fields.switch("mlp_bias", False)
 
     def bias_keys(self, model: ModelConfig) -> dict[str, Any]:
-        """Return the keys about biases of a model of ours, and all others that not every class has."""
+        """Return the config.json keys about biases, and others that not every class has."""
         return {"attention_bias": model.bias or model.qkv_bias, "mlp_bias": model.bias}
 
     def window(self, fields: ConfigFields, num_blocks: int | None) -> list[int | None] | None:
-        """Read the windows of the blocks."""
+        """Read the windows of the blocks; None without windows."""
         return None
 
     def settings(self, fields: ConfigFields) -> dict[str, Any]:
@@ -195,7 +195,7 @@ class Qwen2(Mistral):
 
 
 class Qwen3(Qwen2):
-    """Yang et al. 2025: RMSNorm of each head's queries and keys, whose width no other size gives."""
+    """Yang et al. 2025: RMSNorm of each head's queries and keys; head_dim does not depend on other sizes."""
 
     model_type, class_name = "qwen3", "Qwen3ForCausalLM"
     has = frozenset({"activation", "attention", "head_size", "qk_norm", "qkv_bias"})

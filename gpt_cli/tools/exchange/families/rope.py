@@ -20,7 +20,7 @@ LLAMA3 = {
 def read_rope(
     fields: ConfigFields, context_length: int | None, *, of_neox: bool = False
 ) -> tuple[dict[str, Any], float]:
-    """Read settings of rope, and the share of each head that it turns.
+    """Read our rope settings, and the share of each head that rope rotates.
 
     Version 4 has rope_theta and rope_scaling (GPT-NeoX: rotary_emb_base, rotary_pct), version 5 rope_parameters.
     """
@@ -48,7 +48,7 @@ def read_rope(
 
 
 def _agreed(fields: ConfigFields, inner: ConfigFields, names: Sequence[str], default: float) -> float:
-    """Read a number that several keys may have, which must be the same in all."""
+    """Read a number that several keys may hold; different values are a problem."""
     values = [held.number(name, default) for name in names for held in (inner, fields) if held.get(name) is not None]
     if any(value != values[0] for value in values):
         fields.refuse(f"{' and '.join(names)} disagree: {', '.join(map(str, values))}")
@@ -56,7 +56,7 @@ def _agreed(fields: ConfigFields, inner: ConfigFields, names: Sequence[str], def
 
 
 def rope_keys(model: ModelConfig) -> dict[str, Any]:
-    """Return the keys of rope: first those that transformers 4 reads, then those of 5."""
+    """Return the rope keys of config.json, for versions 4 and 5 of transformers."""
     parameters: dict[str, Any] = {"rope_type": "default"}
     if model.rope_scaling is not None:
         parameters = {"rope_type": "llama3", **{key: getattr(model, ours) for ours, key in LLAMA3.items()}}

@@ -1,1 +1,1 @@
-"""Models as GGUF, the one file that llama.cpp and Ollama load."""
+"""Export and import of GGUF, the single-file format of llama.cpp and Ollama."""

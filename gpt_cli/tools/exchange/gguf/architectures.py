@@ -1,6 +1,6 @@
-"""The architectures of llama.cpp: which models of ours they compute, and what their tensors are called there.
+"""The architectures of llama.cpp: which of our models they compute, and what llama.cpp calls the tensors.
 
-Each is a class of transformers under other names, so an export of the one is an export of the other. Needs no torch.
+Each architecture is a transformers class with other names, so GGUF is made from that class's export. Needs no torch.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ROPE_FACTORS = "rope_freqs.weight"  # by which the frequencies of Llama 3 are di
 
 
 class Architecture(NamedTuple):
-    """An architecture of llama.cpp; `types` are the classes of transformers that it is, the usual one first."""
+    """An architecture of llama.cpp; `types` are the equal model_types of transformers, the usual one first."""
 
     name: str
     types: tuple[str, ...]
@@ -58,17 +58,17 @@ class Architecture(NamedTuple):
 
     @property
     def epsilon_key(self) -> str:
-        """The key of the epsilon of norms."""
+        """Metadata key of the norms' epsilon, without the architecture's name in front."""
         rms = FAMILIES[self.types[0]].epsilon_key == "rms_norm_eps"
         return f"attention.layer_norm_{'rms_' if rms else ''}epsilon"
 
     def layers(self, family: Family) -> dict[str, str]:
-        """Return the names of the layers of a block there, by their names in transformers."""
+        """Map the names of a block's layers in transformers to those in llama.cpp."""
         of_feed_forward = {f"mlp.{theirs}": _FEED_FORWARD[ours] for theirs, ours in family.layers.items()}
         return {**self.attention, **dict(zip(family.norms, ("attn_norm", "ffn_norm"), strict=True)), **of_feed_forward}
 
     def tensor(self, name: str, family: Family) -> str:
-        """Return the name there of a tensor of transformers."""
+        """Translate the name of a tensor from transformers to llama.cpp."""
         if match := re.fullmatch(rf"{re.escape(family.prefix + family.blocks)}\.(\d+)\.(.+)\.(weight|bias)", name):
             block, layer, kind = match.groups()
             return f"blk.{block}.{self.layers(family)[layer]}.{kind}"
@@ -80,7 +80,7 @@ class Architecture(NamedTuple):
         return tops.get(name) or name.replace(f"{family.prefix}{family.final_norm}.", "output_norm.")
 
     def names(self, family: Family, there: Mapping[str, Any]) -> dict[str, str]:
-        """Return the names in transformers of those tensors of a file that this architecture knows."""
+        """Map the tensor names of a GGUF file to those in transformers, without unknown tensors."""
         layers = {theirs: ours for ours, theirs in self.layers(family).items()}
         tops = [family.embedding, family.output, f"{family.prefix}{family.position_table}"]
         tops += [f"{family.prefix}{family.final_norm}.{kind}" for kind in ("weight", "bias")]
@@ -92,7 +92,7 @@ class Architecture(NamedTuple):
         return {name: names[name] for name in there if name in names}
 
     def order(self, name: str) -> str:
-        """Return the order of a tensor's rows there: as it is, transposed, permuted, or by_head."""
+        """Return the row order of a transformers tensor in GGUF: as it is, transposed, permuted, or by_head."""
         if self.permuted and re.search(r"\.[qk]_proj\.", name):
             return "permuted"
         if ".query_key_value." in name:
@@ -123,9 +123,9 @@ ARCHITECTURES = {one.name: one for one in _ALL}
 
 
 def architecture_of(model: ModelConfig, vocab_size: int) -> tuple[Architecture, Family, Fit]:
-    """Return the architecture for a model of ours, and the class of transformers that it is.
+    """Return the architecture that computes `model`, its transformers family, and that family's `Fit`.
 
-    Raises UsageError that names every setting which it does not have.
+    Raises UsageError that names every setting which the architecture lacks.
     """
     fitted = fit(model, vocab_size)
     family = next(one for one in FAMILIES.values() if one.class_name == fitted.class_name)
@@ -158,9 +158,9 @@ def _misfits(model: ModelConfig, chosen: Architecture, activations: list[str]) -
 
 
 def tensors_there(chosen: Architecture, family: Family, fitted: Fit) -> dict[str, tuple[str, Recipe]]:
-    """Return each tensor of transformers by its name in the file, with its own name and its recipe.
+    """Map the name of each tensor in GGUF to its name in transformers and its recipe.
 
-    Where an architecture must have a bias, zeros are one; the output layer may be the token embedding again.
+    Adds biases of zeros, and the token embedding as output layer, where the architecture requires them.
     """
     tensors = {chosen.tensor(name, family): (name, recipe) for name, recipe in fitted.tensors.items()}
     if chosen.own_output and "output.weight" not in tensors:
@@ -184,9 +184,9 @@ def rope_factors(config: Mapping[str, Any], turned: int) -> np.ndarray:
 
 
 def arranged(rows: Any, order: str, num_heads: int, *, back: bool = False) -> Any:
-    """Order the rows of a tensor, or of whole heads of it, as the file has them; `back` as transformers has them.
+    """Rearrange a tensor's rows from transformers to GGUF by `order`; with `back`, from GGUF to transformers.
 
-    Takes tensors of torch and arrays of numpy.
+    Accepts torch tensors and numpy arrays.
     """
     if order == "transposed":
         return rows.T

@@ -1,4 +1,4 @@
-"""Write a model as GGUF, and the Modelfile with which Ollama takes it in."""
+"""Write a model as GGUF, and a Modelfile with which Ollama imports the file."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ PARAMETER repeat_penalty 1
 
 
 class _Info(NamedTuple):
-    """A tensor in the file."""
+    """Shape and type of a tensor in the GGUF file."""
 
     shape: tuple[int, ...]
     type: str
@@ -110,7 +110,7 @@ def write_gguf(out: Path, checkpoint: Checkpoint, name: str, kind: str | None) -
 
 
 def _sizes(chosen: Architecture, model: ModelConfig, fitted: Fit) -> dict[str, Any]:
-    """Return the keys with the sizes of a model."""
+    """Return the metadata keys for a model's sizes, norms and rope."""
     sizes = {**model.model_dump(), "feed_forward_size": model.hidden_size}
     keys: dict[str, Any] = {there: sizes[ours] for ours, there in SIZES.items()}
     keys[chosen.epsilon_key] = float(model.epsilon)
@@ -124,7 +124,7 @@ def _sizes(chosen: Architecture, model: ModelConfig, fitted: Fit) -> dict[str, A
 
 
 def _info(there: str, order: str, recipe: Recipe, ours: Mapping[str, Tensor], kind: str | None) -> _Info:
-    """Return shape and type in the file; vectors and positions, which are added, stay in float32 as in llama.cpp."""
+    """Return a tensor's shape and type in the file; vectors and position embeddings are float32, as in llama.cpp."""
     shape = recipe.shape[::-1] if order == "transposed" else recipe.shape
     if len(shape) == 1 or there == "position_embd.weight":
         return _Info(shape, "F32")
@@ -134,7 +134,7 @@ def _info(there: str, order: str, recipe: Recipe, ours: Mapping[str, Tensor], ki
 
 
 def _header(architecture: str, keys: Mapping[str, Any], infos: Mapping[str, _Info]) -> bytes:
-    """Encode all before the tensors, as the package gguf writes it."""
+    """Encode everything before the tensors, with the package gguf."""
     from gguf import GGMLQuantizationType, GGUFWriter
 
     with tempfile.TemporaryDirectory() as folder:
@@ -160,7 +160,7 @@ def _header(architecture: str, keys: Mapping[str, Any], infos: Mapping[str, _Inf
 
 
 def _bytes(rows: Tensor, kind: str) -> bytes:
-    """Encode the numbers in a type of the file."""
+    """Encode a tensor in the GGUF type `kind`; raises UsageError if float16 cannot hold a weight."""
     from gguf import GGMLQuantizationType, quants
 
     with np.errstate(over="ignore"):  # refused in the next line
@@ -176,5 +176,5 @@ def _padded(content: bytes) -> bytes:
 
 
 def _plain(name: str) -> str:
-    """Return a name that Ollama takes."""
+    """Convert a name to one that Ollama accepts."""
     return re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._") or "model"

@@ -1,4 +1,4 @@
-"""A GGUF file of a stranger as the directory of transformers that it was made of. Needs no torch."""
+"""Read an untrusted GGUF file as the directory of transformers from which it was made. Needs no torch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _IRRELEVANT = ("vocab_size", "tensor_data_layout")  # keys of an architecture on
 
 @dataclass(frozen=True)
 class GGUF(Directory):
-    """A file whose tensors have the names, the shapes and the order of rows that transformers gives them."""
+    """A GGUF file as a `Directory`: its tensors have the names, shapes and row order of transformers."""
 
     keys: Mapping[str, Any]
     there: Mapping[str, tuple[HFTensor, str]]  # where each lies, and in which order
@@ -43,7 +43,7 @@ class GGUF(Directory):
 
     @property
     def where_config(self) -> str:
-        """The file, whose keys errors name as they do those of config.json."""
+        """The file, as errors about keys of the config name it."""
         return self.where
 
     def read_stored(self, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
@@ -60,9 +60,9 @@ class GGUF(Directory):
 
 
 def read_gguf(path: Path) -> GGUF:
-    """Read the header of a model in a file.
+    """Read the header of a GGUF file.
 
-    Raises CheckpointError for a file that is damaged, and for a model that ours cannot have.
+    Raises CheckpointError for a damaged file, and for a model that gpt cannot represent.
     """
     keys, stored = read_gguf_header(path)
     where = shown(path)
@@ -111,7 +111,7 @@ def read_gguf(path: Path) -> GGUF:
 
 
 def _export_info(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the key that `gpt export` writes; nothing where it is no object of JSON."""
+    """Return what `gpt export` wrote under the key `gpt_cli`; empty if that is missing or no JSON object."""
     content = keys.get("gpt_cli")
     try:
         export_info = strict_json(content) if isinstance(content, str) else {}
@@ -128,7 +128,7 @@ def _config(
     theirs: Mapping[str, Any],
     where: str,
 ) -> dict[str, Any]:
-    """Make a config.json of the keys, which are taken out of `left`; `theirs` has settings without keys, as dropout."""
+    """Build a config.json from the keys of `left`, and remove them; `theirs` has settings without keys, as dropout."""
 
     def taken(key: str, default: Any = None) -> Any:
         return left.pop(f"{architecture.name}.{key}", default)
@@ -169,7 +169,7 @@ def _config(
 
 
 def _quotient(one: Any, two: Any, *, whole: bool = True) -> Any:
-    """Quotient, whose whole part times `two` is `one` again if it is not whole; None where these are no sizes."""
+    """Return one // two, or, if not `whole`, a fraction f with int(f * two) == one; None for invalid sizes."""
     if not (type(one) is int and type(two) is int and 0 < two <= 2**31 and 0 <= one <= 2**31):
         return None
     if whole:
@@ -178,13 +178,13 @@ def _quotient(one: Any, two: Any, *, whole: bool = True) -> Any:
 
 
 def _head_size(config: Mapping[str, Any]) -> int:
-    """Width of a head, 1 where the config has none."""
+    """Return the head size, 1 if the config gives none."""
     size = config.get("head_dim") or _quotient(config.get("hidden_size"), config.get("num_attention_heads"))
     return size if type(size) is int and size > 0 else 1
 
 
 def _scaling(factors: np.ndarray, theirs: Mapping[str, Any], config: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the keys of Llama 3's rope that give these factors: those of the export, or published ones."""
+    """Find Llama 3 rope scaling that gives `factors`: the export's or a published one; else raise CheckpointError."""
     base, size = config.get("rope_theta"), _head_size(config)
     said = theirs.get("rope_scaling")
     for one in (*([said] if isinstance(said, dict) else []), *({**_LLAMA3, **factor} for factor in _PUBLISHED)):

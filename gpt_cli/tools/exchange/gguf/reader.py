@@ -36,7 +36,7 @@ _READ = ("F32", "F16", "BF16", "Q8_0")
 
 
 def is_gguf(path: Path) -> bool:
-    """Return whether a file begins or is named as a GGUF; nothing is verified, and nothing waited for."""
+    """Return whether a file begins with GGUF's magic number or is named .gguf, without verifying the file."""
     with contextlib.suppress(GptError), reading(path, CheckpointError) as file:
         return file.read(len(_MAGIC)) == _MAGIC or path.name.lower().endswith(".gguf")
     return False
@@ -45,7 +45,7 @@ def is_gguf(path: Path) -> bool:
 def read_gguf_header(path: Path) -> tuple[dict[str, Any], dict[str, HFTensor]]:
     """Read metadata and tensors of a file, by name; each tensor lies within the file, and no two share a byte.
 
-    Raises CheckpointError for a file that is damaged, one of several, or has tensors in another type.
+    Raises CheckpointError for a file that is damaged, one part of several, or has tensors in an unsupported type.
     """
     with reading(path, CheckpointError) as file:
         header = _Header(path, file)
@@ -102,7 +102,7 @@ class _Header:
         return CheckpointError(self.where, sentence, hint=hint)
 
     def begin(self) -> tuple[int, int]:
-        """Read the number of tensors, and of keys of metadata."""
+        """Read the fixed beginning; return the number of tensors, and of metadata keys."""
         if self._file.read(len(_MAGIC)) != _MAGIC:
             raise self.error("this is not a GGUF file")
         self.position = len(_MAGIC)
@@ -119,7 +119,7 @@ class _Header:
         return num_tensors, num_keys
 
     def text(self) -> str:
-        """Read a text, which begins with its length."""
+        """Read a length and then a text of so many bytes."""
         length = self._integer(8)
         self._require(length)
         if length > GGUF_TEXT_BYTES:
@@ -156,7 +156,7 @@ class _Header:
         return (numbers.astype(bool) if kind == _BOOL else numbers).tolist()
 
     def tensor(self, name: str, alignment: int) -> HFTensor:
-        """Read the entry of a tensor, `start` counted from where the first one may lie."""
+        """Read the entry of a tensor; its `start` counts from the first byte after the padded header."""
         if not 1 <= (num_dimensions := self._integer(4)) <= 4:
             raise self.error(f"the file is damaged: {shown(name)} has {num_dimensions:,} dimensions, not 1 to 4")
         shape = tuple(self._integer(8) for _ in range(num_dimensions))[::-1]
@@ -184,7 +184,7 @@ class _Header:
         return content
 
     def _require(self, num_bytes: int) -> None:
-        """Raise CheckpointError unless the header may go on for some bytes."""
+        """Raise CheckpointError if `num_bytes` more exceed the file, or the largest header that gpt reads."""
         if self.position + num_bytes > self.size:
             raise self.error(f"the file is truncated: it ends inside its header, after {self.size:,} bytes")
         if self.position + num_bytes > GGUF_HEADER_BYTES:

@@ -1,7 +1,7 @@
-"""Tokenizers as the metadata of GGUF, `tokenizer.ggml.*`, and back: byte pairs as llama.cpp merges them.
+"""Convert tokenizers to the GGUF metadata `tokenizer.ggml.*`, and back: byte pairs as llama.cpp merges them.
 
-Characters and bytes are byte pairs too: llama.cpp has a kind of its own for lists of bytes, rwkv, but that one never
-ends on a character whose first byte alone it knows. Here a character grows from its bytes, and an unknown one vanishes.
+Character and byte tokenizers become byte pairs too, which merge the bytes of a character; llama.cpp drops unknown
+characters. Its own kind for lists of bytes, rwkv, never returns from a character of which it knows only the first byte.
 Needs no torch.
 """
 
@@ -41,14 +41,14 @@ _DIGIT = r"\p{N}"
 
 
 class Vocabulary(NamedTuple):
-    """Metadata in the order to write, and the differences of llama.cpp: a sentence each."""
+    """GGUF metadata in the order to write, and `notices`: a sentence on each difference of llama.cpp from gpt."""
 
     keys: dict[str, Any]
     notices: list[str]
 
 
 class _Cut(NamedTuple):
-    """Cut of a text by llama.cpp, for a name in `tokenizer.ggml.pre`."""
+    """How llama.cpp splits a text before merges, for a name in `tokenizer.ggml.pre`."""
 
     patterns: tuple[str, ...]  # one after another
     whole: bool = False  # whether a word that is a token is that token, whatever its merges
@@ -82,10 +82,10 @@ _NEAREST = {
 
 
 def metadata_of(tokenizer: Tokenizer) -> Vocabulary:
-    """Make the metadata with which llama.cpp gives a text the ids that `gpt sample` sees.
+    """Build the metadata with which llama.cpp encodes a text to the same ids as `gpt sample`.
 
-    A text of ours begins without end-of-text, so llama.cpp adds none. Raises UsageError for a tokenizer that has no
-    form there.
+    Our own tokenizers put no end-of-text before a text, so llama.cpp adds none. Raises UsageError for a tokenizer that
+    GGUF cannot express.
     """
     if isinstance(tokenizer, HuggingFaceTokenizer):
         return _of_kept(tokenizer)
@@ -147,7 +147,7 @@ def _keys(pre: str, tokens: list[str], types: list[int], pairs: list[str], token
 
 
 def _pre(patterns: tuple[str, ...], whole: bool | None) -> tuple[str, list[str]]:
-    """Return the name of a cut, and its differences; `whole` is as in _Cut, None where merges give every token."""
+    """Return the `tokenizer.ggml.pre` for patterns, and notices; `whole` as in _Cut, None if merges give all tokens."""
     alike = tuple(_SAME.get(pattern, pattern) for pattern in patterns)
     fitting = [name for name, cut in _CUTS.items() if tuple(map(as_oniguruma, cut.patterns)) == alike]
     if exact := [name for name in fitting if whole in (None, _CUTS[name].whole)]:
@@ -161,7 +161,7 @@ def _pre(patterns: tuple[str, ...], whole: bool | None) -> tuple[str, list[str]]
 
 
 def _patterns(content: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the patterns by which the pipeline of a tokenizer.json cuts a text before it takes bytes for letters."""
+    """Return the patterns by which a tokenizer.json splits a text before it maps bytes to letters."""
     patterns, last = list[str](), None
     for step in steps(content, "pre_tokenizer"):
         last = step["type"]
@@ -183,10 +183,10 @@ def _refused(what: str) -> UsageError:
 
 
 def tokenizer_from(keys: Mapping[str, Any], where: str, info: Mapping[str, Any]) -> Tokenizer:
-    """Read the tokenizer of a file's metadata: ours where `info` is true of it, else a Hugging Face one.
+    """Read the tokenizer of a file's metadata: ours if `info` describes it, else a Hugging Face one.
 
-    `info` is what `gpt export` says about the tokenizer: its kind and pattern. Raises CheckpointError for one
-    that gpt does not have, and for metadata that is none.
+    `info` is what `gpt export` says about the tokenizer: its kind and pattern. Raises CheckpointError for a
+    tokenizer that gpt does not support, and for invalid metadata.
     """
     if (model := _text(keys, "model", where)) != "gpt2":
         named = {"llama": "SentencePiece", "bert": "WordPiece", "t5": "Unigram", "rwkv": "RWKV"}.get(
@@ -263,7 +263,7 @@ def _id(keys: Mapping[str, Any], key: str, tokens: Sequence[str], where: str) ->
 
 
 def _beginning(begin: int | None, tokens: Sequence[str], where: str) -> dict[str, Any]:
-    """Make a template that puts a token before every text."""
+    """Build the post-processor of a tokenizer.json that puts the token `begin` before every text."""
     if begin is None:
         raise CheckpointError(where, "it puts a token before every text, and does not say which")
     name = tokens[begin]
