@@ -40,7 +40,7 @@ def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[da
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}/x"
         yield replace(ENTRIES["shijing"], url=url, sha256=hashlib.sha256(CONTENT).hexdigest()), asked
         server.shutdown()
