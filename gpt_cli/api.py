@@ -59,9 +59,9 @@ _NOT_THE_CALLER = ("gpt_cli", "contextlib", "_collections_abc")
 
 
 class Command(Generic[P, R]):
-    """A command as a function of keywords, the first of which may be positional; `cli/` calls `answer` instead.
+    """A command as a Python function; only the first argument may be positional. `cli/` calls `answer` instead of it.
 
-    On a model that `gpt_cli.load` returns, the command is a method, without the keywords that name a run.
+    As a method of a model from `gpt_cli.load`, the command takes no keywords that name a run or checkpoint.
     """
 
     def __init__(self, request: type[Request], function: Callable[..., R], work: Work, loaded: Any = None):

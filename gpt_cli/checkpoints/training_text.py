@@ -135,9 +135,9 @@ def readable_prompt(header: Header) -> str:
 
 
 def opening(header: Header) -> str:
-    """Return the line with which all samples of a run begin, cut after a whole word; "" if there is no such line.
+    """Return the line with which the first samples of a run all begin, cut to whole words; "" if there is none.
 
-    Of a single sample the result is the first line.
+    With a single sample, the result is its first line.
     """
     samples = _samples(header)
     alike = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*samples, strict=False))

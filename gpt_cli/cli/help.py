@@ -96,7 +96,7 @@ class CommandGroup(TyperGroup):
 
 
 class ListsByDefault(CommandGroup):
-    """A group that runs by itself, unless its first argument names one of its commands."""
+    """A group that runs its own callback, unless the first argument is a subcommand."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] in self.commands:

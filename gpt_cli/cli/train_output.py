@@ -117,7 +117,7 @@ def show_progress(events: Iterator[TrainingEvent], prepared: Prepared, console: 
 
 
 def advise(pieces: Iterable[Advice], console: Console, step: int | None = None) -> None:
-    """Print pieces of advice, each on a line; `step` is the step of the figures behind them."""
+    """Print each piece of advice on its own line, prefixed with `step` if given."""
     for advice in pieces:
         console.notice(f"advice: {advice}" if step is None else f"advice: step {step:,}: {advice}")
 

@@ -26,7 +26,7 @@ class TensorEntry(NamedTuple):
 
 
 class ParsedHeader(NamedTuple):
-    """Content of a header; only its form has been checked."""
+    """A parsed header; layout and metadata are unchecked."""
 
     metadata: Any  # a mapping from str to str in a file that is no forgery
     tensors: dict[str, TensorEntry]

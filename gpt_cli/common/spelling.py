@@ -61,7 +61,7 @@ def _keyword(name: str, values: list[str]) -> str:
 
 
 def described(text: str) -> str:
-    """Rewrite a paragraph of help with keywords; leave out sentences that concern only the command line."""
+    """Rewrite a paragraph of CLI help for Python callers; drop sentences that only concern the terminal."""
     sentences = re.split(r"(?<=\.) (?=[A-Z])", text.replace("Repeatable.", "One, or a list."))
     sentences = [each for each in sentences if not _OF_A_TERMINAL.search(_OF_STDIN.sub("", each))]
     return "" if all(each.startswith("Default: ") for each in sentences) else as_keywords(" ".join(sentences))

@@ -54,7 +54,7 @@ def allowed_values(key: str, details: Mapping[str, Any]) -> list[str]:
 
 
 def is_none_of(alternatives: list[str]) -> str:
-    """Return the end of a sentence about a value that is not allowed."""
+    """Format the allowed values for an error: "is neither a nor b"."""
     if len(alternatives) == 1:
         return f"is not {alternatives[0]}"
     if len(alternatives) == 2:

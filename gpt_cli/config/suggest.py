@@ -73,7 +73,7 @@ class Meaning(NamedTuple):
 
     @property
     def is_import(self) -> bool:
-        """Whether the meaning is to import a model of another program."""
+        """Return whether the name means the command `gpt import`."""
         return self.text == "gpt import {}"
 
 

@@ -77,7 +77,7 @@ def launch(words: Sequence[str], num_processes: int, config: Config, intact: Int
 
 
 def python_command() -> list[str]:
-    """Return the command that starts this Python again; -P is added unless this process imports from its folder.
+    """Return the command that restarts this Python, with -P unless this process imports from the working folder.
 
     Without -P, `python -m` would import a stranger's torch.py from the working folder.
     """

@@ -119,9 +119,9 @@ def concatenate_layers(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | No
 
 
 def causal_bias(queries: Tensor, window: int | None = None, apart: Tensor | None = None) -> Tensor:
-    """Return a bias for the scores of queries [B, heads, T, K]: -inf where a query may not attend, else 0.
+    """Return the attention bias of queries [B, H, T, K]: -inf where a query may not attend, else 0.
 
-    The shape is [T, T]. With `apart` [B, T, T], True where a query may not attend either, it is [B * heads, T, T].
+    The shape is [T, T], or [B * H, T, T] with `apart` [B, T, T], whose True entries forbid attention too.
     """
     B, H, T, _ = queries.shape
     hidden = queries.new_zeros(T, T).masked_fill(causal_mask(T, queries.device, window), -torch.inf)

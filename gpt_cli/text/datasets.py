@@ -41,7 +41,7 @@ class Dataset:
 
     @property
     def cached(self) -> Path:
-        """Path of the download: the name contains the digest, so that it can never be another text."""
+        """Path of the cached download, named by sha256 so that a new version gets a new path."""
         return cache_directory("corpora") / f"{self.name}-{(self.sha256 or '')[:16]}"
 
     @property

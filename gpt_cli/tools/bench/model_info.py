@@ -58,7 +58,7 @@ class Info(Result):
         return {key: value for key, value in self.as_dict().items() if key in chosen}
 
     def parts(self) -> list[Rows]:
-        """Make a table of the facts."""
+        """Tabulate `as_dict`."""
         rows: list[tuple[str, str]] = [("", "")]
         for key, value in self.as_dict().items():
             name = key.replace("_bytes", "_memory").replace("_", " ")

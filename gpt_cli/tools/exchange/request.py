@@ -85,7 +85,7 @@ class ImportRequest(Request):
     overwrite: Switch = Field(default=False, description="Replace the run in ‹out›.")
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield errors for no directory, and for several directories without `steps`."""
+        """Yield a misfit if there is no directory, or several without `steps`."""
         if not self.directory:
             yield Misfit(("directory",), "it names no directory")
         if len(self.directory) > 1 and not self.steps:

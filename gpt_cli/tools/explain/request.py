@@ -74,9 +74,9 @@ class ExplainRequest(Request):
             yield from self.apart("study", *useless, value=str(self.study))
 
     def find(self, host: Host) -> tuple[str, str, Header] | None:
-        """Return the prompt of a head, its flag or stdin, and the checkpoint's header; None for an example or a study.
+        """Return the prompt, the name of its source, and the checkpoint's header; None for an example or a study.
 
-        Raises UsageError for a head that the model does not have, and for a picture without a study.
+        Raises UsageError for an invalid layer, head or query, and for a picture without a study.
         """
         if self.out is not None:
             if ending_of(self.out, (".html", ".md", ".json", *PICTURES)) in PICTURES and self.study is None:

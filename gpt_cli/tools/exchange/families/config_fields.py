@@ -68,7 +68,7 @@ class ConfigFields:
         return default if value is None else value
 
     def whole(self, key: str, default: int | None = None, *, optional: bool = False) -> int | None:
-        """Read a whole number, `default` if the key is missing; None is a problem unless `optional`."""
+        """Read an integer (`default` if absent); record a problem if it is None, unless `optional`."""
         value = self.get(key, default)
         if value is None and not optional:
             self.refuse(f"it has no {key}")

@@ -220,9 +220,9 @@ class HeadsView(View):
             yield "OV: tokens that a head reads, and those it writes; QK: tokens that look, and those they look at"
 
     def panels(self, finding: Finding) -> Iterator[Panel]:
-        """A map for each column; by step the loss, and below it a panel for each share that was measured.
+        """Yield a heat map per column or, for scores by step, the losses and below them a panel per measured share.
 
-        The heads that reach the largest shares have a name, and the same colour in all panels.
+        Label the heads that reach the largest shares, and draw each alike in all panels.
         """
         if not finding.stacked:
             for name in (*COLUMNS, LOSS_CHANGE):
