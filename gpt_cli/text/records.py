@@ -123,7 +123,9 @@ def text_field_of(sample: Sequence[Record], text_field: str, remarks: Remarks) -
     long = [name for name in lengths if name.lower() == DEFAULT_FIELD]  # written Text
     long = long or [name for name in _texts_of(sample, lengths) if lengths[name] >= _LONG]
     has_text = len(long) == 1 and _is_name(long[0], sample[0]) and not is_conversation(sample[0].fields, text_field)
-    if text_field == DEFAULT_FIELD and has_text:
+    names = {name.lower(): name for name in lengths}
+    has_answers = all(_pair_of(names)) or {"role", "content"} <= names.keys() or "rejected" in names
+    if text_field == DEFAULT_FIELD and has_text and not has_answers:
         return long[0]
     raise _without_text(sample, text_field, remarks.path)
 
@@ -171,7 +173,7 @@ def _without_text(sample: Sequence[Record], text_field: str, path: Path | None) 
         command = path and _copying(path, f"sed '1i {names}'", "named")
         hint = f"‹data.text_field={longest}›; " if _is_name(longest, record) else ""
         hint += "if the table has no row with names, write one first" + (f": {command}" if command else "")
-    elif longest and _is_plain(longest):  # a shorter one is not the text
+    elif longest and _is_plain(longest) and "rejected" not in names:  # a shorter one is not the text
         hint = f"‹data.text_field={longest}›"
         if sum(length > 1 for length in lengths.values()) > 1:
             command = path and _rewriting(record, path, names)
@@ -187,9 +189,15 @@ def _is_name(name: str, record: Record) -> bool:
     return _is_plain(name) is not None and not (record.delimiter and _is_sentence(name))
 
 
+def _pair_of(names: Mapping[str, str]) -> tuple[str, str]:
+    """Return the likeliest fields of question and answer, from names by their lower case; "" where no name is known."""
+    question, answer = (next((names[one] for one in known if one in names), "") for known in (_QUESTIONS, _ANSWERS))
+    return question, answer
+
+
 def _rewriting(record: Record, path: Path, names: Mapping[str, str]) -> str | None:
     """Return the command that renames a file's fields to prompt and response; None for unknown names or formats."""
-    question, answer = (next((names[one] for one in known if one in names), "") for known in (_QUESTIONS, _ANSWERS))
+    question, answer = _pair_of(names)
     ending, program = Path(path.name.removesuffix(".gz")).suffix.lower(), None
     if ending in (".jsonl", ".ndjson", ".json"):
         rows = "json.load(sys.stdin)" if ": item " in record.where else "map(json.loads, filter(str.strip, sys.stdin))"

@@ -97,6 +97,8 @@ def test_line_ends_that_become_tokens_are_noted_with_the_command_that_takes_them
     assert list(read_corpus("lines.jsonl").notices()) == [
         f"in lines.jsonl, {windows.format('lines.jsonl', 'lines-lf.jsonl')}"
     ]
+    (here / "win.txt.gz").write_bytes(gzip.compress(b"a\r\nb\r\n"))
+    assert list(read_corpus("win.txt.gz").notices()) == [f"in win.txt.gz, {windows.format('OLD', 'NEW')}"]
     (line,) = read_corpus("mac.txt").notices()
     assert line.startswith("in mac.txt, lines end with \\r alone")
 

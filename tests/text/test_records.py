@@ -407,7 +407,6 @@ PAIRS: list[tuple[tuple[str, ...], str | None]] = [
     (("kind", "input", "target"), 'r.pop("input"), "response": r.pop("target")'),
     (("输出", "指令", "输入"), 'r.pop("指令"), "response": r.pop("输出")'),
     (("id", "title", "context", "question"), None),
-    (("chosen", "rejected"), None),
     (("name", "Instruction", "Response"), 'r.pop("Instruction"), "response": r.pop("Response")'),
 ]
 
@@ -681,3 +680,24 @@ def test_a_cut_or_changed_file_is_an_error_or_has_another_text(here: Path, name:
         except DataError as error:
             lines = error.lines()
         assert all(len(line) < 600 for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    ("fields", "hint"),
+    [
+        (("问题", "答案"), "for questions with answers: sed '1s/问题/prompt/; 1s/答案/response/' < q.csv > q-qa.csv"),
+        (("Input", "Output"), "for questions with answers: sed"),
+        (("role", "content"), "a record has all messages of a conversation"),
+        (("chosen", "rejected"), None),
+    ],
+)
+def test_a_short_question_with_a_long_answer_is_not_taken_for_one_text(
+    here: Path, fields: tuple[str, str], hint: str | None
+) -> None:
+    (here / "q.csv").write_text(
+        table([dict(zip(fields, ("Why?", "The value of the name of the value."), strict=True))])
+    )
+    with pytest.raises(DataError, match="has no field") as raised:
+        read("q.csv")
+    assert (raised.value.hint is None) == (hint is None)
+    assert (hint or "") in (raised.value.hint or "")
