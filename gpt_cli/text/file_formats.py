@@ -21,7 +21,7 @@ from gpt_cli.text.conversations import FIELDS, is_conversation
 from gpt_cli.text.converted import DOCUMENTS, can_convert, converted
 from gpt_cli.text.documents import TextBlock, decoded, format_of_binary, in_blocks, markup_noted
 from gpt_cli.text.record_formats import csv_rows, form_of_json, json_items, json_lines, parquet_columns, parquet_rows
-from gpt_cli.text.records import DEFAULT_FIELD, SAMPLE, Record, conversations_of, documents_of, text_field_of
+from gpt_cli.text.records import ALONE, DEFAULT_FIELD, SAMPLE, Record, conversations_of, documents_of, text_field_of
 from gpt_cli.text.remarks import Remarks
 
 # how files of records end, before .gz or .zst
@@ -69,7 +69,9 @@ def read_file(
             raise DataError(shown(path), reason(error)) from error
         except DataError as error:  # which may be the consequence of a change
             require_unchanged(path, file, before, DataError)
-            if visible(inner) in error.where and inner != path and "skip_bad" not in (hint := error.hint or ""):
+            hint = error.hint or ""
+            mends = "skip_bad" in hint or hint.endswith(ALONE)
+            if visible(inner) in error.where and inner != path and not mends:
                 first = "unpack the archive first; " if " > " in hint else ""
                 error.hint = f"{first}{hint}; or {SKIP_HINT}" if hint else SKIP_HINT
             raise

@@ -28,6 +28,7 @@ DEFAULT_FIELD = "text"  # of data.text_field
 SAMPLE, _SAMPLE_CHARACTERS = 100, 2**20  # of the records that decide which field is the text
 _LONG = 20  # characters on average, from which a field is a text and not a name, a label or a date
 _MOST_FIELDS = 20  # that an error lists
+ALONE = "name their file alone"  # of a hint about questions beside texts
 _KINDS = {dict: "an object", list: "a list", bytes: "bytes"}
 # names of fields that are questions and answers, the likeliest first
 _QUESTIONS = ("prompt", "question", "instruction", "input", "问题", "指令")
@@ -180,7 +181,7 @@ def _without_text(sample: Sequence[Record], text_field: str, path: Path | None) 
             hint += "; for questions with answers"
             hint += f": {command}" if command else ", name their fields prompt and response"
     if is_conversation(record.fields, text_field):
-        hint = "questions with answers are read without other text; name their file alone"
+        hint = f"questions with answers are read without other text; {ALONE}"
     return DataError(record.where, sentence, hint=hint)
 
 

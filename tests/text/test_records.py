@@ -9,6 +9,7 @@ import itertools
 import json
 import random
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -573,7 +574,11 @@ def test_questions_beside_a_text_are_no_texts(here: Path) -> None:
     (here / "d" / "train.json").write_text(json.dumps([row]))
     with pytest.raises(DataError, match=r"train\.json") as raised:
         read("d")
-    assert (raised.value.hint or "").startswith("questions with answers are read without other text; name their file")
+    assert raised.value.hint == "questions with answers are read without other text; name their file alone"
+    shutil.make_archive("d", "zip", "d")
+    with pytest.raises(DataError, match=r"train\.json") as raised:
+        read("d.zip")
+    assert raised.value.hint == "questions with answers are read without other text; name their file alone"
 
 
 def test_a_last_question_without_an_answer_is_left_out_and_counted(here: Path) -> None:
