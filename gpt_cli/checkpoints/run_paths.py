@@ -70,7 +70,7 @@ class RunFiles:
         return f"gpt train --out {shlex.quote(str(self.path))} --resume"
 
     def intact(self) -> tuple[str, str | None]:
-        """Return a clause that names the newest checkpoint, and a hint to continue, None if there is no run."""
+        """Return a clause that names the newest checkpoint, and a hint to continue; the hint is None without a run."""
         steps = list(self.steps())
         clause = f"the checkpoint of step {steps[-1]:,} is intact" if steps else "nothing was saved yet"
         return clause, f"continue with {self.resume_command}" if self.exists() else None
@@ -97,7 +97,7 @@ class RunFiles:
         return [path for path in paths if path.exists()]
 
     def foreign(self) -> list[Path]:
-        """Return those of `files()` that no run of gpt wrote; in a directory that is no run, all of `files()`."""
+        """Return those of `files()` that gpt did not write; outside a run, all of `files()`."""
         return [path for path in self.files() if not is_ours(path)] if self.exists() else self.files()
 
     def require_no_foreign_files(self) -> None:

@@ -149,7 +149,7 @@ def opening(header: Header) -> str:
 
 
 def _samples(header: Header) -> list[str]:
-    """Read the first samples of a checkpoint's run; [] if there is no run or no sample."""
+    """Read the first samples of a checkpoint's run; return [] without a run or samples."""
     run = run_of_checkpoint(header.path)
     with contextlib.suppress(GptError, OSError):
         if run is not None:

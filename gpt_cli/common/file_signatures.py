@@ -71,7 +71,7 @@ def is_ours(path: Path) -> bool:
 
 
 def _content(path: Path, most: int = _BYTES) -> str | None:
-    """Read the first `most` bytes of a file as Latin-1; return None if it is no regular file or unreadable."""
+    """Read the first `most` bytes of a file as Latin-1; return None if it is unreadable or not a regular file."""
     with contextlib.suppress(GptError), reading(path, CheckpointError) as file:
         return file.read(most).decode("latin-1")
     return None

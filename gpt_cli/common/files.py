@@ -44,7 +44,7 @@ def write_durably(path: Path, chunks: Iterable[Buffer]) -> None:
 
 
 def require_regular_target(path: Path) -> None:
-    """Raise EnvironmentFailure if the directory of `path` is missing, or if `path` exists and is no regular file."""
+    """Raise EnvironmentFailure if the directory of `path` is missing, or if `path` exists and is not a regular file."""
     try:
         os.stat(os.path.join(path.parent, ""))
         with contextlib.suppress(FileNotFoundError):

@@ -35,7 +35,7 @@ def half_width(text: str) -> str:
 
 
 def full_width(text: object) -> str | None:
-    """Return a sentence about the first dash or full-width character of a text; None if it has none or is no text."""
+    """Return a sentence about the first dash or full-width character of a text, or None if the text lacks both."""
     if not isinstance(text, str):
         return None
     mark = next((character for character in text if ord(character) in _HALF_WIDTH), None)

@@ -106,7 +106,7 @@ def is_damaged_utf8(sample: bytes) -> bool:
 
 
 def is_binary(sample: bytes) -> bool:
-    """Return whether bytes with NULs are no text: no UTF-16, and half of them NULs or over 2 % other controls."""
+    """Return whether bytes with NULs are binary: not UTF-16, and half of them NULs or over 2 % other controls."""
     is_text = len(sample.translate(None, _NO_TEXT)) >= 0.98 * len(sample) and sample.count(0) < len(sample) / 2
     return b"\0" in sample and not is_text and utf16_of(sample) is None
 

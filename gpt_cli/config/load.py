@@ -193,7 +193,7 @@ def config_differences(old: Config, new: Config) -> Iterator[tuple[str, str, str
 
 
 def _meant(setting: str) -> str | None:
-    """Correct a setting with a colon or spaces instead of its equals sign; return None if the text is no setting."""
+    """Correct a setting with a colon or spaces instead of its equals sign; return None if the text is not a setting."""
     match = re.fullmatch(r"([\w.]+)(?:\s*=[\s=]*|\s*:\s*|\s+)(\S.*?)[\s,]*", setting)
     return match and f"‹settings={match[1]}={match[2]}›"
 

@@ -305,7 +305,7 @@ class Config(Section):
         return self.train.batch_size * self.model.context_length
 
     def unused(self, *sources: Config | None) -> Iterator[str]:
-        """Yield a line for each changed key that has no effect; a value as in one of `sources` is no change."""
+        """Yield a line for each changed key that has no effect; a value as in one of `sources` is unchanged."""
         for name in type(self).model_fields:
             here, there = getattr(self, name), [getattr(source, name) for source in sources if source is not None]
             for key, cause in here.unused_keys():

@@ -69,14 +69,19 @@ def read_file(
             raise DataError(shown(path), reason(error)) from error
         except DataError as error:  # which may be the consequence of a change
             require_unchanged(path, file, before, DataError)
-            hint = error.hint or ""
-            mends = "skip_bad" in hint or hint.endswith(ALONE)
-            if visible(inner) in error.where and inner != path and not mends:
+            if visible(inner) in error.where and inner != path and not has_remedy(error):
+                hint = error.hint or ""
                 first = "unpack the archive first; " if " > " in hint else ""
                 error.hint = f"{first}{hint}; or {SKIP_HINT}" if hint else SKIP_HINT
             raise
         count(before.st_size - counted)
         require_unchanged(path, file, before, DataError)
+
+
+def has_remedy(error: GptError) -> bool:
+    """Return whether a hint already offers `data.skip_bad`, or would lose all questions beside texts by that."""
+    hint = error.hint or ""
+    return "skip_bad" in hint or hint.endswith(ALONE)
 
 
 def holds_conversations(path: Path, how: Reading, *, named: bool) -> bool | None:

@@ -23,8 +23,7 @@ from gpt_cli.text.cache import find_survey, remember
 from gpt_cli.text.compressed import BLOCK
 from gpt_cli.text.corpus import Corpus, Survey, SurveyedCorpus, Tally, Watch, fits_in_memory
 from gpt_cli.text.documents import TextBlock, decoded, in_blocks, markup_noted, split_at, split_at_marks
-from gpt_cli.text.file_formats import SKIP_HINT, Reading, holds_conversations, read_file
-from gpt_cli.text.records import ALONE
+from gpt_cli.text.file_formats import SKIP_HINT, Reading, has_remedy, holds_conversations, read_file
 from gpt_cli.text.remarks import Remarks
 from gpt_cli.text.sft_examples import ConversationCorpus, split_conversations
 from gpt_cli.text.sources import NAME_A_SOURCE, STDIN, SourceFile, SourceWalk, require_there, source_names
@@ -127,9 +126,7 @@ class SourceCorpus(SurveyedCorpus):
             if len(bad) > MOST_ERRORS:
                 more = f"{counted(len(bad) - MOST_ERRORS, 'more file')} cannot be read"
                 errors.append(DataError(self._where, more, hint=SKIP_HINT))
-            hints = [error.hint or "" for error in errors]
-            # beside texts, skip_bad would leave out all questions
-            if any_unnamed and not any("skip_bad" in hint or hint.endswith(ALONE) for hint in hints):
+            if any_unnamed and not any(map(has_remedy, errors)):
                 errors[-1].hint = f"{errors[-1].hint}; or {SKIP_HINT}"
             raise together(errors)
         if not survey.num_documents:

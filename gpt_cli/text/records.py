@@ -125,7 +125,7 @@ def text_field_of(sample: Sequence[Record], text_field: str, remarks: Remarks) -
     long = long or [name for name in _texts_of(sample, lengths) if lengths[name] >= _LONG]
     has_text = len(long) == 1 and _is_name(long[0], sample[0]) and not is_conversation(sample[0].fields, text_field)
     names = {name.lower(): name for name in lengths}
-    has_answers = all(_pair_of(names)) or {"role", "content"} <= names.keys() or "rejected" in names
+    has_answers = all(_likely_pair(names)) or {"role", "content"} <= names.keys() or "rejected" in names
     if text_field == DEFAULT_FIELD and has_text and not has_answers:
         return long[0]
     raise _without_text(sample, text_field, remarks.path)
@@ -190,7 +190,7 @@ def _is_name(name: str, record: Record) -> bool:
     return _is_plain(name) is not None and not (record.delimiter and _is_sentence(name))
 
 
-def _pair_of(names: Mapping[str, str]) -> tuple[str, str]:
+def _likely_pair(names: Mapping[str, str]) -> tuple[str, str]:
     """Return the likeliest fields of question and answer, from names by their lower case; "" where no name is known."""
     question, answer = (next((names[one] for one in known if one in names), "") for known in (_QUESTIONS, _ANSWERS))
     return question, answer
@@ -198,7 +198,7 @@ def _pair_of(names: Mapping[str, str]) -> tuple[str, str]:
 
 def _rewriting(record: Record, path: Path, names: Mapping[str, str]) -> str | None:
     """Return the command that renames a file's fields to prompt and response; None for unknown names or formats."""
-    question, answer = _pair_of(names)
+    question, answer = _likely_pair(names)
     ending, program = Path(path.name.removesuffix(".gz")).suffix.lower(), None
     if ending in (".jsonl", ".ndjson", ".json"):
         rows = "json.load(sys.stdin)" if ": item " in record.where else "map(json.loads, filter(str.strip, sys.stdin))"

@@ -231,7 +231,7 @@ def _require_levels(folder: str) -> None:
 
 
 def require_there(name: str) -> None:
-    """Raise DataError for a name that is no SOURCE: a missing file, a URL, a text, a glob that matches nothing."""
+    """Raise DataError for a name that is not a SOURCE: a missing file, a URL, a text, a glob that matches nothing."""
     path = os.path.expanduser(name)
     if name in (STDIN, *datasets.ENTRIES) or not _is_missing(path):
         return
