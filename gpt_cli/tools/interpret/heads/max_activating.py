@@ -42,7 +42,7 @@ class Passage:
 class Passages:
     """The `most` strongest passages of each given head in all added windows; passages of one head do not overlap.
 
-    A window's first token, which attends to itself alone, is never a peak. Memory does not grow with the text. `add` raises
+    A window's first token attends to itself alone and is never a peak. Memory does not grow with the text. `add` raises
     CheckpointError, at `where`, for outputs that are not finite. `values` [layers][heads][passages] are the sizes at
     the peaks of `others`.
     """
