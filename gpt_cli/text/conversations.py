@@ -144,8 +144,11 @@ def conversation(
     choices = [] if record.get("choices") is None else record["choices"]  # as in tables
     if not isinstance(choices, list) or not all(isinstance(choice, str) for choice in choices):
         raise DataError(where, 'choices is a list of answers such as ["yes", "no"]')
-    if choices and answered and (turns[-1].content not in choices or len(set(choices)) < max(2, len(choices))):
-        raise DataError(where, "choices has at least two answers, each once, and the right one is among them")
+    if choices and len(set(choices)) < max(2, len(choices)):
+        raise DataError(where, "choices has at least two answers, each once")
+    if choices and answered and turns[-1].content not in choices:
+        answer = shown(turns[-1].content, 40)
+        raise DataError(where, f"the answer {answer} is none of its choices; write it as one of them, not as a number")
     return Conversation(tuple(turns), tuple(whole_text(choice, where) for choice in choices))
 
 

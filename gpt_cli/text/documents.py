@@ -45,7 +45,7 @@ _ZIPPED = {
     rb"word/": "let the file name end in .docx",
     rb"mimetypeapplication/epub": "let the file name end in .epub",
     rb"mimetypeapplication/vnd.oasis.opendocument.text": "let the file name end in .odt",
-    rb"(xl/|mimetypeapplication/vnd.oasis.opendocument.spreadsheet)": "save it as .csv",
+    rb"(xl/|mimetypeapplication/vnd.oasis.opendocument.spreadsheet)": "save it as .csv in the program that wrote it",
     rb"(ppt/|Index/|mimetypeapplication/vnd.oasis.opendocument.presentation)": "save it as .pdf",
     rb"[^\0]{,200}\.txt": "let the file name end in .zip",
 }
@@ -55,7 +55,7 @@ _UNFINISHED = re.compile(r"(?:\r?\n|\r)?(?:<(?:\|[a-z]{0,11}\|?)?)?\Z")
 _LONGEST_MARK = len("\r\n<|startoftext|>")
 _TAG = re.compile(r"</?[A-Za-z][\w:-]*(?:\s[^<>\n]{0,200}=[^<>\n]{0,200})?\s?/?>")  # no <a@b.c>, no <a few words>
 _MARKUP_LINES = {
-    re.compile(r"\d\d:\d\d:\d\d[.,]\d{3} --> "): "time lines of subtitles",
+    re.compile(r"(\d\d:)?\d\d:\d\d[.,]\d{3} --> |\[\d\d:\d\d[.:]\d\d|Dialogue: \d,"): "time lines of subtitles",
     re.compile(r"\.[A-Za-z]{1,2}\b"): "requests of troff",
 }
 _AROUND = 32768  # bytes on each side of a wrong one

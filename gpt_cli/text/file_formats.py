@@ -87,15 +87,21 @@ def has_remedy(error: GptError) -> bool:
 def holds_conversations(path: Path, how: Reading, *, named: bool) -> bool | None:
     """Return whether a file's first record is a question with an answer; None for no text in a file not `named`.
 
-    Returns False for a file that cannot be read.
+    Returns False for a file that cannot be read, or None with `skip_bad`; in an archive, the next file decides then.
     """
     how, remarks = replace(how, conversations=True), Remarks(skip_bad=how.skip_bad)
     with contextlib.suppress(GptError, OSError, ValueError, RecursionError), open_regular(path, DataError) as file:
         for inner, content in _files_in(path, file):
-            records, blocks = _content_of(inner, content, how, remarks, named=named and inner == path)
-            if records or blocks:
-                first = next(records, None) if records else None
-                return first is not None and is_conversation(first.fields, how.text_field)
+            is_named = named and inner == path
+            may_be_bad = how.skip_bad and not is_named
+            try:
+                records, blocks = _content_of(inner, content, how, remarks, named=is_named)
+                if records or (blocks and not (may_be_bad and next(blocks, None) is None)):
+                    first = next(records, None) if records else None
+                    return first is not None and is_conversation(first.fields, how.text_field)
+            except DataError:
+                if not may_be_bad:
+                    raise
         return None
     return False
 
@@ -180,13 +186,13 @@ def _records_in(
 
 def _rows_of(path: Path, file: BinaryIO, how: Reading, remarks: Remarks) -> Iterator[Record]:
     """Yield the rows of a Parquet table, with the columns needed alone: that of the text, or those of conversations."""
-    growth = Growth(path, file)
-    if how.conversations:
-        yield from islice(parquet_rows(path, file, growth), SAMPLE)  # which show what the others leave out
-        names = [name for name in parquet_columns(path, file) if name == how.text_field or name.lower() in FIELDS]
-        yield from islice(parquet_rows(path, file, growth, names), SAMPLE, None)
+    growth, names = Growth(path, file), parquet_columns(path, file)
+    if not how.conversations and how.text_field in names:
+        yield from parquet_rows(path, file, growth, [how.text_field])
         return
-    field = how.text_field
-    if field not in parquet_columns(path, file):
-        field = text_field_of([*islice(parquet_rows(path, file, growth), SAMPLE)], field, remarks)
-    yield from parquet_rows(path, file, growth, [field])
+    sample = [*islice(parquet_rows(path, file, growth), SAMPLE)]  # which show what the others leave out
+    names = [name for name in names if name == how.text_field or name.lower() in FIELDS]
+    if not how.conversations:
+        names = [text_field_of(sample, how.text_field, remarks)]
+    yield from sample
+    yield from islice(parquet_rows(path, file, growth, names), SAMPLE, None)

@@ -19,7 +19,7 @@ from gpt_cli.common.limits import HEADER_CHARACTERS, LINE_CHARACTERS, ROW_CHARAC
 from gpt_cli.common.untrusted_files import names_of_copy
 from gpt_cli.errors import DataError, shown, visible
 from gpt_cli.text.compressed import Growth
-from gpt_cli.text.records import SAMPLE, Record, lines_of
+from gpt_cli.text.records import SAMPLE, Record, header_command, lines_of
 from gpt_cli.text.remarks import Remarks
 
 _SPACE = " \t\r\n"
@@ -122,14 +122,15 @@ def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
 def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | None = None) -> Iterator[Record]:
     """Yield the rows below the row of names; None guesses the delimiter, by equal cell counts in the first rows.
 
-    A row with another number of cells is a bad record. Raises DataError for unclosed quotes and for repeated names.
+    A row with another number of cells is a bad record. Raises DataError for unclosed quotes and for repeated names,
+    and for a title above the row of names.
     """
     csv.field_size_limit(ROW_CHARACTERS)  # of the whole process; only this function reads csv
     lines, num_characters = lines_of(text, name, ROW_CHARACTERS), 0
     header, first = next(lines, ""), 1
     if re.fullmatch(r"sep=.\s*", header):  # Excel's
         delimiter, header, first = header[4], next(lines, ""), 2
-    start, names, number, any_good = [header], list[str](), first, False
+    start, names, number, is_title, any_good = [header], list[str](), first, False, False
 
     def counted() -> Iterator[str]:
         """Yield the lines; raise csv.Error for too many characters in a row: quotes may hold any number of lines."""
@@ -151,11 +152,19 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
             num_characters, line, number = 0, number, rows.line_num + first
             if not names:
                 names = [cell.strip() or f"column{at}" for at, cell in enumerate(row, 1)]  # as a hint names them
+                is_title = len(row) > 1 and not any(row[1:])
                 if len({*names}) < len(names):
                     twice = Counter(names).most_common(1)[0][0]
+                    columns = [f"{cell}{at}" if cell in names[: at - 1] else cell for at, cell in enumerate(names, 1)]
+                    command = header_command(Path(name), columns, delimiter or ",", "named", has_names=True)
                     hint = "if the table has no row with names, write one first"
+                    hint += f"; else {command}" if command else ""
                     raise DataError(f"{name}:{line}", f"several columns have the name {shown(twice)}", hint=hint)
-            elif len(row) == len(names):
+                continue
+            if is_title and all(row):  # the names are below a title
+                names = names[:1]
+            is_title = is_title and not any(row)
+            if len(row) == len(names):
                 any_good = True
                 yield Record(f"{name}:{line}", dict(zip(names, row, strict=True)), delimiter)
             elif row:

@@ -34,7 +34,7 @@ _KINDS = {dict: "an object", list: "a list", bytes: "bytes"}
 _QUESTIONS = ("prompt", "question", "instruction", "input", "问题", "指令")
 _ANSWERS = ("response", "answer", "output", "target", "completion", "chosen", "输出", "答案", "回答")
 # names of fields that a hint shows: a stranger may have chosen them, and a user types what a hint says
-_is_plain = re.compile(r"(?=.{1,64}$)[\w.-]+( [\w.-]+)*").fullmatch
+_is_plain = re.compile(r"(?=.{1,64}$)[\w.?？-]+( [\w.?？-]+)*").fullmatch
 # five words, two with a full stop, or ten characters of Chinese or Japanese: the first row of a table is a record
 _is_sentence = re.compile(r"(\S+ ){4}.+|.* .*\.|.*[\u3040-\u30ff\u3400-\u9fff]{10}.*").fullmatch
 
@@ -71,9 +71,12 @@ def documents_of(records: Iterable[Record], text_field: str, remarks: Remarks) -
     """
     records = iter(records)
     sample = _sample_of(records)
-    field = text_field_of([record for record in sample if not isinstance(record.fields, str)], text_field, remarks)
+    objects = [record for record in sample if not isinstance(record.fields, str)]
+    field = text_field_of(objects, text_field, remarks)
     if field != text_field:
-        remarks.note(f"{field} is the text of each record")
+        others = [name for name in _texts_of(objects, _mean_lengths(objects)) if name != field]
+        unread = ", ".join(visible(name, 40) for name in others[:_MOST_FIELDS])
+        remarks.note(f"{field} is the text of each record" + (f"; gpt does not read {unread}" if unread else ""))
     yield from _blocks_of(sample, records, lambda record: _text(record, field, remarks.path), remarks)
 
 
@@ -164,15 +167,18 @@ def _without_text(sample: Sequence[Record], text_field: str, path: Path | None) 
     kinds = {name: _KINDS[type(value)] for name, value in record.fields.items() if type(value) in _KINDS}
     if listed := [f"{shown(name)} ({kind})" for name, kind in kinds.items()]:
         sentence += f"; fields of other kinds: {', '.join(listed[:_MOST_FIELDS])}"
-    longest = next(iter(_texts_of(sample, lengths)), None)
+    longest = next(iter(texts := _texts_of(sample, lengths)), None)
     names = {name.lower(): name for name in lengths}
     if {"role", "content"} <= names.keys() or {"from", "value"} <= names.keys():
         hint = f"a record has all messages of a conversation, as in {MESSAGES}"
-    elif longest and record.delimiter and (len(record.fields) == 1 or not _is_name(longest, record)):
-        columns = ["text" if name == longest else f"column{at}" for at, name in enumerate(record.fields, 1)]
-        names = record.delimiter.join(columns).replace("\t", r"\t")
-        command = path and _copying(path, f"sed '1i {names}'", "named")
-        hint = f"‹data.text_field={longest}›; " if _is_name(longest, record) else ""
+    elif longest and record.delimiter and not any(_likely_pair(names)) and _may_be_record(longest, record, lengths):
+        columns = dict.fromkeys([longest], "text")
+        if lengths[longest] < _LONG and len(texts) == 2:  # such as a word and its translation
+            columns = dict(zip(filter(texts.__contains__, record.fields), ("prompt", "response"), strict=True))
+        columns = [columns.get(name, f"column{at}") for at, name in enumerate(record.fields, 1)]
+        command = path and header_command(path, columns, record.delimiter, "named", has_names=False)
+        may_be_name = _is_name(longest, record) or (_is_plain(longest) and longest[-1] in "?？")  # as forms have it
+        hint = f"‹data.text_field={longest}›; " if may_be_name else ""
         hint += "if the table has no row with names, write one first" + (f": {command}" if command else "")
     elif longest and _is_plain(longest) and "rejected" not in names:  # a shorter one is not the text
         hint = f"‹data.text_field={longest}›"
@@ -183,6 +189,11 @@ def _without_text(sample: Sequence[Record], text_field: str, path: Path | None) 
     if is_conversation(record.fields, text_field):
         hint = f"questions with answers are read without other text; {ALONE}"
     return DataError(record.where, sentence, hint=hint)
+
+
+def _may_be_record(longest: str, record: Record, lengths: Mapping[str, float]) -> bool:
+    """Return whether the first row of a table may be a record: one column, a sentence, or short cells alone."""
+    return len(record.fields) == 1 or not _is_name(longest, record) or lengths[longest] < _LONG
 
 
 def _is_name(name: str, record: Record) -> bool:
@@ -207,9 +218,20 @@ def _rewriting(record: Record, path: Path, names: Mapping[str, str]) -> str | No
     elif ending == ".parquet":
         table = f't.read_table(sys.stdin.buffer).rename_columns({{"{question}": "prompt", "{answer}": "response"}})'
         program = f"python3 -c 'import sys, pyarrow.parquet as t; t.write_table({table}, sys.stdout.buffer)'"
-    elif not any(one in other != one for one in (question, answer) for other in [*record.fields, "prompt"]):
-        program = f"sed '1s/{question}/prompt/; 1s/{answer}/response/'"
+    elif record.delimiter and question and answer:
+        columns = [{question: "prompt", answer: "response"}.get(name, name) for name in record.fields]
+        return header_command(path, columns, record.delimiter, "qa", has_names=True)
     return _copying(path, program, "qa") if program and question and answer else None
+
+
+def header_command(path: Path, columns: Iterable[str], delimiter: str, label: str, *, has_names: bool) -> str | None:
+    """Return the command that copies a table with these names of columns above its rows, or for its first row.
+
+    Names that cannot be typed become column1 and so on. Returns None where `_copying` does.
+    """
+    columns = (name if _is_plain(name) else f"column{at}" for at, name in enumerate(columns, 1))
+    names = delimiter.join(columns).replace("\t", r"\t")
+    return _copying(path, f"(printf '{names}\\n'; {'tail -n +2' if has_names else 'cat'})", label)
 
 
 def _copying(path: Path, program: str, label: str) -> str | None:

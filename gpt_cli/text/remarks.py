@@ -17,7 +17,7 @@ _LEFT_OUT = {
     "bad": "bad file{s}:",
     "picture": "picture{s} of",
     "contents": "table{s} of contents of",
-    "included": "included file{s} of",
+    "included": "command{s} to include a file, of",
     "record": "bad record{s}:",
     "empty": "record{s} with an empty text or answer:",
     "question": "question{s} without an answer, at the end of a conversation:",

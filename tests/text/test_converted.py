@@ -162,7 +162,7 @@ def test_a_document_includes_nothing_and_takes_bounded_time_and_text(
     (here / "a.tex").write_text("\\begin{document}fine \\input{secret.txt} \\include{secret.txt}\\end{document}")
     corpus = read("a.tex")
     assert "secret" not in corpus.documents[0]
-    assert list(corpus.notices()) == ["left out 2 included files of a.tex"]
+    assert list(corpus.notices()) == ["left out 2 commands to include a file, of a.tex"]
     write(here / "b.html", "Read by no other test, so that the cache lacks it.\n")
     monkeypatch.setattr(module, "DOCUMENT_BYTES", 10)
     assert "more than a document has" in refusal("b.html")

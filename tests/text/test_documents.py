@@ -204,11 +204,14 @@ def zipped(*names: str, content: str = "text") -> bytes:
     ("content", "hint"),
     [
         (zipped("[Content_Types].xml", "_rels/.rels", "word/document.xml"), "let the file name end in .docx"),
-        (zipped("[Content_Types].xml", "xl/workbook.xml"), "save it as .csv"),
+        (zipped("[Content_Types].xml", "xl/workbook.xml"), "save it as .csv in the program that wrote it"),
         (zipped("[Content_Types].xml", "ppt/presentation.xml"), "save it as .pdf"),
         (zipped("mimetype", content="application/epub+zip"), "let the file name end in .epub"),
         (zipped("mimetype", content="application/vnd.oasis.opendocument.text"), "let the file name end in .odt"),
-        (zipped("mimetype", content="application/vnd.oasis.opendocument.spreadsheet"), "save it as .csv"),
+        (
+            zipped("mimetype", content="application/vnd.oasis.opendocument.spreadsheet"),
+            "save it as .csv in the program that wrote it",
+        ),
         (zipped("mimetype", content="application/vnd.oasis.opendocument.presentation"), "save it as .pdf"),
         (zipped("Index/Document.iwa"), "save it as .pdf"),
         (zipped("collection.anki2", "media"), "name a text file"),
@@ -299,6 +302,9 @@ def test_texts_without_marks_stay_as_they_are(documents: list[str], size: int) -
     [
         ("<p>a</p>\n" * 9, "more than a tenth is tags such as <p>, which become tokens"),
         ("1\n00:00:01,000 --> 00:00:02,000\nhello\n\n" * 9, "time lines of subtitles become tokens"),
+        ("00:01.000 --> 00:02.000\nhello\n\n" * 9, "time lines of subtitles become tokens"),
+        ("[00:12.50]hello\n" * 9, "time lines of subtitles become tokens"),
+        ("Dialogue: 0,0:00:01.00,0:00:02.00,Default,,0,0,0,,hello\n" * 9, "time lines of subtitles become tokens"),
         (".PP\nsome words\n" * 9, "requests of troff become tokens"),
         ('<a href="b.html">c</a>\n' * 9, 'more than a tenth is tags such as <a href="b.html">, which become tokens'),
         ("From: Ann <a@b.c>, see <Saved by Ann>\n" * 9 + "</p>", None),

@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -188,7 +189,9 @@ def test_capital_letters_in_the_names_of_fields_change_nothing(here: Path, endin
     assert notice == f"in a.{ending}, the question is in question, the answer in answer; gpt does not read Context"
     (here / f"b.{ending}").write_bytes(WRITERS[ending]([{"Text": "short", "note": "a note that is longer than it"}]))
     assert read(f"b.{ending}").documents == ("short",)
-    assert list(read(f"b.{ending}").notices()) == [f"in b.{ending}, Text is the text of each record"]
+    assert list(read(f"b.{ending}").notices()) == [
+        f"in b.{ending}, Text is the text of each record; gpt does not read note"
+    ]
     assert read(f"a.{ending}", text_field="Context").documents == ("It rained.",) * 2
 
 
@@ -239,6 +242,24 @@ def test_a_field_that_only_later_records_fill_is_named_too(here: Path) -> None:
     assert notice == "in a.csv, the question is in question, the answer in answer; gpt does not read context"
 
 
+@pytest.mark.parametrize("name", ["export", "export.zip"])
+def test_the_chats_of_a_whole_export_are_read_once_skip_bad_leaves_out_the_other_files(here: Path, name: str) -> None:
+    chats = json.dumps([chat_of_chatgpt(*pair) for pair in QUESTIONS])
+    files = {"chat.html": "<html></html>", "conversations.json": chats, "user.json": '{"id": "user-1"}'}
+    Path("export").mkdir()
+    with zipfile.ZipFile("export.zip", "w") as archive:
+        for one, content in files.items():
+            archive.writestr(one, content)
+            Path("export", one).write_text(content)
+    with pytest.raises(DataError, match="this document contains no text") as raised:
+        read(name)
+    assert "data.skip_bad=true leaves such files out" in "\n".join(raised.value.lines())
+    corpus = read(name, skip_bad=True)
+    Path("ours.jsonl").write_text(json_lines_of(pairs("prompt", "response")))
+    assert corpus.digest == read("ours.jsonl").digest
+    assert f"left out 2 bad files: {name}/chat.html, {name}/user.json" in corpus.notices()
+
+
 def test_a_column_named_mapping_is_no_conversation(here: Path) -> None:
     (here / "q.json").write_text(json.dumps([{"mapping": "a", "text": "b"}]))
     assert read("q.json").documents == ("b",)
@@ -257,13 +278,13 @@ def test_a_system_beside_messages_comes_first(here: Path) -> None:
 
 
 def test_the_only_column_of_long_texts_is_the_text_and_a_notice_says_so(here: Path) -> None:
-    rows = [{"title": "春晓", "poem": text * 3, "year": "730"} for text in TEXTS]
+    rows = [{"title": "春晓", "poem": text * 3, "year": "730", "note": "of the Tang dynasty"} for text in TEXTS]
     (here / "poems.csv").write_text(table(rows))
     (here / "poems.parquet").write_bytes(parquet_of(rows))
     for name in ("poems.csv", "poems.parquet"):
         corpus = read(name)
         assert corpus.documents == tuple(text * 3 for text in TEXTS)
-        assert list(corpus.notices()) == [f"in {name}, poem is the text of each record"]
+        assert list(corpus.notices()) == [f"in {name}, poem is the text of each record; gpt does not read note, title"]
     assert read("poems.csv", text_field="title").documents == ("春晓",) * 3
 
 
@@ -317,7 +338,7 @@ def test_a_column_name_may_have_spaces_and_a_shorter_column_is_no_remedy(here: P
     (here / "c.csv").write_text(table([{"id": "1", "A boy, carried": "p" * 30, "B": "n" * 20}]))
     with pytest.raises(DataError) as raised:
         read("c.csv")
-    remedy = "sed '1i column1,text,column3' < c.csv > c-named.csv"  # the first row names no columns
+    remedy = r"(printf 'column1,text,column3\n'; cat) < c.csv > c-named.csv"  # the first row names no columns
     assert raised.value.hint == f"if the table has no row with names, write one first: {remedy}"
 
 
@@ -392,14 +413,12 @@ def test_the_command_of_a_hint_makes_questions_of_fields_that_gpt_does_not_know(
     assert (here / name).read_bytes() == (content if isinstance(content, bytes) else content.encode())
 
 
-def test_a_column_whose_name_is_part_of_another_is_not_rewritten(here: Path) -> None:
+def test_the_command_changes_no_column_whose_name_contains_that_of_another(here: Path) -> None:
     (here / "a.csv").write_text(table([{"instruction": "a" * 30, "instructions": "b" * 50, "target": "c"}]))
     with pytest.raises(DataError) as raised:
         read("a.csv")
-    assert (
-        raised.value.hint
-        == "‹data.text_field=instructions›; for questions with answers, name their fields prompt and response"
-    )
+    command = r"(printf 'prompt,instructions,response\n'; tail -n +2) < a.csv > a-qa.csv"
+    assert raised.value.hint == f"‹data.text_field=instructions›; for questions with answers: {command}"
 
 
 # fields, and those that the command of the hint makes question and answer
@@ -658,11 +677,40 @@ def test_a_column_without_a_name_counts(here: Path) -> None:
     assert list(read("a.csv").notices()) == ["in a.csv, column3 is the text of each record"]
 
 
-def test_a_table_of_short_cells_has_no_questions(here: Path) -> None:
-    (here / "a.csv").write_text("x,y\n1,a\n2,b\n")
+def test_a_table_of_two_short_texts_may_be_questions_and_answers_without_names(here: Path) -> None:
+    (here / "a.tsv").write_text("Haus\thouse\nBaum\ttree\nHund\tdog\n")
+    with pytest.raises(DataError) as raised:
+        read("a.tsv")
+    first, command = (raised.value.hint or "").split("; if the table has no row with names, write one first: ")
+    assert first == "‹data.text_field=Haus›"
+    subprocess.run(command, shell=True, check=True)
+    assert [turn.content for turn in read_conversation(read("a-named.tsv").documents[0]).turns] == ["Haus", "house"]
+
+
+def test_a_question_may_be_the_name_of_a_column_as_forms_have_it(here: Path) -> None:
+    (here / "a.csv").write_text(table([{"Time": "9:00", "What did you like about the course?": "The teacher."}]))
     with pytest.raises(DataError) as raised:
         read("a.csv")
-    assert raised.value.hint == "‹data.text_field=y›"
+    assert (raised.value.hint or "").startswith("‹data.text_field=What did you like about the course?›; if the table")
+    assert read("a.csv", text_field="What did you like about the course?").documents == ("The teacher.",)
+
+
+@pytest.mark.parametrize("title", ["Poems of 1970,,", "Poems of 1970", "Poems of 1970,,\n,,"])
+def test_a_title_above_the_row_of_names_is_an_error_whose_command_takes_it_away(here: Path, title: str) -> None:
+    (here / "a.csv").write_text(f"{title}\nyear,name,text\n1,Li Bai,The moon is bright.\n")
+    with pytest.raises(DataError, match="this row has 3 cells, but the first one names 1 columns") as raised:
+        read("a.csv")
+    command = (raised.value.hint or "").removeprefix("if the table begins here: ").partition("; else ")[0]
+    subprocess.run(command, shell=True, check=True)
+    assert read("a-table.csv").documents == ("The moon is bright.",)
+
+
+def test_a_name_of_several_columns_is_an_error_whose_command_changes_it(here: Path) -> None:
+    (here / "a.csv").write_text("id,name,name,text\n1,a,b,The moon is bright.\n")
+    with pytest.raises(DataError, match='several columns have the name "name"') as raised:
+        read("a.csv")
+    subprocess.run((raised.value.hint or "").partition("; else ")[2], shell=True, check=True)
+    assert read("a-named.csv").documents == ("The moon is bright.",)
 
 
 def test_where_every_record_is_bad_the_first_is_an_error(here: Path) -> None:
@@ -690,8 +738,8 @@ def test_a_cut_or_changed_file_is_an_error_or_has_another_text(here: Path, name:
 @pytest.mark.parametrize(
     ("fields", "hint"),
     [
-        (("问题", "答案"), "for questions with answers: sed '1s/问题/prompt/; 1s/答案/response/' < q.csv > q-qa.csv"),
-        (("Input", "Output"), "for questions with answers: sed"),
+        (("问题", "答案"), r"for questions with answers: (printf 'prompt,response\n'; tail -n +2) < q.csv > q-qa.csv"),
+        (("Input", "Output"), "for questions with answers: (printf"),
         (("role", "content"), "a record has all messages of a conversation"),
         (("chosen", "rejected"), None),
     ],
