@@ -219,7 +219,8 @@ def _rewriting(record: Record, path: Path, names: Mapping[str, str]) -> str | No
         table = f't.read_table(sys.stdin.buffer).rename_columns({{"{question}": "prompt", "{answer}": "response"}})'
         program = f"python3 -c 'import sys, pyarrow.parquet as t; t.write_table({table}, sys.stdout.buffer)'"
     elif record.delimiter and question and answer:
-        columns = [{question: "prompt", answer: "response"}.get(name, name) for name in record.fields]
+        renamed = {question: "prompt", answer: "response"}
+        columns = [renamed.get(name) or name for name in record.fields]
         return header_command(path, columns, record.delimiter, "qa", has_names=True)
     return _copying(path, program, "qa") if program and question and answer else None
 
