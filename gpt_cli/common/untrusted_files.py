@@ -125,7 +125,8 @@ def encoding_hint(sample: bytes, name: str) -> str:
     """
     old, new = names_of_copy(Path(name))
     if is_damaged_utf8(sample):
-        return f"iconv -c -f utf-8 -t utf-8 {old} > {new} leaves out what is damaged"
+        command = f"iconv -c -f utf-8 -t utf-8 {old} > {new}"
+        return f"{command} leaves out what is damaged; look at the new file before you use it"
     if sample[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         return f"if it is UTF-16: iconv -f UTF-16 -t utf-8 {old} > {new}"
     if b"\0" in sample:
@@ -135,6 +136,9 @@ def encoding_hint(sample: bytes, name: str) -> str:
     num_high = sum(map(len, runs))
     # of Latin-1, few bytes are high, and these stand alone
     if num_high <= 0.3 * len(sample) and num_high < 2 * len(runs):
+        text = sample.decode("utf-8", "replace")
+        if sum(character > "\x7f" for character in text) >= 1.5 * text.count("\ufffd"):
+            return "some of its lines are UTF-8 and some are not: convert these before you join files"
         encoding = "CP1252" if re.search(rb"[\x80-\x9f]", sample) else "LATIN1"
         return f"if it is {encoding}: iconv -f {encoding} -t utf-8 {old} > {new}"
     seconds = b"".join(re.findall(rb"[\x81-\xfe]([\x40-\xfe])", sample))
@@ -157,11 +161,14 @@ def names_of_copy(path: Path, label: str = "utf8") -> tuple[str, str]:
 
 
 def utf16_of(sample: bytes) -> str | None:
-    """Return UTF-16BE or UTF-16LE if a sample without a byte order mark is text in that encoding, else None."""
-    zeros = sample[::2].count(0), sample[1::2].count(0)
-    if min(zeros) * 2 >= max(zeros):  # ASCII, also in line breaks, has them in one place
+    """Return UTF-16BE or UTF-16LE if a sample is text in that encoding, by its mark or its ASCII, else None."""
+    zeros, marks = (sample[::2].count(0), sample[1::2].count(0)), (codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE)
+    if not sample.startswith(marks) and min(zeros) * 2 >= max(
+        zeros
+    ):  # ASCII, also in line breaks, has them in one place
         return None
-    encoding = "UTF-16BE" if zeros[0] > zeros[1] else "UTF-16LE"
+    is_big = sample[:2] == marks[0] if sample.startswith(marks) else zeros[0] > zeros[1]
+    encoding = "UTF-16BE" if is_big else "UTF-16LE"
     with contextlib.suppress(UnicodeDecodeError):
         text = codecs.getincrementaldecoder(encoding)().decode(sample)
         return encoding if sum(map(text.count, "\0" + _NO_TEXT.decode())) < 0.01 * len(text) else None

@@ -21,13 +21,15 @@ _PAIRS = (
     (("instruction", "input"), "output"),
 )
 # of OpenAI, of ShareGPT and minimind, of the chats that ChatGPT and Claude export
-_LISTS = ("messages", "conversations", "mapping", "chat_messages")
+_EXPORTS = ("mapping", "chat_messages")
+_LISTS = ("messages", "conversations", *_EXPORTS, "chosen")
 FIELDS = {"system", "choices", *_LISTS, *(key for keys, answer in _PAIRS for key in (*keys, answer))}
 # one word of ASCII such as an id, a path or base64, and an address; a word of letters alone may be DNA
-_is_code = re.compile(r"(?=[A-Za-z]*[!-@\[-`{-~])[!-~]+|\w+://\S*").fullmatch
+_is_code = re.compile(r"(?=[A-Za-z]*[!-@\[-`{-~])[!-~]+|\w+://\S*|\d+(\.\d+){3}\S*").fullmatch
 _START, _MOST_UNREAD = 1000, 20  # characters that tell whether a value is words; fields in a notice
 # beside the fields of question and answer, and the fields of a message
 _READ = {"system", "choices", "current_node", "role", "content", "from", "value", "sender", "text"}
+_GRADES = ("label", "weight", "score")  # numbers by which other programs leave answers out
 _USERS, _ASSISTANTS = ("human", "prompter", "用户"), ("gpt", "chatgpt", "bot", "助手")
 _OTHER_ROLES = {"developer": "system"} | dict.fromkeys(_USERS, "user") | dict.fromkeys(_ASSISTANTS, "assistant")
 _TOOLS = ("tool", "function", "function_call", "observation")
@@ -78,11 +80,15 @@ def notice_of(records: Sequence[Mapping[str, Any]]) -> str:
     words = f"the messages are in {name}" if name else f"the question is in {present}, the answer in {answer}"
     is_usual = name == "messages" or (not name and (question, answer) == _PAIRS[0])
     read, unread = {*_READ, *([name] if name else [*question, answer])}, dict[str, None]()
+    read |= {"prompt", "chosen"} if name else set()
     for record in records:
         messages = record.get(name or "")
         for fields in (record, *map(_dict, messages if isinstance(messages, list) else ())):
             others = [(key, value) for key, value in fields.items() if key not in read]
-            unread |= {key: None for key, value in others if is_words(value) or (value and isinstance(value, list))}
+            others = [
+                key for key, value in others if is_words(value) or (value and isinstance(value, list)) or key in _GRADES
+            ]
+            unread |= dict.fromkeys(others)
     names = ", ".join(visible(key, 40) for key in [*unread][:_MOST_UNREAD])
     return "; ".join(([] if is_usual else [words]) + ([f"gpt does not read {names}"] if unread else []))
 
@@ -102,8 +108,9 @@ def small(record: Any) -> Any:
 
 
 def _list_of(record: Mapping[str, Any]) -> str | None:
-    """Return the name of the field with the list of messages, or None; `mapping` counts only beside `current_node`."""
-    return next((key for key in _LISTS if key in record and (key != "mapping" or "current_node" in record)), None)
+    """Return the name of the field with the messages, or None; `mapping` needs `current_node`, `chosen` is a list."""
+    names = (key for key in _LISTS if key in record and (key != "mapping" or "current_node" in record))
+    return next((key for key in names if key != "chosen" or isinstance(record[key], list)), None)
 
 
 def _pair_of(record: Mapping[str, Any]) -> tuple[tuple[str, ...], str] | None:
@@ -121,14 +128,21 @@ def conversation(
     """
     name = _list_of(record)
     if name:
-        turns = _turns(_branch(record) if name == "mapping" else record[name], name, where)
+        messages = _branch(record) if name == "mapping" else record[name]
+        if name == "chosen" and isinstance(record.get("prompt"), list):
+            messages = record["prompt"] + messages
+        elif isinstance(messages, list) and isinstance(record.get("chosen"), dict):
+            messages = [*messages, record["chosen"]]
+        turns = _turns(messages, name, where)
+        if remarks and name in _EXPORTS and all(turn.role == "user" for turn in turns):
+            return Conversation((Turn("assistant", ""),))  # a chat that nobody went on with
     else:
         question, answer = _pair_of(record) or _PAIRS[0]
         filled = [key for key in question[1:] if record.get(key)]
         parts = [_text(record, key, where) for key in (*question[:1], *filled) if key in record]
         turns = [Turn("user", "\n\n".join(parts))] if parts else []
         if answer in record:
-            turns.append(Turn("assistant", _text(record, answer, where)))
+            turns.append(Turn("assistant", _answer(record, answer, where)))
     if turns and record.get("system") and turns[0].role != "system":
         turns = [Turn("system", _text(record, "system", where)), *turns]
     if not turns:
@@ -148,7 +162,8 @@ def conversation(
         raise DataError(where, "choices has at least two answers, each once")
     if choices and answered and turns[-1].content not in choices:
         answer = shown(turns[-1].content, 40)
-        raise DataError(where, f"the answer {answer} is none of its choices; write it as one of them, not as a number")
+        hint = "write the answer as one of the choices"
+        raise DataError(where, f"the answer {answer} is none of its choices", hint=hint)
     return Conversation(tuple(turns), tuple(whole_text(choice, where) for choice in choices))
 
 
@@ -218,6 +233,14 @@ def _turns(messages: Any, name: str, where: str) -> list[Turn]:
             raise DataError(where, "a message of the system comes before all others")
         turns.append(Turn(role, _text(message, text, where)))
     return turns
+
+
+def _answer(record: Mapping[str, Any], key: str, where: str) -> str:
+    """Return an answer as text; a whole number is a position in `choices`, from 0, where a record has them."""
+    choices, answer = record.get("choices"), record[key]
+    if isinstance(choices, list) and type(answer) is int and 0 <= answer < len(choices):
+        return _text({key: choices[answer]}, key, where)
+    return _text(record, key, where)
 
 
 def _text(record: Mapping[str, Any], key: str, where: str) -> str:

@@ -43,7 +43,7 @@ _PANDOC = {
 }
 DOCUMENTS = (*_PANDOC, ".pdf")
 _WITH_TITLE = (".docx", ".org", ".tex")  # formats whose title pandoc takes out of the text
-_VERSION = 5  # of the conversion
+_VERSION = 6  # of the conversion
 # formats that are text, how they declare their encoding, which pandoc ignores, and what browsers read in its place
 _ENCODED = (".fb2", ".htm", ".html", ".org", ".rtf", ".tex")
 _DECLARED = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?([\w-]+)|\[(\w+)\]\{inputenc\}""", re.IGNORECASE)
@@ -51,6 +51,11 @@ _WIDER = {"gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "iso-8859
 _HEAP_EXHAUSTED = 251  # of programs in Haskell
 # titles of tables of contents, and what their links lead to: a place in the document, or in a book a chapter
 _CONTENTS = re.compile(r"(table of )?contents|目\s*[录錄]|toc", re.IGNORECASE)
+# a command that pandoc of LaTeX does not know, with words in its braces, unless it is one of layout
+_UNKNOWN = re.compile(
+    r"Skipped '\\(?!begin|end|index|label|\w*style|page\w+|bibliography|use|input|include|new|renew)[a-zA-Z]+"
+    r"\{[^'{}\d]*[^\W\d_]{2}[^'{}]*\}'"
+)
 _WITHIN = re.compile(r"#|[^:]*\.xhtml\b")
 
 
@@ -71,7 +76,7 @@ def converted(path: Path, file: BinaryIO, remarks: Remarks) -> str:
         file.seek(0)
         content = (_content_of_pdf if path.suffix.lower() == ".pdf" else _content_of_pandoc)(path, file)
         write_json(stored, content)
-    for what in ("picture", "contents", "included"):
+    for what in ("picture", "contents", "included", "unknown"):
         if number := content.get(what):
             remarks.leave_out(what, visible(path), number)
     return content["text"]
@@ -86,11 +91,12 @@ def _content_of_pandoc(path: Path, file: BinaryIO) -> dict[str, Any]:
             held.write(_in_utf8(path, file.read()))
             held.seek(0)
             file = held
-        source = ["--sandbox", "--from", _PANDOC[path.suffix.lower()]]
+        source = ["--sandbox", "--verbose", "--from", _PANDOC[path.suffix.lower()]]
         tree, messages = _output(path, [pandoc, *source, "--to", "json", *limits], file)
     try:
         content = json.loads(tree)
         counts = {"picture": 0, "contents": 0, "included": messages.count("Could not load include file")}
+        counts["unknown"] = len(_UNKNOWN.findall(messages))
         if path.suffix.lower() in _WITH_TITLE and (title := content["meta"].get("title")):
             content["blocks"].insert(0, {"t": "Para", "c": title["c"]})
         _leave_out(content["blocks"], counts)

@@ -10,11 +10,20 @@ import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from gpt_cli.common.untrusted_files import UTF8_MARK, encoding_hint, is_binary, is_damaged_utf8, is_numbers, utf16_of
+from gpt_cli.common.untrusted_files import (
+    UTF8_MARK,
+    encoding_hint,
+    is_binary,
+    is_damaged_utf8,
+    is_numbers,
+    names_of_copy,
+    utf16_of,
+)
 from gpt_cli.errors import DataError, visible
 
 # the regex engine overflows its stack on a run of a million spaces; a third of it is known to pass
@@ -97,6 +106,7 @@ def decoded(blocks: Iterable[bytes], where: str, unnamed: str = "name a text fil
             if file_format := _binary_format(block):
                 what, advice = file_format
                 _, rename, ending = advice.partition("let the file name end in ")
+                advice = advice.replace("FILE", names_of_copy(Path(where))[0])
                 if rename and (where == "stdin" or where.lower().endswith(ending)):
                     advice = unnamed
                 raise DataError(where, f"this is {what}, not text", hint=advice)
@@ -150,8 +160,9 @@ def markup_noted(blocks: Iterator[TextBlock], note: Callable[[str], object]) -> 
 
 
 def _is_utf16(sample: bytes) -> bool:
-    """Return whether bytes are UTF-16 of mostly ASCII text: about half are NUL, which UTF-8 would decode too."""
-    return len(sample) >= 16 and sample.count(0) > 0.4 * len(sample) and bool(utf16_of(sample))
+    """Return whether bytes are UTF-16: marked as that, or about half NUL, which UTF-8 would decode too."""
+    is_marked = sample.startswith((codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE))
+    return (is_marked or (len(sample) >= 16 and sample.count(0) > 0.4 * len(sample))) and bool(utf16_of(sample))
 
 
 def _binary_format(content: bytes) -> tuple[str, str] | None:

@@ -149,6 +149,9 @@ def _content_of(
             return None, in_blocks(converted(path, each, remarks) for each in [file])  # once somebody reads it
         remarks.leave_out("document", visible(path))
         return None, None
+    if not named and is_archive(path):
+        remarks.leave_out("file", f"{visible(path)} (an archive inside another)")
+        return None, None
     content = unpacked(path, file)
     first = next(content, b"")
     if not named and (why := format_of_binary(first)):
@@ -167,13 +170,16 @@ def _records_in(
 ) -> tuple[Iterator[Record] | None, Iterator[TextBlock] | None]:
     """Return (records, None) of a text file, or (None, blocks) for plain text."""
     ending, name = _ending(path), visible(path)
-    if ending in (".json", ".jsonl"):
+    if ending not in (".csv", ".tsv"):
         start = next(blocks, None)
         blocks = blocks if start is None else chain([start], blocks)
         form = form_of_json(start.text if start else "")
-        if form is None and ending == ".json":
-            remarks.note("gpt finds no list of records, and reads the JSON as plain text")
-        ending = form or ending
+        if ending in (".json", ".jsonl"):
+            if form is None and ending == ".json":
+                remarks.note("gpt finds no list of records, and reads the JSON as plain text")
+            ending = form or ending
+        elif form == "lines":
+            remarks.note("braces and names of JSON become tokens, unless the file name ends in .jsonl")
     text = (block.text for block in blocks)
     if ending == "array":
         return json_items(text, name, remarks), None

@@ -19,13 +19,13 @@ from gpt_cli.common.limits import HEADER_CHARACTERS, LINE_CHARACTERS, ROW_CHARAC
 from gpt_cli.common.untrusted_files import names_of_copy
 from gpt_cli.errors import DataError, shown, visible
 from gpt_cli.text.compressed import Growth
-from gpt_cli.text.records import SAMPLE, Record, header_command, lines_of
+from gpt_cli.text.records import DEFAULT_FIELD, SAMPLE, Record, header_command, lines_of
 from gpt_cli.text.remarks import Remarks
 
 _SPACE = " \t\r\n"
 _spaces = re.compile(f"[{_SPACE}]*").match
 _DELIMITERS = ",;\t|"
-_QUOTING = """'s/"/""/g; s/[^\\t]*/"&"/g'"""  # of sed
+_QUOTING, _QUOTING_LINES = """'s/"/""/g; s/[^\\t]*/"&"/g'""", """'s/"/""/g; s/.*/"&"/'"""  # of sed
 _BUFFER = 2**20  # without one a whole column of a row group is read at once
 _ROWS, _MOST_ROWS = 2**25, 256  # bytes, about, and number of rows of a table that are read at once
 
@@ -130,7 +130,7 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
     header, first = next(lines, ""), 1
     if re.fullmatch(r"sep=.\s*", header):  # Excel's
         delimiter, header, first = header[4], next(lines, ""), 2
-    start, names, number, is_title, any_good = [header], list[str](), first, False, False
+    start, names, number, any_good = [header], list[str](), first, False
 
     def counted() -> Iterator[str]:
         """Yield the lines; raise csv.Error for too many characters in a row: quotes may hold any number of lines."""
@@ -141,6 +141,7 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
                 raise csv.Error("a row has too many characters")
             yield line
 
+    num_named, is_title, below_title = 0, False, False
     try:
         if delimiter is None and len(header) <= HEADER_CHARACTERS:
             start += islice(lines, 2)
@@ -152,7 +153,7 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
             num_characters, line, number = 0, number, rows.line_num + first
             if not names:
                 names = [cell.strip() or f"column{at}" for at, cell in enumerate(row, 1)]  # as a hint names them
-                is_title = len(row) > 1 and not any(row[1:])
+                num_named, is_title = 1 + sum(map(bool, row[1:])), not all(cell.strip() for cell in row[1:])
                 if len({*names}) < len(names):
                     twice = Counter(names).most_common(1)[0][0]
                     columns = [f"{cell}{at}" if cell in names[: at - 1] else cell for at, cell in enumerate(names, 1)]
@@ -161,19 +162,24 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
                     hint += f"; else {command}" if command else ""
                     raise DataError(f"{name}:{line}", f"several columns have the name {shown(twice)}", hint=hint)
                 continue
-            if is_title and all(row):  # the names are below a title
-                names = names[:1]
-            is_title = is_title and not any(row)
-            if len(row) == len(names):
+            below_title = below_title or (is_title and sum(map(bool, row)) > num_named)
+            is_title = is_title and sum(map(bool, row)) < 2  # a second title, or an empty row
+            if len(row) == len(names) and not below_title:
                 any_good = True
                 yield Record(f"{name}:{line}", dict(zip(names, row, strict=True)), delimiter)
             elif row:
-                sentence = f"this row has {len(row):,} cells, but the first one names {len(names):,} columns"
+                number_named = num_named if below_title else len(names)
+                sentence = f"this row has {len(row):,} cells, but the first one names {number_named:,} columns"
                 hint = 'put a cell with the delimiter or a line break in quotes: "a, b"'
-                if len(names) == 1:
+                if names == [DEFAULT_FIELD]:
+                    old, new = names_of_copy(Path(name), "quoted")
+                    hint = f"if each line is one text: sed {_QUOTING_LINES} {old} > {new}; else {hint}"
+                elif number_named == 1 or below_title:
                     old, new = names_of_copy(Path(name), "table")
+                    hint = "give each column a name" if below_title else hint
                     hint = f"if the table begins here: tail -n +{line} {old} > {new}; else {hint}"
-                error = DataError(f"{name}:{line}", sentence, hint=hint if len(row) > len(names) else None)
+                is_mended = len(row) > number_named
+                error = DataError(f"{name}:{line}", sentence, hint=hint if is_mended else None)
                 remarks.leave_out_record(error, [any_good])
     except csv.Error as error:
         why, hint = str(error), 'write quotation marks inside a cell twice, and the cell in quotes: """Yes"", she said"'

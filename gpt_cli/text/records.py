@@ -26,15 +26,20 @@ from gpt_cli.text.remarks import Remarks
 
 DEFAULT_FIELD = "text"  # of data.text_field
 SAMPLE, _SAMPLE_CHARACTERS = 100, 2**20  # of the records that decide which field is the text
+_wide = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]").findall
 _LONG = 20  # characters on average, from which a field is a text and not a name, a label or a date
 _MOST_FIELDS = 20  # that an error lists
 ALONE = "name their file alone"  # of a hint about questions beside texts
 _KINDS = {dict: "an object", list: "a list", bytes: "bytes"}
 # names of fields that are questions and answers, the likeliest first
-_QUESTIONS = ("prompt", "question", "instruction", "input", "问题", "指令")
-_ANSWERS = ("response", "answer", "output", "target", "completion", "chosen", "输出", "答案", "回答")
+_QUESTIONS = ("prompt", "question", "query", "instruction", "input", "ask", "human", "user", "q", "front", "term")
+_QUESTIONS += ("问题", "提问", "题目", "指令", "用户", "输入", "问")
+_ANSWERS = ("response", "answer", "reply", "output", "target", "completion", "chosen", "assistant", "a", "back")
+_ANSWERS += ("definition", "回答", "答案", "回复", "解答", "解析", "助手", "输出", "答")
+_is_label = re.compile(r"(id|key|编号|序号|时间|类型)$").search
 # names of fields that a hint shows: a stranger may have chosen them, and a user types what a hint says
-_is_plain = re.compile(r"(?=.{1,64}$)[\w.?？-]+( [\w.?？-]+)*").fullmatch
+_is_plain = re.compile(r"(?=.{1,64}$)[\w.?/()、，。？！：（）《》-]+( [\w.?/()、，。？！：（）《》-]+)*").fullmatch
+_is_asked = re.compile(r".*[?？]|\d+[.、].*").fullmatch  # by a form
 # five words, two with a full stop, or ten characters of Chinese or Japanese: the first row of a table is a record
 _is_sentence = re.compile(r"(\S+ ){4}.+|.* .*\.|.*[\u3040-\u30ff\u3400-\u9fff]{10}.*").fullmatch
 
@@ -74,7 +79,8 @@ def documents_of(records: Iterable[Record], text_field: str, remarks: Remarks) -
     objects = [record for record in sample if not isinstance(record.fields, str)]
     field = text_field_of(objects, text_field, remarks)
     if field != text_field:
-        others = [name for name in _texts_of(objects, _mean_lengths(objects)) if name != field]
+        others = [*_texts_of(objects, _mean_lengths(objects)), *_nested_texts(objects, 0)]
+        others = [name for name in others if name != field]
         unread = ", ".join(visible(name, 40) for name in others[:_MOST_FIELDS])
         remarks.note(f"{field} is the text of each record" + (f"; gpt does not read {unread}" if unread else ""))
     yield from _blocks_of(sample, records, lambda record: _text(record, field, remarks.path), remarks)
@@ -119,17 +125,21 @@ def _blocks_of(
 def text_field_of(sample: Sequence[Record], text_field: str, remarks: Remarks) -> str:
     """Return the name of the text's field: `text_field`, or if that is the default and missing, the only long field.
 
-    Raises DataError that lists the fields with text, the longest first.
+    A list of lines counts only if it is the longest field. Raises DataError that lists the fields with text, the
+    longest first.
     """
     if not sample or any(isinstance(_field(record, text_field), str) for record in sample):
         return text_field
     lengths = _mean_lengths(sample)
     long = [name for name in lengths if name.lower() == DEFAULT_FIELD]  # written Text
-    long = long or [name for name in _texts_of(sample, lengths) if lengths[name] >= _LONG]
+    long = long or [name for name in _texts_of(sample, lengths) if _is_long(name, sample)]
+    long = [name for name in long if name == long[0] or not isinstance(sample[0].fields.get(name), list)]
     has_text = len(long) == 1 and _is_name(long[0], sample[0]) and not is_conversation(sample[0].fields, text_field)
     names = {name.lower(): name for name in lengths}
-    has_answers = all(_likely_pair(names)) or {"role", "content"} <= names.keys() or "rejected" in names
-    if text_field == DEFAULT_FIELD and has_text and not has_answers:
+    question, answer = _likely_pair(names)
+    has_answers = bool(answer) and (bool(question) or _is_long(answer, sample))
+    has_answers |= {"role", "content"} <= names.keys() or any(re.search("rejected|answer|答", name) for name in names)
+    if text_field == DEFAULT_FIELD and has_text and not has_answers and not _nested_texts(sample, lengths[long[0]]):
         return long[0]
     raise _without_text(sample, text_field, remarks.path)
 
@@ -146,10 +156,33 @@ def _mean_lengths(sample: Sequence[Record]) -> dict[str, float]:
     """Return the mean number of characters of each field that contains text, the longest first."""
     lengths = Counter[str]()
     for record in sample:
-        for name, value in record.fields.items():
-            if isinstance(value, str):
+        for name in record.fields:
+            if isinstance(value := _field(record, name), str):
                 lengths[name] += len(value)
     return {name: length / len(sample) for name, length in lengths.most_common()}
+
+
+def _is_long(name: str, sample: Sequence[Record]) -> bool:
+    """Return whether the values of a field are long on average; a character of Chinese or Japanese counts twice."""
+    values = [value for record in sample if isinstance(value := _field(record, name), str)]
+    return sum(len(value) + len(_wide(value[:_LONG])) for value in values) >= _LONG * len(sample)
+
+
+def _nested_texts(sample: Sequence[Record], most: float) -> list[str]:
+    """Return the names of objects and lists with more than `most` characters of text on average."""
+    lengths = Counter[str]()
+    for record in sample:
+        for name in record.fields:
+            if type(value := _field(record, name)) in (dict, list):
+                lengths[name] += _num_characters(value)
+    return [name for name, length in lengths.items() if length > most * len(sample)]
+
+
+def _num_characters(value: Any) -> int:
+    """Count the characters of all texts inside a value."""
+    if isinstance(value, dict | list):
+        return sum(map(_num_characters, value.values() if isinstance(value, dict) else value))
+    return len(value) if isinstance(value, str) else 0
 
 
 def _texts_of(sample: Sequence[Record], names: Collection[str]) -> list[str]:
@@ -164,7 +197,7 @@ def _without_text(sample: Sequence[Record], text_field: str, path: Path | None) 
     if lengths:
         listed = [f"{shown(name)} ({length:,.0f})" for name, length in islice(lengths.items(), _MOST_FIELDS)]
         sentence += f"; fields with text, and their mean length in characters: {', '.join(listed)}"
-    kinds = {name: _KINDS[type(value)] for name, value in record.fields.items() if type(value) in _KINDS}
+    kinds = {name: _KINDS[kind] for name in record.fields if (kind := type(_field(record, name))) in _KINDS}
     if listed := [f"{shown(name)} ({kind})" for name, kind in kinds.items()]:
         sentence += f"; fields of other kinds: {', '.join(listed[:_MOST_FIELDS])}"
     longest = next(iter(texts := _texts_of(sample, lengths)), None)
@@ -172,20 +205,27 @@ def _without_text(sample: Sequence[Record], text_field: str, path: Path | None) 
     if {"role", "content"} <= names.keys() or {"from", "value"} <= names.keys():
         hint = f"a record has all messages of a conversation, as in {MESSAGES}"
     elif longest and record.delimiter and not any(_likely_pair(names)) and _may_be_record(longest, record, lengths):
-        columns = dict.fromkeys([longest], "text")
-        if lengths[longest] < _LONG and len(texts) == 2:  # such as a word and its translation
-            columns = dict(zip(filter(texts.__contains__, record.fields), ("prompt", "response"), strict=True))
-        columns = [columns.get(name, f"column{at}") for at, name in enumerate(record.fields, 1)]
-        command = path and header_command(path, columns, record.delimiter, "named", has_names=False)
-        may_be_name = _is_name(longest, record) or (_is_plain(longest) and longest[-1] in "?？")  # as forms have it
-        hint = f"‹data.text_field={longest}›; " if may_be_name else ""
-        hint += "if the table has no row with names, write one first" + (f": {command}" if command else "")
-    elif longest and _is_plain(longest) and "rejected" not in names:  # a shorter one is not the text
-        hint = f"‹data.text_field={longest}›"
-        if sum(length > 1 for length in lengths.values()) > 1:
-            command = path and _rewriting(record, path, names)
-            hint += "; for questions with answers"
-            hint += f": {command}" if command else ", name their fields prompt and response"
+        hint = "if the table has no row with names, write one first"
+        both = dict(zip(filter(texts.__contains__, record.fields), ("prompt", "response"), strict=False))
+        commands = [
+            header_command(
+                path, [new.get(name, "") for name in record.fields], record.delimiter, label, has_names=False
+            )
+            for new, label in (({longest: "text"}, "named"), (both, "qa"))
+            if path and (len(texts) == 2 if label == "qa" else len(texts) != 2 or _is_long(longest, sample))
+        ]
+        if commands := [command for command in commands if command]:
+            hint += ": " + "; for questions with answers: ".join(commands)
+        if _is_name(longest, record) or (_is_plain(longest) and _is_asked(longest)):
+            hint += f"; else ‹data.text_field={longest}›"
+    elif lengths.keys() == {"chosen", "rejected"}:
+        hint = "‹data.text_field=chosen›"
+    elif longest and _is_plain(longest) and "rejected" not in names and not _nested_texts(sample, lengths[longest]):
+        hint = f"‹data.text_field={longest}›"  # a shorter one is not the text
+        if command := path and _rewriting(record, path, names):
+            hint = f"for questions with answers: {command}; else {hint}"
+        elif sum(length > 1 for length in lengths.values()) > 1:
+            hint += "; for questions with answers, name their fields prompt and response"
     if is_conversation(record.fields, text_field):
         hint = f"questions with answers are read without other text; {ALONE}"
     return DataError(record.where, sentence, hint=hint)
@@ -203,26 +243,40 @@ def _is_name(name: str, record: Record) -> bool:
 
 def _likely_pair(names: Mapping[str, str]) -> tuple[str, str]:
     """Return the likeliest fields of question and answer, from names by their lower case; "" where no name is known."""
-    question, answer = (next((names[one] for one in known if one in names), "") for known in (_QUESTIONS, _ANSWERS))
-    return question, answer
+
+    def likeliest(known: Sequence[str]) -> str:
+        if exact := [names[word] for word in known if word in names]:
+            return exact[0]
+        words = [word for word in known if len(word) > (5 if word.isascii() else 1)]
+        return next((names[one] for word in words for one in names if word in one and not _is_label(one)), "")
+
+    question, answer = likeliest(_QUESTIONS), likeliest(_ANSWERS)
+    return question, "" if answer == question else answer
 
 
 def _rewriting(record: Record, path: Path, names: Mapping[str, str]) -> str | None:
     """Return the command that renames a file's fields to prompt and response; None for unknown names or formats."""
     question, answer = _likely_pair(names)
+    renamed, inputs = {question: "prompt", answer: "response"}, ("input", "输入", "context")
+    if (more := [names[one] for one in inputs if one in names]) and question in ("指令", names.get("instruction")):
+        renamed = {question: "instruction", more[0]: "input", answer: "output"}
+    if "system_prompt" in names:
+        renamed[names["system_prompt"]] = "system"
     ending, program = Path(path.name.removesuffix(".gz")).suffix.lower(), None
+    if not question or not answer:
+        return None
     if ending in (".jsonl", ".ndjson", ".json"):
         rows = "json.load(sys.stdin)" if ": item " in record.where else "map(json.loads, filter(str.strip, sys.stdin))"
-        pair = f'{{"prompt": r.pop("{question}"), "response": r.pop("{answer}"), **r}}'
-        program = f"python3 -c 'import json, sys; [print(json.dumps({pair})) for r in {rows}]'"
+        pairs = ", ".join(f'"{new}": r.pop("{old}", "")' for old, new in renamed.items())
+        program = f"python3 -c 'import json, sys; [print(json.dumps({{{pairs}, **r}})) for r in {rows}]'"
     elif ending == ".parquet":
-        table = f't.read_table(sys.stdin.buffer).rename_columns({{"{question}": "prompt", "{answer}": "response"}})'
+        pairs = ", ".join(f'"{old}": "{new}"' for old, new in renamed.items())
+        table = f"t.read_table(sys.stdin.buffer).rename_columns({{{pairs}}})"
         program = f"python3 -c 'import sys, pyarrow.parquet as t; t.write_table({table}, sys.stdout.buffer)'"
-    elif record.delimiter and question and answer:
-        renamed = {question: "prompt", answer: "response"}
+    elif record.delimiter:
         columns = [renamed.get(name) or name for name in record.fields]
         return header_command(path, columns, record.delimiter, "qa", has_names=True)
-    return _copying(path, program, "qa") if program and question and answer else None
+    return _copying(path, program, "qa") if program else None
 
 
 def header_command(path: Path, columns: Iterable[str], delimiter: str, label: str, *, has_names: bool) -> str | None:
@@ -247,7 +301,11 @@ def _copying(path: Path, program: str, label: str) -> str | None:
 
 
 def _field(record: Record, name: str) -> Any:
-    return record.fields.get(name) if isinstance(record.fields, Mapping) else record.fields
+    """Return the value of a field; a list of texts is one text, a line for each."""
+    value = record.fields.get(name) if isinstance(record.fields, Mapping) else record.fields
+    if isinstance(value, list) and value and all(isinstance(line, str) for line in value):
+        return "\n".join(value)
+    return value
 
 
 def _text(record: Record, field: str, path: Path | None) -> str:

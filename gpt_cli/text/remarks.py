@@ -18,6 +18,7 @@ _LEFT_OUT = {
     "picture": "picture{s} of",
     "contents": "table{s} of contents of",
     "included": "command{s} to include a file, of",
+    "unknown": "unknown command{s} with text, of",
     "record": "bad record{s}:",
     "empty": "record{s} with an empty text or answer:",
     "question": "question{s} without an answer, at the end of a conversation:",

@@ -67,6 +67,14 @@ def test_bad_files_of_an_archive_are_left_out_as_a_whole_where_the_config_says_s
     assert list(corpus.notices()) == [f"left out 1 bad file: a.{ending}/bad.txt"]
 
 
+def test_an_archive_inside_another_is_left_out_with_its_name(here: Path) -> None:
+    inner = archive_of("zip", {"b.txt": b"inner"})
+    (here / "a.zip").write_bytes(archive_of("zip", {"a.txt": b"outer", "b.zip": inner}))
+    corpus = read_data(DataConfig(source="a.zip"))
+    assert corpus.documents == ("outer",)
+    assert list(corpus.notices()) == ["left out 1 file without text: a.zip/b.zip (an archive inside another)"]
+
+
 def test_an_archive_of_questions_is_a_list_of_questions(here: Path) -> None:
     (here / "a.zip").write_bytes(zipped({"q.json": b'[{"question": "a", "answer": "b"}]'}))
     assert read("a.zip").how.conversations

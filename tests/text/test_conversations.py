@@ -97,7 +97,7 @@ def test_the_last_examples_validate_and_none_is_cut(here: Path) -> None:
         ({"messages": [{"role": "robot", "content": ""}]}, "use system, user, assistant"),
         ({"messages": [*CHAT["messages"][1:3], CHAT["messages"][0]]}, "comes before all others"),
         ({"messages": "a"}, "messages is a list of objects"),
-        ({**PAIR, "choices": ["4", "6"]}, "is none of its choices; write it as one of them, not as a number"),
+        ({**PAIR, "choices": ["4", "6"]}, "is none of its choices"),
         ({"prompt": "a", "response": "\ud800"}, "half a character"),
     ],
 )

@@ -103,13 +103,29 @@ SIMPLIFIED = "今天天气很好，我们去公园散步。\n树上的鸟在唱�
 TRADITIONAL = "今天天氣很好，我們去公園散步。\n樹上的鳥在唱歌，孩子們在草地上跑。\n" * 3
 
 
+def test_chinese_in_marked_utf_16_is_no_binary_data_whatever_its_bytes_are(here: Path) -> None:
+    content = "第一章\n　　清晨，他慢慢地走过石板桥。\n".encode("utf-16")
+    assert refusal(content) == [
+        "error: a.txt: this is UTF-16, but text must be UTF-8",
+        "hint: if it is UTF-16: iconv -f UTF-16 -t utf-8 OLD > NEW",
+    ]
+    (here / "a.txt").write_bytes(content)
+    with pytest.raises(DataError, match="this is UTF-16"):  # and not left out as a file without text
+        read_corpus(".")
+
+
+def test_a_text_of_several_encodings_is_not_converted_as_a_whole() -> None:
+    assert refusal("Schön UTF\n".encode() + "Schön L1\n".encode("latin-1"))[1] == (
+        "hint: some of its lines are UTF-8 and some are not: convert these before you join files"
+    )
+
+
 @pytest.mark.parametrize(
     ("content", "line", "byte", "encoding"),
     [
         (b"ab\ncd\xe9f", 2, "0xe9 at offset 5", "LATIN1"),
         ("a \u201cyes\u201d \u2013 she said".encode("cp1252"), 1, "0x93 at offset 2", "CP1252"),
         ("Où êtes-vous ? Là-bas, près de la forêt.".encode("latin-1"), 1, "0xf9 at offset 1", "LATIN1"),
-        (SIMPLIFIED.encode("utf-16"), 1, "0xff at offset 0", "UTF-16"),
         (SIMPLIFIED.encode("utf-16-be"), 1, "0xca at offset 1", "UTF-16BE"),
         (SIMPLIFIED.encode("utf-16-le"), 1, "0xca at offset 0", "UTF-16LE"),
     ],
@@ -173,7 +189,8 @@ def test_utf8_that_was_damaged_is_never_converted_from_another_encoding() -> Non
     ):
         error, hint = refusal(content)
         assert f"this is UTF-8 that is damaged or cut off at byte 0x{content[at]:02x}, offset {at:,}" in error
-        assert hint == "hint: iconv -c -f utf-8 -t utf-8 OLD > NEW leaves out what is damaged"
+        command = "iconv -c -f utf-8 -t utf-8 OLD > NEW"
+        assert hint == f"hint: {command} leaves out what is damaged; look at the new file before you use it"
 
 
 def test_bytes_of_no_encoding_are_not_converted() -> None:
@@ -241,7 +258,7 @@ def test_no_advice_is_to_give_a_name_that_the_file_has_or_cannot_have(name: str)
         (b"PAR1\x15\x04\x15", "a Parquet table", "end in .parquet"),
         (b"\x28\xb5\x2f\xfd\x24\x01", "Zstandard data", "end in .zst"),
         (gzip.compress(b"text"), "gzip data", "end in .gz"),
-        (b"Rar!\x1a\x07\x01\0", "a RAR archive", "unrar x FILE"),
+        (b"Rar!\x1a\x07\x01\0", "a RAR archive", "unrar x OLD"),
     ],
     ids=["png", "elf", "pdf", "rtf", "zip", "parquet", "zst", "gz", "rar"],
 )
