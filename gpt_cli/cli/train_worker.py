@@ -82,7 +82,7 @@ def _choose_gpu(plan: Plan, rank_env: RankEnvironment) -> None:
             f"{rank_env.local_size} processes of this machine need a GPU each, but torch finds {counted(count, 'GPU')}"
         )
         raise EnvironmentFailure("device", sentence, hint=f"--processes {count}, or --device cpu")
-    # srun may show each process only its own GPU; whether they are different is found when all meet
+    # a launcher may show each process only its own GPU; whether they are different is found when all meet
     torch.accelerator.set_device_index(rank_env.local_rank if count > 1 else 0)
 
 

@@ -13,7 +13,6 @@ from gpt_cli.errors import UsageError, shown
 MEETING = "GPT_MEETING"  # the private folder of the processes that gpt itself has started
 LAUNCHER = "GPT_LAUNCHER"  # the process that started them
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"  # the network interface of a host with itself
-_LOWEST_PORT, _NUM_PORTS = 15000, 15000  # below those that systems give to programs that ask for any
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class RankEnvironment:
     size: int
     local_rank: int  # among those on this host
     local_size: int
-    launcher: Literal["gpt", "torchrun", "srun"]
+    launcher: Literal["gpt", "torchrun"]
     address: str  # a folder for gpt, otherwise host:port
     launcher_pid: int | None = None  # where gpt has started this process
     num_restarts: int = 0
@@ -49,8 +48,8 @@ def process_name(rank: int, size: int) -> str:
 def rank_environment(environ: Mapping[str, str]) -> RankEnvironment | None:
     """Return rank, world size and address of this process, or None if it trains alone.
 
-    Variables of gpt take precedence over torchrun's, and these over srun's, which may have started torchrun. Raises
-    UsageError for variables that are incomplete or contradict each other.
+    Variables of gpt take precedence over torchrun's. Raises UsageError for variables that are incomplete or contradict
+    each other, and for a process that srun has started without torchrun.
     """
     if environ.get(MEETING):
         return _of_torchrun(environ, "gpt", environ[MEETING])
@@ -59,7 +58,9 @@ def rank_environment(environ: Mapping[str, str]) -> RankEnvironment | None:
             return None
         return _of_torchrun(environ, "torchrun", _address(environ))
     if environ.get("SLURM_STEP_NUM_TASKS", "1") != "1":
-        return _of_srun(environ)
+        sentence = "srun has started this process as one of many, and gpt reads the variables of torchrun"
+        hint = "let srun start one torchrun on each host; on one host, gpt train --processes N needs neither"
+        raise UsageError("SLURM_STEP_NUM_TASKS", sentence, hint=hint)
     return None
 
 
@@ -84,44 +85,6 @@ def _of_torchrun(environ: Mapping[str, str], launcher: Literal["gpt", "torchrun"
     return rank_env
 
 
-def _of_srun(environ: Mapping[str, str]) -> RankEnvironment:
-    per_host = _tasks_per_host(environ)
-    host = _number(environ, "SLURM_NODEID", "0" if len(per_host) == 1 else None)
-    if host >= len(per_host):
-        raise UsageError("SLURM_NODEID", f"there is no host {host} among the {len(per_host)} of this job step")
-    if environ.get("MASTER_ADDR"):
-        address = _address(environ)
-    else:
-        name = "127.0.0.1" if len(per_host) == 1 else _first_host(_text(environ, "SLURM_STEP_NODELIST"))
-        number = 31 * _number(environ, "SLURM_JOB_ID") + _number(environ, "SLURM_STEP_ID", "0")
-        address = f"{name}:{_LOWEST_PORT + number % _NUM_PORTS}"
-    rank_env = RankEnvironment(
-        rank=_number(environ, "SLURM_PROCID"),
-        size=_number(environ, "SLURM_STEP_NUM_TASKS"),
-        local_rank=_number(environ, "SLURM_LOCALID"),
-        local_size=per_host[host],
-        launcher="srun",
-        address=address,
-    )
-    _require_within(rank_env, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE")
-    return rank_env
-
-
-def _tasks_per_host(environ: Mapping[str, str]) -> list[int]:
-    """Return the number of tasks on each host: [4, 4, 2] for 4(x2),2."""
-    name = "SLURM_STEP_TASKS_PER_NODE"
-    matches = [re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part) for part in _text(environ, name).split(",")]
-    if any(part is None for part in matches):
-        raise UsageError(name, f"{shown(environ[name])} is not a list of numbers such as 4(x2),2")
-    return [int(part[1]) for part in matches if part for _ in range(int(part[2] or 1))]
-
-
-def _first_host(hosts: str) -> str:
-    """Return the first name of a list of hosts: node01 of node[01-04,07],other."""
-    first = re.match(r"(?:[^,\[]|\[[^\]]*\])+", hosts)
-    return re.sub(r"\[(\w+)[^\]]*\]", r"\1", first[0] if first else hosts)
-
-
 def _address(environ: Mapping[str, str]) -> str:
     port = _number(environ, "MASTER_PORT")
     if not 0 < port < 2**16:
@@ -144,7 +107,7 @@ def _require_within(rank_env: RankEnvironment, rank: str, size: str, local_rank:
 def _text(environ: Mapping[str, str], name: str) -> str:
     if not environ.get(name):
         sentence = "it is not set, although other variables say that this process is one of many"
-        raise UsageError(name, sentence, hint="start the processes with gpt train --processes, torchrun or srun")
+        raise UsageError(name, sentence, hint="start the processes with gpt train --processes or torchrun")
     return environ[name]
 
 

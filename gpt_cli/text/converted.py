@@ -65,7 +65,7 @@ def can_convert(path: Path) -> bool:
 
 
 def converted(path: Path, file: BinaryIO, remarks: Remarks) -> str:
-    """Convert a document to text; `remarks` count the pictures, tables of contents and included files left out.
+    """Convert a document to text; `remarks` count the pictures, contents, included files and commands left out.
 
     Raises DataError for a document that is damaged, too large, or without text, such as scanned pages.
     """

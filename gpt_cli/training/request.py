@@ -116,7 +116,7 @@ class TrainRequest(Request):
     processes: Few | None = Field(
         default=None,
         description="Share each step among N processes of this machine, such as one for each GPU, to the same "
-        "result. Under torchrun or srun leave it out.",
+        "result. Under torchrun leave it out.",
     )
     resume: Switch = Field(default=False, description="Continue from the newest intact checkpoint in ‹out›.")
     overwrite: Switch = Field(default=False, description="Replace the run in ‹out›.")

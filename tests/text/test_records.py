@@ -404,6 +404,14 @@ def test_a_list_of_lines_is_a_text_and_the_text_if_it_is_the_longest_field(here:
     assert read(name, text_field="paragraphs").digest == corpus.digest
 
 
+def test_lines_of_json_in_a_file_of_another_ending_are_text_and_noted(here: Path) -> None:
+    (here / "wiki_00").write_text(json_lines_of(ROWS))
+    corpus = read("wiki_00")
+    assert corpus.num_documents == 1
+    note = "in wiki_00, braces and names of JSON become tokens, unless the file name ends in .jsonl"
+    assert list(corpus.notices()) == [note]
+
+
 def test_texts_inside_objects_and_lists_are_named_and_no_shorter_field_is_taken_for_them(here: Path) -> None:
     chat = {"turn_1": {"Human": "What is the capital of France?", "MOSS": "The capital of France is Paris."}}
     (here / "a.json").write_text(json.dumps([{"meta": "You are a kind assistant of people.", "chat": chat}]))
