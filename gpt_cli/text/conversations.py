@@ -142,7 +142,10 @@ def conversation(
         parts = [_text(record, key, where) for key in (*question[:1], *filled) if key in record]
         turns = [Turn("user", "\n\n".join(parts))] if parts else []
         if answer in record:
-            turns.append(Turn("assistant", _answer(record, answer, where)))
+            value, choices = record[answer], record.get("choices")
+            if isinstance(choices, list) and type(value) is int and 0 <= value < len(choices):
+                value = choices[value]
+            turns.append(Turn("assistant", _text({answer: value}, answer, where)))
     if turns and record.get("system") and turns[0].role != "system":
         turns = [Turn("system", _text(record, "system", where)), *turns]
     if not turns:
@@ -233,14 +236,6 @@ def _turns(messages: Any, name: str, where: str) -> list[Turn]:
             raise DataError(where, "a message of the system comes before all others")
         turns.append(Turn(role, _text(message, text, where)))
     return turns
-
-
-def _answer(record: Mapping[str, Any], key: str, where: str) -> str:
-    """Return an answer as text; a whole number is a position in `choices`, from 0, where a record has them."""
-    choices, answer = record.get("choices"), record[key]
-    if isinstance(choices, list) and type(answer) is int and 0 <= answer < len(choices):
-        return _text({key: choices[answer]}, key, where)
-    return _text(record, key, where)
 
 
 def _text(record: Mapping[str, Any], key: str, where: str) -> str:

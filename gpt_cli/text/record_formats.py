@@ -157,7 +157,7 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
                 if len({*names}) < len(names):
                     twice = Counter(names).most_common(1)[0][0]
                     columns = [f"{cell}{at}" if cell in names[: at - 1] else cell for at, cell in enumerate(names, 1)]
-                    command = header_command(Path(name), columns, delimiter or ",", "named", has_names=True)
+                    command = header_command(Path(name), columns, delimiter or ",", has_names=True)
                     hint = "if the table has no row with names, write one first"
                     hint += f"; else {command}" if command else ""
                     raise DataError(f"{name}:{line}", f"several columns have the name {shown(twice)}", hint=hint)

@@ -26,6 +26,7 @@ from gpt_cli.text.remarks import Remarks
 
 DEFAULT_FIELD = "text"  # of data.text_field
 SAMPLE, _SAMPLE_CHARACTERS = 100, 2**20  # of the records that decide which field is the text
+_letters = re.compile(r"[^\W\d_]").findall
 _wide = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]").findall
 _LONG = 20  # characters on average, from which a field is a text and not a name, a label or a date
 _MOST_FIELDS = 20  # that an error lists
@@ -169,20 +170,13 @@ def _is_long(name: str, sample: Sequence[Record]) -> bool:
 
 
 def _nested_texts(sample: Sequence[Record], most: float) -> list[str]:
-    """Return the names of objects and lists with more than `most` characters of text on average."""
+    """Return the names of objects and lists with more than `most` letters on average."""
     lengths = Counter[str]()
     for record in sample:
         for name in record.fields:
             if type(value := _field(record, name)) in (dict, list):
-                lengths[name] += _num_characters(value)
+                lengths[name] += len(_letters(str(value)))
     return [name for name, length in lengths.items() if length > most * len(sample)]
-
-
-def _num_characters(value: Any) -> int:
-    """Count the characters of all texts inside a value."""
-    if isinstance(value, dict | list):
-        return sum(map(_num_characters, value.values() if isinstance(value, dict) else value))
-    return len(value) if isinstance(value, str) else 0
 
 
 def _texts_of(sample: Sequence[Record], names: Collection[str]) -> list[str]:
@@ -206,16 +200,13 @@ def _without_text(sample: Sequence[Record], text_field: str, path: Path | None) 
         hint = f"a record has all messages of a conversation, as in {MESSAGES}"
     elif longest and record.delimiter and not any(_likely_pair(names)) and _may_be_record(longest, record, lengths):
         hint = "if the table has no row with names, write one first"
-        both = dict(zip(filter(texts.__contains__, record.fields), ("prompt", "response"), strict=False))
-        commands = [
-            header_command(
-                path, [new.get(name, "") for name in record.fields], record.delimiter, label, has_names=False
-            )
-            for new, label in (({longest: "text"}, "named"), (both, "qa"))
-            if path and (len(texts) == 2 if label == "qa" else len(texts) != 2 or _is_long(longest, sample))
-        ]
-        if commands := [command for command in commands if command]:
-            hint += ": " + "; for questions with answers: ".join(commands)
+        readings = [{longest: "text"}] if len(texts) != 2 or _is_long(longest, sample) else []
+        if len(texts) == 2:  # such as a word and its translation
+            readings.append(dict(zip(filter(texts.__contains__, record.fields), ("prompt", "response"), strict=True)))
+        columns = [[new.get(name, "") for name in record.fields] for new in readings]
+        commands = [path and header_command(path, new, record.delimiter, has_names=False) for new in columns]
+        if all(commands):
+            hint += ": " + "; for questions with answers: ".join(map(str, commands))
         if _is_name(longest, record) or (_is_plain(longest) and _is_asked(longest)):
             hint += f"; else ‹data.text_field={longest}›"
     elif lengths.keys() == {"chosen", "rejected"}:
@@ -248,7 +239,8 @@ def _likely_pair(names: Mapping[str, str]) -> tuple[str, str]:
         if exact := [names[word] for word in known if word in names]:
             return exact[0]
         words = [word for word in known if len(word) > (5 if word.isascii() else 1)]
-        return next((names[one] for word in words for one in names if word in one and not _is_label(one)), "")
+        plain = [name for name in names if _is_plain(name) and not _is_label(name)]
+        return next((names[one] for word in words for one in plain if word in one), "")
 
     question, answer = likeliest(_QUESTIONS), likeliest(_ANSWERS)
     return question, "" if answer == question else answer
@@ -275,17 +267,20 @@ def _rewriting(record: Record, path: Path, names: Mapping[str, str]) -> str | No
         program = f"python3 -c 'import sys, pyarrow.parquet as t; t.write_table({table}, sys.stdout.buffer)'"
     elif record.delimiter:
         columns = [renamed.get(name) or name for name in record.fields]
-        return header_command(path, columns, record.delimiter, "qa", has_names=True)
+        return header_command(path, columns, record.delimiter, has_names=True)
     return _copying(path, program, "qa") if program else None
 
 
-def header_command(path: Path, columns: Iterable[str], delimiter: str, label: str, *, has_names: bool) -> str | None:
+def header_command(path: Path, columns: Sequence[str], delimiter: str, *, has_names: bool) -> str | None:
     """Return the command that copies a table with these names of columns above its rows, or for its first row.
 
     Names that cannot be typed become column1 and so on. Returns None where `_copying` does.
     """
-    columns = (name if _is_plain(name) else f"column{at}" for at, name in enumerate(columns, 1))
-    names = delimiter.join(columns).replace("\t", r"\t")
+    plain = (name if _is_plain(name) else f"column{at}" for at, name in enumerate(columns, 1))
+    names, label = (
+        delimiter.join(plain).replace("\t", r"\t"),
+        "qa" if {"prompt", "instruction"} & {*columns} else "named",
+    )
     return _copying(path, f"(printf '{names}\\n'; {'tail -n +2' if has_names else 'cat'})", label)
 
 
