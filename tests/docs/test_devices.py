@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.documents import DOCS, blocks
+from support.documents import DOCS, blocks, is_in_order
 
 from gpt_cli.tools.bench.device_check import Checked, Group
 from gpt_cli.tools.bench.device_checks import DeviceRuns, checks
 
 
 @pytest.mark.parametrize("page", ["devices.md", "devices.zh-CN.md"])
-def test_the_output_has_every_check_with_its_bound_and_fits_an_issue(page: str) -> None:
+def test_the_output_has_checks_with_their_bounds_and_fits_an_issue(page: str) -> None:
     nobody = DeviceRuns("cpu", Path())
     expected = []
     for title, bound, pairs in checks(nobody, nobody):
@@ -21,5 +21,7 @@ def test_the_output_has_every_check_with_its_bound_and_fits_an_issue(page: str) 
     shown = next(block for block in blocks(DOCS / page, "console") if "--check-device" in block).splitlines()
     assert max(map(len, shown)) <= 80
     found = [line[:60].rstrip() if line.startswith("  ") else line for line in shown if not line.startswith("    ")]
-    assert [line for line in found[6:-3] if line] == expected
+    listed = [line for line in found[6:-3] if line not in ("", "...")]
+    assert len(listed) >= 7
+    assert is_in_order(listed, expected)
     assert shown[-1].startswith(f"cpu: {sum(line.startswith('  ') for line in expected)} checks: ")
