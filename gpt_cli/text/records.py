@@ -40,7 +40,7 @@ _ANSWERS += ("definition", "回答", "答案", "回复", "解答", "解析", "�
 _is_label = re.compile(r"(id|key|编号|序号|时间|类型)$").search
 # names of fields that a hint shows: a stranger may have chosen them, and a user types what a hint says
 _is_plain = re.compile(r"(?=.{1,64}$)[\w.?/()、，。？！：（）《》-]+( [\w.?/()、，。？！：（）《》-]+)*").fullmatch
-_is_asked = re.compile(r".*[?？]|\d+[.、].*").fullmatch  # by a form
+_is_numbered = re.compile(r"\d+[.、]").match  # as the questions of a form
 # five words, two with a full stop, or ten characters of Chinese or Japanese: the first row of a table is a record
 _is_sentence = re.compile(r"(\S+ ){4}.+|.* .*\.|.*[\u3040-\u30ff\u3400-\u9fff]{10}.*").fullmatch
 
@@ -207,7 +207,7 @@ def _without_text(sample: Sequence[Record], text_field: str, path: Path | None) 
         commands = [path and header_command(path, new, record.delimiter, has_names=False) for new in columns]
         if all(commands):
             hint += ": " + "; for questions with answers: ".join(map(str, commands))
-        if _is_name(longest, record) or (_is_plain(longest) and _is_asked(longest)):
+        if _is_name(longest, record) or (_is_plain(longest) and longest[-1] in "?？"):  # of a form
             hint += f"; else ‹data.text_field={longest}›"
     elif lengths.keys() == {"chosen", "rejected"}:
         hint = "‹data.text_field=chosen›"
@@ -229,7 +229,7 @@ def _may_be_record(longest: str, record: Record, lengths: Mapping[str, float]) -
 
 def _is_name(name: str, record: Record) -> bool:
     """Return whether a hint can show a field's name: plain, and no sentence from a table without a row of names."""
-    return _is_plain(name) is not None and not (record.delimiter and _is_sentence(name))
+    return _is_plain(name) is not None and not (record.delimiter and _is_sentence(name) and not _is_numbered(name))
 
 
 def _likely_pair(names: Mapping[str, str]) -> tuple[str, str]:

@@ -804,6 +804,10 @@ def test_a_question_may_be_the_name_of_a_column_as_forms_have_it(here: Path) -> 
         read("a.csv")
     assert (raised.value.hint or "").endswith("; else ‹data.text_field=What did you like about the course?›")
     assert read("a.csv", text_field="What did you like about the course?").documents == ("The teacher.",)
+    (here / "b.csv").write_text(
+        table([{"1、性别": "男", "4、请谈谈您对学校食堂的意见和建议": "饭菜要热一点，菜也要多几样。"}])
+    )
+    assert read("b.csv").documents == ("饭菜要热一点，菜也要多几样。",)
 
 
 @pytest.mark.parametrize(
