@@ -196,9 +196,10 @@ def _without_text(sample: Sequence[Record], text_field: str, path: Path | None) 
         sentence += f"; fields of other kinds: {', '.join(listed[:_MOST_FIELDS])}"
     longest = next(iter(texts := _texts_of(sample, lengths)), None)
     names = {name.lower(): name for name in lengths}
+    is_name = longest and len(record.fields) > 1 and _is_name(longest, record) and lengths[longest] >= _LONG
     if {"role", "content"} <= names.keys() or {"from", "value"} <= names.keys():
         hint = f"a record has all messages of a conversation, as in {MESSAGES}"
-    elif longest and record.delimiter and not any(_likely_pair(names)) and _may_be_record(longest, record, lengths):
+    elif longest and record.delimiter and not is_name and not any(_likely_pair(names)):
         hint = "if the table has no row with names, write one first"
         readings = [{longest: "text"}] if len(texts) != 2 or _is_long(longest, sample) else []
         if len(texts) == 2:  # such as a word and its translation
@@ -220,11 +221,6 @@ def _without_text(sample: Sequence[Record], text_field: str, path: Path | None) 
     if is_conversation(record.fields, text_field):
         hint = f"questions with answers are read without other text; {ALONE}"
     return DataError(record.where, sentence, hint=hint)
-
-
-def _may_be_record(longest: str, record: Record, lengths: Mapping[str, float]) -> bool:
-    """Return whether the first row of a table may be a record: one column, a sentence, or short cells alone."""
-    return len(record.fields) == 1 or not _is_name(longest, record) or lengths[longest] < _LONG
 
 
 def _is_name(name: str, record: Record) -> bool:
