@@ -26,17 +26,8 @@ from gpt_cli.tools.interpret import attention_files
 
 
 def test_the_file_holds_the_weights_of_the_trained_model(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
-    outcome = run(
-        "attn-dump",
-        "--prompt",
-        "The value of",
-        "--out",
-        tmp_path / "a.npz",
-        "--layers",
-        "1",
-        "--heads",
-        "0-1",
-    )
+    words = ["--prompt", "The value of", "--layers", "1", "--heads", "0-1"]
+    outcome = run("attn-dump", *words, "--out", tmp_path / "a.npz")
     assert outcome.code == 0
     assert outcome.out == ""
     loaded = gpt_cli.load(smoke_run)
@@ -95,19 +86,8 @@ def test_python_gets_the_numbers_and_a_notebook_the_page(smoke_run: Path, run: R
 
 def test_stages_and_half_precision_are_chosen_by_flags(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
-    run(
-        "attn-dump",
-        "--prompt",
-        "The",
-        "--out",
-        path,
-        "--stage",
-        "scores",
-        "--stage",
-        "values",
-        "--file-dtype",
-        "float16",
-    )
+    words = "--stage scores --stage values --file-dtype float16"
+    run("attn-dump", "--prompt", "The", "--out", path, *words.split())
     with np.load(path) as arrays:
         assert {"weights", "scores", "values"} <= set(arrays)
         assert arrays["values"].dtype == np.float16
@@ -215,26 +195,26 @@ def test_generated_tokens_are_part_of_the_matrix_with_their_chances(
     assert text == "".join(found["text"] for found in generated) + "\n"
 
 
+NO_ROOM = "this model sees 32 tokens, so there is no room for a prompt before 32 new tokens"
+
+
 @pytest.mark.parametrize(
-    ("options", "code", "error"),
+    ("num_tokens", "code", "error"),
     [
-        (["--generate", "31"], 3, "error: prompt: it has 2 tokens and 31 to generate, but this model sees 32"),
-        (
-            ["--generate", "32"],
-            2,
-            "error: --generate: this model sees 32 tokens, so there is no room for a prompt before 32 new tokens; use at most 31",
-        ),
-        (["--generate", "0"], 2, 'error: --generate: "0" is not a whole number from 1 to 65,536'),
+        ("31", 3, "error: prompt: it has 2 tokens and 31 to generate, but this model sees 32"),
+        ("32", 2, f"error: --generate: {NO_ROOM}; use at most 31"),
+        ("0", 2, 'error: --generate: "0" is not a whole number from 1 to 65,536'),
     ],
 )
 def test_what_does_not_fit_the_context_is_told(
-    smoke_run: Path, run: RunCommand, options: list[str], code: int, error: str
+    smoke_run: Path, run: RunCommand, num_tokens: str, code: int, error: str
 ) -> None:
-    outcome = run("attn-dump", "--prompt", "The value", *options)
+    words = ["attn-dump", "--prompt", "The value", "--generate", num_tokens]
+    outcome = run(*words)
     assert outcome.code == code
     assert outcome.err.splitlines()[0] == error
     if code == 3:
-        assert run("attn-dump", "--prompt", "The value", *options, "--truncate", "--layers", "0").code == 0
+        assert run(*words, "--truncate", "--layers", "0").code == 0
 
 
 @pytest.mark.parametrize(
@@ -290,32 +270,27 @@ def test_what_is_for_generated_tokens_needs_them(smoke_run: Path, run: RunComman
     assert outcome.err == f"error: {flag}: {wrong}\nhint: --generate 20\n"
 
 
+NO_FORMAT = "--format: only --out - needs it; a file's ending names its format"
+
+
 @pytest.mark.parametrize(
     ("words", "code", "error"),
     [
-        (["--layers", "7"], 2, '--layers: this model has layers 0 to 1, so "7" is out of range'),
-        (["--heads", "1-2"], 2, '--heads: this model has heads 0 to 1, so "1-2" is out of range'),
-        (["--checkpoint", "first"], 2, '--checkpoint: "first" is not allowed; use best, last or the number of a step'),
-        (["--checkpoint", "15"], 4, '"runs/smoke": this run has no checkpoint of step 15, only of 10, 20'),
-        (["--run", "nowhere"], 4, '"nowhere": there is no such run or checkpoint'),
-        (
-            ["--out", "a.gif"],
-            2,
-            '--out: "a.gif" ends in none of .npz, .safetensors, .json, .csv, .html, .png, .svg, .pdf',
-        ),
-        (["--format", "csv"], 2, "--format: only --out - needs it; a file's ending names its format"),
-        (["--out", "a.csv", "--format", "csv"], 2, "--format: only --out - needs it; a file's ending names its format"),
-        (
-            ["--out", "-", "--json"],
-            2,
-            "--json and --out - cannot be combined; leave one of them out",
-        ),
+        ("--layers 7", 2, '--layers: this model has layers 0 to 1, so "7" is out of range'),
+        ("--heads 1-2", 2, '--heads: this model has heads 0 to 1, so "1-2" is out of range'),
+        ("--checkpoint first", 2, '--checkpoint: "first" is not allowed; use best, last or the number of a step'),
+        ("--checkpoint 15", 4, '"runs/smoke": this run has no checkpoint of step 15, only of 10, 20'),
+        ("--run nowhere", 4, '"nowhere": there is no such run or checkpoint'),
+        ("--out a.gif", 2, '--out: "a.gif" ends in none of .npz, .safetensors, .json, .csv, .html, .png, .svg, .pdf'),
+        ("--format csv", 2, NO_FORMAT),
+        ("--out a.csv --format csv", 2, NO_FORMAT),
+        ("--out - --json", 2, "--json and --out - cannot be combined; leave one of them out"),
     ],
 )
 def test_wrong_input_is_refused_before_torch_is_loaded(
-    smoke_run: Path, words: list[str], code: int, error: str, without_torch: WithoutTorch
+    smoke_run: Path, words: str, code: int, error: str, without_torch: WithoutTorch
 ) -> None:
-    done = without_torch("attn-dump", "--prompt", "The", *words)
+    done = without_torch("attn-dump", "--prompt", "The", *words.split())
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.splitlines()[0] == f"error: {error}"
 

@@ -506,12 +506,7 @@ def test_a_bug_is_named_as_one_and_debug_prints_a_traceback(
     ],
 )
 def test_what_the_machine_refuses_has_an_exit_code(
-    raised: BaseException,
-    code: int,
-    start: str,
-    smoke_run: Path,
-    run: RunCommand,
-    monkeypatch: pytest.MonkeyPatch,
+    raised: BaseException, code: int, start: str, smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> str:
         raise raised

@@ -15,6 +15,8 @@ from gpt_cli.tools.explain import explain
 
 pytestmark = pytest.mark.slow
 
+NOT_BOTH = "cannot be combined; leave one of them out"
+
 
 def test_a_head_is_explained_in_the_terminal(smoke_run: Path, run: RunCommand) -> None:
     outcome = run("explain", "--prompt", "The value of", "--layer", "1", "--head", "1")
@@ -83,36 +85,28 @@ def test_the_example_and_the_studies_need_no_model(here: Path, run: RunCommand) 
 @pytest.mark.parametrize(
     ("words", "code", "error"),
     [
-        (["--layer", "2"], 2, '--layer: this model has layers 0 to 1, so "2" is out of range'),
-        (["--head", "9"], 2, '--head: this model has heads 0 to 1, so "9" is out of range'),
-        (["--layer", "x"], 2, '--layer: "x" is not a whole number of at least 0'),
-        (["--query", "-1"], 2, '--query: use the position of a token, from 0, or all instead of "-1"'),
-        (["--checkpoint", "5"], 4, '"runs/smoke": this run has no checkpoint of step 5, only of 10, 20'),
-        (["--example", "journy"], 2, '--example: "journy" is not journey'),
-        (["--example", "journey"], 2, "--prompt and --example cannot be combined; leave one of them out"),
-        (
-            ["--study", "mask", "--example", "journey"],
-            2,
-            "--study and --example cannot be combined; leave one of them out",
-        ),
-        (["--study", "mask"], 2, "--prompt and --study mask cannot be combined; leave one of them out"),
-        (["--json", "--format", "html"], 2, "--format and --json cannot be combined; leave one of them out"),
-        (
-            ["--study", "mask", "--json", "--format", "html"],
-            2,
-            "--prompt and --study mask cannot be combined; leave one of them out",
-        ),
-        (["--out", "a.png"], 2, "--out: only a study has a picture; use .html, .md or .json"),
-        (["--out", "a.md", "--format", "html"], 2, "--format and --out cannot be combined; leave one of them out"),
-        (["--format", "pdf"], 2, '--format: "pdf" is not one of terminal, markdown, html'),
-        (["--language", "de"], 2, '--language: "de" is neither en nor zh'),
-        (["--run", "nowhere"], 4, '"nowhere": there is no such run or checkpoint'),
+        ("--layer 2", 2, '--layer: this model has layers 0 to 1, so "2" is out of range'),
+        ("--head 9", 2, '--head: this model has heads 0 to 1, so "9" is out of range'),
+        ("--layer x", 2, '--layer: "x" is not a whole number of at least 0'),
+        ("--query -1", 2, '--query: use the position of a token, from 0, or all instead of "-1"'),
+        ("--checkpoint 5", 4, '"runs/smoke": this run has no checkpoint of step 5, only of 10, 20'),
+        ("--example journy", 2, '--example: "journy" is not journey'),
+        ("--example journey", 2, f"--prompt and --example {NOT_BOTH}"),
+        ("--study mask --example journey", 2, f"--study and --example {NOT_BOTH}"),
+        ("--study mask", 2, f"--prompt and --study mask {NOT_BOTH}"),
+        ("--json --format html", 2, f"--format and --json {NOT_BOTH}"),
+        ("--study mask --json --format html", 2, f"--prompt and --study mask {NOT_BOTH}"),
+        ("--out a.png", 2, "--out: only a study has a picture; use .html, .md or .json"),
+        ("--out a.md --format html", 2, f"--format and --out {NOT_BOTH}"),
+        ("--format pdf", 2, '--format: "pdf" is not one of terminal, markdown, html'),
+        ("--language de", 2, '--language: "de" is neither en nor zh'),
+        ("--run nowhere", 4, '"nowhere": there is no such run or checkpoint'),
     ],
 )
 def test_wrong_input_is_refused_before_torch_is_loaded(
-    smoke_run: Path, words: list[str], code: int, error: str, without_torch: WithoutTorch
+    smoke_run: Path, words: str, code: int, error: str, without_torch: WithoutTorch
 ) -> None:
-    done = without_torch("explain", "--prompt", "The value of", *words)
+    done = without_torch("explain", "--prompt", "The value of", *words.split())
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.splitlines()[0] == f"error: {error}"
 

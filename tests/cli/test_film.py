@@ -96,10 +96,7 @@ def test_wrong_runs_and_heads_are_refused(watched: Path, run: RunCommand) -> Non
     outcome = run(*words, "--run", "nowhere")
     assert (outcome.code, outcome.err.splitlines()[0]) == (4, 'error: "nowhere": there is no such run or checkpoint')
     outcome = run(*words, "--heads", "2")
-    assert (outcome.code, outcome.err) == (
-        2,
-        'error: --heads: this model has heads 0 to 1, so "2" is out of range\n',
-    )
+    assert (outcome.code, outcome.err) == (2, 'error: --heads: this model has heads 0 to 1, so "2" is out of range\n')
     next(iter(RunFiles(watched).snapshots().values())).write_bytes(b"x")
     assert run(*words).code == 4
     assert not Path("film.html").exists()

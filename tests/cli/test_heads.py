@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -280,10 +281,7 @@ def test_a_changed_text_is_reported_in_a_warning(here: Path, run: RunCommand) ->
     assert run("train", "--config", "smoke", "--data", "a.txt", *flags).code == 0
     Path("a.txt").write_text("All of it is new.\n" * 60)
     outcome = run("heads", "--quiet")
-    assert (outcome.code, outcome.err) == (
-        0,
-        "warning: runs/a: a.txt has changed since this run was trained on it\n",
-    )
+    assert (outcome.code, outcome.err) == (0, "warning: runs/a: a.txt has changed since this run was trained on it\n")
 
 
 def test_long_work_off_a_terminal_prints_lines(
@@ -301,107 +299,54 @@ def test_shorter_windows_are_announced(smoke_run: Path, run: RunCommand, monkeyp
     assert "the model reads windows of 16 tokens, not of 32, to save time" in lines
 
 
-PROMPT_FLAGS = ["--prompt", "The value"]
+ENDINGS = "ends in none of .json, .csv, .png, .svg, .pdf"
+NO_LOSS_CHANGE = "--sort: only --ablate zero and --ablate mean tell the loss change of a head"
+NO_TOKENS = "a picture shows no tokens; use .json, .csv or .html"
+FILM = "--over-training --out film.html"
 
 
 @pytest.mark.parametrize(
     ("flags", "error", "hint"),
     [
+        ("--max-tokens 0", '--max-tokens: "0" is not a whole number of at least 2', None),
+        ("--query 0", "--query needs --prompt or --prompt-file", "--prompt 'The value of'"),
+        ("--truncate", "--truncate needs --prompt or --prompt-file", "--prompt 'The value of'"),
+        ("--prompt x --query last", '--query: "last" is not a whole number from -65,536 to 65,535', None),
+        ("--ablate heads", '--ablate: "heads" is not one of zero, mean, layer', None),
+        ("--dtype bfloat16", "--dtype: it is for --ablate; scores are always in float32", "--ablate zero"),
+        ("--sort loss_change", NO_LOSS_CHANGE, "--ablate zero"),
+        ("--sort loss_change --ablate layer", NO_LOSS_CHANGE, "--ablate zero"),
+        ("--sort loss_change --over-training", NO_LOSS_CHANGE, None),
+        ("--sort name", f'--sort: "name" is not one of {", ".join(COLUMNS)}, loss_change', None),
+        ("--out heads.gif", f'--out: "heads.gif" {ENDINGS}, .html', "--out heads.png"),
+        ("--out -", f'--out: "-" {ENDINGS}, .html', "--json has the figures"),
+        ("--prompt x --query 0 --out heads.pdf", f"--query: {NO_TOKENS}", "--out heads.html"),
+        ("--passages 1 --over-training --out heads.png", f"--passages: {NO_TOKENS}", "--out heads.html"),
+        ("--passages 0", '--passages: "0" is not a whole number from 1 to 100', None),
+        ("--layers 2", '--layers: this model has layers 0 to 1, so "2" is out of range', None),
+        ("--heads 0-2", '--heads: this model has heads 0 to 1, so "0-2" is out of range', None),
+        ("--over-training --out heads.html", f'--out: "heads.html" {ENDINGS}', f"gpt attn-dump {FILM}"),
         (
-            [*PROMPT_FLAGS, "--data", "a.txt"],
-            "--data and --prompt cannot be combined; leave one of them out",
-            None,
+            "--run smoke --prompt 'the  end' --over-training --out heads.html",
+            f'--out: "heads.html" {ENDINGS}',
+            f"gpt attn-dump --run smoke --prompt 'the  end' {FILM}",
         ),
-        (
-            [*PROMPT_FLAGS, "--max-tokens", "9"],
-            "--max-tokens and --prompt cannot be combined; leave one of them out",
-            None,
-        ),
-        (["--max-tokens", "0"], '--max-tokens: "0" is not a whole number of at least 2', None),
-        (["--query", "0"], "--query needs --prompt or --prompt-file", "--prompt 'The value of'"),
-        (["--truncate"], "--truncate needs --prompt or --prompt-file", "--prompt 'The value of'"),
-        (
-            [*PROMPT_FLAGS, "--query", "last"],
-            '--query: "last" is not a whole number from -65,536 to 65,535',
-            None,
-        ),
-        (["--ablate", "heads"], '--ablate: "heads" is not one of zero, mean, layer', None),
-        (["--dtype", "bfloat16"], "--dtype: it is for --ablate; scores are always in float32", "--ablate zero"),
-        (
-            ["--sort", "loss_change"],
-            "--sort: only --ablate zero and --ablate mean tell the loss change of a head",
-            "--ablate zero",
-        ),
-        (
-            ["--sort", "loss_change", "--ablate", "layer"],
-            "--sort: only --ablate zero and --ablate mean tell the loss change of a head",
-            "--ablate zero",
-        ),
-        (
-            ["--sort", "name"],
-            '--sort: "name" is not one of entropy, mean_distance, first_token, previous_token, self, duplicate_token, '
-            "induction, loss_change",
-            None,
-        ),
-        (
-            ["--out", "heads.gif"],
-            '--out: "heads.gif" ends in none of .json, .csv, .png, .svg, .pdf, .html',
-            "--out heads.png",
-        ),
-        (
-            ["--out", "-"],
-            '--out: "-" ends in none of .json, .csv, .png, .svg, .pdf, .html',
-            "--json has the figures",
-        ),
-        (
-            [*PROMPT_FLAGS, "--query", "0", "--out", "heads.pdf"],
-            "--query: a picture shows no tokens; use .json, .csv or .html",
-            "--out heads.html",
-        ),
-        (
-            ["--passages", "1", "--over-training", "--out", "heads.png"],
-            "--passages: a picture shows no tokens; use .json, .csv or .html",
-            "--out heads.html",
-        ),
-        (["--passages", "0"], '--passages: "0" is not a whole number from 1 to 100', None),
-        (
-            ["--passages", "1", "--over-training", "--sort", "self"],
-            "--sort and --over-training cannot be combined; leave one of them out",
-            None,
-        ),
-        (
-            ["--circuits", "--over-training"],
-            "--circuits and --over-training cannot be combined; leave one of them out",
-            None,
-        ),
-        (["--layers", "2"], '--layers: this model has layers 0 to 1, so "2" is out of range', None),
-        (["--heads", "0-2"], '--heads: this model has heads 0 to 1, so "0-2" is out of range', None),
-        (
-            ["--over-training", "--ablate", "zero"],
-            "--ablate and --over-training cannot be combined; leave one of them out",
-            None,
-        ),
-        (
-            ["--over-training", "--sort", "loss_change"],
-            "--sort: only --ablate zero and --ablate mean tell the loss change of a head",
-            None,
-        ),
-        (
-            ["--over-training", "--out", "heads.html"],
-            '--out: "heads.html" ends in none of .json, .csv, .png, .svg, .pdf',
-            "gpt attn-dump --over-training --out film.html",
-        ),
-        (
-            ["--run", "smoke", "--prompt", "the  end", "--over-training", "--out", "heads.html"],
-            '--out: "heads.html" ends in none of .json, .csv, .png, .svg, .pdf',
-            "gpt attn-dump --run smoke --prompt 'the  end' --over-training --out film.html",
+        *(
+            (flags, f"{pair} cannot be combined; leave one of them out", None)
+            for flags, pair in {
+                "--prompt x --data a.txt": "--data and --prompt",
+                "--prompt x --max-tokens 9": "--max-tokens and --prompt",
+                "--passages 1 --over-training --sort self": "--sort and --over-training",
+                "--circuits --over-training": "--circuits and --over-training",
+                "--over-training --ablate zero": "--ablate and --over-training",
+            }.items()
         ),
     ],
 )
 def test_flags_that_do_not_go_together_are_refused_before_torch_is_loaded(
-    smoke_run: Path, flags: list[str], error: str, hint: str | None, without_torch: WithoutTorch
+    smoke_run: Path, flags: str, error: str, hint: str | None, without_torch: WithoutTorch
 ) -> None:
-    done = without_torch("heads", *flags)
+    done = without_torch("heads", *shlex.split(flags))
     expected = f"error: {error}\n" + (f"hint: {hint}\n" if hint else "")
     assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
 

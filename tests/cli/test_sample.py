@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -143,27 +144,22 @@ def test_values_that_make_no_sense_are_refused(smoke_run: Path, run: RunCommand,
     assert (outcome.code, outcome.err) == (2, f"error: {error}\n")
 
 
+NOT_BOTH = "cannot be combined; leave one of them out"
+
+
 @pytest.mark.parametrize(
     ("flags", "code", "error"),
     [
-        (["--prompt", "x", "--stop", ""], 2, '--stop: "" is empty; name the text before which a sample ends'),
-        (
-            ["--prompt", "x", "--greedy", "--temperature", "0.8"],
-            2,
-            "--temperature and --greedy cannot be combined; leave one of them out",
-        ),
-        (
-            ["--prompt", "x", "--prompt-file", "x.txt"],
-            2,
-            "--prompt-file and --prompt cannot be combined; leave one of them out",
-        ),
-        (["--prompt-file", "nowhere.txt"], 3, '"nowhere.txt": there is no such file'),
+        ("--prompt x --stop ''", 2, '--stop: "" is empty; name the text before which a sample ends'),
+        ("--prompt x --greedy --temperature 0.8", 2, f"--temperature and --greedy {NOT_BOTH}"),
+        ("--prompt x --prompt-file x.txt", 2, f"--prompt-file and --prompt {NOT_BOTH}"),
+        ("--prompt-file nowhere.txt", 3, '"nowhere.txt": there is no such file'),
     ],
 )
 def test_wrong_input_is_refused_before_torch_is_loaded(
-    smoke_run: Path, flags: list[str], code: int, error: str, without_torch: WithoutTorch
+    smoke_run: Path, flags: str, code: int, error: str, without_torch: WithoutTorch
 ) -> None:
-    done = without_torch("sample", *flags)
+    done = without_torch("sample", *shlex.split(flags))
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.splitlines()[0] == f"error: {error}"
 
@@ -235,12 +231,8 @@ def test_weights_whose_logits_are_not_finite_are_refused(copied: Path, run: RunC
 
 
 def test_a_reader_that_closes_stdout_ends_it_silently(smoke_run: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "gpt_cli",
-        *["sample", "--prompt", "The", "--seed", "0", "--max-new-tokens", "5000"],
-    ]
+    words = "sample --prompt The --seed 0 --max-new-tokens 5000"
+    command = [sys.executable, "-m", "gpt_cli", *words.split()]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None

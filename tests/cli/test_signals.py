@@ -163,10 +163,7 @@ def test_term_saves_and_ends_a_training_whose_output_nobody_reads(
     folder = new_folder(tmp_path / "a", *ENDLESS)
     (folder / "s.yaml").write_text(SWEEP)
     command = [sys.executable, "-m", "gpt_cli", *words]
-    with (
-        unread_pipe(pages) as unread,
-        subprocess.Popen(command, cwd=folder, stdout=unread, stderr=unread) as process,
-    ):
+    with unread_pipe(pages) as unread, subprocess.Popen(command, cwd=folder, stdout=unread, stderr=unread) as process:
         deadline = time.monotonic() + 120
         while not any(folder.glob("run/**/step-*.safetensors")) or select.select([], [unread], [], 0)[1]:
             assert process.poll() is None

@@ -73,21 +73,17 @@ def test_the_text_comes_as_prompts_do(here: Path, run: RunCommand) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "error"),
     [
-        (["x", "--prompt", "y"], 2, "--prompt and TEXT cannot be combined; leave one of them out"),
-        (
-            ["x", "--tokenizer", "byte", "--run", "a"],
-            2,
-            "--run and --tokenizer cannot be combined; leave one of them out",
-        ),
-        (["x", "--tokenizer", "gpt9"], 2, '--tokenizer: tiktoken has no vocabulary "gpt9"; use one of gpt2, '),
-        (["x", "--run", "nowhere"], 4, '"nowhere": there is no such run or checkpoint'),
-        ([], 3, "stdin: the prompt is empty"),
+        ("x --prompt y", 2, "--prompt and TEXT cannot be combined; leave one of them out"),
+        ("x --tokenizer byte --run a", 2, "--run and --tokenizer cannot be combined; leave one of them out"),
+        ("x --tokenizer gpt9", 2, '--tokenizer: tiktoken has no vocabulary "gpt9"; use one of gpt2, '),
+        ("x --run nowhere", 4, '"nowhere": there is no such run or checkpoint'),
+        ("", 3, "stdin: the prompt is empty"),
     ],
 )
 def test_it_needs_no_torch_and_refuses_what_is_wrong(
-    smoke_run: Path, words: list[str], code: int, error: str, without_torch: WithoutTorch
+    smoke_run: Path, words: str, code: int, error: str, without_torch: WithoutTorch
 ) -> None:
-    done = without_torch("tokens", *words)
+    done = without_torch("tokens", *words.split())
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.startswith(f"error: {error}")
     assert without_torch("tokens", "The value").returncode == 0

@@ -476,10 +476,7 @@ def test_flags_are_reported_as_they_are_typed(corpus: Path, run: RunCommand) -> 
         (["--data", ""], "error: --data: "),
         (["--seed", "-1"], "error: --seed: "),
         (["--threads", "0"], "error: --threads: "),
-        (
-            ["--resume", "--overwrite"],
-            "error: --overwrite and --resume cannot be combined; leave one of them out",
-        ),
+        (["--resume", "--overwrite"], "error: --overwrite and --resume cannot be combined; leave one of them out"),
     ):
         refused = run("train", *FAST, *flags)
         assert refused.code == 2

@@ -15,17 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.documents import (
-    CHINESE,
-    DOCS,
-    ENGLISH,
-    ROOT,
-    Shell,
-    anchors,
-    blocks,
-    commands,
-    is_in_order,
-)
+from support.documents import CHINESE, DOCS, ENGLISH, ROOT, Shell, anchors, blocks, commands, is_in_order
 from support.helpers import RunCommand
 
 from gpt_cli.config.settings_reference import settings_table
