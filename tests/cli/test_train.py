@@ -470,20 +470,6 @@ def test_a_directory_of_chinese_text_is_learned_by_characters(here: Path, run: R
     assert set(sampled.out.strip()) <= set("春眠不觉晓，处处闻啼鸟。夜来风雨声花落知多少\n")
 
 
-def test_flags_are_reported_as_they_are_typed(corpus: Path, run: RunCommand) -> None:
-    for flags, error in (
-        (["--out", ""], "error: --out: "),
-        (["--data", ""], "error: --data: "),
-        (["--seed", "-1"], "error: --seed: "),
-        (["--threads", "0"], "error: --threads: "),
-        (["--resume", "--overwrite"], "error: --overwrite and --resume cannot be combined; leave one of them out"),
-    ):
-        refused = run("train", *FAST, *flags)
-        assert refused.code == 2
-        assert refused.err.startswith(error), refused.err
-    assert not Path("runs").exists()
-
-
 def test_a_home_directory_in_quotes_is_found(here: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     (here / "corpus.txt").write_text(CORPUS_TEXT)
     monkeypatch.setenv("HOME", str(here / "home"))
