@@ -37,6 +37,9 @@ hint: did you mean small? shipped configs: auto, grouped-query, induction, laten
 $ gpt train --config smoke --max-steps 0
 error: --max-steps: "0" is not a whole number from 1 to 2,147,483,647
 
+$ gpt train --config smoke --max-time 5x
+error: --max-time: "5x" is not a duration, such as 90s or 1h30m, up to 10,000 hours
+
 $ gpt train --config smoke --dtype fp16
 error: --dtype: "fp16" is not one of auto, float32, bfloat16
 hint: did you mean --dtype bfloat16?
