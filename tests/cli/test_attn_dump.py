@@ -156,13 +156,17 @@ def test_a_full_disk_below_stderr_is_no_error(smoke_run: Path) -> None:
         assert subprocess.run(command, stderr=full).returncode == 2
 
 
-def test_a_long_prompt_is_refused_with_both_lengths_unless_truncated(smoke_run: Path, run: RunCommand) -> None:
-    outcome = run("attn-dump", "--prompt", "a b c d " * 20)
+@pytest.mark.parametrize("command", ["attn-dump", "explain", "heads"])
+def test_a_long_prompt_is_refused_with_both_lengths_unless_truncated(
+    command: str, smoke_run: Path, run: RunCommand
+) -> None:
+    words = [command, "--prompt", "a b c d " * 20]
+    error, hint = (outcome := run(*words)).err.splitlines()
     assert outcome.code == 3
-    assert re.fullmatch(r"error: prompt: it has \d+ tokens, but this model sees 32", outcome.err.splitlines()[0])
-    assert outcome.err.splitlines()[1] == "hint: --truncate keeps the last ones"
-    shortened = run("attn-dump", "--prompt", "a b c d " * 20, "--truncate", "--json")
-    assert len(json.loads(shortened.out.splitlines()[-1])["tokens"]) == 32
+    assert re.fullmatch(r"error: prompt: it has \d+ tokens, but this model sees 32", error)
+    assert hint == "hint: --truncate keeps the last ones"
+    shortened = json.loads(run(*words, "--truncate", "--json").out.splitlines()[-1])["tokens"]
+    assert (shortened if command == "heads" else len(shortened)) == 32
 
 
 def test_generated_tokens_are_part_of_the_matrix_with_their_chances(

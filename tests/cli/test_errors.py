@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
-from support.helpers import RunCommand, _Standard, run_command
+from support.helpers import RunCommand, _Standard, overflow, run_command
 
 import gpt_cli.cli.app as app
 from gpt_cli.sampling import request as sample_module
@@ -472,3 +473,27 @@ def test_a_character_that_the_model_lacks_is_an_error_of_what_gave_the_prompt(
     ):
         assert outcome.code == 3
         assert f"error: {where}: {sentence}\n" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("command", "numbers"),
+    [
+        ("sample --prompt The --greedy --quiet", "logits"),
+        ("sample --prompt The --seed 1 --json", "logits"),
+        ("eval", "surprisals"),
+        ("heads", "attention weights"),
+        ("heads --passages 1", "outputs of heads"),
+        ("heads --passages 1 --over-training", "outputs of heads"),
+    ],
+)
+def test_weights_whose_results_are_not_finite_are_refused_with_their_file(
+    command: str, numbers: str, copied: Path, run: RunCommand
+) -> None:
+    for path in (copied / "checkpoints").iterdir():
+        overflow(path)
+    outcome = run(*command.split())
+    assert (outcome.code, outcome.out) == (4, "")
+    error = (
+        rf'^error: "{copied}/checkpoints/\S+": its weights give {numbers} that are not finite, so it cannot be used$'
+    )
+    assert re.search(error, outcome.err, re.MULTILINE)

@@ -181,13 +181,3 @@ def test_flags_that_a_study_cannot_use_are_refused(here: Path, run: RunCommand) 
         outcome = run("explain", *words)
         wrong = 'error: --out: "a.gif" ends in none of .html, .md, .json, .png, .svg, .pdf'
         assert (outcome.code, outcome.err) == (2, f"{wrong}\nhint: --out a.png\n")
-
-
-def test_a_long_prompt_is_refused_unless_it_may_be_cut(smoke_run: Path, run: RunCommand) -> None:
-    outcome = run("explain", "--prompt", "The value of " * 40)
-    assert outcome.code == 3
-    assert "this model sees 32" in outcome.err
-    assert "hint: --truncate keeps the last ones" in outcome.err
-    assert run("explain", "--prompt", "The value of " * 40, "--truncate").out.startswith(
-        "layer 0, head 0: T = 32 tokens "
-    )

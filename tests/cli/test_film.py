@@ -54,8 +54,9 @@ def test_frames_that_a_page_cannot_hold_are_left_out_with_a_notice(
     ]
 
 
-def test_a_run_without_snapshots_is_told_how_to_keep_them(smoke_run: Path, run: RunCommand) -> None:
-    outcome = run("attn-dump", "--run", smoke_run, "--over-training", "--out", "film.html")
+@pytest.mark.parametrize("command", ["attn-dump --out film.html", "heads"])
+def test_a_run_without_snapshots_is_told_how_to_keep_them(command: str, smoke_run: Path, run: RunCommand) -> None:
+    outcome = run(*command.split(), "--run", smoke_run, "--over-training")
     assert (outcome.code, outcome.err) == (
         4,
         'error: "runs/smoke": this run has kept no snapshots of its attention while it trained\n'

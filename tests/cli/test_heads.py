@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from support.attribution import attribute
-from support.helpers import CORPUS_TEXT, RunCommand, overflow
+from support.helpers import CORPUS_TEXT, RunCommand
 from support.light import WithoutTorch
 
 import gpt_cli
@@ -212,13 +212,6 @@ def test_a_picture_is_drawn_of_a_text_of_any_name(smoke_run: Path, run: RunComma
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_long_prompt_is_refused_with_both_lengths_unless_truncated(smoke_run: Path, run: RunCommand) -> None:
-    outcome = run("heads", "--prompt", "a b c d " * 20)
-    assert outcome.code == 3
-    assert outcome.err.endswith("but this model sees 32\nhint: --truncate keeps the last ones\n")
-    assert reported(run, "--prompt", "a b c d " * 20, "--truncate")["tokens"] == 32
-
-
 @pytest.mark.parametrize(("prompt", "query"), [("The value", 2), ("The value", -3)])
 def test_a_query_beyond_the_prompt_is_refused(smoke_run: Path, run: RunCommand, prompt: str, query: int) -> None:
     outcome = run("heads", "--prompt", prompt, "--query", str(query))
@@ -266,31 +259,6 @@ def test_memory_is_counted_for_what_a_report_needs_beside_its_heads_and_its_text
     assert lines[-1] == "hint: use a shorter --prompt, or fewer --max-tokens"
     lines = run("heads", "--prompt", "ab").err.splitlines()
     assert lines[-2].startswith("error: heads: 2 heads on 32 tokens"), "induction has a text of its own"
-
-
-def test_weights_that_are_not_finite_are_refused(copied: Path, run: RunCommand) -> None:
-    overflow(copied / "checkpoints" / "best.safetensors")
-    outcome = run("heads")
-    assert (outcome.code, outcome.out) == (4, "")
-    assert "its weights give attention weights that are not finite" in outcome.err
-
-
-def test_a_changed_text_is_reported_in_a_warning(here: Path, run: RunCommand) -> None:
-    Path("a.txt").write_text("a is a and no other letter.\n" * 60)
-    flags = ["--set", "tokenizer.kind=byte", "--max-steps", "1", "--out", "runs/a", "--quiet"]
-    assert run("train", "--config", "smoke", "--data", "a.txt", *flags).code == 0
-    Path("a.txt").write_text("All of it is new.\n" * 60)
-    outcome = run("heads", "--quiet")
-    assert (outcome.code, outcome.err) == (0, "warning: runs/a: a.txt has changed since this run was trained on it\n")
-
-
-def test_long_work_off_a_terminal_prints_lines(
-    smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gpt_cli.cli.progress.LINE_SECONDS", 0.0)
-    lines = run("heads", "--ablate", "mean").err.splitlines()
-    for work in ("scoring heads", "removing heads"):
-        assert any(line.startswith(f"{work}: ") and " tokens" in line for line in lines)
 
 
 def test_shorter_windows_are_announced(smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,6 +142,7 @@ def test_short_or_quiet_work_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     [
         (["attn-dump", "--prompt", "The", "--out", "a.json"], {"generating", "computing attention", "writing a.json"}),
         (["explain", "--study", "mask"], {"computing"}),
+        (["heads", "--ablate", "mean"], {"scoring heads", "removing heads"}),
         (["eval"], {"tokenizing", "evaluating", "comparing with the training"}),
         (["data", "stats", "runs/smoke/config.yaml"], {"reading"}),
         (["data", "prepare", "--config", "smoke"], {"tokenizing"}),

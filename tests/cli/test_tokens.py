@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.helpers import RunCommand, damage
+from support.helpers import RunCommand
 from support.light import WithoutTorch
 
 import gpt_cli
@@ -100,11 +100,3 @@ def test_the_function_of_python_returns_what_json_prints(
     assert gpt_cli.tokens("-", tokenizer="byte").num_tokens == 1
     with pytest.raises(UsageError, match="there is no prompt"):
         gpt_cli.tokens(tokenizer="byte")
-
-
-def test_a_damaged_checkpoint_is_passed_over_as_elsewhere(copied: Path, run: RunCommand) -> None:
-    intact = run("tokens", "The value").out
-    damage(copied / "checkpoints" / "best.safetensors")
-    outcome = run("tokens", "The value")
-    assert outcome.out == intact
-    assert "trying another checkpoint of the run" in outcome.err
