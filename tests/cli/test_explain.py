@@ -44,13 +44,6 @@ def test_its_json_has_the_tokens_and_every_step(smoke_run: Path, run: RunCommand
     )
 
 
-def test_one_query_in_the_middle_sees_nothing_later(smoke_run: Path, run: RunCommand) -> None:
-    content = json.loads(run("explain", "--prompt", "The value of", "--query", "1", "--json").out)
-    (masked,) = [step["numbers"] for step in content["steps"] if step["name"] == "masked"]
-    assert masked[0][2] is None
-    assert None not in masked[0][:2]
-
-
 @pytest.mark.parametrize("form", ["markdown", "html"])
 def test_other_forms_in_chinese(smoke_run: Path, run: RunCommand, form: str) -> None:
     outcome = run("explain", "--prompt", "The value", "--format", form, "--language", "zh")

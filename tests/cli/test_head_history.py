@@ -104,17 +104,12 @@ def test_files_contain_all_steps(run: RunCommand, a_run: Path) -> None:
     assert content == history(run, "--heads", "1")
     with open("h.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [(row["step"], row["layer"], row["head"]) for row in rows[:3]] == [
-        ("1", "0", "1"),
-        ("1", "1", "1"),
-        ("2", "0", "1"),
-    ]
+    places = [(row["step"], row["layer"], row["head"]) for row in rows[:3]]
+    assert places == [("1", "0", "1"), ("1", "1", "1"), ("2", "0", "1")]
     assert len(rows) == 62
-    assert [rows[0]["validation_loss"], rows[-1]["validation_loss"]] == [
-        "",
-        str(content["steps"][-1]["validation_loss"]),
-    ]
-    assert float(rows[-1]["previous_token"]) == content["steps"][-1]["heads"][-1]["previous_token"]
+    last = content["steps"][-1]
+    assert [rows[at]["validation_loss"] for at in (0, -1)] == ["", str(last["validation_loss"])]
+    assert float(rows[-1]["previous_token"]) == last["heads"][-1]["previous_token"]
     assert Path("h.png").read_bytes().startswith(b"\x89PNG")
 
 

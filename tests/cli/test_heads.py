@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import shlex
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from support.light import WithoutTorch
 
 import gpt_cli
 from gpt_cli.attention_maps.head_metrics import COLUMNS
-from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 from gpt_cli.errors import UsageError
 from gpt_cli.evaluation.nll import surprisals
 from gpt_cli.sampling.head_ablation import remove_heads
@@ -32,33 +30,6 @@ def reported(run: RunCommand, *flags: str | Path) -> dict[str, Any]:
     outcome = run("heads", *flags, "--json", "--quiet")
     assert (outcome.code, outcome.err) == (0, ""), outcome.err
     return json.loads(outcome.out)
-
-
-def test_scores_of_a_prompt_are_means_over_its_weights(smoke_run: Path, run: RunCommand) -> None:
-    found = reported(run, "--prompt", PROMPT)
-    loaded = gpt_cli.load(smoke_run)
-    ids = np.array(loaded.tokenizer.encode(PROMPT))
-    weights = loaded.model.attention_weights(torch.from_numpy(ids)[None])[:, 0].double().detach().numpy()
-    T = len(ids)
-    assert (found["text"], found["tokens"], found["step"]) == (PROMPT, T, 20)
-    assert found["checkpoint"] == str(loaded.path)
-    assert [(row["layer"], row["head"]) for row in found["heads"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    earlier = [[key for key in range(query) if ids[key] == ids[query]] for query in range(T)]
-    for row in found["heads"]:
-        of_head = weights[row["layer"], row["head"]]
-        queries = range(1, T)
-        assert row["first_token"] == pytest.approx(np.mean([of_head[q, 0] for q in queries]))
-        assert row["previous_token"] == pytest.approx(np.mean([of_head[q, q - 1] for q in queries]))
-        assert row["self"] == pytest.approx(np.mean([of_head[q, q] for q in queries]))
-        distances = [sum(of_head[q, k] * (q - k) for k in range(q + 1)) for q in queries]
-        assert row["mean_distance"] == pytest.approx(np.mean(distances))
-        entropies = [-sum(w * np.log(w) for w in of_head[q, : q + 1]) for q in queries]
-        assert row["entropy"] == pytest.approx(np.mean(entropies))
-        duplicates = [of_head[q, keys].sum() for q, keys in enumerate(earlier) if keys]
-        assert len(duplicates) >= 2
-        assert row["duplicate_token"] == pytest.approx(np.mean(duplicates))
-        assert 0 < row["induction"] < 0.4
-        assert row["label"] is None
 
 
 def test_without_a_text_it_reads_the_validation_text_of_the_run(smoke_run: Path, run: RunCommand) -> None:
@@ -111,8 +82,9 @@ def test_every_form_of_attention_has_a_report(other_form: Path, run: RunCommand)
     ids = loaded.tokenizer.encode(PROMPT)
     weights = loaded.model.attention_weights(torch.tensor([ids]))[:, 0]
     for row in found["heads"]:
-        own = weights[row["layer"], row["head"]].diagonal()[1:].mean()
-        assert row["self"] == pytest.approx(float(own), abs=1e-6)
+        of_head = weights[row["layer"], row["head"]]
+        assert row["self"] == pytest.approx(float(of_head.diagonal()[1:].mean()), abs=1e-6)
+        assert row["first_token"] == pytest.approx(float(of_head[1:, 0].mean()), abs=1e-6)
         model = gpt_cli.load(other_form).model
         remove_heads(model, [(row["layer"], row["head"])])
         without = np.concatenate([*surprisals(model, np.array(ids), stride=model.config.context_length)]).mean()
@@ -120,27 +92,11 @@ def test_every_form_of_attention_has_a_report(other_form: Path, run: RunCommand)
         assert len(row["raises"]) == 5
 
 
-def test_a_removed_head_changes_the_loss_by_what_eval_measures(
-    smoke_run: Path, run: RunCommand, tmp_path: Path
-) -> None:
-    """Of a checkpoint without the head, on the whole validation text."""
-    stored = read_checkpoint(smoke_run / "checkpoints" / "best.safetensors")
-    model = stored.build_model()
-    remove_heads(model, [(1, 0)])
-    save_checkpoint(tmp_path / "without.safetensors", replace(stored, weights=model.state_dict()))
-    runs = ("--run", smoke_run, "--run", tmp_path / "without.safetensors")
-    whole, without = json.loads(run("eval", *runs, "--json", "--dtype", "float32").out)["runs"]
-    found = reported(run, "--max-tokens", "1000000", "--dtype", "float32", "--ablate", "zero")
-    assert found["tokens"] == whole["num_tokens"]
-    assert found["loss"] == pytest.approx(whole["loss"], abs=1e-5)
-    assert found["heads"][2]["loss_change"] == pytest.approx(without["loss"] - whole["loss"], abs=1e-5)
-    assert 0 < found["heads"][2]["loss_change_error"] < 0.01
-
-
 def test_the_three_ways_of_removing_differ(smoke_run: Path, run: RunCommand) -> None:
     zero, mean, layer = (reported(run, "--max-tokens", "640", "--ablate", how) for how in ("zero", "mean", "layer"))
     for row, of_mean in zip(zero["heads"], mean["heads"], strict=True):
         assert row["loss_change"] != of_mean["loss_change"]
+        assert 0 < row["loss_change_error"] < 0.1
     assert [[*row] for row in layer["layers"]] == [["layer", "loss_change", "loss_change_error"]] * 2
     assert [row["layer"] for row in layer["layers"]] == [0, 1]
     assert "loss_change" not in layer["heads"][0]
@@ -192,6 +148,8 @@ def test_the_terminal_shows_the_table_and_says_what_was_read(smoke_run: Path, ru
 def test_files_have_what_json_prints(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
     flags = ["--prompt", PROMPT, "--query", "2"]
     found = reported(run, *flags)
+    path = gpt_cli.load(smoke_run).path
+    assert (found["text"], found["step"], found["checkpoint"]) == (PROMPT, 20, str(path))
     outcome = run("heads", *flags, "--out", tmp_path / "a.JSON")
     assert (outcome.out, outcome.err.splitlines()[-1]) == ("", f"wrote {tmp_path / 'a.JSON'}: 4 heads")
     assert json.loads((tmp_path / "a.JSON").read_text()) == found

@@ -153,12 +153,6 @@ def test_over_training_what_memory_cannot_hold_is_refused_before(
     assert (outcome.code, outcome.err.split(" take ")[0]) == (5, "error: heads: 2 heads on 32 tokens")
 
 
-def test_over_training_a_prompt_of_one_token_is_refused(smoke_run: Path, run: RunCommand) -> None:
-    outcome = run("heads", "--passages", "1", "--over-training", "--prompt", "a")
-    sentence = "prompt: it has 1 token, which can only look at itself; use at least 2"
-    assert (outcome.code, outcome.err) == (3, f"error: {sentence}\n")
-
-
 def test_a_run_without_checkpoints_of_steps_is_refused(copied: Path, run: RunCommand) -> None:
     for path in RunFiles(copied).steps().values():
         path.unlink()

@@ -211,18 +211,6 @@ def test_sampling_needs_nothing_but_the_checkpoint(
     assert run("sample", "--run", "alone.safetensors", *options).out == expected
 
 
-def test_a_reader_that_closes_stdout_ends_it_silently(smoke_run: Path) -> None:
-    words = "sample --prompt The --seed 0 --max-new-tokens 5000"
-    command = [sys.executable, "-m", "gpt_cli", *words.split()]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.read(1)
-        process.stdout.close()
-        assert process.stderr.read() == b""
-    assert process.returncode == 141
-
-
 def test_an_ascii_terminal_gets_escapes_instead_of_an_error(smoke_run: Path) -> None:
     command = [sys.executable, "-m", "gpt_cli", "attn-dump", "--prompt", "The value", "--layers", "0", "--heads", "0"]
     done = subprocess.run(command, capture_output=True, env=os.environ | {"PYTHONIOENCODING": "ascii"})

@@ -17,7 +17,7 @@ import pytest
 from support.faults import RESUME, START, fingerprint, new_folder
 from support.helpers import run_command, unread_pipe
 
-from gpt_cli.cli.signals import Signals, listening, signal_name
+from gpt_cli.cli.signals import Signals, listening
 from gpt_cli.common.machine.signals import held_back
 
 pytestmark = pytest.mark.slow
@@ -193,10 +193,6 @@ def test_tests_of_signals_pass_where_the_tests_ignore_them() -> None:
     command = ["sh", "-c", "trap '' INT HUP; exec \"$@\"", "sh", sys.executable, "-m", "pytest", "-q", "-x", test]
     done = subprocess.run(command, timeout=120, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
-
-
-def test_signals_have_names() -> None:
-    assert signal_name(15) == "SIGTERM"
 
 
 PLACES = {

@@ -10,7 +10,6 @@ import time
 import warnings
 from collections.abc import Sequence
 from contextlib import closing
-from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -228,16 +227,6 @@ def test_a_short_training_has_lines_of_its_evaluations_and_of_its_last_step(corp
     assert steps == ["step 6/6"], "the others would come within ten seconds"
 
 
-def test_muon_and_ngrams_train_from_settings_alone(corpus: Path, run: RunCommand) -> None:
-    losses = []
-    for settings in ([], ["--set", "model.ngram_embedding=3"], ["--set", "train.optimizer=muon"]):
-        outcome = run("train", *FAST, "--overwrite", "--json", *settings)
-        losses.append(json.loads(outcome.out)["validation_loss"])
-        assert run("sample", "--prompt", "7 sq", "--max-new-tokens", "9").code == 0
-    assert losses[1] < losses[0]
-    assert losses[2] < losses[0]
-
-
 def test_an_existing_run_is_refused_resumed_or_replaced(corpus: Path, run: RunCommand) -> None:
     assert run("train", *FAST, "--overwrite").code == 0  # fine on a new directory
     refused = run("train", *FAST)
@@ -444,11 +433,7 @@ def test_a_single_document_gets_a_notice(corpus: Path, run: RunCommand) -> None:
     ("text", "separator", "said"),
     [
         ("A first poem.\n\nA second one.\n" * 30, "null", "say what separates them: --set data.separator='\\n\\n'"),
-        (
-            "A first poem.\r\n\r\nA second.\r\n" * 30,
-            "null",
-            "say what separates them: --set data.separator='\\r\\n\\r\\n'",
-        ),
+        ("A first poem.\r\n\r\nA second.\r\n" * 30, "null", "them: --set data.separator='\\r\\n\\r\\n'"),
         ("Emma\nOlivia\nAva\nIsabella\n" * 30, "null", "say what separates them: --set data.separator='\\n'"),
         ("date,price\n2024-01-01,5\n" * 30, "null", ""),
         ('{\n  "a": 1\n}\n' * 30, "null", ""),
@@ -463,14 +448,3 @@ def test_a_separator_is_proposed_that_the_text_has(
     outcome = run("train", *FAST, "--set", f"data.separator={separator}", "--dry-run")
     assert outcome.code == 0, outcome.err
     assert (said in outcome.err, "one document" in outcome.err) == (True, bool(said))
-
-
-def test_a_sample_is_set_apart_and_shows_where_its_prompt_ends(corpus: Path, run: RunCommand) -> None:
-    lines = run("train", *FAST, "--set", "train.sample_every=20").err.splitlines()
-    sampled = takewhile(
-        lambda line: line.startswith("    "), lines[lines.index("step 20 sample, after its prompt in « »:") + 1 :]
-    )
-    before, _, prompt = "\n".join(line[4:] for line in sampled).partition("»")[0].partition("«")
-    assert before == ""
-    assert prompt
-    assert prompt in CORPUS_TEXT
