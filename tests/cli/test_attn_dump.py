@@ -260,23 +260,8 @@ def test_a_dump_too_large_for_the_disk_is_refused(
     assert "of disk, and 100 bytes are free" in refused.err
 
 
-@pytest.mark.parametrize("words", [["--stage", "scores"], ["--file-dtype", "float16"]])
-def test_what_only_a_file_can_hold_needs_one(smoke_run: Path, run: RunCommand, words: list[str]) -> None:
-    outcome = run("attn-dump", "--prompt", "The", *words)
-    assert (outcome.code, outcome.err) == (
-        2,
-        f"error: {words[0]}: the drawing in the terminal shows weights only\nhint: --out FILE.npz\n",
-    )
-
-
-@pytest.mark.parametrize("flag", ["--temperature", "--seed"])
-def test_what_is_for_generated_tokens_needs_them(smoke_run: Path, run: RunCommand, flag: str) -> None:
-    outcome = run("attn-dump", "--prompt", "The", flag, "0")
-    assert outcome.code == 2
-    wrong = "it changes what --generate adds, so it needs --generate"
-    assert outcome.err == f"error: {flag}: {wrong}\nhint: --generate 20\n"
-
-
+ONLY_WEIGHTS = "the drawing in the terminal shows weights only\nhint: --out FILE.npz"
+NEEDS_GENERATE = "it changes what --generate adds, so it needs --generate\nhint: --generate 20"
 NO_FORMAT = "--format: only --out - needs it; a file's ending names its format"
 
 
@@ -291,6 +276,8 @@ NO_FORMAT = "--format: only --out - needs it; a file's ending names its format"
         ("--out a.gif", 2, '--out: "a.gif" ends in none of .npz, .safetensors, .json, .csv, .html, .png, .svg, .pdf'),
         ("--format csv", 2, NO_FORMAT),
         ("--out a.csv --format csv", 2, NO_FORMAT),
+        *((words, 2, f"{words.split()[0]}: {ONLY_WEIGHTS}") for words in ("--stage scores", "--file-dtype float16")),
+        *((f"{flag} 0", 2, f"{flag}: {NEEDS_GENERATE}") for flag in ("--temperature", "--seed")),
         ("--out - --json", 2, "--json and --out - cannot be combined; leave one of them out"),
     ],
 )
@@ -299,7 +286,7 @@ def test_wrong_input_is_refused_before_torch_is_loaded(
 ) -> None:
     done = without_torch("attn-dump", "--prompt", "The", *words.split())
     assert (done.returncode, done.stdout) == (code, "")
-    assert done.stderr.splitlines()[0] == f"error: {error}"
+    assert done.stderr.startswith(f"error: {error}\n")
 
 
 def test_capitals_in_the_ending_of_a_file_are_the_same(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:

@@ -344,39 +344,37 @@ def test_a_bug_is_named_as_one_and_debug_prints_a_traceback(
     assert "Traceback" in loud.err
 
 
+FEWER = "ask for less with --num-samples or --max-new-tokens, or give fewer prompts"
+LACKS = "device: torch lacks aten::sort on it, which gpt sample needs"
+
+
 @pytest.mark.parametrize(
     ("raised", "code", "start"),
     [
-        (MemoryError(), 5, "error: memory: gpt sample ran out of memory\nhint: ask for less with --num-samples"),
+        (MemoryError(), 5, f"error: memory: gpt sample ran out of memory\nhint: {FEWER}"),
         (
             RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
             5,
-            "error: memory: gpt sample ran out of memory\nhint: ask for less with --num-samples",
+            f"error: memory: gpt sample ran out of memory\nhint: {FEWER}",
         ),
         (
             torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
             5,
-            "error: device: it has too little memory for gpt sample\nhint: ask for less with --num-samples or "
-            "--max-new-tokens, or give fewer prompts; or --device cpu\n",
+            f"error: device: it has too little memory for gpt sample\nhint: {FEWER}; or --device cpu\n",
         ),
         (RuntimeError("MPS backend out of memory"), 5, "error: device: it has too little memory for gpt sample\n"),
         (
             NotImplementedError("The operator 'aten::sort' is not currently implemented for the MPS device."),
             5,
-            "error: device: torch lacks aten::sort on it, which gpt sample needs\n"
-            "hint: --device cpu, or PYTORCH_ENABLE_MPS_FALLBACK=1 in front of gpt\n",
+            f"error: {LACKS}\nhint: --device cpu, or PYTORCH_ENABLE_MPS_FALLBACK=1 in front of gpt\n",
         ),
         (
             NotImplementedError("Could not run 'aten::sort' with arguments from the 'XPU' backend."),
             5,
-            "error: device: torch lacks aten::sort on it, which gpt sample needs\nhint: --device cpu\n",
+            f"error: {LACKS}\nhint: --device cpu\n",
         ),
         (OSError(28, "No space left on device", "f"), 5, 'error: "f": there is no space left on the filesystem'),
-        (
-            RuntimeError("[enforce fail at x] socket: Too many open files"),
-            5,
-            "error: open files: gpt sample needs more",
-        ),
+        (RuntimeError("[enforce fail at x] socket: Too many open files"), 5, "error: open files: gpt sample needs"),
         (OSError(24, "Too many open files", "f"), 5, "error: open files: gpt sample needs more"),
         (KeyboardInterrupt(), 130, "stopped"),
     ],
