@@ -266,15 +266,6 @@ def test_beside_files_of_others_an_export_is_replaced_if_overwrite_says_so(
     assert Path("made", own).read_text() == "another's"
 
 
-def test_a_checkpoint_of_a_run_is_never_overwritten(copied: Path, run: RunCommand) -> None:
-    best = copied / "checkpoints" / "best.safetensors"
-    before = best.read_bytes()
-    outcome = run("export", "--run", copied, "--out", best, "--format", "safetensors")
-    assert outcome.code == 2
-    assert "is a checkpoint, which gpt never overwrites" in outcome.err
-    assert best.read_bytes() == before
-
-
 def test_an_earlier_export_is_replaced_and_a_copy_of_a_checkpoint_is_not(copied: Path, run: RunCommand) -> None:
     words = ["export", "--run", copied, "--format", "safetensors", "--out"]
     for overwrite in ([], [], ["--overwrite"]):

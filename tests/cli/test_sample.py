@@ -48,15 +48,12 @@ def test_a_prompt_comes_from_a_flag_a_file_or_stdin(smoke_run: Path, run: RunCom
     assert by_flag.out == by_file.out == piped.out == asked.out
 
 
-def test_greedy_is_temperature_zero_and_top_k_one(smoke_run: Path, run: RunCommand) -> None:
+def test_greedy_is_temperature_zero_and_the_narrowest_limits(smoke_run: Path, run: RunCommand) -> None:
     outs = {
-        run("sample", "--prompt", "The", "--max-new-tokens", "12", "--seed", "3", *options).out
+        run("sample", "--prompt", "The", "--max-new-tokens", "12", "--seed", "3", *options.split()).out
         for options in (
-            ["--greedy"],
-            ["--temperature", "0"],
-            ["--greedy", "--temperature", "0"],
-            ["--top-k", "1"],
-            ["--top_k", "1", "--temperature", "2"],
+            *("--greedy", "--temperature 0", "--temperature 1e-300", "--greedy --temperature 0"),
+            *("--top-k 1", "--top_k 1 --temperature 2", "--top-p 0", "--min-p 1"),
         )
     }
     assert len(outs) == 1
@@ -158,16 +155,6 @@ def test_without_a_temperature_it_is_the_one_that_the_help_names(smoke_run: Path
     options = ["sample", "--prompt", "The", "--seed", "3", "--max-new-tokens", "20"]
     assert run(*options).out == run(*options, "--temperature", "0.8").out != run(*options, "--temperature", "1.5").out
     assert "Default: 0.8." in " ".join(run("sample", "--help").out.split())
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [["--top-p", "0"], ["--min-p", "1"], ["--top-k", "1"], ["--temperature", "1e-300"]],
-    ids=lambda flags: flags[0],
-)
-def test_the_narrowest_limits_are_greedy(smoke_run: Path, run: RunCommand, flags: list[str]) -> None:
-    options = ["sample", "--prompt", "The", "--max-new-tokens", "12", "--seed", "3"]
-    assert run(*options, *flags).out == run(*options, "--greedy").out
 
 
 def test_long_prompts_are_cut_with_a_notice_and_sampling_goes_past_the_context(
