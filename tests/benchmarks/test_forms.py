@@ -7,12 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.forms import (
-    FORMS,
-    kept_bytes,
-    main,
-    with_form,
-)
+from benchmarks.forms import FORMS, kept_bytes, main, with_form
 from gpt_cli.config import ModelConfig
 from gpt_cli.model import GPT
 from gpt_cli.model.costs import estimate

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,13 +27,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pairs = [{"prompt": ask, "response": say, "choices": list(ANSWERS.values())} for ask, say in ANSWERS.items()]
     (folder / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
     settings = "tokenizer.kind=char data.validation_source=pairs.jsonl model.dropout=0 train.sample_every=null"
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        flags = [part for setting in settings.split() for part in ("--set", setting)]
+    flags = [part for setting in settings.split() for part in ("--set", setting)]
+    with contextlib.chdir(folder):
         ended = run_command("train", "--config", "smoke", "--data", "pairs.jsonl", "--max-steps", "60", *flags)
-    finally:
-        os.chdir(before)
     assert ended.code == 0, ended.err
     return folder
 

@@ -15,7 +15,7 @@ from support.light import WithoutTorch
 
 import gpt_cli
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
-from gpt_cli.errors import DataError, UsageError
+from gpt_cli.errors import DataError
 from gpt_cli.text import cache, corpus, datasets, prepare
 from gpt_cli.tools.bench import text_stats
 
@@ -372,10 +372,3 @@ def test_python_has_the_figures_that_json_prints_and_prints_nothing(
     assert {**found["prepare"].as_dict(), "seconds": 0, "bytes_per_second": None} == {**again, "seconds": 0}
     assert found["fetch"].as_dict() == {"paths": ["data/python-docs.jsonl"]}
     assert found["stats"].as_text().splitlines()[0].split() == ["documents", "1"]
-
-
-def test_python_raises_what_a_text_or_a_name_lacks(here: Path) -> None:
-    with pytest.raises(UsageError, match="the catalogue has no text of this name"):
-        gpt_cli.data.fetch("nothere")
-    with pytest.raises(DataError, match="there is no such file"):
-        gpt_cli.data.stats("no.txt")

@@ -193,10 +193,7 @@ def test_what_a_device_cannot_do_is_an_error_with_a_way_out(run: RunCommand, acc
     assert outcome.err.endswith("finds 2 sim devices\nhint: --device sim\n")
     accelerator.resize(50_000)
     outcome = run("sample", "--prompt", "The")  # auto takes the accelerator
-    assert (outcome.code, outcome.err.splitlines()[-2]) == (
-        5,
-        "error: device: it has too little memory for gpt sample",
-    )
+    assert (outcome.code, outcome.err.splitlines()[-2]) == (5, "error: device: it has too little memory for gpt sample")
     accelerator.resize(900_000)
     outcome = run("train", "--config", "smoke", "--out", "new", "--device", "sim", "--set", "tokenizer.kind=byte")
     assert outcome.code == 5

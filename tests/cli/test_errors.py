@@ -2,98 +2,76 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
-from support.helpers import RunCommand, _Standard, run_command
+from support.helpers import RunCommand, _Standard, overflow, run_command
 
 import gpt_cli.cli.app as app
 from gpt_cli.sampling import request as sample_module
 
+# what is typed and printed; the exit code is 2 where none is shown
 TRANSCRIPT = r"""
 $ gpt trian
 error: gpt: there is no command "trian"
 hint: did you mean train?
-exit code 2
 
 $ gpt train --init-from runs/smoke --config auto
 error: gpt train: --config auto chooses sizes, and the model of --init-from has its own; leave --config out
-exit code 2
 
 $ gpt train --confg x
 error: gpt train: there is no flag "--confg"
 hint: did you mean --config FILE?
-exit code 2
 
 $ gpt train --config smoke extra
 error: gpt train: there is no place for "extra" here
 hint: gpt train --help lists the flags
-exit code 2
 
 $ gpt train --config smal
 error: "smal": there is no such config file
 hint: did you mean small? shipped configs: auto, grouped-query, induction, latent, modern, multi-head, shakespeare, shakespeare-cpu, small, smoke, sums, tiny
-exit code 2
 
 $ gpt train --config smoke --max-steps 0
 error: --max-steps: "0" is not a whole number from 1 to 2,147,483,647
-exit code 2
 
-$ gpt train --config smoke --seed x
-error: --seed: "x" is not a whole number from 0 to 9,223,372,036,854,775,807
-exit code 2
+$ gpt train --config smoke --max-time 5x
+error: --max-time: "5x" is not a duration, such as 90s or 1h30m, up to 10,000 hours
 
 $ gpt train --config smoke --dtype fp16
 error: --dtype: "fp16" is not one of auto, float32, bfloat16
 hint: did you mean --dtype bfloat16?
-exit code 2
 
 $ gpt train --config smoke --device CUDA
 error: --device: "CUDA" is not one of auto, cpu, cuda, cuda:N, mps, xpu
-exit code 2
 
 $ gpt train --config smoke --resume --overwrite
 error: --overwrite and --resume cannot be combined; leave one of them out
-exit code 2
 
 $ gpt train --resume
 error: --resume: there is no run in "runs/auto" to continue
 hint: gpt train --out runs/smoke --resume
-exit code 2
-
-$ gpt train --config ''
-error: --config: "" is empty; name a file or a directory
-exit code 2
 
 $ gpt help sample extra
 error: gpt help: there is no command "sample extra"
 hint: gpt --help
-exit code 2
 
 $ gpt train --resume --out runs/new
 error: --resume: there is no run in "runs/new" to continue
 hint: runs here: runs/smoke
-exit code 2
 
 $ gpt train --resume --out runs/smok
 error: --resume: there is no run in "runs/smok" to continue
 hint: gpt train --out runs/smoke --resume
-exit code 2
 
 $ gpt info smoek
 error: "smoek": there is no such config or run
 hint: did you mean runs/smoke? else the shipped config smoke
-exit code 2
 
 $ gpt report nothere
-error: "nothere": there is no such run
-hint: runs here: runs/smoke
-exit code 4
-
-$ gpt runs rm nothere
 error: "nothere": there is no such run
 hint: runs here: runs/smoke
 exit code 4
@@ -110,7 +88,6 @@ exit code 3
 
 $ gpt train --config smoke --out short.txt
 error: "short.txt": this is a file, but --out names a directory
-exit code 2
 
 $ gpt sample --prompt x --run nothere
 error: "nothere": there is no such run or checkpoint
@@ -128,159 +105,71 @@ exit code 4
 
 $ gpt sample --prompt x --checkpoint worst
 error: --checkpoint: "worst" is not allowed; use best, last or the number of a step
-exit code 2
-
-$ gpt sample --prompt x --temperature nan
-error: --temperature: "nan" is not a number of at least 0
-exit code 2
-
-$ gpt sample --prompt x --temperature -1
-error: --temperature: "-1" is not a number of at least 0
-exit code 2
-
-$ gpt sample --prompt x --top_k -3
-error: --top_k: "-3" is not a whole number of at least 0
-exit code 2
 
 $ gpt sample --prompt x --max-new-tokens 1e3
 error: --max-new-tokens: "1e3" must be written as a whole number, 1000
-exit code 2
 
 $ gpt sample --prompt
 error: --prompt: this flag needs a value
 hint: gpt sample --help lists the flags
-exit code 2
-
-$ gpt sample --prompt-file nothere.txt
-error: "nothere.txt": there is no such file
-exit code 3
 
 $ gpt sample --prompt-file latin.txt
 error: latin.txt: line 2: text must be UTF-8, but byte 0xe9 at offset 5 is not
 hint: if it is LATIN1: iconv -f LATIN1 -t utf-8 latin.txt > latin-utf8.txt
 exit code 3
 
-$ gpt attn-dump --prompt x --out a.gif
-error: --out: "a.gif" ends in none of .npz, .safetensors, .json, .csv, .html, .png, .svg, .pdf
-hint: --out a.png
-exit code 2
-
 $ gpt attn-dump --prompt x --out no/a.npz
 error: writing "no/a.npz": there is no such directory
 hint: mkdir -p no
 exit code 5
 
-$ gpt attn-dump --prompt x --layers 2
-error: --layers: this model has layers 0 to 1, so "2" is out of range
-exit code 2
-
 $ gpt attn-dump --prompt x --stage query
 error: --stage: "query" is not one of weights, scores, queries, keys, values, heads
-exit code 2
 
 $ gpt attn-dump --prompt x --file-dtype int8
 error: --file-dtype: "int8" is neither float32 nor float16
-exit code 2
-
-$ gpt sample --prompt x --device cuda:x
-error: --device: "cuda:x" is not one of auto, cpu, cuda, cuda:N, mps, xpu
-exit code 2
-
-$ gpt info runs/nothere
-error: "runs/nothere": there is no such run or checkpoint
-hint: runs here: runs/smoke
-exit code 4
 
 $ gpt train --config smoke --data '' --out o
 error: --data: "" is empty; name a file or a directory
-exit code 2
 
 $ gpt data lst
 error: gpt data: there is no command "lst"
 hint: did you mean list?
-exit code 2
 
 $ gpt sample --tempature 1
 error: gpt sample: there is no flag "--tempature"
 hint: did you mean --temperature 1?
-exit code 2
-
-$ gpt sample --xyz
-error: gpt sample: there is no flag "--xyz"
-hint: gpt sample --help lists the flags
-exit code 2
 
 $ gpt sample --prompt The value
 error: gpt sample: there is no place for "value" here
 hint: put quotes around a text with spaces: --prompt 'The value'
-exit code 2
-
-$ gpt sample --prompt x --prompt-file short.txt
-error: --prompt-file and --prompt cannot be combined; leave one of them out
-exit code 2
-
-$ gpt sample --prompt-file ''
-error: --prompt-file: "" is empty; name a file or a directory
-exit code 2
 
 $ gpt sample --prompt x --run ''
 error: --run: "" is empty; name a file or a directory
-exit code 2
 
 $ gpt sample --prompt x --num_samples=0
 error: --num_samples: "0" is not a whole number from 1 to 10,000
-exit code 2
 
 $ gpt sample --prompt x --seed 9223372036854775808
 error: --seed: "9223372036854775808" is not a whole number from 0 to 9,223,372,036,854,775,807
-exit code 2
 
 $ gpt sample --prompt x --json=1
 error: --json: this flag takes no value
 hint: gpt sample --help lists the flags
-exit code 2
 
 $ gpt eval --memorized
 error: gpt eval: there is no flag "--memorized"
 hint: did you mean --memorised?
-exit code 2
-
-$ gpt eval --data ''
-error: --data: "" is empty; name a file or a directory
-exit code 2
-
-$ gpt eval --run runs/nothere
-error: "runs/nothere": there is no such run or checkpoint
-hint: runs here: runs/smoke
-exit code 4
 
 $ gpt info smoke --checkpoint 3
 error: --checkpoint: smoke is a config, and only runs have checkpoints
-exit code 2
 
 $ gpt info ''
 error: PATH: "" is empty; name a file or a directory
-exit code 2
-
-$ gpt sample --prompt x --stop ''
-error: --stop: "" is empty; name the text before which a sample ends
-exit code 2
 
 $ gpt config check
 error: gpt config check: FILE is missing
 hint: gpt config check --help shows an example
-exit code 2
-
-$ gpt help smaple
-error: gpt: there is no command "smaple"
-hint: did you mean sample?
-exit code 2
-
-$ gpt config check typo.yaml
-error: typo.yaml:2: there is no setting "model.d_modle"
-error: typo.yaml:3: model.dropout: 2 is not a number of at least 0 and below 1
-hint: model.d_modle: did you mean model.d_model?
-exit code 2
 
 $ gpt config check foreign.yaml
 error: foreign.yaml:2: there is no setting "model.num_layers"
@@ -290,83 +179,68 @@ error: foreign.yaml:6: there is no setting "train.学习率"
 hint: model.num_layers, model.层数: did you mean model.num_blocks?
 hint: model.colour: `gpt config settings` lists every setting
 hint: train.学习率: did you mean train.learning_rate?
-exit code 2
 
 $ gpt config check wide.yaml
 error: wide.yaml:1: "：" in "model：" is a full-width character; type ":"
-exit code 2
 
 $ gpt config check wider.yaml
 error: wider.yaml:3: "：" in "num_heads：" is a full-width character; type ":"
-exit code 2
 
 $ gpt config check widest.yaml
 error: widest.yaml:1: model is a section, so its settings belong below it
 error: widest.yaml:3: train.log_to: ['wandb，trackio'] is not one of tensorboard, wandb, trackio, swanlab, a list of them
 hint: model: "：" in "d_model：32" is a full-width character; type ":"
 hint: train.log_to: "，" in "wandb，trackio" is a full-width character; type ","
-exit code 2
 
 $ gpt config check tiny --set model.d_model＝32 --set model。d_model=64
 error: --set: "＝" in "model.d_model＝32" is a full-width character; type "="
 error: --set: "。" in "model。d_model" is a full-width character; type "."
 hint: model.d_model＝32: --set model.d_model=32
 hint: model。d_model=64: --set model.d_model=64
-exit code 2
 
 $ gpt config check tiny --set 'model.d_model = 128' --set model.num_heads:4
 error: --set: "model.d_model = 128" is not written section.key=value
 error: --set: "model.num_heads:4" is not written section.key=value
 hint: model.d_model = 128: --set model.d_model=128
 hint: model.num_heads:4: --set model.num_heads=4
-exit code 2
 
 $ gpt config check tiny --set model.d_model= 128
 error: gpt config check: there is no place for "128" here
 hint: write no spaces around the equals sign: --set model.d_model=128
-exit code 2
 
 $ gpt config check tiny --set model.d_model 128
 error: gpt config check: there is no place for "128" here
 hint: write no spaces around the equals sign: --set model.d_model=128
-exit code 2
 
 $ gpt config check tiny --set model.d_model：128 --set 'model.num_heads == 4 '
 error: --set: "：" in "model.d_model：128" is a full-width character; type ":"
 error: --set: "model.num_heads == 4 " is not written section.key=value
 hint: model.d_model：128: --set model.d_model=128
 hint: model.num_heads == 4 : --set model.num_heads=4
-exit code 2
 
 $ gpt config check tiny --set model.d_model = 128
 error: gpt config check: there is no place for "= 128" here
 hint: write no spaces around the equals sign: --set model.d_model=128
-exit code 2
 
 $ gpt attn-dump --prompt x --layers 0，1
 error: --layers: "，" in "0，1" is a full-width character; type ","
 hint: --layers 0,1
-exit code 2
 
 $ gpt sample --prompt x --without '0.1， 1.0'
 error: --without: "，" in "0.1， 1.0" is a full-width character; type ","
 hint: --without '0.1, 1.0'
-exit code 2
 
 $ gpt sample --prompt x --top_p 0。8
 error: --top_p: "0。8" is not a number from 0 to 1
 hint: did you mean --top_p 0.8?
-exit code 2
 
 $ gpt train －config tiny
 error: "－config": a flag begins with two hyphens, and not with "－"
 hint: did you mean --config tiny?
-exit code 2
 
 $ gpt data fetch luny
 error: "luny": the catalogue has no text of this name; it has python-docs, repeats, sums, sums-asked, tinyshakespeare, sales-textbook, songci-300, lunyu, shijing
 hint: did you mean lunyu?
-exit code 2
 """
 # what people type first, and what to type: other programs' flags and words, and what a Chinese keyboard writes
 MEANT = r"""
@@ -383,6 +257,8 @@ gpt train --gpu | --device cuda
 gpt bench --layers 2 | --set model.num_blocks=2
 gpt sample --model runs/tiny | --run runs/tiny
 gpt report --run runs/tiny | gpt report runs/tiny
+gpt info --run runs/smoke | gpt info runs/smoke
+gpt info --model tiny | gpt info tiny
 gpt train --run runs/tiny | --out runs/tiny
 gpt sample --ckpt | --run PATH
 gpt sample -p 'The value' | --prompt 'The value'
@@ -439,10 +315,10 @@ def test_a_mistake_is_a_sentence_with_a_way_out(block: str, smoke_run: Path, run
     Path("wide.yaml").write_text("model：\n  d_model：32\n")
     Path("wider.yaml").write_text("model:\n  d_model: 32\n  num_heads：4\n")
     Path("widest.yaml").write_text("model:\n  d_model：32\ntrain: {log_to: [wandb，trackio]}\n")
-    Path("typo.yaml").write_text("model:\n  d_modle: 4\n  dropout: 2\n")
     command = block.splitlines()[0]
     outcome = run(*shlex.split(command)[2:])
-    assert f"{command}\n{outcome.err}exit code {outcome.code}" == block
+    code = "" if outcome.code == 2 else f"exit code {outcome.code}\n"
+    assert f"{command}\n{outcome.err}{code}" == f"{block}\n"
     assert outcome.out == ""
 
 
@@ -468,50 +344,43 @@ def test_a_bug_is_named_as_one_and_debug_prints_a_traceback(
     assert "Traceback" in loud.err
 
 
+FEWER = "ask for less with --num-samples or --max-new-tokens, or give fewer prompts"
+LACKS = "device: torch lacks aten::sort on it, which gpt sample needs"
+
+
 @pytest.mark.parametrize(
     ("raised", "code", "start"),
     [
-        (MemoryError(), 5, "error: memory: gpt sample ran out of memory\nhint: ask for less with --num-samples"),
+        (MemoryError(), 5, f"error: memory: gpt sample ran out of memory\nhint: {FEWER}"),
         (
             RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
             5,
-            "error: memory: gpt sample ran out of memory\nhint: ask for less with --num-samples",
+            f"error: memory: gpt sample ran out of memory\nhint: {FEWER}",
         ),
         (
             torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
             5,
-            "error: device: it has too little memory for gpt sample\nhint: ask for less with --num-samples or "
-            "--max-new-tokens, or give fewer prompts; or --device cpu\n",
+            f"error: device: it has too little memory for gpt sample\nhint: {FEWER}; or --device cpu\n",
         ),
         (RuntimeError("MPS backend out of memory"), 5, "error: device: it has too little memory for gpt sample\n"),
         (
             NotImplementedError("The operator 'aten::sort' is not currently implemented for the MPS device."),
             5,
-            "error: device: torch lacks aten::sort on it, which gpt sample needs\n"
-            "hint: --device cpu, or PYTORCH_ENABLE_MPS_FALLBACK=1 in front of gpt\n",
+            f"error: {LACKS}\nhint: --device cpu, or PYTORCH_ENABLE_MPS_FALLBACK=1 in front of gpt\n",
         ),
         (
             NotImplementedError("Could not run 'aten::sort' with arguments from the 'XPU' backend."),
             5,
-            "error: device: torch lacks aten::sort on it, which gpt sample needs\nhint: --device cpu\n",
+            f"error: {LACKS}\nhint: --device cpu\n",
         ),
         (OSError(28, "No space left on device", "f"), 5, 'error: "f": there is no space left on the filesystem'),
-        (
-            RuntimeError("[enforce fail at x] socket: Too many open files"),
-            5,
-            "error: open files: gpt sample needs more",
-        ),
+        (RuntimeError("[enforce fail at x] socket: Too many open files"), 5, "error: open files: gpt sample needs"),
         (OSError(24, "Too many open files", "f"), 5, "error: open files: gpt sample needs more"),
         (KeyboardInterrupt(), 130, "stopped"),
     ],
 )
 def test_what_the_machine_refuses_has_an_exit_code(
-    raised: BaseException,
-    code: int,
-    start: str,
-    smoke_run: Path,
-    run: RunCommand,
-    monkeypatch: pytest.MonkeyPatch,
+    raised: BaseException, code: int, start: str, smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> str:
         raise raised
@@ -605,13 +474,24 @@ def test_a_character_that_the_model_lacks_is_an_error_of_what_gave_the_prompt(
 
 
 @pytest.mark.parametrize(
-    ("command", "hint"),
+    ("command", "numbers"),
     [
-        ("train --tokenizer gpt2", "did you mean --set tokenizer.kind=tiktoken --set tokenizer.name=gpt2?"),
-        ("train --tokenizer char", "did you mean --set tokenizer.kind=char?"),
-        ("info --run runs/smoke", "did you mean gpt info runs/smoke?"),
-        ("info --model tiny", "did you mean gpt info tiny?"),
+        ("sample --prompt The --greedy --quiet", "logits"),
+        ("sample --prompt The --seed 1 --json", "logits"),
+        ("eval", "surprisals"),
+        ("heads", "attention weights"),
+        ("heads --passages 1", "outputs of heads"),
+        ("heads --passages 1 --over-training", "outputs of heads"),
     ],
 )
-def test_a_flag_of_others_is_answered_with_what_can_be_typed(run: RunCommand, command: str, hint: str) -> None:
-    assert run(*command.split()).err.splitlines()[-1] == f"hint: {hint}"
+def test_weights_whose_results_are_not_finite_are_refused_with_their_file(
+    command: str, numbers: str, copied: Path, run: RunCommand
+) -> None:
+    for path in (copied / "checkpoints").iterdir():
+        overflow(path)
+    outcome = run(*command.split())
+    assert (outcome.code, outcome.out) == (4, "")
+    error = (
+        rf'^error: "{copied}/checkpoints/\S+": its weights give {numbers} that are not finite, so it cannot be used$'
+    )
+    assert re.search(error, outcome.err, re.MULTILINE)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from support.exchange import sharp_checkpoint
-from support.helpers import RunCommand, overflow
+from support.helpers import RunCommand
 from support.light import WithoutTorch
 
 import gpt_cli
@@ -166,13 +166,6 @@ def test_a_notebook_shows_the_text_on_the_same_grounds(smoke_run: Path, tmp_path
     assert gpt_cli.evaluate(tmp_path / "a.txt", run=[smoke_run]).as_page() is None
 
 
-@pytest.mark.parametrize("flag", ["--num-samples", "--max-new-tokens", "--seed"])
-def test_what_is_for_memorised_needs_it(smoke_run: Path, run: RunCommand, flag: str) -> None:
-    outcome = run("eval", flag, "3")
-    wrong = "it changes the samples of --memorised, so it needs --memorised"
-    assert (outcome.code, outcome.err) == (2, f"error: {flag}: {wrong}\nhint: --memorised\n")
-
-
 def test_samples_are_compared_with_the_training_text(smoke_run: Path, run: RunCommand) -> None:
     options = ["eval", "--memorised", "--num-samples", "3", "--max-new-tokens", "30"]
     (found,) = json.loads(run(*options, "--json").out)["runs"]
@@ -200,6 +193,7 @@ def test_a_changed_text_is_reported_in_a_warning_the_table_and_the_json(own_runs
     Path("a.txt").write_text("All of it is new.\n" * 60)
     changed = run("eval", "--run", "runs/a")
     assert changed.err == "warning: runs/a: a.txt has changed since this run was trained on it\n"
+    assert run("heads", "--run", "runs/a", "--quiet").err == changed.err
     assert changed.out.splitlines()[1].endswith("a.txt (changed)")
     (found,) = json.loads(run("eval", "--run", "runs/a", "--json").out)["runs"]
     assert (found["text"], found["same_text"]) == ("a.txt", False)
@@ -298,23 +292,6 @@ def test_a_run_trained_from_stdin_asks_for_a_text(here: Path, run: RunCommand) -
     assert run("eval", "--data", "-", stdin=b"another pipe").code == 0
 
 
-def test_weights_whose_logits_are_not_finite_are_refused(copied: Path, run: RunCommand) -> None:
-    overflow(copied / "checkpoints" / "best.safetensors")
-    outcome = run("eval")
-    assert (outcome.code, outcome.out) == (4, "")
-    where = copied / "checkpoints" / "best.safetensors"
-    assert outcome.err.startswith(f'error: "{where}": its weights give surprisals that are not finite')
-
-
-def test_long_work_off_a_terminal_prints_lines(
-    smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gpt_cli.cli.progress.LINE_SECONDS", 0.0)
-    lines = [line for line in run("eval").err.splitlines() if line.startswith("evaluating")]
-    assert re.fullmatch(r"evaluating: [\d,]+ of [\d,]+ tokens, .+ left", lines[0])
-    assert run("eval", "--quiet").err == ""
-
-
 def test_threads_are_those_that_torch_uses(smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", numbers.append)
@@ -322,17 +299,20 @@ def test_threads_are_those_that_torch_uses(smoke_run: Path, run: RunCommand, mon
     assert numbers == [1, torch.get_num_threads()]  # and again as many as before
 
 
+BEST = "runs/smoke/checkpoints/best.safetensors"
+
+
 @pytest.mark.parametrize(
     ("flags", "error"),
     [
-        ("--stride 33", "--stride: runs/smoke/checkpoints/best.safetensors sees 32 tokens; use 1 to 32"),
+        ("--stride 33", f"--stride: {BEST} sees 32 tokens; use 1 to 32"),
         ("--stride 0", '--stride: "0" is not a whole number of at least 1'),
-        (
-            "--without 0.2",
-            "--without: runs/smoke/checkpoints/best.safetensors has layers 0 to 1 with heads 0 to 1, "
-            'so "0.2" is out of range',
-        ),
+        ("--without 0.2", f'--without: {BEST} has layers 0 to 1 with heads 0 to 1, so "0.2" is out of range'),
         ("--per-token --run runs/smoke --run runs/smoke", "--per-token: it shows one run, and --run names 2; name one"),
+        *(
+            (f"{flag} 3", f"{flag}: it changes the samples of --memorised, so it needs --memorised\nhint: --memorised")
+            for flag in ("--num-samples", "--max-new-tokens", "--seed")
+        ),
     ],
 )
 def test_a_measurement_that_is_impossible_is_refused_before_torch_is_loaded(

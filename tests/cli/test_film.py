@@ -54,8 +54,9 @@ def test_frames_that_a_page_cannot_hold_are_left_out_with_a_notice(
     ]
 
 
-def test_a_run_without_snapshots_is_told_how_to_keep_them(smoke_run: Path, run: RunCommand) -> None:
-    outcome = run("attn-dump", "--run", smoke_run, "--over-training", "--out", "film.html")
+@pytest.mark.parametrize("command", ["attn-dump --out film.html", "heads"])
+def test_a_run_without_snapshots_is_told_how_to_keep_them(command: str, smoke_run: Path, run: RunCommand) -> None:
+    outcome = run(*command.split(), "--run", smoke_run, "--over-training")
     assert (outcome.code, outcome.err) == (
         4,
         'error: "runs/smoke": this run has kept no snapshots of its attention while it trained\n'
@@ -63,24 +64,14 @@ def test_a_run_without_snapshots_is_told_how_to_keep_them(smoke_run: Path, run: 
     )
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--format", "csv"],
-        ["--checkpoint", "best"],
-        ["--generate", "3"],
-        ["--temperature", "0"],
-        ["--seed", "0"],
-        ["--stage", "scores"],
-        ["--file-dtype", "float16"],
-        ["--truncate"],
-        ["--device", "cpu"],
-    ],
-    ids=lambda words: words[0],
-)
-def test_flags_that_a_film_has_no_use_for_are_refused(run: RunCommand, here: Path, words: list[str]) -> None:
-    outcome = run("attn-dump", "--over-training", "--out", "film.html", *words)
-    wrong = f"{words[0]} and --over-training cannot be combined; leave one of them out"
+FLAGS = "--format csv,--checkpoint best,--generate 3,--temperature 0,--seed 0,--stage scores,--file-dtype float16"
+
+
+@pytest.mark.parametrize("words", [*FLAGS.split(","), "--truncate", "--device cpu"])
+def test_flags_that_a_film_has_no_use_for_are_refused(run: RunCommand, here: Path, words: str) -> None:
+    flag, *value = words.split()
+    outcome = run("attn-dump", "--over-training", "--out", "film.html", flag, *value)
+    wrong = f"{flag} and --over-training cannot be combined; leave one of them out"
     assert (outcome.code, outcome.err) == (2, f"error: {wrong}\n")
 
 
@@ -96,10 +87,7 @@ def test_wrong_runs_and_heads_are_refused(watched: Path, run: RunCommand) -> Non
     outcome = run(*words, "--run", "nowhere")
     assert (outcome.code, outcome.err.splitlines()[0]) == (4, 'error: "nowhere": there is no such run or checkpoint')
     outcome = run(*words, "--heads", "2")
-    assert (outcome.code, outcome.err) == (
-        2,
-        'error: --heads: this model has heads 0 to 1, so "2" is out of range\n',
-    )
+    assert (outcome.code, outcome.err) == (2, 'error: --heads: this model has heads 0 to 1, so "2" is out of range\n')
     next(iter(RunFiles(watched).snapshots().values())).write_bytes(b"x")
     assert run(*words).code == 4
     assert not Path("film.html").exists()

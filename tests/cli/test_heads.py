@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import replace
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 import torch
 from support.attribution import attribute
-from support.helpers import CORPUS_TEXT, RunCommand, overflow
+from support.helpers import CORPUS_TEXT, RunCommand
 from support.light import WithoutTorch
 
 import gpt_cli
 from gpt_cli.attention_maps.head_metrics import COLUMNS
-from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 from gpt_cli.errors import UsageError
 from gpt_cli.evaluation.nll import surprisals
 from gpt_cli.sampling.head_ablation import remove_heads
@@ -31,33 +30,6 @@ def reported(run: RunCommand, *flags: str | Path) -> dict[str, Any]:
     outcome = run("heads", *flags, "--json", "--quiet")
     assert (outcome.code, outcome.err) == (0, ""), outcome.err
     return json.loads(outcome.out)
-
-
-def test_scores_of_a_prompt_are_means_over_its_weights(smoke_run: Path, run: RunCommand) -> None:
-    found = reported(run, "--prompt", PROMPT)
-    loaded = gpt_cli.load(smoke_run)
-    ids = np.array(loaded.tokenizer.encode(PROMPT))
-    weights = loaded.model.attention_weights(torch.from_numpy(ids)[None])[:, 0].double().detach().numpy()
-    T = len(ids)
-    assert (found["text"], found["tokens"], found["step"]) == (PROMPT, T, 20)
-    assert found["checkpoint"] == str(loaded.path)
-    assert [(row["layer"], row["head"]) for row in found["heads"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    earlier = [[key for key in range(query) if ids[key] == ids[query]] for query in range(T)]
-    for row in found["heads"]:
-        of_head = weights[row["layer"], row["head"]]
-        queries = range(1, T)
-        assert row["first_token"] == pytest.approx(np.mean([of_head[q, 0] for q in queries]))
-        assert row["previous_token"] == pytest.approx(np.mean([of_head[q, q - 1] for q in queries]))
-        assert row["self"] == pytest.approx(np.mean([of_head[q, q] for q in queries]))
-        distances = [sum(of_head[q, k] * (q - k) for k in range(q + 1)) for q in queries]
-        assert row["mean_distance"] == pytest.approx(np.mean(distances))
-        entropies = [-sum(w * np.log(w) for w in of_head[q, : q + 1]) for q in queries]
-        assert row["entropy"] == pytest.approx(np.mean(entropies))
-        duplicates = [of_head[q, keys].sum() for q, keys in enumerate(earlier) if keys]
-        assert len(duplicates) >= 2
-        assert row["duplicate_token"] == pytest.approx(np.mean(duplicates))
-        assert 0 < row["induction"] < 0.4
-        assert row["label"] is None
 
 
 def test_without_a_text_it_reads_the_validation_text_of_the_run(smoke_run: Path, run: RunCommand) -> None:
@@ -110,8 +82,9 @@ def test_every_form_of_attention_has_a_report(other_form: Path, run: RunCommand)
     ids = loaded.tokenizer.encode(PROMPT)
     weights = loaded.model.attention_weights(torch.tensor([ids]))[:, 0]
     for row in found["heads"]:
-        own = weights[row["layer"], row["head"]].diagonal()[1:].mean()
-        assert row["self"] == pytest.approx(float(own), abs=1e-6)
+        of_head = weights[row["layer"], row["head"]]
+        assert row["self"] == pytest.approx(float(of_head.diagonal()[1:].mean()), abs=1e-6)
+        assert row["first_token"] == pytest.approx(float(of_head[1:, 0].mean()), abs=1e-6)
         model = gpt_cli.load(other_form).model
         remove_heads(model, [(row["layer"], row["head"])])
         without = np.concatenate([*surprisals(model, np.array(ids), stride=model.config.context_length)]).mean()
@@ -119,27 +92,11 @@ def test_every_form_of_attention_has_a_report(other_form: Path, run: RunCommand)
         assert len(row["raises"]) == 5
 
 
-def test_a_removed_head_changes_the_loss_by_what_eval_measures(
-    smoke_run: Path, run: RunCommand, tmp_path: Path
-) -> None:
-    """Of a checkpoint without the head, on the whole validation text."""
-    stored = read_checkpoint(smoke_run / "checkpoints" / "best.safetensors")
-    model = stored.build_model()
-    remove_heads(model, [(1, 0)])
-    save_checkpoint(tmp_path / "without.safetensors", replace(stored, weights=model.state_dict()))
-    runs = ("--run", smoke_run, "--run", tmp_path / "without.safetensors")
-    whole, without = json.loads(run("eval", *runs, "--json", "--dtype", "float32").out)["runs"]
-    found = reported(run, "--max-tokens", "1000000", "--dtype", "float32", "--ablate", "zero")
-    assert found["tokens"] == whole["num_tokens"]
-    assert found["loss"] == pytest.approx(whole["loss"], abs=1e-5)
-    assert found["heads"][2]["loss_change"] == pytest.approx(without["loss"] - whole["loss"], abs=1e-5)
-    assert 0 < found["heads"][2]["loss_change_error"] < 0.01
-
-
 def test_the_three_ways_of_removing_differ(smoke_run: Path, run: RunCommand) -> None:
     zero, mean, layer = (reported(run, "--max-tokens", "640", "--ablate", how) for how in ("zero", "mean", "layer"))
     for row, of_mean in zip(zero["heads"], mean["heads"], strict=True):
         assert row["loss_change"] != of_mean["loss_change"]
+        assert 0 < row["loss_change_error"] < 0.1
     assert [[*row] for row in layer["layers"]] == [["layer", "loss_change", "loss_change_error"]] * 2
     assert [row["layer"] for row in layer["layers"]] == [0, 1]
     assert "loss_change" not in layer["heads"][0]
@@ -191,6 +148,8 @@ def test_the_terminal_shows_the_table_and_says_what_was_read(smoke_run: Path, ru
 def test_files_have_what_json_prints(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
     flags = ["--prompt", PROMPT, "--query", "2"]
     found = reported(run, *flags)
+    path = gpt_cli.load(smoke_run).path
+    assert (found["text"], found["step"], found["checkpoint"]) == (PROMPT, 20, str(path))
     outcome = run("heads", *flags, "--out", tmp_path / "a.JSON")
     assert (outcome.out, outcome.err.splitlines()[-1]) == ("", f"wrote {tmp_path / 'a.JSON'}: 4 heads")
     assert json.loads((tmp_path / "a.JSON").read_text()) == found
@@ -209,13 +168,6 @@ def test_a_picture_is_drawn_of_a_text_of_any_name(smoke_run: Path, run: RunComma
     outcome = run("heads", "--data", tmp_path / "今天.txt", "--ablate", "zero", "--out", tmp_path / "a.png")
     assert outcome.code == 0, outcome.err
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_long_prompt_is_refused_with_both_lengths_unless_truncated(smoke_run: Path, run: RunCommand) -> None:
-    outcome = run("heads", "--prompt", "a b c d " * 20)
-    assert outcome.code == 3
-    assert outcome.err.endswith("but this model sees 32\nhint: --truncate keeps the last ones\n")
-    assert reported(run, "--prompt", "a b c d " * 20, "--truncate")["tokens"] == 32
 
 
 @pytest.mark.parametrize(("prompt", "query"), [("The value", 2), ("The value", -3)])
@@ -267,141 +219,60 @@ def test_memory_is_counted_for_what_a_report_needs_beside_its_heads_and_its_text
     assert lines[-2].startswith("error: heads: 2 heads on 32 tokens"), "induction has a text of its own"
 
 
-def test_weights_that_are_not_finite_are_refused(copied: Path, run: RunCommand) -> None:
-    overflow(copied / "checkpoints" / "best.safetensors")
-    outcome = run("heads")
-    assert (outcome.code, outcome.out) == (4, "")
-    assert "its weights give attention weights that are not finite" in outcome.err
-
-
-def test_a_changed_text_is_reported_in_a_warning(here: Path, run: RunCommand) -> None:
-    Path("a.txt").write_text("a is a and no other letter.\n" * 60)
-    flags = ["--set", "tokenizer.kind=byte", "--max-steps", "1", "--out", "runs/a", "--quiet"]
-    assert run("train", "--config", "smoke", "--data", "a.txt", *flags).code == 0
-    Path("a.txt").write_text("All of it is new.\n" * 60)
-    outcome = run("heads", "--quiet")
-    assert (outcome.code, outcome.err) == (
-        0,
-        "warning: runs/a: a.txt has changed since this run was trained on it\n",
-    )
-
-
-def test_long_work_off_a_terminal_prints_lines(
-    smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gpt_cli.cli.progress.LINE_SECONDS", 0.0)
-    lines = run("heads", "--ablate", "mean").err.splitlines()
-    for work in ("scoring heads", "removing heads"):
-        assert any(line.startswith(f"{work}: ") and " tokens" in line for line in lines)
-
-
 def test_shorter_windows_are_announced(smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpt_cli.tools.interpret.text_windows.HEADS_WINDOW", 16)
     lines = run("heads", "--max-tokens", "64").err.splitlines()
     assert "the model reads windows of 16 tokens, not of 32, to save time" in lines
 
 
-PROMPT_FLAGS = ["--prompt", "The value"]
+ENDINGS = "ends in none of .json, .csv, .png, .svg, .pdf"
+NO_LOSS_CHANGE = "--sort: only --ablate zero and --ablate mean tell the loss change of a head"
+NO_TOKENS = "a picture shows no tokens; use .json, .csv or .html"
+FILM = "--over-training --out film.html"
 
 
 @pytest.mark.parametrize(
     ("flags", "error", "hint"),
     [
+        ("--max-tokens 0", '--max-tokens: "0" is not a whole number of at least 2', None),
+        ("--query 0", "--query needs --prompt or --prompt-file", "--prompt 'The value of'"),
+        ("--truncate", "--truncate needs --prompt or --prompt-file", "--prompt 'The value of'"),
+        ("--prompt x --query last", '--query: "last" is not a whole number from -65,536 to 65,535', None),
+        ("--ablate heads", '--ablate: "heads" is not one of zero, mean, layer', None),
+        ("--dtype bfloat16", "--dtype: it is for --ablate; scores are always in float32", "--ablate zero"),
+        ("--sort loss_change", NO_LOSS_CHANGE, "--ablate zero"),
+        ("--sort loss_change --ablate layer", NO_LOSS_CHANGE, "--ablate zero"),
+        ("--sort loss_change --over-training", NO_LOSS_CHANGE, None),
+        ("--sort name", f'--sort: "name" is not one of {", ".join(COLUMNS)}, loss_change', None),
+        ("--out heads.gif", f'--out: "heads.gif" {ENDINGS}, .html', "--out heads.png"),
+        ("--out -", f'--out: "-" {ENDINGS}, .html', "--json has the figures"),
+        ("--prompt x --query 0 --out heads.pdf", f"--query: {NO_TOKENS}", "--out heads.html"),
+        ("--passages 1 --over-training --out heads.png", f"--passages: {NO_TOKENS}", "--out heads.html"),
+        ("--passages 0", '--passages: "0" is not a whole number from 1 to 100', None),
+        ("--layers 2", '--layers: this model has layers 0 to 1, so "2" is out of range', None),
+        ("--heads 0-2", '--heads: this model has heads 0 to 1, so "0-2" is out of range', None),
+        ("--over-training --out heads.html", f'--out: "heads.html" {ENDINGS}', f"gpt attn-dump {FILM}"),
         (
-            [*PROMPT_FLAGS, "--data", "a.txt"],
-            "--data and --prompt cannot be combined; leave one of them out",
-            None,
+            "--run smoke --prompt 'the  end' --over-training --out heads.html",
+            f'--out: "heads.html" {ENDINGS}',
+            f"gpt attn-dump --run smoke --prompt 'the  end' {FILM}",
         ),
-        (
-            [*PROMPT_FLAGS, "--max-tokens", "9"],
-            "--max-tokens and --prompt cannot be combined; leave one of them out",
-            None,
-        ),
-        (["--max-tokens", "0"], '--max-tokens: "0" is not a whole number of at least 2', None),
-        (["--query", "0"], "--query needs --prompt or --prompt-file", "--prompt 'The value of'"),
-        (["--truncate"], "--truncate needs --prompt or --prompt-file", "--prompt 'The value of'"),
-        (
-            [*PROMPT_FLAGS, "--query", "last"],
-            '--query: "last" is not a whole number from -65,536 to 65,535',
-            None,
-        ),
-        (["--ablate", "heads"], '--ablate: "heads" is not one of zero, mean, layer', None),
-        (["--dtype", "bfloat16"], "--dtype: it is for --ablate; scores are always in float32", "--ablate zero"),
-        (
-            ["--sort", "loss_change"],
-            "--sort: only --ablate zero and --ablate mean tell the loss change of a head",
-            "--ablate zero",
-        ),
-        (
-            ["--sort", "loss_change", "--ablate", "layer"],
-            "--sort: only --ablate zero and --ablate mean tell the loss change of a head",
-            "--ablate zero",
-        ),
-        (
-            ["--sort", "name"],
-            '--sort: "name" is not one of entropy, mean_distance, first_token, previous_token, self, duplicate_token, '
-            "induction, loss_change",
-            None,
-        ),
-        (
-            ["--out", "heads.gif"],
-            '--out: "heads.gif" ends in none of .json, .csv, .png, .svg, .pdf, .html',
-            "--out heads.png",
-        ),
-        (
-            ["--out", "-"],
-            '--out: "-" ends in none of .json, .csv, .png, .svg, .pdf, .html',
-            "--json has the figures",
-        ),
-        (
-            [*PROMPT_FLAGS, "--query", "0", "--out", "heads.pdf"],
-            "--query: a picture shows no tokens; use .json, .csv or .html",
-            "--out heads.html",
-        ),
-        (
-            ["--passages", "1", "--over-training", "--out", "heads.png"],
-            "--passages: a picture shows no tokens; use .json, .csv or .html",
-            "--out heads.html",
-        ),
-        (["--passages", "0"], '--passages: "0" is not a whole number from 1 to 100', None),
-        (
-            ["--passages", "1", "--over-training", "--sort", "self"],
-            "--sort and --over-training cannot be combined; leave one of them out",
-            None,
-        ),
-        (
-            ["--circuits", "--over-training"],
-            "--circuits and --over-training cannot be combined; leave one of them out",
-            None,
-        ),
-        (["--layers", "2"], '--layers: this model has layers 0 to 1, so "2" is out of range', None),
-        (["--heads", "0-2"], '--heads: this model has heads 0 to 1, so "0-2" is out of range', None),
-        (
-            ["--over-training", "--ablate", "zero"],
-            "--ablate and --over-training cannot be combined; leave one of them out",
-            None,
-        ),
-        (
-            ["--over-training", "--sort", "loss_change"],
-            "--sort: only --ablate zero and --ablate mean tell the loss change of a head",
-            None,
-        ),
-        (
-            ["--over-training", "--out", "heads.html"],
-            '--out: "heads.html" ends in none of .json, .csv, .png, .svg, .pdf',
-            "gpt attn-dump --over-training --out film.html",
-        ),
-        (
-            ["--run", "smoke", "--prompt", "the  end", "--over-training", "--out", "heads.html"],
-            '--out: "heads.html" ends in none of .json, .csv, .png, .svg, .pdf',
-            "gpt attn-dump --run smoke --prompt 'the  end' --over-training --out film.html",
+        *(
+            (flags, f"{pair} cannot be combined; leave one of them out", None)
+            for flags, pair in {
+                "--prompt x --data a.txt": "--data and --prompt",
+                "--prompt x --max-tokens 9": "--max-tokens and --prompt",
+                "--passages 1 --over-training --sort self": "--sort and --over-training",
+                "--circuits --over-training": "--circuits and --over-training",
+                "--over-training --ablate zero": "--ablate and --over-training",
+            }.items()
         ),
     ],
 )
 def test_flags_that_do_not_go_together_are_refused_before_torch_is_loaded(
-    smoke_run: Path, flags: list[str], error: str, hint: str | None, without_torch: WithoutTorch
+    smoke_run: Path, flags: str, error: str, hint: str | None, without_torch: WithoutTorch
 ) -> None:
-    done = without_torch("heads", *flags)
+    done = without_torch("heads", *shlex.split(flags))
     expected = f"error: {error}\n" + (f"hint: {hint}\n" if hint else "")
     assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
 

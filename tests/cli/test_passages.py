@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.helpers import RunCommand, overflow
+from support.helpers import RunCommand
 
 import gpt_cli
 from gpt_cli.attention_maps.activations import walk
@@ -151,22 +151,6 @@ def test_over_training_what_memory_cannot_hold_is_refused_before(
     monkeypatch.setattr("gpt_cli.tools.interpret.heads.heads.available_memory", lambda: 1000)
     outcome = run("heads", "--passages", "1", "--over-training", "--max-tokens", "100")
     assert (outcome.code, outcome.err.split(" take ")[0]) == (5, "error: heads: 2 heads on 32 tokens")
-
-
-def test_over_training_a_prompt_of_one_token_is_refused(smoke_run: Path, run: RunCommand) -> None:
-    outcome = run("heads", "--passages", "1", "--over-training", "--prompt", "a")
-    sentence = "prompt: it has 1 token, which can only look at itself; use at least 2"
-    assert (outcome.code, outcome.err) == (3, f"error: {sentence}\n")
-
-
-@pytest.mark.parametrize("flags", [["--passages", "1"], ["--passages", "1", "--over-training"]])
-def test_weights_that_are_not_finite_are_refused(copied: Path, run: RunCommand, flags: list[str]) -> None:
-    for path in (copied / "checkpoints").iterdir():
-        overflow(path)
-    outcome = run("heads", "--run", copied, *flags)
-    assert (outcome.code, outcome.out) == (4, "")
-    assert "its weights give outputs of heads that are not finite" in outcome.err
-    assert "checkpoints/" in outcome.err
 
 
 def test_a_run_without_checkpoints_of_steps_is_refused(copied: Path, run: RunCommand) -> None:

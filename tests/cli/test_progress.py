@@ -25,9 +25,8 @@ def put_terminal(monkeypatch: pytest.MonkeyPatch) -> _Terminal:
     return found
 
 
-@pytest.fixture
-def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Lines of a task of 30 tokens: at 4 s nothing is done, at 12 and 24 s neither, at 36 s a third is, at 48 s too."""
+def test_a_line_has_the_time_where_nothing_was_counted_since_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 30 tokens, at 4 s none is done, at 12 and 24 s neither, at 36 s a third is, at 48 s too."""
     now = 0.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
     found: list[str] = []
@@ -39,11 +38,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     work.add(10)
     now = 48.0
     work.beat()
-    return found
-
-
-def test_a_line_has_the_time_where_nothing_was_counted_since_the_last_one(lines: list[str]) -> None:
-    assert lines == [
+    assert found == [
         "sampling: 0 of 30 tokens, 12 s",
         "sampling: 0 of 30 tokens, 24 s",
         "sampling: 10 of 30 tokens, 1 min 12 s left",
@@ -142,6 +137,7 @@ def test_short_or_quiet_work_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     [
         (["attn-dump", "--prompt", "The", "--out", "a.json"], {"generating", "computing attention", "writing a.json"}),
         (["explain", "--study", "mask"], {"computing"}),
+        (["heads", "--ablate", "mean"], {"scoring heads", "removing heads"}),
         (["eval"], {"tokenizing", "evaluating", "comparing with the training"}),
         (["data", "stats", "runs/smoke/config.yaml"], {"reading"}),
         (["data", "prepare", "--config", "smoke"], {"tokenizing"}),

@@ -107,11 +107,8 @@ def test_what_a_run_was_short_of_is_done(mine: Path, run: RunCommand) -> None:
     assert "already" not in outcome.err
     once, again = (json.loads(path.read_text()) for path in (Path("kept.json"), mine / "outcome.json"))
     assert once == again
-    assert (
-        json.loads(run(*RESUME, "--set", "data.validation_tokens=64", "--json").out)["validation_tokens"]
-        <= 64
-        < once["validation_tokens"]
-    )
+    fewer = json.loads(run(*RESUME, "--set", "data.validation_tokens=64", "--json").out)
+    assert fewer["validation_tokens"] <= 64 < once["validation_tokens"]
     assert json.loads(run(*RESUME, "--max-steps", "22", "--json").out)["steps"] == 22
 
 
@@ -129,16 +126,8 @@ def test_runs_that_ended_by_the_clock_or_for_lack_of_patience_say_what_goes_on(h
     run("train", *FAST, "--max-time", "0.01s", "--out", "runs/mine", "--quiet")
     assert run(*RESUME).err == "runs/mine already has its 0.01 s; --max-time 1s goes on\n"
     assert run(*RESUME, "--set", "train.max_steps=1").code == 0  # by the clock they do not matter
-    worse = [
-        "--set",
-        "train.patience=1",
-        "--set",
-        "train.eval_every=1",
-        "--set",
-        "train.learning_rate=1",
-        "--max-steps",
-        "99",
-    ]
+    settings = "--set train.patience=1 --set train.eval_every=1 --set train.learning_rate=1"
+    worse = [*settings.split(), "--max-steps", "99"]
     run("train", *FAST, *worse, "--out", "runs/mine", "--overwrite", "--quiet")
     outcome = run(*RESUME)
     assert outcome.err.endswith(" for lack of a better validation loss; --set train.patience=null goes on\n")

@@ -65,18 +65,8 @@ def test_json_has_everything_whole(runs: Path, run: RunCommand) -> None:
     smoke = found["smoke"]
     assert set(smoke) == {
         *("run", "name", "state", "stopped_by", "steps", "max_steps", "max_time", "best_validation_loss"),
-        *(
-            "validation_loss",
-            "validation_loss_error",
-            "bits_per_byte",
-            "parameters",
-            "bytes",
-            "changed",
-            "age_seconds",
-            "config",
-            "differs",
-            "problem",
-        ),
+        *("validation_loss", "validation_loss_error", "bits_per_byte", "parameters", "bytes", "changed"),
+        *("age_seconds", "config", "differs", "problem"),
     }
     assert (smoke["run"], smoke["state"], smoke["stopped_by"]) == ("runs/smoke", "finished", "steps")
     assert (smoke["steps"], smoke["max_steps"], smoke["config"], smoke["differs"]) == (20, 20, "smoke", {})
@@ -317,13 +307,8 @@ def test_what_is_no_run_is_never_touched(runs: Path, here: Path, run: RunCommand
     }.items():
         outcome = run("runs", "rm", name, "smoke", "--yes")
         assert (outcome.code, sentence in outcome.err) == (4, True), name
-    for words in (
-        ["train", "--config", "smoke", "--out"],
-        ["train", "--resume", "--out"],
-        ["report"],
-        ["eval", "--run"],
-    ):
-        assert run(*words, "folder", *(["--overwrite"] if "--config" in words else [])).code in (2, 4)
+    for command in ("train --config smoke --overwrite --out", "train --resume --out", "report", "eval --run"):
+        assert run(*command.split(), "folder").code in (2, 4)
     assert run("runs", "folder").err == 'there are no runs in "folder"; gpt train --data my.txt trains one\n'
     assert sorted(here.rglob("*")) == before
 

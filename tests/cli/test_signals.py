@@ -17,7 +17,7 @@ import pytest
 from support.faults import RESUME, START, fingerprint, new_folder
 from support.helpers import run_command, unread_pipe
 
-from gpt_cli.cli.signals import Signals, listening, signal_name
+from gpt_cli.cli.signals import Signals, listening
 from gpt_cli.common.machine.signals import held_back
 
 pytestmark = pytest.mark.slow
@@ -163,10 +163,7 @@ def test_term_saves_and_ends_a_training_whose_output_nobody_reads(
     folder = new_folder(tmp_path / "a", *ENDLESS)
     (folder / "s.yaml").write_text(SWEEP)
     command = [sys.executable, "-m", "gpt_cli", *words]
-    with (
-        unread_pipe(pages) as unread,
-        subprocess.Popen(command, cwd=folder, stdout=unread, stderr=unread) as process,
-    ):
+    with unread_pipe(pages) as unread, subprocess.Popen(command, cwd=folder, stdout=unread, stderr=unread) as process:
         deadline = time.monotonic() + 120
         while not any(folder.glob("run/**/step-*.safetensors")) or select.select([], [unread], [], 0)[1]:
             assert process.poll() is None
@@ -196,10 +193,6 @@ def test_tests_of_signals_pass_where_the_tests_ignore_them() -> None:
     command = ["sh", "-c", "trap '' INT HUP; exec \"$@\"", "sh", sys.executable, "-m", "pytest", "-q", "-x", test]
     done = subprocess.run(command, timeout=120, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
-
-
-def test_signals_have_names() -> None:
-    assert signal_name(15) == "SIGTERM"
 
 
 PLACES = {
@@ -282,6 +275,6 @@ def test_a_pair_of_signals_saves(here: Path, number: signal.Signals) -> None:
         _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     cause = "Ctrl-C" if number == signal.SIGINT else number.name
-    assert f"stopped by {cause}; step " in err.splitlines()[-1]
     assert list(folder.rglob(".lock")) == []
-    assert list((folder / "run" / "checkpoints").glob("step-*"))
+    step = max(int(path.stem.split("-")[1]) for path in (folder / "run" / "checkpoints").glob("step-*"))
+    assert err.splitlines()[-1] == f"stopped by {cause}; step {step} is saved. To go on: gpt train --out run --resume"

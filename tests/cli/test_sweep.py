@@ -201,19 +201,9 @@ def test_the_words_of_a_point_are_those_of_gpt_train(folder: Path) -> None:
     found = read_sweep(Path("s.yaml"))
     point = request.Point(Path("runs/s/000"), found.points[0], found.configs[0])
     words = processes.training_command(found, point, "5s", ["--quiet"])
-    settings = ["--set", 'data.source=["a", "b"]', "--set", "train.sample_every=null"]
     assert words[words.index("-m") :] == [
-        "-m",
-        "gpt_cli",
-        "train",
-        "--config",
-        "c.yaml",
-        "--out",
-        "runs/s/000",
-        *settings,
-        "--max-time",
-        "5s",
-        "--quiet",
+        *("-m", "gpt_cli", "train", "--config", "c.yaml", "--out", "runs/s/000"),
+        *("--set", 'data.source=["a", "b"]', "--set", "train.sample_every=null", "--max-time", "5s", "--quiet"),
     ]
 
 

@@ -4,19 +4,16 @@ import json
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Sequence
 from contextlib import closing
-from itertools import takewhile
 from pathlib import Path
 
 import pytest
 import torch
-from support.faults import some_of
 from support.forks import Servers
 from support.helpers import CORPUS_TEXT, RunCommand
 
@@ -108,15 +105,6 @@ def test_by_the_clock_a_run_ends_in_time_and_continues_from_there(corpus: Path, 
     assert longer["seconds"] > summary["seconds"]
     by_steps = run("train", "--out", "runs/x", "--resume", "--max-steps", str(longer["steps"] + 2), "--json")
     assert (json.loads(by_steps.out)["steps"], json.loads(by_steps.out)["stopped_by"]) == (longer["steps"] + 2, "steps")
-
-
-def test_max_time_is_a_duration_as_a_person_writes_it(corpus: Path, run: RunCommand) -> None:
-    other = "is not a duration, such as 90s or 1h30m, up to 10,000 hours"
-    beyond = "is out of range; a duration is at least 1 ms and at most 10,000 hours"
-    for wrong, sentence in {"5x": other, "-1": other, "0": beyond, "0.0001s": beyond, "10001h": beyond}.items():
-        refused = run("train", *FAST, "--max-time", wrong)
-        assert refused.code == 2
-        assert refused.err == f'error: --max-time: "{wrong}" {sentence}\n'
 
 
 @pytest.mark.parametrize(
@@ -239,16 +227,6 @@ def test_a_short_training_has_lines_of_its_evaluations_and_of_its_last_step(corp
     assert steps == ["step 6/6"], "the others would come within ten seconds"
 
 
-def test_muon_and_ngrams_train_from_settings_alone(corpus: Path, run: RunCommand) -> None:
-    losses = []
-    for settings in ([], ["--set", "model.ngram_embedding=3"], ["--set", "train.optimizer=muon"]):
-        outcome = run("train", *FAST, "--overwrite", "--json", *settings)
-        losses.append(json.loads(outcome.out)["validation_loss"])
-        assert run("sample", "--prompt", "7 sq", "--max-new-tokens", "9").code == 0
-    assert losses[1] < losses[0]
-    assert losses[2] < losses[0]
-
-
 def test_an_existing_run_is_refused_resumed_or_replaced(corpus: Path, run: RunCommand) -> None:
     assert run("train", *FAST, "--overwrite").code == 0  # fine on a new directory
     refused = run("train", *FAST)
@@ -310,11 +288,6 @@ def test_files_that_no_run_wrote_are_never_removed(corpus: Path, run: RunCommand
     assert (corpus / "mail/logs/outbox/sent.jsonl").read_text() == "mine"
 
 
-def test_a_run_resumes_with_its_config_and_more_steps(corpus: Path, run: RunCommand) -> None:
-    assert run("train", *FAST, "--max-steps", "4", "--quiet").code == 0
-    assert run("train", *FAST, "--max-steps", "8", "--quiet", "--resume").code == 0
-
-
 def test_two_trainings_with_one_seed_agree_and_with_another_do_not(corpus: Path, run: RunCommand) -> None:
     losses = [
         json.loads(run("train", *FAST, "--quiet", "--json", "--out", f"runs/{i}", "--seed", str(seed)).out)["loss"]
@@ -324,22 +297,16 @@ def test_two_trainings_with_one_seed_agree_and_with_another_do_not(corpus: Path,
 
 
 def test_changed_settings_are_refused_on_resume(corpus: Path, run: RunCommand) -> None:
-    run("train", *FAST, "--quiet")
-    outcome = run("train", *FAST, "--resume", "--seed", "3", "--set", "model.num_heads=4")
+    run("train", *FAST, "--quiet", "--max-steps", "1")
+    changed = "--set model.num_heads=4 --set train.gradient_clip=null --set model.bias=false"
+    outcome = run("train", *FAST, "--resume", "--seed", "3", *changed.split())
     assert outcome.code == 4
     assert outcome.err.splitlines() == [
         "error: --resume: model.num_heads was 2 in this run and is 4 now, and it may not change",
-        "error: --resume: train.seed was 1337 in this run and is 3 now, and it may not change",
-        "hint: leave out what changes these settings (--config, --set, --seed, ...), or start anew with another --out",
-    ]
-
-
-def test_a_refused_change_is_reported_as_a_config_writes_it(corpus: Path, run: RunCommand) -> None:
-    run("train", *FAST, "--quiet", "--max-steps", "1")
-    outcome = run("train", *FAST, "--resume", "--set", "train.gradient_clip=null", "--set", "model.bias=false")
-    assert outcome.err.splitlines()[:2] == [
         "error: --resume: model.bias was true in this run and is false now, and it may not change",
         "error: --resume: train.gradient_clip was 1.0 in this run and is null now, and it may not change",
+        "error: --resume: train.seed was 1337 in this run and is 3 now, and it may not change",
+        "hint: leave out what changes these settings (--config, --set, --seed, ...), or start anew with another --out",
     ]
 
 
@@ -391,23 +358,6 @@ def test_the_suggested_next_command_works(here: Path, run: RunCommand, text: str
     assert run(*shlex.split(line)[2:], "--max-new-tokens", "2").code == 0
 
 
-@pytest.mark.parametrize(("name", "code"), some_of([("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)], least=1))
-def test_a_signal_saves_the_step_and_names_the_command_that_resumes(
-    corpus: Path, servers: Servers, name: str, code: int
-) -> None:
-    metrics = Path("runs/smoke/metrics.jsonl")
-    endless = ["--max-steps", "1000000", "--set", "train.log_every=1", "--set", "train.eval_every=1000000"]
-    logged = (lambda: metrics.exists() and bool(metrics.read_text()), getattr(signal, name))
-    ended = servers.gpt(corpus, "train", *FAST, *endless, signals=[logged])
-    assert ended.code == code
-    step = max(int(path.stem.split("-")[1]) for path in Path("runs/smoke/checkpoints").glob("step-*"))
-    cause = "Ctrl-C" if name == "SIGINT" else name
-    assert ended.err.splitlines()[-1] == (
-        f"stopped by {cause}; step {step} is saved. To go on: gpt train --out runs/smoke --resume"
-    )
-    assert json.loads(metrics.read_text().splitlines()[-1])["step"] == step
-
-
 @pytest.mark.long
 def test_a_reader_that_closes_stderr_does_not_stop_a_training(corpus: Path) -> None:
     command = [sys.executable, "-m", "gpt_cli", "train", *FAST, "--json"]
@@ -445,20 +395,6 @@ def test_a_full_device_as_stdout_is_reported(corpus: Path) -> None:
     assert (done.returncode, done.stderr) == (5, "error: output: there is no space left on the filesystem\n")
 
 
-@pytest.mark.long
-def test_under_nohup_a_hang_up_is_ignored(corpus: Path) -> None:
-    command = ["nohup", sys.executable, "-m", "gpt_cli", "train", *FAST, "--max-steps", "200", "--quiet", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        metrics = Path("runs/smoke/metrics.jsonl")
-        deadline = time.monotonic() + 60
-        while not metrics.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        process.send_signal(signal.SIGHUP)
-        assert process.stdout is not None
-        summary = json.loads(process.stdout.read().splitlines()[-1])
-    assert (process.returncode, summary["steps"], summary["stopped_by"]) == (0, 200, "steps")
-
-
 def test_a_directory_of_chinese_text_is_learned_by_characters(here: Path, run: RunCommand) -> None:
     (here / "texts").mkdir()
     (here / "texts" / "a.txt").write_text("春眠不觉晓，处处闻啼鸟。\n" * 60)
@@ -468,30 +404,6 @@ def test_a_directory_of_chinese_text_is_learned_by_characters(here: Path, run: R
     sampled = run("sample", "--prompt", "春眠", "--max-new-tokens", "10", "--seed", "0", "--quiet")
     assert sampled.code == 0
     assert set(sampled.out.strip()) <= set("春眠不觉晓，处处闻啼鸟。夜来风雨声花落知多少\n")
-
-
-def test_flags_are_reported_as_they_are_typed(corpus: Path, run: RunCommand) -> None:
-    for flags, error in (
-        (["--out", ""], "error: --out: "),
-        (["--data", ""], "error: --data: "),
-        (["--seed", "-1"], "error: --seed: "),
-        (["--threads", "0"], "error: --threads: "),
-        (
-            ["--resume", "--overwrite"],
-            "error: --overwrite and --resume cannot be combined; leave one of them out",
-        ),
-    ):
-        refused = run("train", *FAST, *flags)
-        assert refused.code == 2
-        assert refused.err.startswith(error), refused.err
-    assert not Path("runs").exists()
-
-
-def test_a_home_directory_in_quotes_is_found(here: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
-    (here / "corpus.txt").write_text(CORPUS_TEXT)
-    monkeypatch.setenv("HOME", str(here / "home"))
-    assert run("train", *FAST, "--out", "~/a", "--max-steps", "1").code == 0
-    assert (here / "home" / "a" / "config.yaml").exists()
 
 
 def test_threads_are_a_setting_that_a_run_keeps(corpus: Path, servers: Servers) -> None:
@@ -504,12 +416,6 @@ def test_threads_are_a_setting_that_a_run_keeps(corpus: Path, servers: Servers) 
     assert "not bit-exact" not in again.err
     warned = servers.gpt(corpus, *resume, "22", "--threads", "1")
     assert "warning: not bit-exact from here on: threads 2 -> 1" in warned.err.splitlines()
-
-
-def test_windows_line_ends_get_a_notice(corpus: Path, run: RunCommand) -> None:
-    (corpus / "win.txt").write_bytes(CORPUS_TEXT.replace("\n", "\r\n").encode())
-    notice = "in win.txt, lines end as on Windows, and \\r becomes a part of tokens"
-    assert notice in run("train", *FAST, "--max-steps", "1", "--data", "win.txt").err
 
 
 def test_a_single_document_gets_a_notice(corpus: Path, run: RunCommand) -> None:
@@ -527,11 +433,7 @@ def test_a_single_document_gets_a_notice(corpus: Path, run: RunCommand) -> None:
     ("text", "separator", "said"),
     [
         ("A first poem.\n\nA second one.\n" * 30, "null", "say what separates them: --set data.separator='\\n\\n'"),
-        (
-            "A first poem.\r\n\r\nA second.\r\n" * 30,
-            "null",
-            "say what separates them: --set data.separator='\\r\\n\\r\\n'",
-        ),
+        ("A first poem.\r\n\r\nA second.\r\n" * 30, "null", "them: --set data.separator='\\r\\n\\r\\n'"),
         ("Emma\nOlivia\nAva\nIsabella\n" * 30, "null", "say what separates them: --set data.separator='\\n'"),
         ("date,price\n2024-01-01,5\n" * 30, "null", ""),
         ('{\n  "a": 1\n}\n' * 30, "null", ""),
@@ -546,33 +448,3 @@ def test_a_separator_is_proposed_that_the_text_has(
     outcome = run("train", *FAST, "--set", f"data.separator={separator}", "--dry-run")
     assert outcome.code == 0, outcome.err
     assert (said in outcome.err, "one document" in outcome.err) == (True, bool(said))
-
-
-def test_a_sample_is_set_apart_and_shows_where_its_prompt_ends(corpus: Path, run: RunCommand) -> None:
-    lines = run("train", *FAST, "--set", "train.sample_every=20").err.splitlines()
-    sampled = takewhile(
-        lambda line: line.startswith("    "), lines[lines.index("step 20 sample, after its prompt in « »:") + 1 :]
-    )
-    before, _, prompt = "\n".join(line[4:] for line in sampled).partition("»")[0].partition("«")
-    assert before == ""
-    assert prompt
-    assert prompt in CORPUS_TEXT
-
-
-def test_a_step_file_without_optimizer_state_is_named_when_it_is_continued(corpus: Path, run: RunCommand) -> None:
-    assert run("train", *FAST, "--quiet").code == 0
-    checkpoints = Path("runs/smoke/checkpoints")
-    (checkpoints / "step-00000020.safetensors").write_bytes((checkpoints / "best.safetensors").read_bytes())
-    refused = run("train", "--out", "runs/smoke", "--resume", "--max-steps", "30")
-    assert refused.code == 4
-    assert refused.err.splitlines()[-1].startswith(
-        'error: "runs/smoke/checkpoints/step-00000020.safetensors": no run continues from it'
-    )
-
-
-def test_another_corpus_is_not_continued(corpus: Path, run: RunCommand) -> None:
-    assert run("train", *FAST, "--quiet").code == 0
-    (corpus / "corpus.txt").write_text(CORPUS_TEXT + "more")
-    refused = run("train", "--out", "runs/smoke", "--resume", "--max-steps", "30")
-    assert refused.code == 4
-    assert 'error: --resume: "corpus.txt" has changed since this run began' in refused.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +22,7 @@ from gpt_cli.training.auto_config import auto_config as choosing
 from gpt_cli.training.auto_config.rules import Budget
 from gpt_cli.training.auto_config.text_statistics import TextFigures
 
-TINY = (
-    "--max-steps",
-    "3",
-    "--set",
-    "model.d_model=32",
-    "--set",
-    "model.num_blocks=1",
-    "--set",
-    "model.context_length=16",
-)
-
-
+TINY = shlex.split("--max-steps 3 --set model.d_model=32 --set model.num_blocks=1 --set model.context_length=16")
 ALONE = ("--set", "train.teacher_share=null")
 
 

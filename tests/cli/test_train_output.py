@@ -11,36 +11,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import support.prepared
 from support.helpers import small_config
 
 from gpt_cli.cli.console import Console
 from gpt_cli.cli.train_output import announce, conclude, show_progress
 from gpt_cli.evaluation.nll import Score
-from gpt_cli.model.costs import estimate
 from gpt_cli.training.events import Evaluated, Finished, Prepared, Sampled, Stepped, TrainingEvent
 
 
 def prepared(*settings: str, step: int = 0, elapsed: float = 0.0) -> Prepared:
     """Of a run whose closing evaluation takes 5 s."""
-    config = small_config(*settings)
-    return Prepared(
-        directory=Path("run"),
-        config=config,
-        step=step,
-        elapsed=elapsed,
-        costs=estimate(config.model, 257, micro_batch_size=4, dtype="float32"),
-        num_processes=1,
-        num_documents=1,
-        num_characters=1,
-        num_training_tokens=1,
-        num_validation_tokens=1,
-        vocab_size=257,
-        steps_left=1,
-        epochs_left=1.0,
-        seconds_left=1.0,
-        closing_seconds=5.0,
-        prompt="The",
-    )
+    small = {"config": small_config(*settings), "step": step, "elapsed": elapsed, "closing_seconds": 5.0}
+    return replace(support.prepared.prepared("smoke", vocab_size=257, tokens=10, documents=1), **small, steps_left=1)
 
 
 def reports(*steps: tuple[int, float]) -> Iterator[TrainingEvent]:
@@ -87,6 +70,14 @@ class Terminal(io.StringIO):
         return True
 
 
+def put_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> Terminal:
+    """A terminal in place of stderr."""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    return terminal
+
+
 @pytest.mark.parametrize(
     ("language", "settings", "expected"),
     [
@@ -100,9 +91,7 @@ def test_the_bar_has_the_unit_of_its_way_and_the_step(
     language: str, settings: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GPT_LANGUAGE", language)
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("COLUMNS", "120")
+    terminal = put_terminal(monkeypatch, 120)
     show_progress(reports((3, 20.0)), prepared(settings), Console())
     assert expected in terminal.getvalue()
 
@@ -208,18 +197,14 @@ def test_lines_have_a_smoothed_loss_and_the_best_validation_loss(capsys: pytest.
 
 
 def test_the_bar_with_all_figures_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("COLUMNS", "80")
+    terminal = put_terminal(monkeypatch, 80)
     steps = [Stepped(450, 2.345, None, None, 29_389.0, False, 450.0)]
     show_progress(reports_after(0.11, evaluated(1, 2.413), *steps), prepared("train.max_steps=1000"), Console())
     assert " 450/1000 steps, loss 2.345, best 2.413, 29,389 tokens/s, 9 min 15 s left" in terminal.getvalue()
 
 
 def test_an_evaluation_is_said_above_a_bar_that_knows_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("COLUMNS", "80")
+    terminal = put_terminal(monkeypatch, 80)
     steps = [Stepped(n, 2.5, None, None, 1000.0, False, n) for n in (49, 50)]
     show_progress(
         reports_after(0.11, steps[0], evaluated(50, 2.413), steps[1]), prepared("train.max_steps=100"), Console()

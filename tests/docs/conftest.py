@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,18 +39,14 @@ def _shell(folder: Path) -> Iterator[Shell]:
             sweep = sweep.replace(whole, part)
         (folder / name).write_text(sweep)
     (folder / "pairs.jsonl").write_text(blocks(DOCS / "patching.md", "json")[0])
-    shell, before = Shell(), Path.cwd()
-    os.chdir(folder)
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("gpt_cli.tools.bench.bench._SIZE", 64)
-            patch.setattr("gpt_cli.tools.interpret.lens.tuned_lens.MOST_STEPS", 5)
-            for command in BEFORE:
-                outcome = shell.run(smaller(command))
-                assert outcome.code == 0, outcome.err
-            yield shell
-    finally:
-        os.chdir(before)
+    shell = Shell()
+    with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gpt_cli.tools.bench.bench._SIZE", 64)
+        patch.setattr("gpt_cli.tools.interpret.lens.tuned_lens.MOST_STEPS", 5)
+        for command in BEFORE:
+            outcome = shell.run(smaller(command))
+            assert outcome.code == 0, outcome.err
+        yield shell
 
 
 @pytest.fixture

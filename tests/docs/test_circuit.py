@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.documents import DOCS, blocks, commands, in_both_languages, shown
+from support.documents import DOCS, blocks, commands, shown
 from support.helpers import run_command
 
 PAGES = ("circuit.md", "circuit.zh-CN.md")
@@ -83,14 +83,3 @@ def test_two_heads_are_worth_more_than_the_sum_of_each(here: Path) -> None:
     assert losses[3] - losses[0] > losses[1] + losses[2] - 2 * losses[0] + 0.1
     rows = re.findall(r"^\| (?:none|L\d H\d|both) \| (\d\.\d{3}) \|", page.read_text(), re.MULTILINE)
     assert losses == pytest.approx([float(loss) for loss in rows], abs=0.15)
-
-
-@pytest.mark.parametrize("name", ["circuit", "evidence"])
-def test_both_languages_show_the_same(name: str) -> None:
-    pages = [DOCS / f"{name}.md", DOCS / f"{name}.zh-CN.md"]
-    for kind in ("console", "python"):
-        for one, other in zip(*(blocks(page, kind) for page in pages), strict=True):
-            pairs = zip(one.splitlines(), other.splitlines(), strict=True)
-            assert not [line for line, said in pairs if said not in in_both_languages([line])]
-    chapters = [re.findall(r"^## (\d*)", page.read_text(), re.MULTILINE) for page in pages]
-    assert chapters[0] == chapters[1]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.documents import DOCS, blocks, commands, form, in_both_languages, is_in_order, shown
+from support.documents import DOCS, blocks, commands, form, is_in_order, shown
 from support.helpers import run_command
 
 PAGES = ("induction.md", "induction.zh-CN.md")
@@ -115,13 +115,7 @@ def test_the_commands_of_the_exercise_run(here: Path) -> None:
         output(re.sub(r"--max-steps \d+", "--max-steps 4", command))
 
 
-def test_both_pages_show_the_same_and_have_the_same_chapters() -> None:
+def test_both_pages_show_the_same_tables() -> None:
     english, chinese = ((DOCS / page).read_text() for page in PAGES)
-    for kind in ("console", "text"):
-        for one, other in zip(*(blocks(DOCS / page, kind) for page in PAGES), strict=True):
-            pairs = zip(one.splitlines(), other.splitlines(), strict=True)
-            assert not [line for line, said in pairs if said not in in_both_languages([line])]
-        assert any("第 50 步：" in block for block in blocks(DOCS / PAGES[1], "text"))
+    assert any("第 50 步：" in block for block in blocks(DOCS / PAGES[1], "text"))
     assert re.findall(r"^\| .*\d.*\|$", english, re.MULTILINE) == re.findall(r"^\| .*\d.*\|$", chinese, re.MULTILINE)
-    chapters = [re.findall(r"^## (\d)\.", text, re.MULTILINE) for text in (english, chinese)]
-    assert chapters[0] == chapters[1] == list("123456789")

@@ -69,11 +69,6 @@ def test_both_pages_show_the_same_numbers() -> None:
         assert one[: min(len(one), len(other))] == other[: min(len(one), len(other))]
 
 
-def test_both_pages_have_the_same_chapters() -> None:
-    chapters = [re.findall(r"^## (\d)\.", (DOCS / page).read_text(), re.MULTILINE) for page in PAGES]
-    assert chapters[0] == chapters[1] == list("12345678")
-
-
 @pytest.mark.parametrize(("page", "words"), [("lesson.md", "Exercises|Solutions"), ("lesson.zh-CN.md", "练习|答案")])
 def test_each_exercise_has_a_solution_whose_numbers_follow_from_the_page(page: str, words: str) -> None:
     exercises, solutions = words.split("|")

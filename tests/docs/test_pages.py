@@ -24,6 +24,7 @@ from support.documents import (
     anchors,
     blocks,
     commands,
+    in_both_languages,
     is_in_order,
 )
 from support.helpers import RunCommand
@@ -90,6 +91,19 @@ def test_both_languages_have_the_same_code_and_pictures(page: Path) -> None:
     assert [link for link in links(page) if link.endswith(".png")] == [
         link for link in links(english) if link.endswith(".png")
     ]
+
+
+@pytest.mark.parametrize("name", ["lesson", "forms", "induction", "circuit", "evidence"])
+def test_both_languages_have_the_same_chapters_and_outputs(name: str) -> None:
+    pages = [DOCS / f"{name}.md", DOCS / f"{name}.zh-CN.md"]
+    chapters = [re.findall(r"^## (\d*)", page.read_text(), re.MULTILINE) for page in pages]
+    assert chapters[0] == chapters[1]
+    numbers = [int(number) for number in chapters[0] if number]
+    assert numbers == [*range(1, len(numbers) + 1)]
+    for kind in ("console", "text") if name not in ("lesson", "forms") else ():  # those two have Chinese outputs
+        for one, other in zip(*(blocks(page, kind) for page in pages), strict=True):
+            pairs = zip(one.splitlines(), other.splitlines(), strict=True)
+            assert not [line for line, said in pairs if said not in in_both_languages([line])]
 
 
 def test_both_first_pages_type_the_same_except_on_texts_of_their_languages() -> None:

@@ -136,10 +136,6 @@ def test_windows_of_different_lengths_weigh_as_much_as_their_tokens() -> None:
     assert standard_error(np.array([18.0, 6.0]), np.array([6, 2])) == 0
 
 
-def test_one_window_has_no_error() -> None:
-    assert standard_error(np.array([10.0]), np.array([4])) is None
-
-
 def test_the_error_is_the_spread_of_losses_on_other_texts_of_the_kind() -> None:
     """2,000 texts of 100 windows of 1 to 64 tokens, each window of a difficulty of its own."""
     draw = np.random.default_rng(0)
