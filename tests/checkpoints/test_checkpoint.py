@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -42,23 +41,26 @@ def saved(tmp_path: Path) -> Path:
     return tmp_path / "c.safetensors"
 
 
-def edit_header(path: Path, **metadata: str) -> None:
-    """Write other metadata into a file, leaving the rest as it is."""
+def header_of(path: Path) -> tuple[bytes, bytes]:
+    """The JSON of a file's header, and all that comes behind it."""
     content = path.read_bytes()
     (length,) = struct.unpack("<Q", content[:8])
-    header = json.loads(content[8 : 8 + length])
+    return content[8 : 8 + length], content[8 + length :]
+
+
+def edit_header(path: Path, **metadata: str) -> None:
+    """Write other metadata into a file, leaving the rest as it is."""
+    text, rest = header_of(path)
+    header = json.loads(text)
     header["__metadata__"] |= metadata
     text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + length :])
+    path.write_bytes(struct.pack("<Q", len(text)) + text + rest)
 
 
 def test_everything_survives(saved: Path) -> None:
     read, written = read_checkpoint(saved, everything=True), make()
-    assert (read.config, read.progress, read.tokenizer.digest) == (
-        written.config,
-        written.progress,
-        written.tokenizer.digest,
-    )
+    assert (read.config, read.progress) == (written.config, written.progress)
+    assert read.tokenizer.digest == written.tokenizer.digest
     for ours, theirs in ((read.weights, written.weights), (read.optimizer_state, written.optimizer_state)):
         assert set(ours) == set(theirs)
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
@@ -73,22 +75,14 @@ def test_the_safetensors_library_reads_the_file_by_itself(saved: Path) -> None:
     assert sum(name.startswith("optimizer.") for name in tensors) == len(make().optimizer_state)
 
 
-def test_weights_come_before_the_optimizer(saved: Path) -> None:
-    content = saved.read_bytes()
-    (length,) = struct.unpack("<Q", content[:8])
-    header = json.loads(content[8 : 8 + length])
-    header.pop("__metadata__")
-    ends = {
-        kind: [e["data_offsets"][1] for n, e in header.items() if n.startswith("optimizer.") == kind]
-        for kind in (False, True)
-    }
-    assert max(ends[False]) < min(ends[True])
+def damage_the_last_moment(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
 
 
 def test_a_reader_of_weights_notices_damage_in_all_it_uses_and_only_there(saved: Path) -> None:
-    content = bytearray(saved.read_bytes())
-    content[-1] ^= 1  # in the last moment
-    saved.write_bytes(content)
+    damage_the_last_moment(saved)
     read_checkpoint(saved)
     with pytest.raises(CheckpointError, match="damaged"):
         read_checkpoint(saved, everything=True)
@@ -106,6 +100,7 @@ def test_a_reader_of_weights_notices_damage_in_all_it_uses_and_only_there(saved:
         (struct.pack("<Q", 2) + b"{}", "this is not a checkpoint of gpt"),
         (struct.pack("<Q", 2) + b"[]", "this is not a checkpoint of gpt"),
         (struct.pack("<Q", 100_000) + b"[" * 100_000, "this is not a checkpoint of gpt"),
+        (safetensors.torch.save({"a": torch.zeros(1)}), "this is not a checkpoint of gpt"),
     ],
 )
 def test_foreign_files_are_named_for_what_they_are(tmp_path: Path, content: bytes, message: str) -> None:
@@ -124,12 +119,6 @@ def test_many_tensors_are_refused_before_each_becomes_one(monkeypatch: pytest.Mo
         read_checkpoint(tmp_path / "c")
 
 
-def test_a_safetensors_file_of_another_program_is_foreign(tmp_path: Path) -> None:
-    safetensors.torch.save_file({"a": torch.zeros(1)}, tmp_path / "c.safetensors")
-    with pytest.raises(CheckpointError, match="this is not a checkpoint of gpt"):
-        read_checkpoint(tmp_path / "c.safetensors")
-
-
 def test_missing_and_special_files_are_errors_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name, message in (("nothere", "no such file"), ("pipe", "not a regular file")):
@@ -139,10 +128,9 @@ def test_missing_and_special_files_are_errors_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", ["1e400", "NaN", "-Infinity"])
 def test_numbers_that_are_not_finite_are_no_json_of_ours(saved: Path, number: str) -> None:
-    content = saved.read_bytes()
-    (length,) = struct.unpack("<Q", content[:8])
-    header = content[8 : 8 + length].replace(b'"data_offsets":[0,', f'"data_offsets":[{number},'.encode(), 1)
-    saved.write_bytes(struct.pack("<Q", len(header)) + header + content[8 + length :])
+    header, rest = header_of(saved)
+    header = header.replace(b'"data_offsets":[0,', f'"data_offsets":[{number},'.encode(), 1)
+    saved.write_bytes(struct.pack("<Q", len(header)) + header + rest)
     with pytest.raises(CheckpointError, match="this is not a checkpoint"):
         read_checkpoint(saved)
 
@@ -175,14 +163,6 @@ def test_a_file_is_truncated_only_where_bytes_are_missing(saved: Path) -> None:
                 read(saved)
 
 
-def test_the_header_alone_names_step_config_and_shapes(saved: Path) -> None:
-    header, whole = read_header(saved), make()
-    assert (header.step, header.config) == (7, whole.config)
-    assert {name: shape for name, shape in header.shapes.items() if not name.startswith("optimizer.")} == {
-        name: tuple(tensor.shape) for name, tensor in whole.weights.items()
-    }
-
-
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
 def test_weights_that_are_not_finite_are_counted_and_the_first_is_named(tmp_path: Path, number: float) -> None:
     checkpoint = make()
@@ -206,21 +186,16 @@ def test_moments_that_are_not_finite_are_refused_by_those_who_continue_with_them
             read(tmp_path / "c.safetensors")
 
 
-def test_a_checkpoint_is_verified_in_pieces_and_none_of_its_numbers_stays(
-    saved: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_is_verified_in_pieces_and_no_number_stays(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify, "PIECE", 64)
     found, read = verify_checkpoint(saved), read_checkpoint(saved, everything=True)
     assert found.progress == read.progress
     for ours, theirs in ((found.weights, read.weights), (found.optimizer_state, read.optimizer_state)):
-        assert {name: (one.shape, one.dtype) for name, one in ours.items()} == {
-            name: (one.shape, one.dtype) for name, one in theirs.items()
-        }
+        kinds = [{name: (one.shape, one.dtype) for name, one in tensors.items()} for tensors in (ours, theirs)]
+        assert kinds[0] == kinds[1]
         assert all(one.is_meta for one in ours.values())
     assert found.build_model()
-    content = bytearray(saved.read_bytes())
-    content[-1] ^= 1
-    saved.write_bytes(content)
+    damage_the_last_moment(saved)
     with pytest.raises(CheckpointError, match="does not match its digest"):
         verify_checkpoint(saved)
 
@@ -244,8 +219,6 @@ def test_weights_that_do_not_fit_are_refused_with_the_file(tmp_path: Path) -> No
 
 def resealed(path: Path, checkpoint: Checkpoint, **metadata: str) -> None:
     """A hostile file: other metadata, with digests that match."""
-    import gpt_cli.checkpoints.checkpoint as module
-
     original = module.header_bytes
 
     def header(shapes: Mapping[str, Sequence[int]], given: Mapping[str, str], **types: Any) -> bytes:
@@ -303,9 +276,3 @@ def test_a_config_that_does_not_fit_the_weights_is_refused_before_allocating(set
     checkpoint = make(config=small_config("model.d_model=4", "model.num_blocks=1", setting))
     with pytest.raises(CheckpointError, match="its weights do not fit its config"):
         checkpoint.build_model()
-
-
-def test_numpy_sees_the_same_bytes(saved: Path) -> None:
-    weight = make().weights["final_norm.weight"].numpy()
-    assert weight.tobytes() in saved.read_bytes()
-    assert np.isfinite(weight).all()

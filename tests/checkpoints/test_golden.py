@@ -30,17 +30,8 @@ def test_a_golden_checkpoint_gives_its_tokens(name: str, run: RunCommand) -> Non
     tokens, margin = greedy(FOLDER / name, EXPECTED[name]["prompt"])
     assert tokens == EXPECTED[name]["tokens"]
     assert margin > MARGIN
-    outcome = run(
-        "sample",
-        "--run",
-        FOLDER / name,
-        "--prompt",
-        EXPECTED[name]["prompt"],
-        "--greedy",
-        "--max-new-tokens",
-        "12",
-        "--quiet",
-    )
+    words = ["--prompt", EXPECTED[name]["prompt"], "--greedy", "--max-new-tokens", "12", "--quiet"]
+    outcome = run("sample", "--run", FOLDER / name, *words)
     assert outcome.out.rstrip("\n") == read_checkpoint(FOLDER / name).tokenizer.decode(tokens).rstrip("\n")
     assert run("info", FOLDER / name).code == 0
 

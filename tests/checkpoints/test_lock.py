@@ -20,17 +20,9 @@ HOLD = (
 )
 
 
-def no_warning(text: str) -> None:
-    raise AssertionError(text)
-
-
 def test_the_second_trainer_is_told_who_the_first_is(tmp_path: Path) -> None:
-    with (
-        sole_trainer(tmp_path, no_warning),
-        pytest.raises(EnvironmentFailure) as raised,
-        sole_trainer(tmp_path, no_warning),
-    ):
-        pass
+    with sole_trainer(tmp_path, pytest.fail), pytest.raises(EnvironmentFailure) as raised:
+        sole_trainer(tmp_path, pytest.fail).__enter__()
     who = f"process {os.getpid()} on {socket.gethostname()} since 20"
     assert f'"{tmp_path}": {who}' in str(raised.value)
     assert str(raised.value).endswith(" is training this run, and a run has one trainer")
@@ -38,10 +30,10 @@ def test_the_second_trainer_is_told_who_the_first_is(tmp_path: Path) -> None:
 
 
 def test_the_lock_leaves_nothing_where_nothing_was_made(tmp_path: Path) -> None:
-    with sole_trainer(tmp_path / "runs" / "a", no_warning):
+    with sole_trainer(tmp_path / "runs" / "a", pytest.fail):
         assert (tmp_path / "runs" / "a" / LOCK).exists()
     assert os.listdir(tmp_path) == []
-    with sole_trainer(tmp_path / "runs" / "a", no_warning):
+    with sole_trainer(tmp_path / "runs" / "a", pytest.fail):
         (tmp_path / "runs" / "a" / "config.yaml").touch()
     assert os.listdir(tmp_path / "runs" / "a") == ["config.yaml"]
 
@@ -50,16 +42,14 @@ def test_a_killed_trainer_frees_its_lock(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", HOLD, tmp_path], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
-        with pytest.raises(EnvironmentFailure), sole_trainer(tmp_path, no_warning):
+        with pytest.raises(EnvironmentFailure), sole_trainer(tmp_path, pytest.fail):
             pass
         process.kill()
-    with sole_trainer(tmp_path, no_warning):
+    with sole_trainer(tmp_path, pytest.fail):
         pass
 
 
-def test_a_lock_file_that_its_holder_removes_meanwhile_is_not_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_that_its_holder_removes_meanwhile_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last holder leaves between our opening of the file and our locking it."""
     lock, removed = fcntl.flock, []
 
@@ -69,18 +59,18 @@ def test_a_lock_file_that_its_holder_removes_meanwhile_is_not_taken(
         lock(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", remove_first)
-    with sole_trainer(tmp_path, no_warning):
+    with sole_trainer(tmp_path, pytest.fail):
         assert os.listdir(tmp_path) == [LOCK]
-        with pytest.raises(EnvironmentFailure), sole_trainer(tmp_path, no_warning):
+        with pytest.raises(EnvironmentFailure), sole_trainer(tmp_path, pytest.fail):
             pass
 
 
 def test_a_directory_that_is_replaced_meanwhile_is_noticed_and_left_alone(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    with sole_trainer(run, no_warning) as require_held:
+    with sole_trainer(run, pytest.fail) as require_held:
         require_held()
         run.rename(tmp_path / "old")
-        with sole_trainer(run, no_warning):
+        with sole_trainer(run, pytest.fail):
             with pytest.raises(EnvironmentFailure, match="it was moved away or replaced during the training"):
                 require_held()
             (run / "config.yaml").touch()
@@ -102,17 +92,17 @@ def test_a_filesystem_without_locks_is_told(tmp_path: Path, monkeypatch: pytest.
 def test_a_look_at_a_lock_does_not_take_it(tmp_path: Path) -> None:
     assert not is_held(tmp_path)
     assert os.listdir(tmp_path) == []
-    with sole_trainer(tmp_path, no_warning):
+    with sole_trainer(tmp_path, pytest.fail):
         assert is_held(tmp_path)
     (tmp_path / LOCK).touch()
     assert not is_held(tmp_path)
-    with sole_trainer(tmp_path, no_warning):
+    with sole_trainer(tmp_path, pytest.fail):
         pass
 
 
 def test_a_lock_of_another_program_stays_as_it_is(tmp_path: Path) -> None:
     (tmp_path / LOCK).write_text("theirs")
-    with pytest.raises(UsageError, match=r"it contains .lock, which no run wrote"), sole_trainer(tmp_path, no_warning):
+    with pytest.raises(UsageError, match=r"it contains .lock, which no run wrote"), sole_trainer(tmp_path, pytest.fail):
         pass
     assert (tmp_path / LOCK).read_text() == "theirs"
 
@@ -128,5 +118,5 @@ def test_a_trainer_is_not_turned_away_by_a_look(tmp_path: Path, monkeypatch: pyt
         lock(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", looked_at)
-    with sole_trainer(tmp_path, no_warning):
+    with sole_trainer(tmp_path, pytest.fail):
         assert len(looks) == 2

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import errno
 import io
-import json
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,19 +13,15 @@ import pytest
 from support.helpers import damage
 
 import gpt_cli.common.untrusted_files
+from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.errors import CheckpointError, EnvironmentFailure
 
 
-def test_a_damaged_newest_checkpoint_is_said_and_the_one_before_used(copied: Path) -> None:
-    damage(copied / "checkpoints" / "step-00000020.safetensors")
-    said: list[str] = []
-    newest = RunDirectory(copied).newest(said.append)
-    assert newest is not None
-    assert newest.progress.step == 10
-    assert len(said) == 1
-    assert "step-00000020.safetensors" in said[0]
-    assert "trying the one before" in said[0]
+def newest(run: Path, warn: Callable[[str], object] = print) -> Checkpoint:
+    stored = RunDirectory(run).newest(warn)
+    assert stored is not None
+    return stored
 
 
 def test_when_none_verifies_it_is_an_error(copied: Path) -> None:
@@ -58,17 +54,15 @@ def test_a_run_that_lost_its_checkpoints_is_not_started_over(copied: Path, left:
 
 
 def test_a_checkpoint_on_a_broken_disk_is_passed_over(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    newest = (copied / "checkpoints" / "step-00000020.safetensors").stat().st_ino
+    last = (copied / "checkpoints" / "step-00000020.safetensors").stat().st_ino
 
     def opened(descriptor: int, mode: str) -> io.FileIO:
-        broken = os.fstat(descriptor).st_ino == newest
+        broken = os.fstat(descriptor).st_ino == last
         return (BrokenFile if broken else io.FileIO)(descriptor, mode)
 
     monkeypatch.setattr(gpt_cli.common.untrusted_files, "open", opened, raising=False)
     said: list[str] = []
-    stored = RunDirectory(copied).newest(said.append)
-    assert stored is not None
-    assert stored.progress.step == 10
+    assert newest(copied, said.append).progress.step == 10
     assert said == ['"runs/smoke/checkpoints/step-00000020.safetensors": input/output error; trying the one before']
 
 
@@ -76,26 +70,16 @@ STRANGERS = ["notes.txt", "old-step-00000005.safetensors", "step-00000005.safete
 
 
 def test_pruning_and_starting_anew_touch_only_what_is_ours(copied: Path) -> None:
-    folder = copied / "checkpoints"
-    for name in STRANGERS:
+    folder, ours = copied / "checkpoints", "step-00000001.safetensors"
+    for name in (*STRANGERS, ours):
         (folder / name).write_text("mine")
-    directory = RunDirectory(copied)
-    stored = directory.newest(print)
-    assert stored is not None
+    directory, stored = RunDirectory(copied), newest(copied)
     directory.save(stored, keep=1)
-    assert list(directory.steps()) == [20]
+    assert list(directory.steps()) == [1, 20], "also a file of our name is spared if it has another content"
+    (folder / ours).unlink()
     directory.open_for(stored.config)
     assert sorted(os.listdir(folder)) == STRANGERS
     assert sorted(os.listdir(copied)) == ["checkpoints", "config.yaml"]
-
-
-def test_pruning_spares_a_file_of_our_name_with_another_content(copied: Path) -> None:
-    (copied / "checkpoints" / "step-00000001.safetensors").write_text("mine")
-    directory = RunDirectory(copied)
-    stored = directory.newest(print)
-    assert stored is not None
-    directory.save(stored, keep=1)
-    assert list(directory.steps()) == [1, 20]
 
 
 def test_what_killed_writers_left_is_removed_at_the_next_start(copied: Path) -> None:
@@ -103,9 +87,7 @@ def test_what_killed_writers_left_is_removed_at_the_next_start(copied: Path) -> 
     others = [copied / ".notes.txt.123.0a1b2c3d.tmp", copied / "checkpoints" / ".step-30.safetensors.tmp"]
     for path in (left, *others):
         path.write_text("half")
-    stored = RunDirectory(copied).newest(print)
-    assert stored is not None
-    RunDirectory(copied).open_for(stored.config, after=20)
+    RunDirectory(copied).open_for(newest(copied).config, after=20)
     assert [path.exists() for path in (left, *others)] == [False, True, True]
 
 
@@ -122,9 +104,7 @@ def test_a_run_that_the_disk_cannot_hold_is_refused(copied: Path, monkeypatch: p
 
 def test_pruning_never_counts_later_files_that_were_passed_over(copied: Path) -> None:
     damage(copied / "checkpoints" / "step-00000020.safetensors")
-    directory = RunDirectory(copied)
-    stored = directory.newest(lambda _: None)
-    assert stored is not None
+    directory, stored = RunDirectory(copied), newest(copied)
     at_12 = replace(stored, progress=replace(stored.progress, step=12))
     directory.save(at_12, keep=1)
     assert list(directory.steps()) == [12, 20]
@@ -142,34 +122,25 @@ def test_rewinding_drops_a_best_that_is_later_or_damaged(copied: Path) -> None:
     assert not directory.best.exists()
 
 
-def test_rewinding_drops_later_lines_and_repairs_the_last(here: Path) -> None:
+def test_rewinding_drops_later_lines_and_those_whose_step_is_no_number(here: Path) -> None:
     directory = RunDirectory(here)
-    directory.metrics.write_text("".join(json.dumps({"step": step}) + "\n" for step in (1, 2, 3)) + '{"step": 4, "lo')
+    lines = '{"step": 1}\n{"step": "two"}\n{"step": 1e999}\n{"step": 2}\n{"step": 3}\n{"step": 2, "lo'
+    directory.metrics.write_text(lines)
     directory.samples.write_text("=== step 1 ===\none\n=== step 3 ===\nthree\n")
     directory.rewind(2)
     assert directory.metrics.read_text() == '{"step": 1}\n{"step": 2}\n'
     assert directory.samples.read_text() == "=== step 1 ===\none\n"
 
 
-def test_a_line_of_metrics_whose_step_is_no_number_is_dropped_when_the_run_continues(here: Path) -> None:
-    directory = RunDirectory(here)
-    directory.checkpoints.mkdir()
-    directory.metrics.write_text('{"step": 1}\n{"step": "two"}\n{"step": 1e999}\n{"step": 2}\n')
-    directory.rewind(2)
-    assert directory.metrics.read_text() == '{"step": 1}\n{"step": 2}\n'
-
-
 def test_snapshots_after_the_step_of_a_continued_run_are_dropped(copied: Path) -> None:
-    directory = RunDirectory(copied)
-    stored = directory.newest(print)
-    assert stored is not None
+    directory, config = RunDirectory(copied), newest(copied).config
     for step in (1, 20, 21, 100_000_000):
         directory.add_snapshot(step, b"seen")
     left = directory.attention / ".step-00000030.safetensors.123.0a1b2c3d.tmp"
     for path in (left, directory.attention / "notes.txt"):
         path.write_text("half")
-    directory.open_for(stored.config, after=20)
+    directory.open_for(config, after=20)
     assert list(directory.snapshots()) == [1, 20]
     assert not left.exists()
-    directory.open_for(stored.config)
+    directory.open_for(config)
     assert os.listdir(directory.attention) == ["notes.txt"]

@@ -36,9 +36,8 @@ def header_naming(source: str, path: str = "alone.safetensors", *settings: str, 
 def run_naming(source: str) -> None:
     """The config.yaml of the run in `mine`."""
     Path("mine").mkdir(exist_ok=True)
-    Path("mine/config.yaml").write_text(
-        write_config(small_config(f"data.source={source}", "train.log_to=[tensorboard]"))
-    )
+    config = small_config(f"data.source={source}", "train.log_to=[tensorboard]")
+    Path("mine/config.yaml").write_text(write_config(config))
 
 
 def refusal(header: Header) -> list[str]:
@@ -47,9 +46,7 @@ def refusal(header: Header) -> list[str]:
     return refused.value.lines()
 
 
-def test_the_config_of_its_run_names_the_text_and_the_checkpoint_does_not(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_config_of_its_run_names_the_text_not_the_checkpoint(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     header = header_naming("theirs.txt", IN_A_RUN)
     run_naming("my.txt")
     assert config_with_text(header).data.source == "my.txt"
@@ -112,13 +109,12 @@ def test_a_checkpoint_by_itself_names_no_text(here: Path, source: str) -> None:
     assert trusted_config(both).data.validation_source is None
 
 
-def test_a_text_of_the_catalogue_may_be_named_where_it_needs_no_network(
+def test_a_text_of_the_catalogue_may_be_named_if_it_needs_no_network(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(here / "cache"))
-    docs = config_with_text(
-        header_naming("python-docs", "a", "data.validation_source=repeats", "train.log_to=[tensorboard]")
-    )
+    settings = "data.validation_source=repeats", "train.log_to=[tensorboard]"
+    docs = config_with_text(header_naming("python-docs", "a", *settings))
     assert (docs.data.source, docs.data.validation_source, docs.train.log_to) == ("python-docs", "repeats", [])
     content = b"a text of the catalogue"
     entry = replace(datasets.ENTRIES["tinyshakespeare"], sha256=hashlib.sha256(content).hexdigest())

@@ -34,9 +34,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_reads_and_verifies_a_file_once(
-    smoke_run: Path, run: RunCommand, calls: list[str], command: str
-) -> None:
+def test_commands_read_and_verify_files_once(smoke_run: Path, run: RunCommand, calls: list[str], command: str) -> None:
     assert run(command, "--run", str(smoke_run), *COMMANDS[command], "--quiet").code == 0
     assert calls == ["reading", "digest"]
 
@@ -57,7 +55,7 @@ def test_content_and_errors_are_freed_by_their_last_user(copied: Path) -> None:
     assert [one() for one in found] == [None, None]
 
 
-def test_a_lack_of_memory_while_a_file_is_read_is_said(
+def test_a_lack_of_memory_while_reading_is_said(
     smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: Path) -> Verified:

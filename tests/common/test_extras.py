@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from support.helpers import RunCommand
-from support.light import WithoutTorch
 
 from gpt_cli import train
 from gpt_cli.common.extras import require_installed
@@ -42,11 +41,3 @@ def test_a_folder_of_that_name_is_no_package(here: Path, monkeypatch: pytest.Mon
         require_installed(["some_logger"])
     (here / "some_logger/__init__.py").touch()
     require_installed(["some_logger"])
-
-
-def test_a_wrong_name_is_refused_with_those_that_exist(here: Path, without_torch: WithoutTorch) -> None:
-    refused = without_torch("train", "--config", "smoke", "--set", "train.log_to=[tensorbord]")
-    assert refused.returncode == 2
-    assert refused.stderr.splitlines() == [
-        "error: --set: train.log_to: ['tensorbord'] is not one of tensorboard, wandb, trackio, swanlab, a list of them",
-    ]

@@ -116,9 +116,7 @@ def test_a_directory_is_replaced_whole_or_kept_whatever_operation_fails(
 
 @pytest.mark.parametrize("directory", [False, True])
 @pytest.mark.parametrize("minutes", [50, 70])
-def test_what_killed_writers_left_for_an_hour_goes_with_the_next_write(
-    tmp_path: Path, directory: bool, minutes: int
-) -> None:
+def test_what_killed_writers_left_an_hour_ago_goes_with_a_write(tmp_path: Path, directory: bool, minutes: int) -> None:
     """What another writer may still be at work on stays, and what is for another name."""
     names = [".a.old.7.0123abcd.tmp", ".a.new.7.0123abcd.tmp", ".a.7.0123abcd.tmp", ".probe.7.0123abcd.tmp"]
     names = names[:2] if directory else names[2:]

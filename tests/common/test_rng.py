@@ -10,24 +10,10 @@ def test_keys_tell_seeds_and_names_apart() -> None:
     assert len(keys) == 10
 
 
-def test_words_do_not_depend_on_the_start() -> None:
-    key = stream_key(0, "x")
-    assert (random_words(key, 100, 50) == random_words(key, 0, 200)[100:150]).all()
-
-
 def test_words_never_change() -> None:
     """Later versions continue checkpoints: change these numbers only with the checkpoint format."""
     assert stream_key(1337, "dropout", 3) == 0xC32A96510A099543
     assert random_words(0x0123456789ABCDEF, 0, 3).tolist() == [3833571298, 4088512568, 822606692]
-
-
-def test_words_look_random() -> None:
-    words = random_words(stream_key(7, "x"), 0, 100_000)
-    bits = np.unpackbits(words.view(np.uint8)).reshape(-1, 32)
-    # 5 deviations of a fair coin thrown 100,000 times
-    assert np.abs(bits.mean(axis=0) - 0.5).max() < 5 * 0.5 / 100_000**0.5
-    neighbours = np.corrcoef(words[:-1].astype(float), words[1:].astype(float))[0, 1]
-    assert abs(neighbours) < 5 / 100_000**0.5
 
 
 def test_a_permutation_visits_everything_once_and_depends_on_its_key() -> None:
@@ -52,13 +38,8 @@ def test_a_permutation_without_a_list_depends_on_its_key_and_on_nothing_else() -
 
 def test_a_permutation_without_a_list_never_changes() -> None:
     """Later versions continue runs: change these numbers only with the checkpoint format."""
-    assert permuted(0x0123456789ABCDEF, np.arange(5), 200_000_000).tolist() == [
-        151444006,
-        125426299,
-        69414067,
-        151178293,
-        120396567,
-    ]
+    expected = [151444006, 125426299, 69414067, 151178293, 120396567]
+    assert permuted(0x0123456789ABCDEF, np.arange(5), 200_000_000).tolist() == expected
     assert permuted(1, np.array([0, 2**40]), 2**62).tolist() == [2520529153180529760, 3753132312459762824]
 
 

@@ -28,9 +28,8 @@ pytestmark = pytest.mark.slow
 
 
 def read(text: str, *settings: str, **flags: object) -> Config:
-    return build_config(
-        parse(text, "c.yaml"), "c.yaml", settings, {key.replace("__", "."): ("flag", v) for key, v in flags.items()}
-    )
+    named = {key.replace("__", "."): ("flag", value) for key, value in flags.items()}
+    return build_config(parse(text, "c.yaml"), "c.yaml", settings, named)
 
 
 def problems(text: str, *settings: str) -> list[str]:
@@ -46,11 +45,6 @@ def test_every_shipped_config_is_valid_and_small_is_the_default_model() -> None:
     sizes = (model.context_length, model.d_model, model.num_heads, model.num_blocks, model.dropout)
     assert sizes == (128, 512, 8, 12, 0.1)
     assert read_config("small").model == Config().model
-
-
-def test_a_config_survives_writing_and_reading() -> None:
-    config = read("model: {d_model: 64, num_heads: 2}\ndata: {source: [a, 'b c']}\ntrain: {gradient_clip: null}")
-    assert read(write_config(config)) == config
 
 
 @pytest.mark.parametrize(
@@ -98,24 +92,14 @@ MISTAKES = {
         error: c.yaml:2: train.max_steps: "many" is neither a whole number from 1 to 2,147,483,647 nor null""",
     "train:\n  max_steps: 1e3": """
         error: c.yaml:2: train.max_steps: 1e3 must be written as a whole number, 1000""",
-    "train:\n  max_steps: true": """
-        error: c.yaml:2: train.max_steps: "true" is neither a whole number from 1 to 2,147,483,647 nor null""",
     "train:\n  max_steps: 0": """
         error: c.yaml:2: train.max_steps: 0 is neither a whole number from 1 to 2,147,483,647 nor null""",
     "train:\n  max_steps: [1]": """
         error: c.yaml:2: train.max_steps: ['1'] is neither a whole number from 1 to 2,147,483,647 nor null""",
     "train:\n  log_every:": """
         error: c.yaml:2: train.log_every: an empty value is not a whole number from 1 to 2,147,483,647""",
-    "train:\n  seed: -1": """
-        error: c.yaml:2: train.seed: -1 is not a whole number from 0 to 9,223,372,036,854,775,807""",
-    "model:\n  ngram_rows: 0": """
-        error: c.yaml:2: model.ngram_rows: 0 is not a whole number from 1 to 2,147,483,647""",
-    "model:\n  rotary_size: 0": """
-        error: c.yaml:2: model.rotary_size: 0 is neither a whole number from 1 to 65,536 nor null""",
     "train:\n  learning_rate: .inf": """
         error: c.yaml:2: train.learning_rate: ".inf" is not a number above 0 and at most 100""",
-    "train:\n  learning_rate: nan": """
-        error: c.yaml:2: train.learning_rate: "nan" is not a number above 0 and at most 100""",
     "model:\n  dropout: 1": """
         error: c.yaml:2: model.dropout: 1 is not a number of at least 0 and below 1""",
     "model:\n  bias: maybe": """
@@ -136,8 +120,6 @@ MISTAKES = {
         error: c.yaml:2: train.max_steps: １０ is neither a whole number from 1 to 2,147,483,647 nor null
         error: c.yaml:3: train.max_time: "20 秒" is neither a duration, such as 90s or 1h30m, up to 10,000 hours nor null
         hint: train.max_steps: did you mean 10?""",
-    "train:\n  max_time: soon": """
-        error: c.yaml:2: train.max_time: "soon" is neither a duration, such as 90s or 1h30m, up to 10,000 hours nor null""",
     "data:\n  source: {a: b}": """
         error: c.yaml:2: data.source: {'a': 'b'} is neither a source of text nor a list of sources""",
     "model: 3": """
@@ -152,12 +134,8 @@ def test_a_mistake_names_its_line_the_value_and_what_is_allowed(text: str) -> No
 
 def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
     lines = problems("train:\n  seed: x\n  lograte: 1\nmodel:\n  d_model: 0", "train.max_steps=x")
-    assert [line.split(": ")[1] for line in lines if line.startswith("error")] == [
-        "c.yaml:2",
-        "c.yaml:3",
-        "c.yaml:5",
-        "--set",
-    ]
+    places = [line.split(": ")[1] for line in lines if line.startswith("error")]
+    assert places == ["c.yaml:2", "c.yaml:3", "c.yaml:5", "--set"]
 
 
 def test_a_misfit_is_told_where_the_command_line_made_it() -> None:
@@ -188,10 +166,8 @@ def test_a_config_names_no_more_texts_than_its_file_can_contain() -> None:
 
 def test_heads_of_keys_and_values_have_a_number_that_divides() -> None:
     for num_heads, expected in ((8, 2), (4, 1), (1, 1), (12, 3), (6, 1), (7, 1)):
-        model = read(
-            "", "model.attention=grouped_query", f"model.num_heads={num_heads}", f"model.d_model={num_heads}"
-        ).model
-        assert model.key_value_heads == expected
+        sizes = f"model.num_heads={num_heads}", f"model.d_model={num_heads}"
+        assert read("", "model.attention=grouped_query", *sizes).model.key_value_heads == expected
     assert read("", "model.attention=grouped_query", "model.num_key_value_heads=4").model.key_value_heads == 4
     assert read("", "model.num_heads=4").model.key_value_heads == 4
     lines = problems("", "model.attention=grouped_query", "model.num_key_value_heads=3")
@@ -203,35 +179,18 @@ def test_heads_of_keys_and_values_have_a_number_that_divides() -> None:
     assert "model.attention multi_head" in unused
 
 
-def test_all_wrong_settings_are_told_at_once() -> None:
-    lines = problems("train:\n  seed: x", "train.foo=1", "seed=3", "model.bar")
+def test_all_wrong_settings_are_told_at_once_as_they_were_typed() -> None:
+    settings = "train.foo=1", "train.max_steps=x", "foo.bar=1", "seed=3", "model.bar", "model=3"
+    lines = problems("train:\n  seed: x", *settings)
     assert [line for line in lines if line.startswith("error")] == [
         'error: c.yaml:2: train.seed: "x" is not a whole number from 0 to 9,223,372,036,854,775,807',
+        'error: --set: train.max_steps: "x" is neither a whole number from 1 to 2,147,483,647 nor null',
         'error: --set: there is no setting "train.foo"',
+        'error: --set: there is no section "foo"; the sections are model, data, tokenizer, train, inspect',
         'error: --set: "seed" is not a setting; its name is written section.key',
         'error: --set: "model.bar" is not written section.key=value',
+        'error: --set: "model" is a section; a setting is one of its keys, such as model.context_length',
     ]
-
-
-def test_the_largest_seed_is_a_seed() -> None:
-    assert read("", f"train.seed={2**63 - 1}").train.seed == 2**63 - 1
-
-
-@pytest.mark.parametrize(
-    ("setting", "line"),
-    [
-        ("train.seed", 'error: --set: "train.seed" is not written section.key=value'),
-        ("seed=3", 'error: --set: "seed" is not a setting; its name is written section.key'),
-        ("train.seed=x", 'error: --set: train.seed: "x" is not a whole number from 0 to 9,223,372,036,854,775,807'),
-        (
-            "foo.bar=1",
-            'error: --set: there is no section "foo"; the sections are model, data, tokenizer, train, inspect',
-        ),
-        ("model=3", 'error: --set: "model" is a section; a setting is one of its keys, such as model.context_length'),
-    ],
-)
-def test_wrong_settings_are_reported_as_typed(setting: str, line: str) -> None:
-    assert problems("", setting)[0] == line
 
 
 def test_the_value_of_a_flag_is_reported_under_the_flag_that_was_typed() -> None:
@@ -310,9 +269,7 @@ def test_a_flag_and_its_setting_cannot_both_be_given() -> None:
         ("train: {max_time: 1m}", (), False),
     ],
 )
-def test_who_names_steps_and_a_time_in_one_place_means_the_first_of_both(
-    text: str, settings: tuple[str, ...], both: bool
-) -> None:
+def test_steps_and_a_time_in_one_place_mean_the_first_of_both(text: str, settings: tuple[str, ...], both: bool) -> None:
     train = read(text, *settings).train
     assert train.max_time is not None
     assert (train.max_steps is not None) == both
@@ -355,27 +312,20 @@ def test_a_missing_config_names_the_shipped_ones() -> None:
 
 def test_sizes_of_latent_attention_come_from_the_others() -> None:
     default = read("", "model.attention=latent").model
-    assert (default.key_value_latent, default.query_latent_size, default.turned_size, default.query_size) == (
-        128,
-        None,
-        0,
-        64,
-    )
+    assert (default.key_value_latent, default.query_latent_size) == (128, None)
+    assert (default.turned_size, default.query_size) == (0, 64)
     turned = read("", "model.attention=latent", "model.positions=rope").model
     assert (turned.turned_size, turned.query_size, turned.cached_size) == (32, 96, 160)
     for head_size, expected in ((1, 2), (2, 2), (3, 2), (6, 2), (8, 4), (10, 4)):
-        sizes = read(
-            "", "model.attention=latent", "model.positions=rope", "model.num_heads=2", f"model.d_model={2 * head_size}"
-        )
-        assert sizes.model.turned_size == expected
+        sizes = "model.num_heads=2", f"model.d_model={2 * head_size}"
+        assert read("", "model.attention=latent", "model.positions=rope", *sizes).model.turned_size == expected
 
 
 def test_latent_attention_turns_pairs_and_any_head_may_be_odd() -> None:
     latent = ["model.attention=latent", "model.positions=rope"]
-    lines = problems("", *latent, "model.rotary_size=7")
-    assert lines == ["error: --set: model.rotary_size: rope rotates pairs, so 7 must be even; use 6 or 8"]
-    lines = problems("", *latent, "model.rotary_size=1")
-    assert lines == ["error: --set: model.rotary_size: rope rotates pairs, so 1 must be even; use 2"]
+    for size, better in ((7, "6 or 8"), (1, "2")):
+        lines = problems("", *latent, f"model.rotary_size={size}")
+        assert lines == [f"error: --set: model.rotary_size: rope rotates pairs, so {size} must be even; use {better}"]
     assert read("", *latent, "model.num_heads=2", "model.d_model=6").model.query_size == 5
 
 
@@ -400,9 +350,8 @@ def test_the_configs_of_the_forms_differ_in_their_form_alone() -> None:
 
 def test_keys_of_one_form_are_not_used_by_another() -> None:
     told = list(read("", "model.latent_size=8", "model.query_latent_size=8").unused())
-    assert told == [
-        f"model.{key} is not used by model.attention multi_head" for key in ("latent_size", "query_latent_size")
-    ]
+    keys = "latent_size", "query_latent_size"
+    assert told == [f"model.{key} is not used by model.attention multi_head" for key in keys]
     scaled = "model.positions=rope", "model.rope_original_length=64"
     assert list(read("", *scaled).unused()) == ["model.rope_original_length is not used by model.rope_scaling null"]
     assert not list(read("", *scaled, "model.rope_scaling=8", "model.rotary_size=8").unused())
@@ -412,14 +361,9 @@ def test_keys_of_one_form_are_not_used_by_another() -> None:
 
 
 def test_unused_tokenizer_keys_are_known() -> None:
-    assert read("tokenizer: {kind: char, vocab_size: 300}").tokenizer.unused_keys() == [
-        ("vocab_size", "tokenizer.kind char")
-    ]
+    unused = read("tokenizer: {kind: char, vocab_size: 300}").tokenizer.unused_keys()
+    assert unused == [("vocab_size", "tokenizer.kind char")]
     assert read("tokenizer: {kind: bpe, vocab_size: 300}").tokenizer.unused_keys() == []
-
-
-def test_differences_are_listed_by_key() -> None:
-    assert list(config_differences(Config(), read("train: {seed: 0}"))) == [("train.seed", "1337", "0")]
 
 
 def test_configs_do_not_change() -> None:
@@ -427,23 +371,9 @@ def test_configs_do_not_change() -> None:
         Config().train.seed = 3  # type: ignore[misc]
 
 
-def test_content_that_is_not_from_yaml_is_checked_the_same_way() -> None:
-    with pytest.raises(UsageError, match="there is no setting"):
-        validate({"model": {"width": 3}}, "a checkpoint")
-
-
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [
-        ("90", 90),
-        ("90s", 90),
-        ("5m", 300),
-        ("1.1h", 3960),
-        ("4.1m", 246),
-        ("1h30m", 5400),
-        ("1d", 86400),
-        ("1d2h3m4s", 93784),
-    ],
+    [("90", 90), ("90s", 90), ("5m", 300), ("1.1h", 3960), ("4.1m", 246), ("1h30m", 5400), ("1d2h3m4s", 93784)],
 )
 def test_a_duration_is_read_and_written_and_read_again(text: str, seconds: float, tmp_path: Path) -> None:
     config = read("", f"train.max_time={text}")

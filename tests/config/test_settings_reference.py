@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from gpt_cli.config.settings_reference import allowed_values, is_none_of, key_names, setting_schemas, settings_table
+from gpt_cli.config.settings_reference import allowed_values, key_names, setting_schemas, settings_table
 
 
 def allowed(key: str) -> list[str]:
@@ -28,12 +28,6 @@ def test_ranges_name_both_ends() -> None:
     assert allowed("train.weight_decay") == ["a number of at least 0 and below 10"]
     assert allowed("train.gradient_clip") == ["a number above 0", "null"]
     assert allowed("model.bias") == ["true", "false"]
-
-
-def test_alternatives_end_a_sentence() -> None:
-    assert is_none_of(["a number"]) == "is not a number"
-    assert is_none_of(["true", "false"]) == "is neither true nor false"
-    assert is_none_of(["a", "b", "c"]) == "is not one of a, b, c"
 
 
 def test_the_table_has_a_row_for_every_setting() -> None:

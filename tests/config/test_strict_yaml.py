@@ -12,12 +12,8 @@ from gpt_cli.errors import UsageError
 def test_scalars_stay_text_and_null_is_none() -> None:
     for scalar in ("010", "12:30", "yes", "2024-13-45", "1_000"):
         assert parse(f"a: {scalar}", "f").content == {"a": scalar}
-    assert parse("a: ~\nb: 'null'\nc: [1, null]\nd:", "f").content == {
-        "a": None,
-        "b": "null",
-        "c": ["1", None],
-        "d": None,
-    }
+    content = parse("a: ~\nb: 'null'\nc: [1, null]\nd:", "f").content
+    assert content == {"a": None, "b": "null", "c": ["1", None], "d": None}
 
 
 def test_lines_of_keys_are_remembered() -> None:

@@ -184,10 +184,6 @@ def test_the_largest_owner_has_little_more_than_its_part(config: str, num_ranks:
 
 def test_more_processes_hold_less_each() -> None:
     sizes = read_config("small").model
-    held = [
-        estimate(
-            sizes, 4096, num_ranks=num_ranks, micro_batch_size=1, dtype="bfloat16", num_micro_batches=16
-        ).training_bytes
-        for num_ranks in (2, 4, 8, 16)
-    ]
+    batch: dict[str, Any] = {"micro_batch_size": 1, "num_micro_batches": 16, "dtype": "bfloat16"}
+    held = [estimate(sizes, 4096, num_ranks=ranks, **batch).training_bytes for ranks in (2, 4, 8, 16)]
     assert held == sorted(held, reverse=True)

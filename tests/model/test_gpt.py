@@ -23,13 +23,7 @@ CHOICES = list(itertools.product(("learned", "sinusoidal", "rope", "none"), ("la
 
 
 def make(**choices: object) -> GPT:
-    sizes: dict[str, object] = {
-        "context_length": 8,
-        "d_model": 24,
-        "num_heads": 3,
-        "num_blocks": 2,
-        "dropout": 0.3,
-    }
+    sizes: dict[str, object] = {"context_length": 8, "d_model": 24, "num_heads": 3, "num_blocks": 2, "dropout": 0.3}
     return GPT(ModelConfig.model_validate(sizes | choices), VOCAB, torch.Generator().manual_seed(0))
 
 
@@ -41,10 +35,8 @@ def outputs_and_gradients(model: GPT, masks: DropMasks | None) -> list[Tensor]:
     model.zero_grad()
     logits = model(ids(), masks)
     logits.square().mean().backward()
-    return [
-        logits.detach(),
-        *(parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None),
-    ]
+    gradients = (parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None)
+    return [logits.detach(), *gradients]
 
 
 @pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
@@ -70,16 +62,6 @@ def test_biases_of_queries_keys_and_values_are_parameters_that_begin_at_zero(for
     biases = {name: p for name, p in model.named_parameters() if name.endswith(("Wq.bias", "Wk.bias", "Wv.bias"))}
     assert len(biases) == len(list(model.parameters())) - len(list(plain.parameters()))
     assert all(bias.shape == (8,) and not bias.any() for bias in biases.values())
-    with torch.no_grad():
-        for number, bias in enumerate(biases.values()):
-            bias.copy_(torch.randn(8, generator=torch.Generator().manual_seed(number)))
-    fused, separate = (outputs_and_gradients(model.double().use_fused(fused), None) for fused in (True, False))
-    for one, other in zip(fused, separate, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-14)
-    stages, plainly = (next(m.double().attention_stages(ids(), layers=[0], heads=[2])) for m in (model, plain))
-    expected = plainly.values[:, 0] + next(b for n, b in reversed(biases.items()) if n.startswith("blocks.0"))
-    if form["attention"] == "multi_head":
-        torch.testing.assert_close(stages.values[:, 0], expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "separate"])
@@ -105,18 +87,6 @@ def test_without_positions_the_tokens_before_the_last_may_change_places_in_one_l
     deep = make(positions="none", num_blocks=2).double().eval()
     one, other = (deep.next_logits(torch.tensor([order])) for order in ([1, 2, 3, 4], [3, 1, 2, 4]))
     assert not torch.allclose(one, other, rtol=0, atol=1e-9)
-
-
-def test_attention_weights_are_those_behind_the_output() -> None:
-    """Weights times values, side by side and projected, are the output of the fused path."""
-    model = make(positions="rope").double().eval()
-    block = model.blocks[0]
-    captured: list[Tensor] = []
-    block.attention.register_forward_hook(lambda *call: captured.append(call[2]))
-    model(ids())
-    stages = next(model.attention_stages(ids(), layers=[0]))
-    mixed = (stages.weights @ stages.values).transpose(1, 2).flatten(2)
-    torch.testing.assert_close(block.attention.projection_layer(mixed), captured[0], rtol=1e-10, atol=1e-14)
 
 
 def test_attention_weights_have_a_row_for_each_token_and_follow_the_selection() -> None:
@@ -154,9 +124,8 @@ def test_the_first_loss_is_near_that_of_guessing() -> None:
     assert abs(loss.item() - math.log(VOCAB)) < 0.05
 
 
-@pytest.mark.parametrize("fused", [True, False])
-def test_state_dict_names_keep_the_heads_apart_and_hold_no_mask(fused: bool) -> None:
-    names = set(make().use_fused(fused).state_dict())
+def test_state_dict_names_keep_the_heads_apart_and_hold_no_mask() -> None:
+    names = set(make().state_dict())
     assert "blocks.1.attention.heads.2.Wq.weight" in names
     assert {"blocks.0.attention.projection_layer.weight", "blocks.0.attention.projection_layer.bias"} <= names
     per_block = 3 * 3 + 2 + 2 * 2 + 2 * 2  # three heads of three, projection, two norms, two layers
@@ -164,25 +133,8 @@ def test_state_dict_names_keep_the_heads_apart_and_hold_no_mask(fused: bool) -> 
     assert make().state_dict()["blocks.0.attention.heads.0.Wv.weight"].shape == (8, 24)
 
 
-def test_tied_embeddings_have_no_output_layer() -> None:
-    model = make(tie_embeddings=True)
-    assert "output_layer.weight" not in model.state_dict()
-    model(ids()).sum().backward()
-    assert model.token_embedding.weight.grad is not None
-
-
 def test_bias_false_leaves_no_bias_in_the_model() -> None:
     assert [name for name in make(bias=False).state_dict() if name.endswith("bias")] == []
-
-
-def test_next_logits_are_the_last_row() -> None:
-    model = make(positions="rope").double().eval()
-    torch.testing.assert_close(model.next_logits(ids()), model(ids())[:, -1], rtol=1e-12, atol=1e-14)
-
-
-def test_the_same_seed_draws_the_same_weights() -> None:
-    for one, other in zip(make().parameters(), make().parameters(), strict=True):
-        assert torch.equal(one, other)
 
 
 def test_four_calls_lead_from_the_model_to_the_product_of_queries_and_keys(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,16 +152,6 @@ def test_four_calls_lead_from_the_model_to_the_product_of_queries_and_keys(monke
     model(ids())
     # the fourth call is the product itself
     assert found == [["gpt.forward", "block.forward", "attention.forward", "attention.attend"]] * len(model.blocks)
-
-
-def test_the_default_model_has_the_published_shape() -> None:
-    with torch.device("meta"):
-        model = GPT(ModelConfig(), 1024)
-    assert len(model.blocks) == 12
-    assert model.blocks[0].attention.num_heads == 8
-    # 12 (4 D^2 + biases D + 8 D^2 + 5 D + 4 D of norms) + positions, embedding, output layer and final norm
-    expected = 12 * (12 * 512**2 + 10 * 512) + 128 * 512 + 2 * 1024 * 512 + 2 * 512
-    assert sum(parameter.numel() for parameter in model.parameters()) == expected
 
 
 @pytest.mark.parametrize(

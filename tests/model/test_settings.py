@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from support.helpers import small_config
+from support.helpers import sharp_model
 from torch import Tensor
 
 from gpt_cli.model import GPT, Block, MultiHeadAttention
@@ -24,7 +24,11 @@ SETTINGS = (
     f"{ROPE} rope_scaling=8 rope_original_length=16",
     "head_size=6",
     f"head_size=10 {GROUPED} {ROPE}",
-    "attention=latent head_size=6",
+    "attention=latent head_size=6 query_latent_size=6",
+    f"attention=latent {ROPE} query_latent_size=7",
+    f"attention=latent {ROPE}",
+    "qkv_bias=true",
+    f"qkv_bias=true {GROUPED} {ROPE}",
     "activation=swiglu",
     "activation=geglu feed_forward_size=20 bias=false",
     f"qk_norm=true {ROPE}",
@@ -37,13 +41,7 @@ SETTINGS = (
 
 
 def model_of(words: str) -> GPT:
-    """A model of two blocks in float64, with weights as large as trained ones."""
-    config = small_config(*(f"model.{word}" for word in f"num_heads=4 dropout=0 {words}".split())).model
-    model = GPT(config, 257, torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2))
-    return model.double()
+    return sharp_model(257, *(f"model.{word}" for word in f"num_heads=4 dropout=0 {words}".split()))
 
 
 @pytest.mark.parametrize("words", SETTINGS)
@@ -71,10 +69,6 @@ def test_a_token_sees_itself_and_as_many_before_it_as_its_window_has() -> None:
     weights = model_of("attention_window=[null,2]").attention_weights(IDS)
     assert (weights[0].tril() > 0).sum() == 2 * 4 * 45  # sequences, heads, 9 x 10 / 2 pairs
     assert (weights[1] > 0).sum() == 2 * 4 * 17  # one for the first token, two for each other
-
-
-def test_a_window_as_wide_as_the_text_changes_nothing() -> None:
-    assert model_of("attention_window=9")(IDS).equal(model_of("")(IDS))
 
 
 def test_rope_turns_the_first_numbers_of_a_head_alone() -> None:

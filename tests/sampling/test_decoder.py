@@ -136,17 +136,6 @@ def test_parts_of_a_prompt_give_what_the_whole_gives(settings: list[str], monkey
 
 
 @torch.no_grad()
-def test_within_the_window_it_is_the_model_itself() -> None:
-    for positions in ("learned", "rope", "none"):
-        model = make_model(f"model.positions={positions}")
-        ids = torch.randint(V, (3, C), generator=torch.Generator().manual_seed(0))
-        decoder = Decoder(model, torch.float64)
-        logits = [decoder.prefill(ids[:, :1].tolist())]
-        logits += [decoder.decode(ids[:, t].tolist()) for t in range(1, C)]
-        torch.testing.assert_close(torch.stack(logits, dim=1), model(ids), rtol=0, atol=1e-10)
-
-
-@torch.no_grad()
 def test_a_decoder_can_start_again_with_other_prompts() -> None:
     model = make_model()
     decoder, other = Decoder(model, torch.float64), Decoder(model, torch.float64)

@@ -35,15 +35,12 @@ def test_greedy_takes_the_likeliest_and_ignores_the_seed() -> None:
 
 
 def test_log_probabilities_are_those_of_the_model_itself() -> None:
-    (draws,) = zip(
-        *generate(Decoder(MODEL, torch.float64), [[1, 2]], SamplingParameters(0.3, top_k=2), max_new_tokens=6),
-        strict=True,
-    )
-    ids = [1, 2, *(draw.token for draw in draws if draw)]
-    expected = MODEL(torch.tensor([ids[:-1]]))[0, 1:].log_softmax(-1)
-    assert [draw.log_probability for draw in draws if draw] == pytest.approx(
-        [expected[t, token].item() for t, token in enumerate(ids[2:])], abs=1e-10
-    )
+    steps = generate(Decoder(MODEL, torch.float64), [[1, 2]], SamplingParameters(0.3, top_k=2), max_new_tokens=6)
+    draws = [draw for (draw,) in steps if draw]
+    ids = [1, 2, *(draw.token for draw in draws)]
+    by_token = MODEL(torch.tensor([ids[:-1]]))[0, 1:].log_softmax(-1)
+    expected = [by_token[t, token].item() for t, token in enumerate(ids[2:])]
+    assert [draw.log_probability for draw in draws] == pytest.approx(expected, abs=1e-10)
 
 
 def test_prompts_of_different_length_share_a_batch() -> None:
@@ -55,9 +52,8 @@ def test_prompts_of_different_length_share_a_batch() -> None:
 
 def test_a_row_ends_when_done_says_so() -> None:
     rows: list[list[int]] = [[], []]
-    for draws in generate(
-        Decoder(MODEL, torch.float64), [[1], [2]], FREE, max_new_tokens=9, done=lambda row: len(rows[row]) >= 3 + row
-    ):
+    steps = generate(Decoder(MODEL), [[1], [2]], FREE, max_new_tokens=9, done=lambda row: len(rows[row]) >= 3 + row)
+    for draws in steps:
         for row, draw in zip(rows, draws, strict=True):
             row += [draw.token] if draw else []
     assert [len(row) for row in rows] == [3, 4]

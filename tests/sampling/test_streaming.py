@@ -11,12 +11,6 @@ def test_a_character_of_three_tokens_arrives_whole() -> None:
     assert stream.finish() == ""
 
 
-@given(st.text())
-def test_streamed_text_is_the_text(text: str) -> None:
-    stream = TextStream(ByteTokenizer())
-    assert "".join([*(stream.feed(byte) for byte in text.encode()), stream.finish()]) == text
-
-
 @given(st.lists(st.integers(0, 256)))
 def test_any_bytes_stream_as_they_decode(ids: list[int]) -> None:
     tokenizer = ByteTokenizer()

@@ -135,9 +135,8 @@ def test_files_of_two_kinds_are_refused(here: Path) -> None:
         examples(pairs, "data.validation_source=repeats")
     with pytest.raises(DataError, match="needs lines of"):
         read_data(small_config("data.source=b.txt", "data.loss=answers").data)
-    assert read_data(small_config(f"data.source={lines(here / 'c.jsonl', {**PAIR, 'text': 'x'})}").data).documents == (
-        "x",
-    )
+    both = lines(here / "c.jsonl", {**PAIR, "text": "x"})
+    assert read_data(small_config(f"data.source={both}").data).documents == ("x",)
 
 
 def test_a_file_of_messages_is_one_conversation_or_one_on_each_line() -> None:

@@ -20,8 +20,11 @@ from gpt_cli.sampling.prompts import read_prompt
 from gpt_cli.text import converted as module
 from gpt_cli.text.load import SourceCorpus, read_data
 
-MARKDOWN = "# 第一章\n\n今天天气很好。\n\nIt was a *fine* day.\n\n# Chapter 2\n\nThe end.\n"
-TEXT = "第一章\n\n今天天气很好。\n\nIt was a fine day.\n\nChapter 2\n\nThe end."
+MARKDOWN = """
+# 第一章\n\n今天天气很好。\n\nIt was a *fine* day.\n\n> (A **very** naïve [x-ray](https://example.com): 100 %)\n
+# Chapter 2\n\n**чай**\n\nThe end.
+"""
+TEXT = "第一章 今天天气很好。 It was a fine day. (A very naïve x-ray: 100 %) Chapter 2 чай The end."
 
 
 def write(path: Path, markdown: str = MARKDOWN, *flags: str, title: str = "") -> None:
@@ -39,8 +42,9 @@ def read(name: str) -> SourceCorpus:
 def test_a_document_is_its_text_as_one_document(here: Path, ending: str) -> None:
     write(here / f"book{ending}")
     (document,) = read(f"book{ending}").documents
-    words = [word for word in document.split() if word.strip("-")]
-    assert " ".join(words).endswith(" ".join(TEXT.split())), document
+    # org ends emphasis after a few marks alone, and pandoc reads the star of any other as a star
+    words = [word.strip("*/") for word in document.split() if word.strip("-")]
+    assert " ".join(words).endswith(TEXT), document
 
 
 @pytest.mark.parametrize("ending", [".docx", ".fb2", ".html", ".odt", ".org", ".rtf", ".tex"])
@@ -109,22 +113,16 @@ def pdf(words: str) -> bytes:
     return content + b"trailer<</Size 6/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % start
 
 
-def test_a_pdf_is_the_text_of_its_pages(here: Path) -> None:
-    (here / "a.pdf").write_bytes(pdf("It was a fine day."))
-    assert read("a.pdf").documents == ("It was a fine day.\n",)
-    (here / "scan.pdf").write_bytes(pdf(""))
-    with pytest.raises(DataError, match="this PDF contains no text, as scanned pages do not"):
-        read("scan.pdf")
+def test_a_pdf_is_the_text_of_its_pages_with_whole_words(here: Path) -> None:
+    (here / "a.pdf").write_bytes(pdf("A word that is hyphen-) Tj 0 -28 Td (ated twice."))
+    assert read("a.pdf").documents == ("A word that is hyphenated twice.\n",)
 
 
 def test_a_document_without_text_is_an_error_as_a_scan_is(here: Path) -> None:
+    (here / "scan.pdf").write_bytes(pdf(""))
+    assert refusal("scan.pdf") == 'error: "scan.pdf": this PDF contains no text, as scanned pages do not'
     (here / "a.html").write_text("<html><body><script>render()</script><img src='a.png'></body></html>")
     assert refusal("a.html") == 'error: "a.html": this document contains no text'
-
-
-def test_a_word_that_a_pdf_divides_between_lines_is_whole(here: Path) -> None:
-    (here / "a.pdf").write_bytes(pdf("A word that is hyphen-) Tj 0 -28 Td (ated twice."))
-    assert read("a.pdf").documents == ("A word that is hyphenated twice.\n",)
 
 
 def test_a_prompt_may_be_a_document_or_packed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,9 +153,7 @@ def test_an_error_of_pandoc_names_the_line(here: Path) -> None:
     assert re.search(r"this document cannot be read: line 4, column \d: unexpected end of input$", refusal("a.tex"))
 
 
-def test_a_document_includes_nothing_and_takes_bounded_time_and_text(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_document_includes_nothing_and_has_bounded_time_and_size(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (here / "secret.txt").write_text("secret")
     (here / "a.tex").write_text("\\begin{document}fine \\input{secret.txt} \\include{secret.txt}\\end{document}")
     corpus = read("a.tex")
@@ -191,9 +187,7 @@ def test_a_document_includes_nothing_and_takes_bounded_time_and_text(
         (".fb2", '<?xml version="1.0" encoding="windows-1251"?><FictionBook><body><section>', "cp1251"),
     ],
 )
-def test_a_document_is_read_in_the_encoding_that_it_declares(
-    here: Path, ending: str, start: str, encoding: str
-) -> None:
+def test_a_document_is_read_in_the_encoding_it_declares(here: Path, ending: str, start: str, encoding: str) -> None:
     text = {"latin-1": "Café au lait", "cp1251": "Привет, мир", "cp932": "春の海"}.get(encoding, "绿茶飘香")
     body = f"\\begin{{document}}{text}\\end{{document}}" if ending == ".tex" else f"<p>{text}</p>"
     end = "</section></body></FictionBook>" if ending == ".fb2" else ""

@@ -23,8 +23,11 @@ CONTENT = json.dumps(
 ).encode()
 
 
+Served = tuple[datasets.Dataset, list[str]]
+
+
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[datasets.Dataset, list[str]]]:
+def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Served]:
     """An entry whose url is a server on this machine, and the requests that it gets."""
     asked: list[str] = []
 
@@ -46,21 +49,16 @@ def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[da
         server.shutdown()
 
 
-def test_a_corpus_is_fetched_once_and_becomes_text(served: tuple[datasets.Dataset, list[str]]) -> None:
+def test_a_corpus_is_fetched_once_and_again_where_its_copy_is_damaged(served: Served) -> None:
     entry, asked = served
     assert read_entry(entry) == read_entry(entry) == ["关雎 国风 周南\n关关雎鸠\n在河之洲\n"]
     assert asked == ["/x"]
-
-
-def test_a_damaged_copy_in_the_cache_is_fetched_again(served: tuple[datasets.Dataset, list[str]]) -> None:
-    entry, asked = served
-    fetch(entry)
     entry.cached.write_bytes(b"damaged")
     assert fetch(entry) == CONTENT
     assert len(asked) == 2
 
 
-def test_another_content_is_refused_and_not_kept(served: tuple[datasets.Dataset, list[str]]) -> None:
+def test_another_content_is_refused_and_not_kept(served: Served) -> None:
     entry, _ = served
     other = replace(entry, sha256="0" * 64)
     with pytest.raises(DataError, match=f"sha256 {entry.sha256}, but the catalogue expects {'0' * 64}"):
@@ -68,11 +66,10 @@ def test_another_content_is_refused_and_not_kept(served: tuple[datasets.Dataset,
     assert not other.cached.exists()
 
 
-def test_without_an_answer_the_error_names_the_way_out(served: tuple[datasets.Dataset, list[str]]) -> None:
+def test_without_an_answer_the_error_names_the_way_out(served: Served) -> None:
     entry = replace(served[0], url="http://127.0.0.1:1/x")
-    with pytest.raises(
-        EnvironmentFailure, match=r"gpt downloads this text once, from .*, and the download failed: Connection refused"
-    ) as raised:
+    sentence = r"gpt downloads this text once, from .*, and the download failed: Connection refused"
+    with pytest.raises(EnvironmentFailure, match=sentence) as raised:
         fetch(entry)
     assert raised.value.exit_code == 5
     assert raised.value.hint == f"use python-docs, which needs no network, or save that file as {entry.cached}"
@@ -90,24 +87,20 @@ def test_a_server_that_hangs_is_left_after_the_timeout(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(("path", "cause"), [("/missing", "404"), ("/cut", "2 bytes read")])
-def test_an_answer_that_is_an_error_or_ends_early_is_no_text(
-    path: str, cause: str, served: tuple[datasets.Dataset, list[str]]
-) -> None:
+def test_an_answer_that_is_an_error_or_ends_early_is_no_text(path: str, cause: str, served: Served) -> None:
     entry = replace(served[0], url=(served[0].url or "").removesuffix("/x") + path)
     with pytest.raises(EnvironmentFailure, match=cause):
         fetch(entry)
     assert not entry.cached.exists()
 
 
-def test_a_download_that_is_too_large_is_left(
-    served: tuple[datasets.Dataset, list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_download_that_is_too_large_is_left(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets, "DOWNLOAD_BYTES", 10)
     with pytest.raises(DataError, match="larger than 10 bytes"):
         fetch(served[0])
 
 
-def test_a_text_in_the_cache_needs_no_downloader(served: tuple[datasets.Dataset, list[str]]) -> None:
+def test_a_text_in_the_cache_needs_no_downloader(served: Served) -> None:
     entry, _ = served
     fetch(entry)
     script = (
@@ -119,7 +112,7 @@ def test_a_text_in_the_cache_needs_no_downloader(served: tuple[datasets.Dataset,
 
 
 def test_without_a_cache_folder_the_text_is_fetched_all_the_same(
-    served: tuple[datasets.Dataset, list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    served: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
@@ -153,10 +146,7 @@ def test_no_sum_that_is_asked_is_in_the_text_of_sums(tmp_path: Path) -> None:
     assert set(told) == {f"{i}+{j}={i + j}" for i in range(100) for j in range(100) if (i, j) not in set(pairs)}
     (path,) = fetch_corpora([find("sums-asked")], tmp_path, Host()).paths
     one, two = pairs[0]
-    assert json.loads(path.read_text().splitlines()[0]) == {
-        "prompt": f"{one}+{two}",
-        "response": f"{one + two}",
-    }
+    assert json.loads(path.read_text().splitlines()[0]) == {"prompt": f"{one}+{two}", "response": f"{one + two}"}
 
 
 def test_every_document_of_repeats_comes_two_to_four_times_and_is_the_same_everywhere() -> None:
@@ -167,10 +157,8 @@ def test_every_document_of_repeats_comes_two_to_four_times_and_is_the_same_every
         times = next(n for n in (4, 3, 2) if document == document[: len(document) // n] * n)
         seen.add((len(document) // times, times))
     assert seen == {(length, times) for length in range(8, 25) for times in (2, 3, 4)}
-    assert (
-        hashlib.sha256("\n".join(documents).encode()).hexdigest()
-        == "96cc82fde2c6ab26b56d698d738c345b33647c05887cdd194fd9b57c1705b035"
-    )
+    digest = hashlib.sha256("\n".join(documents).encode()).hexdigest()
+    assert digest == "96cc82fde2c6ab26b56d698d738c345b33647c05887cdd194fd9b57c1705b035"
 
 
 def test_the_list_fits_a_terminal_of_80_columns_and_a_wide_one_has_a_line_for_each() -> None:

@@ -52,19 +52,12 @@ def test_a_separator_is_found_wherever_blocks_are_cut(documents: list[str], size
 
 
 def test_a_separator_of_windows_that_two_blocks_share() -> None:
-    blocks = [
-        TextBlock(True, "one\r"),
-        TextBlock(False, "\n\r"),
-        TextBlock(False, "\ntwo\n"),
-        TextBlock(False, "\nthree"),
-    ]
-    assert joined(split_at("\n\n", blocks)) == re.split("\r?\n\r?\n", "one\r\n\r\ntwo\n\nthree")
+    text = "one\r\n\r\ntwo\n\nthree"  # in blocks that end one\r, \n\r, \ntwo\n
+    assert joined(split_at("\n\n", cut([text], [4, 2, 5]))) == ["one", "two", "three"]
 
 
 @given(st.lists(texts, max_size=4), sizes, st.integers(0, 50), st.integers(0, 50))
-def test_a_part_contains_its_characters_and_no_others(
-    documents: list[str], sizes: list[int], start: int, length: int
-) -> None:
+def test_a_part_contains_its_characters_alone(documents: list[str], sizes: list[int], start: int, length: int) -> None:
     found = joined(part_of(cut(documents, sizes), start, start + length))
     before = after = 0
     expected = list[str]()
@@ -194,10 +187,7 @@ def test_utf8_that_was_damaged_is_never_converted_from_another_encoding() -> Non
 
 
 def test_bytes_of_no_encoding_are_not_converted() -> None:
-    assert refusal(bytes(range(256)) * 4) == [
-        "error: a.txt: this is binary data, not text",
-        "hint: name a text file",
-    ]
+    assert refusal(bytes(range(256)) * 4) == ["error: a.txt: this is binary data, not text", "hint: name a text file"]
     assert refusal(bytes([0, *range(128, 256)]) * 4)[1] == "hint: name a text file"
 
 
@@ -272,10 +262,6 @@ def test_a_file_of_another_format_is_recognised(content: bytes, what: str, advic
     assert (read_corpus(".").documents, read_corpus(".").survey.num_skipped) == (("A",), 1)
 
 
-def test_a_byte_order_mark_is_dropped() -> None:
-    assert decode_utf8(b"\xef\xbb\xbfone", "a.txt") == "one"
-
-
 MARKS = ["<|endoftext|>", "\n<|endoftext|>\n", "\r\n<|endoftext|>\r\n<|startoftext|>", "<|startoftext|>\n"]
 
 
@@ -284,34 +270,17 @@ MARKS = ["<|endoftext|>", "\n<|endoftext|>\n", "\r\n<|endoftext|>\r\n<|startofte
     st.lists(st.sampled_from(MARKS), min_size=6, max_size=6),
     st.integers(1, 9),
 )
-def test_marks_of_gpt_2_separate_documents_in_blocks_of_any_size(
-    documents: list[str], marks: list[str], size: int
-) -> None:
+def test_marks_of_gpt_2_separate_documents_in_any_blocks(documents: list[str], marks: list[str], size: int) -> None:
     text = marks[-1] + "".join(document + mark for document, mark in zip(documents, marks, strict=False))
-    blocks = [TextBlock(at == 0, text[at : at + size]) for at in range(0, len(text), size)]
-    notes, found = list[str](), list[str]()
-    for block in split_at_marks(iter(blocks), notes.append):
-        found = [*found, ""] if block.starts else found
-        found[-1] += block.text
-    assert found == documents
+    notes = list[str]()
+    assert joined(split_at_marks(cut([text], [size]), notes.append)) == documents
     assert notes == ["<|endoftext|> is between documents"]
 
 
 @given(st.lists(st.text("ab \r\n<|endoftx|>", max_size=20), max_size=4), st.integers(1, 9))
 def test_texts_without_marks_stay_as_they_are(documents: list[str], size: int) -> None:
-    blocks = [
-        TextBlock(at == 0, text[at : at + size])
-        for text in documents
-        if "|>" not in text
-        for at in range(0, len(text), size)
-    ]
-    found, expected = list[str](), list[str]()
-    for texts, parts in ((found, split_at_marks(iter(blocks), print)), (expected, iter(blocks))):
-        for block in parts:
-            if block.starts:
-                texts.append("")
-            texts[-1] += block.text
-    assert found == expected
+    texts = [text for text in documents if text and "|>" not in text]
+    assert joined(split_at_marks(cut(texts, [size]), print)) == texts
 
 
 @pytest.mark.parametrize(

@@ -68,18 +68,14 @@ class InBlocks(Texts):
         return iter(cut(self._documents, self._sizes[at:] + self._sizes[:at]))
 
 
-def test_documents_are_joined_by_end_of_text() -> None:
-    assert encoded(["ab", "c"], ByteTokenizer()).tolist() == [97, 98, 256, 99]
-    assert encoded([], ByteTokenizer()).tolist() == []
-
-
 texts = st.lists(st.text("aab \n\r今🙂é", min_size=1, max_size=60), min_size=1, max_size=5)
 sizes = st.lists(st.integers(1, 9), min_size=1, max_size=4)
 
 
-@given(
-    texts, sizes, st.integers(1, 12), st.integers(1, 30), st.sampled_from(["byte", "char", "bpe"]), st.floats(0, 0.9)
-)
+kinds = st.sampled_from(["byte", "char", "bpe"])
+
+
+@given(texts, sizes, st.integers(1, 12), st.integers(1, 30), kinds, st.floats(0, 0.9))
 def test_ids_are_those_of_whole_strings_in_memory_and_on_disk(
     documents: list[str], sizes: list[int], piece: int, group: int, kind: Any, fraction: float
 ) -> None:
@@ -112,9 +108,8 @@ def test_the_digest_of_a_text_is_the_same_in_memory_and_on_disk(small: Path, mon
     assert isinstance(on_disk.ids, TokensOnDisk)
     assert in_memory.digest == on_disk.digest == data_digest(array(in_memory.ids), array(in_memory.validation_ids))
     monkeypatch.setattr(module, "data_digest", pytest.fail)
-    assert (
-        encode_parts(*read_corpus("a.txt").split(config.data.validation_fraction), config).digest == on_disk.digest
-    ), "remembered beside the ids"
+    again = encode_parts(*read_corpus("a.txt").split(config.data.validation_fraction), config)
+    assert again.digest == on_disk.digest, "remembered beside the ids"
 
 
 @pytest.mark.parametrize(("kind", "num_openings"), [("byte", 3), ("bpe", 4), ("char", 5)])
@@ -160,7 +155,7 @@ def test_large_texts_are_cached_by_content_and_a_damaged_cache_is_not_used(small
     assert sum(counted) == 6
 
 
-def test_a_learned_tokenizer_is_cached_and_a_damaged_one_learned_again(
+def test_a_learned_tokenizer_is_cached_and_if_damaged_learned_again(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, learned = TokenizerConfig(kind="bpe", vocab_size=270), list[str]()
@@ -272,9 +267,8 @@ def test_too_little_space_is_noticed_before_anything_is_written(small: Path, mon
     usage = namedtuple("usage", "free")
     needed = 2 * len(LINES.encode())
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: usage(needed // 2))
-    with pytest.raises(
-        EnvironmentFailure, match=r"the tokens of this text take about 0\.0 MB, and 0\.0 MB are free there"
-    ):
+    sentence = r"the tokens of this text take about 0\.0 MB, and 0\.0 MB are free there"
+    with pytest.raises(EnvironmentFailure, match=sentence):
         encode(Texts((LINES,)), ByteTokenizer())
     assert not list((small / "tokens").glob("*/part-*"))
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: usage(2 * needed))

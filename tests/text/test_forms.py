@@ -1,4 +1,4 @@
-"""Twenty contents in each form, written by other programs: Python's csv, pyarrow as `datasets` uses it, pandoc."""
+"""Twenty contents in each form, written by other programs: Python's csv, pyarrow as `datasets` uses it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as arrow
-import pyarrow.parquet
 import pytest
 import zstandard
 from support.archives import tarred, zipped
-from support.faults import scaled
-from text.test_converted import write
+from support.texts import parquet
 
 from gpt_cli.config import DataConfig
 from gpt_cli.text.encode import encode
@@ -61,17 +59,6 @@ def lines(texts: Sequence[str], **how: Any) -> bytes:
     return "".join(json.dumps({"id": 1, "text": text}, **how) + "\n" for text in texts).encode()
 
 
-def parquet(texts: Sequence[str], **how: Any) -> bytes:
-    """As `datasets` writes to_parquet, with its own key in the schema."""
-    features = json.dumps({"info": {"features": {"text": {"dtype": "string", "_type": "Value"}}}})
-    rows = arrow.table(
-        {"id": arrow.array(range(len(texts))), "text": arrow.array(texts, how.pop("kind", arrow.string()))}
-    )
-    content = io.BytesIO()
-    pyarrow.parquet.write_table(rows.replace_schema_metadata({"huggingface": features}), content, **how)
-    return content.getvalue()
-
-
 def files_of(texts: Sequence[str]) -> dict[str, bytes]:
     return {f"d/{number:03}.txt": text.encode() for number, text in enumerate(texts)}
 
@@ -113,45 +100,3 @@ def test_twenty_contents_give_the_ids_of_the_plain_texts(here: Path, name: str) 
         corpus = read_data(DataConfig(source=name))
         expected = [byte for text in texts for byte in (tokenizer.end_of_text, *text.encode())][1:]
         assert encode(corpus, tokenizer)[:].tolist() == expected, (number, texts)
-
-
-WORDS = (
-    "今天天气很好",
-    "It",
-    "was",
-    "fine,",
-    "truly;",
-    "a",
-    "good",
-    "day.",
-    "100",
-    "año",
-    "naïve",
-    "чай",
-    "x-ray",
-    "(or",
-    "not)",
-)
-
-
-def markdown(number: int) -> tuple[str, list[str]]:
-    """A document, and its words in order."""
-    draw = random.Random(number)
-    paragraphs = [draw.choices(WORDS, k=draw.randrange(1, 40)) for _ in range(draw.randrange(1, 9))]
-    marks = ("{}", "# {}", "*{}*", "**{}**", "> {}", "[{}](https://example.com)", "{}")
-    written = [draw.choice(marks).format(" ".join(words)) for words in paragraphs]
-    return "\n\n".join(written), [word for words in paragraphs for word in words]
-
-
-PANDOC = (".docx", ".odt", ".epub", ".rtf", ".html", ".tex", ".ipynb", ".org", ".fb2")
-
-
-@pytest.mark.parametrize("ending", PANDOC)
-def test_documents_of_pandoc_have_their_words_in_order(here: Path, ending: str) -> None:
-    for number in range(scaled(20, least=1)):
-        content, words = markdown(number)
-        write(here / f"a{ending}", content)
-        (document,) = read_data(DataConfig(source=f"a{ending}")).documents
-        # org ends emphasis after a few marks alone, and pandoc reads the star of any other as a star
-        found = [word.strip("*/") for word in document.split() if any(map(str.isalnum, word))]
-        assert found == words, (number, content)

@@ -42,6 +42,7 @@ def test_links_pipes_runs_and_hidden_files(here: Path) -> None:
         (here / name).parent.mkdir(parents=True, exist_ok=True)
         (here / name).write_text(name)
     (here / "d/run/config.yaml").write_text("model: {context_length: 8, d_model: 8, num_heads: 1, num_blocks: 1}\n")
+    os.link("d/a.txt", "d/hard.txt")
     (here / "d" / "again").symlink_to("a.txt")
     (here / "d" / "broken").symlink_to("nothere")
     (here / "d" / "loop").symlink_to("loop")
@@ -49,14 +50,14 @@ def test_links_pipes_runs_and_hidden_files(here: Path) -> None:
     (here / "d" / "outside").symlink_to("../other/x.txt")
     os.mkfifo(here / "d" / "pipe")
     walk = SourceWalk(["d", "other"])
-    assert [found.name for found in walk] == ["d/a.txt", "d/outside"]
+    assert [found.name for found in walk] == ["d/a.txt", "d/hard.txt", "d/outside"]
     assert (len(walk.special), walk.num_repeated) == (3, 2)
-    assert walk.num_bytes == len("d/a.txt") + len("other/x.txt")
+    assert walk.num_bytes == 2 * len("d/a.txt") + len("other/x.txt")
     assert walk.only_files
     with pytest.raises(DataError, match="this is a run directory"):
         list(SourceWalk(["other", "d/run"]))
     os.chdir("d")
-    assert names(".") == ["a.txt", "outside"]
+    assert names(".") == ["a.txt", "hard.txt", "outside"]
 
 
 def test_a_file_by_which_word_locks_a_document_is_hidden(here: Path) -> None:
@@ -120,17 +121,21 @@ def test_a_file_removed_while_its_directory_is_read_is_not_there(here: Path) -> 
     assert [found.name for found in walk] == ["d/c.txt"]
 
 
-def test_a_directory_that_may_be_listed_but_not_entered_is_an_error(
-    here: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("call", "refused"), [("listdir", "d/e"), ("lstat", "d/e/a.txt")])
+def test_a_directory_that_may_not_be_listed_or_entered_is_an_error(
+    here: Path, monkeypatch: pytest.MonkeyPatch, call: str, refused: str
 ) -> None:
-    (here / "d").mkdir()
-    (here / "d" / "a.txt").write_text("A")
+    (here / "d" / "e").mkdir(parents=True)
+    (here / "d" / "e" / "a.txt").write_text("A")
+    real = getattr(os, call)
 
-    def refuse(path: str, *_: Any) -> os.stat_result:  # root, who may run the tests, may enter every directory
-        raise PermissionError(13, "Permission denied", path)
+    def refuse(path: Any, *others: Any, **named: Any) -> Any:  # root, who may run the tests, may do both
+        if str(path) == refused:
+            raise PermissionError(13, "Permission denied", path)
+        return real(path, *others, **named)
 
-    monkeypatch.setattr(os, "lstat", refuse)
-    with pytest.raises(EnvironmentFailure, match=r'reading "d/a\.txt": permission is denied'):
+    monkeypatch.setattr(os, call, refuse)
+    with pytest.raises(EnvironmentFailure, match=f'reading "{refused}": permission is denied'):
         names("d")
 
 
@@ -160,17 +165,9 @@ def test_the_fingerprint_of_a_walk_names_every_file(here: Path) -> None:
 
 def test_the_log_to_which_gpt_itself_writes_is_no_part_of_the_text(here: Path) -> None:
     (here / "a.txt").write_text("A")
+    script = "from gpt_cli.text.sources import SourceWalk; print([f.name for f in SourceWalk(['.'])])"
     with open("train.log", "w") as log:
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                "from gpt_cli.text.sources import SourceWalk; print([f.name for f in SourceWalk(['.'])])",
-            ],
-            stdout=log,
-            check=True,
-        )
-    assert done.returncode == 0
+        subprocess.run([sys.executable, "-c", script], stdout=log, check=True)
     assert (here / "train.log").read_text() == "['a.txt']\n"
 
 

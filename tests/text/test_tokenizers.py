@@ -17,7 +17,6 @@ from support.tokenizers import learned
 from gpt_cli.config import TokenizerConfig
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError
 from gpt_cli.text import train_tokenizer as module
-from gpt_cli.text.documents import split_document
 from gpt_cli.text.split_patterns import PATTERNS, WORD_PATTERN
 from gpt_cli.text.tokenizers import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer, tokenizer_from_dict
 from gpt_cli.text.train_tokenizer import make_tokenizer, train_byte_pairs
@@ -39,12 +38,6 @@ def test_text_survives_and_end_of_text_never_comes_out_of_text(tokenizer: Tokeni
 def test_any_text_survives_bytes_and_byte_pairs(text: str) -> None:
     for tokenizer in (ByteTokenizer(), BPE):
         assert tokenizer.decode(tokenizer.encode(text)) == text
-
-
-@given(st.text(alphabet="今天天气很好，。a b🙂", min_size=1))
-def test_any_text_of_known_characters_survives(text: str) -> None:
-    tokenizer = CharTokenizer(sorted(set("今天天气很好，。a b🙂")))
-    assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 @given(st.binary())
@@ -96,12 +89,6 @@ def test_pathological_text_is_encoded_in_reasonable_time() -> None:
         assert BPE.decode(BPE.encode(text)) == text
         train_byte_pairs([text], 260)
     assert time.monotonic() - started < 60
-
-
-def test_pieces_are_cut_after_a_line_where_there_is_one() -> None:
-    text = "x" * 20_000 + "\n" + "y" * 20_000 + "z" * 50_000
-    assert [len(piece) for piece in split_document(text)] == [20_001, 32_768, 32_768, 4_464]
-    assert "".join(split_document(text)) == text
 
 
 def test_unknown_characters_are_named_with_their_position() -> None:
@@ -273,15 +260,6 @@ def test_a_published_vocabulary_without_network_is_one_error_in_time(
     sentence = f"the vocabulary gpt2 cannot be downloaded ({cause}); the folder TIKTOKEN_CACHE_DIR={tmp_path} lacks it"
     assert raised.value.sentence == sentence
     assert "tokenizer.kind=bpe" in (raised.value.hint or "")
-
-
-def test_a_kind_that_cannot_encode_is_no_tokenizer() -> None:
-    class Half(Tokenizer):
-        def to_dict(self) -> dict[str, str]:
-            return {}
-
-    with pytest.raises(TypeError, match="array"):
-        Half()  # type: ignore[abstract]
 
 
 BYTES = [bytes([byte]) for byte in range(256)]

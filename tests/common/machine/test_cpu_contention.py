@@ -200,9 +200,8 @@ print(spinning, sleeping, used())
 def test_threads_sleep_beside_an_idle_team_and_spin_without_it() -> None:
     """A thread that spins uses about 1 to 3 ms of a core after each product, one that sleeps next to nothing."""
     environment = {name: value for name, value in os.environ.items() if name not in module.CHOSEN_BY_USER}
-    done = subprocess.run(
-        [sys.executable, "-c", _MEASURED], env=environment, capture_output=True, text=True, check=True, timeout=120
-    )
+    command = [sys.executable, "-c", _MEASURED]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120)
     spinning, sleeping, again = map(float, done.stdout.split())
     assert sleeping < spinning / 3
     assert sleeping < again / 3

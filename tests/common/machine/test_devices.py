@@ -2,19 +2,7 @@ import pytest
 import torch
 from support.accelerator import Accelerator, on_cpu
 
-from gpt_cli.common.machine import devices as module
-from gpt_cli.common.machine.devices import (
-    accelerator,
-    autocast,
-    choose_compile,
-    choose_device,
-    choose_dtype,
-    free_memory,
-    new_graph,
-    num_accelerators,
-    supports,
-    to_device,
-)
+from gpt_cli.common.machine import devices
 from gpt_cli.errors import EnvironmentFailure
 
 CPU = torch.device("cpu")
@@ -28,17 +16,17 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("two_gpus")
 def test_auto_takes_the_accelerator_that_is_there() -> None:
-    assert choose_device("auto") == choose_device("cuda") == torch.device("cuda")
-    assert choose_device("cuda:1") == torch.device("cuda:1")
-    assert choose_device("cpu") == CPU
-    assert num_accelerators() == 2
+    assert devices.choose_device("auto") == devices.choose_device("cuda") == torch.device("cuda")
+    assert devices.choose_device("cuda:1") == torch.device("cuda:1")
+    assert devices.choose_device("cpu") == CPU
+    assert devices.num_accelerators() == 2
 
 
 @pytest.mark.usefixtures("two_gpus")
 @pytest.mark.parametrize("name", ["cuda:2", "mps", "auto:1", "gpu"])
 def test_a_missing_device_is_an_error_that_says_what_torch_finds(name: str) -> None:
     with pytest.raises(EnvironmentFailure) as raised:
-        choose_device(name)
+        devices.choose_device(name)
     assert raised.value.lines() == [
         f"error: device: {name} is not available, because torch {torch.__version__} finds 2 cuda devices",
         "hint: --device cuda",
@@ -46,24 +34,24 @@ def test_a_missing_device_is_an_error_that_says_what_torch_finds(name: str) -> N
 
 
 def test_without_an_accelerator_auto_is_the_cpu() -> None:
-    if accelerator() is None:
-        assert (choose_device("auto"), num_accelerators()) == (CPU, 0)
+    if devices.accelerator() is None:
+        assert (devices.choose_device("auto"), devices.num_accelerators()) == (CPU, 0)
         with pytest.raises(EnvironmentFailure, match=r"finds no accelerator$"):
-            choose_device("cuda")
+            devices.choose_device("cuda")
 
 
 def test_a_cpu_has_float64_and_bfloat16_but_neither_pinned_memory_nor_graphs() -> None:
     abilities = ("float64", "bfloat16", "pinned", "graphs")
-    assert [supports(CPU, what) for what in abilities] == [True, True, False, False]
-    assert free_memory(CPU) is None
+    assert [devices.supports(CPU, what) for what in abilities] == [True, True, False, False]
+    assert devices.free_memory(CPU) is None
 
 
 def test_what_a_device_refuses_it_does_not_support(monkeypatch: pytest.MonkeyPatch) -> None:
     notices: list[str] = []
     lacking = torch.device("mps")  # nowhere with float64
-    assert not supports(lacking, "float64")
-    monkeypatch.setattr(module, "supports", lambda *_: False)
-    assert choose_dtype("bfloat16", CPU, 32, notices.append) == "float32"
+    assert not devices.supports(lacking, "float64")
+    monkeypatch.setattr(devices, "supports", lambda *_: False)
+    assert devices.choose_dtype("bfloat16", CPU, 32, notices.append) == "float32"
     assert notices == ["cpu has no bfloat16 products, so they are computed in float32"]
 
 
@@ -71,9 +59,9 @@ def test_memory_that_is_not_pinned_may_change_once_it_was_sent(
     accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """mps reads such memory later, whoever has it then."""
-    monkeypatch.setattr(module, "supports", lambda *_: False)
+    monkeypatch.setattr(devices, "supports", lambda *_: False)
     numbers = torch.ones(4)
-    sent = to_device(numbers, torch.device("sim"))
+    sent = devices.to_device(numbers, torch.device("sim"))
     numbers.zero_()
     accelerator.copies.arrive()
     assert on_cpu(sent).tolist() == [1, 1, 1, 1]
@@ -84,41 +72,44 @@ def test_cuda_records_on_the_stream_and_the_device_that_compute(monkeypatch: pyt
     monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: "graph")
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
     monkeypatch.setattr(torch.cuda, "graph", lambda graph, stream: (graph, stream))
-    assert new_graph(torch.device("cuda:1")) == ("graph", ("graph", "stream of cuda:1"))
+    assert devices.new_graph(torch.device("cuda:1")) == ("graph", ("graph", "stream of cuda:1"))
 
 
 def test_auto_takes_bfloat16_if_the_processor_multiplies_it_and_the_model_is_wide(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "cpu_multiplies_bfloat16", lambda: True)
-    assert (choose_dtype("auto", CPU, 512), choose_dtype("auto", CPU, 32)) == ("bfloat16", "float32")
-    assert choose_dtype("float32", CPU, 512) == "float32"
-    monkeypatch.setattr(module, "cpu_multiplies_bfloat16", lambda: False)
-    assert choose_dtype("auto", CPU, 512) == "float32"
-    assert choose_dtype("bfloat16", CPU, 32) == "bfloat16"
+    monkeypatch.setattr(devices, "cpu_multiplies_bfloat16", lambda: True)
+    assert (devices.choose_dtype("auto", CPU, 512), devices.choose_dtype("auto", CPU, 32)) == ("bfloat16", "float32")
+    assert devices.choose_dtype("float32", CPU, 512) == "float32"
+    monkeypatch.setattr(devices, "cpu_multiplies_bfloat16", lambda: False)
+    assert devices.choose_dtype("auto", CPU, 512) == "float32"
+    assert devices.choose_dtype("bfloat16", CPU, 32) == "bfloat16"
 
 
 def test_auto_computes_in_float32_on_mps_where_bfloat16_is_no_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "supports", lambda *_: True)
+    monkeypatch.setattr(devices, "supports", lambda *_: True)
     mps = torch.device("mps")
-    assert (choose_dtype("auto", mps, 512), choose_dtype("bfloat16", mps, 512)) == ("float32", "bfloat16")
+    assert (devices.choose_dtype("auto", mps, 512), devices.choose_dtype("bfloat16", mps, 512)) == (
+        "float32",
+        "bfloat16",
+    )
 
 
 def test_products_are_computed_in_the_chosen_type() -> None:
     x = torch.ones(2, 2)
-    with autocast(CPU, "bfloat16"):
+    with devices.autocast(CPU, "bfloat16"):
         assert (x @ x).dtype == torch.bfloat16
-    with autocast(CPU, "float32"):
+    with devices.autocast(CPU, "float32"):
         assert (x @ x).dtype == torch.float32
 
 
 def test_auto_compiles_long_trainings_where_triton_is(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu, cuda = torch.device("cpu"), torch.device("cuda")
-    monkeypatch.setattr(module, "find_spec", lambda _: None)
-    assert choose_compile("auto", cuda, long=True) == "off"
-    monkeypatch.setattr(module, "find_spec", lambda name: name)
-    assert [choose_compile("auto", cuda, long=long) for long in (False, True)] == ["off", "on"]
-    assert choose_compile("auto", cpu, long=True) == "off"
-    assert choose_compile("off", cpu, long=True) == "off"
-    assert choose_compile("on", cpu, long=False) == "on"
-    assert choose_compile("on", cuda, long=False) == "on"
+    monkeypatch.setattr(devices, "find_spec", lambda _: None)
+    assert devices.choose_compile("auto", cuda, long=True) == "off"
+    monkeypatch.setattr(devices, "find_spec", lambda name: name)
+    assert [devices.choose_compile("auto", cuda, long=long) for long in (False, True)] == ["off", "on"]
+    assert devices.choose_compile("auto", cpu, long=True) == "off"
+    assert devices.choose_compile("off", cpu, long=True) == "off"
+    assert devices.choose_compile("on", cpu, long=False) == "on"
+    assert devices.choose_compile("on", cuda, long=False) == "on"

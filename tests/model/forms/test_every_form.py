@@ -26,6 +26,7 @@ from gpt_cli.errors import GptError
 from gpt_cli.model import GPT
 from gpt_cli.model.attention import join_heads
 from gpt_cli.model.costs import cache_bytes_by_attention, estimate
+from gpt_cli.model.positions import RotaryPositions
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.head_ablation import remove_heads
 from gpt_cli.text.tokenizers import ByteTokenizer
@@ -65,13 +66,15 @@ def in_training(model: GPT) -> None:
 
 
 def in_stages(model: GPT) -> None:
-    """Of all heads, of one, and the way on from them."""
+    """Of chosen heads those of each, and the way on from them."""
     attention, x = model.blocks[0].attention, torch.randn(2, 5, 16, dtype=torch.float64)
-    stages = attention.stages(x, None, range(4))
-    close(attention.projection_layer(join_heads(stages.heads)), attention(x))
-    for head in range(4):
-        for name, found in attention.head_stages(head, x, None)._asdict().items():
-            close(getattr(stages, name)[:, head], found)
+    rotation = RotaryPositions(5, 4)(5).double()
+    for heads in ([3, 0], [0, 1, 2, 3]):
+        stages = attention.stages(x, rotation, heads)
+        for place, head in enumerate(heads):
+            for name, found in attention.head_stages(head, x, rotation)._asdict().items():
+                close(getattr(stages, name)[:, place], found)
+    close(attention.projection_layer(join_heads(stages.heads)), attention(x, rotation))
 
 
 def in_a_dump(model: GPT) -> None:
@@ -89,9 +92,8 @@ def in_decoding(model: GPT) -> None:
 
 def in_costs(model: GPT) -> None:
     config = model.config
-    assert estimate(config, 257, micro_batch_size=1, dtype="float32").parameters == sum(
-        parameter.numel() for parameter in model.parameters()
-    )
+    costs = estimate(config, 257, micro_batch_size=1, dtype="float32")
+    assert costs.parameters == sum(parameter.numel() for parameter in model.parameters())
     assert cache_bytes_by_attention(config)[config.attention] == 4 * 2 * config.cached_size
 
 

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from gpt_cli.model import GPT
 from gpt_cli.sampling.decoder import Decoder
-from gpt_cli.sampling.fast import c_library as module
 from gpt_cli.sampling.fast.c_library import Weight, library
 from gpt_cli.sampling.fast.int8 import round_weights, to_int8
 
@@ -28,16 +27,10 @@ SETTINGS = [
     [],
     ["model.positions=rope", "model.bias=false", "model.activation=gelu_tanh", "model.tie_embeddings=false"],
     ["model.positions=rope", "model.rotary_size=2", "model.parallel_branches=true", "model.qkv_bias=true"],
-    ["model.positions=sinusoidal", "model.norm_position=post", "model.activation=relu"],
+    ["model.positions=sinusoidal", "model.norm_position=post", "model.activation=relu", "model.head_size=6"],
     ["model.positions=none", "model.norm=rmsnorm", "model.activation=relu2", "model.scale=none"],
     [*GROUPED, "model.positions=rope", "model.norm=rmsnorm", "model.activation=swiglu", "model.qk_norm=true"],
-    [
-        *GROUPED,
-        "model.positions=rope",
-        "model.attention_window=[null,5]",
-        "model.activation=geglu",
-        "model.head_size=6",
-    ],
+    [*GROUPED, "model.positions=rope", "model.attention_window=[null,5]", "model.activation=geglu"],
     ["model.positions=rope", "model.d_model=18", "model.num_heads=1", "model.feed_forward_size=75"],
 ]
 
@@ -83,9 +76,8 @@ def test_logits_equal_those_of_torch(settings: list[str]) -> None:
 def test_stored_numbers_of_fewer_bits_give_the_logits_of_the_same_numbers_in_float32(settings: list[str]) -> None:
     model = rounded(make_model(*settings))
     plain = logits(model, [3, 1, 4])
-    torch.testing.assert_close(
-        logits(model, [3, 1, 4], compiled=True, dtype=torch.bfloat16), plain, rtol=1e-4, atol=1e-4
-    )
+    half = logits(model, [3, 1, 4], compiled=True, dtype=torch.bfloat16)
+    torch.testing.assert_close(half, plain, rtol=1e-4, atol=1e-4)
     whole = logits(model, [3, 1, 4], compiled=True, int8=True)
     torch.testing.assert_close(whole, logits(round_weights(model), [3, 1, 4]), rtol=1e-4, atol=1e-4)
     assert (whole - plain).abs().max() > 1e-3
@@ -140,7 +132,3 @@ def test_several_rows_stay_with_torch() -> None:
     assert Decoder(make_model(), compiled=True).compiled
     assert not Decoder(make_model(), compiled=True, num_rows=2).compiled
     assert not Decoder(make_model().double(), compiled=True).compiled
-
-
-def test_the_source_is_part_of_the_package() -> None:
-    assert module.SOURCE.is_file()

@@ -87,16 +87,13 @@ def test_all_forms_give_the_same_products(num_rows: int, biased: bool, packs_bfl
             found = make(weight if whole else weight.to(dtype), None if bias is None else bias.to(dtype))(x.to(dtype))
             expected = torch.nn.functional.linear(x, rounded if whole else weight, bias)
             assert found.dtype == dtype
-            torch.testing.assert_close(
-                found.float(), expected, rtol=tolerance, atol=tolerance * float(expected.abs().max())
-            )
+            most = tolerance * float(expected.abs().max())
+            torch.testing.assert_close(found.float(), expected, rtol=tolerance, atol=most)
 
 
 @pytest.mark.parametrize("dtype", PACKED_FROM)
 @torch.inference_mode()
-def test_products_own_copies_of_the_weights(
-    dtype: torch.dtype, packs_bfloat16: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_products_own_their_weights(dtype: torch.dtype, packs_bfloat16: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "cpu_multiplies_bfloat16", lambda: packs_bfloat16)
     weight, bias, x = torch.ones(512, 512), torch.ones(512), torch.ones(1, 512, dtype=dtype)
     for kind in (Products(dtype), Products(dtype, int8=True), Products(dtype, int8=True, num_rows=32)):
