@@ -112,16 +112,8 @@ def test_dropout_doubles_what_it_keeps() -> None:
 def test_every_stage_stands_in_the_json_with_every_row() -> None:
     content = json.loads("".join(REPORT.to_json()))
     assert content["example"] == "journey"
-    assert list(dict.fromkeys(step["part"] for step in content["steps"])) == [
-        "inputs",
-        "simple",
-        "trainable",
-        "linear",
-        "causal",
-        "dropout",
-        "multi_head",
-        "split",
-    ]
+    parts = [*dict.fromkeys(step["part"] for step in content["steps"])]
+    assert parts == ["inputs", "simple", "trainable", "linear", "causal", "dropout", "multi_head", "split"]
     for step in content["steps"]:
         assert step["shape"] == [6, len(step["numbers"][0])]
         assert step["rows"] == ["Your", "journey", "starts", "with", "one", "step"]

@@ -23,11 +23,8 @@ def test_a_weight_is_held_as_finely_as_the_docstring_says(levels: int, largest_e
     assert largest_error / 2 < errors.max() <= largest_error
     # of a hundredth a tenth of that: long texts have many small weights
     assert errors[weights <= 0.01].max() <= largest_error * 0.11
-
-
-def test_nothing_and_everything_are_exact() -> None:
-    for levels in (255, 65535):
-        np.testing.assert_array_equal((quantise(np.array([0.0, 1.0]), levels) / levels) ** 2, [0, 1])
+    assert (errors[weights == 0] == 0).all()
+    assert (errors[weights == 1] == 0).all()
 
 
 @pytest.mark.parametrize(("shape", "levels"), [((2, 3, 20), 65535), ((12, 8, 128), 255)])
