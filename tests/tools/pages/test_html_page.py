@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from support.pages import content_of
 
-import gpt_cli
+from gpt_cli.tools import pages
 from gpt_cli.tools.pages.html_page import ATTENTION, MODEL, REPORT, PageParts, build_page, packed
+
+FOLDER = Path(pages.__file__).parent
 
 
 def test_it_may_run_only_its_own_script_and_load_nothing() -> None:
@@ -37,13 +39,12 @@ def test_it_may_run_only_its_own_script_and_load_nothing() -> None:
 @pytest.mark.parametrize("parts", [ATTENTION, MODEL, REPORT], ids=lambda parts: parts.folder)
 def test_no_two_scripts_of_a_page_use_one_name(parts: PageParts) -> None:
     """They share a scope, in which the second of two functions of one name silently replaces the first."""
-    folder = Path(gpt_cli.__file__).parent / "tools/pages"
     for scripts in (("words.js", "shell.js", *parts.scripts), parts.worker):
         declared = [
             name
             for script in scripts
             for name in re.findall(
-                r"^(?:async )?(?:function\*?|class|const|let) (\w+)", (folder / script).read_text("utf-8"), re.MULTILINE
+                r"^(?:async )?(?:function\*?|class|const|let) (\w+)", (FOLDER / script).read_text("utf-8"), re.MULTILINE
             )
         ]
         assert len(declared) > 20 or not scripts
@@ -89,19 +90,9 @@ def test_a_text_that_looks_like_a_place_of_the_shell_stays_text() -> None:
     assert content_of(build_page(ATTENTION, {"a": "{{script}}{{content}}"})) == {"a": "{{script}}{{content}}"}
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "words.js",
-        "attention/words.js",
-        "attention_views/words.js",
-        "handout/words.js",
-        "model/words.js",
-        "report/words.js",
-    ],
-)
-def test_both_languages_have_the_same_words(path: str) -> None:
-    text = (Path(gpt_cli.__file__).parent / "tools/pages" / path).read_text()
+@pytest.mark.parametrize("folder", [".", "attention", "attention_views", "handout", "model", "report"])
+def test_both_languages_have_the_same_words(folder: str) -> None:
+    text = (FOLDER / folder / "words.js").read_text("utf-8")
     english, chinese = (re.findall(r"^ +(\w+):", part, re.MULTILINE) for part in re.split(r"(?:WORDS\.| )zh\b", text))
     assert len(english) >= 6
     assert [word for word in english if word != "en"] == chinese

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page
 from support.browsers import Opened, OpenPage
+from support.model_pages import choose, plain
 from support.pages import dump_of, random_weights, restored
 
 from gpt_cli.attention_maps.patterns import Origin, Prediction
@@ -28,16 +29,6 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def head(page: Page, name: str) -> None:
-    page.click(f'button[aria-label="{name}"]')
-    assert page.inner_text("#head-name") == name
-
-
-def plain(text: str) -> str:
-    """Without the marks that set token text apart from its surroundings."""
-    return text.replace("\u2068", "").replace("\u2069", "")
-
-
 def strongest(page: Page, line: int) -> list[float]:
     """The numbers in a line of the details."""
     return [float(found) for found in re.findall(r"\) (\d\.\d{4})", page.locator("#details p").nth(line).inner_text())]
@@ -47,7 +38,7 @@ def test_every_weight_of_every_head_is_the_one_of_the_file(opened: Opened, file:
     expected = restored(file.read_bytes())
     for layer in range(2):
         for number in range(3):
-            head(opened.page, f"layer {layer} head {number}")
+            choose(opened.page, f"layer {layer} head {number}")
             title, *lines = opened.copied()
             assert title == ["layer", "head", "query", "key", "query_token", "key_token", "weight"]
             found = np.array([float(line[6]) for line in lines])
@@ -64,14 +55,14 @@ def test_every_weight_of_every_head_is_the_one_of_the_file(opened: Opened, file:
     [("layer 1 mean of 3 heads", WEIGHTS[1].mean(0)), ("mean of all 6 heads", WEIGHTS.mean((0, 1)))],
 )
 def test_means_are_those_of_the_heads(opened: Opened, name: str, expected: np.ndarray) -> None:
-    head(opened.page, name)
+    choose(opened.page, name)
     found = [float(line[6]) for line in opened.copied()[1:]]
     np.testing.assert_allclose(found, expected[ROW, COLUMN], atol=2e-5)
 
 
 def test_a_token_tells_where_it_looks_and_who_looks_at_it(opened: Opened) -> None:
     page = opened.page
-    head(page, "layer 0 head 2")
+    choose(page, "layer 0 head 2")
     weights = WEIGHTS[0, 2]
     page.locator(".token").nth(3).focus()
     np.testing.assert_allclose(strongest(page, 0), sorted(weights[3, :4], reverse=True), atol=1e-4)
@@ -171,14 +162,9 @@ def test_all_of_it_works_from_the_keyboard(opened: Opened) -> None:
     assert page.evaluate(chosen) == "The"
     page.keyboard.press("Escape")
     assert page.inner_text("#details") == ""
-
-
-def test_after_escape_a_token_is_chosen_again_by_enter(opened: Opened) -> None:
-    page = opened.page
-    page.locator(".token").nth(5).focus()
-    page.keyboard.press("Escape")
     page.keyboard.press("Enter")
-    assert plain(page.inner_text("#details")).startswith("“␣is” (token 5) looks at: ")
+    assert page.evaluate(chosen) == "The"
+    assert plain(page.inner_text("#details")).startswith("“The” (token 0) looks at: "), "it is chosen again"
 
 
 def test_a_finger_on_the_map_tells_the_weight(browser: Browser, file: Path) -> None:

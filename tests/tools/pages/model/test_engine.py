@@ -19,7 +19,6 @@ from gpt_cli.config.model import ModelConfig
 from gpt_cli.model.forms.ngrams import NgramEmbedding
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import continuations
-from gpt_cli.sampling.head_ablation import remove_heads
 from gpt_cli.sampling.next_token import SamplingParameters, probabilities
 from gpt_cli.tools.exchange.model_page import model_page
 from gpt_cli.tools.pages.html_page import ENGINE
@@ -159,19 +158,6 @@ def test_attention_and_surprisals_are_those_of_the_model(form: str, run_script: 
     np.testing.assert_allclose(found["surprisals"][1:], expected, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("form", ["", KINDS["gpt_neox"], KINDS["mistral"]])
-def test_a_head_that_is_switched_off_adds_nothing(form: str, run_script: RunScript) -> None:
-    checkpoint, ids = sharp_checkpoint(*form.split()), random_ids(12)
-    heads = ((0, 1), (0, 3), (2, 0))
-    model = rounded(checkpoint, "float16")
-    remove_heads(model, heads)
-    calls = [("run", {"ids": ids, "changes": changes}) for changes in ([], off(*heads))]
-    whole, without = answers(run_script, checkpoint, *calls)
-    expected = model.next_logits(torch.tensor([ids]))[0].detach().numpy()
-    np.testing.assert_allclose(without["logits"], expected, rtol=0, atol=1e-4)
-    assert np.abs(np.subtract(whole["logits"], expected)).max() > 0.1
-
-
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
@@ -217,16 +203,8 @@ def test_every_float16_is_read(run_script: RunScript) -> None:
 
 def test_bytes_are_read_by_old_browsers_too(run_script: RunScript) -> None:
     for given in ("", "Uint8Array.fromBase64 = undefined;"):
-        assert run_script(ENGINE, f"(text) => {{ {given} return bytesOf(text); }}", "AAEC/f7/KCk=") == [
-            0,
-            1,
-            2,
-            253,
-            254,
-            255,
-            40,
-            41,
-        ]
+        found = run_script(ENGINE, f"(text) => {{ {given} return bytesOf(text); }}", "AAEC/f7/KCk=")
+        assert found == [0, 1, 2, 253, 254, 255, 40, 41]
 
 
 def test_activations_are_those_of_torch(run_script: RunScript) -> None:
@@ -247,19 +225,6 @@ def test_rows_of_long_ngrams_are_those_of_torch(vocab_size: int, run_script: Run
       return ids.map((_, place) => made.rows(ids, place));
     }"""
     assert run_script(ENGINE, function, {"vocabSize": vocab_size, "sizes": sizes, "ids": ids}) == expected
-
-
-def test_rows_grow_and_keep_what_they_have(run_script: RunScript) -> None:
-    function = """() => {
-      const lengths = [], rows = new Rows(2, 6);
-      for (let count = 0; count < 5; count++) {
-        rows.put([count, 10 * count], count);
-        lengths.push(rows.numbers.length);
-      }
-      rows.put([7, 8], 1);
-      return [rows.numbers.slice(0, 6), lengths];
-    }"""
-    assert run_script(ENGINE, function) == [[0, 0, 7, 8, 2, 20], [2, 4, 8, 8, 12]]
 
 
 def _numbers(found: list[float | None]) -> np.ndarray:

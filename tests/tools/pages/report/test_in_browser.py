@@ -13,12 +13,10 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page
 from support.browsers import Opened, OpenPage
-from support.pages import snapshots_of
+from support.pages import keep, snapshots_of
 
-from gpt_cli.attention_maps.snapshots import snapshot_bytes
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_directory import RunDirectory
-from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.tools.reports.page_content import report_page
 from gpt_cli.tools.reports.run_record import LoggedSample, RunRecord, read_record
 
@@ -46,10 +44,7 @@ def page_of(folder: Path, *records: RunRecord) -> Path:
 @pytest.fixture
 def record(copied: Path) -> RunRecord:
     """The smoke run with losses that a person can check, and snapshots."""
-    files = RunFiles(copied)
-    files.attention.mkdir()
-    for snapshot in snapshots_of(3, 2, 2, TOKENS):
-        files.snapshot_file(snapshot.step).write_bytes(snapshot_bytes(snapshot))
+    keep(snapshots_of(3, 2, 2, TOKENS), copied)
     found = read_record(copied)
     return replace(found, metrics={**found.metrics, "loss": LOSSES, "smoothed_loss": SMOOTHED})
 
