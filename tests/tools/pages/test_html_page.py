@@ -5,14 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-import zlib
 from pathlib import Path
 
 import pytest
 from support.pages import content_of
 
 from gpt_cli.tools import pages
-from gpt_cli.tools.pages.html_page import ATTENTION, MODEL, REPORT, PageParts, build_page, packed
+from gpt_cli.tools.pages.html_page import ATTENTION, MODEL, REPORT, PageParts, build_page
 
 FOLDER = Path(pages.__file__).parent
 
@@ -66,7 +65,15 @@ def test_the_script_puts_text_on_the_page_as_text_alone() -> None:
 
 
 def test_content_is_data_that_no_parser_takes_for_markup() -> None:
-    tokens = ["</script><script>alert(1)</script>", "<!--", "&lt;", "\u2028", "{{policy}}", "今"]
+    tokens = [
+        "</script><script>alert(1)</script>",
+        "<!--",
+        "&lt;",
+        "\u2028",
+        "{{policy}}",
+        "{{script}}{{content}}",
+        "今",
+    ]
     page = build_page(ATTENTION, {"tokens": tokens})
     inside = re.search(rb'id="content">(.*?)</script>', page, re.DOTALL)
     assert inside
@@ -80,14 +87,6 @@ def test_a_page_written_in_chinese_says_so(monkeypatch: pytest.MonkeyPatch) -> N
     assert b'<html lang="en"' in build_page(ATTENTION, {})
     monkeypatch.setenv("GPT_LANGUAGE", "zh")
     assert b'<html lang="zh-CN"' in build_page(ATTENTION, {})
-
-
-def test_packed_numbers_come_back() -> None:
-    assert zlib.decompress(base64.b64decode(packed(bytes(range(256))))) == bytes(range(256))
-
-
-def test_a_text_that_looks_like_a_place_of_the_shell_stays_text() -> None:
-    assert content_of(build_page(ATTENTION, {"a": "{{script}}{{content}}"})) == {"a": "{{script}}{{content}}"}
 
 
 @pytest.mark.parametrize("folder", [".", "attention", "attention_views", "handout", "model", "report"])

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from playwright.sync_api import Page
-from support.browsers import Opened, OpenPage
+from support.browsers import Opened, OpenPage, ShowPage
 from support.pages import dump_of, random_weights, scores_of, writes_of
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS, ROLES
@@ -75,18 +75,10 @@ def test_the_labels_of_the_page_are_those_of_the_report(opened: Opened) -> None:
     assert dict(zip(COLUMNS, names, strict=True)).items() >= {(column, label) for column, label, _ in ROLES}
 
 
-def test_many_heads_have_short_names_and_labels(open_page: OpenPage, tmp_path: Path) -> None:
-    path = tmp_path / "many.html"
-    path.write_bytes(attention_page(replace(dump_of(TOKENS, random_weights(2, 8, 8)), scores=scores_of(2, 8))))
-    opened = open_page(path)
-    page = opened.page
-    assert page.locator("#heads th").all_inner_texts() == [
-        *(f"H{head}" for head in range(8)),
-        "mean",
-        "L0",
-        "L1",
-        "mean",
-    ]
+def test_many_heads_have_short_names_and_labels(show: ShowPage) -> None:
+    page = show(attention_page(replace(dump_of(TOKENS, random_weights(2, 8, 8)), scores=scores_of(2, 8)))).page
+    names = [*(f"H{head}" for head in range(8)), "mean", "L0", "L1", "mean"]
+    assert page.locator("#heads th").all_inner_texts() == names
     assert [text for text in page.locator("#heads .kind").all_inner_texts() if text] == ["prev", "ind"]
     page.select_option("#order", "induction")
     assert page.locator("#sorted .kind").first.inner_text() == "induction", "the list has room"
@@ -121,14 +113,6 @@ def test_the_page_says_what_each_score_means(open_page: OpenPage, file: Path, la
         assert page.locator("#scores dt").all_inner_texts() == names
         assert page.inner_text("#scores-help summary") == "这些得分的含义"
     assert all(meanings)
-
-
-def test_one_head_needs_no_order(open_page: OpenPage, tmp_path: Path) -> None:
-    path = tmp_path / "one.html"
-    path.write_bytes(attention_page(replace(dump_of(TOKENS, random_weights(1, 1, 8)), scores=scores_of(1, 1))))
-    opened = open_page(path)
-    assert not opened.page.is_visible("#choosing")
-    assert opened.page.is_visible("#scores")
 
 
 def test_the_chosen_head_has_its_scores_and_a_mean_has_none(opened: Opened) -> None:
@@ -218,12 +202,11 @@ def test_without_a_token_or_a_head_nothing_is_written_and_nothing_moves(opened: 
     assert not page.locator("#writes-name").is_visible()
 
 
-def test_a_page_without_scores_has_no_orders(open_page: OpenPage, tmp_path: Path) -> None:
-    path = tmp_path / "plain.html"
-    path.write_bytes(attention_page(dump_of(TOKENS, random_weights(1, 2, 8))))
-    opened = open_page(path)
-    for part in ("#choosing", "#scores", "#writes", "#film"):
-        assert not opened.page.is_visible(part)
+def test_one_head_or_a_page_without_scores_has_no_orders(show: ShowPage) -> None:
+    page = show(attention_page(replace(dump_of(TOKENS, random_weights(1, 1, 8)), scores=scores_of(1, 1)))).page
+    assert [page.is_visible(part) for part in ("#choosing", "#scores")] == [False, True]
+    page = show(attention_page(dump_of(TOKENS, random_weights(1, 2, 8)))).page
+    assert not any(page.is_visible(part) for part in ("#choosing", "#scores", "#writes", "#film"))
 
 
 def test_all_of_it_speaks_chinese_and_fits_a_narrow_screen(open_page: OpenPage, file: Path) -> None:

@@ -9,7 +9,7 @@ import matplotlib
 import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page
-from support.browsers import Opened, OpenPage
+from support.browsers import Opened, OpenPage, ShowPage
 from support.model_pages import choose, plain
 from support.pages import dump_of, random_weights, restored
 
@@ -34,7 +34,7 @@ def strongest(page: Page, line: int) -> list[float]:
     return [float(found) for found in re.findall(r"\) (\d\.\d{4})", page.locator("#details p").nth(line).inner_text())]
 
 
-def test_every_weight_of_every_head_is_the_one_of_the_file(opened: Opened, file: Path) -> None:
+def test_every_weight_of_every_head_is_the_one_of_the_file_and_means_are_theirs(opened: Opened, file: Path) -> None:
     expected = restored(file.read_bytes())
     for layer in range(2):
         for number in range(3):
@@ -48,16 +48,10 @@ def test_every_weight_of_every_head_is_the_one_of_the_file(opened: Opened, file:
                 [str(layer), str(number), str(q), str(k), TOKENS[q], TOKENS[k]]
                 for q, k in zip(ROW, COLUMN, strict=True)
             ]
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("layer 1 mean of 3 heads", WEIGHTS[1].mean(0)), ("mean of all 6 heads", WEIGHTS.mean((0, 1)))],
-)
-def test_means_are_those_of_the_heads(opened: Opened, name: str, expected: np.ndarray) -> None:
-    choose(opened.page, name)
-    found = [float(line[6]) for line in opened.copied()[1:]]
-    np.testing.assert_allclose(found, expected[ROW, COLUMN], atol=2e-5)
+    means = {"layer 1 mean of 3 heads": WEIGHTS[1].mean(0), "mean of all 6 heads": WEIGHTS.mean((0, 1))}
+    for name, mean in means.items():
+        choose(opened.page, name)
+        np.testing.assert_allclose([float(line[6]) for line in opened.copied()[1:]], mean[ROW, COLUMN], atol=2e-5)
 
 
 def test_a_token_tells_where_it_looks_and_who_looks_at_it(opened: Opened) -> None:
@@ -180,11 +174,8 @@ def test_a_finger_on_the_map_tells_the_weight(browser: Browser, file: Path) -> N
     context.close()
 
 
-def test_the_map_stays_where_it_is_while_tokens_are_chosen(open_page: OpenPage, tmp_path: Path) -> None:
-    path = tmp_path / "long.html"
-    path.write_bytes(attention_page(dump_of(["expression " * 3] * 128, random_weights(1, 2, 128))))
-    opened = open_page(path)
-    page = opened.page
+def test_the_map_stays_where_it_is_while_tokens_are_chosen(show: ShowPage) -> None:
+    page = show(attention_page(dump_of(["expression " * 3] * 128, random_weights(1, 2, 128)))).page
     places = set()
     for token in (127, 3, 64):
         page.locator(".token").nth(token).focus()
@@ -195,14 +186,11 @@ def test_the_map_stays_where_it_is_while_tokens_are_chosen(open_page: OpenPage, 
     assert len(places) == 1
 
 
-def test_a_line_narrower_than_a_dot_still_shows_in_the_overview(open_page: OpenPage, tmp_path: Path) -> None:
+def test_a_line_narrower_than_a_dot_still_shows_in_the_overview(show: ShowPage) -> None:
     weights = np.zeros((1, 16, 200, 200), np.float32)
     weights[..., 0] = 0.02
     weights[..., 101] = 0.98 * np.tri(200)[:, 101]
-    path = tmp_path / "column.html"
-    path.write_bytes(attention_page(dump_of(["x"] * 200, weights)))
-    opened = open_page(path)
-    bright = opened.page.evaluate("""() => [...document.querySelectorAll("#heads canvas")].map((canvas) => {
+    bright = show(attention_page(dump_of(["x"] * 200, weights))).page.evaluate("""() => [...document.querySelectorAll("#heads canvas")].map((canvas) => {
         const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
         let count = 0;
         for (let at = 0; at < data.length; at += 4) count += data[at] > 200 && data[at + 1] > 200 && data[at + 3] > 0;
