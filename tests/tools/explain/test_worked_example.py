@@ -95,9 +95,8 @@ def test_every_number_of_the_trained_forms_follows_from_the_json() -> None:
             weights = softmax(np.where(future, -np.inf, scores / np.sqrt(K)))
             np.testing.assert_allclose(numbers_of(part, f"weights_{head}"), weights, atol=1e-6)
             output = weights @ numbers_of(part, f"values_{head}")
-            np.testing.assert_allclose(
-                numbers_of(part, "concatenated")[:, head * K : (head + 1) * K], output, atol=1e-6
-            )
+            own = numbers_of(part, "concatenated")[:, head * K : (head + 1) * K]
+            np.testing.assert_allclose(own, output, atol=1e-6)
     projected = numbers_of("split", "concatenated") @ of["split.W"].T + of["split.b"]
     np.testing.assert_allclose(numbers_of("split", "projected"), projected, atol=1e-6)
 

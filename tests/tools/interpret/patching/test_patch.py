@@ -164,9 +164,8 @@ def test_files_and_tables_have_the_figures(run: RunCommand, smoke_run: Path, tmp
     rows = [*csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text("utf-8")))]
     assert [float(row["recovered"]) for row in rows] == [row["recovered"] for row in found["rows"]]
     assert rows[0]["head"] == ""
-    assert min(Image.open(io.BytesIO((tmp_path / "a.png").read_bytes())).size) > 100
     run(*words, "--path", "0.0:1.0", "--out", str(tmp_path / "b.png"))
-    assert min(Image.open(io.BytesIO((tmp_path / "b.png").read_bytes())).size) > 100
+    assert all(min(Image.open(io.BytesIO((tmp_path / name).read_bytes())).size) > 100 for name in ("a.png", "b.png"))
     table = run(*words).out
     assert '1 " value" / " name"' in table
     assert [line.split()[0] for line in table.splitlines() if "all" in line].count("head") == 3
@@ -218,9 +217,8 @@ def test_of_the_residual_stream_a_step_names_the_first_layer_whose_last_position
 def test_the_residual_stream_of_pairs_of_other_lengths_is_refused(
     run: RunCommand, smoke_run: Path, tmp_path: Path
 ) -> None:
-    lines = ('{"clean": "The value", "corrupt": "The name"}', '{"clean": "The value of", "corrupt": "The name of"}')
-    (tmp_path / "pairs.jsonl").write_text("\n".join(line.replace("}", ', "answer": " the"}') for line in lines))
-    words = ("patch", "--run", str(smoke_run), "--pairs", str(tmp_path / "pairs.jsonl"), "--parts", "residual")
+    pairs = write_pairs(tmp_path / "pairs.jsonl", ONE, LONGER)
+    words = ("patch", "--run", str(smoke_run), "--pairs", pairs, "--parts", "residual")
     for more in ((), ("--over-training",)):
         outcome = run(*words, *more)
         assert outcome.code == 2, outcome.err
