@@ -29,22 +29,17 @@ def test_npz_opens_without_pickle(tmp_path: Path) -> None:
         assert numbers == [[5, 6, 7], [0, 3], [2]]
 
 
-def test_safetensors_has_the_same_arrays_and_the_tokens_as_metadata(tmp_path: Path) -> None:
-    path = tmp_path / "a.safetensors"
-    write_dump(path, DUMP)
-    arrays = safetensors.numpy.load_file(path)
-    np.testing.assert_array_equal(arrays["weights"], WEIGHTS)
-    assert set(arrays) == {"weights", "queries", "token_ids", "layers", "heads"}
-    with safetensors.safe_open(path, "np") as file:
-        assert json.loads(file.metadata()["tokens"]) == list(TOKENS)
-
-
-def test_json_has_the_same_keys_as_lists_with_every_digit(tmp_path: Path) -> None:
-    write_dump(tmp_path / "a.json", DUMP)
-    content = json.loads((tmp_path / "a.json").read_text())
-    assert set(content) == {"weights", "queries", "token_ids", "tokens", "layers", "heads"}
-    np.testing.assert_array_equal(np.array(content["weights"], np.float32), WEIGHTS)
-    assert content["tokens"] == list(TOKENS)
+def test_safetensors_and_json_have_the_same(tmp_path: Path) -> None:
+    """The one has the tokens as metadata, the other lists with every digit."""
+    for name in ("a.safetensors", "a.json"):
+        write_dump(tmp_path / name, DUMP)
+    with safetensors.safe_open(tmp_path / "a.safetensors", "np") as file:
+        tokens = json.loads(file.metadata()["tokens"])
+    arrays = safetensors.numpy.load_file(tmp_path / "a.safetensors") | {"tokens": tokens}
+    for content in (arrays, json.loads((tmp_path / "a.json").read_text())):
+        assert set(content) == {"weights", "queries", "token_ids", "tokens", "layers", "heads"}
+        np.testing.assert_array_equal(np.array(content["weights"], np.float32), WEIGHTS)
+        assert content["tokens"] == list(TOKENS)
 
 
 def test_csv_has_a_line_for_each_weight_up_to_the_diagonal(tmp_path: Path) -> None:

@@ -37,10 +37,6 @@ def test_the_page_holds_every_weight_of_every_head(shape: tuple[int, int, int], 
     assert (np.abs(restored(page) - expected) <= allowed).all()
 
 
-def test_all_heads_of_the_default_model_stay_below_a_megabyte() -> None:
-    assert len(attention_page(dump_of(["expression"] * 128, random_weights(12, 8, 128)))) < 1_000_000
-
-
 def test_the_same_dump_gives_the_same_page() -> None:
     dump = dump_of(["a", "b"], random_weights(1, 1, 2), (Prediction(0.25, 3),))
     assert attention_page(dump) == attention_page(dump)
@@ -74,10 +70,12 @@ def test_heads_that_write_nothing_have_logits_of_zero() -> None:
     assert unpacked(content_of(attention_page(dump))["writes"]["logits"], "<i2").tolist() == [0] * 4
 
 
-def test_what_all_heads_of_the_default_model_write_fits_in_a_megabyte_and_a_half() -> None:
+def test_all_heads_of_the_default_model_fit_in_a_megabyte_and_what_they_write_in_one_and_a_half() -> None:
     dump = dump_of(["expression"] * 128, random_weights(12, 8, 128))
     writes = writes_of(12, 8, 128, 8192, num_written(96, 128))
     texts = {token: f"token {token}" for token in range(8192)}
-    more = len(attention_page(replace(dump, writes=writes, texts=texts))) - len(attention_page(dump))
+    size = len(attention_page(dump))
+    more = len(attention_page(replace(dump, writes=writes, texts=texts))) - size
+    assert size < 1_000_000
     assert 0 < more < min(1_500_000, 96 * written_bytes(96, 128)[1])
     assert num_written(96, 128) == 5

@@ -148,8 +148,7 @@ def sweep_of(values: tuple[Any, ...], seeds: tuple[int, ...], key: str = "learni
     config, runs = read_config("smoke"), list[RunRecord]()
     for place, value in enumerate(values):
         for seed in seeds:
-            settings = config.train.model_copy(update={key: value, "seed": seed})
-            changed = config.model_copy(update={"train": settings})
+            changed = config.changed(train={key: value, "seed": seed})
             one = record(f"s/{place}-{seed}", (8.0, 6.0 + place + seed / 10))
             ended = replace(one.overview, config=changed, validation_loss=place + seed / 10)
             runs.append(replace(one, overview=ended))
