@@ -101,13 +101,6 @@ def test_every_number_of_the_trained_forms_follows_from_the_json() -> None:
     np.testing.assert_allclose(numbers_of("split", "projected"), projected, atol=1e-6)
 
 
-def test_dropout_doubles_what_it_keeps() -> None:
-    weights, dropped = (numbers_of("dropout", name) for name in ("weights", "dropped"))
-    kept = dropped != 0
-    np.testing.assert_allclose(dropped[kept], 2 * weights[kept], rtol=1e-6)
-    assert 0 < kept[np.tril_indices(6)].sum() < 21
-
-
 def test_every_stage_stands_in_the_json_with_every_row() -> None:
     content = json.loads("".join(REPORT.to_json()))
     assert content["example"] == "journey"

@@ -61,15 +61,17 @@ def open_page(browser: Browser, _opened: dict[tuple[str, str], Opened]) -> Itera
 
 
 @pytest.fixture
-def show(open_page: OpenPage, tmp_path: Path) -> ShowPage:
-    """Opens a page that is given as bytes, in a language and a scheme."""
-    file = tmp_path / "page.html"
+def show(open_page: OpenPage, tmp_path: Path) -> Iterator[ShowPage]:
+    """Opens a page that is given as bytes, in a language and a scheme; it may not load anything."""
+    file, shown = tmp_path / "page.html", list[Opened]()
 
     def show(page: bytes, locale: str = "en-US", scheme: str = "light") -> Opened:
         file.write_bytes(page)
-        return open_page(file, locale, scheme)
+        shown.append(open_page(file, locale, scheme))
+        return shown[-1]
 
-    return show
+    yield show
+    assert all(opened.requests == [file.as_uri()] for opened in shown)
 
 
 @pytest.fixture

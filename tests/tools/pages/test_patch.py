@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser
 from support.browsers import Opened, ShowPage
 from support.model_pages import plain
 
@@ -43,15 +41,9 @@ REPORT: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def opened(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
-    path = tmp_path_factory.mktemp("patch") / "patch.html"
-    path.write_bytes(patch_page(REPORT))
-    opened = Opened(browser, path)
-    yield opened
-    assert opened.complaints == []
-    assert opened.requests == [path.as_uri()]
-    opened.context.close()
+@pytest.fixture
+def opened(show: ShowPage) -> Opened:
+    return show(patch_page(REPORT))
 
 
 @pytest.mark.parametrize(("locale", "scheme"), [("en-US", "light"), ("zh-CN", "dark")])

@@ -294,15 +294,3 @@ def test_numbers_that_are_not_finite_are_a_wrong_checkpoint(run: RunCommand, cop
         outcome = run("patch", "--run", str(copied), *words)
         assert outcome.code == 4, outcome.err
         assert "not finite" in outcome.err
-
-
-def test_python_gets_the_same_and_a_notebook_a_picture(smoke_run: Path) -> None:
-    found = gpt_cli.load(smoke_run).patch(**ONE, parts="head")
-    assert isinstance(found, Finding)
-    assert [found[name].axes for name in ("recovered", "clean_metric")] == [("part", "layer", "position"), ()]
-    assert found["recovered"].at(part="H1", layer=0, position=2).values == next(
-        row["recovered"] for row in found.rows if (row["layer"], row["head"], row["position"]) == (0, 1, 2)
-    )
-    assert found.as_dict() == gpt_cli.patch(**ONE, parts=["head"], run=smoke_run).as_dict()
-    assert (found.as_picture() or b"").startswith(b"\x89PNG")
-    assert repr(found).endswith('figures=["recovered"])')

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page
-from support.browsers import Opened, ShowPage
+from playwright.sync_api import Page
+from support.browsers import ShowPage
 from support.model_pages import plain
 from support.pages import dump_of, keep, random_weights, snapshots_of
 
@@ -45,15 +44,9 @@ def positions(share: float = 0.0) -> list[Row]:
     return rows
 
 
-@pytest.fixture(scope="module")
-def page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    path = tmp_path_factory.mktemp("lens") / "attention.html"
-    path.write_bytes(attention_page(replace(dump_of(TOKENS, random_weights(2, 2, 4)), lens=positions())))
-    opened = Opened(browser, path)
-    yield opened.page
-    assert opened.complaints == []
-    assert opened.requests == [path.as_uri()]
-    opened.context.close()
+@pytest.fixture
+def page(show: ShowPage) -> Page:
+    return show(attention_page(replace(dump_of(TOKENS, random_weights(2, 2, 4)), lens=positions()))).page
 
 
 def told(page: Page) -> list[str]:
@@ -84,7 +77,7 @@ def test_a_pointer_and_a_finger_choose_cells_too(page: Page) -> None:
     page.mouse.move(box["x"] + 60, box["y"] + 60)
     assert told(page)[0].startswith("Layer 1 after “The” (token 0)")
     page.mouse.move(box["x"] + 60, box["y"] - 30)
-    assert told(page)[0].startswith("Layer 0 after “␣今天”"), "back to the chosen one"
+    assert told(page)[0].startswith("Layer 1 after “␣今天”"), "back to the chosen one"
     page.mouse.click(box["x"] + 60, box["y"] + 36)
     page.mouse.move(box["x"] + 60, box["y"] - 30)
     assert told(page)[0].startswith("Layer 0 after “The” (token 0)")
