@@ -199,16 +199,6 @@ def test_the_first_stream_is_the_sum_of_the_embeddings(form: str) -> None:
     assert formula.count("+") == len(parts) - 1
 
 
-def test_the_heads_side_by_side_are_what_each_is_explained_to_be() -> None:
-    model = model_of("learned")
-    reports = [explain_head(model, TOKENS, IDS, layer=1, head=head, queries=[6]) for head in range(2)]
-    outputs, joined = (
-        [step.numbers for r in reports for step in r.steps if step.name == name]
-        for name in ("head_output", "concatenated")
-    )
-    close(joined[0], np.concatenate(outputs, axis=1))
-
-
 def test_the_three_largest_are_named_with_their_tokens() -> None:
     model = model_of("learned")
     explanation = explain_head(model, TOKENS, IDS, layer=0, head=0, queries=[6])

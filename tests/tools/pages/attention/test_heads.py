@@ -52,14 +52,12 @@ def test_heads_are_sorted_by_any_column(opened: Opened, column: str) -> None:
 
 def test_a_label_is_below_the_map_of_its_head_and_beside_its_name(opened: Opened) -> None:
     page = opened.page
-    found = {
-        tile.get_attribute("aria-label"): page.locator(
-            f"#{(tile.get_attribute('aria-describedby') or '').split()[1]}"
-        ).inner_text()
-        for tile in page.locator("#heads button").all()
-    }
-    labels = {name: label for name, label in found.items() if label}
-    assert labels == {"layer 0 head 1": "previous token", "layer 2 head 3": "induction"}
+    labels = {}
+    for tile in page.locator("#heads button").all():
+        place = (tile.get_attribute("aria-describedby") or "").split()[1]
+        labels[tile.get_attribute("aria-label")] = page.inner_text(f"#{place}")
+    labelled = {name: label for name, label in labels.items() if label}
+    assert labelled == {"layer 0 head 1": "previous token", "layer 2 head 3": "induction"}
     page.click('button[aria-label="layer 2 head 3"]')
     assert page.inner_text("#one h2") == "layer 2 head 3 · induction"
     page.click('button[aria-label="layer 1 head 0"]')
@@ -85,17 +83,14 @@ def test_many_heads_have_short_names_and_labels(show: ShowPage) -> None:
 
 
 def test_all_heads_stay_in_view_beside_the_map(opened: Opened) -> None:
-    page = opened.page
-    page.set_viewport_size({"width": 1280, "height": 700})
-    page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
-    box = page.locator('button[aria-label="layer 0 head 1"]').bounding_box()
-    assert box is not None
-    assert 0 <= box["y"] < 700
-    page.set_viewport_size({"width": 420, "height": 700})
-    page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
-    box = page.locator('button[aria-label="layer 0 head 1"]').bounding_box()
-    assert box is not None
-    assert box["y"] < 0, "on a narrow screen they would hide the map"
+    page, tops = opened.page, []
+    for width in (1280, 420):
+        page.set_viewport_size({"width": width, "height": 700})
+        page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+        head = page.locator('button[aria-label="layer 0 head 1"]')
+        tops.append(head.evaluate("head => head.getBoundingClientRect().top"))
+    assert 0 <= tops[0] < 700
+    assert tops[1] < 0, "on a narrow screen they would hide the map"
 
 
 @pytest.mark.parametrize("language", ["en-US", "zh-CN"])
@@ -181,10 +176,7 @@ def test_the_chosen_head_tells_what_it_writes_at_the_chosen_token(opened: Opened
         assert [text for text, _ in rows] == [TEXTS[token].replace(" ", "␣") for token in ids[1, 2, 3].tolist()]
         shown = [float(number.replace("−", "-")) for _, number in rows]
         np.testing.assert_allclose(shown, logits[1, 2, 3], atol=7e-4)
-    widths = [
-        float(re.sub("%", "", width))
-        for width in page.locator("#writes .bar").evaluate_all("bars => bars.map(bar => bar.style.width)")
-    ]
+    widths = page.locator("#writes .bar").evaluate_all("bars => bars.map(bar => parseFloat(bar.style.width))")
     strengths = np.abs(np.concatenate([WRITES.raised_by[1, 2, 3], WRITES.lowered_by[1, 2, 3]]))
     np.testing.assert_allclose(widths, 100 * strengths / strengths.max(), atol=0.1)
 

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.engine import answers, random_ids, rounded
+from support.engine import answers, opening_of, random_ids, rounded
 from support.exchange import sharp_checkpoint
 from support.patches import hooked, kept
 from support.scripts import RunScript
 from torch import Tensor
 
 from gpt_cli.model import GPT
-from gpt_cli.tools.exchange.model_page import model_page
 from gpt_cli.tools.interpret.lens.lens import look
 from gpt_cli.tools.pages.html_page import ENGINE
 
@@ -114,18 +113,14 @@ def test_the_lens_is_that_of_the_command(run_script: RunScript) -> None:
 
 
 def test_texts_of_two_lengths_have_no_patch_map(run_script: RunScript) -> None:
-    page = model_page(sharp_checkpoint(), "float16", "tested")
-    opening = {"content": page.content, "weights": page.weights}
     wanted = {"ids": IDS, "other": OTHER[:7], "part": "head"}
-    found = run_script(ENGINE, REFUSED, {"opening": opening, "wanted": wanted})
+    found = run_script(ENGINE, REFUSED, {"opening": opening_of(sharp_checkpoint()), "wanted": wanted})
     assert found == {"reason": "lengths", "values": [12, 7]}
 
 
 def test_a_map_that_nobody_waits_for_ends(run_script: RunScript) -> None:
-    page = model_page(sharp_checkpoint(), "float16", "tested")
-    opening = {"content": page.content, "weights": page.weights}
     wanted = {"ids": IDS, "other": OTHER, "part": "residual"}
-    answer = run_script(ENGINE, LEFT, {"opening": opening, "wanted": wanted})
+    answer = run_script(ENGINE, LEFT, {"opening": opening_of(sharp_checkpoint()), "wanted": wanted})
     read = [[8, 12], [8, 12]]  # of both texts, read in pieces
     assert answer == {"found": None, "told": [*read, [1, 36], [2, 36]]}
 

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
-from support.engine import LIKELIEST, answers, off, random_ids, rounded
+from support.engine import LIKELIEST, answers, off, opening_of, random_ids, rounded
 from support.exchange import sharp_checkpoint
 from support.faults import SCALE
 from support.scripts import RunScript
@@ -20,7 +20,6 @@ from gpt_cli.model.forms.ngrams import NgramEmbedding
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters, probabilities
-from gpt_cli.tools.exchange.model_page import model_page
 from gpt_cli.tools.pages.html_page import ENGINE
 
 _LLAMA = "model.norm=rmsnorm model.norm_epsilon=1e-3 model.activation=swiglu model.bias=false model.positions=rope "
@@ -126,7 +125,6 @@ def test_an_edited_text_gives_what_a_new_one_gives(run_script: RunScript) -> Non
     checkpoint, ids = sharp_checkpoint("model.positions=rope", "model.ngram_embedding=3"), random_ids(30)
     texts = [ids[:5], ids[:6], ids[:6], ids[:4], ids, [*ids[:10], 3, 4], ids[20:], [9], ids]
     calls = [{"ids": text, "changes": changes} for text in texts for changes in ([], off([1, 2]))]
-    page = model_page(checkpoint, "float16", "tested")
     function = """async ({ opening, calls }) => {
       const apart = (one, other) => Math.max(...Array.from(one, (number, place) => Math.abs(number - other[place]) || 0));
       engine.open(opening);
@@ -139,8 +137,7 @@ def test_an_edited_text_gives_what_a_new_one_gives(run_script: RunScript) -> Non
       }
       return results;
     }"""
-    opening = {"content": page.content, "weights": page.weights}
-    found = np.array(run_script(ENGINE, function, {"opening": opening, "calls": calls}))
+    found = np.array(run_script(ENGINE, function, {"opening": opening_of(checkpoint), "calls": calls}))
     np.testing.assert_allclose(found, np.zeros((18, 3, 2)), rtol=0, atol=1e-5)
 
 
@@ -183,13 +180,12 @@ def test_logits_that_are_not_finite_are_an_error(run_script: RunScript) -> None:
 def test_a_text_after_one_whose_logits_are_not_finite_is_read_as_if_it_were_the_first(run_script: RunScript) -> None:
     checkpoint = sharp_checkpoint("model.num_blocks=1", "model.norm_position=post")
     checkpoint.weights["token_embedding.weight"][9] *= 1e30
-    page = model_page(checkpoint, "int8", "tested")
     function = """async (opening) => {
       engine.open(opening);
       await engine.run({ ids: [1, 2] });
       try { await engine.run({ ids: [1, 2, 9] }); } catch { return (await engine.run({ ids: [1, 2, 4] })).surprisals; }
     }"""
-    found = run_script(ENGINE, function, {"content": page.content, "weights": page.weights})
+    found = run_script(ENGINE, function, opening_of(checkpoint, "int8"))
     (expected,) = answers(run_script, checkpoint, ("run", {"ids": [1, 2, 4]}), kind="int8")
     assert found[1:] == pytest.approx(expected["surprisals"][1:])
 
@@ -277,7 +273,6 @@ def test_a_text_comes_back_from_its_ids(run_script: RunScript) -> None:
 def test_a_reading_that_nobody_waits_for_ends_and_goes_on_later(run_script: RunScript) -> None:
     """Of 30 tokens, 8 at a time, 16 are read before it is stopped; another text begins with the first 12 of them."""
     checkpoint, ids = sharp_checkpoint("model.ngram_embedding=3"), random_ids(30)
-    page = model_page(checkpoint, "float16", "tested")
     function = """async ({ opening, ids, other }) => {
       engine.open(opening);
       const told = [];
@@ -286,7 +281,7 @@ def test_a_reading_that_nobody_waits_for_ends_and_goes_on_later(run_script: RunS
       return { stopped, told, results };
     }"""
     other = [*ids[:12], 5, 6]
-    given = {"opening": {"content": page.content, "weights": page.weights}, "ids": ids, "other": other}
+    given = {"opening": opening_of(checkpoint), "ids": ids, "other": other}
     found = run_script(ENGINE, function, given)
     assert found["stopped"] is None
     assert found["told"] == [[8, 30], [16, 30], 19, 27]  # the last token in common is read again
