@@ -19,27 +19,20 @@ PLAIN = AttentionDump(TOKENS, (5, 6, 7), (0, 3), (2,), {"weights": WEIGHTS})
 DUMP = replace(PLAIN, stages={"weights": WEIGHTS, "queries": np.ones((2, 1, 3, 4), np.float32)})
 
 
-def test_npz_opens_without_pickle(tmp_path: Path) -> None:
-    write_dump(tmp_path / "a.npz", DUMP)
-    with np.load(tmp_path / "a.npz", allow_pickle=False) as arrays:
-        assert set(arrays) == {"weights", "queries", "token_ids", "tokens", "layers", "heads"}
-        np.testing.assert_array_equal(arrays["weights"], WEIGHTS)
-        assert arrays["tokens"].tolist() == list(TOKENS)
-        numbers = [arrays[name].tolist() for name in ("token_ids", "layers", "heads")]
-        assert numbers == [[5, 6, 7], [0, 3], [2]]
-
-
-def test_safetensors_and_json_have_the_same(tmp_path: Path) -> None:
-    """The one has the tokens as metadata, the other lists with every digit."""
-    for name in ("a.safetensors", "a.json"):
-        write_dump(tmp_path / name, DUMP)
+def test_npz_safetensors_and_json_have_the_same(tmp_path: Path) -> None:
+    """The first opens without pickle, the second has the tokens as metadata, the last lists with every digit."""
+    for ending in ("npz", "safetensors", "json"):
+        write_dump(tmp_path / f"a.{ending}", DUMP)
+    with np.load(tmp_path / "a.npz", allow_pickle=False) as file:
+        npz = {**file}
     with safetensors.safe_open(tmp_path / "a.safetensors", "np") as file:
         tokens = json.loads(file.metadata()["tokens"])
     arrays = safetensors.numpy.load_file(tmp_path / "a.safetensors") | {"tokens": tokens}
-    for content in (arrays, json.loads((tmp_path / "a.json").read_text())):
+    for content in (npz, arrays, json.loads((tmp_path / "a.json").read_text())):
         assert set(content) == {"weights", "queries", "token_ids", "tokens", "layers", "heads"}
         np.testing.assert_array_equal(np.array(content["weights"], np.float32), WEIGHTS)
-        assert content["tokens"] == list(TOKENS)
+        numbers = [[*content[name]] for name in ("tokens", "token_ids", "layers", "heads")]
+        assert numbers == [[*TOKENS], [5, 6, 7], [0, 3], [2]]
 
 
 def test_csv_has_a_line_for_each_weight_up_to_the_diagonal(tmp_path: Path) -> None:

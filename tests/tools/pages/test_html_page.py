@@ -36,8 +36,11 @@ def test_it_may_run_only_its_own_script_and_load_nothing() -> None:
 
 
 @pytest.mark.parametrize("parts", [ATTENTION, MODEL, REPORT], ids=lambda parts: parts.folder)
-def test_no_two_scripts_of_a_page_use_one_name(parts: PageParts) -> None:
-    """They share a scope, in which the second of two functions of one name silently replaces the first."""
+def test_no_two_scripts_of_a_page_use_one_name_and_no_two_elements_one_id(parts: PageParts) -> None:
+    """Of two functions of one name in a scope, the second silently replaces the first; of two ids, one is found."""
+    ids = re.findall(r'<[^>]+ id="([^"]+)"', build_page(parts, {}).decode())
+    assert len(ids) > 10
+    assert sorted(ids) == sorted(set(ids))
     for scripts in (("words.js", "shell.js", *parts.scripts), parts.worker):
         declared = [
             name
@@ -48,14 +51,6 @@ def test_no_two_scripts_of_a_page_use_one_name(parts: PageParts) -> None:
         ]
         assert len(declared) > 20 or not scripts
         assert sorted(declared) == sorted(set(declared))
-
-
-@pytest.mark.parametrize("parts", [ATTENTION, MODEL, REPORT], ids=lambda parts: parts.folder)
-def test_no_two_elements_of_a_page_have_one_id(parts: PageParts) -> None:
-    """A script finds the first alone."""
-    ids = re.findall(r'<[^>]+ id="([^"]+)"', build_page(parts, {}).decode())
-    assert len(ids) > 10
-    assert sorted(ids) == sorted(set(ids))
 
 
 def test_the_script_puts_text_on_the_page_as_text_alone() -> None:

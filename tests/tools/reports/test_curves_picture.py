@@ -115,10 +115,8 @@ def test_the_picture_of_losses_is_of_one_run() -> None:
 
 
 def test_losses_of_different_tokenizers_are_not_drawn_together(figures: list[Figure]) -> None:
-    runs = [
-        replace(one, overview=replace(one.overview, best_loss=2.0, tokenizer=one.name))
-        for one in (record("one"), record("two"))
-    ]
+    both = record("one"), record("two")
+    runs = [replace(one, overview=replace(one.overview, best_loss=2.0, tokenizer=one.name)) for one in both]
     draw_curves(runs, "step", "png")
     labels = [axes.get_ylabel() for axes in figures[0].axes]
     assert "loss (nats/token)" not in labels

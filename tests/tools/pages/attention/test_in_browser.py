@@ -63,11 +63,8 @@ def test_a_token_tells_where_it_looks_and_who_looks_at_it(opened: Opened) -> Non
     np.testing.assert_allclose(strongest(page, 1), sorted(weights[3:, 3], reverse=True)[:5], atol=1e-4)
     assert "今天" in page.inner_text("#details")
     for other in range(8):
-        style = (
-            page.locator(".token")
-            .nth(other)
-            .evaluate("e => [getComputedStyle(e).backgroundColor, getComputedStyle(e).borderBottomColor]")
-        )
+        colours = "e => [getComputedStyle(e).backgroundColor, getComputedStyle(e).borderBottomColor]"
+        style = page.locator(".token").nth(other).evaluate(colours)
         opacities = [float(colour.split(",")[3].rstrip(")")) if colour.count(",") == 3 else 1.0 for colour in style]
         looks, looked = weights[3, other], weights[other, 3]
         np.testing.assert_allclose(opacities, np.sqrt([looks / 4, looked]), atol=0.005)
@@ -224,9 +221,8 @@ def test_a_written_token_tells_its_probability(opened: Opened) -> None:
 
 def test_the_page_names_prompt_checkpoint_and_step(opened: Opened) -> None:
     page = opened.page
-    assert plain(page.inner_text("#origin")) == (
-        "“The value of 今天↵ is” · runs/tiny/checkpoints/best.safetensors, step 1200"
-    )
+    origin = "“The value of 今天↵ is” · runs/tiny/checkpoints/best.safetensors, step 1200"
+    assert plain(page.inner_text("#origin")) == origin
     assert page.title() == "Attention: The value of 今天↵ is – gpt"
     page.click("#language")
     assert plain(page.inner_text("#origin")).endswith("best.safetensors，第 1200 步")
@@ -260,6 +256,5 @@ def test_it_speaks_chinese_and_english_and_turns_dark(open_page: OpenPage, file:
     page.click("#theme")
     assert page.inner_text("h1") == "Attention"
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert not re.search(
-        "[\u4e00-\u9fff]", page.evaluate("document.body.innerText").replace("今天", "").replace("中文", "")
-    )
+    left = page.evaluate("document.body.innerText").replace("今天", "").replace("中文", "")
+    assert not re.search("[\u4e00-\u9fff]", left)

@@ -49,12 +49,10 @@ def test_parts_of_a_block_change_at_one_token_and_with_others(page: Page) -> Non
     press(page, "#off")
     select(page, "feed_forward", "mean")
     press(page, "#off")
-    assert page.inner_text("#effect").startswith(
-        "Off: L0 attention @2. Mean: L0 feed-forward. The loss of the text goes"
-    )
-    logits = re.search(
-        r"Logit of .* less that of .*: ([+−]\d+\.\d{3}) → ([+−]\d+\.\d{3})\.", page.inner_text("#changes")
-    )
+    said = "Off: L0 attention @2. Mean: L0 feed-forward. The loss of the text goes"
+    assert page.inner_text("#effect").startswith(said)
+    told = r"Logit of .* less that of .*: ([+−]\d+\.\d{3}) → ([+−]\d+\.\d{3})\."
+    logits = re.search(told, page.inner_text("#changes"))
     assert logits
     assert logits[1] != logits[2]
 
@@ -109,9 +107,8 @@ def test_a_map_has_what_each_patch_recovers(page: Page) -> None:
         corrupt, clean = model(torch.tensor([IDS, LEARNED.encode(SECOND)]))[:, -1]
     answer = int(clean.argmax())
     against = next(token for token in corrupt.argsort(descending=True).tolist() if token != answer)
-    figures = [
-        float(each.replace("−", "-")) for each in re.findall(r"(−?\d+\.\d{4}) on", page.inner_text("#patch-told"))
-    ]
+    metrics = re.findall(r"(−?\d+\.\d{4}) on", page.inner_text("#patch-told"))
+    figures = [float(each.replace("−", "-")) for each in metrics]
     assert figures == pytest.approx([float(of[answer] - of[against]) for of in (corrupt, clean)], abs=1e-3)
     page.select_option("#patch-map", "heads")
     assert page.inner_text("#patch-grid .grid-told").startswith("Layer "), "its cells are empty"

@@ -19,13 +19,12 @@ def test_no_text_of_a_run_does_anything(open_page: OpenPage, copied: Path, tmp_p
     record = read_record(copied)
     config = record.overview.config
     assert config is not None
+    config = config.changed(data={"source": PAYLOADS}, inspect={"prompt": PAYLOADS[0]})
     texts = {str(number): payload for number, payload in enumerate(PAYLOADS)}
     hostile = replace(
         record,
         name="<img src=x onerror=fired(1)>",
-        overview=replace(
-            record.overview, config=config.changed(data={"source": PAYLOADS}, inspect={"prompt": PAYLOADS[0]})
-        ),
+        overview=replace(record.overview, config=config),
         samples=tuple(LoggedSample(step, payload) for step, payload in enumerate(PAYLOADS)),
         environment={payload: payload for payload in PAYLOADS},
         corpus=texts,
@@ -44,10 +43,8 @@ def test_no_text_of_a_run_does_anything(open_page: OpenPage, copied: Path, tmp_p
         page.keyboard.press("End")
         page.click("#language")
         shown = page.locator(".sample p")
-        inside = shown.evaluate_all(
-            "found => found.flatMap((one) => [...one.querySelectorAll('*')].map((it) => it.tagName))"
-        )
-        assert set(inside) <= {"MARK"}  # of the prompt
+        tags = "found => found.flatMap((one) => [...one.querySelectorAll('*')].map((it) => it.tagName))"
+        assert {*shown.evaluate_all(tags)} <= {"MARK"}  # of the prompt
         assert {*PAYLOADS} <= {*shown.all_text_contents()}
         none = dict.fromkeys(("img", "iframe", "link", "a", "object", "embed", "form"), 0)
         allowed = {"script": 2, "style": 1, **none}
