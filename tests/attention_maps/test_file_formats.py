@@ -6,14 +6,7 @@ from pathlib import Path
 import pytest
 from support.pages import dump_of, random_weights, write_dump
 
-from gpt_cli.attention_maps.file_formats import (
-    FORMATS,
-    check_format,
-    num_dots,
-    tokens_per_dot,
-    writing_bytes,
-)
-from gpt_cli.common.drawing.file_types import ending_of
+from gpt_cli.attention_maps.file_formats import FORMATS, check_format, num_dots, tokens_per_dot, writing_bytes
 from gpt_cli.errors import UsageError
 
 
@@ -31,19 +24,6 @@ def test_what_a_file_takes_is_predicted(tmp_path: Path, ending: str) -> None:
     assert peak <= memory + 400_000  # the page has its script too
     assert memory <= 10 * peak
     assert path.stat().st_size <= disk + 80_000  # likewise
-
-
-@pytest.mark.parametrize(("name", "ending"), [("a.PNG", ".png"), ("a.b.Npz", ".npz"), (".x.json", ".json")])
-def test_an_ending_may_be_in_capitals(name: str, ending: str) -> None:
-    assert ending_of(Path(name), FORMATS) == ending
-
-
-@pytest.mark.parametrize("name", ["a.gif", "a", "png", ".png"])
-def test_a_name_with_another_ending_is_refused_with_those_that_work(name: str) -> None:
-    with pytest.raises(UsageError) as raised:
-        ending_of(Path(name), FORMATS)
-    endings = ".npz, .safetensors, .json, .csv, .html, .png, .svg, .pdf"
-    assert raised.value.lines()[0] == f'error: --out: "{name}" ends in none of {endings}'
 
 
 @pytest.mark.parametrize("ending", [".json", ".csv", ".html", ".png", ".svg"])

@@ -38,14 +38,7 @@ def test_a_head_that_looks_at_the_token_before() -> None:
     found = scores_of(weights, [7, 8, 9, 7])
     # of the queries 1, 2 and 3, the token before the first one is also the first token
     assert found == pytest.approx(
-        {
-            "entropy": 0,
-            "mean_distance": 1,
-            "first_token": 1 / 3,
-            "previous_token": 1,
-            "self": 0,
-            "duplicate_token": 0,
-        }
+        {"entropy": 0, "mean_distance": 1, "first_token": 1 / 3, "previous_token": 1, "self": 0, "duplicate_token": 0}
     )
 
 
@@ -104,30 +97,24 @@ def test_repeated_tokens_are_different_within_each_half_and_never_end_a_text() -
 
 
 @pytest.mark.parametrize(
-    ("settings", "expected"),
+    ("vocab_size", "settings", "expected"),
     [
-        ("context_length=33", 32),
-        ("context_length=600", 512),  # of 257 tokens, all but end-of-text, twice
-        ("context_length=33 attention_window=[null,5]", 10),  # the last of 5 tokens sees the first one
-        ("context_length=33 attention_window=40", 32),
+        (257, "context_length=33", 32),
+        (257, "context_length=600", 512),  # all tokens but end-of-text, twice
+        (2000, "context_length=2048", HEADS_WINDOW),
+        (257, "context_length=33 attention_window=[null,5]", 10),  # the last of 5 tokens sees the first one
+        (257, "context_length=33 attention_window=40", 32),
     ],
 )
-def test_every_head_sees_the_first_occurrence_of_repeated_tokens(settings: str, expected: int) -> None:
-    model = sharp_model(257, *(f"model.{word}" for word in settings.split()))
+def test_every_head_sees_the_first_occurrence_of_repeated_tokens(vocab_size: int, settings: str, expected: int) -> None:
+    model = sharp_model(vocab_size, *(f"model.{word}" for word in settings.split()))
     assert repeated_length(model) == expected
 
 
-def test_repeated_tokens_of_a_long_context_are_as_many_as_a_window_has() -> None:
-    assert repeated_length(sharp_model(2000, "model.context_length=2048")) == HEADS_WINDOW == 1024
-
-
-def test_a_head_gets_the_first_label_whose_threshold_it_reaches() -> None:
+def test_a_head_gets_the_first_label_whose_threshold_it_reaches_or_none() -> None:
     assert role_of({"previous_token": 0.5, "induction": 0.39}, 8) == "previous token"
     assert role_of({"first_token": 0.9, "induction": 0.4}, 8) == "induction"
     assert role_of({"first_token": 0.9, "induction": 0.4}, 7) is None, "too short a text"
-
-
-def test_a_head_that_does_nothing_clearly_has_no_label() -> None:
     assert role_of({"previous_token": 0.49, "first_token": 0.3, "self": 0.21, "duplicate_token": math.nan}, 8) is None
 
 

@@ -27,17 +27,6 @@ def test_the_parts_sum_to_the_logits(settings: str) -> None:
         assert len(found.names) == len(found.logits) == len(set(found.names))
 
 
-def test_the_parts_have_names() -> None:
-    parts = ("L0 H0", "L0 H1", "L0 projection bias", "L0 feed-forward")
-    model = sharp_model(31, "model.num_blocks=1")
-    assert attribute(model, IDS, 3).names == ("embedding", *parts, "final norm bias")
-    model = sharp_model(31, "model.num_blocks=1", "model.norm_position=post")
-    post = (*parts[:3], "L0 norm 1 bias", parts[3], "L0 norm 2 bias")
-    assert attribute(model, IDS, 3).names == ("embedding", *post, "final norm bias")
-    model = sharp_model(31, "model.num_blocks=1", "model.bias=false")
-    assert attribute(model, IDS, 3).names == ("embedding", "L0 H0", "L0 H1", "L0 feed-forward")
-
-
 @pytest.mark.parametrize("settings", FORMS)
 def test_what_a_head_writes_is_its_part_of_the_logits_above_their_mean(settings: str) -> None:
     model = sharp_model(31, *settings.split())

@@ -41,13 +41,6 @@ def test_the_flag_knows_every_stage() -> None:
     assert set(STAGES) == set(Stages._fields)
 
 
-def test_float16_is_close_enough_to_look_at() -> None:
-    dump = dump_attention(MODEL, ByteTokenizer(), IDS, layers=(0,), heads=(0,), file_dtype="float16")
-    exact = dump_attention(MODEL, ByteTokenizer(), IDS, layers=(0,), heads=(0,))
-    assert dump.weights.dtype == np.float16
-    assert np.abs(dump.weights.astype(float) - exact.weights).max() < 2**-11
-
-
 def test_half_precision_keeps_a_weight_as_finely_as_the_readme_says() -> None:
     model, tokenizer = GPT(small_config().model, 257, torch.Generator().manual_seed(0)).eval(), ByteTokenizer()
     with torch.no_grad():
@@ -59,6 +52,7 @@ def test_half_precision_keeps_a_weight_as_finely_as_the_readme_says() -> None:
         for dtype in ("float32", "float16")
     )
     assert single[single > 0].min() < 6e-5 < 0.99 < np.delete(single, 0, axis=2).max()
+    assert half.dtype == np.float16
     assert (np.abs(half.astype(np.float64) - single) <= np.maximum(single / 2048, 3e-8)).all()
 
 
@@ -93,26 +87,12 @@ def test_the_work_of_one_head_is_a_small_part_of_that_of_all(monkeypatch: pytest
     assert whole_of_all < 1.05 * forward.get_total_flops(), "what the dump computes is not computed again"
 
 
-def test_a_head_is_the_same_whatever_is_chosen_beside_it() -> None:
-    config = small_config("model.num_heads=4", "model.num_blocks=3")
-    model, tokenizer = GPT(config.model, 257, torch.Generator().manual_seed(0)).eval(), ByteTokenizer()
-    full = dump_attention(model, tokenizer, list(range(16)), layers=range(3), heads=range(4))
-    part = dump_attention(model, tokenizer, list(range(16)), layers=[0, 2], heads=[1, 3])
-    np.testing.assert_allclose(part.weights, full.weights[[0, 2]][:, [1, 3]], rtol=0, atol=1e-7)
-
-
 @pytest.mark.parametrize(
     "settings",
-    [
-        ["positions=learned"],
-        ["positions=rope"],
-        ["attention=grouped_query"],
-        ["attention=latent", "positions=rope"],
-        ["scale=none"],
-    ],
+    ["positions=learned", "positions=rope", "attention=grouped_query", "attention=latent positions=rope", "scale=none"],
 )
-def test_weights_times_values_give_the_output_of_the_fused_path(settings: list[str]) -> None:
-    config = small_config(*(f"model.{setting}" for setting in settings), "model.num_heads=4")
+def test_weights_times_values_give_the_output_of_the_fused_path(settings: str) -> None:
+    config = small_config(*(f"model.{setting}" for setting in settings.split()), "model.num_heads=4")
     model = GPT(config.model, 257, torch.Generator().manual_seed(0)).double().eval()
     ids = list(range(16))
     stages = ("weights", "scores", "queries", "keys", "values", "heads")

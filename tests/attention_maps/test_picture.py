@@ -29,12 +29,6 @@ def pixels(png: bytes) -> np.ndarray:
     return matplotlib.image.imread(io.BytesIO(png))
 
 
-def test_more_heads_make_a_larger_picture() -> None:
-    one, grid = (pixels(draw(dump(["a", "b", "c"], *size))) for size in ((1, 1), (3, 4)))
-    assert grid.shape[0] > one.shape[0]
-    assert grid.shape[1] > one.shape[1]
-
-
 def test_the_diagonal_of_the_first_row_is_the_brightest_and_the_future_is_white() -> None:
     image = pixels(draw(dump([str(i) for i in range(6)])))[..., :3]
     brightest = np.array([253, 231, 37]) / 255  # the upper end of viridis

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from support.helpers import damage
+from support.pages import keep
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS, HeadScores
 from gpt_cli.attention_maps.snapshots import Snapshot, kept_steps, losses_by_step, read_snapshot, snapshot_bytes
@@ -25,27 +26,14 @@ def a_snapshot(step: int, prompt: str = "一 b") -> Snapshot:
     return Snapshot(step, 2.5, prompt, (7, 8, 9), ("一", " ", "b"), weights, HeadScores((0, 1), (0, 1, 2), columns))
 
 
-def write(run: RunFiles, *snapshots: Snapshot) -> None:
-    run.attention.mkdir(exist_ok=True)
-    for snapshot in snapshots:
-        run.snapshot_file(snapshot.step).write_bytes(snapshot_bytes(snapshot))
-
-
 def test_a_snapshot_comes_back_with_weights_of_float16(here: Path) -> None:
-    run, written = RunFiles(here), a_snapshot(25)
-    write(run, a_snapshot(100_000_000), written)
-    assert [path.name for path in run.snapshots().values()] == [
-        "step-00000025.safetensors",
-        "step-100000000.safetensors",
-    ]
+    written = a_snapshot(25)
+    run = keep([a_snapshot(100_000_000), written], here)
+    names = [path.name for path in run.snapshots().values()]
+    assert names == ["step-00000025.safetensors", "step-100000000.safetensors"]
     read, _ = kept_steps(run).read(1)
-    assert (read.step, read.loss, read.prompt, read.token_ids, read.tokens) == (
-        25,
-        2.5,
-        "一 b",
-        (7, 8, 9),
-        ("一", " ", "b"),
-    )
+    assert (read.step, read.loss, read.prompt) == (25, 2.5, "一 b")
+    assert (read.token_ids, read.tokens) == ((7, 8, 9), ("一", " ", "b"))
     assert read.weights.dtype == np.float32
     assert read.weights[1, 2].tolist() == [[1, 0, 0], [0.5, 0.5, 0], [np.float16(1 / 3)] * 3]
     for name in COLUMNS:
@@ -65,8 +53,7 @@ def test_a_run_without_snapshots_is_refused(here: Path) -> None:
 
 
 def test_snapshots_are_read_one_at_a_time_and_of_many_some(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, read = RunFiles(here), list[str]()
-    write(run, *map(a_snapshot, range(1, 7)))
+    run, read = keep([*map(a_snapshot, range(1, 7))], here), list[str]()
 
     def counting(path: Path) -> Snapshot:
         read.append(path.name[10:13])
@@ -79,38 +66,29 @@ def test_snapshots_are_read_one_at_a_time_and_of_many_some(here: Path, monkeypat
 
 
 def test_snapshots_of_a_prompt_that_the_run_has_left_are_left_out(here: Path) -> None:
-    write(RunFiles(here), a_snapshot(1, "old"), a_snapshot(2, "new"), a_snapshot(3, "new"))
-    assert [snapshot.step for snapshot in kept_steps(RunFiles(here)).read(1)] == [2, 3]
+    run = keep([a_snapshot(1, "old"), a_snapshot(2, "new"), a_snapshot(3, "new")], here)
+    assert [snapshot.step for snapshot in kept_steps(run).read(1)] == [2, 3]
 
 
-@pytest.mark.parametrize("content", [b"", b"mine", safetensors.numpy.save({"a": np.zeros(2)}, {"x": "y"})])
-def test_a_foreign_file_is_refused(here: Path, content: bytes) -> None:
-    run = RunFiles(here)
-    write(run, a_snapshot(1))
+UNFIT: list[dict[str, Any]] = [
+    {"tokens": ("a", "b")},
+    {"token_ids": (7,)},
+    {"weights": np.zeros((2, 2, 3, 3))},
+    {"weights": np.zeros((3, 3, 3))},
+]
+FOREIGN = [b"", b"mine", safetensors.numpy.save({"a": np.zeros(2)}, {"x": "y"})]
+
+
+@pytest.mark.parametrize("content", [*FOREIGN, *(snapshot_bytes(replace(a_snapshot(2), **each)) for each in UNFIT)])
+def test_a_foreign_file_and_one_whose_parts_do_not_fit_are_refused(here: Path, content: bytes) -> None:
+    run = keep([a_snapshot(1)], here)
     run.snapshot_file(2).write_bytes(content)
     with pytest.raises(CheckpointError, match=r"step-00000002.safetensors.*not an attention snapshot of gpt"):
         list(kept_steps(run).read(1))
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"tokens": ("a", "b")},
-        {"token_ids": (7,)},
-        {"weights": np.zeros((2, 2, 3, 3))},
-        {"weights": np.zeros((3, 3, 3))},
-    ],
-)
-def test_a_file_whose_parts_do_not_fit_is_refused(here: Path, changes: dict[str, Any]) -> None:
-    run = RunFiles(here)
-    write(run, replace(a_snapshot(1), **changes))
-    with pytest.raises(CheckpointError, match="not an attention snapshot of gpt"):
-        list(kept_steps(run).read(1))
-
-
 def test_a_damaged_file_is_refused(here: Path) -> None:
-    run = RunFiles(here)
-    write(run, a_snapshot(1))
+    run = keep([a_snapshot(1)], here)
     damage(run.snapshot_file(1))
     with pytest.raises(CheckpointError, match="damaged"):
         list(kept_steps(run).read(1))

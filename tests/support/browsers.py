@@ -49,3 +49,9 @@ class OpenPage(Protocol):
     """The fixture that opens a file on a page that tests share."""
 
     def __call__(self, path: Path, locale: str = "en-US", scheme: str = "light") -> Opened: ...
+
+
+class ShowPage(Protocol):
+    """The fixture that opens a page that is given as bytes."""
+
+    def __call__(self, page: bytes, locale: str = "en-US", scheme: str = "light") -> Opened: ...

@@ -25,6 +25,12 @@ _CALLS = """async ({ opening, calls }) => {
 LIKELIEST = "({ logits }) => logits.indexOf(Math.max(...logits))"
 
 
+def opening_of(checkpoint: Checkpoint, kind: Kind = "float16") -> dict[str, Any]:
+    """What the engine opens for a model."""
+    page = model_page(checkpoint, kind, "tested")
+    return {"content": page.content, "weights": page.weights}
+
+
 def answers(
     run_script: RunScript,
     checkpoint: Checkpoint,
@@ -36,9 +42,7 @@ def answers(
 
     `part` is a function of JavaScript that says what of an answer is wanted.
     """
-    page = model_page(checkpoint, kind, "tested")
-    opening = {"content": page.content, "weights": page.weights}
-    return run_script(ENGINE, _CALLS % part, {"opening": opening, "calls": calls})
+    return run_script(ENGINE, _CALLS % part, {"opening": opening_of(checkpoint, kind), "calls": calls})
 
 
 def rounded(checkpoint: Checkpoint, kind: Kind) -> GPT:

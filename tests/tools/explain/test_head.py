@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.helpers import small_config
+from support.helpers import sharp_model
 
 from gpt_cli.model import GPT
 from gpt_cli.tools.explain.head import explain_head
@@ -17,29 +17,23 @@ TOKENS = tuple(f" {token}" for token in IDS)
 
 # forms that change what happens before and after the heads
 FORMS = {
-    "learned": ["model.positions=learned"],
-    "sinusoidal, no bias": ["model.positions=sinusoidal", "model.bias=false"],
-    "rope, rmsnorm": ["model.positions=rope", "model.norm=rmsnorm"],
-    "grouped": ["model.attention=grouped_query", "model.num_heads=2", "model.positions=rope"],
-    "latent": ["model.attention=latent", "model.positions=rope"],
-    "latent queries": ["model.attention=latent", "model.query_latent_size=6", "model.scale=none"],
-    "biases, as in GPT-2": ["model.positions=learned", "model.qkv_bias=true", "model.activation=gelu_tanh"],
-    "grouped, with biases": ["model.attention=grouped_query", "model.positions=rope", "model.qkv_bias=true"],
-    "no positions": ["model.positions=none"],
-    "post-norm": ["model.positions=learned", "model.norm_position=post"],
-    "normalised queries and keys": [
-        "model.qk_norm=true",
-        "model.norm=rmsnorm",
-        "model.norm_epsilon=0.01",
-        "model.head_size=6",
-        "model.attention=grouped_query",
-        "model.positions=none",
-    ],
-    "they turn in part": ["model.qk_norm=true", "model.positions=rope", "model.rotary_size=2", "model.qkv_bias=true"],
-    "parallel branches": ["model.parallel_branches=true", "model.positions=rope", "model.rotary_size=4"],
-    "windows": ["model.attention_window=[null,3]", "model.scale=none", "model.activation=geglu"],
-    "scaled rope": ["model.positions=rope", "model.rope_scaling=8", "model.rope_original_length=16"],
-    "n-grams": ["model.ngram_embedding=3", "model.ngram_rows=1000"],
+    "learned": "model.positions=learned",
+    "sinusoidal, no bias": "model.positions=sinusoidal model.bias=false",
+    "rope, rmsnorm": "model.positions=rope model.norm=rmsnorm",
+    "grouped": "model.attention=grouped_query model.num_heads=2 model.positions=rope",
+    "latent": "model.attention=latent model.positions=rope",
+    "latent queries": "model.attention=latent model.query_latent_size=6 model.scale=none",
+    "biases, as in GPT-2": "model.positions=learned model.qkv_bias=true model.activation=gelu_tanh",
+    "grouped, with biases": "model.attention=grouped_query model.positions=rope model.qkv_bias=true",
+    "no positions": "model.positions=none",
+    "post-norm": "model.positions=learned model.norm_position=post",
+    "normalised queries and keys": "model.qk_norm=true model.norm=rmsnorm model.norm_epsilon=0.01 model.head_size=6 "
+    "model.attention=grouped_query model.positions=none",
+    "they turn in part": "model.qk_norm=true model.positions=rope model.rotary_size=2 model.qkv_bias=true",
+    "parallel branches": "model.parallel_branches=true model.positions=rope model.rotary_size=4",
+    "windows": "model.attention_window=[null,3] model.scale=none model.activation=geglu",
+    "scaled rope": "model.positions=rope model.rope_scaling=8 model.rope_original_length=16",
+    "n-grams": "model.ngram_embedding=3 model.ngram_rows=1000",
 }
 
 
@@ -48,11 +42,7 @@ def epsilon_in(formula: str) -> float:
 
 
 def model_of(form: str, *others: str) -> GPT:
-    model = GPT(small_config(*FORMS[form], *others).model, 257, torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2))
-    return model.double().eval()
+    return sharp_model(257, *FORMS[form].split(), *others)
 
 
 def explained(form: str, queries: list[int], layer: int = 1) -> tuple[GPT, dict[str, Any]]:
@@ -160,9 +150,8 @@ def test_every_number_follows_from_those_before_it(form: str, queries: list[int]
     close(step["head_output"], step["weights"] @ step["values"])
     K = step["values"].shape[1]
     close(step["concatenated"][:, K : 2 * K], step["head_output"])
-    close(
-        step["projected"], step["concatenated"] @ of["projection_layer.weight"].T + of.get("projection_layer.bias", 0)
-    )
+    projection, bias = of["projection_layer.weight"], of.get("projection_layer.bias", 0)
+    close(step["projected"], step["concatenated"] @ projection.T + bias)
     close(step["residual"], step["stream"][queries] + step["projected"])
     if "normalised_after" in step:
         found = step["residual"]
@@ -208,16 +197,6 @@ def test_the_first_stream_is_the_sum_of_the_embeddings(form: str) -> None:
     close(step["stream"], sum(parts[1:], parts[0]))
     formula = next(found["formula"] for found in content["steps"] if found["name"] == "stream")
     assert formula.count("+") == len(parts) - 1
-
-
-def test_the_heads_side_by_side_are_what_each_is_explained_to_be() -> None:
-    model = model_of("learned")
-    reports = [explain_head(model, TOKENS, IDS, layer=1, head=head, queries=[6]) for head in range(2)]
-    outputs, joined = (
-        [step.numbers for r in reports for step in r.steps if step.name == name]
-        for name in ("head_output", "concatenated")
-    )
-    close(joined[0], np.concatenate(outputs, axis=1))
 
 
 def test_the_three_largest_are_named_with_their_tokens() -> None:

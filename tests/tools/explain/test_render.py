@@ -19,10 +19,8 @@ BESIDE = [
     Step("scores", "s", np.array([[1.0, -2.5]]), ["is"], ["今天", "is"], beside=True),
     Step("masked", "m", np.array([[1.0, -np.inf]]), ["is"], ["今天", "is"], beside=True),
 ]
-REPORT = Explanation(
-    "masking before softmax, or renormalising after it",
-    [*BESIDE, Step("values", "v", np.arange(40.0).reshape(2, 20), ["今天", "<b>|x"])],
-)
+TITLE = "masking before softmax, or renormalising after it"
+REPORT = Explanation(TITLE, [*BESIDE, Step("values", "v", np.arange(40.0).reshape(2, 20), ["今天", "<b>|x"])])
 
 
 def test_steps_beside_each_other_become_columns() -> None:
@@ -54,12 +52,7 @@ def test_markdown_has_tables_that_keep_their_cells() -> None:
     assert row.startswith("| \\<b\\>\\|x | 20.0000 |")
     assert row.endswith("| 31.0000 | … |")
     note = Note("most_weight", "6 ` looks most at: 4 ` 0.5, 5 <script> 0.1")
-    told = to_markdown(
-        Explanation(
-            "masking before softmax, or renormalising after it", [replace(BESIDE[0], notes=[note])], source="a*b.txt"
-        ),
-        "en",
-    )
+    told = to_markdown(Explanation(TITLE, [replace(BESIDE[0], notes=[note])], source="a*b.txt"), "en")
     assert "6 \\` looks most at: 4 \\` 0.5, 5 \\<script\\> 0.1" in told
     assert "a\\*b.txt" in told
 
@@ -67,13 +60,7 @@ def test_markdown_has_tables_that_keep_their_cells() -> None:
 @pytest.mark.parametrize("write", [to_markdown, to_html])
 def test_no_column_of_tokens_is_left_out(write: Callable[[Explanation, str], str]) -> None:
     tokens = [f"token {number}" for number in range(30)]
-    text = write(
-        Explanation(
-            "masking before softmax, or renormalising after it",
-            [Step("scores", "s", np.ones((2, 30)), ["a", "b"], tokens)],
-        ),
-        "en",
-    )
+    text = write(Explanation(TITLE, [Step("scores", "s", np.ones((2, 30)), ["a", "b"], tokens)]), "en")
     assert "token 29" in text
     assert "…" not in text.replace("… stands for omitted", "")
 

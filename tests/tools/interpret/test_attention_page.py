@@ -23,11 +23,8 @@ def test_a_weight_is_held_as_finely_as_the_docstring_says(levels: int, largest_e
     assert largest_error / 2 < errors.max() <= largest_error
     # of a hundredth a tenth of that: long texts have many small weights
     assert errors[weights <= 0.01].max() <= largest_error * 0.11
-
-
-def test_nothing_and_everything_are_exact() -> None:
-    for levels in (255, 65535):
-        np.testing.assert_array_equal((quantise(np.array([0.0, 1.0]), levels) / levels) ** 2, [0, 1])
+    assert (errors[weights == 0] == 0).all()
+    assert (errors[weights == 1] == 0).all()
 
 
 @pytest.mark.parametrize(("shape", "levels"), [((2, 3, 20), 65535), ((12, 8, 128), 255)])
@@ -38,10 +35,6 @@ def test_the_page_holds_every_weight_of_every_head(shape: tuple[int, int, int], 
     expected = weights[:, :, *np.tril_indices(shape[2])]
     allowed = np.sqrt(expected) / levels + 1 / (4 * levels**2) + 1e-9
     assert (np.abs(restored(page) - expected) <= allowed).all()
-
-
-def test_all_heads_of_the_default_model_stay_below_a_megabyte() -> None:
-    assert len(attention_page(dump_of(["expression"] * 128, random_weights(12, 8, 128)))) < 1_000_000
 
 
 def test_the_same_dump_gives_the_same_page() -> None:
@@ -77,10 +70,12 @@ def test_heads_that_write_nothing_have_logits_of_zero() -> None:
     assert unpacked(content_of(attention_page(dump))["writes"]["logits"], "<i2").tolist() == [0] * 4
 
 
-def test_what_all_heads_of_the_default_model_write_fits_in_a_megabyte_and_a_half() -> None:
+def test_all_heads_of_the_default_model_fit_in_a_megabyte_and_what_they_write_in_one_and_a_half() -> None:
     dump = dump_of(["expression"] * 128, random_weights(12, 8, 128))
     writes = writes_of(12, 8, 128, 8192, num_written(96, 128))
     texts = {token: f"token {token}" for token in range(8192)}
-    more = len(attention_page(replace(dump, writes=writes, texts=texts))) - len(attention_page(dump))
+    size = len(attention_page(dump))
+    more = len(attention_page(replace(dump, writes=writes, texts=texts))) - size
+    assert size < 1_000_000
     assert 0 < more < min(1_500_000, 96 * written_bytes(96, 128)[1])
     assert num_written(96, 128) == 5

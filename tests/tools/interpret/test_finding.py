@@ -148,6 +148,5 @@ def test_xarray_gets_every_figure_with_its_labels(smoke_run: Path) -> None:
     steps = gpt_cli.patch(**pair, run=smoke_run, over_training=True).to_xarray()
     assert steps["recovered"].dims == ("step", "part", "layer", "position")
     assert steps["recovered"].sel(step=20, part="H1", layer=0).shape == (4,)
-    assert gpt_cli.compare([smoke_run, smoke_run], max_tokens=200).to_xarray()["weight_change"].sel(
-        part="norms"
-    ).shape == (2,)
+    compared = gpt_cli.compare([smoke_run, smoke_run], max_tokens=200).to_xarray()
+    assert compared["weight_change"].sel(part="norms").shape == (2,)

@@ -8,28 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.pages import content_of, snapshots_of, unpacked
+from support.pages import content_of, keep, snapshots_of, unpacked
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS
-from gpt_cli.attention_maps.snapshots import Snapshot, snapshot_bytes
-from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.errors import UsageError
 from gpt_cli.tools.interpret.training_film import frames_apart, make_film
 
 TOKENS = ["The", " value", " of", " 今天"]
 
 
-def run_of(folder: Path, snapshots: list[Snapshot]) -> RunFiles:
-    run = RunFiles(folder)
-    run.attention.mkdir()
-    for snapshot in snapshots:
-        run.snapshot_file(snapshot.step).write_bytes(snapshot_bytes(snapshot))
-    return run
-
-
 def test_each_frame_holds_the_weights_and_scores_of_its_snapshot(tmp_path: Path) -> None:
     snapshots = snapshots_of(4, 2, 3, TOKENS)
-    film = make_film(run_of(tmp_path, snapshots))
+    film = make_film(keep(snapshots, tmp_path))
     content = content_of(film.page)
     assert content["frames"]["steps"] == list(film.steps) == [1, 10, 20, 30]
     assert content["frames"]["losses"] == [snapshot.loss for snapshot in snapshots]
@@ -44,7 +34,7 @@ def test_each_frame_holds_the_weights_and_scores_of_its_snapshot(tmp_path: Path)
 
 def test_layers_and_heads_are_chosen_as_for_a_dump(tmp_path: Path) -> None:
     snapshots = snapshots_of(2, 3, 3, TOKENS)
-    run = run_of(tmp_path, snapshots)
+    run = keep(snapshots, tmp_path)
     film = make_film(run, "1-2", "0,2")
     assert (film.layers, film.heads) == ((1, 2), (0, 2))
     first = unpacked(content_of(film.page)["weights"], "u1").reshape(2, 2, 2, 10)[0]
@@ -55,7 +45,7 @@ def test_layers_and_heads_are_chosen_as_for_a_dump(tmp_path: Path) -> None:
 
 
 def test_curves_come_from_the_metrics_and_are_thinned_to_what_a_page_shows(tmp_path: Path) -> None:
-    run = run_of(tmp_path, snapshots_of(2, 1, 1, TOKENS))
+    run = keep(snapshots_of(2, 1, 1, TOKENS), tmp_path)
     lines = [json.dumps({"step": step, "loss": 3.0}) for step in range(1, 4001)]
     run.metrics.write_text("\n".join([*lines, '{"step": 10, "validation_loss": 3.5}', '{"step": 20, "val']))
     curves = content_of(make_film(run).page)["frames"]["curves"]
@@ -66,14 +56,14 @@ def test_curves_come_from_the_metrics_and_are_thinned_to_what_a_page_shows(tmp_p
 
 def test_snapshots_of_a_prompt_that_the_run_has_left_are_no_frames(tmp_path: Path) -> None:
     older, *newer = snapshots_of(3, 1, 2, TOKENS)
-    film = make_film(run_of(tmp_path, [replace(older, prompt="another"), *newer]))
+    film = make_film(keep([replace(older, prompt="another"), *newer], tmp_path))
     assert (film.steps, film.num_others) == ((10, 20), 1)
 
 
 def test_a_page_that_would_be_too_large_has_every_second_frame_and_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = run_of(tmp_path, snapshots_of(4, 1, 2, TOKENS))
+    run = keep(snapshots_of(4, 1, 2, TOKENS), tmp_path)
     frame = 2 * (10 + 4 * len(COLUMNS) + 1)
     monkeypatch.setattr("gpt_cli.tools.interpret.training_film.MOST_BYTES", 3 * frame)
     film = make_film(run)

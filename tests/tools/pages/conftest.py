@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
-from support.browsers import Opened, OpenPage
+from support.browsers import Opened, OpenPage, ShowPage
 from support.scripts import RunScript, run_script
 
 
@@ -58,6 +58,20 @@ def open_page(browser: Browser, _opened: dict[tuple[str, str], Opened]) -> Itera
         opened.complaints.clear()  # of a test that failed
     yield open_page
     assert [opened.complaints for opened in _opened.values() if opened.complaints] == []
+
+
+@pytest.fixture
+def show(open_page: OpenPage, tmp_path: Path) -> Iterator[ShowPage]:
+    """Opens a page that is given as bytes, in a language and a scheme; it may not load anything."""
+    file, shown = tmp_path / "page.html", list[Opened]()
+
+    def show(page: bytes, locale: str = "en-US", scheme: str = "light") -> Opened:
+        file.write_bytes(page)
+        shown.append(open_page(file, locale, scheme))
+        return shown[-1]
+
+    yield show
+    assert all(opened.requests == [file.as_uri()] for opened in shown)
 
 
 @pytest.fixture

@@ -77,8 +77,7 @@ def test_no_title_and_no_prompt_does_anything(open_page: OpenPage, tmp_path: Pat
 def test_without_a_title_each_page_has_its_own(open_page: OpenPage, tmp_path: Path) -> None:
     opened = open_page(handout(tmp_path, "", ""))
     assert opened.page.inner_text("h1") == "A model to look into"
-    opened.page.goto((tmp_path / "class" / "model.html").as_uri())
-    opened.page.wait_for_selector("html[data-ready]")
+    opened.open(tmp_path / "class" / "model.html")
     assert opened.page.inner_text("h1") == "A model that runs on this page"
     assert opened.page.input_value("#prompt") == ""
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-import zlib
 from pathlib import Path
 
 import pytest
 from support.pages import content_of
 
-import gpt_cli
-from gpt_cli.tools.pages.html_page import ATTENTION, MODEL, REPORT, PageParts, build_page, packed
+from gpt_cli.tools import pages
+from gpt_cli.tools.pages.html_page import ATTENTION, MODEL, REPORT, PageParts, build_page
+
+FOLDER = Path(pages.__file__).parent
 
 
 def test_it_may_run_only_its_own_script_and_load_nothing() -> None:
@@ -35,27 +36,21 @@ def test_it_may_run_only_its_own_script_and_load_nothing() -> None:
 
 
 @pytest.mark.parametrize("parts", [ATTENTION, MODEL, REPORT], ids=lambda parts: parts.folder)
-def test_no_two_scripts_of_a_page_use_one_name(parts: PageParts) -> None:
-    """They share a scope, in which the second of two functions of one name silently replaces the first."""
-    folder = Path(gpt_cli.__file__).parent / "tools/pages"
+def test_no_two_scripts_of_a_page_use_one_name_and_no_two_elements_one_id(parts: PageParts) -> None:
+    """Of two functions of one name in a scope, the second silently replaces the first; of two ids, one is found."""
+    ids = re.findall(r'<[^>]+ id="([^"]+)"', build_page(parts, {}).decode())
+    assert len(ids) > 10
+    assert sorted(ids) == sorted(set(ids))
     for scripts in (("words.js", "shell.js", *parts.scripts), parts.worker):
         declared = [
             name
             for script in scripts
             for name in re.findall(
-                r"^(?:async )?(?:function\*?|class|const|let) (\w+)", (folder / script).read_text("utf-8"), re.MULTILINE
+                r"^(?:async )?(?:function\*?|class|const|let) (\w+)", (FOLDER / script).read_text("utf-8"), re.MULTILINE
             )
         ]
         assert len(declared) > 20 or not scripts
         assert sorted(declared) == sorted(set(declared))
-
-
-@pytest.mark.parametrize("parts", [ATTENTION, MODEL, REPORT], ids=lambda parts: parts.folder)
-def test_no_two_elements_of_a_page_have_one_id(parts: PageParts) -> None:
-    """A script finds the first alone."""
-    ids = re.findall(r'<[^>]+ id="([^"]+)"', build_page(parts, {}).decode())
-    assert len(ids) > 10
-    assert sorted(ids) == sorted(set(ids))
 
 
 def test_the_script_puts_text_on_the_page_as_text_alone() -> None:
@@ -65,7 +60,15 @@ def test_the_script_puts_text_on_the_page_as_text_alone() -> None:
 
 
 def test_content_is_data_that_no_parser_takes_for_markup() -> None:
-    tokens = ["</script><script>alert(1)</script>", "<!--", "&lt;", "\u2028", "{{policy}}", "今"]
+    tokens = [
+        "</script><script>alert(1)</script>",
+        "<!--",
+        "&lt;",
+        "\u2028",
+        "{{policy}}",
+        "{{script}}{{content}}",
+        "今",
+    ]
     page = build_page(ATTENTION, {"tokens": tokens})
     inside = re.search(rb'id="content">(.*?)</script>', page, re.DOTALL)
     assert inside
@@ -81,27 +84,9 @@ def test_a_page_written_in_chinese_says_so(monkeypatch: pytest.MonkeyPatch) -> N
     assert b'<html lang="zh-CN"' in build_page(ATTENTION, {})
 
 
-def test_packed_numbers_come_back() -> None:
-    assert zlib.decompress(base64.b64decode(packed(bytes(range(256))))) == bytes(range(256))
-
-
-def test_a_text_that_looks_like_a_place_of_the_shell_stays_text() -> None:
-    assert content_of(build_page(ATTENTION, {"a": "{{script}}{{content}}"})) == {"a": "{{script}}{{content}}"}
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "words.js",
-        "attention/words.js",
-        "attention_views/words.js",
-        "handout/words.js",
-        "model/words.js",
-        "report/words.js",
-    ],
-)
-def test_both_languages_have_the_same_words(path: str) -> None:
-    text = (Path(gpt_cli.__file__).parent / "tools/pages" / path).read_text()
+@pytest.mark.parametrize("folder", [".", "attention", "attention_views", "handout", "model", "report"])
+def test_both_languages_have_the_same_words(folder: str) -> None:
+    text = (FOLDER / folder / "words.js").read_text("utf-8")
     english, chinese = (re.findall(r"^ +(\w+):", part, re.MULTILINE) for part in re.split(r"(?:WORDS\.| )zh\b", text))
     assert len(english) >= 6
     assert [word for word in english if word != "en"] == chinese

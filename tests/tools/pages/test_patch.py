@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser
-from support.browsers import Opened, OpenPage
+from support.browsers import Opened, ShowPage
 from support.model_pages import plain
 
 from gpt_cli.attention_maps.head_metrics import Row
@@ -44,33 +41,21 @@ REPORT: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def opened(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
-    path = tmp_path_factory.mktemp("patch") / "patch.html"
-    path.write_bytes(patch_page(REPORT))
-    opened = Opened(browser, path)
-    yield opened
-    assert opened.complaints == []
-    assert opened.requests == [path.as_uri()]
-    opened.context.close()
+@pytest.fixture
+def opened(show: ShowPage) -> Opened:
+    return show(patch_page(REPORT))
 
 
-def film_of(folder: Path) -> Path:
-    """A film of three steps; at the first the metric is the same on both texts."""
+@pytest.mark.parametrize(("locale", "scheme"), [("en-US", "light"), ("zh-CN", "dark")])
+def test_a_film_shows_the_shares_of_its_steps(show: ShowPage, locale: str, scheme: str) -> None:
+    """At the first of three steps the metric is the same on both texts."""
     steps = []
     for step, share in ((5, None), (10, 0.25), (20, 2.0)):
         heads = [row("head", 0, H, None, 0, recovered=None if share is None else share - H) for H in (0, 1)]
         stream = [row("residual", 0, None, p, 1.0) for p in (0, 1, 2)]
         metrics = {"clean_metric": float(step), "corrupt_metric": 5.0}
         steps.append({"step": step, **metrics, "rows": [*stream, *heads]})
-    path = folder / "film.html"
-    path.write_bytes(patch_page({**REPORT, "steps": steps}))
-    return path
-
-
-@pytest.mark.parametrize(("locale", "scheme"), [("en-US", "light"), ("zh-CN", "dark")])
-def test_a_film_shows_the_shares_of_its_steps(open_page: OpenPage, tmp_path: Path, locale: str, scheme: str) -> None:
-    opened = open_page(film_of(tmp_path), locale, scheme)
+    opened = show(patch_page({**REPORT, "steps": steps}), locale, scheme)
     page, english = opened.page, locale == "en-US"
     assert page.inner_text("#moment") == ("step 20" if english else "第 20 步")
     assert page.input_value("#patch-map") == "heads"
@@ -92,15 +77,12 @@ def test_a_film_shows_the_shares_of_its_steps(open_page: OpenPage, tmp_path: Pat
     assert not re.search(r"undefined|null|NaN|\$\{", page.evaluate("document.body.innerText"))
 
 
-def test_a_page_of_one_step_has_no_film(opened: Opened) -> None:
-    assert not opened.page.is_visible("#film")
-
-
 def told(opened: Opened) -> list[str]:
     return [plain(text) for text in opened.page.locator(".grid-told p").all_inner_texts()]
 
 
 def test_a_cell_says_what_its_patch_recovers(opened: Opened) -> None:
+    assert not opened.page.is_visible("#film"), "of one step"
     opened.page.select_option("#patch-map", "residual")
     opened.page.focus(".grid-view")
     opened.page.keyboard.press("ArrowLeft")
@@ -134,8 +116,7 @@ def test_heads_have_a_map_of_layers_and_maps_by_position(opened: Opened) -> None
     )
 
 
-def test_pairs_have_means_with_errors_and_no_tokens(open_page: OpenPage, tmp_path: Path) -> None:
-    path = tmp_path / "pairs.html"
+def test_pairs_have_means_with_errors_and_no_tokens(show: ShowPage) -> None:
     pairs = [
         row("attention", 0, None, None, 0.25, recovered_error=0.03125),
         row("attention", 0, None, 0, 0, recovered=None, estimate=0.5),
@@ -143,8 +124,7 @@ def test_pairs_have_means_with_errors_and_no_tokens(open_page: OpenPage, tmp_pat
     none = {"clean": None, "corrupt": None, "answer": None, "against": None, "metric": "log_probability"}
     tokens = [{"position": 0, "clean": None, "corrupt": None}]
     several = {"pairs": {"file": "<b>.jsonl", "number": 64}, "tokens": tokens, "rows": pairs}
-    path.write_bytes(patch_page({**REPORT, **none, **several}))
-    opened = open_page(path, "zh-CN", "dark")
+    opened = show(patch_page({**REPORT, **none, **several}), "zh-CN", "dark")
     metric = "指标：替换前 −1.0000，替换后 0.0000，提供替换值的文本上 3.0000。"
     assert told(opened) == ["第 0 层注意力输出，所有位置：恢复了差值的 0.2500 ± 0.0313。", metric]
     assert opened.page.inner_text("#pairs") == "<b>.jsonl 中的 64 对提示词：平均值 ± 标准误。"
@@ -154,10 +134,8 @@ def test_pairs_have_means_with_errors_and_no_tokens(open_page: OpenPage, tmp_pat
     assert told(opened) == ["第 0 层注意力输出，位置 0：没有计算精确值。", "一次反向传播的估计值：0.5000。"]
 
 
-def test_an_answer_that_all_pairs_share_is_named(open_page: OpenPage, tmp_path: Path) -> None:
-    path = tmp_path / "one.html"
+def test_an_answer_that_all_pairs_share_is_named(show: ShowPage) -> None:
     one = {"clean": None, "corrupt": None, "against": None, "metric": "log_probability"}
-    path.write_bytes(patch_page({**REPORT, **one, "pairs": {"file": "a.jsonl", "number": 1}}))
-    opened = open_page(path)
+    opened = show(patch_page({**REPORT, **one, "pairs": {"file": "a.jsonl", "number": 1}}))
     assert plain(opened.page.locator("#texts dt").first.inner_text()) == "clean text · log probability of “␣two” 3.0000"
     assert opened.page.inner_text("#pairs") == "1 pair of a.jsonl."

@@ -38,10 +38,7 @@ def test_a_scale_shows_all_values_and_is_by_log_where_they_differ_much(
     quantity: str, low: float, high: float, scale: Scale
 ) -> None:
     assert scale_of(quantity, [np.array([high]), np.array([]), np.array([low])]) == scale
-
-
-def test_without_values_there_is_a_scale_too() -> None:
-    assert scale_of("loss", []) == Scale(0, 1)
+    assert scale_of(quantity, []) == Scale(0, 1), "without values there is one too"
 
 
 def test_heights_and_values_belong_together() -> None:

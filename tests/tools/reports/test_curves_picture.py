@@ -65,20 +65,22 @@ def test_an_svg_has_its_words_as_text() -> None:
         assert f"<!-- {text} -->" in svg
 
 
-@pytest.mark.parametrize(("axis", "label"), [("tokens", "tokens"), ("seconds", "training time (min)")])
-def test_every_axis_has_its_name(axis: str, label: str, figures: list[Figure]) -> None:
-    draw_curves([record("one")], axis, "png")
-    assert [axes.get_xlabel() for axes in figures[0].axes] == [label] * 5
-
-
 @pytest.mark.parametrize(
-    ("axis", "labels"),
-    [("step", ["0", "1", "2", "3"]), ("seconds", ["0", "0.5", "1", "1.5", "2", "2.5", "3"])],
+    ("losses", "axis", "label", "ticks"),
+    [
+        ((9.0, 8.0), "step", "step", ["0", "1", "2"]),
+        ((4.0, 3.0, 2.0), "step", "step", ["0", "1", "2", "3"]),
+        ((4.0, 3.0, 2.0), "tokens", "tokens", ["0", "50", "100", "150", "200", "250", "300"]),
+        ((4.0, 3.0, 2.0), "seconds", "training time (min)", ["0", "0.5", "1", "1.5", "2", "2.5", "3"]),
+    ],
 )
-def test_ticks_are_whole_steps_and_round_minutes(axis: str, labels: list[str], figures: list[Figure]) -> None:
-    draw_curves([record()], axis, "png")
+def test_every_axis_has_its_name_and_ticks_at_whole_steps_or_round_minutes(
+    losses: tuple[float, ...], axis: str, label: str, ticks: list[str], figures: list[Figure]
+) -> None:
+    draw_curves([record("one", losses)], axis, "png")
+    assert [axes.get_xlabel() for axes in figures[0].axes] == [label] * 5
     for axes in figures[0].axes:
-        assert [axes.xaxis.get_major_formatter()(tick) for tick in axes.get_xticks()] == labels
+        assert [axes.xaxis.get_major_formatter()(tick) for tick in axes.get_xticks()] == ticks
 
 
 def test_the_same_runs_give_the_same_bytes() -> None:
@@ -113,10 +115,8 @@ def test_the_picture_of_losses_is_of_one_run() -> None:
 
 
 def test_losses_of_different_tokenizers_are_not_drawn_together(figures: list[Figure]) -> None:
-    runs = [
-        replace(one, overview=replace(one.overview, best_loss=2.0, tokenizer=one.name))
-        for one in (record("one"), record("two"))
-    ]
+    both = record("one"), record("two")
+    runs = [replace(one, overview=replace(one.overview, best_loss=2.0, tokenizer=one.name)) for one in both]
     draw_curves(runs, "step", "png")
     labels = [axes.get_ylabel() for axes in figures[0].axes]
     assert "loss (nats/token)" not in labels
@@ -146,8 +146,7 @@ def sweep_of(values: tuple[Any, ...], seeds: tuple[int, ...], key: str = "learni
     config, runs = read_config("smoke"), list[RunRecord]()
     for place, value in enumerate(values):
         for seed in seeds:
-            settings = config.train.model_copy(update={key: value, "seed": seed})
-            changed = config.model_copy(update={"train": settings})
+            changed = config.changed(train={key: value, "seed": seed})
             one = record(f"s/{place}-{seed}", (8.0, 6.0 + place + seed / 10))
             ended = replace(one.overview, config=changed, validation_loss=place + seed / 10)
             runs.append(replace(one, overview=ended))
@@ -195,11 +194,6 @@ def test_a_name_of_any_characters_is_drawn_as_it_is(figures: list[Figure], monke
         assert "□ $a_b" in texts(figures[-1])
     assert r"b\n" in texts(figures[-1])
     assert lines == ["no installed font has the characters 今 (Debian: apt install fonts-noto-cjk)"] * 2
-
-
-def test_no_tick_of_the_steps_is_half_a_step(figures: list[Figure]) -> None:
-    draw_curves([record("short", (9.0, 8.0))], "step", "png")
-    assert all(axes.get_xticks().tolist() == [0, 1, 2] for axes in figures[0].axes)
 
 
 def test_every_word_of_the_picture_has_chinese(figures: list[Figure], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,12 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.pages import content_of, dump_of, random_weights, snapshots_of, unpacked
+from support.pages import content_of, dump_of, keep, random_weights, snapshots_of, unpacked
 
 import gpt_cli.tools.reports.page_content as module
 from gpt_cli.attention_maps.patterns import Origin
-from gpt_cli.attention_maps.snapshots import snapshot_bytes
-from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.tools.reports.page_content import report_page
 from gpt_cli.tools.reports.run_record import FIGURES, QUANTITIES, LoggedSample, RunRecord, read_record
 
@@ -29,12 +27,10 @@ def curves_of(run: dict[str, Any]) -> dict[str, np.ndarray]:
     return {name: unpacked(text, "<f8").reshape(4, -1) for name, text in run["curves"].items()}
 
 
-def watched(run: Path) -> Path:
-    files = RunFiles(run)
-    files.attention.mkdir()
-    for snapshot in snapshots_of(3, 2, 2, ["The", " value", " of"]):
-        files.snapshot_file(snapshot.step).write_bytes(snapshot_bytes(snapshot))
-    return run
+@pytest.fixture
+def watched(copied: Path) -> Path:
+    keep(snapshots_of(3, 2, 2, ["The", " value", " of"]), copied)
+    return copied
 
 
 def test_curves_equal_the_lines_of_the_run(smoke_run: Path) -> None:
@@ -54,11 +50,12 @@ def long(record: RunRecord, num_lines: int) -> RunRecord:
     return replace(record, metrics=metrics, samples=tuple(LoggedSample(step, "x" * 5000) for step in range(1000)))
 
 
-def test_a_run_of_a_million_lines_and_many_samples_still_makes_a_small_page(smoke_run: Path) -> None:
+def test_a_run_of_a_million_lines_and_many_samples_or_thirty_runs_make_a_small_page(smoke_run: Path) -> None:
     record = long(read_record(smoke_run), 1_000_000)
     page = report_page([record])
     (run,) = content_of(page)["runs"]
     assert len(page) < 5_000_000
+    assert len(report_page([long(record, 5000)] * 30)) < 5_000_000
     assert 99 in curves_of(run)["loss"][3]
     assert curves_of(run)["loss"][0, [0, -1]].tolist() == [1, 1_000_000]
     steps = [sample["step"] for sample in run["samples"]]
@@ -87,11 +84,6 @@ def test_a_sample_begins_with_the_prompt_or_with_what_all_share(
     assert [sample["begins"] for sample in run["samples"]] == begins
 
 
-def test_thirty_runs_make_a_small_page(smoke_run: Path) -> None:
-    record = long(read_record(smoke_run), 5000)
-    assert len(report_page([record] * 30)) < 5_000_000
-
-
 @pytest.mark.parametrize("name", ["loss", "seconds"])
 def test_what_is_not_finite_is_no_point_and_no_place(smoke_run: Path, name: str) -> None:
     record = read_record(smoke_run)
@@ -105,25 +97,25 @@ def test_what_is_not_finite_is_no_point_and_no_place(smoke_run: Path, name: str)
         assert np.isnan(seconds[1])
 
 
-def test_attention_is_that_of_the_snapshots(copied: Path) -> None:
-    (part,) = content(read_record(watched(copied)))["attention"]
+def test_attention_is_that_of_the_snapshots(watched: Path) -> None:
+    (part,) = content(read_record(watched))["attention"]
     assert part["weights"]["frames"] == {"steps": [1, 10, 20], "losses": [4.0, 3.0, 2.0]}
     assert part["weights"]["tokens"] == ["The", " value", " of"]
     assert part["command"] == "gpt attn-dump --run runs/smoke --over-training --out film.html"
 
 
-def test_a_dump_that_was_asked_for_replaces_snapshots(copied: Path) -> None:
+def test_a_dump_that_was_asked_for_replaces_snapshots(watched: Path) -> None:
     dump = dump_of(["a", "b"], random_weights(1, 2, 2), origin=Origin("best.safetensors", 20, "ab"))
-    (part,) = content(read_record(watched(copied)), dumps={"smoke": dump})["attention"]
+    (part,) = content(read_record(watched), dumps={"smoke": dump})["attention"]
     assert part["weights"]["tokens"] == ["a", "b"]
     assert "frames" not in part["weights"]
 
 
-def test_attention_that_is_too_large_or_damaged_is_left_out(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = read_record(watched(copied))
+def test_attention_that_is_too_large_or_damaged_is_left_out(watched: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = read_record(watched)
     monkeypatch.setattr(module, "_MOST_ATTENTION", 10)
     assert content(record)["attention"][0]["weights"] is None
-    (copied / "attention" / "step-00000020.safetensors").write_bytes(b"x")
+    (watched / "attention" / "step-00000020.safetensors").write_bytes(b"x")
     (part,) = content(record)["attention"]
     assert part["weights"] is None
     assert "this is not an attention snapshot" in part["problem"]
@@ -138,14 +130,10 @@ def test_runs_that_differ_in_their_seed_alone_share_a_colour(smoke_run: Path) ->
     config = one.overview.config
     assert config is not None
     settings = [{"seed": 1}, {"seed": 2}, {"seed": 1, "learning_rate": 0.5}, {"seed": 1}]
-    configs = [config.model_copy(update={"train": config.train.model_copy(update=changed)}) for changed in settings]
-    records = [replace(one, overview=replace(one.overview, config=changed)) for changed in configs]
-    assert [(run["group"], run["mark"]) for run in content(*records)["runs"]] == [
-        (0, "a1"),
-        (0, "a2"),
-        (1, "b"),
-        (2, "c"),
-    ]
+    overviews = [replace(one.overview, config=config.changed(train=changed)) for changed in settings]
+    records = [replace(one, overview=overview) for overview in overviews]
+    marks = [(run["group"], run["mark"]) for run in content(*records)["runs"]]
+    assert marks == [(0, "a1"), (0, "a2"), (1, "b"), (2, "c")]
 
 
 def test_names_show_their_control_characters(smoke_run: Path) -> None:

@@ -109,10 +109,8 @@ def test_the_speed_of_a_run_that_has_ended_is_that_of_its_whole_training() -> No
 
 
 def test_losses_of_different_tokenizers_are_not_drawn_together() -> None:
-    runs = [
-        replace(one, overview=replace(one.overview, best_loss=2.0, tokenizer=one.name))
-        for one in (record("one"), record("two"))
-    ]
+    both = record("one"), record("two")
+    runs = [replace(one, overview=replace(one.overview, best_loss=2.0, tokenizer=one.name)) for one in both]
     drawn = plot_curves(runs, "step", Style(80)).plain
     assert "nats/token" not in drawn
     assert drawn.count("validation, bits per byte") == 1

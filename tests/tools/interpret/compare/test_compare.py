@@ -14,19 +14,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from PIL import Image
-from support.helpers import RunCommand, sharp_model
+from support.helpers import RunCommand, damage, sharp_model
 
 import gpt_cli
 from gpt_cli.attention_maps.logit_attribution import head_columns
 from gpt_cli.evaluation.nll import standard_error
 from gpt_cli.model import GPT
-from gpt_cli.tools.interpret.compare.differences import (
-    Window,
-    compare_window,
-    head_changes,
-    most_apart,
-    weight_changes,
-)
+from gpt_cli.tools.interpret.compare.differences import Window, compare_window, head_changes, most_apart, weight_changes
 
 V = 11
 IDS = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5])
@@ -254,9 +248,7 @@ def test_what_memory_cannot_hold_is_refused_before(
 
 def test_a_damaged_checkpoint_is_named(run: RunCommand, copied: Path, here: Path) -> None:
     shutil.copy(copied / "checkpoints" / "best.safetensors", "damaged.safetensors")
-    content = bytearray(Path("damaged.safetensors").read_bytes())
-    content[-5] ^= 1
-    Path("damaged.safetensors").write_bytes(content)
+    damage(Path("damaged.safetensors"))
     outcome = run("compare", str(copied), "damaged.safetensors")
     assert outcome.code == 4
     assert "damaged.safetensors" in outcome.err

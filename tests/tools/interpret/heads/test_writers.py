@@ -36,13 +36,8 @@ def test_a_peak_within_a_character_is_shown_at_its_first_token() -> None:
 
 
 def test_directions_have_as_many_tokens_as_fit() -> None:
-    part = {
-        "singular_value": 1.5,
-        "reads": ["今天" * 3] * 5,
-        "writes": ["ab"] * 5,
-        "queries": ["a"] * 5,
-        "keys": ["b"] * 5,
-    }
+    part = {"reads": ["今天" * 3] * 5, "writes": ["ab"] * 5, "queries": ["a"] * 5, "keys": ["b"] * 5}
+    part |= {"singular_value": 1.5}
     ov, qk = of_directions([{"layer": 0, "head": 1, "ov": [part], "qk": [part]}], 59)
     assert ov[1] == ("L0 H1", "1.5", '"今天今天今天"', '"ab" "ab" "ab" "ab"')
     assert qk[0] == ("head", "QK", "queries", "keys")

@@ -17,7 +17,6 @@ from support.helpers import RunCommand, sharp_model
 import gpt_cli
 from gpt_cli.common.drawing.panels import Curves, HeatMap
 from gpt_cli.common.drawing.token_labels import label_of
-from gpt_cli.evaluation import nll
 from gpt_cli.tools.interpret.figure import Figure
 from gpt_cli.tools.interpret.finding import Finding
 from gpt_cli.tools.interpret.lens.lens import look
@@ -35,7 +34,6 @@ def test_layers_predict_what_hooks_in_plain_torch_find(
     settings: list[str], at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gpt_cli.tools.interpret.lens.lens.LOGITS_AT_ONCE", at_once)
-    assert at_once < nll.LOGITS_AT_ONCE or at_once == nll.LOGITS_AT_ONCE
     model = sharp_model(V, *settings)
     streams = list[torch.Tensor]()
     hooks = [block.register_forward_hook(lambda *found: streams.append(found[2][0])) for block in model.blocks]
@@ -72,11 +70,9 @@ def test_chosen_layers_are_those_of_all() -> None:
 
 
 def test_of_a_text_the_last_layer_has_the_loss_and_the_error_of_the_model(run: RunCommand, smoke_run: Path) -> None:
-    found = json.loads(run("lens", "--run", str(smoke_run), "--max-tokens", "400", "--json").out)
-    heads = run(
-        "heads", "--run", str(smoke_run), "--max-tokens", "400", "--ablate", "zero", "--dtype", "float32", "--json"
-    )
-    of_heads = json.loads(heads.out)
+    words = "--run", str(smoke_run), "--max-tokens", "400", "--json"
+    found = json.loads(run("lens", *words).out)
+    of_heads = json.loads(run("heads", *words, "--ablate", "zero", "--dtype", "float32").out)
     assert found["tokens"] == of_heads["tokens"]
     assert found["layers"][-1]["loss"] == pytest.approx(of_heads["loss"], abs=1e-5)
     assert [row["layer"] for row in found["layers"]] == [0, 1]
@@ -88,14 +84,10 @@ def test_of_a_text_the_last_layer_has_the_loss_and_the_error_of_the_model(run: R
 
 
 def test_of_a_prompt_each_position_has_its_predictions(run: RunCommand, smoke_run: Path) -> None:
-    outcome = run("lens", "--run", str(smoke_run), "--prompt", "The value 值", "--layers", "1", "--json")
-    found = json.loads(outcome.out)
+    words = "--run", str(smoke_run), "--prompt", "The value 值", "--json"
+    found = json.loads(run("lens", *words, "--layers", "1").out)
     assert "".join(each["token"] for each in found["positions"][:3]).startswith("The")
-    sampled = json.loads(
-        run(
-            "sample", "--run", str(smoke_run), "--prompt", "The value 值", "--greedy", "--max-new-tokens", "1", "--json"
-        ).out
-    )
+    sampled = json.loads(run("sample", *words, "--greedy", "--max-new-tokens", "1").out)
     last = found["positions"][-1]
     assert last["layers"][0]["id"] == sampled["samples"][0]["tokens"][0]
     assert last["next"] is None
@@ -120,11 +112,10 @@ def test_files_have_the_figures(run: RunCommand, smoke_run: Path, tmp_path: Path
     assert len(rows) == 2 * found["tokens"]
     assert float(rows[0]["loss"]) == found["positions"][0]["layers"][0]["loss"]
     assert rows[-1]["loss"] == rows[-1]["next"] == ""
-    image = Image.open(io.BytesIO((tmp_path / "a.png").read_bytes()))
-    assert min(image.size) > 100
-    run("lens", "--run", str(smoke_run), "--max-tokens", "200", "--out", str(tmp_path / "b.png"))
+    assert min(Image.open(io.BytesIO((tmp_path / "a.png").read_bytes())).size) > 100
+    for name in ("b.png", "b.csv"):
+        run("lens", "--run", str(smoke_run), "--max-tokens", "200", "--out", str(tmp_path / name))
     assert min(Image.open(io.BytesIO((tmp_path / "b.png").read_bytes())).size) > 100
-    run("lens", "--run", str(smoke_run), "--max-tokens", "200", "--out", str(tmp_path / "b.csv"))
     assert [row["layer"] for row in csv.DictReader(io.StringIO((tmp_path / "b.csv").read_text("utf-8")))] == ["0", "1"]
 
 

@@ -133,11 +133,8 @@ def test_a_model_without_a_text_learns_on_the_beginning_of_data(
     outcome = run("lens", "--run", str(copied), "--tuned", "--prompt", "The value")
     assert outcome.code == 2
     assert "--tuned --data FILE" in outcome.err
-    outcome = run("lens", "--run", str(copied), "--tuned", "--data", "my.txt", "--json")
-    found, plain = (
-        json.loads(outcome.out),
-        json.loads(run("lens", "--run", str(copied), "--data", "my.txt", "--json").out),
-    )
+    words = "lens", "--run", str(copied), "--data", "my.txt", "--json"
+    found, plain = (json.loads(run(*words, *more).out) for more in (["--tuned"], []))
     assert found["tuned"]["text"] == ["my.txt"]
     assert 8 < plain["tokens"] / found["tokens"] < 12
     assert run("lens", "--run", str(copied), "--tuned", "--prompt", "The value").code == 0

@@ -16,15 +16,7 @@ from torch import Tensor
 from gpt_cli.model import GPT
 from gpt_cli.model.attention import causal_stages
 from gpt_cli.tools.interpret.patching import activation_patching
-from gpt_cli.tools.interpret.patching.activation_patching import (
-    Recorded,
-    Task,
-    along,
-    estimated,
-    exact,
-    record,
-    units,
-)
+from gpt_cli.tools.interpret.patching.activation_patching import Recorded, Task, along, estimated, exact, record, units
 from gpt_cli.tools.interpret.patching.request import PARTS, Edge
 
 V = 11

@@ -164,9 +164,8 @@ def test_files_and_tables_have_the_figures(run: RunCommand, smoke_run: Path, tmp
     rows = [*csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text("utf-8")))]
     assert [float(row["recovered"]) for row in rows] == [row["recovered"] for row in found["rows"]]
     assert rows[0]["head"] == ""
-    assert min(Image.open(io.BytesIO((tmp_path / "a.png").read_bytes())).size) > 100
     run(*words, "--path", "0.0:1.0", "--out", str(tmp_path / "b.png"))
-    assert min(Image.open(io.BytesIO((tmp_path / "b.png").read_bytes())).size) > 100
+    assert all(min(Image.open(io.BytesIO((tmp_path / name).read_bytes())).size) > 100 for name in ("a.png", "b.png"))
     table = run(*words).out
     assert '1 " value" / " name"' in table
     assert [line.split()[0] for line in table.splitlines() if "all" in line].count("head") == 3
@@ -218,9 +217,8 @@ def test_of_the_residual_stream_a_step_names_the_first_layer_whose_last_position
 def test_the_residual_stream_of_pairs_of_other_lengths_is_refused(
     run: RunCommand, smoke_run: Path, tmp_path: Path
 ) -> None:
-    lines = ('{"clean": "The value", "corrupt": "The name"}', '{"clean": "The value of", "corrupt": "The name of"}')
-    (tmp_path / "pairs.jsonl").write_text("\n".join(line.replace("}", ', "answer": " the"}') for line in lines))
-    words = ("patch", "--run", str(smoke_run), "--pairs", str(tmp_path / "pairs.jsonl"), "--parts", "residual")
+    pairs = write_pairs(tmp_path / "pairs.jsonl", ONE, LONGER)
+    words = ("patch", "--run", str(smoke_run), "--pairs", pairs, "--parts", "residual")
     for more in ((), ("--over-training",)):
         outcome = run(*words, *more)
         assert outcome.code == 2, outcome.err
@@ -296,15 +294,3 @@ def test_numbers_that_are_not_finite_are_a_wrong_checkpoint(run: RunCommand, cop
         outcome = run("patch", "--run", str(copied), *words)
         assert outcome.code == 4, outcome.err
         assert "not finite" in outcome.err
-
-
-def test_python_gets_the_same_and_a_notebook_a_picture(smoke_run: Path) -> None:
-    found = gpt_cli.load(smoke_run).patch(**ONE, parts="head")
-    assert isinstance(found, Finding)
-    assert [found[name].axes for name in ("recovered", "clean_metric")] == [("part", "layer", "position"), ()]
-    assert found["recovered"].at(part="H1", layer=0, position=2).values == next(
-        row["recovered"] for row in found.rows if (row["layer"], row["head"], row["position"]) == (0, 1, 2)
-    )
-    assert found.as_dict() == gpt_cli.patch(**ONE, parts=["head"], run=smoke_run).as_dict()
-    assert (found.as_picture() or b"").startswith(b"\x89PNG")
-    assert repr(found).endswith('figures=["recovered"])')

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from playwright.sync_api import Page
-from support.browsers import Opened, OpenPage
+from support.browsers import Opened, OpenPage, ShowPage
 from support.pages import dump_of, random_weights, scores_of, writes_of
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS, ROLES
@@ -52,14 +52,12 @@ def test_heads_are_sorted_by_any_column(opened: Opened, column: str) -> None:
 
 def test_a_label_is_below_the_map_of_its_head_and_beside_its_name(opened: Opened) -> None:
     page = opened.page
-    found = {
-        tile.get_attribute("aria-label"): page.locator(
-            f"#{(tile.get_attribute('aria-describedby') or '').split()[1]}"
-        ).inner_text()
-        for tile in page.locator("#heads button").all()
-    }
-    labels = {name: label for name, label in found.items() if label}
-    assert labels == {"layer 0 head 1": "previous token", "layer 2 head 3": "induction"}
+    labels = {}
+    for tile in page.locator("#heads button").all():
+        place = (tile.get_attribute("aria-describedby") or "").split()[1]
+        labels[tile.get_attribute("aria-label")] = page.inner_text(f"#{place}")
+    labelled = {name: label for name, label in labels.items() if label}
+    assert labelled == {"layer 0 head 1": "previous token", "layer 2 head 3": "induction"}
     page.click('button[aria-label="layer 2 head 3"]')
     assert page.inner_text("#one h2") == "layer 2 head 3 · induction"
     page.click('button[aria-label="layer 1 head 0"]')
@@ -75,35 +73,24 @@ def test_the_labels_of_the_page_are_those_of_the_report(opened: Opened) -> None:
     assert dict(zip(COLUMNS, names, strict=True)).items() >= {(column, label) for column, label, _ in ROLES}
 
 
-def test_many_heads_have_short_names_and_labels(open_page: OpenPage, tmp_path: Path) -> None:
-    path = tmp_path / "many.html"
-    path.write_bytes(attention_page(replace(dump_of(TOKENS, random_weights(2, 8, 8)), scores=scores_of(2, 8))))
-    opened = open_page(path)
-    page = opened.page
-    assert page.locator("#heads th").all_inner_texts() == [
-        *(f"H{head}" for head in range(8)),
-        "mean",
-        "L0",
-        "L1",
-        "mean",
-    ]
+def test_many_heads_have_short_names_and_labels(show: ShowPage) -> None:
+    page = show(attention_page(replace(dump_of(TOKENS, random_weights(2, 8, 8)), scores=scores_of(2, 8)))).page
+    names = [*(f"H{head}" for head in range(8)), "mean", "L0", "L1", "mean"]
+    assert page.locator("#heads th").all_inner_texts() == names
     assert [text for text in page.locator("#heads .kind").all_inner_texts() if text] == ["prev", "ind"]
     page.select_option("#order", "induction")
     assert page.locator("#sorted .kind").first.inner_text() == "induction", "the list has room"
 
 
 def test_all_heads_stay_in_view_beside_the_map(opened: Opened) -> None:
-    page = opened.page
-    page.set_viewport_size({"width": 1280, "height": 700})
-    page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
-    box = page.locator('button[aria-label="layer 0 head 1"]').bounding_box()
-    assert box is not None
-    assert 0 <= box["y"] < 700
-    page.set_viewport_size({"width": 420, "height": 700})
-    page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
-    box = page.locator('button[aria-label="layer 0 head 1"]').bounding_box()
-    assert box is not None
-    assert box["y"] < 0, "on a narrow screen they would hide the map"
+    page, tops = opened.page, []
+    for width in (1280, 420):
+        page.set_viewport_size({"width": width, "height": 700})
+        page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+        head = page.locator('button[aria-label="layer 0 head 1"]')
+        tops.append(head.evaluate("head => head.getBoundingClientRect().top"))
+    assert 0 <= tops[0] < 700
+    assert tops[1] < 0, "on a narrow screen they would hide the map"
 
 
 @pytest.mark.parametrize("language", ["en-US", "zh-CN"])
@@ -121,14 +108,6 @@ def test_the_page_says_what_each_score_means(open_page: OpenPage, file: Path, la
         assert page.locator("#scores dt").all_inner_texts() == names
         assert page.inner_text("#scores-help summary") == "这些得分的含义"
     assert all(meanings)
-
-
-def test_one_head_needs_no_order(open_page: OpenPage, tmp_path: Path) -> None:
-    path = tmp_path / "one.html"
-    path.write_bytes(attention_page(replace(dump_of(TOKENS, random_weights(1, 1, 8)), scores=scores_of(1, 1))))
-    opened = open_page(path)
-    assert not opened.page.is_visible("#choosing")
-    assert opened.page.is_visible("#scores")
 
 
 def test_the_chosen_head_has_its_scores_and_a_mean_has_none(opened: Opened) -> None:
@@ -197,10 +176,7 @@ def test_the_chosen_head_tells_what_it_writes_at_the_chosen_token(opened: Opened
         assert [text for text, _ in rows] == [TEXTS[token].replace(" ", "␣") for token in ids[1, 2, 3].tolist()]
         shown = [float(number.replace("−", "-")) for _, number in rows]
         np.testing.assert_allclose(shown, logits[1, 2, 3], atol=7e-4)
-    widths = [
-        float(re.sub("%", "", width))
-        for width in page.locator("#writes .bar").evaluate_all("bars => bars.map(bar => bar.style.width)")
-    ]
+    widths = page.locator("#writes .bar").evaluate_all("bars => bars.map(bar => parseFloat(bar.style.width))")
     strengths = np.abs(np.concatenate([WRITES.raised_by[1, 2, 3], WRITES.lowered_by[1, 2, 3]]))
     np.testing.assert_allclose(widths, 100 * strengths / strengths.max(), atol=0.1)
 
@@ -218,12 +194,11 @@ def test_without_a_token_or_a_head_nothing_is_written_and_nothing_moves(opened: 
     assert not page.locator("#writes-name").is_visible()
 
 
-def test_a_page_without_scores_has_no_orders(open_page: OpenPage, tmp_path: Path) -> None:
-    path = tmp_path / "plain.html"
-    path.write_bytes(attention_page(dump_of(TOKENS, random_weights(1, 2, 8))))
-    opened = open_page(path)
-    for part in ("#choosing", "#scores", "#writes", "#film"):
-        assert not opened.page.is_visible(part)
+def test_one_head_or_a_page_without_scores_has_no_orders(show: ShowPage) -> None:
+    page = show(attention_page(replace(dump_of(TOKENS, random_weights(1, 1, 8)), scores=scores_of(1, 1)))).page
+    assert [page.is_visible(part) for part in ("#choosing", "#scores")] == [False, True]
+    page = show(attention_page(dump_of(TOKENS, random_weights(1, 2, 8)))).page
+    assert not any(page.is_visible(part) for part in ("#choosing", "#scores", "#writes", "#film"))
 
 
 def test_all_of_it_speaks_chinese_and_fits_a_narrow_screen(open_page: OpenPage, file: Path) -> None:

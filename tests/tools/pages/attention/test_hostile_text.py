@@ -9,12 +9,10 @@ from pathlib import Path
 import numpy as np
 from support.browsers import OpenPage
 from support.hostile import CALL, PAYLOADS
-from support.pages import dump_of, random_weights, scores_of, snapshots_of
+from support.pages import dump_of, keep, random_weights, scores_of, snapshots_of
 
 from gpt_cli.attention_maps.logit_attribution import Writes
 from gpt_cli.attention_maps.patterns import Origin, Prediction
-from gpt_cli.attention_maps.snapshots import snapshot_bytes
-from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.tools.interpret.attention_page import attention_page
 from gpt_cli.tools.interpret.training_film import make_film
 
@@ -27,10 +25,7 @@ def every_text_written() -> Writes:
 
 
 def test_no_text_of_a_film_does_anything(open_page: OpenPage, tmp_path: Path) -> None:
-    run = RunFiles(tmp_path / "<img src=x onerror=fired(1)>")
-    run.attention.mkdir(parents=True)
-    for snapshot in snapshots_of(2, 1, 2, PAYLOADS):
-        run.snapshot_file(snapshot.step).write_bytes(snapshot_bytes(snapshot))
+    run = keep(snapshots_of(2, 1, 2, PAYLOADS), tmp_path / "<img src=x onerror=fired(1)>")
     path = tmp_path / "film.html"
     path.write_bytes(make_film(run).page)
     opened = open_page(path)

@@ -9,7 +9,8 @@ import matplotlib
 import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page
-from support.browsers import Opened, OpenPage
+from support.browsers import Opened, OpenPage, ShowPage
+from support.model_pages import choose, plain
 from support.pages import dump_of, random_weights, restored
 
 from gpt_cli.attention_maps.patterns import Origin, Prediction
@@ -28,26 +29,16 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def head(page: Page, name: str) -> None:
-    page.click(f'button[aria-label="{name}"]')
-    assert page.inner_text("#head-name") == name
-
-
-def plain(text: str) -> str:
-    """Without the marks that set token text apart from its surroundings."""
-    return text.replace("\u2068", "").replace("\u2069", "")
-
-
 def strongest(page: Page, line: int) -> list[float]:
     """The numbers in a line of the details."""
     return [float(found) for found in re.findall(r"\) (\d\.\d{4})", page.locator("#details p").nth(line).inner_text())]
 
 
-def test_every_weight_of_every_head_is_the_one_of_the_file(opened: Opened, file: Path) -> None:
+def test_every_weight_of_every_head_is_the_one_of_the_file_and_means_are_theirs(opened: Opened, file: Path) -> None:
     expected = restored(file.read_bytes())
     for layer in range(2):
         for number in range(3):
-            head(opened.page, f"layer {layer} head {number}")
+            choose(opened.page, f"layer {layer} head {number}")
             title, *lines = opened.copied()
             assert title == ["layer", "head", "query", "key", "query_token", "key_token", "weight"]
             found = np.array([float(line[6]) for line in lines])
@@ -57,32 +48,23 @@ def test_every_weight_of_every_head_is_the_one_of_the_file(opened: Opened, file:
                 [str(layer), str(number), str(q), str(k), TOKENS[q], TOKENS[k]]
                 for q, k in zip(ROW, COLUMN, strict=True)
             ]
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("layer 1 mean of 3 heads", WEIGHTS[1].mean(0)), ("mean of all 6 heads", WEIGHTS.mean((0, 1)))],
-)
-def test_means_are_those_of_the_heads(opened: Opened, name: str, expected: np.ndarray) -> None:
-    head(opened.page, name)
-    found = [float(line[6]) for line in opened.copied()[1:]]
-    np.testing.assert_allclose(found, expected[ROW, COLUMN], atol=2e-5)
+    means = {"layer 1 mean of 3 heads": WEIGHTS[1].mean(0), "mean of all 6 heads": WEIGHTS.mean((0, 1))}
+    for name, mean in means.items():
+        choose(opened.page, name)
+        np.testing.assert_allclose([float(line[6]) for line in opened.copied()[1:]], mean[ROW, COLUMN], atol=2e-5)
 
 
 def test_a_token_tells_where_it_looks_and_who_looks_at_it(opened: Opened) -> None:
     page = opened.page
-    head(page, "layer 0 head 2")
+    choose(page, "layer 0 head 2")
     weights = WEIGHTS[0, 2]
     page.locator(".token").nth(3).focus()
     np.testing.assert_allclose(strongest(page, 0), sorted(weights[3, :4], reverse=True), atol=1e-4)
     np.testing.assert_allclose(strongest(page, 1), sorted(weights[3:, 3], reverse=True)[:5], atol=1e-4)
     assert "今天" in page.inner_text("#details")
     for other in range(8):
-        style = (
-            page.locator(".token")
-            .nth(other)
-            .evaluate("e => [getComputedStyle(e).backgroundColor, getComputedStyle(e).borderBottomColor]")
-        )
+        colours = "e => [getComputedStyle(e).backgroundColor, getComputedStyle(e).borderBottomColor]"
+        style = page.locator(".token").nth(other).evaluate(colours)
         opacities = [float(colour.split(",")[3].rstrip(")")) if colour.count(",") == 3 else 1.0 for colour in style]
         looks, looked = weights[3, other], weights[other, 3]
         np.testing.assert_allclose(opacities, np.sqrt([looks / 4, looked]), atol=0.005)
@@ -171,14 +153,9 @@ def test_all_of_it_works_from_the_keyboard(opened: Opened) -> None:
     assert page.evaluate(chosen) == "The"
     page.keyboard.press("Escape")
     assert page.inner_text("#details") == ""
-
-
-def test_after_escape_a_token_is_chosen_again_by_enter(opened: Opened) -> None:
-    page = opened.page
-    page.locator(".token").nth(5).focus()
-    page.keyboard.press("Escape")
     page.keyboard.press("Enter")
-    assert plain(page.inner_text("#details")).startswith("“␣is” (token 5) looks at: ")
+    assert page.evaluate(chosen) == "The"
+    assert plain(page.inner_text("#details")).startswith("“The” (token 0) looks at: "), "it is chosen again"
 
 
 def test_a_finger_on_the_map_tells_the_weight(browser: Browser, file: Path) -> None:
@@ -194,11 +171,8 @@ def test_a_finger_on_the_map_tells_the_weight(browser: Browser, file: Path) -> N
     context.close()
 
 
-def test_the_map_stays_where_it_is_while_tokens_are_chosen(open_page: OpenPage, tmp_path: Path) -> None:
-    path = tmp_path / "long.html"
-    path.write_bytes(attention_page(dump_of(["expression " * 3] * 128, random_weights(1, 2, 128))))
-    opened = open_page(path)
-    page = opened.page
+def test_the_map_stays_where_it_is_while_tokens_are_chosen(show: ShowPage) -> None:
+    page = show(attention_page(dump_of(["expression " * 3] * 128, random_weights(1, 2, 128)))).page
     places = set()
     for token in (127, 3, 64):
         page.locator(".token").nth(token).focus()
@@ -209,14 +183,11 @@ def test_the_map_stays_where_it_is_while_tokens_are_chosen(open_page: OpenPage, 
     assert len(places) == 1
 
 
-def test_a_line_narrower_than_a_dot_still_shows_in_the_overview(open_page: OpenPage, tmp_path: Path) -> None:
+def test_a_line_narrower_than_a_dot_still_shows_in_the_overview(show: ShowPage) -> None:
     weights = np.zeros((1, 16, 200, 200), np.float32)
     weights[..., 0] = 0.02
     weights[..., 101] = 0.98 * np.tri(200)[:, 101]
-    path = tmp_path / "column.html"
-    path.write_bytes(attention_page(dump_of(["x"] * 200, weights)))
-    opened = open_page(path)
-    bright = opened.page.evaluate("""() => [...document.querySelectorAll("#heads canvas")].map((canvas) => {
+    bright = show(attention_page(dump_of(["x"] * 200, weights))).page.evaluate("""() => [...document.querySelectorAll("#heads canvas")].map((canvas) => {
         const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
         let count = 0;
         for (let at = 0; at < data.length; at += 4) count += data[at] > 200 && data[at + 1] > 200 && data[at + 3] > 0;
@@ -250,9 +221,8 @@ def test_a_written_token_tells_its_probability(opened: Opened) -> None:
 
 def test_the_page_names_prompt_checkpoint_and_step(opened: Opened) -> None:
     page = opened.page
-    assert plain(page.inner_text("#origin")) == (
-        "“The value of 今天↵ is” · runs/tiny/checkpoints/best.safetensors, step 1200"
-    )
+    origin = "“The value of 今天↵ is” · runs/tiny/checkpoints/best.safetensors, step 1200"
+    assert plain(page.inner_text("#origin")) == origin
     assert page.title() == "Attention: The value of 今天↵ is – gpt"
     page.click("#language")
     assert plain(page.inner_text("#origin")).endswith("best.safetensors，第 1200 步")
@@ -286,6 +256,5 @@ def test_it_speaks_chinese_and_english_and_turns_dark(open_page: OpenPage, file:
     page.click("#theme")
     assert page.inner_text("h1") == "Attention"
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert not re.search(
-        "[\u4e00-\u9fff]", page.evaluate("document.body.innerText").replace("今天", "").replace("中文", "")
-    )
+    left = page.evaluate("document.body.innerText").replace("今天", "").replace("中文", "")
+    assert not re.search("[\u4e00-\u9fff]", left)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page
-from support.browsers import Opened, OpenPage
+from playwright.sync_api import Page
+from support.browsers import ShowPage
 from support.model_pages import plain
 from support.pages import dump_of, keep, random_weights, snapshots_of
 
@@ -45,15 +44,9 @@ def positions(share: float = 0.0) -> list[Row]:
     return rows
 
 
-@pytest.fixture(scope="module")
-def page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    path = tmp_path_factory.mktemp("lens") / "attention.html"
-    path.write_bytes(attention_page(replace(dump_of(TOKENS, random_weights(2, 2, 4)), lens=positions())))
-    opened = Opened(browser, path)
-    yield opened.page
-    assert opened.complaints == []
-    assert opened.requests == [path.as_uri()]
-    opened.context.close()
+@pytest.fixture
+def page(show: ShowPage) -> Page:
+    return show(attention_page(replace(dump_of(TOKENS, random_weights(2, 2, 4)), lens=positions()))).page
 
 
 def told(page: Page) -> list[str]:
@@ -84,7 +77,7 @@ def test_a_pointer_and_a_finger_choose_cells_too(page: Page) -> None:
     page.mouse.move(box["x"] + 60, box["y"] + 60)
     assert told(page)[0].startswith("Layer 1 after “The” (token 0)")
     page.mouse.move(box["x"] + 60, box["y"] - 30)
-    assert told(page)[0].startswith("Layer 0 after “␣今天”"), "back to the chosen one"
+    assert told(page)[0].startswith("Layer 1 after “␣今天”"), "back to the chosen one"
     page.mouse.click(box["x"] + 60, box["y"] + 36)
     page.mouse.move(box["x"] + 60, box["y"] - 30)
     assert told(page)[0].startswith("Layer 0 after “The” (token 0)")
@@ -108,35 +101,28 @@ def test_likelier_tokens_have_more_colour_in_both_themes(page: Page) -> None:
         page.click("#theme")
 
 
-def test_a_film_of_checkpoints_has_the_lens_of_each_step(open_page: OpenPage, tmp_path: Path) -> None:
+def test_a_film_of_checkpoints_has_the_lens_of_each_step(show: ShowPage, tmp_path: Path) -> None:
     frames = [replace(each, lens=positions(0.05 * n)) for n, each in enumerate(snapshots_of(3, 2, 2, TOKENS))]
     losses = {"loss": [], "validation_loss": []}
-    path = tmp_path / "film.html"
-    path.write_bytes(
-        make_film(Steps("run", frames[-1], 3, lambda every: iter(frames[::-1][::every][::-1]), losses)).page
-    )
-    opened = open_page(path)
+    steps = Steps("run", frames[-1], 3, lambda every: iter(frames[::-1][::every][::-1]), losses)
+    opened = show(make_film(steps).page)
     assert "with probability 0.6000." in told(opened.page)[0]
     opened.page.fill("#frame", "0")
     assert "with probability 0.5000." in told(opened.page)[0]
     assert b'"lens": null' in make_film(keep(snapshots_of(2, 1, 1, TOKENS), tmp_path / "run")).page, "kept snapshots"
 
 
-def test_gpt_lens_writes_a_page_of_its_own(open_page: OpenPage, tmp_path: Path) -> None:
+def test_gpt_lens_writes_a_page_of_its_own(show: ShowPage) -> None:
     report = {"checkpoint": "run/<b>", "step": 7, "text": "The <i>", "tokens": 4, "positions": positions()}
     means = [
         {"layer": layer} | dict.fromkeys(MEASURES, 1.25 + layer) | {f"{name}_error": 0.125 for name in MEASURES}
         for layer in (0, 1)
     ]
-    path = tmp_path / "lens.html"
-    path.write_bytes(lens_page(report | {"layers": means}))
-    opened = open_page(path, "zh-CN", "dark")
+    opened = show(lens_page(report | {"layers": means}), "zh-CN", "dark")
     assert told(opened.page)[0] == "第 1 层，读完“␣今天”（token 3）：最可能的是“␣is”，概率 0.5000。"
     assert "run/<b>" in opened.page.inner_text("#origin")
     assert not opened.page.is_visible("#curves")
-    path.write_bytes(lens_page({**report, "layers": means, "positions": None, "text": ["a.txt", "b.txt"]}))
-    opened.page.goto(path.as_uri())
-    opened.page.wait_for_selector("html[data-ready]")
+    opened = show(lens_page({**report, "layers": means, "positions": None, "text": ["a.txt", "b.txt"]}))
     assert "a.txt, b.txt" in opened.page.inner_text("#origin")
     assert opened.page.locator("#panels section").count() == len(MEASURES)
     cells = opened.page.locator("#panels section").nth(2).locator("td").all_inner_texts()
@@ -144,7 +130,7 @@ def test_gpt_lens_writes_a_page_of_its_own(open_page: OpenPage, tmp_path: Path) 
     assert opened.page.locator("#panels .error").count() == 2 * len(MEASURES)
 
 
-def test_with_maps_the_page_has_both_lenses_and_what_the_maps_gain(open_page: OpenPage, tmp_path: Path) -> None:
+def test_with_maps_the_page_has_both_lenses_and_what_the_maps_gain(show: ShowPage) -> None:
     rows = positions()
     for layer in (row for at in rows for row in at["layers"]):
         layer |= {f"tuned_{key}": value for key, value in layer.items() if key not in ("layer", "token", "id")}
@@ -156,16 +142,12 @@ def test_with_maps_the_page_has_both_lenses_and_what_the_maps_gain(open_page: Op
         row |= {"loss_gain": 0.0625, "loss_gain_error": 0.03125, "divergence_gain": 0.5, "divergence_gain_error": None}
     maps = {"text": ["a.txt"], "steps": 1500, "file": None}
     report = {"checkpoint": "run", "step": 7, "text": "The", "tokens": 4, "tuned": maps, "layers": means}
-    path = tmp_path / "lens.html"
-    path.write_bytes(lens_page(report | {"positions": rows}))
-    opened = open_page(path)
+    opened = show(lens_page(report | {"positions": rows}))
     assert plain(opened.page.inner_text("#tuned")).endswith("trained on a.txt in 1,500 steps.")
     assert "“mapped” is likeliest, with probability 0.7500." in told(opened.page)[0]
     opened.page.select_option("#which", "logit")
     assert "“␣is” is likeliest, with probability 0.5000." in told(opened.page)[0]
-    path.write_bytes(lens_page(report | {"positions": None, "text": ["a.txt"]}))
-    opened.page.goto(path.as_uri())
-    opened.page.wait_for_selector("html[data-ready]")
+    opened = show(lens_page(report | {"positions": None, "text": ["a.txt"]}))
     assert not opened.page.is_visible("#choosing")
     panels = opened.page.locator("#panels section")
     assert panels.first.locator("tr").first.inner_text().split("\t") == ["", "logit lens", "tuned lens", "gain"]

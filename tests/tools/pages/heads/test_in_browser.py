@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.browsers import Opened, OpenPage
+from support.browsers import Opened, OpenPage, ShowPage
 from support.hostile import CALL, PAYLOADS
 from support.pages import dump_of, random_weights, scores_of
 
@@ -59,18 +59,15 @@ def names(opened: Opened) -> list[str]:
 
 
 @pytest.mark.parametrize(("locale", "scheme"), [("en-US", "light"), ("zh-CN", "dark")])
-def test_a_film_has_the_passages_of_each_step(open_page: OpenPage, tmp_path: Path, locale: str, scheme: str) -> None:
+def test_a_film_has_the_passages_of_each_step(show: ShowPage, locale: str, scheme: str) -> None:
     about = report(["The", " value"])
     steps = []
     for number in (1, 2, 3):
         rows = [{"layer": 0, "head": head, "mean_size": number / 2 + head, "ratio": head / number} for head in (0, 1)]
-        steps.append(
-            {"step": 10 * number, "heads": [row | {"passages": [passage(["a", f" {number}"])]} for row in rows]}
-        )
-    path = tmp_path / "film.html"
-    path.write_bytes(heads_page({key: about[key] for key in ("text", "tokens", "checkpoint")} | {"steps": steps}))
-    opened = open_page(path, locale, scheme)
-    page, english = opened.page, locale == "en-US"
+        passages = [passage(["a", f" {number}"])]
+        steps.append({"step": 10 * number, "heads": [row | {"passages": passages} for row in rows]})
+    found = {key: about[key] for key in ("text", "tokens", "checkpoint")} | {"steps": steps}
+    page, english = show(heads_page(found), locale, scheme).page, locale == "en-US"
     assert page.inner_text("#moment") == ("step 30" if english else "第 30 步")
     page.click("#rows tr:nth-child(3)")
     for key, number in (("End", 3), ("ArrowLeft", 2), ("Home", 1)):
@@ -88,14 +85,12 @@ def test_a_film_has_the_passages_of_each_step(open_page: OpenPage, tmp_path: Pat
     assert not re.search(r"undefined|null|NaN|\$\{", page.evaluate("document.body.innerText"))
 
 
-def test_a_film_of_very_many_passages_has_some_of_the_steps(open_page: OpenPage, tmp_path: Path) -> None:
+def test_a_film_of_very_many_passages_has_some_of_the_steps(show: ShowPage) -> None:
     about = report(["The"])
     head = {"layer": 0, "head": 0, "mean_size": 1.0, "ratio": 1.0, "passages": [passage(["a"])] * 500}
     steps = [{"step": step, "heads": [head] * 10} for step in range(1, 10)]
     found = {key: about[key] for key in ("text", "tokens", "checkpoint")} | {"steps": steps}
-    (tmp_path / "film.html").write_bytes(heads_page(found))
-    opened = open_page(tmp_path / "film.html")
-    assert opened.page.inner_text("#origin").endswith("step 9 · 4 of 9 steps")
+    assert show(heads_page(found)).page.inner_text("#origin").endswith("step 9 · 4 of 9 steps")
 
 
 def test_the_table_has_every_head_and_sorts_by_a_column(opened: Opened) -> None:
@@ -125,14 +120,8 @@ def test_a_head_has_its_passages_with_shaded_tokens_and_its_circuits(opened: Ope
     cells = page.locator("#circuits table").first.locator("td").all_inner_texts()
     assert cells == ["1.000", "“⁨The⁩” “⁨␣value⁩” “⁨今⁩”", "“⁨∅⁩” “⁨␣of⁩” “⁨↵⁩”"]
     assert page.inner_text("#circuits h3") == "Composition with other heads (0.250 if turned at random)"
-    assert page.locator("#circuits table").last.locator("td").all_inner_texts() == [
-        "K",
-        "L0 H1",
-        "0.800",
-        "V",
-        "L0 H1",
-        "0.500",
-    ]
+    cells = page.locator("#circuits table").last.locator("td").all_inner_texts()
+    assert cells == ["K", "L0 H1", "0.800", "V", "L0 H1", "0.500"]
     page.click("#rows tr:nth-child(3)")
     assert page.inner_text("#passages .help") == "This head writes nothing in this text."
     assert page.locator("#circuits table").last.locator("th").all_inner_texts() == ["", "is read by", ""]
@@ -165,19 +154,17 @@ def test_a_point_of_the_scatter_is_a_head_and_chooses_it(opened: Opened) -> None
     assert page.inner_text("#pointed").startswith("L0 H2: ")
 
 
-def test_without_passages_and_circuits_no_heading_stands_above_nothing(open_page: OpenPage, tmp_path: Path) -> None:
-    (tmp_path / "heads.html").write_bytes(heads_page(report(["a"]) | {"circuits": None, "heads": head_rows()}))
-    opened = open_page(tmp_path / "heads.html")
+def test_without_passages_and_circuits_no_heading_stands_above_nothing(show: ShowPage) -> None:
+    opened = show(heads_page(report(["a"]) | {"circuits": None, "heads": head_rows()}))
     opened.page.click("#rows tr:nth-child(3)")
     assert not opened.page.is_visible("#head-name")
 
 
-def test_a_change_of_the_loss_has_its_sign_and_its_error(open_page: OpenPage, tmp_path: Path) -> None:
+def test_a_change_of_the_loss_has_its_sign_and_its_error(show: ShowPage) -> None:
     found = report(["a", "b"])
     for number, row in enumerate(found["heads"]):
         row |= {"loss_change": 0.0625 - number / 8, "loss_change_error": 0.03125 if number else None}
-    (tmp_path / "heads.html").write_bytes(heads_page(found | {"tokens": 15982}))
-    opened = open_page(tmp_path / "heads.html")
+    opened = show(heads_page(found | {"tokens": 15982}))
     cells = opened.page.locator(f"#rows td:nth-child({len(COLUMNS) + 3})").all_inner_texts()
     assert cells[:2] == ["+0.0625", "−0.0625 ±0.0313"]
     assert opened.page.inner_text("#origin").startswith("15,982 tokens of ")
@@ -204,11 +191,8 @@ def test_no_text_of_a_report_does_anything(open_page: OpenPage, tmp_path: Path) 
     assert opened.requests == [path.as_uri()]
 
 
-def test_the_attention_page_has_the_scatter_of_its_heads(open_page: OpenPage, tmp_path: Path) -> None:
-    path = tmp_path / "attention.html"
-    path.write_bytes(attention_page(replace(dump_of(["a", " b", "c"], random_weights(2, 3, 3)), scores=SCORES)))
-    opened = open_page(path)
-    page = opened.page
+def test_the_attention_page_has_the_scatter_of_its_heads(show: ShowPage) -> None:
+    page = show(attention_page(replace(dump_of(["a", " b", "c"], random_weights(2, 3, 3)), scores=SCORES))).page
     assert not page.is_visible("#scatter")
     page.click("#scattering summary")
     page.click("#scatter circle:nth-of-type(6)")
@@ -216,7 +200,5 @@ def test_the_attention_page_has_the_scatter_of_its_heads(open_page: OpenPage, tm
     assert page.inner_text("#pointed").startswith("L1 H2: ")
     page.click('button[aria-label="layer 0 head 1"]')
     assert page.inner_text("#pointed").startswith("L0 H1: 0.625, ")
-    path.write_bytes(attention_page(dump_of(["a"], random_weights(2, 3, 1))))
-    page.reload()
-    page.wait_for_selector("html[data-ready]")
+    page = show(attention_page(dump_of(["a"], random_weights(2, 3, 1)))).page
     assert not page.is_visible("#scattering"), "a file without scores"

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.engine import answers, off, random_ids, rounded
+from support.engine import answers, opening_of, random_ids, rounded
 from support.exchange import sharp_checkpoint
+from support.patches import hooked, kept
 from support.scripts import RunScript
 from torch import Tensor
 
 from gpt_cli.model import GPT
-from gpt_cli.tools.exchange.model_page import model_page
-from gpt_cli.tools.interpret.heads.ablation import ablate
 from gpt_cli.tools.interpret.lens.lens import look
 from gpt_cli.tools.pages.html_page import ENGINE
 
@@ -44,49 +43,28 @@ def change(part: str, layer: int, head: int | None, position: int | None, how: s
     return {"part": part, "layer": layer, "head": head, "position": position, "how": how}
 
 
-def module_of(model: GPT, part: str, layer: int) -> torch.nn.Module:
-    block = model.blocks[layer]
-    parts = {"head": block.attention.projection_layer, "attention": block.attention, "feed_forward": block.feed_forward}
-    return parts.get(part, block)
-
-
 @torch.no_grad()
-def kept(model: GPT, ids: list[int], part: str, layer: int) -> Tensor:
-    """What a part of the unchanged model gives: [T, D], of heads what the projection reads."""
-    found: list[Tensor] = []
-    handle = module_of(model, part, layer).register_forward_hook(
-        lambda _, given, out: found.append((given[0] if part == "head" else out)[0].clone())
-    )
-    model(torch.tensor([ids]))
-    handle.remove()
-    return found[0]
-
-
-@torch.no_grad()
-def hooked(model: GPT, ids: list[int], other: list[int], wanted: dict[str, Any]) -> Tensor:
+def changed(model: GPT, ids: list[int], other: list[int], wanted: dict[str, Any]) -> Tensor:
     """The logits after all ids [T, V], with one change made by a hook."""
-    part, layer, head, position = (wanted[name] for name in ("part", "layer", "head", "position"))
-    own = kept(model, ids, part, layer)
-    values = {"zero": torch.zeros_like(own), "mean": own[:-1].mean(0).expand_as(own)}.get(wanted["how"])
-    if values is None:
-        values = torch.cat([kept(model, other, part, layer), own[len(other) :]])[: len(ids)]
+    part, layer, head, position, how = (wanted[name] for name in ("part", "layer", "head", "position", "how"))
+    own = kept(model, torch.tensor(ids), part, layer)
+    if how == "patch":
+        values = torch.cat([kept(model, torch.tensor(other), part, layer), own[len(other) :]])[: len(ids)]
+    elif how == "mean":
+        values = own[:-1].mean(0).expand_as(own)
+    else:  # a block is skipped, so its stream is that of the block before
+        skipped = part == "residual"
+        values = kept(model, torch.tensor(ids), part, layer - 1) if skipped else torch.zeros_like(own)
     columns = slice(None) if head is None else slice(head * K, (head + 1) * K)
     places = slice(None) if position is None else slice(position, position + 1)
 
-    def replaced(given: Any, before: Any) -> Tensor:
-        out = given.clone()
-        skipped = part == "residual" and wanted["how"] == "zero"
-        out[0, places, columns] = (before[0] if skipped else values)[places, columns]
-        return out
+    def replaced(made: Tensor) -> Tensor:
+        made = made.clone()
+        made[0, places, columns] = values[places, columns]
+        return made
 
-    module = module_of(model, part, layer)
-    if part == "head":
-        handle = module.register_forward_pre_hook(lambda _, read: (replaced(read[0], read[0]),))
-    else:
-        handle = module.register_forward_hook(lambda _, read, out: replaced(out, read[0]))
-    logits = model(torch.tensor([ids]))[0]
-    handle.remove()
-    return logits
+    with hooked(model, part, layer, replaced):
+        return model(torch.tensor([ids]))[0]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -101,7 +79,7 @@ def test_changed_activations_are_those_of_hooks_in_plain_torch(form: str, run_sc
     ]
     calls = [("run", {"ids": IDS, "other": OTHER, "changes": [each]}) for each in wanted]
     for each, found in zip(wanted, answers(run_script, checkpoint, *calls), strict=True):
-        expected = hooked(model, IDS, OTHER, each)
+        expected = changed(model, IDS, OTHER, each)
         np.testing.assert_allclose(found["logits"], expected[-1].numpy(), rtol=0, atol=1e-4, err_msg=str(each))
         surprisals = torch.nn.functional.cross_entropy(expected[:-1], torch.tensor(IDS[1:]), reduction="none")
         np.testing.assert_allclose(found["surprisals"][1:], surprisals.numpy(), rtol=0, atol=1e-4)
@@ -113,22 +91,9 @@ def test_a_changed_text_is_read_on_as_a_new_one_and_other_texts_may_be_shorter(r
     wanted = [change("head", 1, 2, None, "mean"), change("attention", 0, None, None, "patch")]
     texts = [(IDS, OTHER[:7]), ([*IDS, 3], OTHER[:7]), (IDS, OTHER), (IDS[:4], OTHER), (IDS, OTHER[:7])]
     calls = [("run", {"ids": ids, "other": other, "changes": [one]}) for ids, other in texts for one in wanted]
-    expected = [hooked(model, ids, other, one)[-1].numpy() for ids, other in texts for one in wanted]
+    expected = [changed(model, ids, other, one)[-1].numpy() for ids, other in texts for one in wanted]
     found = [answer["logits"] for answer in answers(run_script, checkpoint, *calls)]
     np.testing.assert_allclose(found, np.array(expected), rtol=0, atol=1e-4)
-
-
-@pytest.mark.parametrize("how", ["zero", "mean"])
-def test_losses_without_a_head_are_those_of_gpt_heads(how: str, run_script: RunScript) -> None:
-    checkpoint = sharp_checkpoint()
-    model = rounded(checkpoint, "float16")
-    expected = ablate(model, np.array(IDS), [(0, len(IDS) - 1)], how=how)
-    places = [(layer, head) for layer in range(3) for head in range(4)]
-    changes = [[], *([{**one, "how": how}] for one in off(*places))]
-    found = answers(run_script, checkpoint, *(("run", {"ids": IDS, "changes": each}) for each in changes))
-    losses = [np.mean(answer["surprisals"][1:]) for answer in found]
-    assert losses[0] == pytest.approx(expected.loss, abs=1e-5)
-    np.testing.assert_allclose(np.array(losses[1:]) - losses[0], expected.changes.reshape(-1), rtol=0, atol=2e-5)
 
 
 def test_the_lens_is_that_of_the_command(run_script: RunScript) -> None:
@@ -148,18 +113,14 @@ def test_the_lens_is_that_of_the_command(run_script: RunScript) -> None:
 
 
 def test_texts_of_two_lengths_have_no_patch_map(run_script: RunScript) -> None:
-    page = model_page(sharp_checkpoint(), "float16", "tested")
-    opening = {"content": page.content, "weights": page.weights}
     wanted = {"ids": IDS, "other": OTHER[:7], "part": "head"}
-    found = run_script(ENGINE, REFUSED, {"opening": opening, "wanted": wanted})
+    found = run_script(ENGINE, REFUSED, {"opening": opening_of(sharp_checkpoint()), "wanted": wanted})
     assert found == {"reason": "lengths", "values": [12, 7]}
 
 
 def test_a_map_that_nobody_waits_for_ends(run_script: RunScript) -> None:
-    page = model_page(sharp_checkpoint(), "float16", "tested")
-    opening = {"content": page.content, "weights": page.weights}
     wanted = {"ids": IDS, "other": OTHER, "part": "residual"}
-    answer = run_script(ENGINE, LEFT, {"opening": opening, "wanted": wanted})
+    answer = run_script(ENGINE, LEFT, {"opening": opening_of(sharp_checkpoint()), "wanted": wanted})
     read = [[8, 12], [8, 12]]  # of both texts, read in pieces
     assert answer == {"found": None, "told": [*read, [1, 36], [2, 36]]}
 
@@ -194,6 +155,6 @@ def test_a_patch_map_has_the_shares_of_hooks(form: str, run_script: RunScript) -
         assert len(found["shares"]) == (3 * (4 if part == "head" else 6) if layer is None else 4 * 6)
         for share in found["shares"][::3]:
             place = {key: None if share[key] < 0 else share[key] for key in ("layer", "head", "position")}
-            logits = hooked(model, ids, other, {**place, "part": part, "how": "patch"})[-1]
+            logits = changed(model, ids, other, {**place, "part": part, "how": "patch"})[-1]
             expected = (metric(logits) - metric(corrupt)) / (metric(clean) - metric(corrupt))
             assert share["recovered"] == pytest.approx(expected, abs=1e-3), json.dumps(share)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from playwright.sync_api import Browser, Page
-from support.browsers import Opened
+from playwright.sync_api import Page
 from support.engine import rounded
 from support.exchange import sharp_checkpoint
 from support.model_pages import candidates, choose, plain, press, settle, shown, write
@@ -22,29 +19,6 @@ from gpt_cli.tools.interpret.lens.lens import look
 CHECKPOINT = sharp_checkpoint("model.positions=rope", tokenizer=LEARNED)
 TEXT, SECOND = "The value of 今天", "The value is 今天"
 IDS = LEARNED.encode(TEXT)
-
-
-@pytest.fixture(scope="module")
-def opened_page(browser: Browser, file: Path) -> Iterator[Page]:
-    opened = Opened(browser, file)
-    write(opened.page, TEXT)
-    yield opened.page
-    assert not opened.page.is_visible("#failure")
-    assert opened.page.evaluate("window.num_fired") == 0
-    assert opened.complaints == []
-    assert opened.requests == [file.as_uri()]
-    opened.context.close()
-
-
-@pytest.fixture
-def page(opened_page: Page) -> Iterator[Page]:
-    """The page with nothing changed."""
-    yield opened_page
-    write(opened_page, TEXT)
-    for name, value in (("part", "head"), ("position", "all"), ("how", "zero")):
-        opened_page.select_option(f"#change-{name}", value)
-    if not opened_page.is_disabled("#all-on"):
-        press(opened_page, "#all-on")
 
 
 def select(page: Page, part: str, how: str, position: str = "all") -> None:
@@ -75,12 +49,10 @@ def test_parts_of_a_block_change_at_one_token_and_with_others(page: Page) -> Non
     press(page, "#off")
     select(page, "feed_forward", "mean")
     press(page, "#off")
-    assert page.inner_text("#effect").startswith(
-        "Off: L0 attention @2. Mean: L0 feed-forward. The loss of the text goes"
-    )
-    logits = re.search(
-        r"Logit of .* less that of .*: ([+−]\d+\.\d{3}) → ([+−]\d+\.\d{3})\.", page.inner_text("#changes")
-    )
+    said = "Off: L0 attention @2. Mean: L0 feed-forward. The loss of the text goes"
+    assert page.inner_text("#effect").startswith(said)
+    told = r"Logit of .* less that of .*: ([+−]\d+\.\d{3}) → ([+−]\d+\.\d{3})\."
+    logits = re.search(told, page.inner_text("#changes"))
     assert logits
     assert logits[1] != logits[2]
 
@@ -109,6 +81,7 @@ def test_a_second_text_that_has_no_map_says_why(page: Page) -> None:
     count = len(LEARNED.encode(hostile))
     expected = f"The first text has {len(IDS)} tokens, the second {count}; a map needs as many in both."
     assert page.inner_text("#other-told") == expected
+    assert page.evaluate("window.num_fired") == 0
     assert not page.is_visible("#patches")
     page.fill("#other", TEXT)
     settle(page)
@@ -134,9 +107,8 @@ def test_a_map_has_what_each_patch_recovers(page: Page) -> None:
         corrupt, clean = model(torch.tensor([IDS, LEARNED.encode(SECOND)]))[:, -1]
     answer = int(clean.argmax())
     against = next(token for token in corrupt.argsort(descending=True).tolist() if token != answer)
-    figures = [
-        float(each.replace("−", "-")) for each in re.findall(r"(−?\d+\.\d{4}) on", page.inner_text("#patch-told"))
-    ]
+    metrics = re.findall(r"(−?\d+\.\d{4}) on", page.inner_text("#patch-told"))
+    figures = [float(each.replace("−", "-")) for each in metrics]
     assert figures == pytest.approx([float(of[answer] - of[against]) for of in (corrupt, clean)], abs=1e-3)
     page.select_option("#patch-map", "heads")
     assert page.inner_text("#patch-grid .grid-told").startswith("Layer "), "its cells are empty"

@@ -8,15 +8,10 @@ from pathlib import Path
 import pytest
 from support.browsers import OpenPage
 from support.exchange import sharp_checkpoint
-from support.model_pages import press, settle, write, written
+from support.model_pages import press, settle, write
 from support.tokenizers import LEARNED
 
 CHECKPOINT = sharp_checkpoint(tokenizer=LEARNED)
-
-
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written(tmp_path_factory.mktemp("pages") / "model.html", CHECKPOINT)
 
 
 @pytest.mark.parametrize(

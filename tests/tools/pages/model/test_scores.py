@@ -79,9 +79,8 @@ def test_the_scores_and_the_label_of_a_head_follow_the_text_and_the_heads_that_a
             of_head = expected.of(layer, head)
             texts = {name: "–" if np.isnan(score) else f"{score:.3f}" for name, score in of_head.items()}
             assert shown_scores(page) == texts
-            assert page.inner_text("#head-role") == (
-                f"· {role}" if (role := role_of(of_head, len(LEARNED.encode(text)))) else ""
-            )
+            role = role_of(of_head, len(LEARNED.encode(text)))
+            assert page.inner_text("#head-role") == (f"· {role}" if role else "")
     choose(page, "layer 0 head 1")
     page.keyboard.press("x")
     settle(page)

@@ -87,10 +87,3 @@ def test_unknown_characters_are_named_once_with_their_first_position(
 def test_half_a_character_is_an_error_and_not_replaced(run_script: RunScript, kind: str) -> None:
     with pytest.raises(Error, match=re.escape('halfCharacter [["U+DCE9",2]]')):
         run_script(SCRIPTS, '(content) => openTokenizer(content).encode("🙂a\\udce9")', content_of(kind))
-
-
-@pytest.mark.parametrize("kind", ["byte", "bpe", "char"])
-def test_a_page_knows_how_many_tokens_there_are_and_the_last_one(run_script: RunScript, kind: str) -> None:
-    script = "(content) => { const { vocabSize, endOfText } = openTokenizer(content); return [vocabSize, endOfText]; }"
-    ours = ALL_TOKENIZERS[kind]
-    assert run_script(SCRIPTS, script, content_of(kind)) == [ours.vocab_size, ours.end_of_text]

@@ -7,30 +7,24 @@ from pathlib import Path
 
 from support.browsers import OpenPage
 from support.hostile import PAYLOADS
-from support.pages import snapshots_of
+from support.pages import keep, snapshots_of
 
-from gpt_cli.attention_maps.snapshots import snapshot_bytes
-from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.config.load import Likeness
 from gpt_cli.tools.reports.page_content import report_page
 from gpt_cli.tools.reports.run_record import LoggedSample, read_record
 
 
 def test_no_text_of_a_run_does_anything(open_page: OpenPage, copied: Path, tmp_path: Path) -> None:
-    run = RunFiles(copied)
-    run.attention.mkdir()
-    for snapshot in snapshots_of(2, 1, 2, PAYLOADS):
-        run.snapshot_file(snapshot.step).write_bytes(snapshot_bytes(snapshot))
+    keep(snapshots_of(2, 1, 2, PAYLOADS), copied)
     record = read_record(copied)
     config = record.overview.config
     assert config is not None
+    config = config.changed(data={"source": PAYLOADS}, inspect={"prompt": PAYLOADS[0]})
     texts = {str(number): payload for number, payload in enumerate(PAYLOADS)}
     hostile = replace(
         record,
         name="<img src=x onerror=fired(1)>",
-        overview=replace(
-            record.overview, config=config.changed(data={"source": PAYLOADS}, inspect={"prompt": PAYLOADS[0]})
-        ),
+        overview=replace(record.overview, config=config),
         samples=tuple(LoggedSample(step, payload) for step, payload in enumerate(PAYLOADS)),
         environment={payload: payload for payload in PAYLOADS},
         corpus=texts,
@@ -49,22 +43,11 @@ def test_no_text_of_a_run_does_anything(open_page: OpenPage, copied: Path, tmp_p
         page.keyboard.press("End")
         page.click("#language")
         shown = page.locator(".sample p")
-        inside = shown.evaluate_all(
-            "found => found.flatMap((one) => [...one.querySelectorAll('*')].map((it) => it.tagName))"
-        )
-        assert set(inside) <= {"MARK"}  # of the prompt
+        tags = "found => found.flatMap((one) => [...one.querySelectorAll('*')].map((it) => it.tagName))"
+        assert {*shown.evaluate_all(tags)} <= {"MARK"}  # of the prompt
         assert {*PAYLOADS} <= {*shown.all_text_contents()}
-        allowed = {
-            "script": 2,
-            "style": 1,
-            "img": 0,
-            "iframe": 0,
-            "link": 0,
-            "a": 0,
-            "object": 0,
-            "embed": 0,
-            "form": 0,
-        }
+        none = dict.fromkeys(("img", "iframe", "link", "a", "object", "embed", "form"), 0)
+        allowed = {"script": 2, "style": 1, **none}
         assert {name: page.locator(name).count() for name in allowed} == allowed
         assert page.evaluate("window.num_fired") == 0
         assert opened.requests == [path.as_uri()]

@@ -12,13 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from playwright.sync_api import Page
-from support.browsers import Opened, OpenPage
-from support.pages import snapshots_of
+from support.browsers import Opened, OpenPage, ShowPage
+from support.pages import keep, snapshots_of
 
-from gpt_cli.attention_maps.snapshots import snapshot_bytes
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_directory import RunDirectory
-from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.tools.reports.page_content import report_page
 from gpt_cli.tools.reports.run_record import LoggedSample, RunRecord, read_record
 
@@ -37,35 +35,27 @@ def other(record: RunRecord) -> RunRecord:
     return replace(record, name="other", overview=overview, metrics=metrics, samples=samples)
 
 
-def page_of(folder: Path, *records: RunRecord) -> Path:
-    path = folder / "report.html"
-    path.write_bytes(report_page(records))
-    return path
-
-
 @pytest.fixture
 def record(copied: Path) -> RunRecord:
     """The smoke run with losses that a person can check, and snapshots."""
-    files = RunFiles(copied)
-    files.attention.mkdir()
-    for snapshot in snapshots_of(3, 2, 2, TOKENS):
-        files.snapshot_file(snapshot.step).write_bytes(snapshot_bytes(snapshot))
+    keep(snapshots_of(3, 2, 2, TOKENS), copied)
     found = read_record(copied)
     return replace(found, metrics={**found.metrics, "loss": LOSSES, "smoothed_loss": SMOOTHED})
 
 
 @pytest.fixture
 def file(tmp_path: Path, record: RunRecord) -> Path:
-    return page_of(tmp_path, record, other(record))
+    path = tmp_path / "report.html"
+    path.write_bytes(report_page([record, other(record)]))
+    return path
 
 
 def tip(page: Page, panel: str = "loss") -> str:
     return page.inner_text(f".panel.{panel} .tip")
 
 
-def test_one_run_has_its_figures_as_a_list(open_page: OpenPage, tmp_path: Path, record: RunRecord) -> None:
-    opened = open_page(page_of(tmp_path, record))
-    page = opened.page
+def test_one_run_has_its_figures_as_a_list(show: ShowPage, record: RunRecord) -> None:
+    page = show(report_page([record])).page
     assert page.title() == "Report: smoke – gpt"
     assert page.inner_text("#origin") == "runs/smoke"
     shown = dict(zip(page.locator("dt").all_inner_texts(), page.locator("dd").all_inner_texts(), strict=True))
@@ -94,30 +84,27 @@ def test_several_runs_have_a_row_each_with_the_settings_that_differ(opened: Open
     assert re.fullmatch(r"The same for all runs: validation loss .+ ± .+, steps 20, .+, parameters 59.1K\.", same)
 
 
-def test_runs_of_different_tokenizers_are_compared_by_bits_per_byte(
-    open_page: OpenPage, tmp_path: Path, record: RunRecord
-) -> None:
+def test_runs_of_different_tokenizers_are_compared_by_bits_per_byte(show: ShowPage, record: RunRecord) -> None:
     foreign = replace(record, name="other", overview=replace(record.overview, tokenizer="another"))
-    opened = open_page(page_of(tmp_path, record, foreign))
+    opened = show(report_page([record, foreign]))
     assert opened.page.locator(".panel.loss").count() == 0
     assert opened.page.locator(".panel.large").get_attribute("class") == "panel bits_per_byte large"
     assert opened.page.inner_text("#alike").endswith("losses per token cannot be compared; bits per byte can.")
     assert not opened.page.is_visible("#smooth")
 
 
-def test_runs_of_several_seeds_have_a_mean(open_page: OpenPage, tmp_path: Path, record: RunRecord) -> None:
+def test_runs_of_several_seeds_have_a_mean(show: ShowPage, record: RunRecord) -> None:
     config = record.overview.config
     assert config is not None
     again = replace(record, name="again", overview=replace(record.overview, config=config.changed(train={"seed": 7})))
-    opened = open_page(page_of(tmp_path, record, again))
-    cells = opened.page.locator("#means th, #means td").all_inner_texts()
+    cells = show(report_page([record, again])).page.locator("#means th, #means td").all_inner_texts()
     loss = f"{record.outcome['validation_loss']:.4f}"
     assert cells == ["seeds", "mean validation loss ± standard error over seeds", "2", f"{loss} ± 0.0000"]
 
 
-def test_a_run_without_a_closing_evaluation_says_so(open_page: OpenPage, tmp_path: Path, record: RunRecord) -> None:
+def test_a_run_without_a_closing_evaluation_says_so(show: ShowPage, record: RunRecord) -> None:
     overview = replace(record.overview, validation_loss=None, best_loss=5.5, bits_per_byte=3.25, state="stopped")
-    opened = open_page(page_of(tmp_path, replace(record, overview=overview)))
+    opened = show(report_page([replace(record, overview=overview)]))
     assert "5.5000 (best so far)" in opened.page.locator("dd").all_inner_texts()
     opened.page.click("text=中文")
     assert "5.5000（目前最低）" in opened.page.locator("dd").all_inner_texts()
@@ -189,10 +176,8 @@ def test_smoothing_is_switched_off_and_runs_are_hidden(opened: Opened) -> None:
     assert page.locator(".panel.loss .name").all_text_contents() == ["b"]
 
 
-def test_runs_differ_by_more_than_their_colour_when_there_are_many(
-    open_page: OpenPage, tmp_path: Path, record: RunRecord
-) -> None:
-    opened = open_page(page_of(tmp_path, *(replace(record, name=f"run {number}") for number in range(30))))
+def test_runs_differ_by_more_than_their_colour_when_there_are_many(show: ShowPage, record: RunRecord) -> None:
+    opened = show(report_page([replace(record, name=f"run {number}") for number in range(30)]))
     looks = opened.page.locator("#runs .swatch .line").evaluate_all(
         "lines => lines.map((line) => getComputedStyle(line).stroke + getComputedStyle(line).strokeDasharray)"
     )
@@ -251,7 +236,7 @@ CHINESE = {"training": "训练中", "stopped": "已停止", "diverged": "已发�
 
 
 @pytest.mark.parametrize("state", CHINESE)
-def test_every_state_has_a_page(open_page: OpenPage, copied: Path, tmp_path: Path, state: str) -> None:
+def test_every_state_has_a_page(show: ShowPage, copied: Path, state: str) -> None:
     run = RunDirectory(copied)
     if state == "empty":
         shutil.rmtree(run.checkpoints)
@@ -264,8 +249,7 @@ def test_every_state_has_a_page(open_page: OpenPage, copied: Path, tmp_path: Pat
         run.end("signal" if state == "stopped" else "diverged", 13)
     with sole_trainer(copied, lambda _: None) if state == "training" else nullcontext():
         record = read_record(copied)
-    opened = open_page(page_of(tmp_path, record))
-    page = opened.page
+    page = show(report_page([record])).page
     assert page.inner_text(".state").startswith(state)
     assert ("last line:" in page.inner_text(".state")) == (state != "empty")
     assert page.is_visible("#nothing") == (state == "empty")
