@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
-from gpt_cli.checkpoints.checkpoint import Checkpoint
+from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from gpt_cli.checkpoints.header import Progress
+from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.common.host import uncounted
 from gpt_cli.model import GPT
+from gpt_cli.sampling.decoder import Decoder
+from gpt_cli.sampling.generate import generate
+from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.text.tokenizers import ByteTokenizer, Tokenizer
+from gpt_cli.tools.exchange.import_hf import read_foreign
+from gpt_cli.tools.exchange.import_model import write_run
 from support.helpers import small_config
 
 _SIZES = ["model.context_length=80", "model.d_model=48", "model.num_heads=4", "model.num_blocks=3"]
@@ -32,3 +41,15 @@ def sharp_checkpoint(*settings: str, tokenizer: Tokenizer | None = None) -> Chec
             parameter.add_(0.12 * torch.randn(parameter.shape, generator=generator))
     progress = Progress.at_the_start(1000, "", {"torch": "of this machine"})
     return Checkpoint(config, tokenizer, progress, dict(model.state_dict()), {})
+
+
+def imported(model: Path, out: Path) -> Checkpoint:
+    """The run that `gpt import` writes."""
+    write_run(RunDirectory(out), read_foreign(model), uncounted)
+    return read_checkpoint(out / "checkpoints" / "best.safetensors", everything=True)
+
+
+def greedy(model: GPT, ids: list[int], num_tokens: int = 64) -> list[int]:
+    """What the model writes after a prompt."""
+    steps = generate(Decoder(model), [ids], SamplingParameters(temperature=0), max_new_tokens=num_tokens)
+    return [draw.token for (draw,) in steps if draw]

@@ -17,6 +17,7 @@ _SIZES = {
     "max_position_embeddings": 80,
 }
 _GROUPED = {"num_key_value_heads": 2}
+_GPT2 = {"n_positions": 80, "n_embd": 48, "n_layer": 2, "n_head": 4}
 _NEO = {"hidden_size": 48, "num_layers": 3, "num_heads": 4, "max_position_embeddings": 80}
 _LLAMA3 = {
     "rope_type": "llama3",
@@ -27,9 +28,12 @@ _LLAMA3 = {
 }
 # the name of a class without ForCausalLM, and its config; small versions of published shapes, and what is unusual
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gpt2": ("GPT2", _GPT2),
+    "gpt2, not scaled and not tied": ("GPT2", {**_GPT2, "scale_attn_weights": False, "tie_word_embeddings": False}),
+    "gpt2 with relu": ("GPT2", {**_GPT2, "n_inner": 100, "activation_function": "relu"}),
     "gpt2 with another epsilon": (
         "GPT2",
-        {"n_positions": 80, "n_embd": 48, "n_layer": 2, "n_head": 4, "layer_norm_epsilon": 3e-4},
+        {**_GPT2, "layer_norm_epsilon": 3e-4, "activation_function": "gelu_pytorch_tanh"},
     ),
     "TinyStories-1M": (
         "GPTNeo",

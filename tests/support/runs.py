@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -10,8 +11,11 @@ from torch import Tensor
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.common.host import NOBODY, Host
 from gpt_cli.config import Config
 from gpt_cli.text.encode import encode_parts
+from gpt_cli.training.events import Finished
+from gpt_cli.training.loop import train
 from gpt_cli.training.run import Run
 from gpt_cli.training.state import TrainingState
 from support.corpora import Texts
@@ -52,3 +56,18 @@ def metrics(run: Run) -> list[dict[str, float]]:
     return [
         {key: value for key, value in line.items() if key not in ("seconds", "tokens_per_second")} for line in lines
     ]
+
+
+def finish(run: Run, host: Host = NOBODY) -> Finished:
+    """Train to the end."""
+    *_, finished = train(run, host)
+    assert isinstance(finished, Finished)
+    return finished
+
+
+def assert_same_run(one: Run, other: Run) -> None:
+    """Two runs have the same weights, moments, metrics, samples and progress, whatever the clock decided."""
+    assert_same(tensors(one), tensors(other))
+    assert metrics(one) == metrics(other)
+    assert one.directory.samples.read_text() == other.directory.samples.read_text()
+    assert replace(one.progress, seconds=0, elapsed=0) == replace(other.progress, seconds=0, elapsed=0)

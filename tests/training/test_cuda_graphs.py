@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -166,8 +166,10 @@ def spoiled(state: TrainingState, spoil: Callable[[Tensor], Tensor]) -> Training
     return state
 
 
-def counting(logits: Tensor, calls: Iterator[int] = itertools.count()) -> Tensor:  # noqa: B008 - it goes on counting
-    return logits * (1 + next(calls))
+def growing(share: float) -> Callable[[Tensor], Tensor]:
+    """Makes logits larger at each call, which it counts on the host."""
+    calls = itertools.count()
+    return lambda logits: logits * (1 + share * next(calls))
 
 
 WAITS = "operation not permitted when stream is capturing"
@@ -178,7 +180,7 @@ WAITS = "operation not permitted when stream is capturing"
     [
         (lambda logits: logits * (1 if logits.sum().item() else 2), f'"{WAITS}"'),
         (lambda logits: logits + torch.ones(257).to("sim"), f'"{WAITS}"'),
-        (counting, "because it gives other numbers"),
+        (growing(1.0), "because it gives other numbers"),
     ],
     ids=["reads a number", "copies one", "counts on the host"],
 )
@@ -196,17 +198,13 @@ def test_a_step_that_cannot_be_repeated_is_computed_each_time(
     assert state.progress.step == 1
 
 
-def adding_in_any_order(logits: Tensor, calls: Iterator[int] = itertools.count()) -> Tensor:  # noqa: B008 - it goes on
-    return logits * (1 + 1e-6 * next(calls))
-
-
 @pytest.mark.parametrize("rate_is_recorded", [False, True])
 def test_a_step_with_other_bits_each_time_is_repeated_as_nearly_as_it_is_computed(
     accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch, rate_is_recorded: bool
 ) -> None:
     """As flash kernels give them; a rate of another step is still noticed."""
     give_graphs(accelerator)
-    state, warnings = spoiled(state_on("sim", "model.dropout=0"), adding_in_any_order), list[str]()
+    state, warnings = spoiled(state_on("sim", "model.dropout=0"), growing(1e-6)), list[str]()
     if rate_is_recorded:
         step = state.optimizer.step
         monkeypatch.setattr(state.optimizer, "step", lambda share: step(share if calls.pop() else 1.0))

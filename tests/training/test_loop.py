@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from support.helpers import small_config
-from support.runs import assert_same, metrics, start, tensors
+from support.runs import assert_same, assert_same_run, finish, metrics, start, tensors
 
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
@@ -53,17 +53,12 @@ def test_a_run_stopped_by_a_signal_and_resumed_leaves_the_same_files(tmp_path: P
     """At an ordinary step, at one with an evaluation and a checkpoint, before the last step, and at the last."""
     config = small_config("model.dropout=0.3", "train.patience=50")
     whole = start(tmp_path / "whole", config)
-    list(train(whole))
+    finish(whole)
     first = start(tmp_path / "cut", config)
-    list(train(first, Host(stop=lambda: 15 if first.progress.step >= stopped_at else None)))
+    finish(first, Host(stop=lambda: 15 if first.progress.step >= stopped_at else None))
     second = start(tmp_path / "cut", config, first.directory.newest(print))
-    *_, finished = train(second)
-    assert isinstance(finished, Finished)
-    assert finished.summary["validation_loss"] is not None
-    assert_same(tensors(second), tensors(whole))
-    assert metrics(second) == metrics(whole)
-    assert second.directory.samples.read_text() == whole.directory.samples.read_text()
-    assert replace(second.progress, seconds=0, elapsed=0) == replace(whole.progress, seconds=0, elapsed=0)
+    assert finish(second).summary["validation_loss"] is not None
+    assert_same_run(second, whole)
 
 
 @pytest.mark.usefixtures("two_threads")
@@ -82,29 +77,23 @@ def test_a_run_stopped_by_a_signal_and_resumed_leaves_the_same_files(tmp_path: P
 def test_a_run_cut_in_two_equals_the_whole_bit_for_bit(tmp_path: Path, settings: list[str]) -> None:
     config = small_config(*settings)
     whole = start(tmp_path / "whole", config)
-    list(train(whole))
+    finish(whole)
     first = start(tmp_path / "cut", config)
     until_saved(train(first), 4)
-    stored = RunDirectory(tmp_path / "cut").newest(print)
+    stored = first.directory.newest(print)
     assert stored is not None
     second = start(tmp_path / "cut", config, stored)
-    list(train(second))
-    assert_same(tensors(second), tensors(whole))
-    assert metrics(second) == metrics(whole)
-    assert second.directory.samples.read_text() == whole.directory.samples.read_text()
+    finish(second)
+    assert_same_run(second, whole)
 
 
 def test_watching_does_not_change_what_is_learned(tmp_path: Path) -> None:
-    quiet = start(
-        tmp_path / "a", small_config("train.eval_every=100", "train.log_every=100", "train.sample_every=null")
-    )
-    busy = start(
-        tmp_path / "b",
-        small_config("train.eval_every=1", "train.log_every=1", "train.sample_every=1", "train.save_every=1"),
-    )
+    rarely = ["train.eval_every=100", "train.log_every=100", "train.sample_every=null"]
+    always = [f"train.{what}_every=1" for what in ("eval", "log", "sample", "save")]
+    quiet, busy = start(tmp_path / "a", small_config(*rarely)), start(tmp_path / "b", small_config(*always))
     time_step(busy.state)
-    list(train(quiet))
-    list(train(busy))
+    finish(quiet)
+    finish(busy)
     assert_same(tensors(quiet), tensors(busy))
 
 
@@ -121,14 +110,8 @@ def test_micro_batches_give_the_gradient_of_the_whole_batch(tmp_path: Path) -> N
 
 
 def test_one_repeated_batch_is_learned(tmp_path: Path) -> None:
-    config = small_config(
-        "model.dropout=0",
-        "train.max_steps=150",
-        "train.learning_rate=1e-2",
-        "train.sample_every=null",
-        "train.batch_size=2",
-    )
-    run = start(tmp_path, config)
+    settings = ["model.dropout=0", "train.max_steps=150", "train.learning_rate=1e-2", "train.batch_size=2"]
+    run = start(tmp_path, small_config(*settings, "train.sample_every=null"))
     first_tokens(run, 18)
     losses = [report.loss for report in train(run) if isinstance(report, Stepped) and report.loss is not None]
     assert len(losses) == 150
@@ -161,27 +144,9 @@ def test_reports_files_and_summary_belong_together(tmp_path: Path) -> None:
     assert finished.summary["validation_loss"] == pytest.approx(best, abs=0.3)
 
 
-def test_the_last_step_is_logged_evaluated_and_saved_whatever_the_periods(tmp_path: Path) -> None:
-    run = start(
-        tmp_path,
-        small_config("train.max_steps=7", "train.log_every=5", "train.eval_every=5", "train.save_every=5"),
-    )
-    list(train(run))
-    lines = [json.loads(line) for line in run.directory.metrics.read_text().splitlines()]
-    assert [(line["step"], "validation_loss" in line) for line in lines] == [(5, True), (7, True)]
-    assert list(run.directory.steps()) == [5, 7]
-
-
 def test_patience_stops_and_keeps_the_best(tmp_path: Path) -> None:
-    config = small_config(
-        "train.max_steps=400",
-        "train.learning_rate=0.03",
-        "train.patience=2",
-        "train.eval_every=5",
-        "train.sample_every=null",
-        "model.dropout=0",
-    )
-    run = start(tmp_path, config)
+    settings = ["train.max_steps=400", "train.learning_rate=0.03", "train.patience=2", "train.eval_every=5"]
+    run = start(tmp_path, small_config(*settings, "train.sample_every=null", "model.dropout=0"))
     first_tokens(run, 40)  # little text: it overfits
     reports = list(train(run))
     losses = [report.score.loss for report in reports if isinstance(report, Evaluated)]
@@ -195,8 +160,7 @@ def test_patience_stops_and_keeps_the_best(tmp_path: Path) -> None:
 def test_the_closing_loss_is_that_of_the_best_weights_on_the_whole_validation_text(tmp_path: Path) -> None:
     run = start(tmp_path, small_config("train.max_steps=60", "train.learning_rate=0.03", "model.dropout=0"))
     first_tokens(run, 40)  # little text: the last is not the best
-    *_, finished = train(run)
-    assert isinstance(finished, Finished)
+    finished = finish(run)
     ids = run.validation_ids
 
     def loss(model: GPT) -> float:
@@ -220,8 +184,7 @@ def test_a_signal_cuts_the_closing_evaluation_short(tmp_path: Path, moment: str)
             calls.append(1)
         return 2 if len(calls) > (0 if moment == "before" else 2) else None
 
-    *_, finished = train(run, Host(stop=stop))
-    assert isinstance(finished, Finished)
+    finished = finish(run, Host(stop=stop))
     assert (finished.signal, finished.summary["stopped_by"], finished.summary["validation_loss"]) == (2, "signal", None)
     assert finished.summary["validation_loss_error"] is finished.summary["validation_tokens"] is None
     assert 8 in run.directory.steps()
@@ -312,15 +275,6 @@ def test_a_validation_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> No
         list(train(run))
 
 
-def test_a_signal_saves_and_ends_at_once(tmp_path: Path) -> None:
-    run = start(tmp_path, small_config())
-    reports = list(train(run, Host(stop=lambda: 15 if run.progress.step == 3 else None)))
-    assert isinstance(reports[-1], Finished)
-    assert (reports[-1].signal, reports[-1].summary["stopped_by"]) == (15, "signal")
-    assert reports[-1].summary["validation_loss"] is None
-    assert list(run.directory.steps()) == [3]
-
-
 @pytest.mark.parametrize("what", ["weight", "rate"])
 def test_a_loss_that_is_not_finite_ends_before_the_weights_change(tmp_path: Path, what: str) -> None:
     run = start(tmp_path, small_config("train.learning_rate=100", "train.gradient_clip=null", "train.max_steps=50"))
@@ -332,6 +286,7 @@ def test_a_loss_that_is_not_finite_ends_before_the_weights_change(tmp_path: Path
     with pytest.raises(DivergedError, match=r"the loss is (nan|inf)") as raised:
         list(train(run))
     assert raised.value.hint == "start anew with ‹overwrite=True› and ‹train.learning_rate=0.03›"
+    assert outcome_of(run) == {"stopped_by": "diverged", "step": 6 if what == "rate" else 1}
     if what == "rate":
         assert str(raised.value).startswith("step 6:")
         assert "the checkpoint of step 4 is intact" in str(raised.value)
@@ -421,11 +376,8 @@ def noting(amounts: dict[str, list[int]]) -> Counting:
 
 def test_what_lasts_beside_the_steps_is_counted(tmp_path: Path) -> None:
     amounts: dict[str, list[int]] = {}
-    list(
-        train(
-            start(tmp_path, small_config("train.max_steps=1", "train.sample_every=1")), Host(counting=noting(amounts))
-        )
-    )
+    run = start(tmp_path, small_config("train.max_steps=1", "train.sample_every=1"))
+    finish(run, Host(counting=noting(amounts)))
     assert amounts["evaluating"] == [64, 0, 64]
     assert amounts["sampling"] == [64, 0, *[1] * 64]
     assert {"saving", "saving the best weights", "reading the best weights"} <= amounts.keys()
@@ -434,8 +386,7 @@ def test_what_lasts_beside_the_steps_is_counted(tmp_path: Path) -> None:
 def test_the_closing_evaluation_depends_on_no_batch_size_and_may_be_bounded(tmp_path: Path) -> None:
     run = start(tmp_path, small_config("train.batch_size=1", "train.max_steps=1", "data.validation_tokens=64"))
     amounts: dict[str, list[int]] = {}
-    *_, finished = train(run, Host(counting=noting(amounts)))
-    assert isinstance(finished, Finished)
+    finished = finish(run, Host(counting=noting(amounts)))
     assert amounts["closing evaluation"] == [64, 0, 64]  # all at once
     windows = validation_windows(len(run.validation_ids), 16, 64)
     assert len(windows) == 4
@@ -447,35 +398,21 @@ def test_the_closing_evaluation_depends_on_no_batch_size_and_may_be_bounded(tmp_
     assert finished.best_step == 1
 
 
-def test_the_loss_on_a_single_window_has_no_error(tmp_path: Path) -> None:
-    *_, finished = train(start(tmp_path, small_config("train.max_steps=1", "data.validation_tokens=16")))
-    assert isinstance(finished, Finished)
-    assert (finished.summary["validation_tokens"], finished.summary["validation_loss_error"]) == (16, None)
-
-
 def outcome_of(run: Run) -> dict[str, Any]:
     return json.loads(run.directory.outcome.read_text())
 
 
 def test_a_run_records_how_it_ended(tmp_path: Path) -> None:
     run = start(tmp_path, small_config())
-    *_, finished = train(run)
-    assert isinstance(finished, Finished)
+    finished = finish(run)
     figures = {key: value for key, value in finished.summary.items() if key not in ("run", "steps")}
     assert outcome_of(run) == {"stopped_by": "steps", "step": 8, "best_step": finished.best_step} | figures
 
 
-@pytest.mark.parametrize("settings", [["train.max_time=0.2"], ["train.patience=1", "train.learning_rate=1e-9"]])
-def test_the_outcome_names_what_ended_the_run(tmp_path: Path, settings: list[str]) -> None:
-    run = start(tmp_path, small_config("train.max_steps=100", *settings))
-    list(train(run))
-    assert outcome_of(run)["stopped_by"] == ("time" if "time" in settings[0] else "patience")
-
-
 def test_a_run_that_continues_has_no_outcome_until_it_ends_again(tmp_path: Path) -> None:
     run = start(tmp_path, small_config())
-    list(train(run, Host(stop=lambda: 15 if run.progress.step >= 3 else None)))
-    assert outcome_of(run)["stopped_by"] == "signal"
+    finished = finish(run, Host(stop=lambda: 15 if run.progress.step >= 3 else None))
+    assert (finished.signal, outcome_of(run)["stopped_by"], list(run.directory.steps())) == (15, "signal", [3])
     assert (outcome_of(run)["step"], outcome_of(run)["validation_loss"]) == (3, None)
     again = start(tmp_path, run.config, run.directory.newest(print))
     assert not again.directory.outcome.exists()
@@ -484,21 +421,7 @@ def test_a_run_that_continues_has_no_outcome_until_it_ends_again(tmp_path: Path)
     assert not start(tmp_path, run.config).directory.outcome.exists()
 
 
-def test_a_divergence_is_recorded(tmp_path: Path) -> None:
-    run = start(tmp_path, small_config("train.max_steps=100"))
-    training = train(run)
-    until_saved(training, 4)
-    next(iter(run.state.model.parameters())).data.fill_(math.nan)
-    with pytest.raises(DivergedError):
-        list(training)
-    assert outcome_of(run) == {"stopped_by": "diverged", "step": 5}
-
-
 def test_a_figure_that_json_cannot_hold_is_null_in_the_outcome(tmp_path: Path) -> None:
     RunDirectory(tmp_path).end("steps", 3, loss=math.inf, parameters=7)
-    assert json.loads((tmp_path / "outcome.json").read_text()) == {
-        "stopped_by": "steps",
-        "step": 3,
-        "loss": None,
-        "parameters": 7,
-    }
+    written = json.loads((tmp_path / "outcome.json").read_text())
+    assert written == {"stopped_by": "steps", "step": 3, "loss": None, "parameters": 7}

@@ -126,15 +126,9 @@ def test_a_frozen_beginning_gives_the_others_the_gradient_that_they_have_without
 
 def test_a_run_of_many_heads_with_many_matrices_each_is_read_again(tmp_path: Path) -> None:
     """Latent attention has the most tensors, and each matrix has six more in a checkpoint."""
-    form = [
-        "model.attention=latent",
-        "model.positions=rope",
-        "model.query_latent_size=8",
-        "model.num_heads=32",
-        "model.d_model=64",
-        "model.num_blocks=6",
-    ]
-    config = small_config(*form, "train.rank=1", "train.max_steps=1")
+    form = ["model.attention=latent", "model.positions=rope", "model.query_latent_size=8"]
+    sizes = ["model.num_heads=32", "model.d_model=64", "model.num_blocks=6"]
+    config = small_config(*form, *sizes, "train.rank=1", "train.max_steps=1")
     _, state = stepped(config, 1)
     progress = replace(state.progress, step=1)
     stored = Checkpoint(config, ByteTokenizer(), progress, state.model.state_dict(), state.optimizer.state_dict())

@@ -22,10 +22,8 @@ def test_a_warm_up_longer_than_the_run_is_shortened_and_told() -> None:
 
 def test_settings_that_do_nothing_are_told() -> None:
     notices: list[str] = []
-    config = small_config(
-        "train.muon_learning_rate=0.1", "model.ngram_rows=9", "train.warmup_steps=1", "inspect.every=5"
-    )
-    resolve(config, notices.append)
+    settings = ["train.muon_learning_rate=0.1", "model.ngram_rows=9", "train.warmup_steps=1"]
+    resolve(small_config(*settings, "inspect.every=5"), notices.append)
     assert notices == [
         "model.ngram_rows is not used by model.ngram_embedding null",
         "train.muon_learning_rate is not used by train.optimizer adamw",
@@ -33,14 +31,11 @@ def test_settings_that_do_nothing_are_told() -> None:
     ]
     notices.clear()
     used = ["train.optimizer=muon", "model.ngram_embedding=2"]
-    resolve(small_config("train.muon_learning_rate=0.1", "model.ngram_rows=9", *used), notices.append)
+    resolve(small_config(*settings, *used), notices.append)
     assert notices == []
 
 
-@pytest.mark.parametrize(
-    ("batch_size", "hint"),
-    [(8, "‹train.micro_batch_size=4›"), (1, "choose a smaller model")],
-)
+@pytest.mark.parametrize(("batch_size", "hint"), [(8, "‹train.micro_batch_size=4›"), (1, "choose a smaller model")])
 def test_where_a_graph_holds_memory_of_the_device_doing_without_is_an_advice(batch_size: int, hint: str) -> None:
     config = small_config(f"train.batch_size={batch_size}")
     for recorded, before in ((False, ""), (True, "‹train.graph=off›, or ")):

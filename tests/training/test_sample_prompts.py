@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from support.helpers import small_config
-from support.runs import assert_same, metrics, start, tensors
 
 from gpt_cli.errors import DataError
 from gpt_cli.text.tokenizers import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer
-from gpt_cli.training.events import Sampled
-from gpt_cli.training.loop import train
 from gpt_cli.training.sample_prompts import prompt_of_validation, sample_prompt
 
 WORDS = BytePairTokenizer("bpe", r"", [*(bytes([b]) for b in range(256)), b"ter", b" thy", b" ken", b".\n", b"King"])
@@ -88,14 +83,3 @@ def test_a_config_may_name_the_prompt_of_samples() -> None:
     with pytest.raises(DataError, match=r"train\.sample_prompt: this model knows .* but not"):
         prompt(text, characters(text), "train.sample_prompt=Ü")
     assert prompt(text, ByteTokenizer(), f"train.sample_prompt={'abc' * 40}") == ("abc" * 40)[-16:], "as it can see"
-
-
-def test_the_prompt_of_samples_changes_nothing_but_the_samples(tmp_path: Path) -> None:
-    settings = ("train.sample_every=4", "model.dropout=0.3")
-    one = start(tmp_path / "a", small_config(*settings))
-    first = [report for report in train(one) if isinstance(report, Sampled)]
-    other = start(tmp_path / "b", small_config(*settings, "train.sample_prompt=4 squared"))
-    second = [report for report in train(other) if isinstance(report, Sampled)]
-    assert {report.prompt for report in second} == {"4 squared"} != {report.prompt for report in first}
-    assert metrics(one) == metrics(other)
-    assert_same(tensors(one), tensors(other))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from support.helpers import small_config
-from support.runs import assert_same, metrics, start, tensors
+from support.runs import assert_same_run, start
 from torch import Tensor, nn
 
 from gpt_cli.common.host import Host
@@ -35,9 +34,7 @@ def test_outcomes_read_later_leave_the_same_files(
     request.getfixturevalue("deferred")
     later = start(tmp_path / "later", config)
     reports = list(train(later))
-    assert_same(tensors(later), tensors(at_once))
-    assert metrics(later) == metrics(at_once)
-    assert replace(later.progress, seconds=0, elapsed=0) == replace(at_once.progress, seconds=0, elapsed=0)
+    assert_same_run(later, at_once)
     # 4 and 8 are evaluated, 11 is the last
     stepped = [report for report in reports if isinstance(report, Stepped)]
     assert [report.step for report in stepped if report.loss is not None] == [3, 4, 6, 8, 9, 11]

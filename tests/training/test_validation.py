@@ -25,14 +25,8 @@ def guessing(vocab_size: int) -> GPT:
 
 
 def test_guessing_costs_the_logarithm_of_the_vocabulary() -> None:
-    found = validation_score(
-        guessing(257),
-        ByteTokenizer(),
-        np.arange(20),
-        validation_windows(20, 8),
-        batch_size=2,
-        dtype="float32",
-    )
+    windows = validation_windows(20, 8)
+    found = validation_score(guessing(257), ByteTokenizer(), np.arange(20), windows, batch_size=2, dtype="float32")
     assert found.loss == pytest.approx(math.log(257))
     assert found.num_tokens == 19
     assert found.bits_per_byte == pytest.approx(math.log2(257))
@@ -46,32 +40,32 @@ def test_bits_are_counted_per_byte_of_the_predicted_text() -> None:
     assert found.bits_per_byte == pytest.approx(4 * 2 / 7)
 
 
-def test_the_loss_is_the_mean_over_all_windows_however_they_are_batched() -> None:
+def test_the_loss_is_the_mean_over_all_windows_and_its_error_theirs_however_they_are_batched() -> None:
     model = GPT(SIZES, 257, torch.Generator().manual_seed(1)).eval()
     ids = np.random.default_rng(0).integers(0, 257, 60)
     windows = validation_windows(60, 8)
-    nats = sum(
+    nats = [
         cross_entropy(model(torch.tensor(ids[None, a:b])), torch.tensor(ids[None, a + 1 : b + 1]), "sum").item()
         for a, b in windows
-    )
-    for batch_size in (1, 3, 100):
-        found = validation_score(model, ByteTokenizer(), ids, windows, batch_size=batch_size, dtype="float32")
-        assert found.loss == pytest.approx(nats / 59, rel=1e-5)
+    ]
+    error = standard_error(np.array(nats), np.array([end - start for start, end in windows]))
+    for size in (1, 3, 100):
+        parts = Observations()
+        found = validation_score(
+            model, ByteTokenizer(), ids, windows, batch_size=size, dtype="float32", by_window=parts
+        )
+        assert found.loss == pytest.approx(sum(nats) / 59, rel=1e-5)
+        assert parts.standard_error() == pytest.approx(error, rel=1e-4)
 
 
-def test_evaluation_leaves_mode_and_random_state_alone() -> None:
-    model = guessing(257).train()
-    state = torch.get_rng_state()
-    validation_score(model, ByteTokenizer(), np.arange(20), [(0, 8)], batch_size=2, dtype="float32")
-    assert model.training
-    assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_an_evaluation_that_is_stopped_leaves_the_mode_alone() -> None:
+def test_an_evaluation_leaves_mode_and_random_state_alone_also_where_it_is_stopped() -> None:
     def stop(_: int) -> None:
         raise KeyboardInterrupt
 
-    model = guessing(257).train()
+    model, state = guessing(257).train(), torch.get_rng_state()
+    validation_score(model, ByteTokenizer(), np.arange(20), [(0, 8)], batch_size=2, dtype="float32")
+    assert model.training
+    assert torch.equal(torch.get_rng_state(), state)
     with pytest.raises(KeyboardInterrupt):
         validation_score(model, ByteTokenizer(), np.arange(20), [(0, 8)], batch_size=2, dtype="float32", count=stop)
     assert model.training
@@ -90,22 +84,3 @@ def test_the_loss_is_the_cross_entropy_to_the_bit_with_and_without_its_error(dty
     for by_window in (None, Observations()):
         found = validation_score(model, ByteTokenizer(), ids, windows, batch_size=5, dtype=dtype, by_window=by_window)
         assert found.loss == nats / 59
-
-
-def test_the_error_is_that_of_the_windows_however_they_are_batched() -> None:
-    model = GPT(SIZES, 257, torch.Generator().manual_seed(1)).eval()
-    ids = np.random.default_rng(0).integers(0, 257, 60)
-    windows = validation_windows(60, 8)
-    sums = [
-        cross_entropy(model(torch.tensor(ids[None, a:b])), torch.tensor(ids[None, a + 1 : b + 1]), "sum").item()
-        for a, b in windows
-    ]
-    expected = standard_error(np.array(sums), np.array([end - start for start, end in windows]))
-    for batch_size in (1, 3, 100):
-        losses = Observations()
-        validation_score(model, ByteTokenizer(), ids, windows, batch_size=batch_size, dtype="float32", by_window=losses)
-        assert losses.standard_error() == pytest.approx(expected, rel=1e-4)
-
-
-def test_one_window_has_no_error() -> None:
-    assert Observations().standard_error() is None

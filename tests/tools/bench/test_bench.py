@@ -12,6 +12,7 @@ from gpt_cli.sampling.fast.c_library import library
 from gpt_cli.tools.bench import baselines, bench
 from gpt_cli.tools.bench.baselines import READING, Variant, sampling_variants, training_variants, vocab_size_of
 from gpt_cli.tools.bench.bench import take_turns
+from gpt_cli.training.state import TrainingState
 
 CPU = torch.device("cpu")
 CONFIG = small_config("model.dropout=0.1")
@@ -44,18 +45,23 @@ def test_forms_take_turns_and_their_figures_are_medians(monkeypatch: pytest.Monk
     assert second.share_of_roof == pytest.approx(20 / 4.5 * 6 / 60)
 
 
-def test_the_plain_form_has_no_dropout_and_ours_is_a_training_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-    real = baselines.take_step
-    monkeypatch.setattr(baselines, "take_step", lambda state: (calls.append(state), real(state)))
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[TrainingState]:
+    """The state of each training step."""
+    states, real = list[TrainingState](), baselines.take_step
+    monkeypatch.setattr(baselines, "take_step", lambda state: (states.append(state), real(state)))
+    return states
+
+
+def test_the_plain_form_has_no_dropout_and_ours_is_a_training_step(trained: list[TrainingState]) -> None:
     plain, heads, ours = training_variants(CONFIG, CPU)
     assert [form.name for form in (plain, heads, ours)] == ["plain", "heads", "gpt train"]
     assert {form.num_tokens for form in (plain, heads, ours)} == {4 * 16}
     for form in (plain, heads, ours):
         form.run()
     ours.run()
-    assert calls[0].progress.step == 2
-    assert calls[0].config.model.dropout == 0.1
+    assert trained[0].progress.step == 2
+    assert trained[0].config.model.dropout == 0.1
 
 
 def test_sampling_variants_cost_the_weights_they_read() -> None:
@@ -97,14 +103,9 @@ def test_the_ways_to_the_roof_are_products_of_the_model_too(monkeypatch: pytest.
     monkeypatch.setattr(bench, "_READ", 16)
     ways = bench.roof_variants(CONFIG, CPU)
     V = vocab_size_of(CONFIG)
-    shapes = {
-        "8 x 8 x 8": 8**3,
-        "64 x 16 x 64": 64 * 16 * 64,
-        "64 x 64 x 16": 64 * 64 * 16,
-        f"64 x 16 x {V}": 64 * 16 * V,
-    }
+    shapes = [(8, 8, 8), (64, 16, 64), (64, 64, 16), (64, 16, V)]
     products = {way.name: way.cost for way in ways if way.limit == "float32"}
-    assert products == {name: 2 * number for name, number in shapes.items()}
+    assert products == {f"{m} x {n} x {k}": 2 * m * n * k for m, n, k in shapes}
     reading = [way.name for way in ways if way.limit == READING]
     assert reading == ["sum", "product with a vector", *(["compiled product"] if library() else [])]
     assert {way.cost for way in ways if way.limit == READING} == {4 * 16 * 16}
@@ -130,14 +131,11 @@ def test_tied_weights_are_read_too_and_short_contexts_are_sampled() -> None:
     ours.run()
 
 
-def test_more_rounds_than_steps_do_not_train_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
-    states = []
-    real = baselines.take_step
-    monkeypatch.setattr(baselines, "take_step", lambda state: (states.append(state), real(state)))
+def test_more_rounds_than_steps_do_not_train_backwards(trained: list[TrainingState]) -> None:
     *_, ours = training_variants(small_config("train.max_steps=2", "train.warmup_steps=0"), CPU)
     for _ in range(4):
         ours.run()
-    assert states[0].progress.learning_rate > 0
+    assert (trained[0].progress.learning_rate or 0) > 0
 
 
 def test_a_vocabulary_is_that_of_the_tokenizer() -> None:

@@ -22,7 +22,9 @@ SIZES = {
 NEO = {"hidden_size": 48, "num_layers": 4, "num_heads": 4, "max_position_embeddings": 64}
 GPT2 = {"n_embd": 48, "n_layer": 4, "n_head": 4, "n_positions": 64}
 OF = {"gpt2": GPT2, "gpt_neo": NEO}
+WINDOWS = {"use_sliding_window": True, "sliding_window": 8}
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
+SCALED = {"rope_base": 5e5, "rope_scaling": 8.0, "rope_original_length": 16, "rope_high_frequency": 4.0}
 
 
 def given(kind: str, **keys: Any) -> tuple[dict[str, Any], list[str]]:
@@ -52,16 +54,8 @@ def given(kind: str, **keys: Any) -> tuple[dict[str, Any], list[str]]:
         ("gpt_neox", {"rotary_pct": 0.34}, {"rotary_size": 4, "parallel_branches": True, "tie_embeddings": False}),
         ("llama", {"num_key_value_heads": None}, {"attention": "multi_head", "norm_epsilon": None}),
         ("llama", {"rope_theta": 5e5, "rope_scaling": None, "is_causal": True}, {"rope_base": 5e5}),
-        (
-            "llama",
-            {"rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3", **LLAMA3}},
-            {"rope_base": 5e5, "rope_scaling": 8.0, "rope_original_length": 16, "rope_high_frequency": 4.0},
-        ),
-        (
-            "llama",
-            {"rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5, **LLAMA3}},
-            {"rope_base": 5e5, "rope_scaling": 8.0, "rope_original_length": 16, "rope_high_frequency": 4.0},
-        ),
+        ("llama", {"rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3", **LLAMA3}}, SCALED),
+        ("llama", {"rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5, **LLAMA3}}, SCALED),
         # of SmolLM2, which has both
         ("llama", {"is_llama_config": True, "rope_interleaved": False, "pretraining_tp": 1}, {"head_size": None}),
         ("llama", {"head_dim": 12}, {"head_size": None}),
@@ -72,19 +66,10 @@ def given(kind: str, **keys: Any) -> tuple[dict[str, Any], list[str]]:
         ("mistral", {"num_key_value_heads": 2, "sliding_window": None}, {"attention_window": [None]}),
         ("qwen2", {"num_key_value_heads": 2}, {"qkv_bias": True, "bias": False, "attention_window": None}),
         ("qwen2", {"use_mrope": False, "num_key_value_heads": 4}, {"attention": "multi_head"}),
-        (
-            "qwen2",
-            {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 3},
-            {"attention_window": [None, None, None, 8]},
-        ),
+        ("qwen2", {**WINDOWS, "max_window_layers": 3}, {"attention_window": [None, None, None, 8]}),
         (
             "qwen3",
-            {
-                "num_key_value_heads": 2,
-                "use_sliding_window": True,
-                "sliding_window": 8,
-                "layer_types": ["full_attention", "sliding_attention"] * 2,
-            },
+            {**WINDOWS, "num_key_value_heads": 2, "layer_types": ["full_attention", "sliding_attention"] * 2},
             {"attention_window": [None, 8], "qk_norm": True, "head_size": 128, "qkv_bias": False},
         ),
         ("starcoder2", {}, {"norm": "layernorm", "norm_epsilon": None, "attention_window": None, "bias": True}),
@@ -145,11 +130,7 @@ def test_keys_are_settings(kind: str, keys: dict[str, Any], settings: dict[str, 
         ("gpt_neo", {"attention_types": 7}, ["attention_types is 7, which"]),
         ("gpt_neo", {"attention_layers": ["near"] * 4}, ['attention_layers is ["near", "near", "near", "near"], but']),
         ("gpt_neo", {"attention_layers": ["local"] * 100_000}, ["attention_layers is ["]),
-        (
-            "gpt_neo",
-            {"attention_layers": ["local"] * 4, "attention_types": [[["global"], 4]]},
-            ["attention_types is [[["],
-        ),
+        ("gpt_neo", {"attention_layers": ["local"] * 4, "attention_types": [[["global"], 4]]}, ["attention_types is"]),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, ["scale_attn_by_inverse_layer_idx is true, which gpt"]),
         ("starcoder2", {"use_bias": None, "mlp_type": "gated"}, ['mlp_type is "gated", which gpt']),
     ],

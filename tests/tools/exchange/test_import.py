@@ -113,7 +113,7 @@ def test_a_number_that_is_not_finite_leaves_the_old_run(
     theirs["transformer.ln_f.bias"][-1] = float(number)
     save_file(theirs, "hf/model.safetensors", {"format": "pt"})
     outcome = run("import", directory, "--overwrite", "--quiet")
-    assert (outcome.code, "transformer.ln_f.bias" in outcome.err) == (4, True)
+    assert (outcome.code, "transformer.ln_f.bias" in outcome.err, "not finite" in outcome.err) == (4, True, True)
     assert Path("runs/hf/checkpoints/best.safetensors").read_bytes() == before
 
 
@@ -191,15 +191,6 @@ def test_a_run_that_is_there_is_replaced_only_when_that_is_asked_for(directory: 
     (Path("hf") / "metrics.jsonl").write_text("")
     outcome = run("import", directory, "--out", directory)
     assert (outcome.code, "it contains metrics.jsonl" in outcome.err) == (2, True)
-
-
-def test_a_failed_import_leaves_the_old_run(directory: Path, run: RunCommand) -> None:
-    assert run("import", directory, "--out", "a").code == 0
-    path = directory / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-4] + b"\xff\xff\xff\xff")
-    outcome = run("import", directory, "--out", "a", "--overwrite")
-    assert (outcome.code, "not finite" in outcome.err) == (4, True)
-    assert load("a").model.config.d_model == 48
 
 
 def test_there_is_nothing_to_resume_in_an_imported_run(directory: Path, run: RunCommand) -> None:

@@ -30,15 +30,9 @@ def test_a_page_has_weights_config_and_tokenizer_and_no_paths(tmp_path: Path) ->
     written = out.read_bytes()
     assert b"secret" not in written
     content = content_of(written)
-    assert content["config"] == checkpoint.config.model.model_dump() | {
-        "value_size": 12,
-        "query_size": 12,
-        "key_value_heads": 4,
-        "epsilon": 1e-5,
-        "windows": [None, None, None],
-        "gated": False,
-        "frequencies": [],
-    }
+    derived = {"value_size": 12, "query_size": 12, "key_value_heads": 4, "epsilon": 1e-5}
+    derived |= {"windows": [None, None, None], "gated": False, "frequencies": []}
+    assert content["config"] == checkpoint.config.model.model_dump() | derived
     assert content["tokenizer"] == {"kind": "byte"}
     assert content["origin"] == {
         "run": "diary",
@@ -53,12 +47,7 @@ def test_a_page_has_weights_config_and_tokenizer_and_no_paths(tmp_path: Path) ->
     assert data[1].decode() == page.weights
     # tied embeddings are there once
     assert not any(tensor["name"].startswith("output_layer") for tensor in content["tensors"])
-    assert len(base64.b64decode(data[1])) == page_layout_bytes(content)
-
-
-def page_layout_bytes(content: dict[str, list[dict[str, int]]]) -> int:
-    last = content["tensors"][-1]
-    return last["at"] + 4 * 48  # the final norm's vector
+    assert len(base64.b64decode(data[1])) == content["tensors"][-1]["at"] + 4 * 48  # the final norm's vector
 
 
 def test_the_size_of_a_page_is_known_before(tmp_path: Path) -> None:
@@ -104,26 +93,24 @@ def test_weights_beyond_float16_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "characters", "prompt"),
+    ("settings", "characters", "opening", "prompt"),
     [
-        ([], None, "The value of"),
-        (["inspect.prompt=kqz"], None, "kqz"),
-        (["inspect.prompt=kqz"], "kq", "kq"),
-        ([], "今天好", "今天"),
-        ([], "\n abcdefgh", "\n a"),
+        ([], None, "", "The value of"),
+        (["inspect.prompt=kqz"], None, "", "kqz"),
+        (["inspect.prompt=kqz"], "kq", "", "kq"),
+        ([], "今天好", "", "今天"),
+        ([], "\n abcdefgh", "", "\n a"),
+        ([], None, "To be", "To be"),
+        (["inspect.prompt=or not"], None, "To be", "or not"),
+        ([], "今天", "To be", "今天"),
     ],
 )
-def test_the_first_prompt_is_one_that_the_model_can_read(
-    settings: list[str], characters: str | None, prompt: str
+def test_the_first_prompt_is_that_of_the_run_which_the_model_can_read(
+    settings: list[str], characters: str | None, opening: str, prompt: str
 ) -> None:
+    """Unless the run watched another text."""
     tokenizer = ByteTokenizer() if characters is None else CharTokenizer(characters)
-    assert first_prompt(small_config(*settings), tokenizer) == prompt
-
-
-def test_a_page_opens_with_the_text_of_its_run_unless_it_watched_another() -> None:
-    assert first_prompt(small_config(), ByteTokenizer(), "To be") == "To be"
-    assert first_prompt(small_config("inspect.prompt=or not"), ByteTokenizer(), "To be") == "or not"
-    assert first_prompt(small_config(), CharTokenizer(["今", "天"]), "To be") == "今天"
+    assert first_prompt(small_config(*settings), tokenizer, opening) == prompt
 
 
 def test_the_first_prompt_of_a_vocabulary_of_digits_is_a_digit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any
@@ -20,11 +18,6 @@ from gpt_cli import load
 from gpt_cli.text.tokenizer import byte_letters
 
 PROMPT = "The quick brown fox jumps over the lazy dog."
-# runs gpt, then prints the most memory that it has held, in kB; getrusage would count the process that started it
-MEASURED = (
-    "import sys\nfrom gpt_cli.__main__ import run\ncode = run(sys.argv[1:])\n"
-    "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))\nsys.exit(code)"
-)
 
 
 def write_tokenizer(folder: Path, num_pairs: int = 50_000) -> None:
@@ -50,10 +43,9 @@ def test_gpt2_is_imported_in_little_memory_dumped_sampled_and_trained(
     theirs.to(dtype).save_pretrained("hf", max_shard_size="200MB")
     write_tokenizer(Path("hf"))
     Path("my.txt").write_text(CORPUS_TEXT)
-    command = [sys.executable, "-c", MEASURED, "import", "hf", "--out", "run", "--quiet"]
-    imported = subprocess.run(command, capture_output=True, text=True)
-    assert imported.returncode == 0, imported.stderr
-    assert 1024 * int(imported.stdout.split()[-1]) < 1.3 * 4 * 124_439_808
+    imported = measured("import", "hf", "--out", "run", "--quiet")
+    assert imported.code == 0, imported.err
+    assert imported.peak < 1.3 * 4 * 124_439_808
 
     outcome = run("attn-dump", "--run", "run", "--prompt", PROMPT, "--out", "a.npz")
     assert outcome.code == 0, outcome.err

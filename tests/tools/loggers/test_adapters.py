@@ -91,9 +91,11 @@ def test_trackio_has_one_run_with_each_step_once(run: RunCommand) -> None:
 
 
 @where_installed("wandb")
-def test_wandb_keeps_what_its_sync_would_send(run: RunCommand) -> None:
+def test_wandb_keeps_what_its_sync_would_send_and_leaves_no_process(run: RunCommand) -> None:
     """Offline, each part is a folder of the same run."""
     train_in_two_parts(run, "wandb")
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert str(Path.cwd()) not in listed
     files = sorted((RUN.logs / "wandb/wandb").glob("offline-run-*/run-*.wandb"))
     assert len(files) == 2
     assert len({file.name for file in files}) == 1
@@ -143,10 +145,3 @@ def records_of_swanlab(folder: Path) -> list[Any]:
     records = [record.FromString(content) for content in store]
     store.close()
     return records
-
-
-@where_installed("wandb")
-def test_no_process_of_a_package_is_left(run: RunCommand) -> None:
-    train_in_two_parts(run, "wandb")
-    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    assert str(Path.cwd()) not in listed

@@ -26,21 +26,20 @@ def problems(path: Path, max_time: str | None = None) -> list[str]:
     return [line.removeprefix(f"error: {path.parent}/") for line in raised.value.lines()]
 
 
+def require_problems(path: Path, *beginnings: str) -> None:
+    """Let a file be refused in lines that begin so, beside hints."""
+    found = [line for line in problems(path) if not line.startswith("hint: ")]
+    assert len(found) == len(beginnings), found
+    for line, beginning in zip(found, beginnings, strict=True):
+        assert line.startswith(beginning), line
+
+
 def test_a_grid_has_every_combination_the_last_setting_fastest(here: Path) -> None:
-    found = read_sweep(
-        written(
-            here,
-            "base: c.yaml\nsettings: {train.seed: 5}\ngrid:\n  train.learning_rate: [1e-3, 3e-3]\n  model.d_model: [16, 32, 64]\n",
-        )
-    )
-    assert [tuple(point.values()) for point in found.points] == [
-        ("1e-3", "16"),
-        ("1e-3", "32"),
-        ("1e-3", "64"),
-        ("3e-3", "16"),
-        ("3e-3", "32"),
-        ("3e-3", "64"),
-    ]
+    grid = "grid:\n  train.learning_rate: [1e-3, 3e-3]\n  model.d_model: [16, 32, 64]\n"
+    found = read_sweep(written(here, f"base: c.yaml\nsettings: {{train.seed: 5}}\n{grid}"))
+    points = [(rate, width) for rate in ("1e-3", "3e-3") for width in ("16", "32", "64")]
+    assert [tuple(point.values()) for point in found.points] == points
+    assert [config.train.learning_rate for config in found.configs] == [1e-3] * 3 + [3e-3] * 3
     assert [config.model.d_model for config in found.configs] == [16, 32, 64] * 2
     assert {config.train.seed for config in found.configs} == {5}
     assert found.base == here / "c.yaml"
@@ -97,99 +96,64 @@ def test_random_points_are_different(here: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("grid: {train.seed: [1]}\nrandom: {}", ": grid and random cannot be combined; leave one of them out"),
+        ("grid: {train.seed: [1]}\nnum_runs: 3", ":3: num_runs belongs to random"),
+        ("random: {train.seed: [1]}", ": num_runs is missing"),
+        ("random: {train.seed: [1]}\nnum_runs: 0", ':3: num_runs: "0" is not a whole number'),
         (
-            "bass: c.yaml\n",
-            ['s.yaml:1: a sweep has no key "bass"', "s.yaml: base is missing", "s.yaml: grid or random"],
+            "settings: {train.learning_rate: {from: 1, to: 2}, data.source: [c.yaml]}\ngrid: {train.seed: [1]}",
+            ":2: train.learning_rate: settings has one value for all runs; a list",
         ),
         (
-            "base: c.yaml\ngrid: {train.seed: [1]}\nrandom: {}\n",
-            ["s.yaml: grid and random cannot be combined; leave one of them out"],
+            "settings: {train.learning_rate: [1e-3, 1e-2]}\ngrid: {train.seed: [1]}",
+            ":2: train.learning_rate: settings has one value for all runs; a list",
         ),
-        ("base: c.yaml\ngrid: {train.seed: [1]}\nnum_runs: 3\n", ["s.yaml:3: num_runs belongs to random"]),
-        ("base: c.yaml\nrandom: {train.seed: [1]}\n", ["s.yaml: num_runs is missing"]),
-        ("base: c.yaml\nrandom: {train.seed: [1]}\nnum_runs: 0\n", ['s.yaml:3: num_runs: "0" is not a whole number']),
+        ("grid:", ":2: grid must have lines `section.key: list`"),
+        ("grid: {train.sead: [1]}", ':2: there is no setting "train.sead"'),
+        ("grid: {seed: [1]}", ':2: "seed" is not a setting'),
+        ("grid: {train.seed: 1}", ":2: train.seed: a grid needs a list of values"),
+        ("grid: {train.seed: [1, 2, 1]}", ':2: train.seed: "1" is there twice'),
+        ("grid: {train.seed: []}", ":2: train.seed: the list is empty"),
+        ("settings: {train.seed: 1}\ngrid: {train.seed: [1]}", ":3: train.seed is already set by settings"),
         (
-            "base: c.yaml\nsettings: {train.learning_rate: [1e-3, 1e-2]}\n",
-            ["s.yaml:2: train.learning_rate: settings has one value for all runs; a list", "s.yaml: grid or random"],
+            "grid:\n  model.d_model: [16, 30]\n  model.num_heads: [2, 4]",
+            ":3: model.d_model: d_model 30 is not a multiple of num_heads 4",
         ),
+        ("grid: {train.learning_rate: [1, fast]}", ':2: train.learning_rate: "fast" is not a number above 0'),
+        ("repeats: 0\ngrid: {model.d_model: [16]}", ':2: repeats: "0" is not a whole number'),
+        ("repeats: 3\ngrid: {train.seed: [1]}", ":3: train.seed contradicts repeats"),
         (
-            "base: c.yaml\nsettings: {train.learning_rate: {from: 1, to: 2}, data.source: [c.yaml]}\n"
-            "grid: {train.seed: [1]}\n",
-            ["s.yaml:2: train.learning_rate: settings has one value for all runs; a list"],
-        ),
-        ("base: c.yaml\ngrid:\n", ["s.yaml:2: grid must have lines `section.key: list`"]),
-        ("base: c.yaml\ngrid: {train.sead: [1]}\n", ['s.yaml:2: there is no setting "train.sead"']),
-        ("base: c.yaml\ngrid: {seed: [1]}\n", ['s.yaml:2: "seed" is not a setting']),
-        ("base: c.yaml\ngrid: {train.seed: 1}\n", ["s.yaml:2: train.seed: a grid needs a list of values"]),
-        ("base: c.yaml\ngrid: {train.seed: [1, 2, 1]}\n", ['s.yaml:2: train.seed: "1" is there twice']),
-        ("base: c.yaml\ngrid: {train.seed: []}\n", ["s.yaml:2: train.seed: the list is empty"]),
-        (
-            "base: c.yaml\nsettings: {train.dtype: half}\ngrid:\n  train.learning_rate: 高\n  train.sead: [1]\n"
-            "  model.d_model: [32, x]\n  model.num_heads: [3]\n",
-            [
-                's.yaml:2: train.dtype: "half" is not one of auto, float32, bfloat16',
-                "s.yaml:4: train.learning_rate: a grid needs a list of values",
-                's.yaml:5: there is no setting "train.sead"',
-                's.yaml:6: model.d_model: "x" is not a whole number',
-            ],
+            "repeats: 600\ngrid: {model.d_model: [16, 32]}",
+            ":2: 2 points with 600 repeats are 1,200 runs, and a sweep has at most 1,000",
         ),
         (
-            "base: c.yaml\nsettings: {train.seed: 1}\ngrid: {train.seed: [1]}\n",
-            ["s.yaml:3: train.seed is already set by settings"],
-        ),
-        (
-            "base: c.yaml\ngrid:\n  model.d_model: [16, 30]\n  model.num_heads: [2, 4]\n",
-            ["s.yaml:3: model.d_model: d_model 30 is not a multiple of num_heads 4"],
-        ),
-        (
-            "base: c.yaml\ngrid:\n  train.learning_rate: [1e-3, fast]\n  train.seed: [1, 2]\n",
-            ['s.yaml:3: train.learning_rate: "fast" is not a number above 0'],
-        ),
-        (
-            "base: c.yaml\nnum_runs: 2\nrandom: {train.seed: {from: 1.5, to: 3}}\n",
-            ["s.yaml:3: train.seed: from and to of this setting must be whole numbers"],
-        ),
-        (
-            "base: c.yaml\nnum_runs: 2\nrandom: {train.seed: {from: 3, to: 3}}\n",
-            ["s.yaml:3: train.seed: from 3 must be below to 3"],
-        ),
-        (
-            f"base: c.yaml\nnum_runs: 2\nrandom: {{model.d_model: {{from: 1, to: 1{400 * '0'}}}}}\n",
-            ["s.yaml:3: model.d_model: from and to of this setting must lie between -1e300 and 1e300"],
-        ),
-        (
-            "base: c.yaml\nnum_runs: 2\nrandom: {train.learning_rate: {from: -inf, to: 1}}\n",
-            ["s.yaml:3: train.learning_rate: from and to of this setting must lie between -1e300 and 1e300"],
-        ),
-        ("base: c.yaml\nrepeats: 0\ngrid: {model.d_model: [16]}\n", ['s.yaml:2: repeats: "0" is not a whole number']),
-        ("base: c.yaml\nrepeats: 3\ngrid: {train.seed: [1]}\n", ["s.yaml:3: train.seed contradicts repeats"]),
-        (
-            "base: c.yaml\nrepeats: 600\ngrid: {model.d_model: [16, 32]}\n",
-            ["s.yaml:2: 2 points with 600 repeats are 1,200 runs, and a sweep has at most 1,000"],
-        ),
-        (
-            "base: c.yaml\nrepeats: 2\nsettings: {train.seed: 9223372036854775807}\ngrid: {model.d_model: [16]}\n",
-            ["s.yaml: train.seed: 9223372036854775808 is not"],
-        ),
-        (
-            "base: c.yaml\nnum_runs: 2\nrandom: {model.dropout: {from: 0, to: 0.5, scale: log}}\n",
-            ["s.yaml:3: model.dropout: a range by scale log begins above 0"],
-        ),
-        (
-            "base: c.yaml\nnum_runs: 2\nrandom: {train.schedule: {from: 1, to: 2}}\n",
-            ["s.yaml:3: train.schedule: this setting is not a number"],
-        ),
-        (
-            "base: c.yaml\nnum_runs: 2\nrandom: {train.seed: {from: 1, too: 2}}\n",
-            ['s.yaml:3: train.seed: a range has from, to and scale, but no "too"'],
+            "repeats: 2\nsettings: {train.seed: 9223372036854775807}\ngrid: {model.d_model: [16]}",
+            ": train.seed: 9223372036854775808 is not",
         ),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(here: Path, text: str, expected: list[str]) -> None:
-    found = [line for line in problems(written(here, text)) if not line.startswith("hint: ")]
-    assert len(found) == len(expected), found
-    for line, beginning in zip(found, expected, strict=True):
-        assert line.startswith(beginning), line
+def test_what_is_wrong_is_said_with_its_line(here: Path, text: str, expected: str) -> None:
+    require_problems(written(here, f"base: c.yaml\n{text}\n"), f"s.yaml{expected}")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("train.seed: {from: 1.5, to: 3}", "from and to of this setting must be whole numbers"),
+        ("train.seed: {from: 3, to: 3}", "from 3 must be below to 3"),
+        (
+            f"model.d_model: {{from: 1, to: 1{400 * '0'}}}",
+            "from and to of this setting must lie between -1e300 and 1e300",
+        ),
+        ("train.learning_rate: {from: -inf, to: 1}", "from and to of this setting must lie between -1e300 and 1e300"),
+        ("model.dropout: {from: 0, to: 0.5, scale: log}", "a range by scale log begins above 0"),
+        ("train.schedule: {from: 1, to: 2}", "this setting is not a number"),
+        ("train.seed: {from: 1, too: 2}", 'a range has from, to and scale, but no "too"'),
+    ],
+)
+def test_what_is_wrong_with_a_range_is_said_with_its_line(here: Path, text: str, expected: str) -> None:
+    path = written(here, f"base: c.yaml\nnum_runs: 2\nrandom: {{{text}}}\n")
+    require_problems(path, f"s.yaml:3: {text.partition(':')[0]}: {expected}")
 
 
 def test_one_malformed_part_hides_no_other_mistake(here: Path) -> None:
@@ -206,8 +170,8 @@ random:
   train.seed: {from: 9, to: 1}
   model.num_heds: [1]
 """
-    found = [line for line in problems(written(here, text)) if not line.startswith("hint: ")]
-    expected = [
+    require_problems(
+        written(here, text),
         's.yaml:2: num_runs: "many" is not a whole number',
         's.yaml:3: a sweep has no key "nun_runs"',
         's.yaml:4: repeats: "-1" is not a whole number',
@@ -217,10 +181,7 @@ random:
         's.yaml:9: model.dropout: "none" is not',
         "s.yaml:10: train.seed: from 9 must be below to 1",
         's.yaml:11: there is no setting "model.num_heds"',
-    ]
-    assert len(found) == len(expected), found
-    for line, beginning in zip(found, expected, strict=True):
-        assert line.startswith(beginning), line
+    )
 
 
 def test_a_malformed_setting_is_no_reason_to_say_that_others_do_not_fit(here: Path) -> None:
@@ -229,11 +190,6 @@ def test_a_malformed_setting_is_no_reason_to_say_that_others_do_not_fit(here: Pa
     assert problems(path) == ["s.yaml:3: model.d_model: a grid needs a list of values, such as [1e-3, 3e-3]"]
     path.write_text("base: lost.yaml\ngrid: {model.d_model: 48}\n")
     assert len([line for line in problems(path) if not line.startswith("hint: ")]) == 2
-
-
-def test_numbers_of_a_grid_are_read_as_those_of_set(here: Path) -> None:
-    found = read_sweep(written(here, "base: c.yaml\ngrid: {train.learning_rate: [1e-5, 1e-3]}\n"))
-    assert [config.train.learning_rate for config in found.configs] == [1e-5, 1e-3]
 
 
 def test_repeats_train_each_point_with_one_seed_after_the_other(here: Path) -> None:
@@ -250,7 +206,9 @@ def test_repeats_train_each_point_with_one_seed_after_the_other(here: Path) -> N
 
 
 def test_the_nearest_key_is_named(here: Path) -> None:
-    assert "hint: bass: did you mean base?" in problems(written(here, "bass: c.yaml\n"))
+    path = written(here, "bass: c.yaml\n")
+    require_problems(path, 's.yaml:1: a sweep has no key "bass"', "s.yaml: base is missing", "s.yaml: grid or random")
+    assert "hint: bass: did you mean base?" in problems(path)
     assert "hint: did you mean train.seed?" in problems(written(here, "base: c.yaml\ngrid: {train.sead: [1]}\n"))
 
 

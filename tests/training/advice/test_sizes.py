@@ -73,30 +73,20 @@ def test_a_text_of_a_page_needs_more_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "vocab_size", "line"),
+    ("settings", "vocab_size", "share", "times", "flags"),
     [
-        (
-            ["tokenizer.kind=tiktoken"],
-            50_257,
-            "the vocabulary of 50,257 tokens takes 94% of the parameters, and each of its entries occurs 2 times "
-            "in the text; try --set tokenizer.kind=bpe --set tokenizer.vocab_size=2048",
-        ),
-        (
-            ["tokenizer.vocab_size=20000"],
-            20_000,
-            "the vocabulary of 20,000 tokens takes 87% of the parameters, and each of its entries occurs 6 times "
-            "in the text; try --set tokenizer.vocab_size=2048",
-        ),
-        (
-            ["tokenizer.kind=char", "model.num_blocks=1"],
-            5000,
-            "the vocabulary of 5,000 tokens takes 87% of the parameters, and each of its entries occurs 24 times "
-            "in the text; try --set model.tie_embeddings=true, which halves that",
-        ),
+        (["tokenizer.kind=tiktoken"], 50_257, 94, 2, "tokenizer.kind=bpe --set tokenizer.vocab_size=2048"),
+        (["tokenizer.vocab_size=20000"], 20_000, 87, 6, "tokenizer.vocab_size=2048"),
+        (["tokenizer.kind=char", "model.num_blocks=1"], 5000, 87, 24, "model.tie_embeddings=true, which halves that"),
     ],
 )
-def test_a_vocabulary_that_dwarfs_the_model_is_named_alone(settings: list[str], vocab_size: int, line: str) -> None:
-    assert advice("tiny", *settings, vocab_size=vocab_size, tokens=120_000) == [line]
+def test_a_vocabulary_that_dwarfs_the_model_is_named_alone(
+    settings: list[str], vocab_size: int, share: int, times: int, flags: str
+) -> None:
+    assert advice("tiny", *settings, vocab_size=vocab_size, tokens=120_000) == [
+        f"the vocabulary of {vocab_size:,} tokens takes {share}% of the parameters, and each of its entries occurs "
+        f"{times} times in the text; try --set {flags}"
+    ]
 
 
 def test_the_vocabulary_that_is_suggested_is_half_of_the_model() -> None:
@@ -124,31 +114,28 @@ def test_a_context_longer_than_the_documents(settings: list[str], documents: int
 
 
 @pytest.mark.parametrize(
-    ("settings", "lines"),
+    ("rate", "how_far"),
     [
-        (
-            ["train.learning_rate=100"],
-            [
-                "a learning rate of 100 is 25,000 times what is usual at a width of 128; try --set train.learning_rate=0.004"
-            ],
-        ),
-        (
-            ["train.learning_rate=1e-5"],
-            [
-                "a learning rate of 1e-05 is 1/400 of what is usual at a width of 128; try --set train.learning_rate=0.004"
-            ],
-        ),
-        (["train.learning_rate=0.03"], []),  # ends well: 3.96 after 200 steps
-        (["train.learning_rate=3e-4"], []),  # what many programs have
-        (
-            ["train.optimizer=muon", "train.muon_learning_rate=5"],
-            ["Muon's learning rate of 5 is 250 times what is usual; try --set train.muon_learning_rate=0.02"],
-        ),
-        (["train.optimizer=muon", "train.learning_rate=0.3"], []),  # of embeddings and norms alone
+        ("100", "25,000 times"),
+        ("1e-05", "1/400 of"),
+        ("0.03", None),  # ends well: 3.96 after 200 steps
+        ("3e-4", None),  # what many programs have
     ],
 )
-def test_a_rate_far_from_what_is_usual(settings: list[str], lines: list[str]) -> None:
-    assert advice("tiny", *settings, vocab_size=1024, tokens=143_569) == lines
+def test_a_rate_far_from_what_is_usual(rate: str, how_far: str | None) -> None:
+    assert advice("tiny", f"train.learning_rate={rate}", vocab_size=1024, tokens=143_569) == [
+        f"a learning rate of {rate} is {far} what is usual at a width of 128; try --set train.learning_rate=0.004"
+        for far in filter(None, [how_far])
+    ]
+
+
+def test_with_muon_its_rate_counts_and_not_that_of_embeddings_and_norms_alone() -> None:
+    def told(rate: str) -> list[str]:
+        return advice("tiny", "train.optimizer=muon", rate, vocab_size=1024, tokens=143_569)
+
+    flag = "--set train.muon_learning_rate=0.02"
+    assert told("train.muon_learning_rate=5") == [f"Muon's learning rate of 5 is 250 times what is usual; try {flag}"]
+    assert told("train.learning_rate=0.3") == []
 
 
 def test_a_run_that_continues_or_began_with_another_hears_nothing() -> None:

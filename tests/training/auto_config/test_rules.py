@@ -11,7 +11,7 @@ import pytest
 
 from gpt_cli.config.load import validate
 from gpt_cli.errors import UsageError
-from gpt_cli.training.auto_config.model_sizes import SIZES
+from gpt_cli.training.auto_config.model_sizes import REFERENCE, SIZES
 from gpt_cli.training.auto_config.rules import Budget, Choice, choose_settings, minutes_for_two_models
 from gpt_cli.training.auto_config.text_statistics import TextFigures
 
@@ -65,6 +65,8 @@ def test_more_time_gives_larger_models_and_never_smaller_ones() -> None:
         widths = [chosen(english(size), seconds).config.model.d_model for seconds in (1, 10, 60, 600, 6000, 60_000)]
         assert widths == sorted(widths)
     assert chosen(english(10**9), 10**6).config.model.d_model == SIZES[-1][0]
+    assert list(SIZES) == sorted(SIZES)
+    assert (REFERENCE.d_model, REFERENCE.num_blocks) in SIZES
 
 
 def test_small_changes_of_a_text_and_a_machine_change_little() -> None:
@@ -163,13 +165,6 @@ def test_a_tiny_text_gets_a_context_that_its_validation_text_fills(size: int) ->
     assert choice.num_steps >= 20
 
 
-def test_a_small_share_for_validation_gets_a_context_that_fits_it() -> None:
-    context = [
-        chosen(english(200_000), data={"validation_fraction": f}).config.model.context_length for f in (0.1, 0.002)
-    ]
-    assert context == [128, 32]  # 0.2 % are 148 tokens
-
-
 def test_ngrams_are_for_short_trainings_that_hardly_read_a_text_twice() -> None:
     assert chosen(english(10_000_000)).config.model.ngram_embedding == 2
     assert chosen(english(460_000)).config.model.ngram_embedding is None
@@ -209,9 +204,8 @@ def test_steps_that_are_given_stay_and_need_no_clock() -> None:
     assert by_heart.reasons[4] == (
         "length    10,000 steps, or fewer: 3 evaluations in a row without a better loss end it"
     )
-    assert (
-        choose_settings(english(5_000), Budget(steps=1), {"train": {"max_steps": 1}}).reasons[4] == "length    1 step"
-    )
+    one = choose_settings(english(5_000), Budget(steps=1), {"train": {"max_steps": 1}})
+    assert one.reasons[4] == "length    1 step"
 
 
 def test_what_somebody_set_stays_and_the_rest_follows() -> None:
@@ -238,12 +232,13 @@ def test_what_somebody_set_stays_and_the_rest_follows() -> None:
 
 def test_a_context_is_as_long_as_a_validation_text_of_any_share_allows() -> None:
     """Of 1,500 characters, which are tokens here, 150 hold four windows of 32, 750 and 1,350 of 128."""
-    tokenizer = {"kind": "char"}
-    lengths = [
-        chosen(english(1_500), data={"validation_fraction": share}, tokenizer=tokenizer).config.model.context_length
-        for share in (0.1, 0.5, 0.9)
-    ]
-    assert lengths == [32, 128, 128]
+
+    def lengths(size: int, *shares: float, **tokenizer: str) -> list[int]:
+        choices = [chosen(english(size), data={"validation_fraction": f}, tokenizer=tokenizer) for f in shares]
+        return [choice.config.model.context_length for choice in choices]
+
+    assert lengths(1_500, 0.1, 0.5, 0.9, kind="char") == [32, 128, 128]
+    assert lengths(200_000, 0.1, 0.002) == [128, 32]  # 0.2 % are 148 tokens
 
 
 def test_a_given_width_or_depth_chooses_the_other() -> None:

@@ -12,24 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.exchange import sharp_checkpoint
+from support.exchange import greedy, imported, sharp_checkpoint
 from support.faults import scaled
 from support.helpers import RunCommand
 from support.llama_cpp import Served, needs_llama_cpp, serving
 from support.tokenizers import LEARNED
 
-from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
-from gpt_cli.checkpoints.run_directory import RunDirectory
-from gpt_cli.common.host import uncounted
+from gpt_cli.checkpoints.checkpoint import Checkpoint, save_checkpoint
 from gpt_cli.errors import CheckpointError, UsageError
-from gpt_cli.sampling.decoder import Decoder
-from gpt_cli.sampling.generate import generate
-from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.tools.exchange.gguf.architectures import architecture_of, arranged
 from gpt_cli.tools.exchange.gguf.export_gguf import write_gguf
 from gpt_cli.tools.exchange.gguf.reader import read_gguf_header
 from gpt_cli.tools.exchange.import_hf import read_foreign
-from gpt_cli.tools.exchange.import_model import write_run
 
 pytestmark = needs_llama_cpp
 
@@ -75,12 +69,6 @@ def without_our_key(path: Path, to: Path) -> Path:
     assert content.count(key) == 1
     to.write_bytes(content.replace(key, key[:-1] + b"x"))
     return to
-
-
-def imported(path: Path, out: Path) -> Checkpoint:
-    """The run that `gpt import` writes."""
-    write_run(RunDirectory(out), read_foreign(path), uncounted)
-    return read_checkpoint(out / "checkpoints" / "best.safetensors", everything=True)
 
 
 @pytest.fixture(scope="module")
@@ -133,11 +121,10 @@ def test_llama_cpp_computes_the_same_log_probabilities(
 def test_llama_cpp_writes_the_same_64_tokens(
     name: str, served: dict[str, Served], checkpoints: dict[str, Checkpoint]
 ) -> None:
-    decoder, prompt = Decoder(checkpoints[name].build_model()), IDS[:8]
-    steps = generate(decoder, [prompt], SamplingParameters(temperature=0), max_new_tokens=64)
+    prompt = IDS[:8]
     body = {"prompt": prompt, "n_predict": 64, "temperature": 0, "return_tokens": True}
     found = served[name].asked("/completion", body)["tokens"]
-    expected = [draw.token for (draw,) in steps if draw]
+    expected = greedy(checkpoints[name].build_model(), prompt)
     if LEARNED.end_of_text in expected:  # where llama.cpp ends
         expected = expected[: expected.index(LEARNED.end_of_text)]
     found = found[: len(expected)] if found[len(expected) :] == [LEARNED.end_of_text] else found

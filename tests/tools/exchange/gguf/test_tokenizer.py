@@ -143,11 +143,8 @@ def test_those_of_others_come_back_kept(name: str, tokenizers: dict[str, Tokeniz
     ours = tokenizers[f"{name}-kept"]
     again = tokenizer_from(metadata_of(ours).keys, "model.gguf", {})
     assert isinstance(again, HuggingFaceTokenizer)
-    assert (again.vocab_size, again.end_of_text, again.starts_with) == (
-        ours.vocab_size,
-        ours.end_of_text,
-        ours.starts_with,
-    )
+    for name in ("vocab_size", "end_of_text", "starts_with"):
+        assert getattr(again, name) == getattr(ours, name)
     for text in [*texts(scaled(500)), "<tool_call> <|im_start|>a<|endoftext|>"]:
         assert again.encode(text) == plain(ours).encode(text), ascii(text)
     assert metadata_of(again).keys == metadata_of(ours).keys
@@ -227,11 +224,7 @@ HOSTILE_VALUES: dict[str, tuple[dict[str, Any], str]] = {
     "bos-text": ({"bos_token_id": "3"}, "none of its 4 tokens"),
     "bos-missing": ({"bos_token_id": None, "add_bos_token": True}, "does not say which"),
     "added-many": (
-        {
-            "tokens": [*(f"t{i}" for i in range(20_000)), "t1t2"],
-            "token_type": [3] * 20_001,
-            "merges": ["t1 t2"],
-        },
+        {"tokens": [*(f"t{i}" for i in range(20_000)), "t1t2"], "token_type": [3] * 20_001, "merges": ["t1 t2"]},
         "added tokens",
     ),
 }
