@@ -226,9 +226,7 @@ def test_nothing_is_printed_unless_progress_is_asked_for(here: Path, capfd: pyte
 
 def test_the_package_and_its_requests_load_no_torch() -> None:
     script = (
-        "import sys, gpt_cli\n"
-        "assert 'pydantic' not in sys.modules\n"
-        "gpt_cli.info\n"
+        "import sys, gpt_cli\nassert 'pydantic' not in sys.modules\ngpt_cli.info\n"
         "sys.exit(sorted({'torch', 'numpy', 'matplotlib'} & set(sys.modules)) or 0)\n"
     )
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0

@@ -134,8 +134,8 @@ def test_watching_changes_nothing(tmp_path: Path, servers: Servers, tally) -> No
         directory = RunDirectory(folder / "run")
         first, *later = SIGNALS.get(name, [0])
         signals = [(directory.metrics.exists, first), *((0.3, number) for number in later)] if first else ()
-        ended = servers.gpt(folder, *START, *OBSERVERS[name], terminal=name == "on a terminal", signals=signals)
-        assert ended.code == 0, ended.err
+        watching = (*START, *OBSERVERS[name])
+        ended = servers.gpt(folder, *watching, terminal=name == "on a terminal", signals=signals, exits=0)
         assert ("saved as asked" in ended.err) == (name == "asked to save")
         return weights(directory.step_file(40))
 

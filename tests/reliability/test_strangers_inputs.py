@@ -50,18 +50,8 @@ ODD = st.sampled_from(
             "~x",
         ),
         *("null", "true", "no", "nan", "-inf", "1e999", "-1", "0", "010", "0x10", "1_000", "12:30", "3e-4", "9" * 5000),
-        *(
-            "!!python/object/apply:os.system ['id']",
-            "&a [*a]",
-            "*a",
-            "<<: x",
-            "? x",
-            "[" * 50,
-            "{" * 50,
-            "a: " * 50,
-            "|",
-            ">-",
-        ),
+        *("!!python/object/apply:os.system ['id']", "&a [*a]", "*a", "<<: x", "? x", "|", ">-"),
+        *("[" * 50, "{" * 50, "a: " * 50),
         *("é", "今天", "\U0001f600", "a\u0301", "<|endoftext|>", "=1+1", "@x", "<script>", "x" * 300),
     ]
 )
@@ -209,14 +199,7 @@ def test_a_hint_names_no_field_that_a_terminal_would_obey(tmp_path: Path) -> Non
 
 COMMANDS = ["train", "sample", "attn-dump", "explain", "heads", "eval", "info", "export", "import", "report", "sweep"]
 GROUPS = [
-    "config show",
-    "config check",
-    "config schema",
-    "data stats",
-    "data list",
-    "runs list",
-    "runs rm",
-    "completion",
+    *("config show", "config check", "config schema", "data stats", "data list", "runs list", "runs rm", "completion"),
     "help",
 ]
 FLAGS = [
