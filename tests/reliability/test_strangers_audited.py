@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -269,15 +269,13 @@ def _audit(tmp_path_factory: pytest.TempPathFactory) -> Audit:
     return Audit(list(zip(jobs, heard, strict=True)), list(folder.rglob("canary")))
 
 
-def test_files_of_strangers_cause_nothing(audit: Audit, tally: Callable[[str, int], None]) -> None:
+def test_files_of_strangers_cause_nothing(audit: Audit, tally) -> None:
     assert audit.events(loading=True) == []
     assert audit.canaries == []
     tally("hostile checkpoints and directories: nothing runs, nothing else is opened", audit.number(loading=True))
 
 
-def test_commands_on_files_of_strangers_write_where_they_are_told_to(
-    audit: Audit, tally: Callable[[str, int], None]
-) -> None:
+def test_commands_on_files_of_strangers_write_where_they_are_told_to(audit: Audit, tally) -> None:
     assert audit.events(loading=False) == []
     num_commands = audit.number(loading=False)
     tally("hostile files given to commands: nothing runs, nothing is read or written but what is named", num_commands)

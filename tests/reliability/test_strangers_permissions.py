@@ -98,9 +98,7 @@ def require_refused(err: str) -> None:
         "runs rm secret-run/sub/x --yes",
     ],
 )
-def test_what_may_not_be_read_or_written_is_one_sentence(
-    command: str, shared: Path, ask: Ask, tally: Callable[[str, int], None]
-) -> None:
+def test_what_may_not_be_read_or_written_is_one_sentence(command: str, shared: Path, ask: Ask, tally) -> None:
     before = RunFiles(shared / "locked/run").files()
     require_refused(ask(command, exits=5).err)
     assert RunFiles(shared / "locked/run").files() == before

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.faults import some_of
 from support.fuzzing import require_answer
-from support.helpers import Outcome, RunCommand
+from support.helpers import RunCommand
 
 from gpt_cli.common.file_signatures import is_checkpoint
 
@@ -74,9 +74,7 @@ def put(make: Callable[[Path], object], path: Path) -> None:
     make(path)
 
 
-def test_whatever_lies_in_a_run_directory(
-    trained: Path, here: Path, run: RunCommand, tally: Callable[[str, int], None]
-) -> None:
+def test_whatever_lies_in_a_run_directory(trained: Path, here: Path, run: RunCommand, tally) -> None:
     cases = some_of(list(product(PLACES, HOSTILE)), 14)
     Path("secret").write_text("secret\n")
     for number, (place, what) in enumerate(cases):
@@ -93,26 +91,6 @@ def test_whatever_lies_in_a_run_directory(
             assert Path("secret").read_text() == "secret\n", (place, command)
     assert sorted(path.name for path in here.iterdir()) == ["runs", "secret"]
     tally("something else in the place of a run's file: a result or a sentence", len(cases))
-
-
-def _row(outcome: Outcome) -> str:
-    assert outcome.code == 0, outcome.err
-    (row,) = [line for line in outcome.out.splitlines() if line.startswith("smoke")]
-    return row
-
-
-@pytest.mark.parametrize("stopped_by", ['["steps"]', '{"a": 1}', "null", '"x"'])
-def test_an_outcome_of_another_type_is_a_damaged_run(stopped_by: str, copied: Path, run: RunCommand) -> None:
-    (copied / "outcome.json").write_text(f'{{"stopped_by": {stopped_by}}}')
-    row = _row(run("runs", "runs"))
-    assert "damaged" in row
-    assert "this is no outcome of a run" in row
-
-
-def test_metrics_of_deep_json_do_not_keep_a_run_from_going_on(copied: Path, run: RunCommand) -> None:
-    (copied / "metrics.jsonl").write_bytes(b'{"step": ' + DEEP)
-    outcome = run("train", "--out", str(copied), "--resume", "--max-steps", "21", "--quiet")
-    assert outcome.code == 0, outcome.err
 
 
 def test_the_record_of_a_sweep_may_be_deep_json(here: Path, run: RunCommand) -> None:
