@@ -49,11 +49,8 @@ def test_tensors_of_two_devices_do_not_meet(accelerator: Accelerator) -> None:
         for compute in (lambda w: ours + w, lambda w: torch.stack([w, ours]), lambda w: ours[w.long()]):
             with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
                 compute(wrong)
-    assert on_cpu(ours * torch.tensor(2.0) + others.to(device="sim:0")).tolist() == [
-        3,
-        3,
-        3,
-    ]  # a number of the CPU may join
+    # a number of the CPU may join
+    assert on_cpu(ours * torch.tensor(2.0) + others.to(device="sim:0")).tolist() == [3, 3, 3]
     with pytest.raises(RuntimeError, match="invalid device ordinal"):
         torch.ones(3, device="sim:2")
 
@@ -90,10 +87,7 @@ def test_numpy_needs_a_copy(accelerator: Accelerator) -> None:
 
 def test_a_copy_to_the_host_has_no_meaning_before_somebody_waits(accelerator: Accelerator) -> None:
     x = torch.ones(2, device="sim")
-    host, ids = (
-        x.to("cpu", non_blocking=True),
-        torch.ones(2, dtype=torch.int64, device="sim").to("cpu", non_blocking=True),
-    )
+    host, ids = (each.to("cpu", non_blocking=True) for each in (x, x.long()))
     x.zero_()  # comes after the copy on the device
     assert host.isnan().all()
     assert ids.tolist() != [1, 1]
@@ -155,9 +149,8 @@ def test_what_a_device_lacks_it_refuses(accelerator: Accelerator) -> None:
         x.double()
     with pytest.raises(NotImplementedError, match="aten::cumsum"):
         x.cumsum(0)
-    torch._C._set_deterministic_algorithms(
-        True
-    )  # as torch.use_deterministic_algorithms does, after two seconds of imports
+    # as torch.use_deterministic_algorithms does, after two seconds of imports
+    torch._C._set_deterministic_algorithms(True)
     with pytest.raises(RuntimeError, match="deterministic"):
         x.index_add_(0, torch.zeros(3, dtype=torch.int64, device="sim"), x.clone())
 
