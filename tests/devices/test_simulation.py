@@ -15,25 +15,6 @@ from torch.nn import functional
 from gpt_cli.common.machine.devices import choose_device, free_memory, synchronize
 
 
-def _numbers(*shape: int) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(7))
-
-
-def test_a_gradient_has_the_bits_of_the_cpu(accelerator: Accelerator) -> None:
-    found = []
-    for device in ("cpu", "sim", "sim:1"):
-        x, w = _numbers(5, 4).to(device), _numbers(4, 3).to(device).requires_grad_()
-        loss = functional.layer_norm(x @ w, (3,)).softmax(-1)[:, 1].log().sum()
-        loss.backward()
-        assert w.grad is not None
-        assert w.grad.device == w.device == x.device
-        with torch.no_grad():
-            w[0].add_(w.grad[0])  # in place, through a view
-        found.append(on_cpu(w.detach()))
-    assert torch.equal(found[0], found[1])
-    assert torch.equal(found[0], found[2])
-
-
 def test_auto_takes_it_within_such_a_test(accelerator: Accelerator) -> None:
     assert choose_device("auto") == torch.device("sim")
     assert choose_device("sim:1") == torch.device("sim:1")
@@ -199,7 +180,7 @@ CASES: dict[str, Callable[[Tensor], Tensor]] = {
 
 def test_autocast_multiplies_in_bfloat16_and_adds_in_float32(accelerator: Accelerator) -> None:
     """Products are rounded as the CPU rounds them; sums and losses are more exact than its, as torch lists them for GPUs."""
-    x = _numbers(4, 4)
+    x = torch.randn(4, 4, generator=torch.Generator().manual_seed(7))
     for name, way in CASES.items():
         found = {}
         for device in ("cpu", "sim"):
@@ -215,14 +196,3 @@ def test_autocast_multiplies_in_bfloat16_and_adds_in_float32(accelerator: Accele
             assert found["sim"] == found["cpu"] == (full, low), name
         else:
             assert found["sim"] == (full, full), name
-
-
-def test_a_listener_hears_what_is_computed(accelerator: Accelerator) -> None:
-    x, heard = torch.ones(3, device="sim"), []
-    accelerator.listeners.append(lambda op, args, kwargs, out: heard.append((str(op), [*args], out)))
-    y = x * 2
-    ((name, args, out),) = heard
-    assert name == "aten.mul.Tensor"
-    assert args[1] == 2
-    assert args[0] is x.held  # type: ignore[attr-defined]
-    assert out is y.held  # type: ignore[attr-defined]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -164,12 +165,8 @@ def harmless_files(folder: Path) -> dict[str, str]:
     (folder / "good.yaml").write_text(write_config(small_config(*SETTINGS)))
     (folder / "hf").mkdir()
     (folder / "good.sweep").write_text("base: smoke\ngrid:\n  train.learning_rate: [0.1, 0.2]\n")
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
+    with contextlib.chdir(folder):
         trained = run_command("train", "--config", "good.yaml", "--out", "good", "--watch", "ab", "--quiet")
-    finally:
-        os.chdir(before)
     assert trained.code == 0, trained.err
     shutil.copytree(folder / "good", folder / "spare")
     suspects.sweep_directory(folder / "good-record", "x")
