@@ -20,7 +20,7 @@ def damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The checkpoint of a training with learned byte pairs, to be damaged."""
     small = ("tokenizer.kind=bpe", "tokenizer.vocab_size=300", "model.d_model=8", "train.max_steps=2")
     monkeypatch.chdir(new_folder(tmp_path / "a", *small))
-    assert run_command(*START, "--quiet").code == 0
+    run_command(*START, "--quiet", exits=0)
     return RunDirectory(tmp_path / "a" / "run").step_file(2)
 
 

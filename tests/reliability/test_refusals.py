@@ -123,8 +123,7 @@ def test_a_disk_that_is_too_small_is_reported_before_the_first_step(
 ) -> None:
     monkeypatch.chdir(new_folder(tmp_path / "a"))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10_000))
-    outcome = run(*START)
-    assert outcome.code == 5
+    outcome = run(*START, exits=5)
     assert outcome.err.splitlines()[-2:] == [
         'error: "run": the run needs up to 1 MB of disk, and 0 MB are free',
         "hint: free some space, name another directory with --out, or try --set train.keep_checkpoints=1",

@@ -134,8 +134,7 @@ def test_what_was_found_ends_with_exit_code_4(name: str, here: Path, run: RunCom
     path = here / "stranger.safetensors"
     path.write_bytes(FOUND[name]())
     for command in (["sample", "--prompt", "a", "--max-new-tokens", "1", "--run"], ["export", "--out", "x", "--run"]):
-        outcome = run(*command, str(path))
-        assert outcome.code == 4, outcome.err
+        outcome = run(*command, str(path), exits=4)
         assert outcome.err.count("error: ") == 1
         assert outcome.err.isprintable() or outcome.err.replace("\n", "").isprintable()
 
@@ -152,8 +151,7 @@ def test_finite_weights_whose_products_are_not_end_with_a_sentence(command: str,
     parts = intact()
     number = torch.tensor([3e38]).numpy().tobytes()
     (here / "a.safetensors").write_bytes(replace(parts, data=number * (len(parts.data) // 4)).joined())
-    outcome = run(*command.split(), "--run", "a.safetensors", "--prompt", "ab")
-    assert outcome.code == 4, outcome.err
+    outcome = run(*command.split(), "--run", "a.safetensors", "--prompt", "ab", exits=4)
     assert "that are not finite" in outcome.err
     assert "NaN" not in outcome.out
     assert not list(here.glob("a.[jh]*"))

@@ -138,8 +138,7 @@ def test_a_notice_shows_the_name_of_a_file_as_it_is_and_on_one_line(
         (["report", run_of[1]], ".html"),
         (["export", "--format", "safetensors", *run_of], ".safetensors"),
     ):
-        outcome = run(*command, "--out", name + ending)
-        assert outcome.code == 0, outcome.err
+        outcome = run(*command, "--out", name + ending, exits=0)
         assert Path(name + ending).exists()
         escaped = (name + ending).encode("unicode_escape").decode()
         assert [line for line in (outcome.err + outcome.out).splitlines() if escaped in line]
@@ -147,8 +146,7 @@ def test_a_notice_shows_the_name_of_a_file_as_it_is_and_on_one_line(
 
 def test_what_a_file_replaces_is_a_link_and_not_what_it_leads_to(odd: Path, trained: Path, run: RunCommand) -> None:
     Path("link.json").symlink_to("a.txt")
-    outcome = run("attn-dump", "--run", str(trained / "runs/smoke"), "--prompt", "The", "--out", "link.json")
-    assert outcome.code == 0
+    run("attn-dump", "--run", str(trained / "runs/smoke"), "--prompt", "The", "--out", "link.json", exits=0)
     assert Path("a.txt").read_text() == LINES
     assert not Path("link.json").is_symlink()
 

@@ -97,8 +97,7 @@ def test_the_record_of_a_sweep_may_be_deep_json(here: Path, run: RunCommand) -> 
     Path("a.yaml").write_text("base: smoke\ngrid:\n  train.learning_rate: [0.1, 0.2]\n")
     Path("runs/a").mkdir(parents=True)
     Path("runs/a/sweep.json").write_bytes(DEEP)
-    outcome = run("sweep", "a.yaml", "--dry-run")
-    assert outcome.code == 4
+    outcome = run("sweep", "a.yaml", "--dry-run", exits=4)
     assert 'error: "runs/a/sweep.json": this is no record of a sweep' in outcome.err
 
 
@@ -133,8 +132,7 @@ def test_names_of_runs_do_nothing_to_a_terminal_or_a_shell(
         ["export", "--run", str(named), "--out", "a\x1b[2Jb.safetensors", "--format", "safetensors"],
         ["train", "--out", str(named), "--resume", "--max-steps", "21", "--quiet"],
     ):
-        outcome = run(*command)
-        assert outcome.code == 0, outcome.err
+        outcome = run(*command, exits=0)
         assert "a\nb" not in outcome.out
         assert "\x1b" not in outcome.out
     asked = {"_GPT_COMPLETE": "complete_bash", "COMP_WORDS": "gpt sample --run ", "COMP_CWORD": "3", "COLUMNS": "80"}
