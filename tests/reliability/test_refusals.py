@@ -62,10 +62,8 @@ def test_refused_at_any_file_operation(tmp_path: Path, servers: Servers, tally, 
     numbers = some_of(range(1, num_operations + 1), 3)
     found = in_parallel(refused, numbers)
     assert sum(found) > len(found) / 2
-    tally(
-        f"{kind} at a file operation{' and ever after' * ever_after} of {num_operations}: exit 5, continues",
-        len(numbers),
-    )
+    how = f"{kind} at a file operation{' and ever after' * ever_after}"
+    tally(f"{how} of {num_operations}: exit 5, continues", len(numbers))
 
 
 @pytest.mark.parametrize("place", ["run", "run/checkpoints"])

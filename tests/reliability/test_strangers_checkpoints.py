@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.fuzzing import inputs, num_inputs
 from support.helpers import RunCommand
-from support.strangers import ODD, TEXTS, Parts, intact, places
+from support.strangers import ODD, TEXTS, Parts, behind_length, intact, places
 
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.header import read_header
@@ -101,8 +101,8 @@ FOUND: dict[str, Callable[[], bytes]] = {
     "many heads in as many empty tensors": lambda: with_model(WIDE, d_model=1024, num_heads=1024, num_blocks=8),
     "a step of 5,000 digits": lambda: intact().changed(step="9" * 5000).joined(),
     "a step of 4,000 digits": lambda: intact().changed(step="9" * 4000).joined(),
-    "a header of empty lists": lambda: _header(b'{"__metadata__":{},"a":[' + b"[]," * 15_000_000 + b"[]]}"),
-    "a header of brackets": lambda: _header(b"[" * 30_000_000),
+    "a header of empty lists": lambda: behind_length(b'{"__metadata__":{},"a":[' + b"[]," * 15_000_000 + b"[]]}"),
+    "a header of brackets": lambda: behind_length(b"[" * 30_000_000),
     "overlapping tensors": lambda: _with_shape(4, names=[*intact().entries]),
     "a negative shape": lambda: _with_shape(-1, -4),
     "a shape beyond all numbers": lambda: _with_shape(2**40, 2**40),
@@ -111,10 +111,6 @@ FOUND: dict[str, Callable[[], bytes]] = {
     "no pattern": lambda: _with_pattern(""),
     "a pattern of 20 MB": lambda: _with_pattern("(a|b)" * 4_000_000),
 }
-
-
-def _header(text: bytes) -> bytes:
-    return len(text).to_bytes(8, "little") + text
 
 
 def _with_shape(*shape: int, names: Sequence[str] = ("a",)) -> bytes:

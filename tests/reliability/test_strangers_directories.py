@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from support.exchange import sharp_checkpoint
 from support.fuzzing import inputs, num_inputs, require_sentence
 from support.helpers import RunCommand
-from support.strangers import ODD, TEXTS, places
+from support.strangers import ODD, TEXTS, behind_length, places
 
 from gpt_cli.errors import CheckpointError, DataError
 from gpt_cli.tools.exchange.export_model import write_for_transformers
@@ -97,7 +97,7 @@ def joined(files: dict[str, Any], data: bytes, raw: dict[str, bytes]) -> dict[st
     written |= raw
     header = written.pop(HEADER, b"{}")
     weights = "a.safetensors" if INDEX in written else WEIGHTS
-    return written | {weights: struct.pack("<Q", len(header)) + header + data}
+    return written | {weights: behind_length(header) + data}
 
 
 def write(folder: Path, files: dict[str, bytes]) -> None:
