@@ -12,10 +12,10 @@ V = 300
 _SIZES = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4}
 _SIZES |= {"intermediate_size": 100, "max_position_embeddings": 80}
 _GROUPED = {"num_key_value_heads": 2}
-_TIED = {"tie_word_embeddings": True}
 _NEO = {"hidden_size": 48, "num_layers": 3, "num_heads": 4, "max_position_embeddings": 80}
 _LLAMA3 = {"rope_type": "llama3", "factor": 32.0, "original_max_position_embeddings": 32}
 _LLAMA3 |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+_TIED = {"tie_word_embeddings": True}
 
 
 def _rope(**parameters: Any) -> dict[str, Any]:
