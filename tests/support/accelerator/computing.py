@@ -18,15 +18,10 @@ _READS = frozenset({"aten::_local_scalar_dense", "aten::equal", "aten::item"})
 # operations whose results have as many elements as the numbers say, so that the host waits for these
 _SIZED_BY_NUMBERS = frozenset(
     f"aten::{name}"
-    for name in [
-        "nonzero",
-        "masked_select",
-        "_unique2",
-        "unique_dim",
-        "unique_consecutive",
-        "repeat_interleave",
-        "bincount",
-    ]
+    for name in (
+        *("nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive"),
+        *("repeat_interleave", "bincount"),
+    )
 )
 _BY_MASK = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"})
 # operations whose parallel forms add in any order
