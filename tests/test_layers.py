@@ -15,29 +15,11 @@ from support.package import PACKAGE, trees
 
 # each layer may import itself and those after it: the doors, what is built around the core, the core, the ground
 ORDER = [
-    "cli",
-    "configs",
-    "data",
-    "trained",
-    "api",
-    "tools.bench",
-    "tools.sweeps",
-    "tools.exchange",
-    "tools.reports",
-    "tools.explain",
-    "tools.interpret",
-    "tools.loggers",
-    "tools.pages",
-    "training",
-    "attention_maps",
-    "evaluation",
-    "sampling",
-    "checkpoints",
-    "distributed",
-    "model",
-    "text",
-    "config",
-    "common",
+    *("cli", "configs", "data", "trained", "api"),
+    *("tools.bench", "tools.sweeps", "tools.exchange", "tools.reports"),
+    *("tools.explain", "tools.interpret", "tools.loggers", "tools.pages"),
+    *("training", "attention_maps", "evaluation", "sampling", "checkpoints", "distributed", "model", "text"),
+    *("config", "common"),
 ]
 MOST_ENTRIES = 20  # of the folder of the package, so that a student sees the way of the data there
 
@@ -122,19 +104,12 @@ def test_every_layer_has_its_place_in_the_order() -> None:
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
-    modules = {
-        f"gpt_cli.{path.removesuffix('.py').replace('/', '.')}".removesuffix(".__init__"): tree
-        for path, tree in trees().items()
-    }
-    imports = {
-        module: {
-            name if name in modules else name.rpartition(".")[0]
-            for node in ast.walk(tree)
-            for name in imported_names(node)
-        }
-        & modules.keys()
-        for module, tree in modules.items()
-    }
+    dotted = (f"gpt_cli.{path.removesuffix('.py').replace('/', '.')}".removesuffix(".__init__") for path in trees())
+    modules = dict(zip(dotted, trees().values(), strict=True))
+    imports = dict[str, set[str]]()
+    for module, tree in modules.items():
+        names = {name for node in ast.walk(tree) for name in imported_names(node)}
+        imports[module] = {name if name in modules else name.rpartition(".")[0] for name in names} & modules.keys()
     assert "gpt_cli.model.block" in imports["gpt_cli.model.gpt"]  # the graph has its arrows
     graphlib.TopologicalSorter(imports).prepare()  # raises CycleError, which names the circle
 
@@ -181,16 +156,7 @@ def test_only_the_command_line_prints() -> None:
 
 
 def test_nothing_is_pickled_or_executed() -> None:
-    forbidden = {
-        "pickle",
-        "eval",
-        "exec",
-        "torch.load",
-        "torch.save",
-        "yaml.load",
-        "yaml.unsafe_load",
-        "np.load",
-    }
+    forbidden = {"pickle", "eval", "exec", "torch.load", "torch.save", "yaml.load", "yaml.unsafe_load", "np.load"}
     found = []
     for path, tree in trees().items():
         for node in ast.walk(tree):
@@ -205,16 +171,8 @@ def test_nothing_is_pickled_or_executed() -> None:
 def test_one_module_writes_files() -> None:
     """The lock, which is no content, is made where it is held."""
     changing = {
-        "write_text",
-        "write_bytes",
-        "unlink",
-        "rename",
-        "replace",
-        "mkdir",
-        "rmdir",
-        "touch",
-        "savefig",
-        "save_file",
+        *("write_text", "write_bytes", "savefig", "save_file"),
+        *("unlink", "rename", "replace", "mkdir", "rmdir", "touch"),
     }
     found = []
     for path, tree in trees().items():
@@ -234,8 +192,14 @@ def test_one_module_writes_files() -> None:
     assert writers <= {"common/files.py", "checkpoints/lock.py"}
 
 
+def run_script(script: str) -> None:
+    """Fails where a script of Python does, which says what it has loaded."""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_help_loads_neither_torch_nor_other_heavy_packages() -> None:
-    script = (
+    run_script(
         "import sys\nfrom gpt_cli.cli.app import main\nfrom gpt_cli.cli.command_table import TABLE\n"
         "heavy = {'torch', 'numpy', 'tiktoken', 'matplotlib', 'safetensors', 'pydantic'}\n"
         "assert main(['--help']) == 0 and not heavy & set(sys.modules)\n"
@@ -243,8 +207,6 @@ def test_help_loads_neither_torch_nor_other_heavy_packages() -> None:
         "heavy = heavy - {'pydantic'} & set(sys.modules)\n"
         "sys.exit(f'loaded {heavy}' if heavy else 0)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("arguments", [["sample", "--prompt", "x"], ["eval"]], ids=["sample", "eval"])
@@ -259,14 +221,12 @@ def test_a_wrong_name_of_a_checkpoint_is_refused_before_torch_is_loaded(
 
 def test_sampling_does_not_load_the_compiler_of_torch(smoke_run: Path) -> None:
     """It takes more than a second, half of the time until the first token; several harmless calls load it."""
-    script = (
+    run_script(
         "import sys\nfrom gpt_cli.cli.app import main\n"
         f"assert main(['sample', '--run', {str(smoke_run)!r}, '--prompt', 'The', '--max-new-tokens', '3']) == 0\n"
         "heavy = {'torch._dynamo', 'torch._inductor'} & set(sys.modules)\n"
         "sys.exit(f'loaded {heavy}' if heavy else 0)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 def test_no_comprehension_hides_a_name_of_its_module() -> None:

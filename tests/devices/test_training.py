@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import torch
 from support.accelerator import Accelerator, on_cpu
 from support.faults import RESUME, START, Fault, fingerprint, in_parallel, new_folder, some_of, strays
 from support.forks import Servers
-from support.helpers import CORPUS_TEXT, RunCommand, small_config
+from support.helpers import CORPUS_TEXT, Outcome, RunCommand, small_config
 from support.runs import start
 
 from gpt_cli.text.token_files import validation_windows
@@ -21,38 +22,16 @@ from gpt_cli.training.step import read_outcomes, take_step
 from gpt_cli.training.validation import validation_score
 
 IDS = np.frombuffer(CORPUS_TEXT.encode(), np.uint8)
-DROPOUT = "model.dropout=0.2"
 FORMS = {
-    "default": (DROPOUT,),
-    "muon, micro-batches": (DROPOUT, "train.optimizer=muon", "train.micro_batch_size=1"),
-    "latent, rope, n-grams": (
-        DROPOUT,
-        "model.attention=latent",
-        "model.positions=rope",
-        "model.query_latent_size=4",
-        "model.ngram_embedding=3",
-        "train.optimizer=muon",
-    ),
-    "grouped-query, rmsnorm, relu2": (
-        "model.attention=grouped_query",
-        "model.positions=rope",
-        "model.norm=rmsnorm",
-        "model.activation=relu2",
-        "model.bias=false",
-    ),
-    "sinusoidal, post, tied": (
-        DROPOUT,
-        "model.positions=sinusoidal",
-        "model.norm_position=post",
-        "model.tie_embeddings=true",
-        "train.gradient_clip=null",
-    ),
-    "no positions, one head": (
-        "model.positions=none",
-        "model.scale=none",
-        "model.num_heads=1",
-        "train.micro_batch_size=2",
-    ),
+    "default": "model.dropout=0.2",
+    "muon, micro-batches": "model.dropout=0.2 train.optimizer=muon train.micro_batch_size=1",
+    "latent, rope, n-grams": "model.dropout=0.2 model.attention=latent model.positions=rope model.query_latent_size=4 "
+    "model.ngram_embedding=3 train.optimizer=muon",
+    "grouped-query, rmsnorm, relu2": "model.attention=grouped_query model.positions=rope model.norm=rmsnorm "
+    "model.activation=relu2 model.bias=false",
+    "sinusoidal, post, tied": "model.dropout=0.2 model.positions=sinusoidal model.norm_position=post "
+    "model.tie_embeddings=true train.gradient_clip=null",
+    "no positions, one head": "model.positions=none model.scale=none model.num_heads=1 train.micro_batch_size=2",
 }
 
 
@@ -72,7 +51,7 @@ def _numbers(state: TrainingState) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("form", some_of(list(FORMS), least=3))
 def test_steps_have_the_bits_of_the_cpu_and_do_not_wait(accelerator: Accelerator, form: str) -> None:
-    expected, state = _trained("cpu", *FORMS[form]), _trained("sim:1", *FORMS[form])
+    expected, state = (_trained(device, *FORMS[form].split()) for device in ("cpu", "sim:1"))
     assert [outcome.step for outcome in state.unread] == [1, 2, 3]
     read_outcomes(state)
     ours, theirs = _numbers(state), _numbers(expected)
@@ -102,19 +81,25 @@ def expected(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> dict
     found = {}
     for name, settings in RUNS.items():
         folder = new_folder(tmp_path_factory.mktemp("cpu") / "folder", *settings)
-        ended = servers.gpt(folder, *START)
-        assert ended.code == 0, ended.err
+        servers.gpt(folder, *START, exits=0)
         found[name] = folder / "run"
     return found
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def train_here(run: RunCommand, out: str, device: str, *flags: str, exits: int = 0) -> Outcome:
+    """Train what new_folder has left in `folder`."""
+    words = ("--config", "folder/c.yaml", "--data", "folder/corpus.txt", "--out", out, "--device", device)
+    return run("train", *words, *flags, exits=exits)
 
 
 def assert_as_expected(run: Path, expected: Path) -> None:
     """The bits of everything but the evaluations, and these as far as kernels round alike."""
     assert fingerprint(run, OF_A_DEVICE) == fingerprint(expected, OF_A_DEVICE)
-    of_both = (
-        [json.loads(line) for line in (each / "metrics.jsonl").read_text().splitlines()] for each in (run, expected)
-    )
-    for ours, theirs in zip(*of_both, strict=True):
+    for ours, theirs in zip(metrics(run), metrics(expected), strict=True):
         assert ours.get("validation_loss", 0) == pytest.approx(theirs.get("validation_loss", 0), rel=1e-6)
     assert strays(run) == []
 
@@ -125,8 +110,7 @@ def test_a_run_leaves_what_it_leaves_on_the_cpu(
 ) -> None:
     """Weights, moments, metrics, evaluations, samples and snapshots, with tokens in memory or on disk."""
     folder = new_folder(tmp_path / "folder", *RUNS[name])
-    ended = servers.gpt(folder, *START, *SIM, accelerator=True, constants=constants)
-    assert ended.code == 0, ended.err
+    servers.gpt(folder, *START, *SIM, accelerator=True, constants=constants, exits=0)
     assert json.loads((folder / "run" / "outcome.json").read_text())["device"] == "sim"
     assert_as_expected(folder / "run", expected[name])
 
@@ -143,9 +127,8 @@ def test_a_killed_run_continues_on_the_same_device_or_another(
         folder = tmp_path / str(number)
         shutil.copytree(template, folder)
         fault = Fault(number, "kill")
-        assert servers.gpt(folder, *START, "--device", before, fault=fault, accelerator=True).code == 137
-        ended = servers.gpt(folder, *RESUME, "--device", after, accelerator=True)
-        assert ended.code == 0, ended.err
+        servers.gpt(folder, *START, "--device", before, fault=fault, accelerator=True, exits=137)
+        servers.gpt(folder, *RESUME, "--device", after, accelerator=True, exits=0)
         assert_as_expected(folder / "run", expected[name])
 
     in_parallel(killed_at, some_of(range(50, 230, 5), least=1))
@@ -153,20 +136,17 @@ def test_a_killed_run_continues_on_the_same_device_or_another(
 
 def test_two_processes_train_on_a_device_each(servers: Servers, tmp_path: Path, expected: dict[str, Path]) -> None:
     folder = new_folder(tmp_path / "folder", *RUNS["muon"])
-    ended = servers.gpt(folder, *START, *SIM, accelerator=True, processes=2)
-    assert ended.code == 0, ended.err
+    servers.gpt(folder, *START, *SIM, accelerator=True, processes=2, exits=0)
     assert_as_expected(folder / "run", expected["muon"])
 
 
 def test_the_host_waits_once_for_each_line_of_the_log(accelerator: Accelerator, here: Path, run: RunCommand) -> None:
     """Between the first step and the last nothing else waits, where nothing else is due."""
-    new_folder(
-        here / "folder", "train.log_every=3", *(f"train.{each}_every=100" for each in ("eval", "sample", "save"))
-    )
-    outcome = run("train", "--config", "folder/c.yaml", "--data", "folder/corpus.txt", "--out", "run", *SIM)
-    assert outcome.code == 0, outcome.err
+    seldom = (f"train.{each}_every=100" for each in ("eval", "sample", "save"))
+    new_folder(here / "folder", "train.log_every=3", *seldom)
+    train_here(run, "run", "sim")
     reads = [number for number, sync in enumerate(accelerator.syncs) if "tolist at gpt_cli/training/step.py" in sync]
-    assert len((here / "run" / "metrics.jsonl").read_text().splitlines()) == len(reads) == 4
+    assert len(metrics(here / "run")) == len(reads) == 4
     assert len(set(accelerator.syncs[reads[0] : reads[-1] + 1])) == 1
 
 
@@ -186,15 +166,12 @@ def test_an_evaluation_waits_once_and_gives_the_loss_of_the_cpu(accelerator: Acc
 def test_a_device_without_room_or_an_operation_says_so(accelerator: Accelerator, here: Path, run: RunCommand) -> None:
     new_folder(here / "folder")
     accelerator.resize(130_000)  # weights and moments take 141 kB
-    command = ("train", "--config", "folder/c.yaml", "--data", "folder/corpus.txt", "--out", "run", *SIM)
-    outcome = run(*command)
-    assert outcome.code == 5
+    outcome = train_here(run, "run", "sim", exits=5)
     assert "error: sim has too little memory for this model and 2 sequences at once\nhint: " in outcome.err
     assert 94_000 < torch.accelerator.max_memory_allocated() <= 130_000
     accelerator.resize(2**30)
     accelerator.lacks("aten::linalg_vector_norm")
-    outcome = run(*command, "--overwrite")
-    assert outcome.code == 5
+    outcome = train_here(run, "run", "sim", "--overwrite", exits=5)
     assert "error: device: torch lacks aten::linalg_vector_norm on it, which gpt train needs\nhint: " in outcome.err
 
 
@@ -202,9 +179,7 @@ def test_a_device_that_lacks_much_trains_the_same(accelerator: Accelerator, here
     accelerator.lacks(torch.float64, torch.bfloat16, "deterministic", "pinned")
     new_folder(here / "folder", *RUNS["watched"], "train.dtype=auto")
     for device in ("cpu", "sim"):
-        arguments = ("--config", "folder/c.yaml", "--data", "folder/corpus.txt", "--out", device)
-        outcome = run("train", *arguments, "--device", device)
-        assert outcome.code == 0, outcome.err
+        train_here(run, device, device)
     assert_as_expected(Path("sim"), Path("cpu"))
 
 
@@ -213,11 +188,8 @@ def test_bfloat16_keeps_to_the_curve_of_the_cpu(accelerator: Accelerator, here: 
     new_folder(here / "folder", "train.dtype=bfloat16", "train.optimizer=muon", "train.learning_rate=0.01")
     losses = []
     for device, dtype in (("cpu", "float32"), ("cpu", "bfloat16"), ("sim", "bfloat16")):
-        arguments = ("--config", "folder/c.yaml", "--data", "folder/corpus.txt", "--set", f"train.dtype={dtype}")
-        outcome = run("train", *arguments, "--out", device + dtype, "--device", device)
-        assert outcome.code == 0, outcome.err
-        lines = (here / (device + dtype) / "metrics.jsonl").read_text().splitlines()
-        losses.append(np.array([line["loss"] for line in map(json.loads, lines) if "loss" in line]))
+        train_here(run, device + dtype, device, "--set", f"train.dtype={dtype}")
+        losses.append(np.array([line["loss"] for line in metrics(here / (device + dtype)) if "loss" in line]))
     exact, of_cpu, of_sim = losses
     assert exact[0] - exact[-1] > 0.3  # it learns
     assert np.abs(of_sim - exact).max() < 0.01

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from support.helpers import unread_pipe
 
 from gpt_cli.distributed.environment import RankEnvironment
@@ -48,25 +49,22 @@ def silent_after(watching: FailureDetector, clock: Clock, moving: list[int], sec
     return None
 
 
-def test_ranks_that_beat_are_left_alone() -> None:
-    watching, clock = watcher(0)
-    assert silent_after(watching, clock, [0, 1, 2], 200) is None
-
-
-def test_a_rank_without_a_beat_for_half_a_minute_is_given_up() -> None:
-    watching, clock = watcher(0)
-    assert silent_after(watching, clock, [0, 1], 60) == 2
+@pytest.mark.parametrize(
+    ("rank", "moving", "seconds", "given_up"),
+    [
+        pytest.param(0, [0, 1, 2], 200, None, id="all beat"),
+        pytest.param(0, [0, 1], 60, 2, id="one is silent for half a minute"),
+        pytest.param(2, [], 60, 0, id="no beat arrives, so the first has failed, which serves them"),
+    ],
+)
+def test_a_rank_without_a_beat_is_given_up(rank: int, moving: list[int], seconds: int, given_up: int | None) -> None:
+    assert silent_after(*watcher(rank), moving, seconds) == given_up
 
 
 def test_a_rank_is_given_more_time_before_all_are_joined() -> None:
     watching, clock = watcher(0)
     watching.patience = 600.0
     assert silent_after(watching, clock, [0, 1], 590) is None
-
-
-def test_where_no_beat_arrives_the_first_rank_has_failed_which_serves_them() -> None:
-    watching, clock = watcher(2)
-    assert silent_after(watching, clock, [], 60) == 0
 
 
 def test_a_rank_that_was_suspended_itself_begins_to_count_anew() -> None:
@@ -136,13 +134,15 @@ time.sleep(60)
 """
 
 
-def rank_of_its_own(folder: Path, rank: int, launcher: int, patience: float) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", GIVES_UP, str(folder), str(rank), str(launcher), str(patience)]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+def rank_of_its_own(
+    folder: Path, rank: int, patience: float, launcher: int | None = None, stderr: int = subprocess.PIPE
+) -> subprocess.Popen[str]:
+    given = map(str, (folder, rank, launcher or os.getpid(), patience))
+    return subprocess.Popen([sys.executable, "-c", GIVES_UP, *given], stderr=stderr, text=True)
 
 
 def test_one_of_all_says_who_does_not_answer_and_all_end_though_their_main_threads_wait(tmp_path: Path) -> None:
-    ranks = [rank_of_its_own(tmp_path, rank, os.getpid(), 2) for rank in (0, 1)]
+    ranks = [rank_of_its_own(tmp_path, rank, 2) for rank in (0, 1)]
     said = [rank.communicate(timeout=30)[1] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [5, 5]
     assert sorted(said) == [
@@ -154,11 +154,10 @@ def test_one_of_all_says_who_does_not_answer_and_all_end_though_their_main_threa
 
 def test_a_rank_gives_up_though_nobody_reads_why(tmp_path: Path) -> None:
     with unread_pipe() as unread:
-        command = [sys.executable, "-c", GIVES_UP, str(tmp_path), "0", str(os.getpid()), "1"]
-        assert subprocess.run(command, stderr=unread, timeout=60).returncode == 5
+        assert rank_of_its_own(tmp_path, 0, 1, stderr=unread).wait(timeout=60) == 5
 
 
 def test_a_rank_whose_launcher_is_gone_ends_as_after_term(tmp_path: Path) -> None:
-    rank = rank_of_its_own(tmp_path, 0, os.getppid(), 60)  # which did not start it
-    assert rank.wait(timeout=30) == -signal.SIGTERM
-    rank.communicate()
+    rank = rank_of_its_own(tmp_path, 0, 60, launcher=os.getppid())  # which did not start it
+    rank.communicate(timeout=30)
+    assert rank.returncode == -signal.SIGTERM

@@ -102,8 +102,17 @@ def ends_with(folder: Path, script: str) -> int:
         workers.kill()
 
 
-def test_processes_that_succeed_give_0(tmp_path: Path) -> None:
-    assert ends_with(tmp_path, "") == 0
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        ("", 0),
+        ("time.sleep(0.1 * rank); os._exit(143)", 143),  # as asked
+        # one by a signal before it listens
+        ("rank == 1 and os.kill(os.getpid(), 15)\ntime.sleep(0.5)\nos._exit(5)", 143),
+    ],
+)
+def test_processes_that_succeed_or_stop_give_the_exit_code_of_all(tmp_path: Path, script: str, code: int) -> None:
+    assert ends_with(tmp_path, script) == code
 
 
 def test_the_exit_code_is_that_of_the_process_that_told_the_user_why(tmp_path: Path) -> None:
@@ -112,14 +121,6 @@ def test_the_exit_code_is_that_of_the_process_that_told_the_user_why(tmp_path: P
 if rank == 1: open({str(tmp_path / "said")!r}, "w").write("1 3"); time.sleep(0.3)
 os._exit(3 if rank == 1 else 5)"""
     assert ends_with(tmp_path, script) == 3
-
-
-def test_all_that_stop_as_asked_give_128_and_the_signal(tmp_path: Path) -> None:
-    assert ends_with(tmp_path, "time.sleep(0.1 * rank); os._exit(143)") == 143
-
-
-def test_a_signal_before_they_listen_gives_its_code(tmp_path: Path) -> None:
-    assert ends_with(tmp_path, "rank == 1 and os.kill(os.getpid(), 15)\ntime.sleep(0.5)\nos._exit(5)") == 143
 
 
 def test_a_process_that_is_killed_is_named_with_what_is_left(tmp_path: Path) -> None:

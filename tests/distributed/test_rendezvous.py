@@ -143,19 +143,17 @@ def test_unequal_threads_are_refused_because_sums_depend_on_them() -> None:
     ]
 
 
-def test_other_source_code_is_refused() -> None:
-    (problem,) = differences([{"code": "a"}, {"code": "b"}], WHERE)
-    assert problem.sentence == "its source code of gpt differs from that of process 0"
-
-
-def test_a_setting_that_only_one_rank_has_is_a_difference() -> None:
-    records = [{"config": '{"train": {}}'}, {"config": '{"train": {"graph": "off"}}'}]
-    (problem,) = differences(records, WHERE)
-    assert problem.sentence == 'its train.graph is "off", but that of process 0 is ""'
-
-
-def test_equal_records_differ_in_nothing() -> None:
-    assert differences([{"config": "{}", "text": "a"}] * 2, WHERE) == []
+@pytest.mark.parametrize(
+    ("key", "first", "second", "sentences"),
+    [
+        ("text", "a", "a", []),
+        ("code", "a", "b", ["its source code of gpt differs from that of process 0"]),
+        # a setting that only one rank has
+        ("config", "{}", '{"train": {"graph": "off"}}', ['its train.graph is "off", but that of process 0 is ""']),
+    ],
+)
+def test_records_are_compared(key: str, first: str, second: str, sentences: list[str]) -> None:
+    assert [problem.sentence for problem in differences([{key: first}, {key: second}], WHERE)] == sentences
 
 
 def test_two_processes_must_not_have_the_same_gpu() -> None:

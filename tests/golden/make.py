@@ -21,21 +21,11 @@ from gpt_cli.cli.app import main
 
 FOLDER = Path(__file__).parent
 NUM_TOKENS = 12
-SIZES = (
-    "model.d_model=16",
-    "model.num_heads=2",
-    "model.num_blocks=1",
-    "model.context_length=32",
-    "model.tie_embeddings=true",
-    "train.batch_size=8",
-    "train.max_steps=300",
-    "train.learning_rate=1e-2",
-    "train.dtype=float32",
-    "train.device=cpu",
-    "train.sample_every=null",
-    "train.save_every=300",
-    "data.validation_fraction=0.2",
-)
+SIZES = """
+model.d_model=16 model.num_heads=2 model.num_blocks=1 model.context_length=32 model.tie_embeddings=true
+train.batch_size=8 train.max_steps=300 train.learning_rate=1e-2 train.dtype=float32 train.device=cpu
+train.sample_every=null train.save_every=300 data.validation_fraction=0.2
+"""
 
 
 @dataclass(frozen=True)
@@ -84,7 +74,7 @@ def make() -> None:
         os.chdir(folder)
         for name, golden in GOLDEN.items():
             Path("corpus.txt").write_text(golden.text)
-            flags = [word for setting in (*SIZES, *golden.settings) for word in ("--set", setting)]
+            flags = [word for setting in (*SIZES.split(), *golden.settings) for word in ("--set", setting)]
             assert main(["train", "--config", "smoke", "--data", "corpus.txt", "--out", name, "--quiet", *flags]) == 0
             run = RunDirectory(Path(name))
             file = f"format-{FORMAT_VERSION}-{name}.safetensors"

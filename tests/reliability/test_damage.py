@@ -18,12 +18,9 @@ from gpt_cli.errors import CheckpointError
 @pytest.fixture
 def damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The checkpoint of a training with learned byte pairs, to be damaged."""
-    monkeypatch.chdir(
-        new_folder(
-            tmp_path / "a", "tokenizer.kind=bpe", "tokenizer.vocab_size=300", "model.d_model=8", "train.max_steps=2"
-        )
-    )
-    assert run_command(*START, "--quiet").code == 0
+    small = ("tokenizer.kind=bpe", "tokenizer.vocab_size=300", "model.d_model=8", "train.max_steps=2")
+    monkeypatch.chdir(new_folder(tmp_path / "a", *small))
+    run_command(*START, "--quiet", exits=0)
     return RunDirectory(tmp_path / "a" / "run").step_file(2)
 
 

@@ -13,6 +13,7 @@ from support.faults import (
     RESUME,
     START,
     Fault,
+    KilledError,
     Operations,
     fingerprint,
     in_parallel,
@@ -43,10 +44,9 @@ def prepare(servers: Servers, folder: Path, kind: str) -> tuple[Path, str, int]:
     template, whole = folder / kind, folder / f"{kind}-whole"
     new_folder(template, *{"fresh": FRESH, "continued": CONTINUED, "taught": TAUGHT}[kind])
     if kind == "continued":
-        assert servers.gpt(template, *START, fault=Fault(150, "kill")).code == 137
+        servers.gpt(template, *START, fault=Fault(150, "kill"), exits=137)
     shutil.copytree(template, whole)
-    ended = servers.gpt(whole, *RESUME)
-    assert ended.code == 0, ended.err
+    servers.gpt(whole, *RESUME, exits=0)
     return template, fingerprint(whole / "run"), int((whole / "operations").read_text())
 
 
@@ -59,10 +59,9 @@ def test_killed_at_any_file_operation(servers: Servers, folder: Path, tally, how
     def killed_at(number: int) -> None:
         case = folder / how / f"{kind}-{number}"
         shutil.copytree(template, case)
-        assert servers.gpt(case, *RESUME, fault=Fault(number, how)).code == 137
+        servers.gpt(case, *RESUME, fault=Fault(number, how), exits=137)
         RunDirectory(case / "run").newest(pytest.fail)  # no file is ever damaged
-        ended = servers.gpt(case, *RESUME)
-        assert ended.code == 0, f"operation {number}: {ended.err}"
+        servers.gpt(case, *RESUME, exits=0)
         assert fingerprint(case / "run") == expected, f"operation {number}"
         assert strays(case / "run") == [], f"operation {number}"
         shutil.rmtree(case)
@@ -83,18 +82,13 @@ def test_killed_at_any_time(servers: Servers, folder: Path, tally) -> None:
         # twice, the second time while it continues
         for after in times[number]:
             assert servers.gpt(case, *RESUME, signals=[(after, 9)]).code in (0, 137)
-        ended = servers.gpt(case, *RESUME)
-        assert ended.code == 0, ended.err
+        servers.gpt(case, *RESUME, exits=0)
         assert fingerprint(case / "run") == expected, times[number]
 
     count = scaled(50)
     times = [(draw.uniform(0, length), draw.uniform(0, length)) for _ in range(count)]
     in_parallel(killed, range(count))
     tally("kill -9 at random times, twice each: same weights in the end", count)
-
-
-class KilledError(BaseException):
-    """The process dies here."""
 
 
 class DieAfter:
@@ -126,7 +120,7 @@ def test_killed_after_any_byte_of_a_checkpoint(
         "model.context_length=8",
         "model.tie_embeddings=true",
     )
-    assert servers.gpt(case, *START).code == 0
+    servers.gpt(case, *START, exits=0)
     directory = RunDirectory(case / "run")
     path = directory.step_file(12)
     checkpoint = read_checkpoint(path, everything=True)

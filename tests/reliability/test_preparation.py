@@ -16,6 +16,7 @@ from support.faults import (
     SCALE,
     START,
     Fault,
+    KilledError,
     Operations,
     fingerprint,
     in_parallel,
@@ -43,10 +44,6 @@ LARGE = {
     "gpt_cli.text.cache.RACY_SECONDS": -3600,
 }
 TEXT = "".join(f"{number} squared is {number**2}. 今天天气很好🙂\n" for number in range(120))
-
-
-class KilledError(BaseException):
-    """The process dies here."""
 
 
 class DieAt:
@@ -112,14 +109,13 @@ def test_a_run_whose_preparation_was_killed_ends_as_one_that_holds_its_text_in_m
     servers: Servers, tmp_path: Path, tally
 ) -> None:
     whole = new_folder(tmp_path / "whole")
-    assert servers.gpt(whole, *START).code == 0
+    servers.gpt(whole, *START, exits=0)
     expected = fingerprint(whole / "run")
 
     def killed_at(number: int) -> None:
         case = new_folder(tmp_path / str(number))
-        assert servers.gpt(case, *START, fault=Fault(number, "kill"), constants=LARGE).code == 137
-        ended = servers.gpt(case, *RESUME, constants=LARGE)
-        assert ended.code == 0, ended.err
+        servers.gpt(case, *START, fault=Fault(number, "kill"), constants=LARGE, exits=137)
+        servers.gpt(case, *RESUME, constants=LARGE, exits=0)
         assert fingerprint(case / "run") == expected, f"operation {number}"
         assert strays(case / "run") == []
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,12 +18,13 @@ from support.faults import new_folder, some_of, strays
 
 from gpt_cli.checkpoints.run_directory import RunDirectory
 
-LONG = ("train", "--config", "c.yaml", "--out", "run", "--set", "train.max_steps=1000000", "--max-time", "10m")
+TRAIN = (sys.executable, "-m", "gpt_cli", "train", "--config", "c.yaml")
+LONG = ("--out", "run", "--set", "train.max_steps=1000000", "--max-time", "10m", "--quiet", "--processes", "2")
 WAIT = 100.0  # seconds, on a machine that is busy with other tests
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
 
 
-def wait_until(what: str, holds: object) -> None:
-    assert callable(holds)
+def wait_until(what: str, holds: Callable[[], object]) -> None:
     deadline = time.monotonic() + WAIT
     while not holds():
         assert time.monotonic() < deadline, what
@@ -63,19 +64,19 @@ def lives(pid: int) -> bool:
         return False
 
 
+def started(folder: Path, *words: str, **variables: str) -> subprocess.Popen[str]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [*TRAIN, *words], cwd=folder, env=ENVIRONMENT | variables, stdout=pipe, stderr=pipe, text=True
+    )
+
+
 @contextlib.contextmanager
-def training(folder: Path, *flags: str) -> Iterator[Training]:
+def training(folder: Path) -> Iterator[Training]:
     """A training that has saved its first checkpoint."""
     new_folder(folder)
     (folder / "tmp").mkdir()
-    launcher = subprocess.Popen(
-        [sys.executable, "-m", "gpt_cli", *LONG, "--quiet", "--processes", "2", *flags],
-        cwd=folder,
-        env=os.environ | {"TMPDIR": str(folder / "tmp"), "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    launcher = started(folder, *LONG, TMPDIR=str(folder / "tmp"))
     ranks: list[int] = []
     try:
         run = RunDirectory(folder / "run")
@@ -109,16 +110,7 @@ def tasks_of_srun(folder: Path, *words: tuple[str, ...]) -> list[tuple[int, str]
     tasks = []
     for rank, own in enumerate(words):
         slurm = {f"SLURM_{name}": str(value) for name, value in {**variables, "PROCID": rank, "LOCALID": rank}.items()}
-        tasks.append(
-            subprocess.Popen(
-                [sys.executable, "-m", "gpt_cli", "train", "--config", "c.yaml", "--quiet", *own],
-                cwd=folder,
-                env=os.environ | slurm | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
+        tasks.append(started(folder, "--quiet", *own, OMP_NUM_THREADS="1", **slurm))
     try:
         said = [task.communicate(timeout=WAIT)[1] for task in tasks]
     finally:
@@ -218,11 +210,10 @@ def test_run_directories_that_are_not_shared_are_one_error(tmp_path: Path) -> No
 @pytest.mark.long
 def test_a_file_that_the_first_rank_cannot_write_ends_all_with_one_error(tmp_path: Path) -> None:
     folder = new_folder(tmp_path / "a")
-    words = [sys.executable, "-m", "gpt_cli", "train", "--config", "c.yaml", "--out", "run", "--processes", "2"]
     done = subprocess.run(
-        words,
+        [*TRAIN, "--out", "run", "--processes", "2"],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        env=ENVIRONMENT,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
         capture_output=True,
         text=True,
@@ -240,7 +231,6 @@ def test_a_host_name_that_does_not_resolve_disturbs_nobody(tmp_path: Path) -> No
     own_name = ["unshare", "--uts", "sh", "-c", 'hostname nowhere-at-all && exec "$@"', "sh"]
     if subprocess.run([*own_name, "true"], capture_output=True).returncode:
         pytest.skip("this system gives no host name of its own")
-    command = [*own_name, sys.executable, "-m", "gpt_cli", "train", "--config", "c.yaml", "--processes", "2", "--quiet"]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    command = [*own_name, *TRAIN, "--processes", "2", "--quiet"]
+    done = subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support.faults import RESUME, START, Fault, fingerprint, in_parallel, new_folder, some_of, strays
+from support.faults import ENDLESS, RESUME, START, Fault, fingerprint, in_parallel, new_folder, some_of, strays
 from support.forks import Servers
 from support.helpers import RunCommand
 from support.users import hand_over, other_user
@@ -27,17 +27,13 @@ REASONS = {
 
 @pytest.mark.parametrize(
     ("kind", "ever_after"),
-    [
-        pytest.param("ENOSPC", False, id="full-once"),
-        pytest.param("ENOSPC", True, id="full-for-good"),
-        pytest.param("EIO", False, id="broken-once"),
-        pytest.param("EROFS", True, id="read-only"),
-    ],
+    [("ENOSPC", False), ("ENOSPC", True), ("EIO", False), ("EROFS", True)],
+    ids=["full-once", "full-for-good", "broken-once", "read-only"],
 )
 def test_refused_at_any_file_operation(tmp_path: Path, servers: Servers, tally, kind: str, ever_after: bool) -> None:
     template = new_folder(tmp_path / "template", "train.max_steps=8", "train.save_every=3", "model.num_heads=1")
     whole = shutil.copytree(template, tmp_path / "whole")
-    assert servers.gpt(whole, *RESUME).code == 0
+    servers.gpt(whole, *RESUME, exits=0)
     num_operations, expected = int((whole / "operations").read_text()), fingerprint(whole / "run")
 
     def refused(number: int) -> bool:
@@ -58,8 +54,7 @@ def test_refused_at_any_file_operation(tmp_path: Path, servers: Servers, tally, 
             if steps:
                 assert RunDirectory(folder / "run").newest(lambda text: pytest.fail(text)) is not None
             assert strays(folder / "run") == []
-        again = servers.gpt(folder, *RESUME)
-        assert again.code == 0, again.err
+        servers.gpt(folder, *RESUME, exits=0)
         assert fingerprint(folder / "run") == expected
         shutil.rmtree(folder)
         return ended.code == 5
@@ -67,10 +62,8 @@ def test_refused_at_any_file_operation(tmp_path: Path, servers: Servers, tally, 
     numbers = some_of(range(1, num_operations + 1), 3)
     found = in_parallel(refused, numbers)
     assert sum(found) > len(found) / 2
-    tally(
-        f"{kind} at a file operation{' and ever after' * ever_after} of {num_operations}: exit 5, continues",
-        len(numbers),
-    )
+    how = f"{kind} at a file operation{' and ever after' * ever_after}"
+    tally(f"{how} of {num_operations}: exit 5, continues", len(numbers))
 
 
 @pytest.mark.parametrize("place", ["run", "run/checkpoints"])
@@ -78,12 +71,11 @@ def test_a_directory_without_permission_is_refused_before_the_first_step(
     theirs: Path, servers: Servers, place: str
 ) -> None:
     folder = new_folder(theirs / "a")
-    assert servers.gpt(folder, *RESUME, "--max-steps", "8").code == 0
+    servers.gpt(folder, *RESUME, "--max-steps", "8", exits=0)
     before = fingerprint(folder / "run")
     hand_over(folder)
     (folder / place).chmod(0o555)
-    ended = servers.gpt(folder, *RESUME, unprivileged=True)
-    assert ended.code == 5, ended.err
+    ended = servers.gpt(folder, *RESUME, unprivileged=True, exits=5)
     user = other_user() or os.geteuid()
     error = (
         f'error: writing "{place}": permission is denied; "{place}" belongs to user {user}, and you are user {user}\n'
@@ -97,8 +89,7 @@ def test_a_directory_without_permission_is_refused_before_the_first_step(
 def test_a_file_larger_than_the_system_allows_leaves_the_old_ones(tmp_path: Path, servers: Servers) -> None:
     """Here the system itself refuses, in the middle of the first checkpoint."""
     folder = new_folder(tmp_path / "a")
-    ended = servers.gpt(folder, *RESUME, largest_file=100_000)
-    assert ended.code == 5
+    ended = servers.gpt(folder, *RESUME, largest_file=100_000, exits=5)
     assert ended.err.splitlines()[-2:] == [
         'error: writing "run/checkpoints/step-00000004.safetensors": the file would be larger than this process may write; '
         "nothing was saved yet",
@@ -108,21 +99,14 @@ def test_a_file_larger_than_the_system_allows_leaves_the_old_ones(tmp_path: Path
 
 
 def test_a_run_directory_that_vanishes_ends_the_run_and_is_not_made_again(tmp_path: Path, servers: Servers) -> None:
-    folder = new_folder(
-        tmp_path / "a",
-        "train.max_steps=1000000",
-        "train.eval_every=1000000",
-        "train.sample_every=null",
-        "train.save_every=1000000",
-    )
+    folder = new_folder(tmp_path / "a", *ENDLESS)
     with ThreadPoolExecutor(1) as pool:
-        trainer = pool.submit(servers.gpt, folder, *RESUME)
+        trainer = pool.submit(servers.gpt, folder, *RESUME, exits=5)
         while not (folder / "run" / "metrics.jsonl").exists():
             assert not trainer.done(), trainer.result().err
             time.sleep(0.01)
         (folder / "run").rename(folder / "elsewhere")
         ended = trainer.result()
-    assert ended.code == 5
     # either of two checks may notice first
     assert re.search(
         'error: (writing "run/metrics.jsonl": there is no such directory|"run": it was moved away or replaced during the training); '
@@ -137,8 +121,7 @@ def test_a_disk_that_is_too_small_is_reported_before_the_first_step(
 ) -> None:
     monkeypatch.chdir(new_folder(tmp_path / "a"))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10_000))
-    outcome = run(*START)
-    assert outcome.code == 5
+    outcome = run(*START, exits=5)
     assert outcome.err.splitlines()[-2:] == [
         'error: "run": the run needs up to 1 MB of disk, and 0 MB are free',
         "hint: free some space, name another directory with --out, or try --set train.keep_checkpoints=1",

@@ -20,14 +20,9 @@ from gpt_cli.training.loop import train
 from gpt_cli.training.run import Run
 
 # 40 steps of 16 windows: 6,740 tokens make 421 windows of 16, so the second epoch begins at step 27
-STEPS = (
-    "train.max_steps=40",
-    "train.batch_size=16",
-    "train.log_every=3",
-    "train.save_every=13",
-    "model.num_blocks=1",
-    "train.sample_every=null",
-)
+STEPS = """
+train.max_steps=40 train.batch_size=16 train.log_every=3 train.save_every=13 train.sample_every=null model.num_blocks=1
+"""
 KINDS = {
     "dropout": ("model.dropout=0.3", "train.eval_every=40"),
     "accumulation": ("train.micro_batch_size=4", "model.dropout=0.1", "train.eval_every=40"),
@@ -70,7 +65,7 @@ def test_stopped_anywhere(tmp_path: Path, tally, kind: str) -> None:
     """With the first seed between any two micro-batches, evaluated batches or sampled tokens; with others after any step."""
     places = 0
     for seed in range(scaled(3, 1)):
-        config = small_config(*STEPS, *KINDS[kind], f"train.seed={seed}")
+        config = small_config(*STEPS.split(), *KINDS[kind], f"train.seed={seed}")
         expected, asked = whole(tmp_path / f"{seed}", config)
         anywhere = [StopAt(number=number) for number in range(1, asked + 1)]
         after_a_step = [StopAt(step=step) for step in range(1, 41)]
@@ -88,7 +83,7 @@ def test_stopped_five_times(tmp_path: Path, tally) -> None:
     draw = random.Random(0)
     count = scaled(60)
     for number in range(count):
-        config = small_config(*STEPS, *list(KINDS.values())[number % len(KINDS)], f"train.seed={number}")
+        config = small_config(*STEPS.split(), *list(KINDS.values())[number % len(KINDS)], f"train.seed={number}")
         expected, asked = whole(tmp_path / f"{number}-whole", config)
         path = tmp_path / f"{number}"
         for _ in range(5):
@@ -134,8 +129,8 @@ def test_watching_changes_nothing(tmp_path: Path, servers: Servers, tally) -> No
         directory = RunDirectory(folder / "run")
         first, *later = SIGNALS.get(name, [0])
         signals = [(directory.metrics.exists, first), *((0.3, number) for number in later)] if first else ()
-        ended = servers.gpt(folder, *START, *OBSERVERS[name], terminal=name == "on a terminal", signals=signals)
-        assert ended.code == 0, ended.err
+        watching = (*START, *OBSERVERS[name])
+        ended = servers.gpt(folder, *watching, terminal=name == "on a terminal", signals=signals, exits=0)
         assert ("saved as asked" in ended.err) == (name == "asked to save")
         return weights(directory.step_file(40))
 

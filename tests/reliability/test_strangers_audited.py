@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -164,13 +165,8 @@ def harmless_files(folder: Path) -> dict[str, str]:
     (folder / "good.yaml").write_text(write_config(small_config(*SETTINGS)))
     (folder / "hf").mkdir()
     (folder / "good.sweep").write_text("base: smoke\ngrid:\n  train.learning_rate: [0.1, 0.2]\n")
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        trained = run_command("train", "--config", "good.yaml", "--out", "good", "--watch", "ab", "--quiet")
-    finally:
-        os.chdir(before)
-    assert trained.code == 0, trained.err
+    with contextlib.chdir(folder):
+        run_command("train", "--config", "good.yaml", "--out", "good", "--watch", "ab", "--quiet", exits=0)
     shutil.copytree(folder / "good", folder / "spare")
     suspects.sweep_directory(folder / "good-record", "x")
     write_for_transformers(folder / "hf", good)
@@ -269,15 +265,13 @@ def _audit(tmp_path_factory: pytest.TempPathFactory) -> Audit:
     return Audit(list(zip(jobs, heard, strict=True)), list(folder.rglob("canary")))
 
 
-def test_files_of_strangers_cause_nothing(audit: Audit, tally: Callable[[str, int], None]) -> None:
+def test_files_of_strangers_cause_nothing(audit: Audit, tally) -> None:
     assert audit.events(loading=True) == []
     assert audit.canaries == []
     tally("hostile checkpoints and directories: nothing runs, nothing else is opened", audit.number(loading=True))
 
 
-def test_commands_on_files_of_strangers_write_where_they_are_told_to(
-    audit: Audit, tally: Callable[[str, int], None]
-) -> None:
+def test_commands_on_files_of_strangers_write_where_they_are_told_to(audit: Audit, tally) -> None:
     assert audit.events(loading=False) == []
     num_commands = audit.number(loading=False)
     tally("hostile files given to commands: nothing runs, nothing is read or written but what is named", num_commands)

@@ -50,18 +50,8 @@ ODD = st.sampled_from(
             "~x",
         ),
         *("null", "true", "no", "nan", "-inf", "1e999", "-1", "0", "010", "0x10", "1_000", "12:30", "3e-4", "9" * 5000),
-        *(
-            "!!python/object/apply:os.system ['id']",
-            "&a [*a]",
-            "*a",
-            "<<: x",
-            "? x",
-            "[" * 50,
-            "{" * 50,
-            "a: " * 50,
-            "|",
-            ">-",
-        ),
+        *("!!python/object/apply:os.system ['id']", "&a [*a]", "*a", "<<: x", "? x", "|", ">-"),
+        *("[" * 50, "{" * 50, "a: " * 50),
         *("é", "今天", "\U0001f600", "a\u0301", "<|endoftext|>", "=1+1", "@x", "<script>", "x" * 300),
     ]
 )
@@ -172,16 +162,19 @@ def test_corpora(found: list[tuple[str, bytes]], separator: str | None, skip_bad
             require_sentence(error, 3)
 
 
+def require_text_or_sentence(path: Path) -> None:
+    try:
+        read_corpus(str(path))
+    except GptError as error:
+        require_sentence(error, 3)
+
+
 def test_a_damaged_page_of_a_table_is_one_sentence(tmp_path: Path) -> None:
     """The library says it in several lines, as an error of the system."""
     content = table("text", ["The value", "of"])
     for at in range(4, 24):
-        damaged = content[:at] + b"\x0f\xff\xff" + content[at + 3 :]
-        (tmp_path / "a.parquet").write_bytes(damaged)
-        try:
-            read_corpus(str(tmp_path / "a.parquet"))
-        except GptError as error:
-            require_sentence(error, 3)
+        (tmp_path / "a.parquet").write_bytes(content[:at] + b"\x0f\xff\xff" + content[at + 3 :])
+        require_text_or_sentence(tmp_path / "a.parquet")
 
 
 def test_no_byte_of_the_footer_of_a_table_aborts_the_process(tmp_path: Path) -> None:
@@ -190,10 +183,7 @@ def test_no_byte_of_the_footer_of_a_table_aborts_the_process(tmp_path: Path) -> 
     footer = int.from_bytes(content[-8:-4], "little") + 8
     for at in range(len(content) - footer, len(content) - 8):
         path.write_bytes(content[:at] + b"\x40" + content[at + 1 :])
-        try:
-            read_corpus(str(path))
-        except GptError as error:
-            require_sentence(error, 3)
+        require_text_or_sentence(path)
 
 
 def test_a_hint_names_no_field_that_a_terminal_would_obey(tmp_path: Path) -> None:
@@ -209,14 +199,7 @@ def test_a_hint_names_no_field_that_a_terminal_would_obey(tmp_path: Path) -> Non
 
 COMMANDS = ["train", "sample", "attn-dump", "explain", "heads", "eval", "info", "export", "import", "report", "sweep"]
 GROUPS = [
-    "config show",
-    "config check",
-    "config schema",
-    "data stats",
-    "data list",
-    "runs list",
-    "runs rm",
-    "completion",
+    *("config show", "config check", "config schema", "data stats", "data list", "runs list", "runs rm", "completion"),
     "help",
 ]
 FLAGS = [

@@ -13,15 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from support.faults import scaled
-from support.strangers import Parts, intact
+from support.strangers import Parts, behind_length, intact
 
 MB = 1_000_000
 # of JSON: just below the limit, or a quarter
 PARTS = scaled(4_000_000, 1_000_000)
-
-
-def header(text: bytes) -> bytes:
-    return len(text).to_bytes(8, "little") + text
 
 
 def with_tokenizer(**tokenizer: Any) -> bytes:
@@ -41,10 +37,12 @@ def with_string(section: str, key: str) -> bytes:
 
 FILES: dict[str, Callable[[], bytes]] = {
     "an intact checkpoint": lambda: intact().joined(),
-    "a header of one string": lambda: header(b'{"__metadata__":{"format":"' + b"x" * scaled(60, 20) * MB + b'"}}'),
-    "a header of empty lists": lambda: header(b'{"a":[' + b"[]," * (PARTS // 2) + b"[]]}"),
-    "a header of small objects": lambda: header(b'{"a":[' + b'{"a":0},' * (PARTS // 9) + b"0]}"),
-    "a header of deep JSON": lambda: header(b"[" * PARTS),
+    "a header of one string": lambda: behind_length(
+        b'{"__metadata__":{"format":"' + b"x" * scaled(60, 20) * MB + b'"}}'
+    ),
+    "a header of empty lists": lambda: behind_length(b'{"a":[' + b"[]," * (PARTS // 2) + b"[]]}"),
+    "a header of small objects": lambda: behind_length(b'{"a":[' + b'{"a":0},' * (PARTS // 9) + b"0]}"),
+    "a header of deep JSON": lambda: behind_length(b"[" * PARTS),
     "many tensors": lambda: with_tensors(scaled(100_000, 20_000)),
     "a config of 10 million characters": lambda: with_string("config", "model"),
     "progress of 10 million characters": lambda: with_string("progress", "data_digest"),

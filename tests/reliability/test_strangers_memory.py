@@ -30,18 +30,13 @@ def _bomb(here: Path) -> Path:
 @pytest.mark.parametrize(
     "command",
     [
-        ["data", "stats", "bomb.txt.gz"],
-        pytest.param(
-            ["data", "prepare", "bomb.txt.gz", "--config", "smoke", "--set", "tokenizer.kind=char"],
-            marks=pytest.mark.long,
-        ),
+        "data stats bomb.txt.gz",
+        pytest.param("data prepare bomb.txt.gz --config smoke --set tokenizer.kind=char", marks=pytest.mark.long),
     ],
-    ids=["stats", "prepare"],
 )
-def test_a_bomb_of_gzip_stops_at_its_limit(command: list[str], bomb: Path) -> None:
+def test_a_bomb_of_gzip_stops_at_its_limit(command: str, bomb: Path) -> None:
     """It cost 6.5 GB with the characters as vocabulary."""
-    found = measured(*command)
-    require(found, 3, IMPORTS, "it expands to more than 200 times its size, which text does not")
+    require(measured(*command.split()), 3, IMPORTS, "it expands to more than 200 times its size, which text does not")
 
 
 def test_one_long_line_takes_no_memory(here: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import struct
 from collections.abc import Callable
@@ -105,25 +106,28 @@ def test_in_a_checkpoint(what: str, beside: Path, run: RunCommand) -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    some_of(
-        [("validation_loss", BIG), ("tokens", -BIG), ("tokens_per_second", BIG), ("step", BIG), ("seconds", 10**300)]
-    ),
+    [
+        *some_of([("validation_loss", BIG), ("tokens", -BIG), ("tokens_per_second", BIG), ("step", BIG)], 1),
+        *(("seconds", 10**300), ("stopped_by", ["steps"]), ("stopped_by", {"a": 1})),
+        *(("stopped_by", None), ("stopped_by", "x")),
+    ],
     ids=str,
 )
-def test_in_an_outcome(key: str, value: int, beside: Path, run: RunCommand) -> None:
+def test_in_an_outcome(key: str, value: Any, beside: Path, run: RunCommand) -> None:
     outcome = json.loads((beside / "outcome.json").read_text())
     (beside / "outcome.json").write_text(json.dumps(outcome | {key: value}))
     for command in LISTS:
         outcome = run(*command)
         require_answer(outcome, 0)
         if command == ["runs"]:
-            assert "this is no outcome of a run" in outcome.out
+            assert re.search("^smoke .*damaged.*this is no outcome of a run", outcome.out, re.MULTILINE)
     require_answer(run(*CONTINUED), 0)
 
 
-@pytest.mark.parametrize("digits", some_of([30, 401, 5000], 1))
-def test_in_the_logs(digits: int, beside: Path, run: RunCommand) -> None:
-    number = "9" * digits
+@pytest.mark.parametrize(
+    "number", [*some_of(["9" * 30, "9" * 401, "9" * 5000], 1), "[" * 30_000], ids=lambda number: f"{len(number)}"
+)
+def test_in_the_logs(number: str, beside: Path, run: RunCommand) -> None:
     with (beside / "samples.txt").open("a") as file:
         file.write(f"\n=== step {number} ===\n")
     with (beside / "metrics.jsonl").open("a") as file:

@@ -9,10 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.forks import Servers
+from support.forks import Ended, Servers
 from support.users import hand_over, other_user, who
 
 from gpt_cli.checkpoints.run_paths import RunFiles
+
+Ask = Callable[..., Ended]
 
 
 def close(path: Path, mode: int = 0) -> None:
@@ -41,6 +43,12 @@ def _shared(trained: Path, theirs: Path) -> Path:
     for path in (*theirs.glob("locked/run/checkpoints"), theirs / "locked/run", theirs / "locked"):
         path.chmod(0o555)
     return theirs
+
+
+@pytest.fixture
+def ask(shared: Path, servers: Servers) -> Ask:
+    """Runs a command there as the other user."""
+    return lambda command, **how: servers.gpt(shared, *command.split(" "), unprivileged=True, **how)
 
 
 def require_refused(err: str) -> None:
@@ -90,73 +98,64 @@ def require_refused(err: str) -> None:
         "runs rm secret-run/sub/x --yes",
     ],
 )
-def test_what_may_not_be_read_or_written_is_one_sentence(
-    command: str, shared: Path, servers: Servers, tally: Callable[[str, int], None]
-) -> None:
+def test_what_may_not_be_read_or_written_is_one_sentence(command: str, shared: Path, ask: Ask, tally) -> None:
     before = RunFiles(shared / "locked/run").files()
-    ended = servers.gpt(shared, *command.split(" "), unprivileged=True)
-    assert ended.code == 5, ended.err
-    require_refused(ended.err)
+    require_refused(ask(command, exits=5).err)
     assert RunFiles(shared / "locked/run").files() == before
     tally(f"what may not be read or written, {who()}", 1)
 
 
 @pytest.mark.parametrize("source", ["texts", "texts/**/*.txt", "t*/*/*.txt"])
-def test_closed_directories_are_left_out_with_bad_files(source: str, shared: Path, servers: Servers) -> None:
+def test_closed_directories_are_left_out_with_bad_files(source: str, shared: Path, ask: Ask) -> None:
     (shared / "texts/open").mkdir()
     shutil.copy(shared / "a.txt", shared / "texts/open/b.txt")
     hand_over(shared / "texts/open")
-    ended = servers.gpt(shared, "data", "stats", source, unprivileged=True)
-    assert ended.code == 5, ended.err
+    ended = ask(f"data stats {source}", exits=5)
     assert ended.err.endswith("make it readable; --set data.skip_bad=true leaves such directories out\n")
-    ended = servers.gpt(shared, "data", "stats", source, "--set", "data.skip_bad=true", unprivileged=True)
-    assert (ended.code, ended.err) == (0, "left out 1 bad file: texts/secret\n")
+    ended = ask(f"data stats {source} --set data.skip_bad=true", exits=0)
+    assert ended.err == "left out 1 bad file: texts/secret\n"
     assert re.search(r"bad files +1\n", (shared / "stdout").read_text())
 
 
 @pytest.mark.parametrize("name", ["checkpoints", "metrics.jsonl", "checkpoints/best.safetensors"])
-def test_a_run_of_which_a_part_is_closed_is_one_sentence(name: str, shared: Path, servers: Servers) -> None:
+def test_a_run_of_which_a_part_is_closed_is_one_sentence(name: str, shared: Path, ask: Ask) -> None:
     close(shared / "runs/smoke" / name)
-    ended = servers.gpt(shared, "eval", "--run", "runs/smoke", unprivileged=True)
-    if name == "metrics.jsonl":  # nobody needs them here
-        assert ended.code == 0, ended.err
-        ended = servers.gpt(shared, "report", "runs/smoke", unprivileged=True)
-    assert ended.code == 5, ended.err
-    require_refused(ended.err)
+    command = "eval --run runs/smoke"
+    if name == "metrics.jsonl":
+        ask(command, exits=0)  # which needs none
+        command = "report runs/smoke"
+    require_refused(ask(command, exits=5).err)
 
 
-def test_the_message_says_who_owns_the_place(shared: Path, servers: Servers) -> None:
-    ended = servers.gpt(shared, "report", "runs/smoke", "--out", "locked/report.html", unprivileged=True)
+def test_the_message_says_who_owns_the_place(shared: Path, ask: Ask) -> None:
+    ended = ask("report runs/smoke --out locked/report.html", exits=5)
     owner, asker = os.geteuid(), other_user() or os.geteuid()
     place = f'"locked" belongs to user {owner}, and you are user {asker}'
     assert ended.err == f'error: writing "locked/report.html": permission is denied; {place}\n'
 
 
-def test_the_list_of_runs_leaves_out_those_that_are_closed(shared: Path, servers: Servers) -> None:
-    for command in (["runs"], ["report", "runs"]):
-        ended = servers.gpt(shared, *command, unprivileged=True)
-        assert (ended.code, ended.err) == (0, "")
+def test_the_list_of_runs_leaves_out_those_that_are_closed(shared: Path, ask: Ask) -> None:
+    for command in ("runs", "report runs"):
+        assert ask(command, exits=0).err == ""
         assert "smoke" in (shared / "stdout").read_text()
         assert "secret" not in (shared / "stdout").read_text()
 
 
-def test_a_part_that_a_report_lacks_is_said_once(shared: Path, servers: Servers) -> None:
+def test_a_part_that_a_report_lacks_is_said_once(shared: Path, ask: Ask) -> None:
     close(shared / "runs/smoke/checkpoints/step-00000020.safetensors")
-    ended = servers.gpt(shared, "report", "runs/smoke", unprivileged=True)
     place = '"runs/smoke/checkpoints/step-00000020.safetensors"'
-    assert (ended.code, ended.err) == (0, f"warning: reading {place}: permission is denied\n")
+    assert ask("report runs/smoke", exits=0).err == f"warning: reading {place}: permission is denied\n"
 
 
-def test_a_lock_of_another_user_is_named(shared: Path, servers: Servers) -> None:
+def test_a_lock_of_another_user_is_named(shared: Path, ask: Ask) -> None:
     """Where a killed training of theirs has left it, others may write to the directory and not to the lock."""
     (shared / "runs/smoke/.lock").touch(mode=0o444)
-    ended = servers.gpt(shared, "train", "--out", "runs/smoke", "--resume", "--max-steps", "30", unprivileged=True)
-    assert ended.code == 5, ended.err
+    ended = ask("train --out runs/smoke --resume --max-steps 30", exits=5)
     assert 'error: writing "runs/smoke/.lock": permission is denied; "runs/smoke/.lock" belongs to' in ended.err
 
 
 @pytest.mark.skipif(other_user() is None, reason="only root makes files of two users")
-def test_in_a_directory_for_all_the_files_of_others_stay(shared: Path, servers: Servers) -> None:
+def test_in_a_directory_for_all_the_files_of_others_stay(shared: Path, ask: Ask) -> None:
     """As in /tmp: everyone adds files there, and only their owners replace or remove them."""
     (shared / "all").mkdir()
     close(shared / "all", 0o1777)
@@ -167,27 +166,21 @@ def test_in_a_directory_for_all_the_files_of_others_stay(shared: Path, servers: 
         "train --out all/run --resume --max-steps 30",
         "runs rm all/run --yes",
     ):
-        ended = servers.gpt(shared, *command.split(" "), unprivileged=True)
-        assert ended.code == 5, ended.err
-        require_refused(ended.err)
+        require_refused(ask(command, exits=5).err)
     assert (shared / "all/a.png").read_text() == "of root"
     assert sorted(path.name for path in (shared / "all").iterdir()) == ["a.png", "run"]
     for path in (shared / "all/run", *(shared / "all/run").rglob("*")):  # all may change it, but not remove it
         path.chmod(0o777)
-    ended = servers.gpt(shared, "runs", "rm", "all/run", "--yes", unprivileged=True)
-    assert ended.code == 0, ended.err
-    assert ended.err == "warning: all/run stays, empty: permission is denied\n"
+    assert ask("runs rm all/run --yes", exits=0).err == "warning: all/run stays, empty: permission is denied\n"
 
 
 @pytest.mark.parametrize("closed", ["cache", "cache/gpt-cli"])
-def test_a_cache_that_may_not_be_written_costs_nothing_but_time(closed: str, shared: Path, servers: Servers) -> None:
+def test_a_cache_that_may_not_be_written_costs_nothing_but_time(closed: str, shared: Path, ask: Ask) -> None:
     (shared / "cache").mkdir()
     (shared / closed).mkdir(exist_ok=True)
     hand_over(shared / "cache")
     close(shared / closed, 0o500)
     (shared / "long.txt").write_text("the value of it\n" * 140_000)
     cached = {"gpt_cli.text.corpus.CACHE_FROM": 1}  # the cache is then in the folder
-    command = ["train", "--config", "smoke", "--data", "long.txt", "--out", "run", "--max-steps", "1"]
-    ended = servers.gpt(shared, *command, unprivileged=True, constants=cached)
-    assert ended.code == 0, ended.err
+    ended = ask("train --config smoke --data long.txt --out run --max-steps 1", exits=0, constants=cached)
     assert "the tokens of this text are not kept for the next start" in ended.err

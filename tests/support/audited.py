@@ -123,9 +123,8 @@ class _Watch:
                 self.events.append(f"{event}: {places}")
         elif event.startswith(FORBIDDEN) and not (event == "import" and arguments[0] in sys.modules):
             first = arguments[0] if arguments else None
-            key = (
-                (first.co_filename, first.co_name) if isinstance(first, CodeType) else _ADDRESS.sub("", str(arguments))
-            )
+            is_code = isinstance(first, CodeType)
+            key = (first.co_filename, first.co_name) if is_code else _ADDRESS.sub("", str(arguments))
             if not self.job.watched:
                 self.usual.add((event, key))
             elif (event, key) not in self.usual:
@@ -162,11 +161,8 @@ def _real(name: str | bytes | int | os.PathLike[str], directory: int = -1, *, fo
     path = os.fsdecode(name)
     if directory >= 0:
         path = os.path.join(os.readlink(f"/proc/self/fd/{directory}"), path)
-    return (
-        os.path.realpath(path)
-        if follow
-        else os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
-    )
+    folder, last = os.path.split(path)
+    return os.path.realpath(path) if follow else os.path.join(os.path.realpath(folder), last)
 
 
 def _within(place: str, folders: Sequence[str]) -> bool:

@@ -9,23 +9,20 @@ import torch
 
 TEXT = "the quick brown fox jumps over the lazy dog, and it's a fine day: 1234 5678 你好世界. "
 V = 300
-_SIZES = {
-    "hidden_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "intermediate_size": 100,
-    "max_position_embeddings": 80,
-}
+_SIZES = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4}
+_SIZES |= {"intermediate_size": 100, "max_position_embeddings": 80}
 _GROUPED = {"num_key_value_heads": 2}
 _GPT2 = {"n_positions": 80, "n_embd": 48, "n_layer": 2, "n_head": 4}
 _NEO = {"hidden_size": 48, "num_layers": 3, "num_heads": 4, "max_position_embeddings": 80}
-_LLAMA3 = {
-    "rope_type": "llama3",
-    "factor": 32.0,
-    "original_max_position_embeddings": 32,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-}
+_LLAMA3 = {"rope_type": "llama3", "factor": 32.0, "original_max_position_embeddings": 32}
+_LLAMA3 |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+_TIED = {"tie_word_embeddings": True}
+
+
+def _rope(**parameters: Any) -> dict[str, Any]:
+    return {"rope_parameters": parameters}
+
+
 # the name of a class without ForCausalLM, and its config; small versions of published shapes, and what is unusual
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt2": ("GPT2", _GPT2),
@@ -37,84 +34,52 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "TinyStories-1M": (
         "GPTNeo",
-        {
-            "hidden_size": 64,
-            "num_layers": 4,
-            "num_heads": 16,
-            "max_position_embeddings": 80,
-            "attention_types": [[["global", "local"], 2]],
-            "window_size": 9,
-        },
+        _NEO
+        | {"hidden_size": 64, "num_layers": 4, "num_heads": 16}
+        | {"attention_types": [[["global", "local"], 2]], "window_size": 9},
     ),
     "gpt_neo, odd": (
         "GPTNeo",
-        {**_NEO, "attention_types": [[["global"], 1], [["local"], 2]], "window_size": 1, "intermediate_size": 50},
+        _NEO | {"attention_types": [[["global"], 1], [["local"], 2]], "window_size": 1, "intermediate_size": 50},
     ),
-    "gpt_neo, all global": ("GPTNeo", {**_NEO, "attention_types": [[["global"], 3]], "activation_function": "relu"}),
-    "Pythia-14M": ("GPTNeoX", {**_SIZES, "hidden_size": 128, "rope_parameters": {"partial_rotary_factor": 0.25}}),
+    "gpt_neo, all global": ("GPTNeo", _NEO | {"attention_types": [[["global"], 3]], "activation_function": "relu"}),
+    "Pythia-14M": ("GPTNeoX", _SIZES | {"hidden_size": 128} | _rope(partial_rotary_factor=0.25)),
     "gpt_neox, one after the other": (
         "GPTNeoX",
-        {
-            **_SIZES,
-            "use_parallel_residual": False,
-            "attention_bias": False,
-            "hidden_act": "gelu_new",
-            "layer_norm_eps": 1e-3,
-            "rope_parameters": {"partial_rotary_factor": 1.0, "rope_theta": 500.0},
-        },
+        _SIZES
+        | {"use_parallel_residual": False, "attention_bias": False, "hidden_act": "gelu_new", "layer_norm_eps": 1e-3}
+        | _rope(partial_rotary_factor=1.0, rope_theta=500.0),
     ),
-    "gpt_neox, tied": (
-        "GPTNeoX",
-        {
-            **_SIZES,
-            "tie_word_embeddings": True,
-            "hidden_act": "relu",
-            "rope_parameters": {"partial_rotary_factor": 0.17},
-        },
-    ),
+    "gpt_neox, tied": ("GPTNeoX", _SIZES | _TIED | {"hidden_act": "relu"} | _rope(partial_rotary_factor=0.17)),
     "SmolLM2": (
         "Llama",
-        {
-            **_SIZES,
-            "hidden_size": 72,
-            "num_attention_heads": 9,
-            "num_key_value_heads": 3,
-            "tie_word_embeddings": True,
-            "rms_norm_eps": 1e-5,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 1e5},
-        },
+        _SIZES
+        | _TIED
+        | {"hidden_size": 72, "num_attention_heads": 9, "num_key_value_heads": 3, "rms_norm_eps": 1e-5}
+        | _rope(rope_type="default", rope_theta=1e5),
     ),
-    "Llama-3.2": (
-        "Llama",
-        {**_SIZES, **_GROUPED, "tie_word_embeddings": True, "rope_parameters": {**_LLAMA3, "rope_theta": 5e5}},
-    ),
-    "SimpleStories": ("Llama", {**_SIZES, "hidden_size": 64, "num_key_value_heads": 2}),
-    "llama with biases": ("Llama", {**_SIZES, "attention_bias": True, "mlp_bias": True, "head_dim": 10}),
-    "llama with half of them": ("Llama", {**_SIZES, "attention_bias": True, "hidden_act": "gelu"}),
-    "mistral": ("Mistral", {**_SIZES, **_GROUPED, "sliding_window": 7}),
-    "mistral without a window": ("Mistral", {**_SIZES, **_GROUPED, "sliding_window": None, "head_dim": 6}),
+    "Llama-3.2": ("Llama", _SIZES | _GROUPED | _TIED | _rope(**_LLAMA3, rope_theta=5e5)),
+    "SimpleStories": ("Llama", _SIZES | _GROUPED | {"hidden_size": 64}),
+    "llama with biases": ("Llama", _SIZES | {"attention_bias": True, "mlp_bias": True, "head_dim": 10}),
+    "llama with half of them": ("Llama", _SIZES | {"attention_bias": True, "hidden_act": "gelu"}),
+    "mistral": ("Mistral", _SIZES | _GROUPED | {"sliding_window": 7}),
+    "mistral without a window": ("Mistral", _SIZES | _GROUPED | {"sliding_window": None, "head_dim": 6}),
     "Qwen2.5-0.5B": (
         "Qwen2",
-        {
-            **_SIZES,
-            "hidden_size": 112,
-            "num_attention_heads": 14,
-            "num_key_value_heads": 2,
-            "tie_word_embeddings": True,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
-        },
+        _SIZES
+        | _GROUPED
+        | _TIED
+        | {"hidden_size": 112, "num_attention_heads": 14}
+        | _rope(rope_type="default", rope_theta=1e6),
     ),
     "qwen2 with windows": (
         "Qwen2",
-        {**_SIZES, **_GROUPED, "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1},
+        _SIZES | _GROUPED | {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1},
     ),
-    "Qwen3-0.6B": (
-        "Qwen3",
-        {**_SIZES, "num_key_value_heads": 2, "head_dim": 24, "tie_word_embeddings": True},
-    ),
-    "starcoder2": ("Starcoder2", {**_SIZES, **_GROUPED, "sliding_window": 11}),
-    "starcoder2 without biases": ("Starcoder2", {**_SIZES, **_GROUPED, "use_bias": False, "norm_epsilon": 1e-4}),
-    "arcee": ("Arcee", {**_SIZES, **_GROUPED}),
+    "Qwen3-0.6B": ("Qwen3", _SIZES | _GROUPED | _TIED | {"head_dim": 24}),
+    "starcoder2": ("Starcoder2", _SIZES | _GROUPED | {"sliding_window": 11}),
+    "starcoder2 without biases": ("Starcoder2", _SIZES | _GROUPED | {"use_bias": False, "norm_epsilon": 1e-4}),
+    "arcee": ("Arcee", _SIZES | _GROUPED),
 }
 
 

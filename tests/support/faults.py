@@ -75,6 +75,10 @@ class Operations:
         return counted
 
 
+class KilledError(BaseException):
+    """The process dies here."""
+
+
 @dataclass(frozen=True)
 class Fault:
     """What happens at the file operation of that number: kill, torn (half written, then killed), or an errno's name."""
@@ -99,6 +103,8 @@ _TWELVE_STEPS = """
 data.source=corpus.txt model.num_blocks=1 model.dropout=0.2
 train.micro_batch_size=2 train.max_steps=12 train.log_every=1 train.eval_every=3 train.sample_every=6
 """
+# a training that goes on until a signal ends it, and does nothing else meanwhile
+ENDLESS = (*(f"train.{each}=1000000" for each in ("max_steps", "eval_every", "save_every")), "train.sample_every=null")
 
 
 def new_folder(folder: Path, *settings: str) -> Path:

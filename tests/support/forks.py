@@ -129,6 +129,7 @@ class Servers:
         stdout: str = "stdout",
         processes: int = 1,
         accelerator: bool = False,
+        exits: int | None = None,
     ) -> Ended:
         """Run `gpt` in a forked process in `folder`; sends each signal after its seconds, or when its condition holds.
 
@@ -136,7 +137,7 @@ class Servers:
         be written, in bytes; `constants` replaces some of the program's by their full names, and the cache is then in
         the folder; `stdout` is a file. Where there are to be many processes of one training, they are as
         `gpt train --processes` starts them; the exit code is the largest, and a fault happens in the first.
-        With an `accelerator`, each has simulated devices.
+        With an `accelerator`, each has simulated devices. Fails unless the exit code is `exits`, where that is given.
         """
         try:
             server = self.idle.get_nowait()
@@ -156,7 +157,9 @@ class Servers:
         }
         code, seconds, since = server.run(request, signals)
         self.idle.put(server)
-        return Ended(code, (folder / "stderr").read_text(), seconds, since)
+        ended = Ended(code, (folder / "stderr").read_text(), seconds, since)
+        assert exits in (None, code), ended.err
+        return ended
 
     def close(self) -> None:
         for server in self.all:

@@ -46,8 +46,8 @@ class _Standard(io.TextIOWrapper):
         return self.buffer.getvalue().decode()
 
 
-def run_command(*arguments: str | Path, stdin: bytes = b"") -> Outcome:
-    """Run `gpt` in this process, with stdin piped."""
+def run_command(*arguments: str | Path, stdin: bytes = b"", exits: int | None = None) -> Outcome:
+    """Run `gpt` in this process, with stdin piped. Fails unless the exit code is `exits`, where that is given."""
     streams = sys.stdin, sys.stdout, sys.stderr
     given, out, err = _Standard(stdin), _Standard(), _Standard()
     sys.stdin, sys.stdout, sys.stderr = given, out, err
@@ -56,6 +56,7 @@ def run_command(*arguments: str | Path, stdin: bytes = b"") -> Outcome:
             code = run([str(argument) for argument in arguments])
     finally:
         sys.stdin, sys.stdout, sys.stderr = streams
+    assert exits in (None, code), err.text()
     return Outcome(code, out.text(), err.text())
 
 

@@ -9,11 +9,12 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 
 import pytest
 import typer._click.core as click
 
+from gpt_cli import errors
 from gpt_cli.cli import console
 from gpt_cli.cli.app import build
 from gpt_cli.cli.help import HelpContext, TranslatedHelp
@@ -124,26 +125,26 @@ def _in_flags(text: str) -> str:
     return as_flags(text.replace(_VALUE, "_VALUE_")).replace("_VALUE_", _VALUE)
 
 
+def calls() -> Iterator[tuple[str, list[ast.expr]]]:
+    """Every call of the package with arguments in places: the name of the function, and these."""
+    for node in chain.from_iterable(map(ast.walk, trees().values())):
+        if isinstance(node, ast.Call) and node.args:
+            yield getattr(node.func, "id", ""), node.args
+
+
 def places() -> Iterator[str]:
     """What errors are about, where that is a word of English: a corpus, but no flag, key, command or variable."""
-    for tree in trees().values():
-        for call in filter(lambda node: isinstance(node, ast.Call), ast.walk(tree)):
-            assert isinstance(call, ast.Call)
-            name = getattr(call.func, "id", "")
-            where = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else None
-            is_error = hasattr(gpt_cli_errors(), name) and len(call.args) > 1
-            if is_error and isinstance(where, str) and where.isalpha() and where.islower():
-                yield where
+    for name, (where, *more) in calls():
+        text = where.value if isinstance(where, ast.Constant) and hasattr(errors, name) and more else None
+        if isinstance(text, str) and text.isalpha() and text.islower():
+            yield text
 
 
 def nouns() -> Iterator[str]:
     """What the code counts: one word after a number, such as `{} heads`."""
-    for tree in trees().values():
-        for call in filter(lambda node: isinstance(node, ast.Call), ast.walk(tree)):
-            assert isinstance(call, ast.Call)
-            noun = call.args[-1] if getattr(call.func, "id", "") == "counted" and call.args else None
-            if isinstance(noun, ast.Constant) and str(noun.value).isalpha():
-                yield f"{noun.value}s"
+    for name, (*_, noun) in calls():
+        if name == "counted" and isinstance(noun, ast.Constant) and str(noun.value).isalpha():
+            yield f"{noun.value}s"
 
 
 def refusals() -> Iterator[str]:
@@ -173,16 +174,9 @@ def _calls(scope: ast.AST) -> Iterator[ast.Call]:
 def _read_arguments(call: ast.Call) -> Iterator[ast.expr]:
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     is_error = name.endswith(("Error", "Failure", "LostProcess")) and name[0].isupper()
-    places, keywords = READ.get(name) or (_ERROR if is_error and hasattr(gpt_cli_errors(), name) else ((), ()))
+    places, keywords = READ.get(name) or (_ERROR if is_error and hasattr(errors, name) else ((), ()))
     yield from (call.args[place] for place in places if place < len(call.args))
     yield from (keyword.value for keyword in call.keywords if keyword.arg in keywords)
-
-
-def gpt_cli_errors() -> object:
-    """The module of the kinds of errors."""
-    from gpt_cli import errors
-
-    return errors
 
 
 def _assigned(scope: ast.AST) -> dict[str, list[ast.expr]]:

@@ -28,6 +28,11 @@ ODD = [
 TEXTS = ["", "{}", "[]", "null", "7", "NaN", "1e999", "[" * 5000, '{"a":1,"a":2}', "{", "9" * 5000, "-" * 9, "\ud800"]
 
 
+def behind_length(header: bytes) -> bytes:
+    """A header as a checkpoint begins with it, whatever it contains."""
+    return struct.pack("<Q", len(header)) + header
+
+
 def places(content: Any) -> Iterator[tuple[Any, Any]]:
     """Every place of plain data, as (holder, key)."""
     pairs = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
@@ -58,7 +63,7 @@ class Parts:
         written |= self.raw
         # as our writer does it: a run is known by how its checkpoints begin
         text = json.dumps({"__metadata__": written, **self.entries}, separators=(",", ":")).encode()
-        header = struct.pack("<Q", len(text)) + text
+        header = behind_length(text)
         own = digest([header, self.data[:num_weight_bytes]])
         return header.replace(BLANK.encode(), own.encode(), 1) + self.data
 

@@ -19,13 +19,8 @@ _READS = frozenset({"aten::_local_scalar_dense", "aten::equal", "aten::item"})
 _SIZED_BY_NUMBERS = frozenset(
     f"aten::{name}"
     for name in (
-        "nonzero",
-        "masked_select",
-        "_unique2",
-        "unique_dim",
-        "unique_consecutive",
-        "repeat_interleave",
-        "bincount",
+        *("nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive"),
+        *("repeat_interleave", "bincount"),
     )
 )
 _BY_MASK = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"})
