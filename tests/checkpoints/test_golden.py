@@ -33,7 +33,7 @@ def test_a_golden_checkpoint_gives_its_tokens(name: str, run: RunCommand) -> Non
     words = ["--prompt", EXPECTED[name]["prompt"], "--greedy", "--max-new-tokens", "12", "--quiet"]
     outcome = run("sample", "--run", FOLDER / name, *words)
     assert outcome.out.rstrip("\n") == read_checkpoint(FOLDER / name).tokenizer.decode(tokens).rstrip("\n")
-    assert run("info", FOLDER / name).code == 0
+    run("info", FOLDER / name, exits=0)
 
 
 @pytest.mark.parametrize("name", [name for name in EXPECTED if read_checkpoint(FOLDER / name).optimizer_state])
@@ -44,7 +44,6 @@ def test_a_golden_checkpoint_is_continued(name: str, here: Path, run: RunCommand
     directory.open_for(stored.config)
     shutil.copyfile(FOLDER / name, directory.step_file(stored.progress.step))
     more = str(stored.progress.step + 5)
-    outcome = run("train", "--out", "runs/old", "--resume", "--max-steps", more, "--json")
-    assert outcome.code == 0, outcome.err
+    outcome = run("train", "--out", "runs/old", "--resume", "--max-steps", more, "--json", exits=0)
     assert re.search(rf"resuming runs/old at step {stored.progress.step}$", outcome.err, re.MULTILINE)
     assert json.loads(outcome.out)["validation_loss"] < 0.1

@@ -124,7 +124,7 @@ def test_a_damaged_best_is_said_and_the_last_one_taken(copied: Path, run: RunCom
     ]
     outcome = run("sample", "--prompt", "The ", "--greedy", "--max-new-tokens", "3", "--quiet")
     assert (outcome.code, outcome.err) == (0, f"warning: {said[0]}\n")
-    assert run("sample", "--prompt", "The ", "--checkpoint", "best", "--quiet").code == 4
+    run("sample", "--prompt", "The ", "--checkpoint", "best", "--quiet", exits=4)
     with pytest.raises(CheckpointError, match="damaged"):
         gpt_cli.load(copied)
 

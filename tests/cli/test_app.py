@@ -37,8 +37,7 @@ def test_a_command_is_made_when_it_is_named_and_alone(monkeypatch: pytest.Monkey
 
 def test_every_command_has_an_example_and_a_traceback_to_ask_for(run: RunCommand) -> None:
     for name in [*COMMANDS, "completion", "help"]:
-        outcome = run(*name.split(), "--help")
-        assert outcome.code == 0
+        outcome = run(*name.split(), "--help", exits=0)
         assert f"Example: gpt {name}" in outcome.out
         assert "--debug" in outcome.out
 

@@ -27,8 +27,7 @@ from gpt_cli.tools.interpret import attention_files
 
 def test_the_file_holds_the_weights_of_the_trained_model(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
     words = ["--prompt", "The value of", "--layers", "1", "--heads", "0-1"]
-    outcome = run("attn-dump", *words, "--out", tmp_path / "a.npz")
-    assert outcome.code == 0
+    outcome = run("attn-dump", *words, "--out", tmp_path / "a.npz", exits=0)
     assert outcome.out == ""
     loaded = gpt_cli.load(smoke_run)
     ids = loaded.tokenizer.encode("The value of")
@@ -42,8 +41,7 @@ def test_the_file_holds_the_weights_of_the_trained_model(smoke_run: Path, run: R
 
 @pytest.mark.parametrize("ending", ["npz", "safetensors", "json", "csv", "png", "svg", "pdf", "html"])
 def test_every_format_is_written(smoke_run: Path, run: RunCommand, tmp_path: Path, ending: str) -> None:
-    outcome = run("attn-dump", "--prompt", "今天 is fine", "--out", tmp_path / f"a.{ending}", "--json")
-    assert outcome.code == 0, outcome.err
+    outcome = run("attn-dump", "--prompt", "今天 is fine", "--out", tmp_path / f"a.{ending}", "--json", exits=0)
     assert json.loads(outcome.out)["layers"] == [0, 1]
     assert (tmp_path / f"a.{ending}").stat().st_size > 100
 
@@ -221,7 +219,7 @@ def test_what_does_not_fit_the_context_is_told(
     assert outcome.code == code
     assert outcome.err.splitlines()[0] == error
     if code == 3:
-        assert run(*words, "--truncate", "--layers", "0").code == 0
+        run(*words, "--truncate", "--layers", "0", exits=0)
 
 
 @pytest.mark.parametrize(
@@ -239,8 +237,7 @@ def test_a_dump_too_large_for_memory_is_refused_with_flags_that_make_it_fit(
     monkeypatch.setattr("gpt_cli.attention_maps.memory.available_memory", lambda: free)
     options = ["attn-dump", "--prompt", "0 1 2 3 4 5 6", "--out", tmp_path / "a.npz"]
     assert len(gpt_cli.load(smoke_run).tokenizer.encode("0 1 2 3 4 5 6")) == 13
-    refused = run(*options)
-    assert refused.code == 5
+    refused = run(*options, exits=5)
     assert refused.err.splitlines()[0].startswith(
         "error: attn-dump: 4 heads on 13 tokens take about 27.0 kB of memory, and "
     )
@@ -255,8 +252,7 @@ def test_a_dump_too_large_for_the_disk_is_refused(
 ) -> None:
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=100))
-    refused = run("attn-dump", "--prompt", "The value", "--out", tmp_path / "a.json")
-    assert refused.code == 5
+    refused = run("attn-dump", "--prompt", "The value", "--out", tmp_path / "a.json", exits=5)
     assert "of disk, and 100 bytes are free" in refused.err
 
 
@@ -291,7 +287,7 @@ def test_wrong_input_is_refused_before_torch_is_loaded(
 
 def test_capitals_in_the_ending_of_a_file_are_the_same(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
     for name in ("a.PNG", "a.Npz"):
-        assert run("attn-dump", "--prompt", "The", "--out", tmp_path / name).code == 0
+        run("attn-dump", "--prompt", "The", "--out", tmp_path / name, exits=0)
     assert (tmp_path / "a.PNG").read_bytes().startswith(b"\x89PNG")
 
 
@@ -303,7 +299,7 @@ def test_the_numbers_go_to_stdout_as_json_or_csv(smoke_run: Path, run: RunComman
         run(*words, "--out", tmp_path / f"a.{ending}")
         assert outcome.out.rstrip("\n") == (tmp_path / f"a.{ending}").read_text().rstrip("\n")
         assert not Path("-").exists()
-    assert run(*words, "--out", "-", "--format", "csv", "--stage", "scores").code == 2
+    run(*words, "--out", "-", "--format", "csv", "--stage", "scores", exits=2)
     assert "scores" in json.loads(run(*words, "--out", "-", "--stage", "scores").out)
 
 
@@ -325,7 +321,6 @@ def test_a_page_counts_what_its_scores_take(
     words = ["attn-dump", "--prompt", "The value of", "--out"]
     # scores and weights of both heads on 8 sequences of 32 random tokens, 24 bytes each
     monkeypatch.setattr("gpt_cli.attention_maps.memory.available_memory", lambda: 24 * 2 * 8 * 32 * 32)
-    assert run(*words, tmp_path / "a.npz").code == 0
-    refused = run(*words, tmp_path / "a.html")
-    assert refused.code == 5
+    run(*words, tmp_path / "a.npz", exits=0)
+    refused = run(*words, tmp_path / "a.html", exits=5)
     assert "4 heads on 3 tokens take about" in refused.err

@@ -24,8 +24,7 @@ def _small_roof(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_bench_prints_the_roof_and_the_forms(here: Path, run: RunCommand) -> None:
-    outcome = run("bench", *QUICK)
-    assert outcome.code == 0
+    outcome = run("bench", *QUICK, exits=0)
     lines = outcome.out.splitlines()
     assert "GFLOP/s, reading" in lines[1]
     assert lines[3] == "training smoke, 256 tokens a step; the roof is products"
@@ -45,7 +44,7 @@ def test_its_json_is_alone_on_stdout(here: Path, run: RunCommand) -> None:
 
 def test_wrong_values_are_told(run: RunCommand) -> None:
     assert run("bench", "--rounds", "0").err.startswith('error: --rounds: "0" is not a whole number from 1 to 1,000')
-    assert run("bench", "--config", "smal").code == 2
+    run("bench", "--config", "smal", exits=2)
 
 
 def test_warming_up_and_building_are_shown(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,8 +63,7 @@ def test_what_is_measured_is_told_as_it_begins(here: Path, run: RunCommand) -> N
 
 
 def test_a_batch_that_memory_cannot_hold_is_refused_with_one_that_fits(run: RunCommand) -> None:
-    refused = run("bench", "--config", "small", "--set", "train.batch_size=65536")
-    assert refused.code == 5
+    refused = run("bench", "--config", "small", "--set", "train.batch_size=65536", exits=5)
     assert refused.err.startswith("error: bench: 65,536 sequences of 128 tokens take about ")
     assert " of memory, and " in refused.err
     assert "hint: --set train.batch_size=" in refused.err
@@ -97,8 +95,7 @@ class TestOfADevice:
         self, here: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("gpt_cli.cli.progress.LINE_SECONDS", 0.0)
-        outcome = run("bench", "--check-device", "cpu")
-        assert outcome.code == 5
+        outcome = run("bench", "--check-device", "cpu", exits=5)
         lines = [line.split() for line in outcome.out.splitlines()]
         assert lines[6] == ["losses:", "at", "most", "1e-05", "nats"]
         assert lines[8:10] == [["a", "copy", "0", "equal"], ["a", "fault", "0.5", "differs"]]
@@ -113,8 +110,7 @@ class TestOfADevice:
         assert list(here.iterdir()) == []
 
     def test_it_is_told_apart_from_timing_and_names_its_own_flag(self, run: RunCommand) -> None:
-        assert run("bench", "--check-device", "cpu", "--rounds", "3").code == 2
-        outcome = run("bench", "--check-device", "xpu")
-        assert outcome.code == 5
+        run("bench", "--check-device", "cpu", "--rounds", "3", exits=2)
+        outcome = run("bench", "--check-device", "xpu", exits=5)
         assert outcome.err.startswith("error: --check-device: xpu is not available")
         assert outcome.err.endswith("hint: --check-device cuda, mps or xpu, on a machine that has one\n")

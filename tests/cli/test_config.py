@@ -33,8 +33,7 @@ def test_check_accepts_a_config_and_names_what_has_no_effect(here: Path, run: Ru
 
 def test_check_of_a_bad_config_is_json_as_well(here: Path, run: RunCommand) -> None:
     Path("typo.yaml").write_text("model:\n  d_modle: 4\n  dropout: 2\n")
-    outcome = run("config", "check", "typo.yaml", "--json")
-    assert outcome.code == 2
+    outcome = run("config", "check", "typo.yaml", "--json", exits=2)
     assert json.loads(outcome.out) == {
         "file": "typo.yaml",
         "valid": False,

@@ -80,8 +80,7 @@ def test_data_fetch_without_network_is_one_error(here: Path, run: RunCommand, mo
         raise socket.gaierror("no network")
 
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    outcome = run("data", "fetch", "lunyu")
-    assert outcome.code == 5
+    outcome = run("data", "fetch", "lunyu", exits=5)
     assert outcome.err.startswith("error: lunyu: gpt downloads this text once, from ")
 
 
@@ -102,8 +101,7 @@ def test_a_download_that_cannot_be_kept_advises_another_folder(
     here: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(datasets, "read_entry", lambda _: ["text"])
-    outcome = run("data", "fetch", "lunyu")
-    assert outcome.code == 5
+    outcome = run("data", "fetch", "lunyu", exits=5)
     assert outcome.err.splitlines()[0].endswith("is not writable")
     assert outcome.err.splitlines()[1] == "hint: gpt data fetch --out DIR"
     assert run("data", "fetch", "lunyu", "--out", "d").out == "d/lunyu.txt\n"
@@ -180,8 +178,7 @@ CONFIG = ["--config", "smoke", "--set", "tokenizer.kind=byte"]
 
 
 def prepared(run: RunCommand, *words: str) -> dict[str, Any]:
-    outcome = run("data", "prepare", *words, *CONFIG, "--json")
-    assert outcome.code == 0, outcome.err
+    outcome = run("data", "prepare", *words, *CONFIG, "--json", exits=0)
     return json.loads(outcome.out)
 
 
@@ -298,13 +295,12 @@ def test_data_verify_names_damaged_tokens(here: Path, run: RunCommand, kept: Non
     changed.write_bytes(content)
     Path(made["validation_directory"], "part-00000.safetensors").unlink()
     assert isinstance(gpt_cli.data.verify("a.txt").failure(), DataError)
-    outcome = run("data", "verify", "a.txt")
-    assert outcome.code == 3
+    outcome = run("data", "verify", "a.txt", exits=3)
     assert outcome.out.count("damaged") == 2
     errors = [line for line in outcome.err.splitlines() if line.startswith("error: ")]
     assert {line.split('"')[1] for line in errors} == {str(changed), made["validation_directory"]}
     assert prepared(run, "a.txt")["data_digest"] == made["data_digest"]
-    assert run("data", "verify", "a.txt").code == 0
+    run("data", "verify", "a.txt", exits=0)
 
 
 def test_data_verify_notices_a_text_that_changed_in_place(
@@ -324,8 +320,7 @@ def test_data_verify_notices_a_text_that_changed_in_place(
 
     monkeypatch.setattr(os, "stat", forgetful)
     for _ in range(2):
-        outcome = run("data", "verify", "a.txt")
-        assert outcome.code == 3
+        outcome = run("data", "verify", "a.txt", exits=3)
         assert outcome.err.startswith('error: "a.txt": the content is not what gpt read before')
     assert prepared(run, "a.txt")["data_digest"] == made["data_digest"]
 
@@ -342,7 +337,7 @@ def test_settings_of_a_text_need_no_config(here: Path, run: RunCommand) -> None:
     Path("a.jsonl").write_text('{"body": "今天"}\n')
     assert run("data", "stats", "a.jsonl").err.endswith("hint: --set data.text_field=body\n")
     for command in ("stats", "verify"):
-        assert run("data", command, "a.jsonl", "--set", "data.text_field=body").code == 0
+        run("data", command, "a.jsonl", "--set", "data.text_field=body", exits=0)
 
 
 def test_a_text_without_a_training_part_has_no_estimate_but_is_no_bug(here: Path, run: RunCommand) -> None:

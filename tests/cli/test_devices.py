@@ -63,8 +63,7 @@ def text(smoke_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 
 def figures(run: RunCommand, *arguments: str) -> dict[str, Any]:
-    outcome = run(*arguments, "--json")
-    assert outcome.code == 0, outcome.err
+    outcome = run(*arguments, "--json", exits=0)
     return json.loads(outcome.out.splitlines()[-1])
 
 
@@ -104,8 +103,7 @@ def test_every_stage_of_attention_is_the_same_to_the_bit(run: RunCommand, accele
         word for stage in ("weights", "scores", "queries", "keys", "values", "heads") for word in ("--stage", stage)
     ]
     for device in ("cpu", "sim"):
-        outcome = run("attn-dump", "--prompt", "def read", *stages, "--out", f"{device}.npz", "--device", device)
-        assert outcome.code == 0, outcome.err
+        run("attn-dump", "--prompt", "def read", *stages, "--out", f"{device}.npz", "--device", device, exits=0)
     with np.load("cpu.npz") as one, np.load("sim.npz") as other:
         assert one.files == other.files
         for name in one.files:
@@ -140,8 +138,7 @@ def test_a_model_trained_there_is_exported_imported_and_trained_on_there(
             ("import", f"{device}/exported", "--out", f"{device}/imported"),
             ("train", "--init-from", f"{device}/imported", *steps, "--out", f"{device}/second"),
         ):
-            outcome = run(*command)
-            assert outcome.code == 0, outcome.err
+            run(*command, exits=0)
         ends.append(load_file(f"{device}/second/checkpoints/step-00000002.safetensors"))
     assert all(torch.equal(weight, ends[1][name]) for name, weight in ends[0].items())
     history = [figures(run, "heads", "--run", f"{device}/first", "--over-training") for device in ("cpu", "sim:1")]
@@ -188,8 +185,7 @@ def test_what_a_device_cannot_do_is_an_error_with_a_way_out(run: RunCommand, acc
         5,
         ["error: device: torch lacks aten::embedding on it, which gpt eval needs", "hint: --device cpu"],
     )
-    outcome = run("eval", "--data", "text.txt", "--device", "sim:2")
-    assert outcome.code == 5
+    outcome = run("eval", "--data", "text.txt", "--device", "sim:2", exits=5)
     assert outcome.err.endswith("finds 2 sim devices\nhint: --device sim\n")
     accelerator.resize(50_000)
     outcome = run("sample", "--prompt", "The")  # auto takes the accelerator

@@ -298,8 +298,7 @@ gpt train --max_steps：3 | --max_steps=3
 def test_what_people_type_first_is_answered_with_the_line_to_type(line: str, smoke_run: Path, run: RunCommand) -> None:
     Path("short.txt").write_text("short")
     command, _, meant = line.partition(" | ")
-    outcome = run(*shlex.split(command)[1:])
-    assert outcome.code == 2
+    outcome = run(*shlex.split(command)[1:], exits=2)
     hint = f"{' '.join(shlex.split(command)[:2])} --help lists the flags"
     assert outcome.err.splitlines()[1:] == [f"hint: {hint if meant == 'NOTHING' else f'did you mean {meant}?'}"]
 
@@ -323,8 +322,7 @@ def test_a_mistake_is_a_sentence_with_a_way_out(block: str, smoke_run: Path, run
 
 
 def test_a_device_that_is_not_there_is_found_before_data_is_read(here: Path, run: RunCommand) -> None:
-    outcome = run("train", "--config", "smoke", "--device", "cuda:9", "--data", "nothere.txt")
-    assert outcome.code == 5
+    outcome = run("train", "--config", "smoke", "--device", "cuda:9", "--data", "nothere.txt", exits=5)
     assert outcome.err.startswith("error: device: cuda:9 is not available")
 
 
@@ -419,8 +417,8 @@ def test_a_tilde_in_quotes_is_the_home_directory(
     Path("prompt.txt").write_text("The value of")
     found = run("sample", "--run", "~/runs/smoke", "--prompt-file", "~/prompt.txt", "--greedy", "--max-new-tokens", "2")
     assert (found.code, found.err) == (0, "")
-    assert run("eval", "--data", "~/prompt.txt", "--run", "~/runs/smoke").code == 0
-    assert run("info", "~/runs/smoke").code == 0
+    run("eval", "--data", "~/prompt.txt", "--run", "~/runs/smoke", exits=0)
+    run("info", "~/runs/smoke", exits=0)
 
 
 def test_flags_may_be_typed_with_either_dash(smoke_run: Path, run: RunCommand) -> None:
@@ -436,8 +434,7 @@ def chinese(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("chinese")
     (folder / "text.txt").write_text("今天天气很好。\n" * 100)
     shape = ["--set", "tokenizer.kind=char", "--max-steps", "1", "--quiet"]
-    outcome = run_command("train", "--config", "smoke", "--data", folder / "text.txt", "--out", folder / "run", *shape)
-    assert outcome.code == 0, outcome.err
+    run_command("train", "--config", "smoke", "--data", folder / "text.txt", "--out", folder / "run", *shape, exits=0)
     return folder / "run"
 
 

@@ -47,8 +47,7 @@ def test_without_data_it_is_the_closing_loss_of_the_training(copied: Path, run: 
 def test_several_runs_make_one_table(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("The value of the expression is the value of its operands.\n" * 5)
     steps = [smoke_run / "checkpoints" / f"step-{step:08}.safetensors" for step in (10, 20)]
-    outcome = run("eval", "--run", steps[0], "--run", steps[1], "--data", tmp_path / "a.txt")
-    assert outcome.code == 0
+    outcome = run("eval", "--run", steps[0], "--run", steps[1], "--data", tmp_path / "a.txt", exits=0)
     head, first, second, difference = outcome.out.splitlines()
     assert head.split() == ["run", "step", "tokens", "nats/token", "perplexity", "bits/byte"]
     assert (first.split()[1], second.split()[1]) == ("10", "20")
@@ -102,7 +101,7 @@ def test_runs_of_different_tokenizers_are_compared_by_bytes(copied: Path, run: R
     text = Path("a.txt")
     text.write_text("".join(f"{number} is 今 and {number + 1} follows.\n" for number in range(60)))
     flags = ["--set", "tokenizer.kind=byte", "--max-steps", "5", "--out", "runs/bytes", "--quiet"]
-    assert run("train", "--config", "smoke", "--data", text, *flags).code == 0
+    run("train", "--config", "smoke", "--data", text, *flags, exits=0)
     paths = [copied, Path("runs/bytes")]
     found = json.loads(run("eval", "--run", paths[0], "--run", paths[1], "--data", text, "--json").out)["runs"]
     stretches, num_bytes = [], len(text.read_bytes())
@@ -181,7 +180,7 @@ def own_runs(here: Path, run: RunCommand) -> Path:
     for name in ("a", "b"):
         Path(f"{name}.txt").write_text(f"{name} is {name} and no other letter.\n" * 60)
         flags = ["--set", "tokenizer.kind=byte", "--max-steps", "2", "--out", f"runs/{name}", "--quiet"]
-        assert run("train", "--config", "smoke", "--data", f"{name}.txt", *flags).code == 0
+        run("train", "--config", "smoke", "--data", f"{name}.txt", *flags, exits=0)
     return here
 
 
@@ -244,7 +243,7 @@ def test_max_tokens_reads_evenly_spaced_windows(own_runs: Path, run: RunCommand)
     assert found[0]["loss_error"] > 0
     assert found[1]["difference"]["value"] == pytest.approx(found[1]["loss"] - found[0]["loss"])
     words = ["train", "--config", "smoke", "--data", "a.txt", "--set", "tokenizer.kind=char", "--max-steps", "2"]
-    assert run(*words, "--out", "runs/c", "--quiet").code == 0
+    run(*words, "--out", "runs/c", "--quiet", exits=0)
     asked = ["eval", "--run", "runs/a", "--run", "runs/c", "--data", "a.txt", "--json"]
     other = json.loads(run(*asked, "--max-tokens", "50").out)["runs"]  # 200 bytes, of which both lack the first
     assert [one["num_tokens"] for one in other] == [199, 199]
@@ -255,15 +254,13 @@ def test_a_text_is_found_from_another_folder_unless_it_is_gone_or_another_one(
 ) -> None:
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
     path = own_runs / "runs" / "a"
-    found = run("eval", "--run", path)
-    assert found.code == 0
+    found = run("eval", "--run", path, exits=0)
     assert f'the text of this run is not here; gpt reads it in "{own_runs}"' in found.err
     Path("a.txt").write_text("Not what the run has read.\n" * 60)
     assert "a.txt has changed since this run was trained on it" in run("eval", "--run", path).err
     Path("a.txt").unlink()
     (own_runs / "a.txt").unlink()
-    missing = run("eval", "--run", path)
-    assert missing.code == 3
+    missing = run("eval", "--run", path, exits=3)
     assert missing.err.startswith('error: "a.txt": ')
     assert missing.err.endswith(
         f"hint: {path} was trained on it; name it where it is now, or another text, with --data SOURCE\n"
@@ -285,17 +282,17 @@ def test_losses_on_different_texts_are_not_compared_without_a_warning(own_runs: 
 
 def test_a_run_trained_from_stdin_asks_for_a_text(here: Path, run: RunCommand) -> None:
     flags = ["--data", "-", "--set", "tokenizer.kind=byte", "--max-steps", "1", "--out", "runs/piped", "--quiet"]
-    assert run("train", "--config", "smoke", *flags, stdin=b"from a pipe, " * 100).code == 0
+    run("train", "--config", "smoke", *flags, stdin=b"from a pipe, " * 100, exits=0)
     outcome = run("eval", stdin=b"never read")
     sentence = '"runs/piped": this run was trained on text from stdin, which it does not keep'
     assert (outcome.code, outcome.err) == (3, f"error: {sentence}\nhint: --data FILE\n")
-    assert run("eval", "--data", "-", stdin=b"another pipe").code == 0
+    run("eval", "--data", "-", stdin=b"another pipe", exits=0)
 
 
 def test_threads_are_those_that_torch_uses(smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", numbers.append)
-    assert run("eval", "--threads", "1").code == 0
+    run("eval", "--threads", "1", exits=0)
     assert numbers == [1, torch.get_num_threads()]  # and again as many as before
 
 
@@ -362,8 +359,7 @@ def test_of_several_models_the_one_that_lacks_a_character_is_named_with_the_text
     for name, characters in (("a", "abc"), ("b", "ab")):
         save_checkpoint(here / f"{name}.safetensors", sharp_checkpoint(tokenizer=CharTokenizer(characters)))
     (here / "m.txt").write_text("abcabc")
-    outcome = run("eval", "--run", "a.safetensors", "--run", "b.safetensors", "--data", "m.txt")
-    assert outcome.code == 3
+    outcome = run("eval", "--run", "a.safetensors", "--run", "b.safetensors", "--data", "m.txt", exits=3)
     assert "error: b.safetensors: m.txt: this model knows 2 characters, but not " in outcome.err
 
 
@@ -373,15 +369,15 @@ def test_a_run_is_measured_as_it_reads_text(here: Path, run: RunCommand) -> None
         Path(f"{name}.jsonl").write_text("".join(f'{{"body": "{name} {i} of the text"}}\n' for i in range(200)))
     flags = [f"--set=data.{key}" for key in ("text_field=body", "validation_source=val.jsonl")]
     small = ["--set", "tokenizer.kind=byte", "--max-steps", "1", "--out", "runs/field", "--quiet"]
-    assert run("train", "--config", "smoke", "--data", "train.jsonl", *flags, *small).code == 0
-    assert run("eval", "--data", "other.jsonl").code == 0
+    run("train", "--config", "smoke", "--data", "train.jsonl", *flags, *small, exits=0)
+    run("eval", "--data", "other.jsonl", exits=0)
     assert run("eval").out.split()[-1] == "val.jsonl"
     Path("val.jsonl").write_text('{"body": "something else"}\n' * 9)
     changed = run("eval")
     assert changed.out.splitlines()[-1].endswith("val.jsonl (changed)")
     assert "train.jsonl, val.jsonl has changed" in changed.err
     again = [*flags[:1], "--set=data.validation_source=-", *small[:-1], "--overwrite"]
-    assert run("train", "--config", "smoke", "--data", "train.jsonl", *again, stdin=b"from a pipe, " * 9).code == 0
+    run("train", "--config", "smoke", "--data", "train.jsonl", *again, stdin=b"from a pipe, " * 9, exits=0)
     assert "text from stdin" in run("eval", stdin=b"never read").err
 
 
@@ -406,12 +402,10 @@ def test_a_window_that_memory_cannot_hold_is_refused_before_the_model_runs(
 ) -> None:
     monkeypatch.setattr("gpt_cli.evaluation.evaluate.available_memory", lambda: 1)
     monkeypatch.setattr("gpt_cli.evaluation.evaluate.surprisals", None)
-    refused = run("eval", "--run", smoke_run)
-    assert refused.code == 5
+    refused = run("eval", "--run", smoke_run, exits=5)
     assert "error: eval: the activations of one window of 32 tokens take about " in refused.err
     assert refused.err.endswith("hint: use a shorter text\n")
-    refused = run("eval", "--run", smoke_run, "--quantize", "int8")
-    assert refused.code == 5
+    refused = run("eval", "--run", smoke_run, "--quantize", "int8", exits=5)
     assert "error: eval: the weights to be rounded take about " in refused.err
 
 
@@ -447,8 +441,9 @@ def test_samples_that_memory_cannot_hold_are_refused_before_the_evaluation_and_t
         refused = run(*few, "10000")
     assert refused.code == 5
     assert "error: eval: 10,000 samples of 3 tokens take about " in refused.err
-    assert (number := re.search(r"hint: --num-samples (\d+)", refused.err))
-    assert run(*few, number[1]).code == 0
+    number = re.search(r"hint: --num-samples (\d+)", refused.err)
+    assert number
+    run(*few, number[1], exits=0)
 
 
 def test_a_text_is_read_in_shorter_windows_where_attention_would_not_fit(
@@ -463,7 +458,7 @@ def test_a_text_is_read_in_shorter_windows_where_attention_would_not_fit(
     assert "the text is read in windows of 16 tokens, since the attention of all 32 would take" in found.err
     assert json.loads(found.out)["runs"][0]["num_tokens"] == whole["num_tokens"]
     assert json.loads(found.out)["runs"][0]["loss"] != whole["loss"]
-    assert run(*command, "--stride", "17").code == 2
+    run(*command, "--stride", "17", exits=2)
 
 
 def test_few_long_windows_are_evaluated_at_once() -> None:

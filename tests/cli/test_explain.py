@@ -19,8 +19,7 @@ NOT_BOTH = "cannot be combined; leave one of them out"
 
 
 def test_a_head_is_explained_in_the_terminal(smoke_run: Path, run: RunCommand) -> None:
-    outcome = run("explain", "--prompt", "The value of", "--layer", "1", "--head", "1")
-    assert outcome.code == 0, outcome.err
+    outcome = run("explain", "--prompt", "The value of", "--layer", "1", "--head", "1", exits=0)
     lines = outcome.out.splitlines()
     assert lines[0] == "layer 1, head 1: T = 3 tokens of D = 32 numbers, H = 2 heads of K = 16"
     assert lines[1] == 'runs/smoke/checkpoints/best.safetensors: "The value of"'
@@ -46,8 +45,7 @@ def test_its_json_has_the_tokens_and_every_step(smoke_run: Path, run: RunCommand
 
 @pytest.mark.parametrize("form", ["markdown", "html"])
 def test_other_forms_in_chinese(smoke_run: Path, run: RunCommand, form: str) -> None:
-    outcome = run("explain", "--prompt", "The value", "--format", form, "--language", "zh")
-    assert outcome.code == 0
+    outcome = run("explain", "--prompt", "The value", "--format", form, "--language", "zh", exits=0)
     assert "注意力之后的残差流" in outcome.out
 
 
@@ -62,17 +60,15 @@ def test_the_language_is_that_of_the_user(
 
 
 def test_the_example_and_the_studies_need_no_model(here: Path, run: RunCommand) -> None:
-    outcome = run("explain", "--example", "journey")
-    assert outcome.code == 0
+    outcome = run("explain", "--example", "journey", exits=0)
     assert "journey  0.1385   0.2379  0.2333  0.1240  0.1082  0.1581" in outcome.out
     for study in ("mask", "dropout", "padding"):
         outcome = run("explain", "--study", study, "--out", here / f"{study}.pdf")
         assert (outcome.code, outcome.out, outcome.err) == (0, "", f"wrote {here / study}.pdf\n")
         assert (here / f"{study}.pdf").read_bytes().startswith(b"%PDF")
-    outcome = run("explain", "--study", "scaling")
-    assert outcome.code == 0
+    outcome = run("explain", "--study", "scaling", exits=0)
     assert outcome.err.startswith("the study leaves out a trained model: ")
-    assert run("explain", "--study", "scaling", "--run", "nowhere").code == 4
+    run("explain", "--study", "scaling", "--run", "nowhere", exits=4)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +144,7 @@ def test_what_memory_cannot_hold_is_refused_in_the_form_that_needs_it(
 ) -> None:
     words = ["explain", "--prompt", "The value of", "--query", "all"]
     monkeypatch.setattr(explain, "available_memory", lambda: 2_000)
-    assert run(*words, "--json").code == 0
+    run(*words, "--json", exits=0)
     refused = run(*words)
     assert (refused.code, refused.out) == (5, "")
     wrong = "1 head on 3 tokens take about 3.6 kB of memory, and 2.0 kB are free"

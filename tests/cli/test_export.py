@@ -26,8 +26,7 @@ FIGURES = {"out", "format", "class", "parameters", "bytes"}
 
 def test_a_run_becomes_a_directory_for_transformers(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
     out = tmp_path / "hf"
-    outcome = run("export", "--run", smoke_run, "--out", out, "--json")
-    assert outcome.code == 0, outcome.err
+    outcome = run("export", "--run", smoke_run, "--out", out, "--json", exits=0)
     figures = json.loads(outcome.out)
     assert figures.keys() == FIGURES
     assert (figures["out"], figures["format"], figures["class"]) == (str(out), "hf", "GPT2LMHeadModel")
@@ -53,15 +52,14 @@ def test_a_run_becomes_one_file_that_every_command_reads(smoke_run: Path, run: R
     sampled = ["--prompt", "The", "--greedy", "--max-new-tokens", "8", "--quiet"]
     assert run("sample", "--run", out, *sampled).out == run("sample", "--run", smoke_run, *sampled).out
     for command in (["eval", "--run", out, "--json"], ["info", out], ["attn-dump", "--run", out, "--prompt", "The"]):
-        assert run(*command).code == 0
-    assert run("export", "--run", out, "--out", tmp_path / "hf").code == 0
+        run(*command, exits=0)
+    run("export", "--run", out, "--out", tmp_path / "hf", exits=0)
 
 
 def test_a_run_becomes_a_page_whose_size_is_told_before(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
     out = tmp_path / "smoke.html"
     words = ["export", "--run", smoke_run, "--format", "html", "--out", out]
-    outcome = run(*words, "--json")
-    assert outcome.code == 0, outcome.err
+    outcome = run(*words, "--json", exits=0)
     told = re.fullmatch(r"the page will have about (\d+\.\d) kB, with weights in float16\n", outcome.err)
     assert told
     figures = json.loads(outcome.out)
@@ -72,7 +70,7 @@ def test_a_run_becomes_a_page_whose_size_is_told_before(smoke_run: Path, run: Ru
     assert content_of(out.read_bytes())["origin"]["run"] == "smoke"
     # one checkpoint by itself has the name of its file
     alone = tmp_path / "shared.safetensors"
-    assert run("export", "--run", smoke_run, "--out", alone, "--format", "safetensors").code == 0
+    run("export", "--run", smoke_run, "--out", alone, "--format", "safetensors", exits=0)
     smaller = run("export", "--run", alone, "--format", "html", "--out", out, "--quantize", "int8", "--quiet")
     assert (smaller.code, smaller.err) == (0, "")
     assert smaller.out.startswith(f"{out}: a page in which the model runs, ")
@@ -94,8 +92,7 @@ def test_export_model_says_what_it_wrote_and_prints_nothing(
         if out.is_file():
             out.unlink()
         words = ["export", "--run", smoke_run, "--out", out, "--format", form, "--json"]
-        outcome = run(*words, *(["--prompt", "."] if prompt else []))
-        assert outcome.code == 0, outcome.err
+        outcome = run(*words, *(["--prompt", "."] if prompt else []), exits=0)
         printed = json.loads(outcome.out)
         assert found.as_dict() == printed | {"bytes": found.num_bytes}
         assert found.num_bytes == pytest.approx(printed["bytes"], rel=0.001)
@@ -117,11 +114,10 @@ def test_a_page_has_the_title_and_the_prompt_of_whoever_writes_it(
 ) -> None:
     out = tmp_path / "smoke.html"
     words = ["export", "--run", smoke_run, "--format", "html", "--out", out]
-    assert run(*words, "--title", "第三课", "--prompt", "Two words").code == 0
+    run(*words, "--title", "第三课", "--prompt", "Two words", exits=0)
     content = content_of(out.read_bytes())
     assert (content["title"], content["prompt"]) == ("第三课", "Two words")
-    refused = run(*words, "--prompt", "\udcc4")
-    assert refused.code == 3
+    refused = run(*words, "--prompt", "\udcc4", exits=3)
     assert refused.err.startswith("error: --prompt: ")
     assert content_of(out.read_bytes()) == content
 
@@ -132,8 +128,7 @@ def test_a_hand_out_is_a_folder_of_pages_that_replaces_an_earlier_one(
     keep(snapshots_of(2, 2, 2, ["One", " text"]), copied)
     out = tmp_path / "class"
     words = ["export", "--run", copied, "--format", "handout", "--out", out]
-    outcome = run(*words, "--title", "Lesson 3", "--prompt", "The value", "--json")
-    assert outcome.code == 0, outcome.err
+    outcome = run(*words, "--title", "Lesson 3", "--prompt", "The value", "--json", exits=0)
     figures = json.loads(outcome.out)
     assert figures.keys() == FIGURES
     assert (figures["format"], figures["class"]) == ("handout", None)
@@ -149,16 +144,15 @@ def test_a_hand_out_is_a_folder_of_pages_that_replaces_an_earlier_one(
     assert not any(str(tmp_path.parent).encode() in path.read_bytes() for path in out.iterdir())
     # a checkpoint by itself has no film
     alone = tmp_path / "shared.safetensors"
-    assert run("export", "--run", copied, "--out", alone, "--format", "safetensors").code == 0
-    again = run("export", "--run", alone, "--format", "handout", "--out", out, "--prompt", "The value of it " * 9)
-    assert again.code == 0, again.err
+    run("export", "--run", copied, "--out", alone, "--format", "safetensors", exits=0)
+    run("export", "--run", alone, "--format", "handout", "--out", out, "--prompt", "The value of it " * 9, exits=0)
     assert sorted(path.name for path in out.iterdir()) == ["attention.html", "index.html", "model.html"]
     context_length = content_of((out / "model.html").read_bytes())["config"]["context_length"]
     tokens = content_of((out / "attention.html").read_bytes())["tokens"]
     assert len(tokens) == context_length, "the last ones, where a prompt is too long"
     assert ("The value of it " * 9).endswith("".join(tokens))
     (out / "notes.txt").write_text("of a teacher")
-    assert run(*words).code == 2
+    run(*words, exits=2)
 
 
 def test_a_model_too_large_for_a_page_is_refused_before_torch_is_loaded(
@@ -185,8 +179,7 @@ def test_a_tokenizer_that_is_damaged_in_the_header_is_an_error_of_the_checkpoint
     path = here / "shared.safetensors"
     save_checkpoint(path, sharp_checkpoint("model.num_blocks=1"))
     path.write_bytes(path.read_bytes().replace(rb'"{\"kind\":\"byte\"}"', rb'"[\"kind\":\"byte\"}"'))
-    outcome = run("export", "--run", path, "--format", "html", "--out", "model.html")
-    assert outcome.code == 4
+    outcome = run("export", "--run", path, "--format", "html", "--out", "model.html", exits=4)
     assert outcome.err.startswith(f'error: "{path}": this is not a valid checkpoint, ')
 
 
@@ -250,18 +243,16 @@ def test_beside_files_of_others_an_export_is_replaced_if_overwrite_says_so(
     edited.mkdir()
     (edited / "notes.txt").write_text("mine")
     Path("made", own).write_bytes(before + b"edited")
-    refused = run(*asked)
-    assert refused.code == 2
+    refused = run(*asked, exits=2)
     assert 'error: --out: "made" contains "adapter"; name a new directory' in refused.err
     assert "hint: --overwrite replaces the export in it and leaves the other files" in refused.err
-    assert run(*asked, "--overwrite").code == 0
+    run(*asked, "--overwrite", exits=0)
     assert (edited / "notes.txt").read_text() == "mine"
     assert Path("made", own).read_bytes() == before
     assert stale.exists() == (form == "hf"), "which is no page of an export"
     Path("made", own).write_text("another's")
     for words in ([], ["--overwrite"]):
-        outcome = run(*asked, *words)
-        assert outcome.code == 2
+        outcome = run(*asked, *words, exits=2)
         assert "overwrite replaces" not in outcome.err
     assert Path("made", own).read_text() == "another's"
 
@@ -269,20 +260,19 @@ def test_beside_files_of_others_an_export_is_replaced_if_overwrite_says_so(
 def test_an_earlier_export_is_replaced_and_a_copy_of_a_checkpoint_is_not(copied: Path, run: RunCommand) -> None:
     words = ["export", "--run", copied, "--format", "safetensors", "--out"]
     for overwrite in ([], [], ["--overwrite"]):
-        assert run(*words, "a.safetensors", *overwrite).code == 0
+        run(*words, "a.safetensors", *overwrite, exits=0)
     for name in ("best", "step-00000020"):
         shutil.copy(copied / "checkpoints" / f"{name}.safetensors", "mine.safetensors")
         before = Path("mine.safetensors").read_bytes()
-        assert run(*words, "mine.safetensors", "--overwrite").code == 2
+        run(*words, "mine.safetensors", "--overwrite", exits=2)
         assert Path("mine.safetensors").read_bytes() == before
     shutil.copy("a.safetensors", copied / "checkpoints/best.safetensors")
-    assert run(*words, copied / "checkpoints/best.safetensors").code == 2
+    run(*words, copied / "checkpoints/best.safetensors", exits=2)
 
 
 def test_every_setting_that_no_class_has_is_named(here: Path, run: RunCommand, without_torch: WithoutTorch) -> None:
     settings = ["model.norm_position=post", "model.ngram_embedding=2", "model.ngram_rows=16"]
-    trained = run("train", "--config", "smoke", "--max-steps", "1", "--quiet", *(f"--set={s}" for s in settings))
-    assert trained.code == 0, trained.err
+    run("train", "--config", "smoke", "--max-steps", "1", "--quiet", *(f"--set={s}" for s in settings), exits=0)
     done = without_torch("export", "--out", "hf")
     assert done.returncode == 2
     first, second, hint = done.stderr.splitlines()
@@ -292,14 +282,13 @@ def test_every_setting_that_no_class_has_is_named(here: Path, run: RunCommand, w
         "hint: --format safetensors --out model.safetensors exports it for use with gpt, --format html --out "
         "model.html as a page"
     )
-    assert run("export", "--out", "shared.safetensors", "--format", "safetensors").code == 0
+    run("export", "--out", "shared.safetensors", "--format", "safetensors", exits=0)
     assert not os.path.exists("hf")
 
 
 def test_a_damaged_best_checkpoint_is_passed_over(copied: Path, run: RunCommand) -> None:
     damage(copied / "checkpoints" / "best.safetensors")
     for command in (["export", "--out", "hf", "--quiet"], ["tokens", "The value"]):
-        outcome = run(*command)
-        assert outcome.code == 0
+        outcome = run(*command, exits=0)
         assert "trying another checkpoint of the run" in outcome.err
-    assert run("export", "--out", "hf", "--checkpoint", "best").code == 4
+    run("export", "--out", "hf", "--checkpoint", "best", exits=4)

@@ -38,8 +38,7 @@ def a_run(watched: Path, here: Path) -> Path:
 
 
 def history(run: RunCommand, *words: str) -> dict[str, Any]:
-    outcome = run("heads", "--over-training", "--json", *words)
-    assert outcome.code == 0, outcome.err
+    outcome = run("heads", "--over-training", "--json", *words, exits=0)
     return json.loads(outcome.out)
 
 
@@ -61,8 +60,7 @@ def test_json_has_every_step_with_its_loss_and_a_row_for_each_head(run: RunComma
 
 
 def test_the_last_step_scores_what_a_report_on_the_last_checkpoint_does(run: RunCommand, a_run: Path) -> None:
-    outcome = run("heads", "--run", str(a_run), "--checkpoint", "last", "--prompt", PROMPT, "--json")
-    assert outcome.code == 0, outcome.err
+    outcome = run("heads", "--run", str(a_run), "--checkpoint", "last", "--prompt", PROMPT, "--json", exits=0)
     report = json.loads(outcome.out)["heads"]
     for row, other in zip(history(run)["steps"][-1]["heads"], report, strict=True):
         for name in ("entropy", "mean_distance", "first_token", "previous_token", "self", "duplicate_token"):
@@ -71,8 +69,7 @@ def test_the_last_step_scores_what_a_report_on_the_last_checkpoint_does(run: Run
 
 
 def test_the_table_has_at_most_twenty_steps_and_names_the_strongest_head(run: RunCommand, a_run: Path) -> None:
-    outcome = run("heads", "--over-training")
-    assert outcome.code == 0, outcome.err
+    outcome = run("heads", "--over-training", exits=0)
     heading, *rows = outcome.out.splitlines()
     assert heading.split() == ["step", "loss", "induction", "previous", "duplicate", "first", "token", "self"]
     assert len(rows) == 20
@@ -133,14 +130,13 @@ def test_a_table_needs_no_torch(a_run: Path, without_torch: WithoutTorch) -> Non
 def test_a_damaged_snapshot_is_named(run: RunCommand, a_run: Path) -> None:
     path = a_run / "attention" / "step-00000030.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"?")
-    outcome = run("heads", "--over-training")
-    assert outcome.code == 4
+    outcome = run("heads", "--over-training", exits=4)
     assert 'step-00000030.safetensors": this is not an attention snapshot of gpt, or it is damaged' in outcome.err
 
 
 def test_a_run_that_watches_another_text_shows_the_newer_one(run: RunCommand, a_run: Path) -> None:
     continued = ("train", "--out", a_run, "--resume", "--watch", "x y x", "--max-steps", "64", "--quiet")
-    assert run(*continued).code == 0
+    run(*continued, exits=0)
     outcome = run("heads", "--over-training")
     assert "left out: 31 snapshots of another text, which the run watched before\n" in outcome.err
     assert [line.split()[0] for line in outcome.out.splitlines()] == ["step", "62", "64"]
@@ -170,5 +166,5 @@ def test_a_text_that_cannot_be_watched_is_refused_before_a_file_is_written(
 def test_the_text_is_a_setting_that_config_and_info_show(run: RunCommand, a_run: Path) -> None:
     outcome = run("config", "show", a_run / "config.yaml")
     assert f"inspect:\n  prompt: {PROMPT}\n  every: 2\n" in outcome.out
-    assert run("info", a_run).code == 0
-    assert run("config", "check", a_run / "config.yaml").code == 0
+    run("info", a_run, exits=0)
+    run("config", "check", a_run / "config.yaml", exits=0)

@@ -66,11 +66,11 @@ def other_form(request: pytest.FixtureRequest, smoke_run: Path, run: RunCommand,
     """A run with another form of attention, or of a model that was imported."""
     path = tmp_path / request.param
     if request.param == "imported":
-        assert run("export", "--run", smoke_run, "--out", tmp_path / "hf", "--quiet").code == 0
-        assert run("import", tmp_path / "hf", "--out", path, "--quiet").code == 0
+        run("export", "--run", smoke_run, "--out", tmp_path / "hf", "--quiet", exits=0)
+        run("import", tmp_path / "hf", "--out", path, "--quiet", exits=0)
     else:
         flags = ["--set", f"model.attention={request.param}", "--max-steps", "1", "--out", path, "--quiet"]
-        assert run("train", "--config", "smoke", *flags).code == 0
+        run("train", "--config", "smoke", *flags, exits=0)
     return path
 
 
@@ -165,8 +165,7 @@ def test_files_have_what_json_prints(smoke_run: Path, run: RunCommand, tmp_path:
 
 def test_a_picture_is_drawn_of_a_text_of_any_name(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
     (tmp_path / "今天.txt").write_text("The value of it. " * 30)
-    outcome = run("heads", "--data", tmp_path / "今天.txt", "--ablate", "zero", "--out", tmp_path / "a.png")
-    assert outcome.code == 0, outcome.err
+    run("heads", "--data", tmp_path / "今天.txt", "--ablate", "zero", "--out", tmp_path / "a.png", exits=0)
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -197,13 +196,12 @@ def test_what_memory_cannot_hold_is_refused_with_the_heads_that_fit(
     smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gpt_cli.tools.interpret.heads.heads.available_memory", lambda: 40 * 32**2)
-    outcome = run("heads")
-    assert outcome.code == 5
+    outcome = run("heads", exits=5)
     assert outcome.err.splitlines()[-2:] == [
         "error: heads: 2 heads on 32 tokens take about 81.9 kB of memory, and 41.0 kB are free",
         "hint: --heads 0",
     ]
-    assert run("heads", "--heads", "0").code == 0
+    run("heads", "--heads", "0", exits=0)
     monkeypatch.setattr("gpt_cli.tools.interpret.heads.heads.available_memory", lambda: 1)
     assert run("heads").err.endswith("hint: use a shorter --prompt, or fewer --max-tokens\n")
 
@@ -289,9 +287,8 @@ def test_a_model_that_reads_one_token_has_heads_with_nothing_to_measure(here: Pa
     Path("t.txt").write_text(CORPUS_TEXT)
     sizes = ["model.context_length=1", "model.positions=rope", "tokenizer.kind=char"]
     words = [word for setting in sizes for word in ("--set", setting)]
-    assert run("train", "--config", "smoke", "--data", "t.txt", *words, "--out", "runs/one", "--quiet").code == 0
-    outcome = run("heads", "--json", "--ablate", "zero")
-    assert outcome.code == 0, outcome.err
+    run("train", "--config", "smoke", "--data", "t.txt", *words, "--out", "runs/one", "--quiet", exits=0)
+    outcome = run("heads", "--json", "--ablate", "zero", exits=0)
     rows = json.loads(outcome.out)["heads"]
     assert {row[name] for row in rows for name in (*COLUMNS, "label")} == {None}
     assert all(isinstance(row["loss_change"], float) for row in rows)

@@ -128,8 +128,7 @@ def test_over_training_each_checkpoint_has_the_sizes_at_the_last_passages(smoke_
 
 def test_over_training_of_a_text_has_a_table_and_csv(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
     flags = ["--passages", "2", "--over-training", "--max-tokens", "200"]
-    outcome = run("heads", *flags)
-    assert outcome.code == 0, outcome.err
+    outcome = run("heads", *flags, exits=0)
     sizes, passages = outcome.out.strip().split("\n\n")
     assert [line.split()[0] for line in sizes.splitlines()] == ["step", *map(str, RunFiles(smoke_run).steps())]
     assert passages.count("[[") >= 4
@@ -139,7 +138,7 @@ def test_over_training_of_a_text_has_a_table_and_csv(smoke_run: Path, run: RunCo
         lines = [*csv.DictReader(file)]
     assert len(lines) == 4 * len(RunFiles(smoke_run).steps())
     assert [*lines[0]][:6] == ["step", "layer", "head", "mean_size", "passages_1_place", "passages_1_value"]
-    assert run("heads", *flags, "--out", tmp_path / "a.html").code == 0
+    run("heads", *flags, "--out", tmp_path / "a.html", exits=0)
     assert "Where it writes most" in (tmp_path / "a.html").read_text("utf-8")
     found = reported(run, *flags)
     assert float(lines[-1]["passages_2_value"]) == found["steps"][-1]["heads"][-1]["values"][1]
@@ -156,6 +155,5 @@ def test_over_training_what_memory_cannot_hold_is_refused_before(
 def test_a_run_without_checkpoints_of_steps_is_refused(copied: Path, run: RunCommand) -> None:
     for path in RunFiles(copied).steps().values():
         path.unlink()
-    outcome = run("heads", "--run", copied, "--passages", "1", "--over-training")
-    assert outcome.code == 4
+    outcome = run("heads", "--run", copied, "--passages", "1", "--over-training", exits=4)
     assert "this run has no checkpoints of steps" in outcome.err

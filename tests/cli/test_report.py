@@ -45,7 +45,7 @@ def test_training_and_its_reports_say_one_loss_whatever_was_logged(here: Path, r
     """The mean of the losses of all 20 steps, though few of them are logged."""
     flags = ["--config", "smoke", "--set", "train.warmup_steps=2"]
     whole = run("train", *flags, "--set", "train.log_every=7", "--out", "runs/whole")
-    assert run("train", *flags, "--set", "train.log_every=1", "--out", "runs/all", "--quiet").code == 0
+    run("train", *flags, "--set", "train.log_every=1", "--out", "runs/all", "--quiet", exits=0)
     mean: float | None = None
     for line in map(json.loads, Path("runs/all/metrics.jsonl").read_text().splitlines()):
         mean = smoothed(mean, line["loss"], line["step"])
@@ -59,7 +59,7 @@ def test_training_and_its_reports_say_one_loss_whatever_was_logged(here: Path, r
 
 def test_a_run_that_continues_goes_on_with_its_mean(here: Path, run: RunCommand) -> None:
     flags = ["--config", "smoke", "--set", "train.warmup_steps=2", "--out", "runs/a", "--max-steps"]
-    assert run("train", *flags, "19", "--quiet").code == 0
+    run("train", *flags, "19", "--quiet", exits=0)
     before = json.loads(Path("runs/a/outcome.json").read_text())
     after = json.loads(run("train", *flags, "20", "--resume", "--json", "--quiet").out)
     assert after["smoothed_loss"] == smoothed(before["smoothed_loss"], after["loss"], 20)
@@ -138,17 +138,15 @@ def test_files_are_written_in_every_format(runs: Path, run: RunCommand, here: Pa
 
 
 def test_the_attention_of_a_prompt_is_on_the_page(runs: Path, run: RunCommand) -> None:
-    outcome = run("report", "smoke", "new", "--prompt", "The value of", "--out", "a.html")
-    assert outcome.code == 0
+    outcome = run("report", "smoke", "new", "--prompt", "The value of", "--out", "a.html", exits=0)
     assert outcome.err.splitlines() == [
         'warning: "runs/new": this run has no checkpoint yet; the report goes without its attention',
         "wrote a.html: 2 runs",
     ]
     assert " value" in Path("a.html").read_text()
-    too_long = run("report", "smoke", "--prompt", "The value of " * 100, "--out", "b.html")
-    assert too_long.code == 3
+    too_long = run("report", "smoke", "--prompt", "The value of " * 100, "--out", "b.html", exits=3)
     assert 'but the model of "runs/smoke" sees 32' in too_long.err
-    assert run("report", "new", "--prompt", "The", "--out", "b.html").code == 4
+    run("report", "new", "--prompt", "The", "--out", "b.html", exits=4)
     assert not Path("b.html").exists()
 
 
@@ -182,8 +180,7 @@ def test_mistakes_are_one_sentence(runs: Path, run: RunCommand, words: str, code
 def test_what_cannot_be_read_is_said(runs: Path, run: RunCommand) -> None:
     with (runs / "smoke" / "metrics.jsonl").open("a") as file:
         file.write("{broken}\n")
-    outcome = run("report", "smoke")
-    assert outcome.code == 0
+    outcome = run("report", "smoke", exits=0)
     assert outcome.err.startswith('warning: "runs/smoke/metrics.jsonl": the report leaves out 1 line,')
 
 
@@ -208,19 +205,19 @@ TRAIN = ("train", "--config", "smoke", "--quiet", "--out", "runs/smoke")
 def test_a_training_leaves_the_picture_of_its_losses(here: Path, run: RunCommand) -> None:
     """The same run gives the same picture; a longer one another."""
     picture = here / "runs" / "smoke" / "loss.png"
-    assert run(*TRAIN).code == 0
+    run(*TRAIN, exits=0)
     first = picture.read_bytes()
     assert first.startswith(PNG)
-    assert run(*TRAIN, "--overwrite").code == 0
+    run(*TRAIN, "--overwrite", exits=0)
     assert picture.read_bytes() == first
-    assert run(*TRAIN, "--resume", "--max-steps", "24").code == 0
+    run(*TRAIN, "--resume", "--max-steps", "24", exits=0)
     assert picture.read_bytes() != first
 
 
 @pytest.mark.usefixtures("drawing")
 def test_a_training_that_diverges_leaves_it_too(here: Path, run: RunCommand) -> None:
     wild = ("--set", "train.learning_rate=100", "--set", "train.gradient_clip=null", "--set", "train.log_every=1")
-    assert run(*TRAIN, "--max-steps", "100", *wild).code == 6
+    run(*TRAIN, "--max-steps", "100", *wild, exits=6)
     assert Path("runs/smoke/loss.png").read_bytes().startswith(PNG)
 
 
@@ -230,8 +227,7 @@ def test_a_picture_that_fails_is_one_warning(copied: Path, run: RunCommand, monk
         raise RuntimeError("no ink")
 
     monkeypatch.setattr(picture, "draw_losses", fail)
-    outcome = run(*TRAIN, "--resume", "--max-steps", "22", "--json")
-    assert outcome.code == 0
+    outcome = run(*TRAIN, "--resume", "--max-steps", "22", "--json", exits=0)
     assert outcome.err == "warning: the picture of the losses could not be made: no ink\n"
     assert json.loads(outcome.out)["steps"] == 22
     assert not (copied / "loss.png").exists()

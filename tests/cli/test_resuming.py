@@ -24,7 +24,7 @@ def _trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mine")
     with contextlib.chdir(folder):
         Path("my.txt").write_text(CORPUS_TEXT)
-        assert run_command("train", *FAST, "--out", "runs/mine", "--quiet").code == 0
+        run_command("train", *FAST, "--out", "runs/mine", "--quiet", exits=0)
     return folder
 
 
@@ -70,8 +70,7 @@ def test_a_run_without_a_checkpoint_says_nothing_of_settings_that_its_user_left_
     for name in contents(mine):
         if Path(name).name != "config.yaml":
             Path(name).unlink()
-    again = run(*RESUME, "--set", "inspect.every=7")
-    assert again.code == 0
+    again = run(*RESUME, "--set", "inspect.every=7", exits=0)
     assert "tokenizer.vocab_size" not in again.err
     assert "inspect.every is not used by inspect.prompt null" in again.err, "the user set it now"
 
@@ -93,8 +92,7 @@ def test_its_result_is_given_once_more_as_json(mine: Path, run: RunCommand) -> N
 )
 def test_less_than_a_run_has_trained_is_refused(mine: Path, asked: str, error: str, run: RunCommand) -> None:
     before = contents(mine)
-    outcome = run(*RESUME, *asked.split())
-    assert outcome.code == 2
+    outcome = run(*RESUME, *asked.split(), exits=2)
     assert outcome.err.startswith(error), outcome.err
     assert "hint: gpt train --out runs/mine --resume --max-" in outcome.err
     assert contents(mine) == before
@@ -114,10 +112,9 @@ def test_what_a_run_was_short_of_is_done(mine: Path, run: RunCommand) -> None:
 
 def test_a_run_that_was_killed_at_its_picture_ends_again_and_leaves_nothing(here: Path, run: RunCommand) -> None:
     (here / "corpus.txt").write_text(CORPUS_TEXT)
-    assert run("train", "--config", "smoke", "--data", "corpus.txt", "--max-steps", "2", "--out", "r").code == 0
+    run("train", "--config", "smoke", "--data", "corpus.txt", "--max-steps", "2", "--out", "r", exits=0)
     (here / "r/.loss.png.11286.0d29567e.tmp").touch()
-    again = run("train", "--out", "r", "--resume")
-    assert again.code == 0, again.err
+    run("train", "--out", "r", "--resume", exits=0)
     assert not list((here / "r").glob(".*"))
 
 
@@ -145,14 +142,12 @@ def test_a_run_goes_on_where_its_text_was_moved(
         shutil.copytree(mine, f"runs/{name}")
     whole = json.loads(run("train", "--out", "runs/whole", "--resume", "--max-steps", "24", "--json").out)
     Path("my.txt").rename("moved.txt")
-    missing = run(*RESUME, "--max-steps", "24")
-    assert missing.code == 3
+    missing = run(*RESUME, "--max-steps", "24", exits=3)
     assert missing.err.splitlines() == [
         'error: "my.txt": there is no such file',
         "hint: if it was moved or renamed: gpt train --out runs/mine --resume --data NEW/PATH",
     ]
-    renamed = run(*RESUME, "--max-steps", "24", "--data", "moved.txt", "--json")
-    assert renamed.code == 0, renamed.err
+    renamed = run(*RESUME, "--max-steps", "24", "--data", "moved.txt", "--json", exits=0)
     monkeypatch.chdir("runs")
     elsewhere = run("train", "--out", "moved", "--resume", "--max-steps", "24", "--data", "../moved.txt", "--json")
     for outcome in (renamed, elsewhere):
@@ -170,8 +165,7 @@ def test_a_run_finds_its_text_from_any_folder(
     for folder, out in ((here / "runs", "mine"), (elsewhere, str(here / "runs" / "mine"))):
         monkeypatch.chdir(folder)
         found = f'the text of this run is not here; gpt reads it in "{here}"'
-        again = run("train", "--out", out, "--resume", "--max-steps", "24", "--json")
-        assert again.code == 0, again.err
+        again = run("train", "--out", out, "--resume", "--max-steps", "24", "--json", exits=0)
         assert found in again.err or "already has its 24 steps" in again.err
         assert json.loads(again.out)["validation_loss"] == whole["validation_loss"]
         evaluated = run("eval", "--run", out, "--json")
@@ -184,8 +178,7 @@ def test_a_run_finds_its_text_from_any_folder(
     assert all(str(here).encode() not in path.read_bytes() for path in (here / mine).rglob("*.*") if path.is_file())
     # a text of the same name that is nearer is not taken for it
     (here / "runs" / "my.txt").write_text(CORPUS_TEXT + "more")
-    other = run("train", "--out", out, "--resume", "--max-steps", "28")
-    assert other.code == 4
+    other = run("train", "--out", out, "--resume", "--max-steps", "28", exits=4)
     assert other.err.splitlines()[-2] == (
         f'error: --resume: "{here}/runs/my.txt" is not the text that this run began with'
     )
@@ -195,15 +188,14 @@ def test_a_run_finds_its_text_from_any_folder(
 def test_a_missing_validation_text_is_named_by_its_setting(mine: Path, run: RunCommand) -> None:
     Path("held-out.txt").write_text(CORPUS_TEXT)
     own = [*FAST, "--set", "data.validation_source=held-out.txt", "--out", "runs/mine", "--overwrite", "--quiet"]
-    assert run("train", *own).code == 0
+    run("train", *own, exits=0)
     Path("held-out.txt").rename("elsewhere.txt")
     missing = run(*RESUME, "--max-steps", "22")
     assert (missing.code, missing.err.splitlines()[-1]) == (
         3,
         "hint: if it was moved or renamed: gpt train --out runs/mine --resume --set data.validation_source=NEW/PATH",
     )
-    named = run(*RESUME, "--max-steps", "22", "--set", "data.validation_source=elsewhere.txt", "--quiet")
-    assert named.code == 0, named.err
+    run(*RESUME, "--max-steps", "22", "--set", "data.validation_source=elsewhere.txt", "--quiet", exits=0)
 
 
 def test_another_text_is_refused_with_the_command_that_begins_anew(mine: Path, run: RunCommand) -> None:
@@ -222,8 +214,7 @@ def test_another_text_is_refused_with_the_command_that_begins_anew(mine: Path, r
 def test_a_run_of_stdin_asks_for_the_same_text_again(here: Path, run: RunCommand, stdin: bytes) -> None:
     out = ["--out", "runs/a"]
     assert run("train", "--config", "smoke", "--data", "-", *out, stdin=CORPUS_TEXT.encode()).code == 0
-    refused = run("train", *out, "--resume", "--max-steps", "30", stdin=stdin)
-    assert refused.code == 4
+    refused = run("train", *out, "--resume", "--max-steps", "30", stdin=stdin, exits=4)
     assert refused.err.splitlines()[-1] == (
         "hint: pipe the same text again: cat my.txt | gpt train --out runs/a --resume"
     )
@@ -232,8 +223,7 @@ def test_a_run_of_stdin_asks_for_the_same_text_again(here: Path, run: RunCommand
 def test_a_text_that_a_model_to_begin_with_has_lost_is_named_with_data(mine: Path, run: RunCommand) -> None:
     Path("my.txt").rename("moved.txt")
     for command in (["train", "--init-from", "runs/mine", "--out", "runs/tuned"], ["eval", "--run", "runs/mine"]):
-        missing = run(*command)
-        assert missing.code == 3
+        missing = run(*command, exits=3)
         hint = missing.err.splitlines()[-1]
         assert hint.startswith(
             "hint: runs/mine was trained on it; name it where it is now, or another text, with --data "
@@ -253,14 +243,13 @@ FOREIGN = {
 @pytest.mark.parametrize("what", FOREIGN)
 def test_the_best_of_another_run_is_never_used(what: str, mine: Path, run: RunCommand) -> None:
     Path("other.txt").write_text(CORPUS_TEXT.replace("squared", "doubled"))
-    assert run("train", *FAST, *FOREIGN[what], "--out", "runs/other", "--quiet").code == 0
+    run("train", *FAST, *FOREIGN[what], "--out", "runs/other", "--quiet", exits=0)
     foreign = Path("runs/other/checkpoints/best.safetensors").read_bytes()
     own = json.loads((mine / "outcome.json").read_text())
     best, kept = (mine / "checkpoints" / f"{name}.safetensors" for name in ("best", "best-of-another-run"))
     best.write_bytes(foreign)
     (mine / "outcome.json").unlink()  # as after a kill before the closing evaluation
-    closed = run(*RESUME, "--json")
-    assert closed.code == 0, closed.err
+    closed = run(*RESUME, "--json", exits=0)
     assert (
         'warning: "runs/mine/checkpoints/best.safetensors": this is not the best checkpoint of this run; gpt train '
         "keeps it as best-of-another-run.safetensors and goes on without it"
@@ -271,7 +260,7 @@ def test_the_best_of_another_run_is_never_used(what: str, mine: Path, run: RunCo
     # the next evaluation is the best of those whose weights are there
     best.write_bytes(foreign)
     worse = ["--set", "train.eval_every=1", "--set", "train.eval_tokens=32", "--max-steps", "21"]
-    assert run(*RESUME, *worse, "--quiet").code == 0
+    run(*RESUME, *worse, "--quiet", exits=0)
     assert read_checkpoint(best).progress.step == 21
 
 
@@ -284,8 +273,7 @@ def test_where_the_best_weights_are_lost_the_next_evaluation_is_the_best(how: st
         best.unlink()
     else:
         (mine / "checkpoints" / "step-00000020.safetensors").unlink()  # leaves that of step 10
-    outcome = run(*RESUME, "--set", "train.eval_every=1", "--set", "train.eval_tokens=32", "--max-steps", "21")
-    assert outcome.code == 0, outcome.err
+    outcome = run(*RESUME, "--set", "train.eval_every=1", "--set", "train.eval_tokens=32", "--max-steps", "21", exits=0)
     warned = (
         'best.safetensors": the file is damaged: its content does not match its digest; gpt train goes on without it'
     )
@@ -316,7 +304,6 @@ def test_a_run_that_is_removed_while_it_starts_is_not_trained_from_its_first_ste
 
     lock = loop.sole_trainer
     monkeypatch.setattr(loop, "sole_trainer", removed_first)
-    outcome = run(*RESUME, "--max-steps", "24")
-    assert outcome.code == 2
+    outcome = run(*RESUME, "--max-steps", "24", exits=2)
     assert 'error: --resume: there is no run in "runs/mine" to continue' in outcome.err
     assert not mine.exists()

@@ -41,8 +41,7 @@ def names(out: str) -> list[str]:
 
 
 def test_a_row_for_each_run_those_of_a_sweep_last(runs: Path, run: RunCommand) -> None:
-    outcome = run("runs")
-    assert outcome.code == 0
+    outcome = run("runs", exits=0)
     assert outcome.err == "best: the lowest evaluation so far, of a run without a closing evaluation\n"
     head, *rows = outcome.out.splitlines()
     assert head.split("  ")[0] == "name"
@@ -102,13 +101,13 @@ def test_without_runs_it_says_how_to_get_one(here: Path, run: RunCommand) -> Non
     assert (outcome.code, outcome.out) == (0, "")
     assert outcome.err == 'there are no runs in "runs"; gpt train --data my.txt trains one\n'
     assert json.loads(run("runs", "--json").out) == {"runs": []}
-    assert run("runs", "elsewhere").code == 4
+    run("runs", "elsewhere", exits=4)
 
 
 def test_wrong_words_are_refused(here: Path, run: RunCommand) -> None:
-    assert run("runs", "--sort", "speed").code == 2
-    assert run("runs", "--state", "lost").code == 2
-    assert run("runs", "a", "b").code == 2
+    run("runs", "--sort", "speed", exits=2)
+    run("runs", "--state", "lost", exits=2)
+    run("runs", "a", "b", exits=2)
     assert "NAME is missing" in run("runs", "rm").err
 
 
@@ -178,7 +177,7 @@ def test_runs_are_ranked_by_their_closing_loss(copied: Path, run: RunCommand) ->
 
 def test_runs_of_different_tokenizers_are_ranked_by_bits_per_byte(copied: Path, run: RunCommand) -> None:
     flags = ["--set", "tokenizer.kind=byte", "--max-steps", "2", "--out", "runs/bytes", "--quiet"]
-    assert run("train", "--config", "smoke", *flags).code == 0
+    run("train", "--config", "smoke", *flags, exits=0)
     _closed(copied, 5.4, 3.0)
     _closed(copied.parent / "bytes", 2.6, 3.5)
     found = run("runs", "--sort", "loss")
@@ -192,11 +191,11 @@ def test_runs_of_different_tokenizers_are_ranked_by_bits_per_byte(copied: Path, 
 
 
 def test_an_imported_run_has_no_number_of_steps_to_go(copied: Path, run: RunCommand) -> None:
-    assert run("export", "--run", copied, "--out", "hf", "--quiet").code == 0
+    run("export", "--run", copied, "--out", "hf", "--quiet", exits=0)
     config = json.loads(Path("hf/config.json").read_text())
     config["gpt_cli"]["config"]["train"]["batch_size"] = 2
     Path("hf/config.json").write_text(json.dumps(config))
-    assert run("import", "hf", "--out", "runs/imported", "--quiet").code == 0
+    run("import", "hf", "--out", "runs/imported", "--quiet", exits=0)
     row = next(line for line in run("runs").out.splitlines() if line.startswith("imported"))
     assert row.split()[1:3] == ["imported", "0"]
     assert row.endswith("  smoke")  # a batch, of a training that gpt knows nothing of, is no difference
@@ -264,8 +263,7 @@ def test_files_of_others_stay_and_are_named(runs: Path, run: RunCommand) -> None
     (runs / "wild" / "notes.txt").write_text("mine")
     (runs / "wild" / "checkpoints" / "mine.safetensors").write_text("mine")
     (runs / "wild" / ".metrics.jsonl.7.0a1b2c3d.tmp").write_text("half")
-    outcome = run("runs", "rm", "wild", "--yes")
-    assert outcome.code == 0
+    outcome = run("runs", "rm", "wild", "--yes", exits=0)
     assert outcome.err == "warning: runs/wild stays: it also holds checkpoints, notes.txt, which no run wrote\n"
     left = sorted(str(path.relative_to(runs / "wild")) for path in (runs / "wild").rglob("*"))
     assert left == ["checkpoints", "checkpoints/mine.safetensors", "notes.txt"]
@@ -347,7 +345,7 @@ def test_a_star_names_a_whole_sweep_whose_directory_goes_with_its_last_run(runs:
 def test_a_name_means_a_run_below_runs_where_there_is_no_such_path(runs: Path, here: Path, run: RunCommand) -> None:
     shutil.copytree(runs / "smoke", here / "wild")
     assert run("runs", "rm", "wild", "--yes").out == "removed wild\n"
-    assert run("runs", "rm", "./wild", "--yes").code == 4
+    run("runs", "rm", "./wild", "--yes", exits=4)
     (here / "wild").mkdir()  # its text, perhaps: a folder that is no run hides none
     (here / "wild" / "novel.txt").touch()
     assert run("runs", "rm", "wild", "--yes").out == "removed runs/wild\n"
@@ -387,7 +385,7 @@ def test_a_name_that_is_nearly_right_is_told_the_right_one(runs: Path, run: RunC
     assert "hint: did you mean runs/smoke? else the shipped config smoke\n" in run("info", "smok").err
     assert "hint: did you mean latent? shipped configs" in run("info", "latnt").err
     Path("latent").mkdir()  # hides no config either
-    assert run("info", "latent").code == 0
+    run("info", "latent", exits=0)
 
 
 def test_numbers_as_people_write_them() -> None:

@@ -40,8 +40,7 @@ def test_without_a_seed_one_is_chosen_and_printed(smoke_run: Path, run: RunComma
 def test_a_prompt_comes_from_a_flag_a_file_or_stdin(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
     (tmp_path / "prompt.txt").write_bytes("\ufeffThe value\n".encode())
     options = ["--greedy", "--max-new-tokens", "8"]
-    by_flag = run("sample", "--prompt", "The value", *options, stdin=b"never read")
-    assert by_flag.code == 0
+    by_flag = run("sample", "--prompt", "The value", *options, stdin=b"never read", exits=0)
     by_file = run("sample", "--prompt-file", tmp_path / "prompt.txt", *options, stdin=b"never read")
     piped = run("sample", *options, stdin=b"The value\n")
     asked = run("sample", "--prompt", "-", *options, stdin=b"The value")
@@ -182,8 +181,7 @@ def test_a_space_at_the_end_is_remarked_on_where_byte_pairs_were_learned(
 
 
 def test_an_empty_prompt_starts_a_document(smoke_run: Path, run: RunCommand) -> None:
-    outcome = run("sample", "--prompt", "", "--greedy", "--max-new-tokens", "5", "--json")
-    assert outcome.code == 0
+    outcome = run("sample", "--prompt", "", "--greedy", "--max-new-tokens", "5", "--json", exits=0)
     assert len(json.loads(outcome.out)["samples"][0]["tokens"]) == 5
 
 
@@ -219,11 +217,10 @@ def test_a_batch_too_large_for_memory_is_refused_with_one_that_fits(
     of_row = 2 * sizes.num_blocks * sizes.d_model * 4 * 5
     monkeypatch.setattr("gpt_cli.sampling.sample.available_memory", lambda: 7 * of_row)
     options = ["sample", "--prompt", "T", "--max-new-tokens", "4", "--seed", "1"]
-    refused = run(*options, "--num-samples", "8")
-    assert refused.code == 5
+    refused = run(*options, "--num-samples", "8", exits=5)
     assert refused.err.splitlines()[0].startswith("error: --num-samples: 8 sequences of 5 tokens take about ")
     assert refused.err.splitlines()[1] == "hint: --num-samples 7"
-    assert run(*options, "--num-samples", "7").code == 0
+    run(*options, "--num-samples", "7", exits=0)
 
 
 def test_a_head_that_is_switched_off_writes_nothing(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
@@ -277,7 +274,7 @@ def test_many_prompts_are_continued_in_batches_of_bounded_memory(
     counts.clear()
     found = read_header(smoke_run / "checkpoints" / "best.safetensors").config.model
     monkeypatch.setattr("gpt_cli.sampling.sample.SAMPLING_BYTES", 6 * row_bytes(found, 512, 1, 5))
-    assert run("sample", "--messages", "m.jsonl", "--max-new-tokens", "4").code == 0
+    run("sample", "--messages", "m.jsonl", "--max-new-tokens", "4", exits=0)
     assert (sum(counts), len(counts) > 1) == (6, True)
     if form:
         drawn, expected = (json.loads(outcome.out)["samples"] for outcome in (in_batches, together))
@@ -291,7 +288,6 @@ def test_samples_too_many_for_memory_are_refused_with_a_length_that_fits(
 ) -> None:
     monkeypatch.setattr("gpt_cli.sampling.sample.available_memory", lambda: 2_000_000)
     command = ["sample", "--prompt", "The", "--num-samples", "20", "--max-new-tokens"]
-    refused = run(*command, "6000")
-    assert refused.code == 5
+    refused = run(*command, "6000", exits=5)
     wanted = "20 samples of 6,000 tokens take about 2.4 MB of memory, and 2.0 MB are free"
     assert refused.err.splitlines() == [f"error: --max-new-tokens: {wanted}", "hint: --max-new-tokens 5000"]

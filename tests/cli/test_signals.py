@@ -214,7 +214,7 @@ def test_a_signal_that_arrives_within_something_is_heeded_after_it(
     """In this process, in the seventh call or so; then the run continues to the same end."""
     whole = new_folder(tmp_path / "whole", "train.save_every=2")
     monkeypatch.chdir(whole)
-    assert run_command(*START, "--quiet").code == 0
+    run_command(*START, "--quiet", exits=0)
     folder = new_folder(tmp_path / "a", "train.save_every=2")
     monkeypatch.chdir(folder)
     calls = 0
@@ -236,7 +236,7 @@ def test_a_signal_that_arrives_within_something_is_heeded_after_it(
     assert calls >= at
     assert outcome.code == 143, outcome.err
     assert "stopped by SIGTERM" in outcome.err.splitlines()[-1]
-    assert run_command(*RESUME, "--quiet").code == 0
+    run_command(*RESUME, "--quiet", exits=0)
     assert fingerprint(folder / "run") == fingerprint(whole / "run")
 
 

@@ -52,8 +52,7 @@ def test_a_sweep_trains_each_point_and_sorts_them(
 ) -> None:
     """The third point diverges, which does not end the sweep; the same command again trains nothing."""
     Path("corpus.txt").write_text("A title\n\n" + Path("corpus.txt").read_text())
-    outcome = run("sweep", "s.yaml", "--json")
-    assert outcome.code == 0, outcome.err
+    outcome = run("sweep", "s.yaml", "--json", exits=0)
     assert capfd.readouterr().err.count("corpus.txt counts as one document") == 1
     rows = json.loads(outcome.out.splitlines()[-1])["runs"]
     assert [row["state"] for row in rows] == ["finished", "finished", "diverged"]
@@ -89,8 +88,7 @@ def test_a_sweep_trains_each_point_and_sorts_them(
 def test_repeats_give_a_mean_and_its_error_for_each_setting(folder: Path, run: RunCommand) -> None:
     rates = "grid: {train.learning_rate: [1e-3, 1e-2]}"
     Path("s.yaml").write_text(f"base: c.yaml\nrepeats: 2\nsettings: {{train.max_steps: 8}}\n{rates}\n")
-    outcome = run("sweep", "s.yaml", "--json", "--quiet")
-    assert outcome.code == 0, outcome.err
+    outcome = run("sweep", "s.yaml", "--json", "--quiet", exits=0)
     found = json.loads(outcome.out.splitlines()[-1])
     assert len(found["runs"]) == 4
     assert [mean["settings"] for mean in found["means"]] == [{"train.learning_rate": rate} for rate in (0.01, 0.001)]
@@ -127,14 +125,13 @@ def test_another_file_for_the_same_directory_is_refused_with_the_difference(fold
         "hint: undo the change, or begin another sweep: --out runs/s-2",
     ]
     Path("runs/s/sweep.json").write_text("[]")
-    assert run("sweep", "s.yaml").code == 4
+    run("sweep", "s.yaml", exits=4)
 
 
 def test_a_directory_with_files_of_others_is_refused(folder: Path, run: RunCommand) -> None:
-    outcome = run("sweep", "s.yaml", "--out", ".")
-    assert outcome.code == 2
+    outcome = run("sweep", "s.yaml", "--out", ".", exits=2)
     assert 'error: ".": it contains c.yaml, which no sweep wrote' in outcome.err
-    assert run("sweep", "s.yaml", "--out", "c.yaml").code == 2
+    run("sweep", "s.yaml", "--out", "c.yaml", exits=2)
     assert not Path("runs").exists()
 
 
@@ -175,13 +172,12 @@ def test_a_mistake_is_found_before_anything_is_trained(folder: Path, without_tor
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith('error: s.yaml:3: train.learning_rate: "fast" is not a number above 0')
     assert not Path("runs").exists()
-    assert run_command("sweep", "missing.yaml").code == 2
+    run_command("sweep", "missing.yaml", exits=2)
 
 
 def test_runs_that_would_share_stdin_are_refused(folder: Path, run: RunCommand) -> None:
     Path("s.yaml").write_text(FILE + 'settings: {data.source: "-"}\n')
-    outcome = run("sweep", "s.yaml")
-    assert outcome.code == 2
+    outcome = run("sweep", "s.yaml", exits=2)
     assert "error: s.yaml: data.source: many runs cannot read stdin" in outcome.err
 
 
@@ -190,8 +186,7 @@ def test_a_missing_logger_is_found_before_the_first_run(
 ) -> None:
     monkeypatch.setitem(sys.modules, "trackio", None)
     Path("s.yaml").write_text("base: c.yaml\ngrid: {train.log_to: [[], trackio]}\n")
-    outcome = run("sweep", "s.yaml")
-    assert outcome.code == 5
+    outcome = run("sweep", "s.yaml", exits=5)
     assert "error: train.log_to: the package of trackio is not installed" in outcome.err
     assert not Path("runs").exists()
 
@@ -220,8 +215,7 @@ def test_a_point_that_fails_does_not_end_the_sweep(
     folder: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(monkeypatch, lambda point: f"import sys; sys.exit({3 if '000' in point.path.name else 0})")
-    outcome = run("sweep", "s.yaml", "--quiet")
-    assert outcome.code == 3
+    outcome = run("sweep", "s.yaml", "--quiet", exits=3)
     assert outcome.err.splitlines() == [
         'error: "runs/s": 1 of 3 runs failed, the first with exit code 3: 000-learning_rate-1e-3',
         "hint: the same command tries them again",
@@ -249,8 +243,7 @@ def test_a_point_that_the_user_stops_ends_the_sweep(
     folder: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(monkeypatch, lambda _: "import sys; sys.exit(143)")
-    outcome = run("sweep", "s.yaml", "--quiet")
-    assert outcome.code == 143
+    outcome = run("sweep", "s.yaml", "--quiet", exits=143)
     assert outcome.err == "warning: stopped by SIGTERM; continue: gpt sweep s.yaml\n"
     assert [line.split() for line in outcome.out.splitlines()[1:]] == [
         [f"s/{name}", "empty", "0", "bytes", f"train.learning_rate={value}"]
@@ -291,8 +284,7 @@ def test_jobs_run_at_once(folder: Path, run: RunCommand, monkeypatch: pytest.Mon
         ),
     )
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    outcome = run("sweep", "s.yaml", "--jobs", "2")
-    assert outcome.code == 0
+    outcome = run("sweep", "s.yaml", "--jobs", "2", exits=0)
     assert outcome.err.startswith("2 runs at once, each with 2 threads\n")
     assert (Path("000").read_text(), Path("001").read_text()) == ("2", "2")
 
@@ -376,8 +368,7 @@ def test_a_sweep_that_is_killed_and_stopped_goes_on_where_it_was(folder: Path, r
     at_stop = json.loads(point.outcome.read_text())
     assert (at_stop["stopped_by"], at_stop["step"] > at_kill["step"]) == ("signal", True)
 
-    outcome = run("sweep", "s.yaml", "--quiet")
-    assert outcome.code == 0, outcome.err
+    run("sweep", "s.yaml", "--quiet", exits=0)
     assert fingerprint(point.path) == fingerprint(Path("whole"))
 
 
@@ -393,8 +384,7 @@ def test_a_report_that_fails_does_not_end_the_sweep(
     (new_run / "checkpoints").mkdir(parents=True)
     shutil.copy("c.yaml", new_run / "config.yaml")
     Path("runs/s/sweep.json").write_text(json.dumps(dict(read_sweep(Path("s.yaml")).record)))
-    outcome = run("sweep", "s.yaml")
-    assert outcome.code == 0, outcome.err
+    outcome = run("sweep", "s.yaml", exits=0)
     assert "warning: permission is denied; there is no report of this sweep\n" in outcome.err
 
 

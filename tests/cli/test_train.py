@@ -34,8 +34,7 @@ def corpus(here: Path) -> Path:
 
 
 def test_before_the_first_step_a_run_says_what_it_will_take(corpus: Path, run: RunCommand) -> None:
-    outcome = run("train", *FAST)
-    assert outcome.code == 0
+    outcome = run("train", *FAST, exits=0)
     for start in (
         "device      cpu, float32, 1 thread, torch ",
         "parameters  ",
@@ -158,8 +157,7 @@ def test_a_failed_compilation_is_reported_with_a_hint(
 
     monkeypatch.setattr("gpt_cli.model.gpt.GPT.compile_blocks", lambda model: model)
     monkeypatch.setattr("gpt_cli.training.step_time.time_step", fail)
-    refused = run("train", *FAST, "--compile", "on")
-    assert refused.code == 5
+    refused = run("train", *FAST, "--compile", "on", exits=5)
     assert refused.err.splitlines()[-2:] == [
         'error: train.compile: torch cannot compile here, "C++ compile error"; use off',
         "hint: --compile off",
@@ -203,8 +201,7 @@ def test_a_run_whose_plain_step_does_not_fit_is_compiled(
     monkeypatch.setattr("gpt_cli.training.memory_checks.choose_compile", lambda *_, **__: "on")  # as on a GPU
     monkeypatch.setattr("torch.compile", lambda block: block)
     monkeypatch.setattr("gpt_cli.training.step_time.time_step", timed)
-    outcome = run("train", *FAST)
-    assert outcome.code == 0, outcome.err
+    outcome = run("train", *FAST, exits=0)
     assert outcome.err.count("compiling, which may take half a minute") == 1
     assert "compile: 'on'" in Path("runs/smoke/config.yaml").read_text()
 
@@ -218,7 +215,7 @@ def test_float32_stays_float32_without_advice_from_the_compiler(
 
     monkeypatch.setattr("gpt_cli.training.step_time.time_step", compiling)
     with warnings.catch_warnings(action="error"):
-        assert run("train", *FAST).code == 0
+        run("train", *FAST, exits=0)
 
 
 def test_a_short_training_has_lines_of_its_evaluations_and_of_its_last_step(corpus: Path, run: RunCommand) -> None:
@@ -229,8 +226,7 @@ def test_a_short_training_has_lines_of_its_evaluations_and_of_its_last_step(corp
 
 def test_an_existing_run_is_refused_resumed_or_replaced(corpus: Path, run: RunCommand) -> None:
     assert run("train", *FAST, "--overwrite").code == 0  # fine on a new directory
-    refused = run("train", *FAST)
-    assert refused.code == 2
+    refused = run("train", *FAST, exits=2)
     assert refused.err.splitlines() == [
         'error: "runs/smoke": there is a run already; continue it with --resume or replace it with --overwrite',
         "hint: gpt train --out runs/smoke --resume",
@@ -240,22 +236,19 @@ def test_an_existing_run_is_refused_resumed_or_replaced(corpus: Path, run: RunCo
     Path("other text.txt").write_text(CORPUS_TEXT)
     other = run("train", *FAST[:-1], "other text.txt")
     assert other.err.splitlines()[-1] == "hint: --out 'runs/other text' trains another run beside it"
-    longer = run("train", "--out", "runs/smoke", "--resume", "--max_steps", "25")
-    assert longer.code == 0
+    longer = run("train", "--out", "runs/smoke", "--resume", "--max_steps", "25", exits=0)
     assert "resuming runs/smoke at step 20" in longer.err
     steps = [json.loads(line)["step"] for line in Path("runs/smoke/metrics.jsonl").read_text().splitlines()]
     assert steps == [5, 10, 15, 20, 25]
-    assert run("train", *FAST, "--overwrite", "--max-steps", "5").code == 0
+    run("train", *FAST, "--overwrite", "--max-steps", "5", exits=0)
     assert sorted(os.listdir("runs/smoke/checkpoints")) == ["best.safetensors", "step-00000005.safetensors"]
 
 
 def test_resume_without_a_checkpoint_starts_with_a_notice(corpus: Path, run: RunCommand) -> None:
-    outcome = run("train", *FAST, "--resume")
-    assert outcome.code == 0
+    run("train", *FAST, "--resume", exits=0)
     Path("runs/smoke/checkpoints/step-00000010.safetensors").unlink()
     Path("runs/smoke/checkpoints/step-00000020.safetensors").unlink()
-    refused = run("train", "--out", "runs/smoke", "--resume")
-    assert refused.code == 4
+    refused = run("train", "--out", "runs/smoke", "--resume", exits=4)
     assert refused.err.splitlines()[1] == "hint: put one back, or replace the run with --overwrite"
     # nothing that was ever trained is left
     Path("runs/smoke/checkpoints/best.safetensors").unlink()
@@ -266,25 +259,24 @@ def test_resume_without_a_checkpoint_starts_with_a_notice(corpus: Path, run: Run
 
 
 def test_a_failed_start_leaves_the_old_run_alone(corpus: Path, run: RunCommand) -> None:
-    assert run("train", *FAST, "--quiet").code == 0
+    run("train", *FAST, "--quiet", exits=0)
     before = sorted(path.stat().st_mtime_ns for path in Path("runs/smoke").rglob("*"))
     (corpus / "empty.txt").write_text("")
-    assert run("train", "--config", "smoke", "--overwrite", "--data", "empty.txt").code == 3
+    run("train", "--config", "smoke", "--overwrite", "--data", "empty.txt", exits=3)
     assert sorted(path.stat().st_mtime_ns for path in Path("runs/smoke").rglob("*")) == before
 
 
 def test_files_that_no_run_wrote_are_never_removed(corpus: Path, run: RunCommand) -> None:
     (corpus / "samples.txt").write_text(CORPUS_TEXT)
     for flags in ([], ["--overwrite"]):
-        outcome = run("train", *FAST, "--out", ".", *flags)
-        assert outcome.code == 2
+        outcome = run("train", *FAST, "--out", ".", *flags, exits=2)
         assert outcome.err.splitlines()[0] == (
             'error: ".": it contains samples.txt, which no run wrote; move it elsewhere, or name another directory with --out'
         )
     assert (corpus / "samples.txt").read_text() == CORPUS_TEXT
     (corpus / "mail/logs/outbox").mkdir(parents=True)
     (corpus / "mail/logs/outbox/sent.jsonl").write_text("mine")
-    assert run("train", *FAST, "--out", "mail").code == 2
+    run("train", *FAST, "--out", "mail", exits=2)
     assert (corpus / "mail/logs/outbox/sent.jsonl").read_text() == "mine"
 
 
@@ -299,8 +291,7 @@ def test_two_trainings_with_one_seed_agree_and_with_another_do_not(corpus: Path,
 def test_changed_settings_are_refused_on_resume(corpus: Path, run: RunCommand) -> None:
     run("train", *FAST, "--quiet", "--max-steps", "1")
     changed = "--set model.num_heads=4 --set train.gradient_clip=null --set model.bias=false"
-    outcome = run("train", *FAST, "--resume", "--seed", "3", *changed.split())
-    assert outcome.code == 4
+    outcome = run("train", *FAST, "--resume", "--seed", "3", *changed.split(), exits=4)
     assert outcome.err.splitlines() == [
         "error: --resume: model.num_heads was 2 in this run and is 4 now, and it may not change",
         "error: --resume: model.bias was true in this run and is false now, and it may not change",
@@ -312,8 +303,7 @@ def test_changed_settings_are_refused_on_resume(corpus: Path, run: RunCommand) -
 
 def test_a_training_too_large_for_memory_is_refused_before_the_text_is_read(corpus: Path, run: RunCommand) -> None:
     large = ["--set", "model.num_blocks=1024", "--set", "model.d_model=4096", "--data", "nowhere.txt"]
-    outcome = run("train", *FAST, *large)
-    assert outcome.code == 5
+    outcome = run("train", *FAST, *large, exits=5)
     error, hint = outcome.err.splitlines()[-2:]
     assert error.startswith("error: memory: the model and 8 sequences of its batch take at least ")
     assert hint.startswith("hint: --set model.d_model=")
@@ -330,10 +320,9 @@ def test_a_batch_too_large_for_memory_is_refused_with_a_part_that_fits(
     of_four = estimate(sizes, 1, micro_batch_size=4, dtype="float32").training_bytes * 4 // 5
     for free, fitting in ((of_four - 1, 2), (of_four, 4)):
         monkeypatch.setattr("gpt_cli.training.setup.available_memory", lambda free=free: free)
-        refused = run("train", *settings)
-        assert refused.code == 5
+        refused = run("train", *settings, exits=5)
         assert refused.err.splitlines()[1] == f"hint: --set train.micro_batch_size={fitting}"
-    assert run("train", *settings, "--set", "train.micro_batch_size=4").code == 0
+    run("train", *settings, "--set", "train.micro_batch_size=4", exits=0)
     # a run keeps its width
     monkeypatch.setattr("gpt_cli.training.setup.available_memory", lambda: 1)
     refused = run("train", "--out", "runs/smoke", "--resume", "--max-steps", "2")
@@ -399,10 +388,8 @@ def test_a_directory_of_chinese_text_is_learned_by_characters(here: Path, run: R
     (here / "texts").mkdir()
     (here / "texts" / "a.txt").write_text("春眠不觉晓，处处闻啼鸟。\n" * 60)
     (here / "texts" / "b.txt").write_text("夜来风雨声，花落知多少。\n" * 60)
-    trained = run("train", "--config", "smoke", "--data", "texts", "--set", "tokenizer.kind=char", "--quiet")
-    assert trained.code == 0, trained.err
-    sampled = run("sample", "--prompt", "春眠", "--max-new-tokens", "10", "--seed", "0", "--quiet")
-    assert sampled.code == 0
+    run("train", "--config", "smoke", "--data", "texts", "--set", "tokenizer.kind=char", "--quiet", exits=0)
+    sampled = run("sample", "--prompt", "春眠", "--max-new-tokens", "10", "--seed", "0", "--quiet", exits=0)
     assert set(sampled.out.strip()) <= set("春眠不觉晓，处处闻啼鸟。夜来风雨声花落知多少\n")
 
 
@@ -422,8 +409,7 @@ def test_a_single_document_gets_a_notice(corpus: Path, run: RunCommand) -> None:
     notice = "corpus.txt counts as one document; if it holds several (poems, letters, names), say what separates them: "
     (corpus / "corpus.txt").write_text(f"{CORPUS_TEXT}\n\nThe end.")
     assert notice in run("train", *FAST, "--max-steps", "1").err
-    continued = run("train", "--out", "runs/smoke", "--resume", "--max-steps", "2")
-    assert continued.code == 0
+    continued = run("train", "--out", "runs/smoke", "--resume", "--max-steps", "2", exits=0)
     assert "counts as one document" not in continued.err, "what separates documents may not change any more"
     (corpus / "another.txt").write_text(CORPUS_TEXT)
     assert notice not in run("train", *FAST, "--max-steps", "1", "--data", "another.txt", "--out", "runs/b").err
@@ -445,6 +431,5 @@ def test_a_separator_is_proposed_that_the_text_has(
     corpus: Path, run: RunCommand, text: str, separator: str, said: str
 ) -> None:
     (corpus / "corpus.txt").write_bytes(text.encode())
-    outcome = run("train", *FAST, "--set", f"data.separator={separator}", "--dry-run")
-    assert outcome.code == 0, outcome.err
+    outcome = run("train", *FAST, "--set", f"data.separator={separator}", "--dry-run", exits=0)
     assert (said in outcome.err, "one document" in outcome.err) == (True, bool(said))

@@ -39,8 +39,7 @@ def refused(*_: Any) -> Any:
 def test_a_run_without_a_config_has_an_ordinary_one_and_continues_with_it(
     here: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    outcome = run("train", "--data", "corpus.txt", *TINY)
-    assert outcome.code == 0, outcome.err
+    outcome = run("train", "--data", "corpus.txt", *TINY, exits=0)
     config = read_config("runs/auto/config.yaml")
     assert (config.train.max_steps, config.train.max_time, config.model.d_model) == (3, None, 32)
     assert (config.data.source, config.tokenizer.kind, config.train.optimizer) == ("corpus.txt", "bpe", "muon")
@@ -54,14 +53,12 @@ def test_a_run_without_a_config_has_an_ordinary_one_and_continues_with_it(
     assert 1000 * float(thousands[0]) == pytest.approx(int(tokens[0].replace(",", "")), rel=0.05)
     assert float(times[1]) == pytest.approx(float(epochs[1]), rel=0.05)
     monkeypatch.setattr(choosing, "choose_config", refused)
-    again = run("train", "--config", "auto", "--resume", "--max-steps", "5")
-    assert again.code == 0, again.err
+    run("train", "--config", "auto", "--resume", "--max-steps", "5", exits=0)
     assert read_config("runs/auto/config.yaml").train.max_steps == 5
 
 
 def test_a_dry_run_prints_the_config_alone_and_writes_nothing(here: Path, run: RunCommand) -> None:
-    outcome = run("train", "--data", "corpus.txt", "--dry-run", "--max-time", "1m")
-    assert outcome.code == 0, outcome.err
+    outcome = run("train", "--data", "corpus.txt", "--dry-run", "--max-time", "1m", exits=0)
     begins = ["text", "budget", "model", "training", "length", "device", "parameters", "corpus", "tokenizer"]
     assert [line.split()[0] for line in outcome.err.splitlines()] == [*begins, "estimate"]
     assert not Path("runs").exists()
@@ -106,8 +103,7 @@ def test_settings_that_are_given_stay(run: RunCommand) -> None:
 @pytest.mark.parametrize(("given", "value"), [("num_heads", 5), ("num_heads", 6), ("d_model", 100)])
 def test_one_size_is_enough_and_the_other_fits_it(given: str, value: int, run: RunCommand) -> None:
     words = ("--data", "corpus.txt", "--max-steps", "100", "--dry-run", "--json", "--set", f"model.{given}={value}")
-    outcome = run("train", *words)
-    assert outcome.code == 0, outcome.err
+    outcome = run("train", *words, exits=0)
     model = json.loads(outcome.out)["config"]["model"]
     assert model[given] == value
     assert model["d_model"] % (2 * model["num_heads"]) == 0
@@ -204,8 +200,7 @@ def test_steps_that_take_almost_too_long_are_fewer(
     monkeypatch.setattr(choosing, "reference_seconds", lambda _: 1e-3)
     Path("some.txt").write_text(CORPUS_TEXT[:1500])
     words = ("--data", "some.txt", "--max-time", "2.5s", *TINY[2:], *ALONE)
-    outcome = run("train", *words, "--out", "runs/fewer", "--quiet")
-    assert outcome.code == 0, outcome.err
+    run("train", *words, "--out", "runs/fewer", "--quiet", exits=0)
     train = read_config("runs/fewer/config.yaml").train
     assert (train.max_steps, train.max_time) == (steps, clock)
 
@@ -220,8 +215,7 @@ def test_a_dry_run_under_a_launcher_prints_once_and_waits_for_nobody(
         monkeypatch.setenv("RANK", rank)
         monkeypatch.setenv("LOCAL_RANK", rank)
         for words in (["--config", "smoke", "--set", "train.micro_batch_size=4"], ["--max-steps", "2"]):
-            outcome = run("train", "--data", "corpus.txt", "--dry-run", *words)
-            assert outcome.code == 0, outcome.err
+            outcome = run("train", "--data", "corpus.txt", "--dry-run", *words, exits=0)
             assert (outcome.out == "") == (rank == "1")
     assert not Path("runs").exists()
 
@@ -241,26 +235,22 @@ def test_the_context_of_questions_and_answers_holds_them(run: RunCommand) -> Non
     assert float(size[0]) == pytest.approx(200 * 0.62, rel=0.05)
     assert float(tokens[1]) == pytest.approx(0.9 * 200 * 0.62, rel=0.15)
     Path("few.jsonl").write_text('{"prompt": "a", "response": "b"}\n' * 3)
-    few = run("train", "--data", "few.jsonl", "--max-steps", "2", "--dry-run")
-    assert few.code == 0, few.err
+    run("train", "--data", "few.jsonl", "--max-steps", "2", "--dry-run", exits=0)
 
 
 def test_a_run_that_is_there_is_refused_before_anything_is_measured(
     run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run("train", "--data", "corpus.txt", *TINY, "--quiet").code == 0
+    run("train", "--data", "corpus.txt", *TINY, "--quiet", exits=0)
     monkeypatch.setattr(choosing, "choose_config", refused)
-    outcome = run("train", "--data", "corpus.txt")
-    assert outcome.code == 2
+    outcome = run("train", "--data", "corpus.txt", exits=2)
     assert "there is a run already" in outcome.err
 
 
 def test_stdin_and_several_texts_are_read_once_and_trained_on(here: Path, run: RunCommand) -> None:
-    piped = run("train", "--data", "-", *TINY, "--out", "runs/piped", stdin=CORPUS_TEXT.encode())
-    assert piped.code == 0, piped.err
+    run("train", "--data", "-", *TINY, "--out", "runs/piped", stdin=CORPUS_TEXT.encode(), exits=0)
     (here / "other.txt").write_text(CORPUS_TEXT.upper())
-    both = run("train", "--data", "corpus.txt", "--data", "other.txt", *TINY, "--out", "runs/both")
-    assert both.code == 0, both.err
+    both = run("train", "--data", "corpus.txt", "--data", "other.txt", *TINY, "--out", "runs/both", exits=0)
     assert "2 documents" in both.err
 
 

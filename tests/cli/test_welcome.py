@@ -10,8 +10,7 @@ from support.helpers import RunCommand
 
 
 def test_gpt_alone_says_what_to_type_first(run: RunCommand, here: Path) -> None:
-    outcome = run()
-    assert outcome.code == 0
+    outcome = run(exits=0)
     assert "What to type first:" in outcome.out
     assert next(line for line in outcome.out.splitlines() if line.startswith("  gpt")) == "  gpt train --data my.txt"
 

@@ -21,8 +21,7 @@ def _none_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_none_installed")
 def test_all_that_are_missing_are_named_with_how_to_install_them(here: Path, run: RunCommand) -> None:
-    asked = run("train", "--config", "smoke", "--set", "train.log_to=[wandb, trackio]")
-    assert asked.code == 5
+    asked = run("train", "--config", "smoke", "--set", "train.log_to=[wandb, trackio]", exits=5)
     assert asked.err.splitlines() == [
         "error: train.log_to: the package of wandb is not installed",
         "error: train.log_to: the package of trackio is not installed",

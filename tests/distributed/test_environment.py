@@ -1,4 +1,4 @@
-"""Which process this one is, by the variables of three launchers."""
+"""Which process this one is, by the variables of two launchers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,7 @@ TORCHRUN = variables("""
 RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 MASTER_ADDR=node01 MASTER_PORT=29500
 TORCHELASTIC_USE_AGENT_STORE=True TORCHELASTIC_RESTART_COUNT=2
 """)
-# two hosts, four tasks on the first and two on the second
-SRUN = variables("""
-SLURM_JOB_ID=1000 SLURM_STEP_ID=3 SLURM_PROCID=5 SLURM_LOCALID=1 SLURM_NODEID=1 SLURM_STEP_NUM_TASKS=6
-SLURM_STEP_TASKS_PER_NODE=4,2 SLURM_STEP_NODELIST=gpu[03-04,11]
-""")
+SRUN = variables("SLURM_JOB_ID=1000 SLURM_STEP_ID=3 SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=6")
 
 
 def found(given: dict[str, str], changes: str) -> RankEnvironment:
@@ -61,37 +57,10 @@ def test_without_the_agent_of_torchrun_the_first_rank_serves_the_store() -> None
     assert found(TORCHRUN, "RANK=0 LOCAL_RANK=0 TORCHELASTIC_USE_AGENT_STORE=False").serves
 
 
-def test_tasks_of_srun_meet_on_the_first_host_at_a_port_of_the_step() -> None:
-    assert rank_environment(SRUN) == RankEnvironment(5, 6, 1, 2, "srun", f"gpu03:{15000 + (31 * 1000 + 3) % 15000}")
-
-
-def test_tasks_of_srun_on_one_host_stay_on_it() -> None:
-    rank_env = found(SRUN, "SLURM_STEP_TASKS_PER_NODE=6 SLURM_NODEID=0 SLURM_LOCALID=5")
-    assert (rank_env.local_size, rank_env.address.partition(":")[0]) == (6, "127.0.0.1")
-
-
-def test_a_given_address_comes_before_that_of_the_step() -> None:
-    assert found(SRUN, "MASTER_ADDR=head MASTER_PORT=4000").address == "head:4000"
-
-
-@pytest.mark.parametrize(
-    ("hosts", "first"),
-    [
-        ("node7", "node7"),
-        ("a,b[1-2]", "a"),
-        ("node[01-04,07],b", "node01"),
-        ("node[07,01]", "node07"),
-        ("rack[2-3]-n[10,12]", "rack2-n10"),
-        ("node[5]", "node5"),
-    ],
-)
-def test_the_first_host_of_a_list(hosts: str, first: str) -> None:
-    assert found(SRUN, f"SLURM_STEP_NODELIST={hosts}").address.partition(":")[0] == first
-
-
-def test_hosts_with_equally_many_tasks_are_counted() -> None:
-    many = "SLURM_STEP_TASKS_PER_NODE=4(x2),2 SLURM_STEP_NUM_TASKS=10 SLURM_NODEID=2 SLURM_PROCID=9"
-    assert found(SRUN, many).local_size == 2
+def test_srun_without_torchrun_is_an_error_that_names_both_ways() -> None:
+    with pytest.raises(UsageError, match="gpt reads the variables of torchrun") as raised:
+        rank_environment(SRUN)
+    assert "gpt train --processes N" in (raised.value.hint or "")
 
 
 def test_torchrun_under_srun_comes_first() -> None:
@@ -102,8 +71,6 @@ WRONG = (
     (TORCHRUN, "RANK= RANK=8 RANK=-1 WORLD_SIZE= WORLD_SIZE=many LOCAL_RANK= LOCAL_RANK=4 LOCAL_WORLD_SIZE=9"),
     (TORCHRUN, "MASTER_ADDR= MASTER_PORT= MASTER_PORT=70000"),
     (GPT, "GPT_LAUNCHER="),
-    (SRUN, "SLURM_PROCID= SLURM_LOCALID= SLURM_NODEID=2 SLURM_NODEID= SLURM_JOB_ID= SLURM_STEP_NODELIST="),
-    (SRUN, "SLURM_STEP_TASKS_PER_NODE=4x2"),
 )
 
 

@@ -177,7 +177,7 @@ def test_a_store_that_cannot_be_opened_is_the_environments_fault() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        rank_env = RankEnvironment(0, 2, 0, 2, "srun", f"127.0.0.1:{taken.getsockname()[1]}")
+        rank_env = RankEnvironment(0, 2, 0, 2, "torchrun", f"127.0.0.1:{taken.getsockname()[1]}")
         with pytest.raises(EnvironmentFailure) as raised:
             Rendezvous(rank_env, None, nothing)
     assert raised.value.where == "process 0 of 2"
@@ -185,11 +185,11 @@ def test_a_store_that_cannot_be_opened_is_the_environments_fault() -> None:
 
 
 def served(size: int) -> list[Rendezvous]:
-    """Ranks as srun starts them, which meet at a free port of this machine; the first serves the store."""
+    """Ranks as torchrun starts them without its agent, which meet at a free port of this machine; the first serves the store."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    rank_envs = [RankEnvironment(rank, size, rank, size, "srun", address) for rank in range(size)]
+    rank_envs = [RankEnvironment(rank, size, rank, size, "torchrun", address) for rank in range(size)]
     with ThreadPoolExecutor(size) as pool:
         return list(pool.map(lambda rank_env: Rendezvous(rank_env, None, nothing), rank_envs))
 

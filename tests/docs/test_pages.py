@@ -141,7 +141,7 @@ def test_the_tables_of_flags_are_those_of_the_program(language: str) -> None:
 def test_the_config_of_the_chinese_page_is_valid(here: Path, run: RunCommand) -> None:
     (config,) = blocks(DOCS / "settings.zh-CN.md", "yaml")
     Path("my.yaml").write_text(config)
-    assert run("config", "check", "my.yaml").code == 0
+    run("config", "check", "my.yaml", exits=0)
 
 
 def test_make_settings_asks_for_the_language_of_each_page() -> None:
@@ -165,7 +165,7 @@ def test_the_recipes_for_other_viewers_run(
     smoke_run: Path, run: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With stand-ins for the viewers, which ask for what the real ones do in the versions that the page names."""
-    assert run("attn-dump", "--run", smoke_run, "--prompt", "The value", "--out", tmp_path / "attention.npz").code == 0
+    run("attn-dump", "--run", smoke_run, "--prompt", "The value", "--out", tmp_path / "attention.npz", exits=0)
     monkeypatch.chdir(tmp_path)
     seen: list[str] = []
 

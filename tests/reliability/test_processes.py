@@ -6,6 +6,7 @@ import contextlib
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -104,13 +105,16 @@ def listening_addresses(pid: int) -> set[str]:
     return {row[1].partition(":")[0] for row in rows if row[9] in inodes}
 
 
-def tasks_of_srun(folder: Path, *words: tuple[str, ...]) -> list[tuple[int, str]]:
-    """The exit code and stderr of processes that srun would start, each with words of its own."""
-    variables = {"JOB_ID": os.getpid(), "STEP_NUM_TASKS": len(words), "STEP_TASKS_PER_NODE": len(words)}
+def ranks_with(folder: Path, *words: tuple[str, ...]) -> list[tuple[int, str]]:
+    """The exit code and stderr of processes that torchrun would start without its agent, each with words of its own."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free.getsockname()[1]}
+    variables |= {"WORLD_SIZE": len(words), "LOCAL_WORLD_SIZE": len(words), "OMP_NUM_THREADS": 1}
     tasks = []
     for rank, own in enumerate(words):
-        slurm = {f"SLURM_{name}": str(value) for name, value in {**variables, "PROCID": rank, "LOCALID": rank}.items()}
-        tasks.append(started(folder, "--quiet", *own, OMP_NUM_THREADS="1", **slurm))
+        rank_env = {name: str(value) for name, value in {**variables, "RANK": rank, "LOCAL_RANK": rank}.items()}
+        tasks.append(started(folder, "--quiet", *own, **rank_env))
     try:
         said = [task.communicate(timeout=WAIT)[1] for task in tasks]
     finally:
@@ -189,7 +193,7 @@ def test_a_training_that_is_suspended_as_a_whole_goes_on(tmp_path: Path) -> None
 
 def test_what_only_one_process_is_told_is_one_error_and_the_exit_code_of_all(tmp_path: Path) -> None:
     folder = new_folder(tmp_path / "a")
-    (first, said), (second, also_said) = tasks_of_srun(folder, ("--out", "run"), ("--out", "run", "--seed", "7"))
+    (first, said), (second, also_said) = ranks_with(folder, ("--out", "run"), ("--out", "run", "--seed", "7"))
     assert (first, second) == (2, 2)
     (line,) = (said + also_said).splitlines()
     assert line.startswith("error: process 1 of 2 (host ")
@@ -200,7 +204,7 @@ def test_what_only_one_process_is_told_is_one_error_and_the_exit_code_of_all(tmp
 @pytest.mark.long
 def test_run_directories_that_are_not_shared_are_one_error(tmp_path: Path) -> None:
     folder = new_folder(tmp_path / "a")
-    (first, said), (second, also_said) = tasks_of_srun(folder, ("--out", "here"), ("--out", "there"))
+    (first, said), (second, also_said) = ranks_with(folder, ("--out", "here"), ("--out", "there"))
     assert (first, second) == (5, 5)
     assert (said + also_said).count("error: process 1 of 2 ") == 1
     assert (said + also_said).count("\n") == 2

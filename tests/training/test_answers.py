@@ -149,12 +149,11 @@ def test_a_run_that_is_stopped_continues_bit_for_bit(sums: Config, tmp_path: Pat
 
 def test_a_run_stores_what_its_loss_counts_and_continues(sums: Config, run: RunCommand) -> None:
     flags = ("--config", "smoke", "--data", "sums.jsonl", "--set", "tokenizer.kind=char", "--out", "runs/sums")
-    ended = run("train", *flags, "--max-steps", "4")
-    assert ended.code == 0, ended.err
+    ended = run("train", *flags, "--max-steps", "4", exits=0)
     assert "next: gpt sample --run runs/sums --chat" in ended.err
     stored = Path("runs/sums/config.yaml").read_text()
     assert "  loss: answers\n  template: '{prompt}\\n'\n" in stored
-    assert run("train", *flags, "--max-steps", "6", "--resume").code == 0
+    run("train", *flags, "--max-steps", "6", "--resume", exits=0)
     changed = run("train", *flags, "--max-steps", "8", "--resume", "--set", "data.loss=all")
     assert (changed.code, "data.loss was" in changed.err) == (4, True)
     other = run("train", "--init-from", "runs/sums", "--data", "repeats", "--max-steps", "1", "--out", "runs/text")

@@ -41,8 +41,7 @@ def source(here: Path) -> Path:
 
 def begin(run: RunCommand, *flags: str | Path, out: str = "new") -> None:
     given = ["--config", "short.yaml", "--data", "my.txt", "--out", out, "--quiet"]
-    outcome = run("train", *given, *flags)
-    assert outcome.code == 0, outcome.err
+    run("train", *given, *flags, exits=0)
 
 
 def test_a_run_and_a_directory_of_transformers_begin_alike(source: Path, run: RunCommand) -> None:
@@ -72,8 +71,7 @@ def test_a_stopped_run_continues_to_the_same_end_without_the_flag_and_the_source
     zero = read_checkpoint(Path("killed/checkpoints/step-00000000.safetensors"))
     assert all(torch.equal(tensor, read_checkpoint(source).weights[name]) for name, tensor in zero.weights.items())
     source.unlink()
-    outcome = run("train", "--out", "killed", "--resume", "--quiet")
-    assert outcome.code == 0, outcome.err
+    run("train", "--out", "killed", "--resume", "--quiet", exits=0)
     found = read_checkpoint(Path("killed/checkpoints") / last).weights
     assert all(torch.equal(tensor, found[name]) for name, tensor in whole[last].items())
 
@@ -90,7 +88,7 @@ def test_a_run_its_facts_and_its_card_name_what_it_began_with(source: Path, run:
     Path("private").mkdir()
     source.rename("private/mine.safetensors")
     begin(run, "--init-from", "private/mine.safetensors", "--max-steps", "3")
-    assert run("train", "--out", "new", "--resume", "--max-steps", "6", "--quiet").code == 0
+    run("train", "--out", "new", "--resume", "--max-steps", "6", "--quiet", exits=0)
     last = read_checkpoint(Path("new/checkpoints/step-00000006.safetensors"))
     assert last.progress.began_from == "mine.safetensors"
     assert json.loads(run("info", "new", "--json").out)["began_from"] == "mine.safetensors"
@@ -152,8 +150,7 @@ def test_another_pattern_means_new_embeddings_and_no_run_continues_with_it(sourc
 def refused(run: RunCommand, pattern: str, *flags: str) -> str:
     """What is said of a config with a pattern."""
     Path("short.yaml").write_text(f"tokenizer:\n  kind: bpe\n  vocab_size: 290\n  pattern: {pattern}\n{SHORT}")
-    outcome = run("train", "--config", "short.yaml", "--data", "my.txt", "--out", "other", *flags)
-    assert outcome.code == 4
+    outcome = run("train", "--config", "short.yaml", "--data", "my.txt", "--out", "other", *flags, exits=4)
     return outcome.err
 
 
@@ -186,8 +183,7 @@ def test_a_shorter_context_takes_the_first_positions(source: Path, run: RunComma
 
 
 def test_without_a_config_the_source_says_how_to_learn(source: Path, run: RunCommand) -> None:
-    outcome = run("train", "--init-from", source, "--data", "my.txt", "--out", "new", "--json", "--quiet")
-    assert outcome.code == 0, outcome.err
+    outcome = run("train", "--init-from", source, "--data", "my.txt", "--out", "new", "--json", "--quiet", exits=0)
     assert json.loads(outcome.out)["steps"] == 8
     outcome = run("train", "--init-from", source, "--data", "my.txt")
     assert (outcome.code, "--init-from without --config needs the run directory" in outcome.err) == (2, True)
@@ -211,24 +207,22 @@ def test_texts_and_loggers_come_from_the_config_of_a_run_alone(
         assert (done.returncode, done.stderr) == (2, f"error: {sentence}\nhint: --data FILE\n")
         for number, flags in enumerate((["--data", "my.txt"], ["--set", "data.source=my.txt"])):
             out = f"{Path(path).stem}-{number}"
-            outcome = run("train", "--init-from", path, *flags, *STILL, "--out", out)
-            assert outcome.code == 0, outcome.err
+            run("train", "--init-from", path, *flags, *STILL, "--out", out, exits=0)
             found = load(out).config
             assert (found.data.source, found.data.validation_source) == ("my.txt", None)
             assert (found.train.log_to, found.train.compile, found.train.batch_size) == ([], "off", 2)
     # what the user has named once, a run names
     given = ["train", "--init-from", "source.safetensors", "--data", "my.txt", *STILL]
-    assert run(*given, "--set", "data.validation_source=secret.txt", "--out", "own").code == 0
-    assert run("train", "--init-from", "own", *STILL, "--out", "again").code == 0
+    run(*given, "--set", "data.validation_source=secret.txt", "--out", "own", exits=0)
+    run("train", "--init-from", "own", *STILL, "--out", "again", exits=0)
     found = load("again").config
     assert (found.data.source, found.data.validation_source) == ("my.txt", "secret.txt")
 
 
 def test_a_training_from_a_run_of_stdin_reads_stdin_again(source: Path, run: RunCommand) -> None:
     flags = ["--data", "-", "--set", "tokenizer.kind=byte", "--max-steps", "1", "--quiet"]
-    assert run("train", "--config", "smoke", *flags, "--out", "piped", stdin=b"from a pipe, " * 100).code == 0
-    outcome = run("train", "--init-from", "piped", "--out", "again", "--quiet", stdin=b"from another, " * 100)
-    assert outcome.code == 0, outcome.err
+    run("train", "--config", "smoke", *flags, "--out", "piped", stdin=b"from a pipe, " * 100, exits=0)
+    run("train", "--init-from", "piped", "--out", "again", "--quiet", stdin=b"from another, " * 100, exits=0)
 
 
 def test_a_model_alone_asks_for_no_vocabulary_from_elsewhere(source: Path, without_torch: WithoutTorch) -> None:
@@ -262,8 +256,7 @@ def test_beside_a_damaged_best_checkpoint_another_can_be_named(source: Path, run
     damage(best)
     given = ["--config", "short.yaml", "--data", "my.txt", "--quiet"]
     for named in ("new", best):
-        outcome = run("train", "--init-from", named, "--out", "again", *given)
-        assert outcome.code == 4
+        outcome = run("train", "--init-from", named, "--out", "again", *given, exits=4)
         assert 'best.safetensors": the file is damaged' in outcome.err
         assert "hint: use another checkpoint of the run\n" in outcome.err
     begin(run, "--init-from", steps[-1], *STILL, out="again")

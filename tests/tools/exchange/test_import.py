@@ -34,8 +34,7 @@ def directory(here: Path) -> Path:
 
 
 def test_every_command_works_with_an_imported_run(directory: Path, run: RunCommand) -> None:
-    outcome = run("import", directory, "--json", "--quiet")
-    assert outcome.code == 0, outcome.err
+    outcome = run("import", directory, "--json", "--quiet", exits=0)
     sizes = {"context_length": 80, "d_model": 48, "num_heads": 4, "num_blocks": 3}
     facts = json.loads(outcome.out)
     model = load("runs/hf").model
@@ -50,8 +49,7 @@ def test_every_command_works_with_an_imported_run(directory: Path, run: RunComma
         ["info", "runs/hf", "--json"],
     ):
         where = [] if command[0] == "info" else ["--run", "runs/hf"]
-        outcome = run(*command, *where)
-        assert outcome.code == 0, outcome.err
+        outcome = run(*command, *where, exits=0)
         if command[0] == "explain":
             formulas = [step["formula"] for step in json.loads(outcome.out)["steps"]]
             assert {"q = Wq a + bq", "k = Wk a + bk", "v = Wv a + bv"} <= set(formulas)
@@ -76,7 +74,7 @@ def test_weights_of_16_bits_stay_as_they_are_until_float32_is_asked_for(
     monkeypatch.setattr("gpt_cli.sampling.sample._pays", lambda model, request: False)
     theirs = {name: tensor.to(dtype) for name, tensor in load_file("hf/model.safetensors").items()}
     save_file(theirs, "hf/model.safetensors", {"format": "pt"})
-    assert run("import", directory, "--quiet").code == 0
+    run("import", directory, "--quiet", exits=0)
     file = Path("runs/hf/checkpoints/best.safetensors")
     stored = load_file(file)
     assert {tensor.dtype for tensor in stored.values()} == {dtype}
@@ -95,7 +93,7 @@ def test_weights_of_16_bits_stay_as_they_are_until_float32_is_asked_for(
         found = [run("sample", "--run", name, *words, *numbers).out for name in ("runs/hf", "wide.safetensors")]
         assert found[0] == found[1] != ""
 
-    assert run("export", "--run", "runs/hf", "--format", "hf", "--out", "again", "--quiet").code == 0
+    run("export", "--run", "runs/hf", "--format", "hf", "--out", "again", "--quiet", exits=0)
     again = load_file("again/model.safetensors")
     assert {name: tensor.dtype for name, tensor in again.items()} == dict.fromkeys(theirs, dtype)
     assert all(torch.equal(tensor, theirs[name]) for name, tensor in again.items())
@@ -107,7 +105,7 @@ def test_weights_of_16_bits_stay_as_they_are_until_float32_is_asked_for(
 def test_a_number_that_is_not_finite_leaves_the_old_run(
     dtype: torch.dtype, number: str, directory: Path, run: RunCommand
 ) -> None:
-    assert run("import", directory, "--quiet").code == 0
+    run("import", directory, "--quiet", exits=0)
     before = Path("runs/hf/checkpoints/best.safetensors").read_bytes()
     theirs = {name: tensor.to(dtype) for name, tensor in load_file("hf/model.safetensors").items()}
     theirs["transformer.ln_f.bias"][-1] = float(number)
@@ -130,7 +128,7 @@ def test_import_model_makes_the_run_and_prints_nothing(
 
 
 def test_what_is_no_model_gets_the_command_that_helps(directory: Path, run: RunCommand) -> None:
-    assert run("import", directory, "--out", "runs/mine").code == 0
+    run("import", directory, "--out", "runs/mine", exits=0)
     for name in ("steps/step2", "steps/step10", "two/small", "two/large"):
         shutil.copytree(directory, name)
     again = "it has no config.json, so it is not a model of transformers"
@@ -168,7 +166,7 @@ def test_an_imported_run_has_no_text_and_no_logger(directory: Path, run: RunComm
     config = json.loads(Path("hf/config.json").read_text())
     config["gpt_cli"]["config"]["tokenizer"] |= {"kind": "tiktoken", "name": "o200k_base"}
     Path("hf/config.json").write_text(json.dumps(config))
-    assert run("import", directory, "--out", "a").code == 0
+    run("import", directory, "--out", "a", exits=0)
     found = read_config("a/config.yaml")
     assert (found.data.source, found.data.text_field, found.train.batch_size) == ("python-docs", "body", 5)
     assert (found.train.log_to, found.train.compile, found.inspect.prompt) == ([], "auto", None)
@@ -185,18 +183,17 @@ def test_a_run_that_is_there_is_replaced_only_when_that_is_asked_for(directory: 
     before = Path("a/checkpoints/best.safetensors").read_bytes()
     outcome = run("import", directory, "--out", "a")
     assert (outcome.code, "there is a run already" in outcome.err) == (2, True)
-    assert run("import", directory, "--out", "a", "--overwrite").code == 0
+    run("import", directory, "--out", "a", "--overwrite", exits=0)
     assert Path("a/checkpoints/best.safetensors").read_bytes() == before
-    assert run("import", directory, "--out", "my.txt").code == 2
+    run("import", directory, "--out", "my.txt", exits=2)
     (Path("hf") / "metrics.jsonl").write_text("")
     outcome = run("import", directory, "--out", directory)
     assert (outcome.code, "it contains metrics.jsonl" in outcome.err) == (2, True)
 
 
 def test_there_is_nothing_to_resume_in_an_imported_run(directory: Path, run: RunCommand) -> None:
-    assert run("import", directory, "--out", "a").code == 0
-    outcome = run("train", "--out", "a", "--resume", "--data", "my.txt")
-    assert outcome.code == 4
+    run("import", directory, "--out", "a", exits=0)
+    outcome = run("train", "--out", "a", "--resume", "--data", "my.txt", exits=4)
     assert "it was" not in outcome.out
     assert "imported and never trained" in outcome.err
     assert "hint: gpt train --init-from a --out a-tuned --data my.txt" in outcome.err

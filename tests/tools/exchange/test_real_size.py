@@ -47,8 +47,7 @@ def test_gpt2_is_imported_in_little_memory_dumped_sampled_and_trained(
     assert imported.code == 0, imported.err
     assert imported.peak < 1.3 * 4 * 124_439_808
 
-    outcome = run("attn-dump", "--run", "run", "--prompt", PROMPT, "--out", "a.npz")
-    assert outcome.code == 0, outcome.err
+    run("attn-dump", "--run", "run", "--prompt", PROMPT, "--out", "a.npz", exits=0)
     dump = np.load("a.npz")
     ids = torch.from_numpy(dump["token_ids"].astype(np.int64))[None]
     with torch.no_grad():
@@ -56,7 +55,7 @@ def test_gpt2_is_imported_in_little_memory_dumped_sampled_and_trained(
         torch.testing.assert_close(load("run").model(ids), seen.logits, rtol=0, atol=1e-5)
     expected = torch.stack(seen.attentions)[:, 0].numpy()
     np.testing.assert_allclose(dump["weights"], expected, rtol=0, atol=1e-5)
-    assert run("sample", "--run", "run", "--prompt", PROMPT, "--max-new-tokens", "8").code == 0
+    run("sample", "--run", "run", "--prompt", PROMPT, "--max-new-tokens", "8", exits=0)
 
     settings = ["model.context_length=64", "train.batch_size=1", "train.learning_rate=1e-4", "train.sample_every=null"]
     flags = [word for setting in settings for word in ("--set", setting)]

@@ -50,8 +50,7 @@ def published(_published: Path, here: Path) -> Path:
 
 @pytest.fixture
 def imported(published: Path, run: RunCommand) -> Path:
-    outcome = run("import", *reversed(NAMES), "--steps")
-    assert outcome.code == 0, outcome.err
+    run("import", *reversed(NAMES), "--steps", exits=0)
     return Path("runs/toy")
 
 
@@ -100,8 +99,7 @@ def test_the_directories_become_checkpoints_of_one_run(imported: Path, run: RunC
         ["explain", "--prompt", "the", "--checkpoint", "1000"],
         ["export", "--checkpoint", "1000", "--out", "hf"],
     ):
-        outcome = run(*command, "--run", imported)
-        assert outcome.code == 0, outcome.err
+        run(*command, "--run", imported, exits=0)
 
 
 def test_a_run_of_steps_says_that_it_was_imported_and_tells_no_losses(imported: Path, run: RunCommand) -> None:
@@ -113,7 +111,7 @@ def test_a_run_of_steps_says_that_it_was_imported_and_tells_no_losses(imported: 
     assert (facts["training_bytes"], facts["tokens_per_parameter"]) == (None, None)
     assert not {"best_validation_loss", "training_seconds"} & {*facts}
     assert "python-docs" not in run("report", imported, "--json").out
-    assert run("export", "--run", imported, "--out", "hf").code == 0
+    run("export", "--run", imported, "--out", "hf", exits=0)
     card = Path("hf/README.md").read_text()
     assert "which did not train it. Its step is 2,000." in card
     assert "python-docs`" not in card
@@ -125,13 +123,12 @@ def test_a_run_of_steps_says_that_it_was_imported_and_tells_no_losses(imported: 
 
 
 def test_heads_over_training_has_the_figures_of_each_model_alone(imported: Path, run: RunCommand) -> None:
-    outcome = run("heads", "--over-training", "--prompt", PROMPT, "--json")
-    assert outcome.code == 0, outcome.err
+    outcome = run("heads", "--over-training", "--prompt", PROMPT, "--json", exits=0)
     found = json.loads(outcome.out)
     assert [at["step"] for at in found["steps"]] == [*STEPS]
     for at, name in zip(found["steps"], NAMES, strict=True):
         alone = f"runs/alone{at['step']}"
-        assert run("import", name, "--out", alone).code == 0
+        run("import", name, "--out", alone, exits=0)
         report = json.loads(run("heads", "--run", alone, "--prompt", PROMPT, "--json").out)
         assert at["heads"] == report["heads"]
         loaded = gpt_cli.load(alone)
@@ -164,7 +161,7 @@ def test_a_film_of_the_checkpoints_and_a_table_say_what_they_are(imported: Path,
 
 
 def test_a_run_of_one_model_has_no_steps_to_compute_from(published: Path, run: RunCommand) -> None:
-    assert run("import", NAMES[0], "--out", "a").code == 0
+    run("import", NAMES[0], "--out", "a", exits=0)
     outcome = run("heads", "--run", "a", "--over-training", "--prompt", PROMPT)
     assert (outcome.code, outcome.err.splitlines()[1]) == (4, "hint: gpt import DIR... --steps makes such a run")
 
@@ -241,7 +238,7 @@ def test_a_failed_import_leaves_the_earlier_run_or_none(
                 gpt_cli.import_model(NAMES, steps=True, overwrite=True)
         assert not [*imported.rglob("*.safetensors"), *imported.rglob("config.yaml")]
         assert json.loads(run("runs", "--json").out)["runs"] == []
-        assert run("import", *NAMES, "--steps").code == 0
+        run("import", *NAMES, "--steps", exits=0)
     outcome = run("import", *NAMES, "--steps", *(["--overwrite"] if fault != "a write" else []))
     assert outcome.code == {"numbers": 4, "disk": 5, "a write": 2}[fault], outcome.err
     assert {path: path.read_bytes() for path in sorted(imported.rglob("*.safetensors"))} == before

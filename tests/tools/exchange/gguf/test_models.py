@@ -296,8 +296,7 @@ def test_a_run_becomes_a_file_and_the_file_a_run(run: RunCommand, tmp_path: Path
     checkpoint = sharp_checkpoint(*CASES["qwen2"][1], tokenizer=LEARNED)
     save_checkpoint(tmp_path / "here.safetensors", checkpoint)
     out = tmp_path / "My Model.gguf"
-    outcome = run("export", "--run", tmp_path / "here.safetensors", "--format", "gguf", "--out", out, "--json")
-    assert outcome.code == 0, outcome.err
+    outcome = run("export", "--run", tmp_path / "here.safetensors", "--format", "gguf", "--out", out, "--json", exits=0)
     figures = json.loads(outcome.out)
     assert (figures["format"], figures["class"], figures["bytes"]) == ("gguf", "qwen2", out.stat().st_size)
     assert "llama.cpp may cut numbers of more than three digits" in outcome.err
@@ -312,8 +311,7 @@ def test_a_run_becomes_a_file_and_the_file_a_run(run: RunCommand, tmp_path: Path
     assert keys["tokenizer.ggml.eos_token_id"] == LEARNED.end_of_text
     again = run("export", "--run", tmp_path / "here.safetensors", "--format", "gguf", "--out", out)
     assert again.out.startswith(f"{out}: qwen2 of llama.cpp, "), again.err
-    back = run("import", out, "--out", tmp_path / "run", "--json")
-    assert back.code == 0, back.err
+    back = run("import", out, "--out", tmp_path / "run", "--json", exits=0)
     assert back.err == ""
     sampled = ["--prompt", "The", "--greedy", "--max-new-tokens", "8", "--quiet"]
     expected = run("sample", "--run", tmp_path / "here.safetensors", *sampled)
@@ -345,15 +343,14 @@ def test_without_the_library_an_export_says_how_to_install_it(
     smoke_run: Path, run: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gpt_cli.tools.exchange.request.find_spec", lambda name: None)
-    outcome = run("export", "--run", smoke_run, "--format", "gguf", "--out", tmp_path / "m.gguf")
-    assert outcome.code == 5
+    outcome = run("export", "--run", smoke_run, "--format", "gguf", "--out", tmp_path / "m.gguf", exits=5)
     assert "pip install -e '.[gguf]'" in outcome.err
     assert not (tmp_path / "m.gguf").exists()
 
 
 def test_imports_of_files_have_their_own_sentences(run: RunCommand, tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(b"GGUF" + bytes(100))
-    assert run("import", tmp_path / "m.gguf", "--out", tmp_path / "run").code == 4
+    run("import", tmp_path / "m.gguf", "--out", tmp_path / "run", exits=4)
     outcome = run("import", tmp_path / "m.gguf", "--steps", "--out", tmp_path / "run")
     assert (outcome.code, "this is a GGUF file" in outcome.err) == (2, True)
-    assert run("import", tmp_path / "none.gguf", "--out", tmp_path / "run").code == 4
+    run("import", tmp_path / "none.gguf", "--out", tmp_path / "run", exits=4)

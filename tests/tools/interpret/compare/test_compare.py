@@ -173,9 +173,9 @@ def test_models_of_another_shape_or_tokenizer_are_compared_as_far_as_they_can_be
     run: RunCommand, copied: Path, here: Path
 ) -> None:
     small = "--config", "smoke", "--max-steps", "2", "--quiet"
-    assert run("train", *small, "--set", "model.num_blocks=1", "--out", "runs/flat").code == 0
+    run("train", *small, "--set", "model.num_blocks=1", "--out", "runs/flat", exits=0)
     other = "--set", "tokenizer.kind=byte", "--set", "model.d_model=16", "--set", "model.context_length=16"
-    assert run("train", *small, *other, "--out", "runs/bytes").code == 0
+    run("train", *small, *other, "--out", "runs/bytes", exits=0)
     outcome = run("compare", "smoke", "flat", "--max-tokens", "400", "--json")
     assert "no heads are compared" in outcome.err
     found = json.loads(outcome.out)
@@ -194,7 +194,7 @@ def test_models_of_another_shape_or_tokenizer_are_compared_as_far_as_they_can_be
         "unit": "bits/byte",
     }
     assert found["divergence"] is None
-    assert run("compare", "smoke", "bytes", "--max-tokens", "300", "--out", "b.png").code == 0
+    run("compare", "smoke", "bytes", "--max-tokens", "300", "--out", "b.png", exits=0)
     assert "bits/byte" in run("compare", "smoke", "bytes", "--max-tokens", "300").out
 
 
@@ -205,15 +205,14 @@ def test_other_alphabets_are_read_by_bytes_and_a_model_that_lacks_one_is_named(
     Path("verse.txt").write_text("春眠不觉晓处处闻啼鸟" * 200, "utf-8")
     small = "--config", "smoke", "--max-steps", "2", "--quiet"
     for kind in ("byte", "char"):
-        assert run("train", *small, "--set", f"tokenizer.kind={kind}", "--out", f"runs/{kind}").code == 0
+        run("train", *small, "--set", f"tokenizer.kind={kind}", "--out", f"runs/{kind}", exits=0)
     outcome = run("compare", "smoke", "byte", "--data", "verse.txt", "--max-tokens", "300", "--json")
     found = json.loads(outcome.out)
     assert 1150 < found["runs"][1]["tokens"] <= 1200
     assert found["passages"]
     for passage in found["passages"]:
         assert {*passage["text"]} <= {*"春眠不觉晓处处闻啼鸟"}
-    outcome = run("compare", "smoke", "char", "--data", "verse.txt")
-    assert outcome.code == 3
+    outcome = run("compare", "smoke", "char", "--data", "verse.txt", exits=3)
     assert "error: char: this model knows" in outcome.err
 
 
@@ -240,8 +239,7 @@ def test_what_memory_cannot_hold_is_refused_before(
     run: RunCommand, smoke_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gpt_cli.tools.interpret.compare.compare.available_memory", lambda: 1000)
-    outcome = run("compare", str(smoke_run), str(smoke_run))
-    assert outcome.code == 5
+    outcome = run("compare", str(smoke_run), str(smoke_run), exits=5)
     assert "error: compare: 4 heads on 32 tokens take about" in outcome.err
     assert "hint: use fewer --max-tokens" in outcome.err
 
@@ -249,6 +247,5 @@ def test_what_memory_cannot_hold_is_refused_before(
 def test_a_damaged_checkpoint_is_named(run: RunCommand, copied: Path, here: Path) -> None:
     shutil.copy(copied / "checkpoints" / "best.safetensors", "damaged.safetensors")
     damage(Path("damaged.safetensors"))
-    outcome = run("compare", str(copied), "damaged.safetensors")
-    assert outcome.code == 4
+    outcome = run("compare", str(copied), "damaged.safetensors", exits=4)
     assert "damaged.safetensors" in outcome.err

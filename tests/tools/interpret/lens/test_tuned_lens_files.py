@@ -130,8 +130,7 @@ def test_a_model_without_a_text_learns_on_the_beginning_of_data(
     shutil.move(copied / "checkpoints" / "best.safetensors", "alone.safetensors")
     (here / "my.txt").write_text("one two three four five six seven\n" * 60, encoding="utf-8")
     (copied / "config.yaml").unlink()
-    outcome = run("lens", "--run", str(copied), "--tuned", "--prompt", "The value")
-    assert outcome.code == 2
+    outcome = run("lens", "--run", str(copied), "--tuned", "--prompt", "The value", exits=2)
     assert "--tuned --data FILE" in outcome.err
     words = "lens", "--run", str(copied), "--data", "my.txt", "--json"
     found, plain = (json.loads(run(*words, *more).out) for more in (["--tuned"], []))
@@ -145,7 +144,7 @@ def test_a_model_without_a_text_learns_on_the_beginning_of_data(
 
 def test_one_block_has_no_maps_to_train(run: RunCommand, here: Path) -> None:
     words = ("--config", "smoke", "--max-steps", "2", "--set", "model.num_blocks=1", "--out", "one")
-    assert run("train", *words).code == 0
+    run("train", *words, exits=0)
     outcome = run("lens", "--run", "one", "--tuned")
     assert (outcome.code, outcome.out) == (2, "")
     assert "error: --tuned: this model has one block" in outcome.err
@@ -157,7 +156,7 @@ def test_files_and_tables_have_both_lenses(run: RunCommand, copied: Path, few_st
     lines = run(*words).out.splitlines()
     assert next(line for line in lines if line.startswith("layer")).split()[:4] == ["layer", "loss", "loss,", "tuned"]
     for name in ("a.csv", "a.json", "a.png"):
-        assert run(*words, "--out", name).code == 0
+        run(*words, "--out", name, exits=0)
     at = json.loads(Path("a.json").read_text("utf-8"))["positions"][0]["layers"][0]
     row = next(csv.DictReader(io.StringIO(Path("a.csv").read_text("utf-8"))))
     assert float(row["tuned_divergence"]) == at["tuned_divergence"] != at["divergence"]
@@ -178,7 +177,7 @@ def test_over_training_has_what_each_checkpoint_has(run: RunCommand, copied: Pat
     assert lines[0] == "loss"
     assert lines[2].split() == ["step", "L0", "L1"]
     for name in ("h.csv", "h.png"):
-        assert run(*words, "--over-training", "--out", name).code == 0
+        run(*words, "--over-training", "--out", name, exits=0)
     assert len([*csv.DictReader(io.StringIO(Path("h.csv").read_text("utf-8")))]) == 2 * len(steps)
     assert min(Image.open(io.BytesIO(Path("h.png").read_bytes())).size) > 100
     of_prompt = gpt_cli.load(copied).lens("The value", over_training=True, layers=1)
@@ -191,5 +190,5 @@ def test_over_training_has_what_each_checkpoint_has(run: RunCommand, copied: Pat
     outcome = run(*words, "--over-training", "--out", "h.html")
     assert (outcome.code, outcome.err.splitlines()[-1]) == (2, "hint: --out lens.png")
     shutil.copy(copied / "checkpoints" / "best.safetensors", "alone.safetensors")
-    assert run("lens", "--run", "alone.safetensors", "--over-training", "--prompt", "a").code == 4
-    assert run(*words, "--over-training", "--tuned").code == 2
+    run("lens", "--run", "alone.safetensors", "--over-training", "--prompt", "a", exits=4)
+    run(*words, "--over-training", "--tuned", exits=2)

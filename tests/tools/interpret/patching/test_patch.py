@@ -98,8 +98,7 @@ def test_tokens_that_pairs_share_in_one_prompt_alone_have_no_name(
     others = {**ONE, "corrupt": "A name of"}, {**ONE, "against": " of"}
     for other, metric in zip(others, ('logit of " the" minus logit of " a"', "logit of the answer minus"), strict=True):
         words = ("patch", "--run", str(smoke_run), "--pairs", write_pairs(tmp_path / "a.jsonl", ONE, other))
-        outcome = run(*words)
-        assert outcome.code == 0, outcome.err
+        outcome = run(*words, exits=0)
         assert metric in outcome.err
         found = json.loads(run(*words, "--json").out)
         shared = [token["position"] for token in found["tokens"] if token["clean"] is not None]
@@ -220,15 +219,13 @@ def test_the_residual_stream_of_pairs_of_other_lengths_is_refused(
     pairs = write_pairs(tmp_path / "pairs.jsonl", ONE, LONGER)
     words = ("patch", "--run", str(smoke_run), "--pairs", pairs, "--parts", "residual")
     for more in ((), ("--over-training",)):
-        outcome = run(*words, *more)
-        assert outcome.code == 2, outcome.err
+        outcome = run(*words, *more, exits=2)
         assert "error: --parts: the pairs have different numbers of tokens" in outcome.err
         assert "hint: --parts attention,feed_forward,head" in outcome.err
 
 
 def test_prompts_of_other_lengths_are_shown_below_each_other(run: RunCommand, smoke_run: Path) -> None:
-    outcome = run("patch", "--run", str(smoke_run), "--clean", "The value of", "--corrupt", "The of")
-    assert outcome.code == 3
+    outcome = run("patch", "--run", str(smoke_run), "--clean", "The value of", "--corrupt", "The of", exits=3)
     assert outcome.err.splitlines()[:2] == ['clean    "The"  " value"  " of"', 'corrupt  "The"  " of"']
     assert "error: --corrupt: it has 2 tokens, and the clean prompt has 3; use as many in both" in outcome.err
     assert f"hint: gpt tokens --run {smoke_run} TEXT shows how" in outcome.err  # not the newest run
@@ -283,14 +280,12 @@ def test_a_wrong_line_of_pairs_is_named(
     run: RunCommand, smoke_run: Path, tmp_path: Path, content: str, named: str
 ) -> None:
     (tmp_path / "pairs.jsonl").write_text(content)
-    outcome = run("patch", "--run", str(smoke_run), "--pairs", str(tmp_path / "pairs.jsonl"))
-    assert outcome.code == 3, outcome.err
+    outcome = run("patch", "--run", str(smoke_run), "--pairs", str(tmp_path / "pairs.jsonl"), exits=3)
     assert named in outcome.err
 
 
 def test_numbers_that_are_not_finite_are_a_wrong_checkpoint(run: RunCommand, copied: Path) -> None:
     overflow(copied / "checkpoints/best.safetensors")
     for words in (WORDS, WORDS[:4]):
-        outcome = run("patch", "--run", str(copied), *words)
-        assert outcome.code == 4, outcome.err
+        outcome = run("patch", "--run", str(copied), *words, exits=4)
         assert "not finite" in outcome.err
