@@ -85,10 +85,8 @@ def notice_of(records: Sequence[Mapping[str, Any]]) -> str:
         messages = record.get(name or "")
         for fields in (record, *map(_dict, messages if isinstance(messages, list) else ())):
             others = [(key, value) for key, value in fields.items() if key not in read]
-            others = [
-                key for key, value in others if is_words(value) or (value and isinstance(value, list)) or key in _GRADES
-            ]
-            unread |= dict.fromkeys(others)
+            has_texts = [(key, is_words(value) or (value and isinstance(value, list | dict))) for key, value in others]
+            unread |= {key: None for key, has in has_texts if has or key in _GRADES}
     names = ", ".join(visible(key, 40) for key in [*unread][:_MOST_UNREAD])
     return "; ".join(([] if is_usual else [words]) + ([f"gpt does not read {names}"] if unread else []))
 
@@ -145,6 +143,8 @@ def conversation(
             value, choices = record[answer], record.get("choices")
             if isinstance(choices, list) and type(value) is int and 0 <= value < len(choices):
                 value = choices[value]
+            elif isinstance(value, str) and {"A", "B"} <= record.keys():  # a column for each choice
+                value = record.get(value.strip(), value)
             turns.append(Turn("assistant", _text({answer: value}, answer, where)))
     if turns and record.get("system") and turns[0].role != "system":
         turns = [Turn("system", _text(record, "system", where)), *turns]
@@ -227,6 +227,8 @@ def _turns(messages: Any, name: str, where: str) -> list[Turn]:
         raise DataError(where, f"a message has the role {shown(tools[0])}, and gpt learns no calls of tools")
     for message in messages:
         speaker, text = next((names for names in _SPEAKERS if names[0] in message), _SPEAKERS[0])
+        if speaker == "sender" and isinstance(parts := message.get("content"), list):  # whose `text` stands for tools
+            message = message | {text: [part for part in parts if _dict(part).get("type") == "text"]}
         role = str(message.get(speaker)).lower()
         role = _OTHER_ROLES.get(role, role)
         if role not in ROLES:

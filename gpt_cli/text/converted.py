@@ -43,7 +43,7 @@ _PANDOC = {
 }
 DOCUMENTS = (*_PANDOC, ".pdf")
 _WITH_TITLE = (".docx", ".org", ".tex")  # formats whose title pandoc takes out of the text
-_VERSION = 6  # of the conversion
+_VERSION = 7  # of the conversion
 # formats that are text, how they declare their encoding, which pandoc ignores, and what browsers read in its place
 _ENCODED = (".fb2", ".htm", ".html", ".org", ".rtf", ".tex")
 _DECLARED = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?([\w-]+)|\[(\w+)\]\{inputenc\}""", re.IGNORECASE)
@@ -95,7 +95,7 @@ def _content_of_pandoc(path: Path, file: BinaryIO) -> dict[str, Any]:
         tree, messages = _output(path, [pandoc, *source, "--to", "json", *limits], file)
     try:
         content = json.loads(tree)
-        counts = {"picture": 0, "contents": 0, "included": messages.count("Could not load include file")}
+        counts = {"picture": 0, "contents": 0, "included": messages.count("[WARNING] Could not load include file")}
         counts["unknown"] = len(_UNKNOWN.findall(messages))
         if path.suffix.lower() in _WITH_TITLE and (title := content["meta"].get("title")):
             content["blocks"].insert(0, {"t": "Para", "c": title["c"]})
@@ -130,7 +130,7 @@ def _leave_out(blocks: list[Any], counts: dict[str, int]) -> None:
     while open_lists:
         nodes, retained = open_lists.pop(), list[Any]()
         for are_entries, members in groupby(nodes, _is_entry):
-            group = [*members]
+            group = [part for member in members for part in _with_caption(member)]
             if are_entries and (len(group) > 1 or group[0]["t"] not in ("Para", "Plain")):
                 counts["contents"] += 1
                 if retained and _CONTENTS.fullmatch(_words(retained[-1]).strip()):
@@ -141,6 +141,14 @@ def _leave_out(blocks: list[Any], counts: dict[str, int]) -> None:
             retained += [node for node, is_picture in zip(group, pictures, strict=True) if not is_picture]
         nodes[:] = retained
         open_lists += [inner for node in nodes if isinstance(inner := _inside(node), list)]
+
+
+def _with_caption(node: Any) -> list[Any]:
+    """Return a figure as its blocks and those of its caption, which pandoc's plain text lacks; else the node alone."""
+    match node:
+        case {"t": "Figure", "c": [_, [_, caption], inner]}:
+            return [*inner, *caption]
+    return [node]
 
 
 def _is_entry(node: Any) -> bool:

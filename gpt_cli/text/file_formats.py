@@ -26,6 +26,7 @@ from gpt_cli.text.remarks import Remarks
 
 # how files of records end, before .gz or .zst
 _RECORDS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
+_OF_LATEX = (".aux", ".bbl", ".blg", ".fdb_latexmk", ".fls", ".lof", ".lot", ".toc")
 SKIP_HINT = "‹data.skip_bad=true› leaves such files out"
 
 
@@ -154,7 +155,8 @@ def _content_of(
         return None, None
     content = unpacked(path, file)
     first = next(content, b"")
-    if not named and (why := format_of_binary(first)):
+    by_latex = path.suffix in _OF_LATEX or (first.startswith(b"This is ") and b"TeX, Version" in first[:80])
+    if not named and (why := "written by LaTeX" if by_latex else format_of_binary(first)):
         remarks.leave_out("file", f"{visible(path)} ({why})")
         return None, None
     return _records_in(path, decoded(chain([first], content), visible(path)), remarks)

@@ -106,7 +106,7 @@ class SourceCorpus(SurveyedCorpus):
             try:
                 tally.add_all(self._blocks_of(file, remarks, count), watch)
                 if tally.line_ends:
-                    remarks.note(_LINE_ENDS[tally.line_ends])
+                    remarks.note(_LINE_ENDS[tally.line_ends] + ("" if file.named else f"; {_MOVE_HINT}"))
             except DataError as error:
                 bad.append(file.name)
                 any_named |= file.named  # a mistyped name must not train on less text

@@ -162,24 +162,23 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
                     hint += f"; else {command}" if command else ""
                     raise DataError(f"{name}:{line}", f"several columns have the name {shown(twice)}", hint=hint)
                 continue
-            below_title = below_title or (is_title and sum(map(bool, row)) > num_named)
+            if is_title and sum(map(bool, row)) > num_named:
+                names, below_title = names[:num_named], True
             is_title = is_title and sum(map(bool, row)) < 2  # a second title, or an empty row
-            if len(row) == len(names) and not below_title:
+            if len(row) == len(names):
                 any_good = True
                 yield Record(f"{name}:{line}", dict(zip(names, row, strict=True)), delimiter)
             elif row:
-                number_named = num_named if below_title else len(names)
-                sentence = f"this row has {len(row):,} cells, but the first one names {number_named:,} columns"
+                sentence = f"this row has {len(row):,} cells, but the first one names {len(names):,} columns"
                 hint = 'put a cell with the delimiter or a line break in quotes: "a, b"'
                 if names == [DEFAULT_FIELD]:
                     old, new = names_of_copy(Path(name), "quoted")
                     hint = f"if each line is one text: sed {_QUOTING_LINES} {old} > {new}; else {hint}"
-                elif number_named == 1 or below_title:
+                elif len(names) == 1 or below_title:
                     old, new = names_of_copy(Path(name), "table")
                     hint = "give each column a name" if below_title else hint
                     hint = f"if the table begins here: tail -n +{line} {old} > {new}; else {hint}"
-                is_mended = len(row) > number_named
-                error = DataError(f"{name}:{line}", sentence, hint=hint if is_mended else None)
+                error = DataError(f"{name}:{line}", sentence, hint=hint if len(row) > len(names) else None)
                 remarks.leave_out_record(error, [any_good])
     except csv.Error as error:
         why, hint = str(error), 'write quotation marks inside a cell twice, and the cell in quotes: """Yes"", she said"'

@@ -39,10 +39,10 @@ _ANSWERS = ("response", "answer", "reply", "output", "target", "completion", "ch
 _ANSWERS += ("definition", "回答", "答案", "回复", "解答", "解析", "助手", "输出", "答")
 _is_label = re.compile(r"(id|key|编号|序号|时间|类型)$").search
 # names of fields that a hint shows: a stranger may have chosen them, and a user types what a hint says
-_is_plain = re.compile(r"(?=.{1,64}$)[\w.?/()、，。？！：（）《》-]+( [\w.?/()、，。？！：（）《》-]+)*").fullmatch
+_is_plain = re.compile(r"(?=.{1,120}$)[\w.,?/()、，。？！：（）《》-]+( [\w.,?/()、，。？！：（）《》-]+)*").fullmatch
 _is_numbered = re.compile(r"\d+[.、]").match  # as the questions of a form
-# five words, two with a full stop, or ten characters of Chinese or Japanese: the first row of a table is a record
-_is_sentence = re.compile(r"(\S+ ){4}.+|.* .*\.|.*[\u3040-\u30ff\u3400-\u9fff]{10}.*").fullmatch
+# five words, two with a full stop, a comma, or ten characters of Chinese: the first row of a table is a record
+_is_sentence = re.compile(r"(\S+ ){4}.+|.* .*\.|.*, .*|.*[\u3040-\u30ff\u3400-\u9fff]{10}.*").fullmatch
 
 
 class Record(NamedTuple):
@@ -201,14 +201,15 @@ def _without_text(sample: Sequence[Record], text_field: str, path: Path | None) 
         hint = f"a record has all messages of a conversation, as in {MESSAGES}"
     elif longest and record.delimiter and not is_name and not any(_likely_pair(names)):
         hint = "if the table has no row with names, write one first"
-        readings = [{longest: "text"}] if len(texts) != 2 or _is_long(longest, sample) else []
-        if len(texts) == 2:  # such as a word and its translation
-            readings.append(dict(zip(filter(texts.__contains__, record.fields), ("prompt", "response"), strict=True)))
+        readings: list[dict[str, str]] = [{longest: "text"} if len(texts) == 1 or len(record.fields) == 2 else {}]
+        if len(texts) == len(record.fields) == 2:  # such as a word and its translation
+            readings = readings * _is_long(longest, sample)
+            readings.append(dict(zip(record.fields, ("prompt", "response"), strict=True)))
         columns = [[new.get(name, "") for name in record.fields] for new in readings]
         commands = [path and header_command(path, new, record.delimiter, has_names=False) for new in columns]
         if all(commands):
             hint += ": " + "; for questions with answers: ".join(map(str, commands))
-        if _is_name(longest, record) or (_is_plain(longest) and longest[-1] in "?？"):  # of a form
+        if _is_name(longest, record) or (_is_plain(longest) and re.search("[?？]", longest)):  # of a form
             hint += f"; else ‹data.text_field={longest}›"
     elif lengths.keys() == {"chosen", "rejected"}:
         hint = "‹data.text_field=chosen›"
@@ -272,7 +273,7 @@ def header_command(path: Path, columns: Sequence[str], delimiter: str, *, has_na
 
     Names that cannot be typed become column1 and so on. Returns None where `_copying` does.
     """
-    plain = (name if _is_plain(name) else f"column{at}" for at, name in enumerate(columns, 1))
+    plain = (name if _is_plain(name.replace(delimiter, '"')) else f"column{at}" for at, name in enumerate(columns, 1))
     names, label = (
         delimiter.join(plain).replace("\t", r"\t"),
         "qa" if {"prompt", "instruction"} & {*columns} else "named",

@@ -161,6 +161,8 @@ def test_a_document_includes_nothing_and_has_bounded_time_and_size(here: Path, m
     assert list(corpus.notices()) == ["left out 2 commands to include a file, of a.tex"]
     (here / "c.tex").write_text("By \\person{Ada Lovelace}, \\vspace{1cm}\\pagestyle{empty} of \\gls{London}.")
     assert list(read("c.tex").notices()) == ["left out 1 unknown command with text, of c.tex"]
+    (here / "d.tex").write_text("\\begin{figure}\\includegraphics{a}\\caption{The three ports.}\\end{figure}")
+    assert read("d.tex").documents == ("The three ports.\n",)
     write(here / "b.html", "Read by no other test, so that the cache lacks it.\n")
     monkeypatch.setattr(module, "DOCUMENT_BYTES", 10)
     assert "more than a document has" in refusal("b.html")

@@ -68,13 +68,25 @@ def test_line_ends_that_become_tokens_are_noted_with_the_command_that_takes_them
     windows = "lines end as on Windows, and \\r becomes a part of tokens; tr -d '\\r' < {} > {} takes it out"
     assert not list(read_corpus("d/lf.txt").notices())
     command = windows.format("'d/win 1.txt'", "'d/win 1-lf.txt'")
-    assert list(read_corpus("d").notices()) == [f"in d/win 1.txt, {command}"]
+    moved = "then move the old file out of the directory"
+    assert list(read_corpus("d").notices()) == [f"in d/win 1.txt, {command}; {moved}"]
     command = windows.format("lines.jsonl", "lines-lf.jsonl")
     assert list(read_corpus("lines.jsonl").notices()) == [f"in lines.jsonl, {command}"]
     (here / "win.txt.gz").write_bytes(gzip.compress(b"a\r\nb\r\n"))
     assert list(read_corpus("win.txt.gz").notices()) == [f"in win.txt.gz, {windows.format('OLD', 'NEW')}"]
     (line,) = read_corpus("mac.txt").notices()
     assert line.startswith("in mac.txt, lines end with \\r alone")
+
+
+def test_what_latex_writes_beside_a_text_is_left_out_of_a_directory(here: Path) -> None:
+    (here / "d").mkdir()
+    logged = "This is pdfTeX, Version 3.141592653\nOverfull \\hbox"
+    for name, text in {"a.txt": "a", "main.aux": "\\relax", "main.log": logged, "my.log": "a day"}.items():
+        (here / "d" / name).write_text(text)
+    corpus = read_corpus("d")
+    assert corpus.documents == ("a", "a day")
+    named = "d/main.aux (written by LaTeX), d/main.log (written by LaTeX)"
+    assert list(corpus.notices()) == [f"left out 2 files without text: {named}"]
 
 
 def test_the_python_documentation_needs_no_network() -> None:

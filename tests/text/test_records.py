@@ -349,7 +349,7 @@ def test_a_column_name_may_have_spaces_and_a_shorter_column_is_no_remedy(here: P
     (here / "c.csv").write_text(table([{"id": "1", "A boy, carried": "p" * 30, "B": "n" * 20}]))
     with pytest.raises(DataError) as raised:
         read("c.csv")
-    remedy = r"(printf 'column1,text,column3\n'; cat) < c.csv > c-named.csv"  # the first row names no columns
+    remedy = r"(printf 'column1,column2,column3\n'; cat) < c.csv > c-named.csv"  # the first row names no columns
     assert (raised.value.hint or "").startswith(f"if the table has no row with names, write one first: {remedy}")
 
 
@@ -460,6 +460,18 @@ CHOSEN: dict[str, dict[str, Any]] = {
     "trl": {"prompt": ANSWERED[:1], "chosen": ANSWERED[1:], "rejected": ANSWERED[1:]},
     "llama factory": {"conversations": ANSWERED[:1], "chosen": ANSWERED[1], "rejected": ANSWERED[1]},
 }
+
+
+def test_a_letter_is_the_answer_in_the_column_of_that_name(here: Path) -> None:
+    (here / "a.csv").write_text(table([{"question": "Which is red?", "A": "the sky", "B": "blood", "answer": "B"}]))
+    assert read_conversation(read("a.csv").documents[0]).turns[-1].content == "blood"
+
+
+def test_the_text_of_a_chat_of_claude_is_that_of_its_parts(here: Path) -> None:
+    parts = [{"type": "text", "text": "I look. "}, {"type": "tool_use", "name": "web"}, {"type": "text", "text": "4"}]
+    answer = {"sender": "assistant", "text": "I look. ``` This block is not supported ``` 4", "content": parts}
+    (here / "a.json").write_text(json.dumps([{"chat_messages": [{"sender": "human", "text": "2+2?"}, answer]}]))
+    assert [turn.content for turn in read_conversation(read("a.json").documents[0]).turns] == ["2+2?", "I look. 4"]
 
 
 @pytest.mark.parametrize("name", CHOSEN)
