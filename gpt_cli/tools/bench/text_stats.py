@@ -114,17 +114,9 @@ class Characters:
         return self._counts
 
     def _count_held(self) -> None:
-        content = np.frombuffer(bytes(self._held), np.uint8)
+        counts = np.bincount(code_points(self._held.decode()))
         self._held.clear()
-        # pairs of bytes are half as many to count as bytes
-        pairs = np.bincount(content[: len(content) // 2 * 2].view(np.uint16), minlength=2**16).reshape(256, 256)
-        counts = pairs.sum(0) + pairs.sum(1)
-        if len(content) % 2:
-            counts[content[-1]] += 1
-        self._counts[:128] += counts[:128]
-        if counts[128:].any():
-            others = np.bincount(code_points(content[content >= 128].tobytes().decode()))
-            self._counts[: len(others)] += others
+        self._counts[: len(counts)] += counts
 
     def most_common(self, number: int) -> list[str]:
         """Return the `number` most common characters, ties in order of code points."""
