@@ -59,7 +59,7 @@ def require_room_for_dump(
 
 
 def _bytes_of_heads(model: GPT, num_heads: int, num_tokens: int) -> int:
-    """Estimate the bytes of memory that `with_heads` needs, without its result, for `num_heads` heads of a layer."""
+    """Estimate peak bytes, result excluded, to add scores and writes of a layer's heads to a dump (`with_heads`)."""
     V, sizes = model.vocab_size, model.config
     T = repeated_length(model)
     scoring = BYTES_PER_WEIGHT * num_heads * T**2 * min(num_repeats(model), sequences_at_once(sizes.num_heads, T))

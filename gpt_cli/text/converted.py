@@ -152,7 +152,7 @@ def _with_caption(node: Any) -> list[Any]:
 
 
 def _is_entry(node: Any) -> bool:
-    """Return whether a block is part of a table of contents: internal links alone, a list of them, Word's heading."""
+    """Return whether a block is in a table of contents: only internal links, a list of these, Word's TOC heading."""
     match node:
         case {"t": "Para" | "Plain", "c": inlines}:
             return any(map(_is_link, inlines)) and all(_is_link(part) or not _letters(part) for part in inlines)

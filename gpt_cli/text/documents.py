@@ -1,6 +1,6 @@
-"""Stream text: decode bytes to blocks of documents, and split, cut and group the blocks.
+"""Stream text in blocks, parts of documents: decode bytes; split, cut and group blocks.
 
-No document is ever held as a whole. Bytes that are not UTF-8 give an error that names their format.
+No document need be held as a whole. For bytes that are not UTF-8, DataError names a known format.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
     start, names, number, any_good = [header], list[str](), first, False
 
     def counted() -> Iterator[str]:
-        """Yield the lines; raise csv.Error for too many characters in a row: quotes may hold any number of lines."""
+        """Yield lines; raise csv.Error for an overlong CSV row, which may span any number of lines within quotes."""
         nonlocal num_characters
         for line in chain(start, lines):
             num_characters += len(line)

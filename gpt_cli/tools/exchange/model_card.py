@@ -68,7 +68,7 @@ def model_card(
     prompt: str = "The",
     end_pads: bool = False,
 ) -> str:
-    """Return the text of README.md, with an example of `prompt`; `end_pads`: end-of-text is also the padding."""
+    """Return the README.md text, with code that continues `prompt`; `end_pads`: end-of-text also pads."""
     figures = {"Loss of the last step": progress.loss, "Lowest validation loss until then": progress.best_loss}
     losses = [f"{name}: {loss:.4f} nats/token.\n" for name, loss in figures.items() if loss is not None]
     num_steps, num_tokens = progress.step, progress.num_training_tokens

@@ -63,7 +63,7 @@ def layout(shapes: Mapping[str, Sequence[int]], kind: Kind) -> Layout:
 
 
 def model_page_bytes(page_layout: Layout, tokenizer: Mapping[str, Any]) -> int:
-    """Estimate the bytes of a page with this layout and this tokenizer content."""
+    """Estimate the bytes of a model's HTML page with this layout and tokenizer."""
     described = len(json.dumps([tokenizer, page_layout.tensors]))
     return len(build_page(MODEL, {})) + described + math.ceil(page_layout.num_bytes * 4 / 3)
 

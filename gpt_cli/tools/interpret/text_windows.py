@@ -53,7 +53,7 @@ def encode_prompt_of(target: ToInspect, loaded: Loaded, *, truncate: bool | None
 def read_text(request: ReadingRequest, target: ToInspect, loaded: Loaded, host: Host, *, rest: bool = False) -> Text:
     """Read evenly spaced windows of --data, or of the run's validation text; raises DataError for too little text.
 
-    With `rest`, the windows are from the end of --data, behind the share DATA_TO_TRAIN.
+    With `rest`, skip the first DATA_TO_TRAIN of the tokens, which train a tuned lens.
     """
     assert target.text
     name = str(named_run(request.run) if request.run else loaded.path.parent.parent)

@@ -27,9 +27,9 @@ DIRECTIONS = 3  # of a head, the strongest
 
 @dataclass(frozen=True)
 class Factors:
-    """The factors of heads of a block, float64: QK = scale queriesᵀ keys, OV = outputs values.
+    """Factors of heads of a block, float64: QK = scale * queries.mT @ keys, OV = outputs @ values.
 
-    Queries and keys are [H, K, D], with latent attention and rope [H, K + R, D]; values [H, K, D], outputs [H, D, K].
+    Queries, keys, values: [H, K, D]; outputs: [H, D, K]. Latent attention adds R rope rows to queries and keys.
     """
 
     queries: Tensor
