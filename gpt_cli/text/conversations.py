@@ -29,7 +29,6 @@ _is_code = re.compile(r"(?=[A-Za-z]*[!-@\[-`{-~])[!-~]+|\w+://\S*|\d+(\.\d+){3}\
 _START, _MOST_UNREAD = 1000, 20  # characters that tell whether a value is words; fields in a notice
 # beside the fields of question and answer, and the fields of a message
 _READ = {"system", "choices", "current_node", "role", "content", "from", "value", "sender", "text"}
-_GRADES = ("label", "weight", "score")  # numbers by which other programs leave answers out
 _USERS, _ASSISTANTS = ("human", "prompter", "用户"), ("gpt", "chatgpt", "bot", "助手")
 _OTHER_ROLES = {"developer": "system"} | dict.fromkeys(_USERS, "user") | dict.fromkeys(_ASSISTANTS, "assistant")
 _TOOLS = ("tool", "function", "function_call", "observation")
@@ -79,14 +78,13 @@ def notice_of(records: Sequence[Mapping[str, Any]]) -> str:
     present = " and ".join(key for key in question if key in records[0])
     words = f"the messages are in {name}" if name else f"the question is in {present}, the answer in {answer}"
     is_usual = name == "messages" or (not name and (question, answer) == _PAIRS[0])
-    read, unread = {*_READ, *([name] if name else [*question, answer])}, dict[str, None]()
-    read |= {"prompt", "chosen"} if name else set()
+    read, unread = {*_READ, *([name, "prompt", "chosen"] if name else [*question, answer])}, dict[str, None]()
     for record in records:
         messages = record.get(name or "")
         for fields in (record, *map(_dict, messages if isinstance(messages, list) else ())):
             others = [(key, value) for key, value in fields.items() if key not in read]
             has_texts = [(key, is_words(value) or (value and isinstance(value, list | dict))) for key, value in others]
-            unread |= {key: None for key, has in has_texts if has or key in _GRADES}
+            unread |= {key: None for key, has in has_texts if has or key in ("label", "weight", "score")}
     names = ", ".join(visible(key, 40) for key in [*unread][:_MOST_UNREAD])
     return "; ".join(([] if is_usual else [words]) + ([f"gpt does not read {names}"] if unread else []))
 

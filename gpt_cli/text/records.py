@@ -40,9 +40,9 @@ _ANSWERS += ("definition", "回答", "答案", "回复", "解答", "解析", "�
 _is_label = re.compile(r"(id|key|编号|序号|时间|类型)$").search
 # names of fields that a hint shows: a stranger may have chosen them, and a user types what a hint says
 _is_plain = re.compile(r"(?=.{1,120}$)[\w.,?/()、，。？！：（）《》-]+( [\w.,?/()、，。？！：（）《》-]+)*").fullmatch
-_is_numbered = re.compile(r"\d+[.、]").match  # as the questions of a form
-# five words, two with a full stop, a comma, or ten characters of Chinese: the first row of a table is a record
-_is_sentence = re.compile(r"(\S+ ){4}.+|.* .*\.|.*, .*|.*[\u3040-\u30ff\u3400-\u9fff]{10}.*").fullmatch
+# five words, two with a full stop, a comma, or ten characters of Chinese, without the number of a form's question: the
+# first row of a table is a record
+_is_sentence = re.compile(r"(?!\d+[.、])((\S+ ){4}.+|.* .*\.|.*, .*|.*[\u3040-\u30ff\u3400-\u9fff]{10}.*)").fullmatch
 
 
 class Record(NamedTuple):
@@ -226,7 +226,7 @@ def _without_text(sample: Sequence[Record], text_field: str, path: Path | None) 
 
 def _is_name(name: str, record: Record) -> bool:
     """Return whether a hint can show a field's name: plain, and no sentence from a table without a row of names."""
-    return _is_plain(name) is not None and not (record.delimiter and _is_sentence(name) and not _is_numbered(name))
+    return _is_plain(name) is not None and not (record.delimiter and _is_sentence(name))
 
 
 def _likely_pair(names: Mapping[str, str]) -> tuple[str, str]:

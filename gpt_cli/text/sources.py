@@ -25,8 +25,7 @@ from gpt_cli.errors import DataError, EnvironmentFailure, shown, visible
 from gpt_cli.text import datasets
 
 STDIN = "-"
-# how names of files begin that nobody wrote; Word locks a document by the second
-HIDDEN = (".", "~$", "desktop.ini", "Thumbs.db")
+HIDDEN = (".", "~$", "desktop.ini", "Thumbs.db")  # how names begin that nobody wrote; Word locks by the second
 NAME_A_SOURCE = "name a text file, a directory, a glob, - for stdin, or a name of `gpt data list`"
 _MOST_NAMES, _MOST_FOLDERS = 1000, 20  # that are looked at
 _LONGEST_NAME = 255  # bytes, of most filesystems
