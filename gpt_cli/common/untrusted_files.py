@@ -163,9 +163,7 @@ def names_of_copy(path: Path, label: str = "utf8") -> tuple[str, str]:
 def utf16_of(sample: bytes) -> str | None:
     """Return UTF-16BE or UTF-16LE if a sample is text in that encoding, by its mark or its ASCII, else None."""
     zeros, marks = (sample[::2].count(0), sample[1::2].count(0)), (codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE)
-    if not sample.startswith(marks) and min(zeros) * 2 >= max(
-        zeros
-    ):  # ASCII, also in line breaks, has them in one place
+    if not sample.startswith(marks) and min(zeros) * 2 >= max(zeros):  # ASCII has them in one place
         return None
     is_big = sample[:2] == marks[0] if sample.startswith(marks) else zeros[0] > zeros[1]
     encoding = "UTF-16BE" if is_big else "UTF-16LE"

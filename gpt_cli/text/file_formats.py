@@ -199,7 +199,7 @@ def _rows_of(path: Path, file: BinaryIO, how: Reading, remarks: Remarks) -> Iter
         yield from parquet_rows(path, file, growth, [how.text_field])
         return
     sample = [*islice(parquet_rows(path, file, growth), SAMPLE)]  # which show what the others leave out
-    names = [name for name in names if name == how.text_field or name.lower() in FIELDS]
+    names = [name for name in names if name == how.text_field or name.lower() in FIELDS or len(name) == 1]
     if not how.conversations:
         names = [text_field_of(sample, how.text_field, remarks)]
     yield from sample

@@ -463,8 +463,12 @@ CHOSEN: dict[str, dict[str, Any]] = {
 
 
 def test_a_letter_is_the_answer_in_the_column_of_that_name(here: Path) -> None:
-    (here / "a.csv").write_text(table([{"question": "Which is red?", "A": "the sky", "B": "blood", "answer": "B"}]))
-    assert read_conversation(read("a.csv").documents[0]).turns[-1].content == "blood"
+    rows = [{"question": "Which is red?", "A": "the sky", "B": "blood", "answer": "B"}] * 200
+    (here / "a.csv").write_text(table(rows))
+    (here / "a.parquet").write_bytes(parquet_of(rows))
+    for name in ("a.csv", "a.parquet"):  # of which columns that no conversation needs are not read after a while
+        answers = [read_conversation(document).turns[-1].content for document in read(name).documents]
+        assert answers == ["blood"] * 200
 
 
 def test_the_text_of_a_chat_of_claude_is_that_of_its_parts(here: Path) -> None:
