@@ -145,10 +145,8 @@ def _leave_out(blocks: list[Any], counts: dict[str, int]) -> None:
 
 def _with_caption(node: Any) -> list[Any]:
     """Return a figure as its blocks and those of its caption, which pandoc's plain text lacks; else the node alone."""
-    match node:
-        case {"t": "Figure", "c": [_, [_, caption], inner]}:
-            return [*inner, *caption]
-    return [node]
+    is_figure = isinstance(node, dict) and node.get("t") == "Figure"
+    return [*node["c"][2], *node["c"][1][1]] if is_figure else [node]
 
 
 def _is_entry(node: Any) -> bool:

@@ -40,8 +40,7 @@ _ANSWERS += ("definition", "回答", "答案", "回复", "解答", "解析", "�
 _is_label = re.compile(r"(id|key|编号|序号|时间|类型)$").search
 # names of fields that a hint shows: a stranger may have chosen them, and a user types what a hint says
 _is_plain = re.compile(r"(?=.{1,120}$)[\w.,?/()、，。？！：（）《》-]+( [\w.,?/()、，。？！：（）《》-]+)*").fullmatch
-# five words, two with a full stop, a comma, or ten characters of Chinese, without the number of a form's question: the
-# first row of a table is a record
+# a record as first row of a table: five words, two and a full stop, a comma, ten characters of Chinese; no form's "1."
 _is_sentence = re.compile(r"(?!\d+[.、])((\S+ ){4}.+|.* .*\.|.*, .*|.*[\u3040-\u30ff\u3400-\u9fff]{10}.*)").fullmatch
 
 
