@@ -195,10 +195,10 @@ def _without_text(sample: Sequence[Record], text_field: str, path: Path | None) 
         sentence += f"; fields of other kinds: {', '.join(listed[:_MOST_FIELDS])}"
     longest = next(iter(texts := _texts_of(sample, lengths)), None)
     names = {name.lower(): name for name in lengths}
-    is_name = longest and len(record.fields) > 1 and _is_name(longest, record) and lengths[longest] >= _LONG
+    has_names = longest and len(record.fields) > 1 and _is_name(longest, record) and lengths[longest] >= _LONG
     if {"role", "content"} <= names.keys() or {"from", "value"} <= names.keys():
         hint = f"a record has all messages of a conversation, as in {MESSAGES}"
-    elif longest and record.delimiter and not is_name and not any(_likely_pair(names)):
+    elif longest and record.delimiter and not has_names and not any(_likely_pair(names)):
         hint = "if the table has no row with names, write one first"
         readings: list[dict[str, str]] = [{longest: "text"} if len(texts) == 1 or len(record.fields) == 2 else {}]
         if len(texts) == len(record.fields) == 2:  # such as a word and its translation
@@ -273,10 +273,8 @@ def header_command(path: Path, columns: Sequence[str], delimiter: str, *, has_na
     Names that cannot be typed become column1 and so on. Returns None where `_copying` does.
     """
     plain = (name if _is_plain(name.replace(delimiter, '"')) else f"column{at}" for at, name in enumerate(columns, 1))
-    names, label = (
-        delimiter.join(plain).replace("\t", r"\t"),
-        "qa" if {"prompt", "instruction"} & {*columns} else "named",
-    )
+    names = delimiter.join(plain).replace("\t", r"\t")
+    label = "qa" if {"prompt", "instruction"} & {*columns} else "named"
     return _copying(path, f"(printf '{names}\\n'; {'tail -n +2' if has_names else 'cat'})", label)
 
 

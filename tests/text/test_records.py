@@ -786,12 +786,17 @@ def test_names_of_four_words_or_of_chinese_are_names(here: Path) -> None:
         assert read("a.csv").documents == ("I walked out after twenty minutes",)
 
 
+def write_names(error: DataError) -> None:
+    """Run the command of a hint that writes a row of names above a table."""
+    command = (error.hint or "").removeprefix("if the table has no row with names, write one first: ")
+    subprocess.run(command.partition("; else ")[0], shell=True, check=True)
+
+
 def test_a_column_of_short_cells_may_have_a_name_or_none(here: Path) -> None:
     (here / "a.csv").write_text("Anna\nBen\n")
     with pytest.raises(DataError) as raised:
         read("a.csv")
-    command = (raised.value.hint or "").removeprefix("if the table has no row with names, write one first: ")
-    subprocess.run(command.partition("; else ")[0], shell=True, check=True)
+    write_names(raised.value)
     assert read("a-named.csv").documents == ("Anna", "Ben")
     assert read("a.csv", text_field="Anna").documents == ("Ben",)
 
@@ -809,8 +814,7 @@ def test_a_table_of_two_short_texts_may_be_questions_and_answers_without_names(h
     (here / "a.tsv").write_text("Haus\thouse\nBaum\ttree\nHund\tdog\n")
     with pytest.raises(DataError) as raised:
         read("a.tsv")
-    command = (raised.value.hint or "").removeprefix("if the table has no row with names, write one first: ")
-    subprocess.run(command.partition("; else ")[0], shell=True, check=True)
+    write_names(raised.value)
     assert [turn.content for turn in read_conversation(read("a-qa.tsv").documents[0]).turns] == ["Haus", "house"]
 
 

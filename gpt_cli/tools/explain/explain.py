@@ -74,7 +74,7 @@ class Explained(Result):
         return replace(self, form="html").as_text()
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
-        """Draw a study as a picture, None for other explanations; `notice` is told if no font has the characters."""
+        """Draw a study as a picture; return None for other explanations. `notice` gets a line if no font fits."""
         if self.study is None:
             return None
         from gpt_cli.tools.explain.plots import plot

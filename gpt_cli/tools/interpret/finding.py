@@ -31,8 +31,8 @@ from gpt_cli.tools.interpret.figure import Figure, number_of
 class Finding(Figures):
     """Figures that a command has measured, by name: `finding["induction"].values`.
 
-    `about` says what was read; `lists` has what is not in figures, such as texts. `stacked` are the findings of the
-    steps of a training, if any; every figure then has step as its first axis.
+    `about` describes what a model read; `lists` holds results without axes, such as texts. `stacked` are the findings
+    of the steps of a training, if any; every figure then has step as its first axis.
     """
 
     view: View = field(repr=False)

@@ -81,7 +81,7 @@ class RemoveRequest(Request):
 
 
 def _removable(path: Path) -> list[Path]:
-    """Return [path] for a run; raises CheckpointError if `path` is no run, EnvironmentFailure if it is in training."""
+    """Return [path] for a run; raises CheckpointError without a run, EnvironmentFailure while it trains."""
     if not os.path.isdir(path):
         require_reachable(path)
         raise CheckpointError(shown(path), "there is no such run", hint=run_hint(path))
@@ -168,7 +168,7 @@ def _chosen(names: Sequence[str], runs_of: Callable[[Path], Sequence[Path]], *, 
 
 
 def _runs_of(path: Path) -> list[Path]:
-    """Return [path] for a run, or the runs of a directory; raises CheckpointError if there is no run."""
+    """Return [path] for a run, or the runs of a directory; raises CheckpointError for a directory without runs."""
     try:
         if is_run(path):
             return [path]
