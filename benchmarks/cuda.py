@@ -7,6 +7,7 @@ command goes on after a stop, and a part that fails leaves the others alone. On 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import os
 import signal
@@ -28,6 +29,8 @@ from gpt_cli.common.version import __version__
 from gpt_cli.errors import GptError
 
 BUDGET = 460.0  # seconds for all parts
+# of the first H100, torch 2.11.0+cu130, on 2026-11-25
+EARLIER = Path(__file__).parents[1] / "docs" / "notes" / "data" / "0004-cuda.csv"
 COMMAND = sys.executable, "-m", "benchmarks.cuda"
 
 
@@ -58,6 +61,8 @@ def _all_parts(asked: argparse.Namespace, device: torch.device) -> int:
     if asked.out.exists() and (before := json.loads(asked.out.read_text()))["machine"] == machine:
         found = before["parts"]
     print(", ".join(f"{what} {value}" for what, value in machine.items()) + f"; figures in {asked.out}\n")
+    with EARLIER.open(encoding="utf-8", newline="") as file:
+        earlier = {(row["part"], row["what"]): row["figure"] for row in csv.DictReader(file)}
     started = time.perf_counter()
     for name in asked.only or PARTS:
         if name not in found or found[name]["error"]:
@@ -66,7 +71,8 @@ def _all_parts(asked: argparse.Namespace, device: torch.device) -> int:
             write_durably(asked.out, [json.dumps({"machine": machine, "parts": found}, indent=1).encode()])
         figures = [Figure(**figure) for figure in found[name]["figures"]]
         title = f"{name}: {PARTS[name].what}; took {duration(found[name]['seconds'])}"
-        show(title, ("what", "figure"), [(figure.what, figure.shown()) for figure in figures])
+        rows = [(figure.what, figure.shown(), earlier.get((name, figure.what), "")) for figure in figures]
+        show(title, ("what", "figure", "first H100"), rows)
         if found[name]["error"]:
             print(f"{name} failed: {found[name]['error']}\n", flush=True)
     failed = [name for name in asked.only or PARTS if found[name]["error"]]

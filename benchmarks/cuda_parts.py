@@ -12,8 +12,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -25,9 +26,12 @@ from benchmarks.shakespeare import PlainGPT, plain_optimizer
 from gpt_cli.common.machine.devices import autocast, choose_dtype, num_accelerators, synchronize
 from gpt_cli.config import Config
 from gpt_cli.config.load import read_config
+from gpt_cli.sampling.decoder import Decoder
+from gpt_cli.sampling.draws import HostDraws, Uniforms
+from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.text.load import read_corpus
 from gpt_cli.tools.bench import bench
-from gpt_cli.tools.bench.baselines import costs, endless_state, sampling_variants
+from gpt_cli.tools.bench.baselines import PROMPT, costs, endless_state, sampling_variants
 from gpt_cli.training.cuda_graphs import record_step
 from gpt_cli.training.step import read_outcomes, take_step, time_step
 
@@ -156,12 +160,23 @@ def memory(scale: Scale) -> Iterator[Figure]:
 
 def decoding(scale: Scale) -> Iterator[Figure]:
     """The default model with random weights, after a prompt of 8 tokens."""
-    variants = sampling_variants(scale.config("small"), scale.device, 4 if scale.small else 100)
+    num_tokens = 4 if scale.small else 400
+    variants = sampling_variants(scale.config("small"), scale.device, num_tokens)
     ours = [each for each in variants if each.name.startswith("gpt sample") and each.dtype != "int8"]
-    rounds = 1 if scale.small else 3
-    seconds = bench.time_in_turns([each.run for each in ours], rounds, lambda _: None)
-    for each, median in zip(ours, seconds, strict=True):
-        yield Figure(f"{each.name}, {each.dtype}", each.num_tokens / median, "tokens/s")
+    names = [f"{each.name}, {each.dtype}" for each in ours]
+    runs = [each.run for each in ours] + [partial(_draw_anew, *cast("partial[None]", each.run).args) for each in ours]
+    seconds = bench.time_in_turns(runs, 1 if scale.small else 3, lambda _: None)
+    for name, each, median in zip(
+        [*names, *(f"{name}, each token anew" for name in names)], ours * 2, seconds, strict=True
+    ):
+        yield Figure(name, each.num_tokens / median, "tokens/s")
+
+
+def _draw_anew(decoder: Decoder, num_tokens: int, num_samples: int) -> None:
+    """Sample as `sample_once`, without a graph."""
+    draws = HostDraws(decoder, [PROMPT] * num_samples, SamplingParameters(), Uniforms(0, num_samples, 1), "bench")
+    for _ in range(num_tokens):
+        draws.next()
 
 
 def shakespeare(scale: Scale) -> Iterator[Figure]:

@@ -87,6 +87,11 @@ class Decoder:
         """Number of bytes that one row of `num_tokens` tokens, prompt included, takes in all caches."""
         return cache_bytes(self.config, num_tokens, self._plain.element_size())
 
+    @property
+    def plain_dtype(self) -> torch.dtype:
+        """The dtype of all that is no product with weights."""
+        return self._plain.dtype
+
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
         """Start new sequences, each of 1 to context_length ids; returns the logits [B, V] of their next tokens."""
@@ -102,21 +107,33 @@ class Decoder:
     @torch.inference_mode()
     def decode(self, ids: Sequence[int]) -> Tensor:
         """Add one token to each row; returns the logits [B, V] of their next tokens."""
-        for layer in self.layers:
-            layer.cache.make_room(self.end)
+        self.make_room()
         self.end += 1
-        for row, token in zip(self.tokens, ids, strict=True):
-            row.append(token)
+        self.append(ids)
         C = self.config.context_length
         full = [number for number, row in enumerate(self.tokens) if len(row) > C]
         if self.positions is None or not full:
             return self._run(1, list(range(len(ids))))
         return self._refill(full, ids)
 
+    def append(self, ids: Sequence[int]) -> None:
+        """Add one token to the rows' tokens, not to the caches."""
+        for row, token in zip(self.tokens, ids, strict=True):
+            row.append(token)
+
+    def of_caches(self, what: str) -> dict[int, int]:
+        """Return `base` or `num_slots` of the caches, by their reach, on which alone both depend."""
+        return {layer.cache.reach: getattr(layer.cache, what) for layer in self.layers}
+
+    def make_room(self) -> None:
+        """Make room in all caches for one more token of each row."""
+        for layer in self.layers:
+            layer.cache.make_room(self.end)
+
     def _refill(self, full: list[int], ids: Sequence[int]) -> Tensor:
         """Recompute rows with a full window from the window's last half, and run the others as usual; return logits."""
         half = max(1, self.config.context_length // 2)
-        logits = torch.empty(len(ids), len(self.token_embedding), device=self.device, dtype=self._plain.dtype)
+        logits = torch.empty(len(ids), len(self.token_embedding), device=self.device, dtype=self.plain_dtype)
         for number in full:
             self.tokens[number] = self.tokens[number][-half:]
             self.starts[number] = self.end - half
@@ -125,14 +142,25 @@ class Decoder:
             logits[to_device(torch.tensor(others), self.device)] = self._run(1, others)
         return logits
 
-    def _embed(self, T: int, rows: list[int]) -> Tensor:
-        """Return embeddings [R, T, D] of the last T tokens of `rows`, with padding in front of rows that have fewer."""
+    @property
+    def is_full(self) -> bool:
+        """Whether the next token makes some row recompute its window, because positions end at context_length."""
+        return self.positions is not None and max(map(len, self.tokens)) >= self.config.context_length
+
+    def recent_ids(self, T: int, rows: Sequence[int] | None = None) -> Tensor:
+        """Return the last T ids of `rows` (None: all) and n before them for n-grams: [R, n + T], padded in front."""
         num_before = 0 if self.ngrams is None else self.config.ngram_embedding or 0
         padding = [len(self.token_embedding) - 1] * (num_before + T)
-        ids = torch.tensor([(padding + self.tokens[row][-len(padding) :])[-len(padding) :] for row in rows])
-        ids = to_device(ids, self.device)
-        x = self.token_embedding[ids[:, num_before:]].to(self._plain.dtype)
-        return x if self.ngrams is None else self.ngrams(x, ids, num_before)
+        rows = range(len(self.tokens)) if rows is None else rows
+        return torch.tensor([(padding + self.tokens[row][-len(padding) :])[-len(padding) :] for row in rows])
+
+    def embed(self, ids: Tensor, positions: Tensor) -> Tensor:
+        """Embed the last T of ids [R, n + T], at positions [R, T]: [R, T, D]."""
+        num_before = ids.shape[1] - positions.shape[1]
+        x = self.token_embedding[ids[:, num_before:]].to(self.plain_dtype)
+        if self.ngrams is not None:
+            x = self.ngrams(x, ids, num_before)
+        return x if self.positions is None else x + self.positions[positions]
 
     def _run(self, T: int, rows: list[int]) -> Tensor:
         """Run the model on the last T tokens of `rows`, in the last T slots; return logits [R, V] of the next token."""
@@ -141,19 +169,24 @@ class Decoder:
         # where tokens are is known here, with padding at 0; their angles need float64, which some devices lack
         starts = [self.starts[row] for row in rows]
         positions = (torch.arange(self.end - T, self.end) - torch.tensor(starts)[:, None]).clamp(min=0)  # [R, T]
-        x = self._embed(T, rows).view(R * T, D)
-        if self.positions is not None:
-            x = x + self.positions[to_device(positions, self.device)].view(R * T, D)
         rotation = None
         if self.rotary is not None:
-            rotation = to_device(self.rotary.at(positions)[:, :, None].to(x.dtype), self.device)  # [2, R, 1, T, K]
+            rotation = to_device(self.rotary.at(positions)[:, :, None].to(self.plain_dtype), self.device)
+        if self.positions is not None:
+            positions = to_device(positions, self.device)
+        x = self.embed(to_device(self.recent_ids(T, rows), self.device), positions).view(R * T, D)
         step = DecodeStep(of_rows, starts, self.end - T, self.end, rotation)
         if self._compiled is not None and T == R == 1:
             return self._compiled(x, step)
+        return self.compute(x, step)
+
+    def compute(self, x: Tensor, step: DecodeStep) -> Tensor:
+        """Run the blocks and the output layer: the step's embeddings [R * T, D] -> logits [R, V] of the next tokens."""
         for layer in self.layers:
             seen = layer.norm_1(x) if self.config.norm_position == "pre" else x
             x = self._after_attention(layer, x, layer.cache.mix(seen, step))
-        return self.output_layer(self.final_norm(x.view(R, T, D)[:, -1]).to(self.dtype)).to(x.dtype)
+        last = self.final_norm(x.view(len(step.starts), -1, x.shape[-1])[:, -1])
+        return self.output_layer(last.to(self.dtype)).to(x.dtype)
 
     def _after_attention(self, layer: DecodeBlock, x: Tensor, mixed: Tensor) -> Tensor:
         before, x = x, x + layer.cache.projection_layer(mixed.to(self.dtype))

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from gpt_cli.common.rng import stream_key
-from gpt_cli.model.gpt import require_finite
+from gpt_cli.common.host import Notify, ignored
+from gpt_cli.common.machine.devices import supports
 from gpt_cli.sampling.decoder import Decoder
-from gpt_cli.sampling.next_token import SamplingParameters, draw_token, probabilities
-
-_DRAWN_AHEAD = 256  # steps
+from gpt_cli.sampling.draws import HostDraws, Uniforms
+from gpt_cli.sampling.next_token import SamplingParameters
+from gpt_cli.sampling.recorded import TRIAL_TOKENS, RecordedDraws, recorded_draws
 
 
 @dataclass(frozen=True)
@@ -35,41 +35,39 @@ def generate(
     end_of_text: int | None = None,
     done: Callable[[int], bool] = lambda row: False,
     where: str = "checkpoint",
+    warn: Notify = ignored,
 ) -> Iterator[list[Draw | None]]:
     """Continue prompts of 1 to context_length ids: each step yields a draw for each row, None for rows that have ended.
 
     Rows are the samples of the first prompt, then of the second, and so on. A row ends at end_of_text, which is
     not yielded, or before a step for which `done(row index)` is true. Sample i of a prompt draws from stream i of
     the seed, whatever else is in the batch; `stream_key` says how probable it is that two streams are the same.
+    From the third step on, a device that can may repeat a recorded step; `warn` receives the reason where it fails.
     Raises CheckpointError, at `where`, if logits are not finite.
     """
-    generators = [torch.Generator().manual_seed(stream_key(seed, "sample", i)) for i in range(num_samples)]
     rows = [prompt for prompt in prompts for _ in range(num_samples)]
-    ended, chosen = [False] * len(rows), [0] * len(rows)
-    uniforms = torch.empty(0)  # of the samples in the next steps: [samples, steps]
-    logits = decoder.prefill(rows)
-    seen = torch.zeros(logits.shape, dtype=torch.bool)
-    for number, prompt in enumerate(rows):
-        seen[number, list(prompt)] = True
+    ended = [False] * len(rows)
+    uniforms = Uniforms(seed, num_samples, len(prompts))
+    draws: HostDraws | RecordedDraws = HostDraws(decoder, rows, parameters, uniforms, where)
+    trial = 2  # the step at which a graph is tried
     for step in range(max_new_tokens):
-        if step:
-            logits = decoder.decode(chosen)
-        if step % _DRAWN_AHEAD == 0:
-            uniforms = torch.stack([torch.rand(_DRAWN_AHEAD, generator=g, dtype=torch.float64) for g in generators])
-        logits = logits.cpu()
-        require_finite(logits, "logits", where)
-        uniform = uniforms[:, step % _DRAWN_AHEAD].repeat(len(prompts))
-        picked = draw_token(probabilities(logits, parameters, seen), uniform)
-        log_probabilities = logits.double().log_softmax(dim=-1).gather(-1, picked[:, None])[:, 0].tolist()
-        chosen = picked.tolist()
-        seen[torch.arange(len(rows)), picked] = True
-        ended = [was or token == end_of_text for was, token in zip(ended, chosen, strict=True)]
+        left = max_new_tokens - step
+        trial += step == trial and decoder.is_full
+        if step == trial and left > TRIAL_TOKENS and isinstance(draws, HostDraws) and _records(decoder.device):
+            draws, drawn = recorded_draws(draws, left, warn)
+        else:
+            drawn = draws.next()
+        ended = [was or token == end_of_text for was, token in zip(ended, drawn.tokens, strict=True)]
         if all(ended):
             return
-        yield [None if end else Draw(*draw) for end, *draw in zip(ended, chosen, log_probabilities, strict=True)]
+        yield [None if end else Draw(token, p) for end, token, p in zip(ended, *drawn, strict=True)]
         ended = [end or done(number) for number, end in enumerate(ended)]
         if all(ended):
             return
+
+
+def _records(device: torch.device) -> bool:
+    return supports(device, "graphs") and supports(device, "float64")
 
 
 def continuations(

@@ -54,6 +54,20 @@ class DecodeStep:
         hidden = (seen > query) | ((seen < oldest) & (seen != query))
         return like.new_zeros(hidden.shape).masked_fill(hidden, -torch.inf)[:, None]
 
+    def seen(self, cache: Cache) -> slice | None:
+        """Return the slots that these tokens attend to, counted from the cache's `base`; None if it lacks some."""
+        num_tokens, end = self.end - self.start, self.end - cache.base
+        if num_tokens > cache.reach:
+            return None
+        return slice(max(0, end - cache.reach) if num_tokens == 1 else end - num_tokens, end)
+
+    def write(self, cache: Cache, slots: Tensor, new: Tensor) -> None:
+        """Put keys, values or latents of these tokens, [R, ..., T, size], into their slots [B, ..., slots, size]."""
+        if new.shape[-2] > cache.reach:
+            new = new[..., -cache.reach :, :]
+        end = self.end - cache.base
+        slots[self.rows, ..., end - new.shape[-2] : end, :] = new
+
 
 class Cache(ABC):
     """The attention of a layer in decoding: copies of its weights, and slots for the tokens of B rows.
@@ -86,8 +100,7 @@ class Cache(ABC):
         self.base = max(0, length - self.reach)
         num_slots = min(2 * self.reach, length - self.base + _NEW_SLOTS)
         if num_rows != self.num_rows or num_slots > self.num_slots:
-            # not zeroed: a slot is written before it is read, and touching all of them costs 20 ms
-            self.slots = like.new_empty(self.shape(num_rows, num_slots))
+            self.slots = _new_slots(like, self.shape(num_rows, num_slots))
             self.num_rows, self.num_slots = num_rows, num_slots
 
     def make_room(self, end: int) -> None:
@@ -97,25 +110,11 @@ class Cache(ABC):
         earlier, slots, most = self.num_slots, self.slots, 2 * self.reach
         if earlier < most:
             self.num_slots = min(2 * earlier, most)
-            self.slots = slots.new_empty(self.shape(self.num_rows, self.num_slots))
+            self.slots = _new_slots(slots, self.shape(self.num_rows, self.num_slots))
             self.slots[..., :earlier, :] = slots
         else:
             slots[..., : self.reach, :] = slots[..., self.reach :, :].clone()
             self.base += self.reach
-
-    def _keep(self, cached: Tensor, new: Tensor, step: DecodeStep) -> None:
-        """Put the keys, values or latents of new tokens, [R, ..., T, size], into their slots [B, ..., slots, size]."""
-        if new.shape[-2] > self.reach:
-            new = new[..., -self.reach :, :]
-        end = step.end - self.base
-        cached[step.rows, ..., end - new.shape[-2] : end, :] = new
-
-    def _seen(self, step: DecodeStep) -> slice | None:
-        """Return the slots that the step's tokens attend to, counted from `base`; None if the cache lacks some."""
-        num_tokens, end = step.end - step.start, step.end - self.base
-        if num_tokens > self.reach:
-            return None
-        return slice(max(0, end - self.reach) if num_tokens == 1 else end - num_tokens, end)
 
     def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, step: DecodeStep) -> Tensor:
         """Attend: [R, H, T, K], [R * G, S, K], [R * G, S, K'] -> mixed values [R, H, T, K'].
@@ -187,9 +186,9 @@ class KeyValueCache(Cache):
         if step.rotation is not None:
             turning = rotate(turning, step.rotation)
         queries, keys = turning.split((H, G), dim=1)
-        self._keep(self.slots[0], keys, step)
-        self._keep(self.slots[1], values, step)
-        if seen := self._seen(step):
+        step.write(self, self.slots[0], keys)
+        step.write(self, self.slots[1], values)
+        if seen := step.seen(self):
             keys, values = self.slots[:, step.rows, :, seen].view(2, R * G, -1, K)
         else:
             keys, values = keys.flatten(0, 1), values.flatten(0, 1)
@@ -237,11 +236,16 @@ class LatentCache(Cache):
             turned = rotate(queries[..., K:].transpose(1, 2), step.rotation)
             absorbed = torch.cat([absorbed, turned], dim=-1)
             latents = torch.cat([latents[..., :C], rotate(latents[..., C:], step.rotation[:, :, 0])], dim=-1)
-        self._keep(self.slots, latents, step)
-        keys = self.slots[step.rows, seen] if (seen := self._seen(step)) else latents
+        step.write(self, self.slots, latents)
+        keys = self.slots[step.rows, seen] if (seen := step.seen(self)) else latents
         mixed = self._attend(absorbed, keys, keys[..., :C], step)
         outputs = self.absorbed_values(mixed.transpose(0, 1).reshape(H, N * T, C))
         return outputs.transpose(0, 1).reshape(N * T, H * K)
+
+
+def _new_slots(like: Tensor, shape: tuple[int, ...]) -> Tensor:
+    # a CPU reads no slot before it is written, and touching all of them costs 20 ms; a recorded step multiplies all
+    return like.new_empty(shape) if like.device.type == "cpu" else like.new_zeros(shape)
 
 
 CACHES: Mapping[type[SelfAttention], Callable[[Any, Products, int], Cache]] = {

@@ -252,6 +252,7 @@ class Sampler:
             end_of_text=tokenizer.end_of_text if prompts[0].end is None else prompts[0].end,
             done=lambda number: rows[number].stream.stopped or rows[number].tokens[-1] == tokenizer.end_of_text,
             where=shown(self.loaded.path),
+            warn=self._host.warn,
         )
         for draws in steps:
             count(1)

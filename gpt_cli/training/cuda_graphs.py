@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.common.host import Notify
-from gpt_cli.common.machine.devices import Graph, beside, new_graph, supports
-from gpt_cli.errors import shown
+from gpt_cli.common.machine.devices import Graph, beside, new_graph, supports, why_no_graph
 from gpt_cli.model.dropout import drop_keys, key_halves
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import StepInputs, clipped_gradient
@@ -109,11 +108,7 @@ class WholeStep:
             self.seconds = time.perf_counter() - started
         except RuntimeError as error:
             self._graph = None
-            # where recording fails, its end fails too, and says less
-            first = error
-            while isinstance(first.__context__, RuntimeError):
-                first = first.__context__
-            return shown((str(first) or type(first).__name__).splitlines()[0])
+            return why_no_graph(error)
         finally:
             self.state.optimizer.zero_grad()
             restore()

@@ -16,6 +16,7 @@ from support.helpers import RunCommand
 
 import gpt_cli
 from gpt_cli.checkpoints.load import load
+from gpt_cli.common.machine.devices import supports
 from gpt_cli.evaluation.nll import Observations, surprisals
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.fast import matmul
@@ -210,6 +211,7 @@ def test_the_host_waits_once_for_a_token_and_once_for_an_evaluation(smoke_run: P
         return len(accelerator.syncs) - before
 
     decoder, parameters = Decoder(model), SamplingParameters()
+    supports(torch.device("sim:0"), "graphs")  # waits once for all
     # past the window, and with rows of different length
     assert waits(generate(decoder, [[1, 2, 3], [4]], parameters, max_new_tokens=40, num_samples=2)) == 40
     assert waits(surprisals(model, ids, stride=32, batch_size=2)) == 5

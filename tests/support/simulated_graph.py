@@ -87,6 +87,19 @@ class _Beside:
         _Beside.depth -= 1
 
 
+class _Event:
+    """A place in the work of a simulated device, for which the host may wait; what was sent before it arrives then."""
+
+    accelerator: Accelerator
+
+    def __init__(self, _: torch.device) -> None: ...
+
+    def record(self) -> None: ...
+
+    def synchronize(self) -> None:
+        self.accelerator.copies.arrive()
+
+
 def _refuse(*_: object) -> None:
     raise RuntimeError("operation not permitted when stream is capturing")
 
@@ -102,4 +115,6 @@ def give_graphs(accelerator: Accelerator) -> list[SimulatedGraph]:
     SimulatedGraph.accelerator = accelerator
     torch.accelerator.Graph = make  # type: ignore[misc, assignment]
     torch.Stream = _Beside  # type: ignore[misc, assignment]
+    _Event.accelerator = accelerator
+    torch.Event = _Event  # type: ignore[misc, assignment]
     return made

@@ -253,14 +253,14 @@ def test_a_whole_training_ends_the_same_with_repeated_steps(
     flags = [flag for word in words for flag in ("--set", word)]
     for name, more in (("on", []), ("off", ["--set", "train.graph=off"])):
         run("train", "--config", "smoke", "--device", "sim", "--max-steps", "12", "--out", name, *flags, *more, exits=0)
-    assert graphs[-1].num_replays == 2 + 12
+    assert 2 + 12 in [graph.num_replays for graph in graphs]
     files = sorted(path.relative_to("on") for path in Path("on").rglob("*.safetensors"))
     assert len(files) > 3
     stopped = Path(shutil.copytree("on", "stopped"))
     for path in stopped.glob("checkpoints/*12.safetensors"):
         path.unlink()
     run("train", "--out", "stopped", "--resume", "--device", "sim", exits=0)
-    assert graphs[-1].num_replays == 2 + 4
+    assert 2 + 4 in [graph.num_replays for graph in graphs]
     for name in ("off", "stopped"):
         for file in files:
             ours, others = (load_file(Path(folder) / file) for folder in ("on", name))

@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 import torch
 
 from gpt_cli.common.host import Notify
-from gpt_cli.errors import EnvironmentFailure, counted
+from gpt_cli.errors import EnvironmentFailure, counted, shown
 
 # from this width on the products gain more from bfloat16 than its casts cost (note 0001)
 BFLOAT16_FROM_D_MODEL = 64
@@ -102,6 +102,13 @@ def new_graph(device: torch.device) -> tuple[Graph, contextlib.AbstractContextMa
     return graph, graph
 
 
+def why_no_graph(error: RuntimeError) -> str:
+    """Return why a recording failed: the first line of its first error, after which the recording's end fails too."""
+    while isinstance(error.__context__, RuntimeError):
+        error = error.__context__
+    return shown((str(error) or type(error).__name__).splitlines()[0])
+
+
 def device_name(device: torch.device) -> str:
     """Return the model name of a processor or a GPU; `str(device)` if torch does not know the name."""
     if device.type == "cpu":
@@ -140,6 +147,8 @@ def _try_pinned(device: torch.device) -> bool:
 
 
 def _try_graphs(device: torch.device) -> bool:
+    if device.type == "cpu":
+        return False
     x = torch.zeros(1, device=device)
     with beside(device):
         graph, recording = new_graph(device)

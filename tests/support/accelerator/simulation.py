@@ -61,7 +61,7 @@ class Accelerator:
         """New devices for a test, which may change what torch says of them; raises StaleCopy at its end."""
         self.reset()
         supports.cache_clear()
-        replaced, stream = dict(vars(torch.accelerator)), torch.Stream
+        replaced, stream, event = dict(vars(torch.accelerator)), torch.Stream, torch.Event
         self.available = True
         for name in (DEVICE, *(f"{DEVICE}:{number}" for number in range(self.num_devices))):
             supports(torch.device(name), "pinned")  # tried with copies, which no test should count
@@ -73,7 +73,7 @@ class Accelerator:
             self.available = False
             for name, function in replaced.items():
                 setattr(torch.accelerator, name, function)
-            torch.Stream = stream  # type: ignore[misc]
+            torch.Stream, torch.Event = stream, event  # type: ignore[misc]
             torch._C._set_deterministic_algorithms(False)
 
     @property

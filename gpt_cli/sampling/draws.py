@@ -1,0 +1,83 @@
+"""Draw the next tokens of all rows on the host, from logits that the decoder computes step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from gpt_cli.common.rng import stream_key
+from gpt_cli.model.gpt import require_finite
+from gpt_cli.sampling.decoder import Decoder
+from gpt_cli.sampling.next_token import SamplingParameters, draw_token, probabilities
+
+DRAWN_AHEAD = 256  # steps
+
+
+class Drawn(NamedTuple):
+    """Tokens of all rows, and their log probabilities in nats under the model itself, before all SamplingParameters."""
+
+    tokens: list[int]
+    log_probabilities: list[float]
+
+
+class Uniforms:
+    """Uniform numbers [samples of all prompts]: sample i of each prompt reads stream i of the seed."""
+
+    def __init__(self, seed: int, num_samples: int, num_prompts: int):
+        self._streams = [torch.Generator().manual_seed(stream_key(seed, "sample", i)) for i in range(num_samples)]
+        self._num_prompts, self._block, self._number = num_prompts, torch.empty(0), -1
+
+    def block(self, step: int) -> Tensor:
+        """Return the numbers of `step`'s block: [B, DRAWN_AHEAD]; steps only go forward."""
+        while self._number < step // DRAWN_AHEAD:
+            drawn = [torch.rand(DRAWN_AHEAD, generator=one, dtype=torch.float64) for one in self._streams]
+            self._block, self._number = torch.stack(drawn).repeat(self._num_prompts, 1), self._number + 1
+        return self._block
+
+
+def draw_next(logits: Tensor, parameters: SamplingParameters, seen: Tensor, uniform: Tensor) -> Tensor:
+    """Draw a token for each row and mark it in `seen` [B, V]: float64 [4, B].
+
+    The rows are tokens, their log probabilities, and the lowest and highest logit.
+    """
+    picked = draw_token(probabilities(logits, parameters, seen), uniform)
+    seen.scatter_(1, picked[:, None], True)
+    log_probabilities = logits.double().log_softmax(dim=-1).gather(-1, picked[:, None])[:, 0]
+    return torch.stack([picked.double(), log_probabilities, *(each.double() for each in logits.aminmax(dim=-1))])
+
+
+class HostDraws:
+    """Draws on the host, from logits that the decoder computes step by step."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        rows: Sequence[Sequence[int]],
+        parameters: SamplingParameters,
+        uniforms: Uniforms,
+        where: str,
+    ):
+        self.decoder, self.parameters, self.uniforms, self.where = decoder, parameters, uniforms, where
+        self.step, self.tokens = 0, list[int]()
+        self._logits = decoder.prefill(rows)
+        self.seen = torch.zeros(self._logits.shape, dtype=torch.bool)
+        for number, prompt in enumerate(rows):
+            self.seen[number, list(prompt)] = True
+
+    def next(self) -> Drawn:
+        """Draw the next token of each row; raises CheckpointError, at `where`, if logits are not finite."""
+        if self.step:
+            self._logits = self.decoder.decode(self.tokens)
+        uniform = self.uniforms.block(self.step)[:, self.step % DRAWN_AHEAD]
+        drawn = read(draw_next(self._logits.cpu(), self.parameters, self.seen, uniform), self.where)
+        self.step, self.tokens = self.step + 1, drawn.tokens
+        return drawn
+
+
+def read(drawn: Tensor, where: str) -> Drawn:
+    """Read what `draw_next` returns; raises CheckpointError, at `where`, if logits are not finite."""
+    require_finite(drawn[2:], "logits", where)
+    return Drawn(drawn[0].long().tolist(), drawn[1].tolist())

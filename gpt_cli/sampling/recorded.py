@@ -1,0 +1,226 @@
+"""Draw tokens by a recorded graph of the device, so that a token takes one launch instead of hundreds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gpt_cli.common.host import Notify
+from gpt_cli.common.machine.devices import Graph, beside, new_graph, synchronize, to_device, why_no_graph
+from gpt_cli.sampling.draws import DRAWN_AHEAD, Drawn, HostDraws, draw_next, read
+from gpt_cli.sampling.kv_cache import Cache, DecodeStep
+
+TRIAL_TOKENS = 8  # a trial takes about as long as so many tokens
+# nats between log probabilities of sums in other orders
+_TOLERANCE = {torch.bfloat16: 0.1, torch.float32: 1e-3, torch.float64: 1e-9}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedStep(DecodeStep):
+    """The last token of each row, in a slot whose number is on the device, so that a replay computes any token.
+
+    A token attends to all slots in memory; the mask hides those after it and before its window.
+    """
+
+    slot: Tensor  # int64 [1]
+    first_slots: Tensor  # where the windows of the rows start: int64 [R]
+    bases: Mapping[int, Tensor]  # by reach, the first slot in memory: int64 [1]
+
+    def hidden(self, first: int, start: int, end: int, reach: int, like: Tensor) -> Tensor:
+        """Mask: -inf where the token may not attend, else 0: [R, 1, 1, slots]."""
+        keys = torch.arange(end - first, device=like.device) + self.bases[reach]
+        oldest = torch.maximum(self.first_slots, self.slot - reach + 1)[:, None]
+        hidden = (keys > self.slot) | (keys < oldest)
+        return like.new_zeros(hidden.shape).masked_fill(hidden, -torch.inf)[:, None, None]
+
+    def seen(self, cache: Cache) -> slice:
+        """Return all slots."""
+        return slice(None)
+
+    def write(self, cache: Cache, slots: Tensor, new: Tensor) -> None:
+        """Put keys, values or latents [R, ..., 1, size] into their slot."""
+        slots.index_copy_(slots.dim() - 2, self.slot - self.bases[cache.reach], new)
+
+
+class RecordedDraws:
+    """Draws on the device: a graph embeds the last tokens, runs the model, then draws and stores the next ones.
+
+    The host launches a token before it reads the one before, so the device never waits. Where positions end, the
+    decoder recomputes windows without the graph; where caches grow, the graph is recorded again.
+    """
+
+    @torch.inference_mode()
+    def __init__(self, host: HostDraws, num_tokens: int):
+        self._decoder = decoder = host.decoder
+        self._parameters, self._uniforms, self._where = host.parameters, host.uniforms, host.where
+        self._device, self._step = decoder.device, host.step
+        # what changes from token to token, apart from the caches
+        num_rows, num_recent = decoder.recent_ids(1).shape
+        sizes = [num_rows * num_recent, num_rows, 1, 1]
+        self._numbers = torch.zeros(sum(sizes), dtype=torch.int64, device=self._device)
+        recent, self._first_slots, self._slot, self._turn = self._numbers.split(sizes)
+        self._recent = recent.view(num_rows, num_recent)
+        self._bases = {reach: self._slot.new_zeros(1) for reach in decoder.of_caches("base")}
+        self._seen = to_device(host.seen, self._device)
+        self._ahead = to_device(host.uniforms.block(host.step), self._device)
+        self._drawn = torch.zeros(4, num_rows, dtype=torch.float64, device=self._device)
+        self._last_position = decoder.end + num_tokens if decoder.positions is None else len(decoder.positions) - 1
+        self._graph: Graph | None = None
+        self._rotations: Tensor | None = None
+        if decoder.rotary is not None:
+            rotations = decoder.rotary.at(torch.arange(self._last_position + 1)).to(decoder.plain_dtype)
+            self._rotations = to_device(rotations, self._device)
+
+    @torch.inference_mode()
+    def trial(self, tokens: Sequence[int]) -> tuple[Drawn, float] | None:
+        """Record the step after `tokens`, the last of the rows: return what a replay draws, and its seconds.
+
+        None means that replays repeat nothing. Raises torch's RuntimeError where a device cannot record.
+        """
+        self._decoder.make_room()
+        self._send(self._decoder.end)
+        self._append(to_device(torch.tensor(tokens), self._device))
+        before = self._numbers.clone(), self._seen.clone()
+        graph = self._record()
+        computed, seconds = self._drawn.clone(), 0.0
+        for _ in range(2):  # the first replay takes longer
+            self._numbers.copy_(before[0])
+            self._seen.copy_(before[1])
+            synchronize(self._device)
+            started = time.perf_counter()
+            graph.replay()
+            synchronize(self._device)
+            seconds = time.perf_counter() - started
+        repeats = torch.equal(self._drawn, computed)
+        return (read(self._drawn.cpu(), self._where), seconds) if repeats else None
+
+    @torch.inference_mode()
+    def begin(self, tokens: Sequence[int]) -> None:
+        """Launch the step after `tokens`, which the trial and the host have drawn."""
+        self._step += 1
+        if self._decoder.is_full:
+            self._recompute(tokens)
+        else:
+            self._launch()
+            self._decoder.append(tokens)
+
+    @torch.inference_mode()
+    def next(self) -> Drawn:
+        """Launch the next step, then return what the one before drew; raises CheckpointError as `read`."""
+        launched = self._arriving
+        if self._decoder.is_full:
+            drawn = self._read(*launched)
+            self._recompute(drawn.tokens)
+        else:
+            self._launch()
+            drawn = self._read(*launched)
+            self._decoder.append(drawn.tokens)
+        return drawn
+
+    def _read(self, drawn: Tensor, arrival: torch.Event) -> Drawn:
+        arrival.synchronize()
+        return read(drawn, self._where)
+
+    def _recompute(self, tokens: Sequence[int]) -> None:
+        """Let the decoder compute the step after `tokens`, and some windows anew."""
+        logits = self._decoder.decode(tokens)
+        self._send(self._decoder.end)
+        self._draw(logits)
+        self._depart()
+
+    def _launch(self) -> None:
+        self._decoder.make_room()
+        self._refresh()
+        if self._graph is not None and self._num_slots == self._decoder.of_caches("num_slots"):
+            self._graph.replay()
+        else:
+            self._record()
+        self._decoder.end += 1
+        self._depart()
+
+    def _depart(self) -> None:
+        """Let the drawn tokens travel to the host, which does not wait for them yet."""
+        self._step += 1
+        self._arriving = self._drawn.to("cpu", non_blocking=True), torch.Event(self._device)
+        self._arriving[1].record()
+
+    def _send(self, slot: int) -> None:
+        """Send what the host knows: the last ids, where rows start, the slot of the next token."""
+        numbers = torch.tensor([*self._decoder.starts, slot, self._step % DRAWN_AHEAD])
+        self._numbers.copy_(to_device(torch.cat([self._decoder.recent_ids(1).flatten(), numbers]), self._device))
+        self._refresh()
+
+    def _refresh(self) -> None:
+        """Update what changes once in many tokens: the uniform numbers, and the first slots of the caches."""
+        if self._step % DRAWN_AHEAD == 0:
+            self._ahead.copy_(to_device(self._uniforms.block(self._step), self._device))
+            self._turn.zero_()
+        for reach, base in self._decoder.of_caches("base").items():
+            self._bases[reach].fill_(base)
+
+    def _record(self) -> Graph:
+        """Compute a token, then record the same work for later ones; raises torch's RuntimeError."""
+        self._graph = None  # frees memory that the new one may take
+        with beside(self._device):
+            self._compute()
+            graph, recording = new_graph(self._device)
+            with recording:
+                self._compute()
+        self._graph, self._num_slots = graph, self._decoder.of_caches("num_slots")
+        return graph
+
+    def _compute(self) -> None:
+        """Run the model on the last tokens, draw the next ones, and go on to the next slot."""
+        # where the next step recomputes windows, a recording that follows this one would be beyond the last position
+        positions = (self._slot - self._first_slots)[:, None].clamp(max=self._last_position)
+        rotation = None if self._rotations is None else self._rotations[:, positions][:, :, None]
+        step = RecordedStep(
+            *(slice(None), self._decoder.starts, 0, 1, rotation),
+            slot=self._slot,
+            first_slots=self._first_slots,
+            bases=self._bases,
+        )
+        self._draw(self._decoder.compute(self._decoder.embed(self._recent, positions)[:, 0], step))
+        self._slot.add_(1)
+
+    def _draw(self, logits: Tensor) -> None:
+        uniform = self._ahead.index_select(1, self._turn)[:, 0]
+        self._drawn.copy_(draw_next(logits, self._parameters, self._seen, uniform))
+        self._append(self._drawn[0].long())
+        self._turn.add_(1)
+
+    def _append(self, tokens: Tensor) -> None:
+        self._recent.copy_(torch.cat([self._recent[:, 1:], tokens[:, None]], dim=1))
+
+
+def recorded_draws(host: HostDraws, num_tokens: int, warn: Notify) -> tuple[HostDraws | RecordedDraws, Drawn]:
+    """Draw a token of each row on the host, and by a graph beside it; return whose draws go on, and the tokens.
+
+    The graph goes on, for up to `num_tokens`, if it draws the same tokens in less time. `warn` receives the reason of
+    a failure.
+    """
+    recorded, device = RecordedDraws(host, num_tokens), host.decoder.device
+    outcome, reason = None, "because it gives other numbers"
+    try:
+        outcome = recorded.trial(host.tokens)
+    except RuntimeError as error:
+        reason = why_no_graph(error)
+    started = time.perf_counter()
+    expected = host.next()
+    seconds = time.perf_counter() - started
+    if outcome is None or not _agree(outcome[0], expected, _TOLERANCE[host.decoder.dtype]):
+        warn(f"{device} cannot repeat a recorded token, {reason}; computing each token anew, with the same result")
+        return host, expected
+    if outcome[1] >= seconds:
+        return host, expected
+    recorded.begin(expected.tokens)
+    return recorded, expected
+
+
+def _agree(one: Drawn, other: Drawn, tolerance: float) -> bool:
+    pairs = zip(one.log_probabilities, other.log_probabilities, strict=True)
+    return one.tokens == other.tokens and all(abs(a - b) <= tolerance for a, b in pairs)

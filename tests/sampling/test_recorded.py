@@ -1,0 +1,191 @@
+"""Tokens that a device repeats by itself, on a simulated device that records them."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from support.accelerator import Accelerator
+from support.simulated_graph import SimulatedGraph, give_graphs
+from torch import Tensor
+
+from gpt_cli.config import ModelConfig
+from gpt_cli.errors import CheckpointError
+from gpt_cli.model import GPT
+from gpt_cli.sampling import kv_cache
+from gpt_cli.sampling.decoder import Decoder
+from gpt_cli.sampling.generate import Draw, generate
+from gpt_cli.sampling.next_token import SamplingParameters
+from gpt_cli.sampling.recorded import TRIAL_TOKENS
+
+SIZES = ModelConfig(context_length=16, d_model=16, num_heads=2, num_blocks=2, dropout=0.0)
+PROMPTS = [[1, 2, 3, 4, 5], [6]]
+NUM_TOKENS = 60  # beyond the window, three times
+PENALISING = SamplingParameters(0.9, top_k=20, top_p=0.95, min_p=0.01, repetition_penalty=1.2)
+
+Rows = list[list[Draw | None]]
+
+
+@pytest.fixture(autouse=True)
+def graphs(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> list[SimulatedGraph]:
+    """A device that records, and a clock that says that replays are faster: each reading comes later than the last."""
+    clock = iter(number**2 for number in range(10**6))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    return give_graphs(accelerator)
+
+
+def model_of(**sizes: Any) -> GPT:
+    model = GPT(SIZES.model_copy(update=sizes), 30, torch.Generator().manual_seed(1)).eval()
+    with torch.no_grad():
+        for weight in model.parameters():  # so that tokens are not all equally probable
+            weight.mul_(4)
+    return model
+
+
+def drawn(model: GPT, device: str, parameters: SamplingParameters = PENALISING, **options: Any) -> Rows:
+    decoder = Decoder(copy.deepcopy(model).to(device), options.pop("dtype", torch.float32))
+    options = {"max_new_tokens": NUM_TOKENS, "num_samples": 2, "seed": 3, "warn": pytest.fail} | options
+    return list(generate(decoder, PROMPTS, parameters, **options))
+
+
+def tokens(rows: Rows) -> list[list[int | None]]:
+    return [[draw.token if draw else None for draw in row] for row in rows]
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {},
+        {"positions": "sinusoidal", "tie_embeddings": True, "norm_position": "post"},
+        {"positions": "rope", "attention_window": (4, None)},
+        {"positions": "rope", "attention": "grouped_query", "num_key_value_heads": 1, "qk_norm": True},
+        {"positions": "none", "ngram_embedding": 3, "ngram_rows": 64, "activation": "swiglu"},
+        {"positions": "rope", "attention": "latent", "latent_size": 4, "rotary_size": 4, "ngram_embedding": 2},
+    ],
+    ids=str,
+)
+def test_recorded_tokens_are_those_of_the_host(sizes: dict[str, Any], graphs: list[SimulatedGraph]) -> None:
+    """Two samples of two prompts of different length, far beyond the window."""
+    model = model_of(**sizes)
+    expected, recorded = drawn(model, "cpu"), drawn(model, "sim")
+    assert tokens(recorded) == tokens(expected)
+    pairs = [
+        (draw, other)
+        for row, others in zip(recorded, expected, strict=True)
+        for draw, other in zip(row, others, strict=True)
+    ]
+    assert all(abs(draw.log_probability - other.log_probability) < 1e-4 for draw, other in pairs if draw and other)
+    assert graphs[-1].num_replays > NUM_TOKENS // 2
+
+
+def test_products_in_bfloat16_are_recorded_too(graphs: list[SimulatedGraph]) -> None:
+    model = model_of()
+    drawn(model, "sim", dtype=torch.bfloat16)
+    assert graphs[-1].num_replays > NUM_TOKENS // 2
+
+
+def test_the_host_neither_waits_nor_sends_anything_for_a_recorded_token(accelerator: Accelerator) -> None:
+    decoder = Decoder(model_of(positions="rope").to("sim"))
+    steps = generate(decoder, PROMPTS, PENALISING, max_new_tokens=NUM_TOKENS)
+    started = list[str]()
+    accelerator.listeners.append(lambda op, *_: started.append(str(op)))
+    counts = [(len(accelerator.syncs), len(accelerator.copies.to_device), len(started)) for _ in steps]
+    waits, copies, work = zip(*counts, strict=True)
+    assert waits[0] < waits[1] < waits[2] == waits[-1]  # the trial is at the third token
+    assert copies[2] == copies[-1]
+    assert work[4] - work[3] == 1  # the first slot of the caches
+    assert work[1] - work[0] > 100  # what one graph replaces
+
+
+def test_caches_that_grow_are_recorded_again(graphs: list[SimulatedGraph], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kv_cache, "_NEW_SLOTS", 4)
+    model = model_of(positions="rope")
+    assert tokens(drawn(model, "sim")) == tokens(drawn(model, "cpu"))
+    # 9 slots, 18 and 32; the first graph tries what the device can do
+    assert len(graphs) == 4
+
+
+def test_uniform_numbers_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("draws", "recorded"):
+        monkeypatch.setattr(f"gpt_cli.sampling.{module}.DRAWN_AHEAD", 7)
+    for sizes in ({}, {"positions": "rope"}):
+        model = model_of(**sizes)
+        assert tokens(drawn(model, "sim")) == tokens(drawn(model, "cpu"))
+
+
+def test_a_row_ends_where_the_host_ends_it(graphs: list[SimulatedGraph]) -> None:
+    model = model_of()
+    whole = tokens(drawn(model, "cpu"))
+    end = whole[30][0]
+    for device in ("cpu", "sim"):
+        assert tokens(drawn(model, device, end_of_text=end)) == tokens(drawn(model, "cpu", end_of_text=end))
+        assert len(drawn(model, device, done=lambda row: True)) == 1
+    assert graphs
+
+
+def test_a_prompt_that_fills_the_window_is_recorded_after_it(graphs: list[SimulatedGraph]) -> None:
+    decoder, prompt = Decoder(model_of().to("sim")), list(range(14))
+    assert len(list(generate(decoder, [prompt], PENALISING, max_new_tokens=40, warn=pytest.fail))) == 40
+    assert graphs[-1].num_replays > 20
+
+
+@pytest.mark.parametrize("count", [1, 3, TRIAL_TOKENS + 2])
+def test_a_short_text_is_not_worth_a_trial(count: int, graphs: list[SimulatedGraph]) -> None:
+    assert len(drawn(model_of(), "sim", max_new_tokens=count)) == count
+    assert not graphs
+
+
+def test_a_slower_graph_is_not_used(graphs: list[SimulatedGraph], monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(number**0.5 for number in range(10**6))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    model = model_of()
+    assert tokens(drawn(model, "sim")) == tokens(drawn(model, "cpu"))
+    assert graphs[-1].num_replays == 2
+
+
+def waits(decoder: Decoder) -> None:
+    compute = decoder.compute
+    decoder.compute = lambda x, step: compute(x * (1 if x.sum().item() else 2), step)  # type: ignore[method-assign]
+
+
+def counts_on_the_host(decoder: Decoder) -> None:
+    compute, calls = decoder.compute, iter(range(10**6))
+    decoder.compute = lambda x, step: compute(x + 0 * next(calls), step) * (1 + next(calls))  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (waits, '"operation not permitted when stream is capturing"'),
+        (counts_on_the_host, "because it gives other numbers"),
+    ],
+)
+def test_a_token_that_cannot_be_repeated_is_computed_each_time(spoil: Callable[[Decoder], None], why: str) -> None:
+    decoder, warnings = Decoder(model_of().to("sim")), list[str]()
+    spoil(decoder)
+    assert len(list(generate(decoder, [[1, 2]], PENALISING, max_new_tokens=20, warn=warnings.append))) == 20
+    assert warnings == [f"sim:0 cannot repeat a recorded token, {why}; computing each token anew, with the same result"]
+
+
+def test_a_failed_trial_changes_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, warnings = model_of(), list[str]()
+    monkeypatch.setattr("gpt_cli.sampling.recorded._agree", lambda *_: False)
+    assert tokens(drawn(model, "sim", warn=warnings.append)) == tokens(drawn(model, "cpu"))
+    assert len(warnings) == 1
+
+
+def test_logits_that_are_not_finite_are_noticed_as_on_the_host() -> None:
+    model = model_of(positions="rope").to("sim")
+    decoder = Decoder(model)
+    steps = generate(decoder, [[1, 2]], PENALISING, max_new_tokens=30, where="runs/broken", warn=pytest.fail)
+    for _ in range(6):
+        next(steps)
+    with torch.no_grad():
+        norm: Tensor = next(decoder.final_norm.parameters())
+        norm[0] = torch.nan
+    with pytest.raises(CheckpointError, match="logits that are not finite"):
+        list(steps)
