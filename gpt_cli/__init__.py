@@ -59,11 +59,11 @@ def __getattr__(name: str) -> object:
 
 
 def load(path: str | Path | None = None, checkpoint: str | int = "best") -> Trained:
-    """A trained model with its tokenizer and config, ready for use on the CPU; functions of gpt_cli are its methods.
+    """Load a trained model with its tokenizer and config on the CPU; functions of gpt_cli are methods of the result.
 
-    `path` is a run directory or one checkpoint file; None takes the newest run under `runs/`.
-    `checkpoint` is "best", "last" or a step, for a run directory.
-    Raises CheckpointError for a missing, damaged or foreign one, UsageError for an argument that is not a path.
+    `path` is a run directory or one checkpoint file; None means the newest run under `runs/`. `checkpoint` selects the
+    checkpoint of a run directory: "best", "last" or the number of a step. Raises CheckpointError if the checkpoint is
+    missing, damaged or not written by gpt, UsageError if `path` or `checkpoint` has a wrong form.
     """
     if not (path is None or isinstance(path, str) or hasattr(path, "__fspath__")):
         from gpt_cli.errors import UsageError, visible

@@ -1,4 +1,4 @@
-"""Start `gpt` and `python -m gpt_cli`; from here on, Ctrl-C ends them without a traceback."""
+"""The entry point of `gpt` and `python -m gpt_cli`; once it runs, Ctrl-C ends the process without a traceback."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXIT_CODE_STOPPED = 130  # by INT
 
 
 def main() -> int:
-    """Run the command of this process; return its exit code."""
+    """Run the command line in sys.argv; return exit code 0, or end the process directly with another exit code."""
     try:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it may be ignored, as under nohup
             # of many processes, the one that has started the others says that they were stopped
@@ -42,15 +42,15 @@ def _stopped() -> int:
 
 
 def _hurry() -> None:
-    """Let lines on stderr wait a second at most for their reader, if the command has replaced the stream."""
+    """Let writes to stderr wait at most one second for a slow reader, if stderr is a `Patient` stream."""
     getattr(sys.stderr, "hurry", lambda: None)()
 
 
 def _leave(code: int) -> None:
-    """End the process with this exit code, without Python's own cleanup.
+    """Flush stdout and stderr, and end the process with exit code `code`, without Python's own cleanup.
 
-    After a KeyboardInterrupt inside eval(), Python would end by the signal instead; if other processes wait for this
-    one, torch.distributed would abort this one by SIGABRT.
+    After a KeyboardInterrupt inside eval(), the cleanup would end the process by a signal instead; while other
+    processes wait for this process, torch.distributed would abort it by SIGABRT.
     """
     import contextlib
 
@@ -63,13 +63,13 @@ def _leave(code: int) -> None:
 
 
 def _end_soon(code: int) -> None:
-    """End the process after a second, even if a slow reader holds up its last lines."""
+    """Set an alarm that ends the process with exit code `code` in one second, even if a slow reader blocks output."""
     signal.signal(signal.SIGALRM, lambda *_: os._exit(code))
     signal.alarm(1)
 
 
 def run(words: Sequence[str]) -> int:
-    """Run the command that the words name, until Ctrl-C; return its exit code."""
+    """Run the command line `words`; return its exit code, also after Ctrl-C or when an import runs out of memory."""
     try:
         from gpt_cli.cli.app import main as run_command
 
@@ -89,7 +89,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def interrupt(_: int, frame: FrameType | None) -> None:
-    """End the process at once if a module is being imported; otherwise raise KeyboardInterrupt.
+    """Handle SIGINT: end the process at once if a module is being imported, otherwise raise KeyboardInterrupt.
 
     Libraries swallow a KeyboardInterrupt during their import, or turn it into another error.
     """

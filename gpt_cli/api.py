@@ -1,4 +1,4 @@
-"""The commands of `gpt` as functions of Python: the keywords of each are the fields of its request. Needs no torch."""
+"""The commands of `gpt` as Python functions, whose keywords are the fields of the command's request. Needs no torch."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ _NOT_THE_CALLER = ("gpt_cli", "contextlib", "_collections_abc")
 
 
 class Command(Generic[P, R]):
-    """A command as a Python function; only the first argument may be positional. `cli/` calls `answer` instead of it.
+    """A command as a Python function; only its first argument may be positional. `cli/` calls `answer` directly.
 
-    As a method of a model from `gpt_cli.load`, the command takes no keywords that name a run or checkpoint.
+    As a method of a model from `gpt_cli.load`, the command takes no keywords that name a run or a checkpoint.
     """
 
     def __init__(self, request: type[Request], function: Callable[..., R], work: Work, loaded: Any = None):
@@ -84,7 +84,7 @@ class Command(Generic[P, R]):
         return self if loaded is None else Command(self.request, self._function, self._work, loaded)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Return the result; raise a GptError of `gpt_cli.errors`."""
+        """Run the command and return its result. Raises a GptError, or TypeError for an argument out of place."""
         if len(args) > 1 or (args and self._leading in kwargs):
             raise TypeError(f"all arguments but {self._leading} need their names")
         values: dict[str, Any] = {**dict(zip([self._leading], args, strict=False)), **kwargs}
@@ -108,17 +108,17 @@ class Command(Generic[P, R]):
         return f"<function {self._path}>"
 
     def answer(self, request: Request, host: Host) -> R:
-        """Do the command's work for a request that `read_request` has checked."""
+        """Run the command for a request that `read_request` has checked, and return its result."""
         return self._work(request, request.find(host), host)
 
 
 def command(
     request: Callable[P, Request], work: str = "", *, torch: bool = False, shares: bool = False
 ) -> Callable[[Callable[..., R]], Command[P, R]]:
-    """Return a decorator that makes a command from a request class and a function with the name of the command.
+    """Return a decorator that turns a function into a Command, whose arguments are the fields of `request`.
 
-    `done` calls `work`; without `work`, the decorated function is called, with the request, the request's inputs on
-    this disk, and the host.
+    The Command calls the function `work`, written `module:function`, through `done`. Without `work`, it calls the
+    decorated function with the request, the result of `request.find`, and the host.
     """
     assert isinstance(request, type)
     assert issubclass(request, Request)
@@ -131,9 +131,9 @@ def command(
 
 
 def done(work: str, request: Request, inputs: Any, host: Host, *, torch: bool = False, shares: bool = False) -> Any:
-    """Import the `work`, `module:function`, after the request was checked, and call it.
+    """Import the function `work`, written `module:function`, call it with request, inputs and host; return its result.
 
-    With `torch`, the import loads torch; with `shares`, too, and the work takes long enough to share the machine.
+    `torch`: the import loads torch. `shares`: it does too, and the function runs inside `cpu_contention.sharing`.
     """
     module, _, name = work.partition(":")
     with sharing() if shares else nullcontext():
@@ -148,7 +148,7 @@ def _meaning(name: str, field: Any) -> str:
 
 
 def _warned(line: str) -> None:
-    """Warn at the line of the caller, however deep in the package the warning arises."""
+    """Issue a warning that names the line of the user's code, however deep in the package the warning arises."""
     frame, level = sys._getframe(1), 2
     while frame.f_back and frame.f_globals["__name__"].partition(".")[0] in _NOT_THE_CALLER:
         frame, level = frame.f_back, level + 1
@@ -156,7 +156,7 @@ def _warned(line: str) -> None:
 
 
 def _keywords(fields: Mapping[str, Any]) -> Iterator[inspect.Parameter]:
-    """Yield the parameters of the signature, of which the first may be positional."""
+    """Yield the parameters of a signature, one for each pydantic field; only the first may be positional."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     for name, field in fields.items():
         default = inspect.Parameter.empty if field.is_required() else field.default
@@ -195,13 +195,13 @@ def sweep() -> Swept: ...
 
 @command(InfoRequest)
 def info(request: InfoRequest, inputs: Any, host: Host) -> Info:
-    """It raises CheckpointError for a damaged checkpoint, where other commands warn and take the next one."""
+    """`info` raises CheckpointError for a damaged checkpoint; other commands warn and use the next checkpoint."""
     return done("tools.bench.model_info:info", request, inputs, host, torch=True)
 
 
 @command(ExportRequest)
 def export_model(request: ExportRequest, inputs: Any, host: Host) -> Exported:
-    """A file that is there already is replaced, as every file that `out` of a function names."""
+    """The function replaces a file that already exists at `out`, as every function with an argument `out` does."""
     return done("tools.exchange.export_model:export", request, inputs, host, torch=True)
 
 
@@ -232,18 +232,19 @@ def bench(request: BenchRequest, inputs: Any, host: Host) -> Bench:
 
 @command(TrainRequest)
 def train(request: TrainRequest, plan: Plan, host: Host) -> Training:
-    """In Python, this is a generator of reports, the classes of gpt_cli.training.events; the last is Finished.
+    """Return a generator of reports, which are objects of the classes in gpt_cli.training.events; the last is Finished.
 
         training = gpt_cli.train("tiny", data="my.txt", out="runs/mine", max_steps=500)
         for report in training:
             print(report)
         print(training.finish().as_dict()["validation_loss"])
 
-    `finish()` trains to the end where reports are left, and returns Finished. Wrong arguments are refused at once; the
-    training runs as the reports are taken. The first is Prepared, and files are written after it; of a run with nothing
-    left to train, Finished is the only one. The run directory is locked until then. Ctrl-C raises KeyboardInterrupt and
-    saves nothing; resume=True continues from the last checkpoint. With dry_run=True nothing is trained, and this is no
-    generator: it returns the config, the reasons of what gpt chose, and Prepared.
+    `finish()` takes all remaining reports and returns Finished. Wrong arguments raise an error at once; the training
+    advances only while reports are taken. The first report is Prepared, and files are written after it; a run with
+    nothing left to train yields only Finished. The run directory is locked until Finished. Ctrl-C raises
+    KeyboardInterrupt and saves nothing; resume=True continues from the last checkpoint. With dry_run=True nothing is
+    trained, and the function returns no generator, but the config, the reasons for the values that gpt chose, and
+    Prepared.
     """
     if request.processes not in (None, 1):
         sentence = "from Python one process trains; only the command line starts several"

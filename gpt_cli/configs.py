@@ -1,4 +1,4 @@
-"""The commands of `gpt config` as functions of Python. Needs no torch."""
+"""The commands of `gpt config` as Python functions. Needs no torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors that a user can mend: one kind for each exit code, and one form in print."""
+"""Errors that a user can correct: one class for each exit code, all printed in the same format."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]
 
 
 class GptError(Exception):
-    """Something the user can mend, printed as `error: where: sentence` and, where there is one, `hint: ...`.
+    """An error that a user can correct, printed as `error: where: sentence` and, where there is one, `hint: ...`.
 
-    `where` is the flag, the key, the file and line, or the object that the sentence is about; the sentence says what
-    is wrong and what would be right. A raised error may carry others, so that the user sees all problems at once; then
-    each hint names what it is `about`, by default `where`.
+    `where` is the flag, the key, the file and line, or the object that the sentence is about; the sentence says what is
+    wrong and what would be right. A raised error may carry other errors, so that the user sees all problems at once;
+    each hint then names what it is `about`, by default `where`.
     """
 
     exit_code = EXIT_CODE_BUG
@@ -36,7 +36,7 @@ class GptError(Exception):
     def lines(self, spell: Callable[[str], str] = as_flags) -> list[str]:
         """Return the lines for stderr in the user's language: an `error:` line for each problem, then each hint once.
 
-        `spell` replaces the names of fields, for example by flags.
+        `spell` rewrites the marked field names in a text such as ‹top_k=5›, for example as flags.
         """
         problems = [self, *self.others]
         hints: dict[str, list[str]] = {}
@@ -53,7 +53,7 @@ class GptError(Exception):
         return [inert(line).replace("\n", "\\n") for line in lines]  # commands in hints contain names as they are
 
     def _said(self, spell: Callable[[str], str], say: Callable[[str], str], labelled: Callable[[str], str]) -> str:
-        """Put `where` before the sentence, unless the sentence begins with `where`."""
+        """Return `where: sentence`, or the sentence alone if it already begins with `where`."""
         where, sentence = spell(self.where), say(spell(self.sentence))
         return sentence if sentence.startswith(f"{where} ") else f"{labelled(where)}{sentence}"
 
@@ -71,13 +71,13 @@ class DataError(GptError):
 
 
 class CheckpointError(GptError):
-    """A checkpoint or run is missing, damaged, foreign, too new or does not fit."""
+    """A checkpoint or run is missing, damaged, too new, not from gpt, or does not suit the command."""
 
     exit_code = 4
 
 
 class EnvironmentFailure(GptError):  # noqa: N818 - EnvironmentError is a name of Python
-    """The machine refuses: a full disk, no permission, a missing device, too little memory, no network."""
+    """The machine prevents the work: a full disk, no permission, a missing device, too little memory, no network."""
 
     exit_code = 5
 
@@ -89,14 +89,14 @@ class DivergedError(GptError):
 
 
 def advised(errors: Sequence[GptError], hint: str) -> GptError:
-    """Return one error for several problems, all with the same hint."""
+    """Give several errors the same hint; return the first error, which then carries the others."""
     for error in errors:
         error.hint = hint
     return together(errors)
 
 
 def together(errors: Sequence[GptError]) -> GptError:
-    """Return one error for several problems: the first, carrying the rest."""
+    """Return the first of several errors, which then carries the others, so that all are printed."""
     first, *others = errors
     first.others = others
     return first
@@ -104,7 +104,7 @@ def together(errors: Sequence[GptError]) -> GptError:
 
 @contextlib.contextmanager
 def collecting(wrong: list[GptError]) -> Iterator[None]:
-    """Catch a GptError of the block, and add it and the errors that it carries to `wrong`."""
+    """Catch a GptError that is raised in the context; add the error, and the errors it carries, to `wrong`."""
     try:
         yield
     except GptError as error:
@@ -114,7 +114,7 @@ def collecting(wrong: list[GptError]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def blaming(where: str, instead_of: str | None = None) -> Iterator[None]:
-    """Set `where` of a DataError of the block; with `instead_of`, only if the error's `where` was `instead_of`."""
+    """Set `where` of a DataError raised in the context; with `instead_of`, only if its `where` was `instead_of`."""
     try:
         yield
     except DataError as error:
@@ -124,7 +124,7 @@ def blaming(where: str, instead_of: str | None = None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def keywords_named() -> Iterator[None]:
-    """Rewrite a GptError of the block to name keywords of a function instead of flags."""
+    """Rewrite a GptError raised in the context, so that it names keywords of Python functions instead of flags."""
     try:
         yield
     except GptError as error:
@@ -133,7 +133,7 @@ def keywords_named() -> Iterator[None]:
 
 
 def name_keywords(error: GptError) -> None:
-    """Rewrite an error and those that it carries to name keywords; a traceback then shows all, with their hints."""
+    """Make an error and the errors it carries name Python keywords; its traceback then shows all errors and hints."""
     for each in (problems := [error, *error.others]):
         each.where, each.sentence = as_keywords(each.where), as_keywords(each.sentence)
         each.hint = each.hint and as_keywords(each.hint)
@@ -143,7 +143,7 @@ def name_keywords(error: GptError) -> None:
 
 
 def counted(number: int, noun: str) -> str:
-    """Format a number of things: 1 head, 1,000 heads."""
+    """Format a count and its noun: 1 head, 1,000 heads."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
@@ -153,12 +153,12 @@ def inert(text: str) -> str:
 
 
 def inert_json(text: str) -> str:
-    """Escape control characters in JSON text, which a terminal would obey; the parsed content stays the same."""
+    """Escape control characters in JSON text, which a terminal would obey; the JSON value stays the same."""
     return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def visible(text: object, limit: int = 200) -> str:
-    """Escape the control characters of a value, and cut it after `limit` characters."""
+    """Return a value as text, its non-printable characters escaped, cut after `limit` characters."""
     escaped = str(text)[: limit + 1]  # a text of strangers may be long
     if not escaped.isprintable():
         escaped = "".join(
@@ -168,10 +168,10 @@ def visible(text: object, limit: int = 200) -> str:
 
 
 def within(error: Exception, where: str) -> str:
-    """Return the text of an error without its `where`, for a sentence that names `where` already."""
+    """Return the text of an error without its prefix `where: `, for a sentence that already names `where`."""
     return str(error).removeprefix(f"{where}: ")
 
 
 def shown(text: object, limit: int = 200) -> str:
-    """Quote a `visible` value for a message."""
+    """Return a value in double quotes for a message, escaped and cut as `visible` does."""
     return f'"{visible(text, limit)}"'

@@ -1,4 +1,4 @@
-"""The result of `gpt_cli.load`: a trained model, and the functions of `gpt_cli` for it."""
+"""The result of `gpt_cli.load`: a trained model, with functions of `gpt_cli` as its methods."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from gpt_cli.errors import shown
 
 
 class Trained(Loaded):
-    """A trained model with all that is needed to use it.
+    """A trained model with its tokenizer and config; functions of gpt_cli, such as `sample`, are its methods.
 
-    Most methods ask the model as it is in memory; `info` and `export_model` read its file.
+    Most methods use the model in memory; `info` and `export_model` read the checkpoint file.
     """
 
     attention = api.attention
@@ -28,7 +28,7 @@ class Trained(Loaded):
     tokens = api.tokens
 
     def __getattr__(self, name: str) -> Any:
-        """Raise AttributeError for an unknown attribute; suggest the method that another library calls by that name."""
+        """Raise AttributeError for an unknown attribute; suggest the method that has this name in another library."""
         methods = [each for each, kind in vars(Trained).items() if isinstance(kind, api.Command)]
         meant = None if name[0] == "_" else function_meant(name, methods)
         hint = f"; did you mean {meant}?" if meant else ""

@@ -1,4 +1,4 @@
-"""Run the commands of `gpt`, and turn errors into lines and exit codes."""
+"""Run the commands of `gpt`, and turn exceptions into lines on stderr and exit codes."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def show_help(
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the command that the words name; return its exit code."""
+    """Run the command line `words`; print an error on stderr if it fails, and return the exit code."""
     prepare_streams()
     state: dict[str, Any] = {"debug": False, "words": list(words), "request": None}
     try:
@@ -110,7 +110,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def _invoke(words: Sequence[str], state: dict[str, Any]) -> int:
-    """Run the command that the words name, without catching its errors; return its exit code."""
+    """Run the command line `words` without catching its errors; return its exit code. `state` is click's `ctx.obj`."""
     try:
         require_address_space(ADDRESS_SPACE, "gpt")
         require_supported_language()
@@ -130,7 +130,7 @@ def _invoke(words: Sequence[str], state: dict[str, Any]) -> int:
 
 
 def _welcome() -> str:
-    """Return commands to try first, each below a comment; if there is a run, those that use it come first."""
+    """Return the text of `gpt` without arguments: commented commands to try, first those for the newest run, if any."""
     from gpt_cli.checkpoints.select import find_header, newest_run
     from gpt_cli.checkpoints.training_text import readable_prompt
 
@@ -163,7 +163,7 @@ def build() -> Any:
 
 
 def _made(name: str) -> Any:
-    """Build the click command or group for a row of TABLE; a group with an example also runs by itself."""
+    """Build the click command or group `name` from its row of TABLE; a group with an example also runs by itself."""
     row, some = TABLE[name], typer.Typer(add_completion=False, rich_markup_mode=None)
     if not row.example:
         some.callback(cls=CommandGroup, no_args_is_help=True, help=row.sentence)(lambda: None)
@@ -182,7 +182,7 @@ def _made(name: str) -> Any:
 
 
 def _completed(some: typer.Typer, name: str) -> Any:
-    """Convert a typer app to a click command or group, with translated help and a group's subcommands."""
+    """Convert a typer app to the click command or group `name`, with translated help; a group gets its subcommands."""
     command: Any = get_command(some)
     command.context_class, command.name = HelpContext, name.rpartition(" ")[2]
     command.short_help = (command.help or "").partition(".")[0] + "."
@@ -195,7 +195,7 @@ _WITHOUT_REQUEST: dict[str, Any] = {"completion": completion.completion, "help":
 
 
 def named(words: Sequence[str]) -> str:
-    """Return the full name of the command that the words name, such as gpt data list."""
+    """Return the full name of the command at the beginning of a command line, such as gpt data list."""
     path = ""
     for word in words:
         if (last := word.replace("_", "-")) not in below(path):
@@ -205,7 +205,7 @@ def named(words: Sequence[str]) -> str:
 
 
 def _as_gpt_error(error: Exception, words: Sequence[str]) -> GptError:
-    """Convert any exception to the error to print."""
+    """Convert any exception to the GptError that `main` prints; `words` is the command line."""
     if isinstance(error, GptError):
         return error
     if isinstance(error, ClickUsageError):

@@ -1,4 +1,4 @@
-"""The table of the commands of `gpt`: help, examples, drivers, and their functions of Python."""
+"""The table of the commands of `gpt`, with their help, examples and drivers, and their Python functions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class CommandRow(NamedTuple):
-    """A command or a group of commands; a request class is imported only when its command is named."""
+    """A row of TABLE: a command or a group, as text alone, so that the table needs no import of request classes."""
 
     sentence: str  # the first of its help
     example: str = ""  # several have ", gpt" between them
@@ -142,7 +142,7 @@ COMMANDS = [name for name in TABLE if name not in ("completion", "help", "config
 
 
 def below(group: str) -> list[str]:
-    """Return the names of the commands in a group; for "", of the commands and groups directly under gpt."""
+    """Return the names of the commands in a group; for "", of the commands and groups of `gpt` itself."""
     return [last for above, _, last in (name.rpartition(" ") for name in TABLE) if above == group]
 
 

@@ -1,4 +1,4 @@
-"""Complete words after TAB: commands, flags, and the names of runs, configs and texts; `gpt completion`."""
+"""Complete commands, flags and the names of runs, configs and texts after TAB in a shell, for `gpt completion`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Completer = Callable[[str], list[str]]
 
 
 def answer(command: Any) -> int:
-    """Print the possible next words of a command line in the form of the shell; return the exit code."""
+    """Print the completions of the command line that a shell asks about, in the shell's format; return an exit code."""
     completion_init()
     os.environ["COLUMNS"] = "10000"  # typer wraps what it explains, and shells read a line for each word
     _translate(command)
@@ -38,7 +38,7 @@ def answer(command: Any) -> int:
 
 
 def _translate(command: Any, above: Any = None) -> None:
-    """Translate the help of a command, its flags and its subcommands to the user's language."""
+    """Translate the help of a command, its flags and its subcommands in place; `above` is the context of its group."""
     command.short_help = command.short_help and say(command.short_help)
     context = command.context_class(command, parent=above, **command.context_settings)
     for parameter in command.get_params(context):  # --help is among them
@@ -49,12 +49,12 @@ def _translate(command: Any, above: Any = None) -> None:
 
 
 def script(shell: str) -> str:
-    """Return the script by which bash, zsh or fish completes the words of `gpt`."""
+    """Return the script with which bash, zsh or fish completes command lines of `gpt`."""
     return get_completion_script(prog_name="gpt", complete_var=VARIABLE, shell=shell)
 
 
 def complete_words(*allowed: str) -> Completer:
-    """Return a completer that offers the allowed words."""
+    """Return a completer: a function that returns the words of `allowed` that begin with its argument."""
 
     def complete(incomplete: str) -> list[str]:
         return [word for word in allowed if word.startswith(incomplete)]
@@ -63,14 +63,14 @@ def complete_words(*allowed: str) -> Completer:
 
 
 def configs(incomplete: str) -> list[str]:
-    """Complete names of shipped configs; the shell completes names of files itself."""
+    """Return the names of shipped configs that begin with `incomplete`; the shell itself completes file names."""
     from gpt_cli.config.load import shipped_configs
 
     return complete_words(*shipped_configs())(incomplete)
 
 
 def configs_and_auto(incomplete: str) -> list[str]:
-    """Complete the values of `gpt train --config`: AUTO, and names of shipped configs."""
+    """Return the values of `gpt train --config` that begin with `incomplete`: AUTO and the names of shipped configs."""
     from gpt_cli.training.request import AUTO
 
     return complete_words(AUTO)(incomplete) + configs(incomplete)
@@ -83,7 +83,7 @@ tokenizers = complete_words("byte", "gpt2", "cl100k_base", "o200k_base")
 
 
 def runs(incomplete: str) -> list[str]:
-    """Complete run directories under runs/ whose names need no quotes; the shell completes the others as files."""
+    """Return the runs under runs/ whose paths begin with `incomplete`, except paths that need quotes in a shell."""
     from gpt_cli.checkpoints.run_list import find_runs
 
     directories: list[str] = []
@@ -93,17 +93,17 @@ def runs(incomplete: str) -> list[str]:
 
 
 def run_names(incomplete: str) -> list[str]:
-    """Complete runs by their names in `gpt runs`."""
+    """Return the runs whose names, relative to runs/, begin with `incomplete`."""
     return complete_words(*(str(Path(path).relative_to("runs")) for path in runs("")))(incomplete)
 
 
 def configs_and_runs(incomplete: str) -> list[str]:
-    """Complete the names of configs and runs."""
+    """Return the names of shipped configs and the paths of runs that begin with `incomplete`."""
     return configs(incomplete) + runs(incomplete)
 
 
 def texts(incomplete: str) -> list[str]:
-    """Complete names of corpora in the catalogue."""
+    """Return the names of corpora in the catalogue that begin with `incomplete`."""
     from gpt_cli.text.datasets import ENTRIES
 
     return complete_words(*ENTRIES)(incomplete)

@@ -40,7 +40,7 @@ _PIECE = re.compile(
 
 
 def prepare_streams() -> None:
-    """Make stdout and stderr escape characters that their encoding lacks, and make stderr a `Patient` stream.
+    """Make stdout and stderr escape characters that their encodings lack, and wrap stderr in a `Patient` stream.
 
     A stream that was closed before the program began is replaced by the null device.
     """
@@ -54,14 +54,15 @@ def prepare_streams() -> None:
 
 
 def abandon_stdout() -> None:
-    """Redirect a stdout whose reader has gone to the null device, so that not even the flush at exit fails."""
+    """Redirect stdout, whose reader is gone, to the null device, so that the flush at exit does not fail either."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Patient:
-    """A stream whose writes wait for a slow reader (a pipe); after `hurry`, a second at most in all.
+    """A stream whose writes wait for a slow reader (of a pipe); after `hurry`, each write waits at most one second.
 
-    Once the reader has gone or the disk is full, further text is lost without an error.
+    After a write has timed out, later writes do not wait. If the reader is gone or the disk is full, text is lost
+    without an error.
     """
 
     def __init__(self, stream: TextIO):
@@ -73,7 +74,7 @@ class Patient:
             self._descriptor = None
 
     def hurry(self) -> None:
-        """Wait for the reader no longer than a second from here on; any thread may call this."""
+        """Let the present write and later ones wait at most one second for the reader; any thread may call this."""
         self._hurried = True
 
     def write(self, text: str) -> int:
@@ -93,7 +94,7 @@ class Patient:
                 self._abandoned = not write_until(self._descriptor, content, self._clock())
 
     def _clock(self) -> Callable[[], bool]:
-        """Return a function that tells a write if PATIENCE has passed since the function's first call after `hurry`."""
+        """Return a function that tells a write if PATIENCE seconds have passed since the first call after `hurry`."""
         late_at: float | None = None
 
         def is_late() -> bool:
@@ -109,14 +110,14 @@ class Patient:
 
 
 def hurry() -> None:
-    """Let lines on stderr wait a second at most for their reader, since a signal asked this command to end."""
+    """Let writes to stderr wait at most one second for a slow reader, since a signal asked this command to end."""
     if isinstance(sys.stderr, Patient):
         sys.stderr.hurry()
 
 
 @contextlib.contextmanager
 def hurried_stdout() -> Iterator[None]:
-    """In the context, let results on stdout, which may be closed, wait a second at most for their reader."""
+    """Let writes to stdout in the context wait at most one second for a slow reader; ignore a reader that is gone."""
     stream = Patient(sys.stdout)
     stream.hurry()
     with contextlib.redirect_stdout(stream):  # pyright: ignore[reportArgumentType]
@@ -124,46 +125,46 @@ def hurried_stdout() -> Iterator[None]:
 
 
 def colourful(stream: TextIO) -> bool:
-    """Return whether a stream is a terminal whose user wants colour."""
+    """Return whether a stream is a terminal and neither NO_COLOR nor TERM=dumb asks for plain text."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 @dataclass(frozen=True)
 class Console:
-    """Prints lines in the language of the user; `quiet` leaves out notices and progress."""
+    """Prints results on stdout, and messages in the user's language on stderr; `quiet` hides notices and progress."""
 
     quiet: bool = False
 
     def notice(self, text: str) -> None:
-        """Print a line on stderr that a user may want to know."""
+        """Print a line of information on stderr, unless the console is `quiet`."""
         if not self.quiet:
             self._line(say(as_flags(text)))
 
     def tell(self, text: str) -> None:
-        """Print a line on stderr that a user must know, quiet or not, although nothing is wrong."""
+        """Print a line of important information, which is no warning, on stderr, even if the console is `quiet`."""
         self._line(say(as_flags(text)))
 
     def warn(self, text: str) -> None:
-        """Print a warning on stderr, quiet or not."""
+        """Print a warning on stderr, even if the console is `quiet`."""
         self._line(f"warning: {say(as_flags(text))}")
 
     def hint(self, text: str) -> None:
-        """Print a remedy on stderr after a warning."""
+        """Print a hint on stderr that tells how to act on the warning before it."""
         self._line(f"hint: {say(as_flags(text))}")
 
     def result(self, text: str) -> None:
-        """Print a line of the result."""
+        """Print a line of a command's result on stdout."""
         print(text, flush=True)
 
     def pieces(self, pieces: Iterable[str]) -> None:
-        """Print a result in pieces, since it may be too long for memory, and end its last line."""
+        """Print a result on stdout piece by piece, as it may be too long for memory; end it with a newline."""
         last = ""
         for last in filter(None, pieces):
             print(for_stdout(last), end="")
         print(end="" if last.endswith("\n") else "\n", flush=True)
 
     def show(self, result: Result, *, json: bool = False) -> None:
-        """Print a result in its form for this terminal, or as JSON."""
+        """Print a command's result on stdout, as text that suits a terminal or a pipe, or as JSON."""
         if json:
             self.pieces(result.as_json())
             return
@@ -173,9 +174,9 @@ class Console:
 
     @contextlib.contextmanager
     def counting(self, what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
-        """Yield a function that receives the amounts done and shows a bar, or, without a terminal, occasional lines.
+        """Yield a function that takes the amounts done and shows a bar on a terminal, otherwise a line now and then.
 
-        The first call starts the clock. The bar appears after two seconds, and its time moves while no amount comes.
+        The first call starts the clock. The bar appears after two seconds; its clock advances between calls too.
         """
         if self.quiet:
             yield lambda _: None
@@ -194,7 +195,7 @@ class Console:
         importing: Callable[[], AbstractContextManager[None]] = nullcontext,
         writing: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> Host:
-        """Return the Host through which library functions use this console."""
+        """Return a Host that prints on this console; `importing` and `writing` become contexts of the Host."""
         return Host(self.notice, self.warn, self.counting, importing, writing, sys.stdin)
 
     def _line(self, text: str) -> None:
@@ -208,7 +209,7 @@ def for_stdout(text: str) -> str:
 
 
 class Mute(Console):
-    """The silent console of a process for which another process prints."""
+    """A Console that prints nothing, for the ranks of a training that are not the first."""
 
     def __init__(self) -> None:
         super().__init__(quiet=True)
@@ -221,7 +222,7 @@ class Mute(Console):
 
 
 def terminal_width(stream: TextIO) -> int | None:
-    """Return the columns of the terminal behind a stream; None where there is no terminal, or an unknown width."""
+    """Return the width in columns of the terminal behind a stream; None without a terminal or with an unknown width."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or None if stream.isatty() else None
     except (OSError, ValueError):
@@ -229,9 +230,9 @@ def terminal_width(stream: TextIO) -> int | None:
 
 
 def wrapped(text: str, width: int | None) -> str:
-    """Wrap a text to lines of at most `width` columns, between words and between Chinese characters.
+    """Wrap a text to lines of at most `width` columns, between words and between Chinese characters; None: no limit.
 
-    A command stays on one line, even if wider than the terminal, which then wraps it so that it can be copied.
+    A command stays on one line, even if it is wider than the terminal, so that users can copy it.
     """
     if width is None or len(text) * 2 <= width:
         return text

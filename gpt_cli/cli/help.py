@@ -1,4 +1,4 @@
-"""Help in the language of the user."""
+"""Format the help of commands in the language of the user."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _TYPE = re.compile(r" <[^ ]+>$")  # typer adds the type that an argument has in 
 
 
 class TranslatedHelp(HelpFormatter):
-    """Formatter that translates headings and paragraphs to the user's language; click wraps those in English."""
+    """A click formatter that translates headings and paragraphs to the user's language; click itself wraps English."""
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
-        """Write a line for each form of the command; " | " in `args` separates the forms of a group."""
+        """Write the usage, one line for each form of the command; " | " in `args` separates the forms of a group."""
         usage = say(prefix or "Usage: ")
         forms = re.sub(r"\{(\w+)\}", r"\1", args).split(" | ")  # typer puts braces around some arguments
         for number, form in enumerate(forms):
@@ -38,7 +38,7 @@ class TranslatedHelp(HelpFormatter):
             super().write_usage(prog, words, usage if number == 0 else " " * cell_len(usage))
 
     def write_heading(self, heading: str) -> None:
-        """Write the line above options or commands."""
+        """Write a translated heading, such as the line above the options."""
         said = say(heading)
         if said == heading:
             super().write_heading(heading)
@@ -46,12 +46,12 @@ class TranslatedHelp(HelpFormatter):
             self.write(f"{' ' * self.current_indent}{said}：\n")
 
     def write_text(self, text: str) -> None:
-        """Write a help text or an epilog: paragraphs with empty lines between them."""
+        """Write a translated help text or epilog: paragraphs with empty lines between them."""
         paragraphs = (" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
         super().write_text("\n\n".join(_paragraph(one, self.width - self.current_indent) for one in paragraphs))
 
     def write_dl(self, rows: Sequence[tuple[str, str]], col_max: int = _FLAGS_WIDTH, col_spacing: int = 2) -> None:
-        """Write flags or commands, each with its help."""
+        """Write a list of flags or commands, each with its translated help."""
         rows = [(_TYPE.sub("", flags), does) for flags, does in rows]
         first = min(max((len(flags) for flags, _ in rows), default=0), col_max) + col_spacing
         width = self.width - first - self.current_indent
@@ -59,13 +59,13 @@ class TranslatedHelp(HelpFormatter):
 
 
 class HelpContext(Context):
-    """The context of a command whose help is in the language of the user."""
+    """A click context whose help is formatted by TranslatedHelp."""
 
     formatter_class: Any = TranslatedHelp
 
 
 class Below(Mapping[str, Any]):
-    """The commands of a group by name, each built on first access, since building all takes long."""
+    """A mapping from names to click commands of a group; each is built on first access, as building all takes long."""
 
     def __init__(self, group: str, make: Callable[[str], Any]):
         self._group, self._make = group, cache(make)
@@ -83,20 +83,20 @@ class Below(Mapping[str, Any]):
 
 
 class CommandGroup(TyperGroup):
-    """A group whose help lists the commands without building them."""
+    """A click group whose help lists its commands without building them."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of the commands."""
+        """Return the names of the group's commands, in the order of TABLE."""
         return [*self.commands]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the first sentence of each command's help, uncut."""
+        """Write a list of the group's commands, each with the first sentence of its help, which click would shorten."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, TABLE[f"{self.name} {name}".lstrip()].sentence) for name in self.commands])
 
 
 class ListsByDefault(CommandGroup):
-    """A group that runs its own callback, unless the first argument is a subcommand."""
+    """A click group that runs its own callback unless the first argument is a subcommand, as `gpt runs` does."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] in self.commands:
@@ -117,7 +117,7 @@ Debug = Annotated[bool, typer.Option("--debug", callback=_set_debug, expose_valu
 
 
 def _paragraph(text: str, width: int) -> str:
-    """Return a paragraph in the language of the user; examples have a line each, to be copied."""
+    """Translate and wrap a paragraph of help; each example command gets its own line, so that users can copy it."""
     if text.startswith(_FIRST):
         return _AS_IT_IS + re.sub("(?<![ ,])[, ]*(?=gpt )", "\n  ", say(text))
     if not text.startswith(_EXAMPLE):
@@ -127,6 +127,6 @@ def _paragraph(text: str, width: int) -> str:
 
 
 def _said(text: str, width: int) -> str:
-    """Translate a paragraph to the user's language; wrap a translation, since click counts letters, not columns."""
+    """Translate a paragraph to the user's language and wrap the translation; click would count letters, not columns."""
     said = "  ".join(map(say, text.split("  ")))  # what click adds, such as [required], stands after two spaces
     return said if said == text else _AS_IT_IS + "\n".join(filled(WORD.findall(said.strip()), width))

@@ -1,4 +1,4 @@
-"""Show progress: a bar on a terminal, elsewhere a line now and then. Both also move while no amount is counted."""
+"""Show progress: a bar on a terminal, elsewhere a line now and then. Both are updated between counts too."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WITH_TOTAL = "{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{r
 
 
 class Meter:
-    """Progress through `total` units, or the time alone if `total` is None; the first `count` starts the clock.
+    """Base class of progress displays, of `total` units or, if None, of time alone; the first `count` starts the clock.
 
     Between counts a thread calls `beat`, because one amount may take minutes on a busy machine.
     """
@@ -31,7 +31,7 @@ class Meter:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def count(self, amount: int) -> None:
-        """Add an amount that is done; 0 says that the work begins."""
+        """Add `amount` units that are done; the first call, perhaps with 0, starts the clock."""
         if not self._begun:
             self.begin()
             self._begun = True
@@ -61,7 +61,7 @@ class Meter:
 
 
 class Bar(Meter):
-    """A bar on stderr that disappears when the work is done; `what` must end with a colon."""
+    """A progress bar on stderr that disappears when the work is done; its label `what` must end with a colon."""
 
     _bar: tqdm[NoReturn]
 
@@ -92,7 +92,7 @@ class Bar(Meter):
 
 
 class Lines(Meter):
-    """Lines of progress, LINE_SECONDS or more apart."""
+    """Progress as lines of text for `notice`, at least LINE_SECONDS apart."""
 
     def __init__(self, what: str, total: int | None, unit: str, notice: Callable[[str], object]):
         super().__init__(what, total, unit)
@@ -126,7 +126,7 @@ class Lines(Meter):
             yield size(self._done)
 
     def _pace(self, seconds: float) -> Iterator[str]:
-        """Yield the rate of bytes and the time left; without a total or new amounts, the time since the beginning."""
+        """Yield the rate, for bytes, and the time left; without a total or new amounts, only the elapsed `seconds`."""
         if self.total is None or self._done == self._said:
             yield f"{seconds:.0f} s"
             return

@@ -1,4 +1,4 @@
-"""Run `gpt runs rm` in a terminal."""
+"""Ask the user on a terminal, then run `gpt runs rm`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def drive(request: RemoveRequest, console: Console, *, json: bool, words: Sequence[str]) -> None:
-    """Remove runs, once the user agrees."""
+    """Remove the runs that a request names, if the user agrees on the terminal or by --yes."""
     from gpt_cli.tools.reports.run_table import removed, removing
 
     host = console.host(importing_torch)
@@ -31,7 +31,7 @@ def drive(request: RemoveRequest, console: Console, *, json: bool, words: Sequen
 
 
 def _agreed(runs: Sequence[RunFiles]) -> bool:
-    """Ask the user whether to remove runs; raise UsageError without a terminal."""
+    """Ask the user whether to remove runs, and return the answer; raise UsageError without a terminal."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("gpt runs rm", "it asks on a terminal only; --yes removes without asking")
     num_bytes = sum(path.stat().st_size for run in runs for path in run.files())

@@ -53,7 +53,7 @@ Answer = Callable[[str, SampleRequest], object]
 
 
 def drive(request: SampleRequest, console: Console, *, json: bool, words: Sequence[str]) -> None:
-    """Continue prompts and print the continuations; on a terminal without a prompt, run a session instead."""
+    """Print continuations of the prompts; on a terminal without a prompt, run an interactive session instead."""
     host = console.host(importing_torch)
     unasked = request.prompt is None and request.prompt_file is None and request.messages is None and not json
     if unasked and sys.stdin.isatty() and sys.stdout.isatty():
@@ -86,7 +86,7 @@ def drive(request: SampleRequest, console: Console, *, json: bool, words: Sequen
 
 
 def _print_samples(sampler: Sampler, prompts: Sequence[Prompt], request: SampleRequest, seed: int | None) -> str:
-    """Print continuations of a prompt: a single one as it is generated, several at the end; return the first text."""
+    """Print one continuation of a prompt while it is generated, or several at the end; return the text of the first."""
     if request.num_samples == 1:
         texts = sampler.draw(prompts, request, seed, show=lambda text: print(for_stdout(text), end="", flush=True))
         print(flush=True)
@@ -97,7 +97,7 @@ def _print_samples(sampler: Sampler, prompts: Sequence[Prompt], request: SampleR
 
 
 def _open(request: SampleRequest, console: Console, host: Host) -> Answer:
-    """Load the model of a session; return the function that continues or answers a line."""
+    """Load the model of a session; return a function that prints how the model continues or answers a line."""
     model = request.find_model(host)
     with importing_torch():
         from gpt_cli.sampling.sample import Sampler
@@ -125,14 +125,14 @@ def _open(request: SampleRequest, console: Console, host: Host) -> Answer:
 
 
 def in_session(request: SampleRequest) -> SampleRequest:
-    """Return a session's request with its run fixed, even if a newer run begins; greedy becomes temperature 0."""
+    """Return the request of a session: its run is fixed, by default to the newest run; greedy becomes temperature 0."""
     fields = {name: getattr(request, name) for name in request.model_fields_set - {"greedy"}}
     greedy = {"temperature": 0.0} if request.greedy else {}
     return read_request(SampleRequest, {**fields, **greedy, "run": request.run or newest_run()})
 
 
 def converse(console: Console, request: SampleRequest, open_model: Callable[[SampleRequest], Answer]) -> None:
-    """Answer lines until the input ends; `open_model` returns the function that continues a line."""
+    """Run a session, which answers each line of the user until the input ends; `open_model` loads the model."""
     answer = open_model(request)
     welcome = WELCOME_TO_CHAT if request.chat else WELCOME
     console.notice(welcome)
@@ -171,7 +171,7 @@ def converse(console: Console, request: SampleRequest, open_model: Callable[[Sam
 
 
 def changed_by(request: SampleRequest, line: str) -> SampleRequest:
-    """Apply a line such as `/temperature 1.2` to a request; raise UsageError for a wrong name or value."""
+    """Return a request changed by a line such as `/temperature 1.2`; raise UsageError for a wrong name or value."""
     typed, _, text = line.removeprefix("/").partition(" ")
     name = _setting_name(typed, text)
     fields = {each: getattr(request, each) for each in request.model_fields_set}
@@ -191,7 +191,7 @@ def changed_by(request: SampleRequest, line: str) -> SampleRequest:
 
 
 def explained(request: SampleRequest, typed: str) -> list[str]:
-    """Return the answer to /help temperature: present value, meaning and allowed values.
+    """Return the lines that `/help temperature` prints: the present value, the meaning and the allowed values.
 
     Raises UsageError for an unknown name.
     """
@@ -203,7 +203,7 @@ def explained(request: SampleRequest, typed: str) -> list[str]:
 
 
 def sample_commands(request: SampleRequest, name: str) -> list[str]:
-    """Return the lines to type in a session for the present value of a setting."""
+    """Return the session lines that give the setting `name` its present value, such as `/temperature 1.2`."""
     value = getattr(request, name)
     each = value if name == "stop" else [",".join(value)] if name == "without" else [value]
     return [f"/{_typed(name)} {SETTINGS[name] if one in (None, '') else visible(one)}" for one in each or [None]]
@@ -214,7 +214,7 @@ def _typed(name: str) -> str:
 
 
 def _setting_name(typed: str, text: str = "") -> str:
-    """Return the setting that a name with - or _ means; else raise UsageError, with a hint from the `text` after it."""
+    """Return the setting called `typed`, with - or _; else raise UsageError, with a hint from the `text` after it."""
     if (name := typed.replace("-", "_")) not in SETTINGS:
         near = nearest(name, SETTINGS) or next((each for each in SETTINGS if each.startswith(name)), None)
         words = [word.replace("_", "-") for word in re.split(r"[\s=]+", text)]
@@ -230,7 +230,7 @@ def _setting_name(typed: str, text: str = "") -> str:
 
 
 def _lines() -> Iterator[str]:
-    """Read lines from the user, with history and editing where the system has them."""
+    """Yield the lines that the user types, with history and editing where the system has readline."""
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 - its import gives input() a history
     while True:

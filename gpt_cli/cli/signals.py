@@ -1,6 +1,6 @@
-"""Signals that ask a training to stop or to save, or that end other long work.
+"""Handle signals that ask a training to stop or to save, or that end other long work.
 
-In a training, a thread receives the signals, because Python's own handlers wait until the main thread returns from
+A training receives signals in a thread, because Python runs its own handlers only when the main thread returns from
 whatever it computes.
 """
 
@@ -22,13 +22,13 @@ SAME_REQUEST_SECONDS = 1.0
 
 
 class Signals:
-    """Requests by the user's signals.
+    """What the user's signals ask a training to do: to stop, or to save a checkpoint.
 
     Until `saving` is set, nothing has to be saved, and INT, TERM, HUP or XCPU ends the process at once. Afterwards, the
-    first signal is remembered, signals within a second of the first belong to the same request, and a later one other
-    than XCPU ends the process at once; files are whole at any moment, and once `saved` is set, nothing is lost. USR1
-    asks for a checkpoint. A process that ends at once prints a line, if `may_speak` allows that for its exit code, and
-    calls `before_leaving`; if steps are lost, the line ends with `advice`.
+    first of these signals is remembered for `stop`, signals within a second of it count as the same request, and a
+    later one other than XCPU ends the process at once; files are complete at any moment, and once `saved` is set,
+    nothing is lost. USR1 asks for a checkpoint. Before the process ends at once, it prints a line, if `may_speak`
+    allows that for its exit code, and calls `before_leaving`; if steps are lost, the line ends with `advice`.
     """
 
     def __init__(
@@ -46,16 +46,16 @@ class Signals:
         self._save_requested = False
 
     def stop(self) -> int | None:
-        """Return the number of the signal that asks to stop, or None."""
+        """Return the number of the signal that asked the training to stop; None if no signal did."""
         return self.received
 
     def save_requested(self) -> bool:
-        """Return whether a signal asked for a checkpoint since the last call."""
+        """Return whether USR1 has asked for a checkpoint since the last call of this method."""
         requested, self._save_requested = self._save_requested, False
         return requested
 
     def hear(self, number: int) -> None:
-        """Record a signal; may end the process."""
+        """Record the signal `number`, or end the process at once, as the class describes."""
         if number == signal.SIGUSR1:
             self._save_requested = True
             return
@@ -82,7 +82,7 @@ class Signals:
 
 @contextmanager
 def listening(signals: Signals) -> Iterator[None]:
-    """Listen for INT, TERM, HUP, XCPU and USR1; signals that are ignored (HUP under nohup) stay ignored."""
+    """Pass INT, TERM, HUP, XCPU and USR1 to `signals` in the context; ignored ones (HUP under nohup) stay ignored."""
     numbers = (*STOPS, signal.SIGUSR1)
     listened = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
     read_end, write_end = os.pipe()
@@ -108,9 +108,9 @@ def listening(signals: Signals) -> Iterator[None]:
 
 @contextmanager
 def removing_unfinished() -> Iterator[None]:
-    """Let TERM and HUP end long work like Ctrl-C, so that its temporary file is removed; ignored signals stay ignored.
+    """Turn TERM and HUP in the context into SystemExit, so that long work removes its temporary file, as after Ctrl-C.
 
-    A signal raises SystemExit with 128 plus its number.
+    The exit code is 128 plus the signal's number. Signals that were ignored before stay ignored.
     """
 
     def leave(number: int, _: object) -> None:

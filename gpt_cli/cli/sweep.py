@@ -15,7 +15,7 @@ from gpt_cli.tools.sweeps.request import SweepRequest
 
 
 def drive(request: SweepRequest, console: Console, *, json: bool, words: Sequence[str]) -> int:
-    """Train the points of a file; return the exit code, after a stop by a signal 128 plus its number."""
+    """Run the trainings of a sweep, or list them in a dry run; return the exit code, 128 + n after stop signal n."""
     host = console.host(importing_torch)
     points = request.find(host)
     from gpt_cli.tools.sweeps.sweep import Planned, Swept, sweep
@@ -46,7 +46,7 @@ def drive(request: SweepRequest, console: Console, *, json: bool, words: Sequenc
 
 
 def _hurrying(hear: Callable[[int, object], None]) -> AbstractContextManager[None]:
-    """Pass signals to `hear`; once a signal stops the sweep, lines on stderr wait a second at most."""
+    """Return a context that passes signals to `hear`; after a stop signal, writes to stderr wait at most a second."""
 
     def heard(number: int, frame: object) -> None:
         if number != signal.SIGUSR1:

@@ -1,4 +1,4 @@
-"""Import torch for commands."""
+"""The context in which commands import torch."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from gpt_cli.common.machine.memory import require_address_space
 
 @contextlib.contextmanager
 def importing_torch() -> Iterator[None]:
-    """Keep Python's garbage collector away from the 300,000 objects that an import of torch makes.
+    """Hide from Python's garbage collector the 300,000 objects that an import of torch in this context makes.
 
-    The collector would search them again and again during the import, in long trainings and when the process ends, and
-    find next to no garbage (note 0043). Raises EnvironmentFailure if this process may not have the memory, or if its
-    working directory is gone.
+    The collector would search the objects again and again during the import, in long trainings and when the process
+    ends, and find next to no garbage (note 0043). Raises EnvironmentFailure if this process may not have enough memory,
+    or if its working directory is gone.
     """
     if "torch" in sys.modules:
         yield

@@ -23,7 +23,7 @@ from gpt_cli.training.request import TrainRequest
 
 @dropped(signal.SIGUSR1)  # until there is something to save
 def drive(request: TrainRequest, console: Console, *, json: bool, words: Sequence[str]) -> int:
-    """Train as requested; return the exit code, after a stop by a signal 128 plus its number."""
+    """Train as requested, in one or more processes; return the exit code, 128 + n after a stop by signal n."""
     processes = request.processes
 
     def plan(rank_env: RankEnvironment | None) -> Plan:
@@ -68,7 +68,7 @@ def drive(request: TrainRequest, console: Console, *, json: bool, words: Sequenc
 
 
 def _require_processes(plan: Plan, rank_env: RankEnvironment | None, processes: int | None) -> None:
-    """Raise UsageError if the processes that the user or a launcher wants cannot share the training."""
+    """Raise UsageError if the processes of --processes or of a launcher cannot share the training."""
     if processes is not None and rank_env is not None and rank_env.launcher != "gpt":
         sentence = f"{rank_env.launcher} has started {rank_env.size} processes already, so leave it out"
         raise UsageError("--processes", sentence)

@@ -30,7 +30,7 @@ LEAST_SECONDS = 10.0  # between two such lines
 
 
 def announce(prepared: Prepared, console: Console, *, of_sweep: bool = False) -> None:
-    """Print the model, the corpus and the estimates of a training before its first step."""
+    """Print model, corpus and estimates before the first step; `of_sweep` leaves out advice about learning rates."""
     settings, costs = prepared.config.train, prepared.costs
     threads = counted(torch.get_num_threads(), "thread")
     if prepared.num_processes > 1:
@@ -66,12 +66,12 @@ def announce(prepared: Prepared, console: Console, *, of_sweep: bool = False) ->
 
 
 def _ratio(number: float) -> str:
-    """Format a ratio: in three significant digits, or from 100 on as a whole number with commas."""
+    """Format a ratio with three significant digits; from 100 on, as a whole number with commas."""
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def show_progress(events: Iterator[TrainingEvent], prepared: Prepared, console: Console) -> Finished:
-    """Print events, advice and, on a terminal, a progress bar; return the Finished event."""
+    """Print the events of a training, advice and, on a terminal, a progress bar; return the Finished event."""
     progress, curve = _TrainingPosition(prepared), Curve(prepared)
     bar = _Bar(
         total=progress.length,
@@ -117,13 +117,13 @@ def show_progress(events: Iterator[TrainingEvent], prepared: Prepared, console: 
 
 
 def advise(pieces: Iterable[Advice], console: Console, step: int | None = None) -> None:
-    """Print each piece of advice on its own line, prefixed with `step` if given."""
+    """Print each piece of advice on its own line, with the number of the `step` in front if given."""
     for advice in pieces:
         console.notice(f"advice: {advice}" if step is None else f"advice: step {step:,}: {advice}")
 
 
 class _Bar(tqdm):
-    """A bar whose figures are translated only when the bar is drawn, which is not at each step."""
+    """A tqdm bar that translates its figures only when it is drawn, which is not at each step."""
 
     @property
     def format_dict(self) -> Any:
@@ -133,7 +133,7 @@ class _Bar(tqdm):
 
 
 class _TrainingPosition:
-    """Progress of a training in steps, or in seconds if train.max_time will likely end it, and its lowest loss."""
+    """How far a training is: in steps, or in seconds if train.max_time will likely end it; and its lowest loss."""
 
     def __init__(self, prepared: Prepared):
         self.start = prepared
@@ -147,11 +147,11 @@ class _TrainingPosition:
         self._line_at = prepared.elapsed  # seconds
 
     def at(self, step: int, elapsed: float) -> int:
-        """Return the amount done at a step, `elapsed` seconds into the run."""
+        """Return how much of the training is done, in steps or seconds, at `step`, `elapsed` seconds into the run."""
         return min(self.length, round(elapsed)) if self.by_clock else step
 
     def seconds_left(self, event: Stepped) -> float:
-        """Estimate the seconds left from the pace of this part of the run, with the closing evaluation."""
+        """Estimate the seconds left, closing evaluation included, from the pace since the run began or was resumed."""
         left = self.length - self.at(event.step, event.elapsed)
         if not self.by_clock:
             steps = max(1, event.step - self.start.step)
@@ -159,12 +159,12 @@ class _TrainingPosition:
         return left + self.start.closing_seconds
 
     def remember(self, step: int, validation_loss: float | None) -> None:
-        """Record an evaluation if its loss is the lowest so far."""
+        """Record a step and its validation loss if this loss is the lowest so far."""
         if validation_loss is not None and (self.best is None or validation_loss < self.best[1]):
             self.best = step, validation_loss
 
     def prints_line(self, done_before: int, elapsed: float) -> bool:
-        """Return whether a line of progress is due, `elapsed` seconds into the run; a due line counts as printed."""
+        """Return whether to print a progress line now, `elapsed` seconds into the run; if so, count it as printed."""
         part, since = max(1, self.length // NUM_LINES), elapsed - self._line_at
         prints = since >= (LEAST_SECONDS if self.done // part > done_before // part else LINE_SECONDS)
         prints = prints or self.done == self.length > done_before
@@ -204,7 +204,7 @@ def _about_evaluation(event: Evaluated, progress: _TrainingPosition) -> str:
 
 
 def _advise_at_the_end(finished: Finished, prepared: Prepared, console: Console) -> None:
-    """Print advice for the next run from this run's metrics, unless a signal stopped it or nothing was trained."""
+    """Print advice for the next run from this run's metrics, unless a signal stopped it or it had nothing to train."""
     if console.quiet or finished.signal is not None or not prepared.steps_left:
         return
     summary, curve = finished.summary, Curve(prepared)
@@ -215,7 +215,7 @@ def _advise_at_the_end(finished: Finished, prepared: Prepared, console: Console)
 
 
 def conclude(finished: Finished, prepared: Prepared, console: Console, *, as_json: bool) -> None:
-    """Print the result on stdout, and the next command on stderr."""
+    """Print the result of a training on stdout, and on stderr which command to run next."""
     summary = finished.summary
     if finished.signal is not None:
         saved = f"step {summary['steps']:,} is saved" if summary["steps"] else "no step was done"
@@ -237,7 +237,7 @@ def conclude(finished: Finished, prepared: Prepared, console: Console, *, as_jso
 
 
 def conclude_before(finished: Finished, console: Console, *, as_json: bool) -> None:
-    """Print that nothing was left to train, and the result of the run."""
+    """Print, for a run with nothing left to train, a notice that says so and the result of the run."""
     assert finished.before is not None
     console.notice(finished.before)
     _show_result(finished, console, as_json=as_json)

@@ -1,4 +1,4 @@
-"""Run a process of `gpt train`: listen to signals, meet other processes, and print events."""
+"""Run one process of `gpt train`: handle signals, meet the other processes, and print events."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from gpt_cli.training.setup import setup
 def train_together(
     rank_env: RankEnvironment, read: Callable[[RankEnvironment], Plan], console: Console, *, json: bool
 ) -> int:
-    """Train the plan that `read` returns as one of many processes; return the exit code.
+    """Train the plan that `read` returns, as one rank of several; return the exit code.
 
-    An error that is raised is for the user; if another process has told the user why all end, return an exit code.
+    Raises an error only if this rank has to report it to the user; if another process does, returns the exit code.
     """
     plan, failure = None, None
     try:
@@ -73,7 +73,7 @@ def train_together(
 
 
 def _choose_gpu(plan: Plan, rank_env: RankEnvironment) -> None:
-    """Choose the GPU of this process, unless it trains on a CPU; raise EnvironmentFailure for too few GPUs."""
+    """Select the GPU of this rank, unless it trains on a CPU; raise EnvironmentFailure if there are too few GPUs."""
     if plan.config.train.device == "cpu" or accelerator() is None:
         return  # a missing device is refused with the rest
     count = num_accelerators()
@@ -95,10 +95,10 @@ def train_and_show(
     may_speak: Callable[[int], bool] = lambda _: True,
     part: Callable[[], object] = lambda: None,
 ) -> int:
-    """Train, and print events if this is the first rank; return the exit code.
+    """Train a plan, and print its events if this is the first rank; return the exit code.
 
-    `may_speak` takes an exit code, and returns whether this process may tell the user why it leaves at once; `part` is
-    called when this process no longer needs the other ranks.
+    `may_speak` takes an exit code, and returns whether this process may print a line when a signal ends it at once;
+    `part` is called when this process no longer needs the other ranks.
     """
     console = console if ranks.is_first else Mute()
     with contextlib.ExitStack() as stack:
@@ -135,7 +135,7 @@ def train_and_show(
 
 
 def leave_picture(directory: Path, warn: Callable[[str], object]) -> None:
-    """Draw the losses of a run that has ended, finished or not; `warn` receives a line if drawing fails."""
+    """Write a picture of the losses of a run that has ended, finished or not; `warn` receives a line if that fails."""
     try:
         from gpt_cli.tools.reports.curves_picture import draw_losses_of
 

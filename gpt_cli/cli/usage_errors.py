@@ -1,4 +1,4 @@
-"""Describe a wrong command line, with the nearest right one as a hint."""
+"""Describe mistakes in a command line, with the nearest correct command line as a hint."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def usage_error(error: ClickUsageError, command: str, words: Sequence[str]) -> G
 
 
 def require_supported_language() -> None:
-    """Raise UsageError where GPT_LANGUAGE names a language that `gpt` does not speak."""
+    """Raise UsageError if GPT_LANGUAGE names a language that `gpt` does not have."""
     requested = os.environ.get(VARIABLE, "")
     if requested and code_of(requested) not in LANGUAGES:
         raise UsageError(VARIABLE, f"{shown(requested)} is not allowed; use {', '.join(LANGUAGES)}")
 
 
 def spelled(text: str, command: str, request: Any, words: Sequence[str]) -> str:
-    """Spell the fields of a request in a text as flags of the command, with - or _ as the user typed them."""
+    """Replace fields in marks, such as ‹top_k=5›, by flags of the command, with - or _ as the user typed the flags."""
     names = {}
     if request is not None:
         from gpt_cli.config.request import flag_of, flags_of
@@ -77,7 +77,7 @@ def spelled(text: str, command: str, request: Any, words: Sequence[str]) -> str:
 
 
 class _Line:
-    """The words of a command line, and the flags of the command that they name."""
+    """A command line: its words, the flags of its command, and the flag to which each word belongs."""
 
     def __init__(self, context: Any, command: str, words: Sequence[str]):
         self.words, self._name, self._context = list(words), command, context
@@ -88,7 +88,7 @@ class _Line:
         self._roles = self._read_roles()
 
     def _read_roles(self) -> list[str]:
-        """Return each word's role: the flag that it is or whose value it is, as typed; "" if neither."""
+        """Return for each word the flag, as typed, that the word is or whose value it is; "" for any other word."""
         roles = [""] * self._first
         while (position := len(roles)) < len(self.words):
             flag, equals, _ = self.words[position].partition("=")
@@ -99,7 +99,7 @@ class _Line:
         return roles
 
     def unknown_flags(self) -> GptError:
-        """Return one error for all flags that the command lacks, and for values that the other flags refuse."""
+        """Return one error for all unknown flags and for wrong values of the other flags."""
         from gpt_cli.config.request import refused
         from gpt_cli.config.suggest import Arguments
 
@@ -129,7 +129,7 @@ class _Line:
         return UsageError(self._name, f"there is no flag {shown(flag)}", hint=hint, about=flag)
 
     def value_of(self, flag: str) -> str | None:
-        """Return the first value of a flag in the line, or None."""
+        """Return the first value that the command line gives to a flag; None if it gives none."""
         words = zip(self.words, self._roles, strict=True)
         values = (
             word.removeprefix(f"{role}=") for word, role in words if _plain(role) == _plain(flag) and word != role
@@ -137,13 +137,13 @@ class _Line:
         return next(filter(None, values), None)
 
     def positions_of(self, extra: str) -> list[int]:
-        """Return the positions of the surplus words that typer joined to `extra`; an empty list if not found."""
+        """Return the positions of the unexpected words that typer joined to the text `extra`; [] if not found."""
         positions = [position for position, role in enumerate(self._roles) if not role and position >= self._first]
         ends = (positions[start:] for start in range(len(positions)))
         return next((end for end in ends if " ".join(self.words[at] for at in end) == extra), [])
 
     def other_dash(self, position: int, positions: Sequence[int]) -> UsageError:
-        """Return the error for a flag that begins with another dash, such as that of a Chinese keyboard."""
+        """Return the error for a flag at `position` that begins with a wrong dash, such as a Chinese keyboard's."""
         word = self.words[position]
         meant = f"--{half_width(word).lstrip('-')}"
         if position + 1 in positions:
@@ -153,7 +153,7 @@ class _Line:
         )
 
     def meaning(self, positions: Sequence[int]) -> str | None:
-        """Suggest a fix for stray words: flags, quotes, or no spaces around "="; None if unknown."""
+        """Return a hint for unexpected words at `positions`: flags, quotes, no spaces around "="; None if none fits."""
         if not positions:
             return None
         before = positions[0] - 1
@@ -169,7 +169,7 @@ class _Line:
         return _did_you_mean(" ".join([*self._flags_for(words)] or again))
 
     def _flags_for(self, words: Sequence[str]) -> Iterator[str]:
-        """Yield a flag for each of these words; words that name nothing are a prompt, if the command takes one."""
+        """Yield a flag for each word that is a config, run or text; the others become one --prompt, if allowed."""
         from gpt_cli.checkpoints.training_text import is_imported
         from gpt_cli.config.load import shipped_configs
         from gpt_cli.text.datasets import ENTRIES
@@ -201,7 +201,7 @@ class _Line:
 
 
 def _without_spaces(setting: str, words: Sequence[str]) -> str | None:
-    """Join a setting that spaces around or instead of its equals sign have split; None if the words do not fit."""
+    """Join the parts of a setting KEY=VALUE that spaces have split; None if the parts are not those of a setting."""
     if "=" not in setting and "=" not in words[0]:
         return f"{setting}={words[0]}"
     joined = "".join([setting, *words[: 2 if words[0] == "=" else 1]])
@@ -217,13 +217,13 @@ def _did_you_mean(line: str | None) -> str | None:
 
 
 def _unknown_command(error: ClickUsageError, command: str, words: Sequence[str]) -> str | None:
-    """Return the word that names no command, if the error is about such a word; else None."""
+    """Return the word that is not a command, if the error is about an unknown command; else None."""
     depth = len(command.split()) - 1  # gpt itself is no word of the arguments
     return words[depth] if error.message.startswith("No such command") and depth < len(words) else None
 
 
 def _name(parameter: object) -> str:
-    """Return a flag as `--flag`, an argument as in the help."""
+    """Return the name of a click parameter for messages: `--flag` for a flag, for an argument its name in the help."""
     flags = [flag for flag in getattr(parameter, "opts", []) if flag.startswith("-")]
     argument = getattr(parameter, "metavar", None) or getattr(parameter, "name", "")
     return flags[0] if flags else str(argument).strip("[].")

@@ -1,1 +1,1 @@
-"""The common ground: files, results, tables, languages, drawing, the machine."""
+"""What all other packages use: files, results, tables, languages, drawing, the machine."""

@@ -12,7 +12,7 @@ _LARGE = 2**16  # characters
 
 
 def gathered(pieces: Iterable[str]) -> Iterator[str]:
-    """Join small pieces of a text into larger pieces, so that few system calls write them."""
+    """Yield the text of many small pieces in fewer, larger pieces, so that few system calls write the text."""
     joined, length = list[str](), 0
     for piece in pieces:
         joined.append(piece)
@@ -24,7 +24,7 @@ def gathered(pieces: Iterable[str]) -> Iterator[str]:
 
 
 def json_pieces(content: Any, count: Callable[[int], object] = lambda _: None) -> Iterator[str]:
-    """Yield `json.dumps` of `content` in pieces; arrays become lists, and minus infinity in arrays becomes null.
+    """Yield the JSON text of `content` in pieces; arrays become lists, and minus infinity in arrays becomes null.
 
     `count` receives 1 after each row of an array with two or more dimensions. Raises ValueError for NaN.
     """

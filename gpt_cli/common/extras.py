@@ -1,4 +1,4 @@
-"""Import libraries of the package's extras: loggers, formats of texts. Needs no torch."""
+"""Import optional libraries, which extras of the package install: loggers, file formats. Needs no torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpt_cli.errors import EnvironmentFailure, shown, together
 
 
 def require_installed(names: Sequence[str]) -> None:
-    """Raise EnvironmentFailure that names every logger whose package is missing."""
+    """Raise EnvironmentFailure that names every logger in `names` whose package is not installed."""
     missing = [name for name in names if not is_installed(name)]
     if not missing:
         return

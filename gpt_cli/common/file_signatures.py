@@ -1,4 +1,4 @@
-"""Recognise files and directories of gpt by content: other trainers use the same names.
+"""Recognise files and run directories of gpt by content, because other trainers use the same names.
 
 The checks read only the beginning of a file, and never wait for a pipe.
 """
@@ -35,12 +35,12 @@ _SIZES = {"context_length", "d_model", "num_heads", "num_blocks"}
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Return whether a file begins as our checkpoints do."""
+    """Return whether a file begins as checkpoints of gpt do."""
     return (_content(path, 8 + len(_CHECKPOINT)) or "")[8:] == _CHECKPOINT
 
 
 def is_config(path: Path, *, whole: bool = False) -> bool:
-    """Return whether gpt wrote a config, in any version; unless `whole`, it may be cut off after the model's sizes."""
+    """Return whether a file is a config of any gpt version; unless `whole`, it may end after the model's sizes."""
     text = _content(path) or ""
     sections, keys = re.findall(r"^(\w+):", text, re.MULTILINE), re.findall(r"(\w+):", text)
     cut = not text.endswith("\n") or "train" not in sections
@@ -53,7 +53,7 @@ def is_lock(path: Path) -> bool:
 
 
 def holds_run(directory: Path) -> bool:
-    """Return whether a directory is a run: it has a config of ours beside `checkpoints`, or a checkpoint of ours."""
+    """Return whether a directory is a run of gpt: it has a folder `checkpoints`, and a config or checkpoint of gpt."""
     checkpoints = directory / "checkpoints"
     return os.path.isdir(checkpoints) and (  # false, not an error, for a name that is too long
         is_config(directory / "config.yaml") or any(map(is_checkpoint, checkpoints.glob("*.safetensors")))
@@ -61,7 +61,7 @@ def holds_run(directory: Path) -> bool:
 
 
 def is_ours(path: Path) -> bool:
-    """Return whether gpt wrote a file named like a run's file; True also for empty files and files of zeros."""
+    """Return whether gpt wrote a file that is named like a run's file; True also for empty files and files of zeros."""
     beginnings = _BEGINNINGS.get(path.name) or _BEGINNINGS[path.suffix]
     if (text := _content(path)) is None:
         return False
@@ -71,7 +71,7 @@ def is_ours(path: Path) -> bool:
 
 
 def _content(path: Path, most: int = _BYTES) -> str | None:
-    """Read the first `most` bytes of a file as Latin-1; return None if it is unreadable or not a regular file."""
+    """Return the first `most` bytes of a file as Latin-1; None if the file is unreadable or not a regular file."""
     with contextlib.suppress(GptError), reading(path, CheckpointError) as file:
         return file.read(most).decode("latin-1")
     return None

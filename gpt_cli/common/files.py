@@ -1,4 +1,4 @@
-"""Write files so that nobody ever sees half of one."""
+"""Write files atomically, so that nobody ever sees half of a file."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # what a filesystem a
 
 
 def write_durably(path: Path, chunks: Iterable[Buffer]) -> None:
-    """Write a file so that a crash or a power cut leaves either the old file or the new one, whole.
+    """Write a file so that a crash or a power cut leaves either the complete old file or the complete new one.
 
-    Temporary file beside the target, fsync, rename, fsync of the directory; the umask decides on permissions. Raises
-    EnvironmentFailure when the system refuses, and then leaves no temporary file.
+    The steps: temporary file beside the target, fsync, rename, fsync of the directory; the umask decides on
+    permissions. Raises EnvironmentFailure if a step fails, and then leaves no temporary file.
     """
     require_regular_target(path)
     temporary = _temporary(path)
@@ -56,7 +56,7 @@ def require_regular_target(path: Path) -> None:
 
 
 def require_no_file(directory: Path) -> None:
-    """Raise UsageError where the directory that --out names is a file, or a link that leads nowhere."""
+    """Raise UsageError if `directory`, which --out names, is a file or a link that leads nowhere."""
     if directory.is_symlink() and not os.path.exists(directory):
         raise UsageError(shown(directory), "this is a link that leads nowhere, but ‹out› names a directory")
     if directory.exists() and not directory.is_dir():
@@ -64,11 +64,11 @@ def require_no_file(directory: Path) -> None:
 
 
 def write_directory(directory: Path, files: Mapping[str, Iterable[Buffer]]) -> None:
-    """Write a directory of files (name -> content) so that nobody ever sees half of it; make its parents.
+    """Write a directory of files (name -> content) atomically, so that nobody sees half of it; make its parents.
 
     The new directory gets a temporary name, then is renamed. An old directory is renamed first, then removed; a power
-    cut in between leaves the old one under a temporary name. Raises EnvironmentFailure when the system refuses, and
-    leaves the old directory.
+    cut in between leaves the old one under a temporary name. Raises EnvironmentFailure if a step fails, and then leaves
+    the old directory.
     """
     make_directory(directory.parent)  # refuses x/.. without an x, which the next line takes for what is above
     directory = Path(os.path.realpath(directory))  # what a link leads to is replaced, not the link
@@ -103,10 +103,7 @@ def append(path: Path, text: str) -> None:
 
 
 def make_durable(*paths: Path) -> None:
-    """Fsync files and directories, so that appended text and changed names survive a power cut.
-
-    Raises EnvironmentFailure.
-    """
+    """Fsync files and directories, so that new text and new names survive a power cut. Raises EnvironmentFailure."""
     path = Path()
     try:
         for path in paths:
@@ -116,7 +113,7 @@ def make_durable(*paths: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file if it is there. Raises EnvironmentFailure."""
+    """Remove a file if it exists. Raises EnvironmentFailure."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -126,7 +123,7 @@ def remove(path: Path) -> None:
 
 
 def move(path: Path, target: Path) -> None:
-    """Give a file another name in its directory, durably. Raises EnvironmentFailure."""
+    """Rename a file within its directory, durably. Raises EnvironmentFailure."""
     try:
         os.replace(path, target)
         _sync(target.parent)
@@ -135,7 +132,7 @@ def move(path: Path, target: Path) -> None:
 
 
 def remove_if_empty(directory: Path) -> str | None:
-    """Remove a directory if it is empty; return the reason why the directory stays, None if it is gone."""
+    """Remove a directory if it is empty; return None if the directory is gone, else the reason why it stays."""
     try:
         os.rmdir(directory)
     except FileNotFoundError:
@@ -154,13 +151,13 @@ def remove_directory(directory: Path) -> None:
 
 
 def temporaries(directory: Path, names: re.Pattern[str]) -> list[Path]:
-    """Return the temporary files of running or killed writers whose target names match `names`."""
+    """Return the temporary files in `directory` whose target names match `names`, also those of running writers."""
     matches = ((_TEMPORARY.fullmatch(path.name), path) for path in directory.iterdir()) if directory.is_dir() else ()
     return [path for match, path in matches if match and names.fullmatch(match["name"])]
 
 
 def _temporary(target: Path, part: str = "") -> Path:
-    """Return a new temporary name beside `target`; remove its killed writers' files that are older than an hour."""
+    """Return a new temporary path beside `target`; remove old temporary files of `target`, unused for an hour."""
     name = target.name + part
     only_copy = part == ".old" and not target.exists()  # which a power cut has left
     with contextlib.suppress(OSError):  # a directory may be one to write to and not to read, and a file another user's
@@ -189,7 +186,7 @@ def require_writable_parent(directory: Path) -> None:
 
 
 def make_directory(directory: Path) -> list[Path]:
-    """Make a directory and its parents durably; return the new ones, outermost first. Raises EnvironmentFailure."""
+    """Make a directory and its parents durably; return the new paths, outermost first. Raises EnvironmentFailure."""
     made: list[Path] = []
     path = directory
     try:
@@ -211,7 +208,7 @@ def make_directory(directory: Path) -> list[Path]:
 
 
 def write_failure(path: Path, error: OSError, folder: Path | None = None) -> EnvironmentFailure:
-    """Return the error for an OSError in writing `path`; `folder` is the directory written to, if not the parent."""
+    """Return the error for an OSError while writing `path`; `folder` is the directory written to, if not the parent."""
     hint, folder = None, folder or (path if path.is_dir() else path.parent)
     if error.errno == errno.EDQUOT:
         hint = "delete files or choose another place"
@@ -223,7 +220,7 @@ def write_failure(path: Path, error: OSError, folder: Path | None = None) -> Env
 
 
 def _refused(path: Path, error: OSError) -> str:
-    """Describe an OSError; for a missing permission, also the owner and the present user."""
+    """Return a sentence about an OSError; for a missing permission, it also names the owner and the present user."""
     if error.errno not in (errno.EACCES, errno.EPERM):
         return reason(error)
     parent = next((p for p in (path, *path.parents) if os.path.exists(p)), None)
@@ -263,7 +260,7 @@ def _sync(path: Path) -> None:
 
 
 def working_folder() -> str:
-    """Return the working folder. Raises EnvironmentFailure where it was removed."""
+    """Return the working directory. Raises EnvironmentFailure if it was removed."""
     try:
         return os.getcwd()
     except FileNotFoundError:

@@ -19,7 +19,7 @@ Counting = Callable[[str, int | None, str], AbstractContextManager[Callable[[int
 
 
 def both(count: Callable[[int], object], watch: Callable[[], object]) -> Callable[[int], None]:
-    """Return a function that passes amounts to `count`, and calls `watch` after each."""
+    """Return a function that passes each amount to `count` and then calls `watch`."""
 
     def counted(amount: int) -> None:
         count(amount)
@@ -30,12 +30,12 @@ def both(count: Callable[[int], object], watch: Callable[[], object]) -> Callabl
 
 @contextlib.contextmanager
 def uncounted(_what: str, _total: int | None, _unit: str) -> Iterator[Callable[[int], object]]:
-    """Show no progress: yield a function that ignores amounts."""
+    """Yield a function that ignores amounts, so that a task shows no progress: the default of `Host.counting`."""
     yield lambda _: None
 
 
 def ignored(_: str) -> None:
-    """Drop a line for the user."""
+    """Do nothing with a line for the user: the default of `Host.notice` and `Host.warn`."""
 
 
 def _nothing_foreign(path: Path) -> Any:
@@ -44,11 +44,11 @@ def _nothing_foreign(path: Path) -> Any:
 
 @dataclass(frozen=True)
 class Host:
-    """The caller of a long task: it receives notices, warnings and progress, and wraps parts of the task in contexts.
+    """The caller of a long task: functions for notices, warnings and progress, and contexts around parts of the task.
 
-    A prompt that the request lacks is read from `stdin`. `loaded` is the request's run, as `gpt_cli.load` returns it,
-    if the caller has loaded it. A training asks `stop` whether to end and, after each step, `save_requested` whether to
-    save; then `remark` may say that other programs keep the machine busy.
+    A task reads from `stdin` a prompt that the request lacks or gives as "-". `loaded` is the run that the request
+    names, as `gpt_cli.load` returns it, if the caller has already loaded it. A training asks `stop` whether to end and,
+    after each step, `save_requested` whether to save; then `remark` may say that other programs keep the machine busy.
     """
 
     notice: Notify = ignored
@@ -67,7 +67,7 @@ class Host:
 
     @contextlib.contextmanager
     def working(self, what: str) -> Iterator[None]:
-        """Show the elapsed time of a task of unknown length."""
+        """Show the elapsed time of the task `what`, of unknown length, while the context lasts."""
         with self.counting(what, None, "") as count:
             count(0)
             yield
@@ -77,10 +77,7 @@ NOBODY = Host()
 
 
 def tqdm_of_here() -> Any:
-    """Import the tqdm class that suits the terminal or the notebook, with or without widgets.
-
-    The first import here prints no warning about widgets that a notebook lacks.
-    """
+    """Return tqdm's class for a terminal or a notebook, without tqdm's warning about widgets that a notebook lacks."""
     from tqdm import TqdmWarning
 
     with warnings.catch_warnings():
@@ -90,7 +87,7 @@ def tqdm_of_here() -> Any:
 
 
 def drawn(host: Host, delay: float = 0.0) -> Host:
-    """Return `host` with tqdm bars, in a notebook or a terminal, for tasks that take longer than `delay` seconds."""
+    """Return a copy of `host` that shows tqdm bars for tasks that take longer than `delay` seconds."""
 
     @contextlib.contextmanager
     def counting(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:

@@ -1,4 +1,4 @@
-"""Limits on input from files and flags, which strangers may have made.
+"""Limits on untrusted input: on files and flags, which strangers may have made.
 
 Each limit bounds the memory or the time that an input can cost. Input beyond a limit is refused with a sentence that
 names the limit; docs/reliability.md lists all limits.

@@ -1,4 +1,4 @@
-"""Correct mistyped words: find the nearest name, and ASCII for the marks of a Chinese keyboard."""
+"""Correct mistyped words: find the nearest name, and replace marks of a Chinese keyboard by ASCII."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DASHES = "—–−"
 
 
 def nearest(typed: str, names: Iterable[str], fits: Callable[[str], bool] = lambda _: True) -> str | None:
-    """Return the name most like `typed`: any name if nearly equal, else one that `fits`; None if none is similar.
+    """Return the name most like `typed`; unless it is nearly equal, it must satisfy `fits`. None if none is similar.
 
     In words with non-ASCII characters, which may be syllables, one character of two may differ.
     """
@@ -30,12 +30,12 @@ def nearest(typed: str, names: Iterable[str], fits: Callable[[str], bool] = lamb
 
 @lru_cache(maxsize=8)  # suggestions ask about one text for every name
 def half_width(text: str) -> str:
-    """Replace full-width marks, letters and digits by ASCII."""
+    """Replace full-width marks, letters and digits, and long dashes, by ASCII."""
     return text.translate(_HALF_WIDTH)
 
 
 def full_width(text: object) -> str | None:
-    """Return a sentence about the first dash or full-width character of a text, or None if the text lacks both."""
+    """Return a sentence about the first long dash or full-width character of a text; None if the text has neither."""
     if not isinstance(text, str):
         return None
     mark = next((character for character in text if ord(character) in _HALF_WIDTH), None)

@@ -1,4 +1,4 @@
-"""Results of commands: figures, which show themselves as text, and in a notebook as a page or a picture too."""
+"""Results of commands: figures that print as text, and in a notebook also as a page or a picture."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Made = TypeVar("Made", str, bytes)
 
 
 class Screen(NamedTuple):
-    """Target of a command's result: stdout as a terminal or a pipe, and stderr for the lines about it."""
+    """Where a command shows its result: stdout, a terminal or a pipe, and stderr for lines about the result."""
 
     width: int  # columns
     is_terminal: bool
@@ -33,26 +33,26 @@ class Screen(NamedTuple):
 
 
 class Result:
-    """Result of a command; subclasses are dataclasses of figures, which `parts` or `as_text` show."""
+    """Base class of a command's result; subclasses are dataclasses of figures, which `parts` or `as_text` formats."""
 
     def __init_subclass__(cls) -> None:
         cls.__repr__ = Result.__repr__  # dataclasses keep one that a class has
 
     def __repr__(self) -> str:
-        """Return the class and its key figures in a line."""
+        """Return the class name and the key figures in one line."""
         figures = {name: value for name, value in self.key_figures().items() if value not in (None, "", (), [], {})}
         return f"{type(self).__name__}({', '.join(f'{name}={_brief(value)}' for name, value in figures.items())})"
 
     if not TYPE_CHECKING:  # a checker knows the fields
 
         def __getattr__(self, name: str) -> Any:
-            """Return a figure of `as_dict` that is no field, so that each key of --json is an attribute."""
+            """Return the entry `name` of `as_dict`, so that each key that --json prints is an attribute."""
             if not name.startswith("_") and name in (figures := self.as_dict()):
                 return figures[name]
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def __dir__(self) -> list[str]:
-        """Return the names that completion offers."""
+        """Return the attribute names for completion, the keys of `as_dict` included."""
         return [*super().__dir__(), *self.as_dict()]
 
     def key_figures(self) -> Mapping[str, Any]:
@@ -60,19 +60,19 @@ class Result:
         return {each.name: getattr(self, each.name) for each in fields(self) if each.repr}  # pyright: ignore[reportArgumentType]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the object that `--json` prints."""
+        """Return the figures as the JSON object that `--json` prints."""
         return asdict(self)  # pyright: ignore[reportArgumentType] - every subclass is a dataclass
 
     def as_json(self) -> Iterable[str]:
-        """Yield the object as JSON text, in pieces that memory can hold."""
+        """Yield the JSON text of `as_dict` in pieces, so that a long text need not fit in memory."""
         yield inert_json(json.dumps(self.as_dict(), ensure_ascii=False, allow_nan=False))
 
     def parts(self) -> Sequence[Rows | str]:
-        """Return the tables, each with a first row of headings, perhaps empty, and the lines of text between them."""
+        """Return the tables of the result, each with a first row of headings, perhaps empty, and lines of text."""
         return ()
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Return the text for a terminal of `width` columns."""
+        """Return the result as text for a terminal of `width` columns."""
         return "\n".join(
             part if isinstance(part, str) else table(part if any(part[0]) else part[1:]) for part in self.parts()
         )
@@ -81,32 +81,32 @@ class Result:
         return self.as_text()
 
     def failure(self) -> GptError | None:
-        """Return the error to raise after the result is shown, for damage that a command found, or None."""
+        """Return the error that the command line raises after it shows the result, such as damage found; or None."""
         return None
 
     def as_coloured_text(self, width: int = WIDTH) -> str:
-        """Return the text with colours, where colours carry information."""
+        """Return the result as text, with terminal colours where colours carry information."""
         return self.as_text(width)
 
     def show(self, screen: Screen) -> None:
-        """Print the text, if there is any; subclasses add lines, or skip what was written to a file."""
+        """Print the result as text, if there is any; subclasses print more, or less if the result is in a file."""
         if text := (self.as_coloured_text if screen.coloured else self.as_text)(screen.width):
             screen.result(text)
 
     def as_page(self) -> str | None:
-        """Return a page of HTML that works offline; None if the result has no page."""
+        """Return the result as an HTML page that works offline; None if the result has no page."""
         return None
 
     def page_bytes(self) -> int:
-        """Estimate the bytes of the page before it is made; 0 if that is impossible."""
+        """Estimate the size of the result's page in bytes before it is made; 0 if there is no estimate."""
         return 0
 
     def as_picture(self, kind: str = "png") -> bytes | None:
-        """Return a picture, png, svg or pdf; None if the result has no picture."""
+        """Return the bytes of a picture of type `kind`: png, svg or pdf; None if the result has no picture."""
         return None
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str | bytes]:
-        """Return the result in several MIME types, of which Jupyter shows the richest.
+        """Return the result as MIME type -> content, of which Jupyter shows the richest.
 
         A page of more than 8 MB is left out, and so is a form that memory cannot hold: Jupyter shows a plainer one.
         """
@@ -130,7 +130,7 @@ class Result:
 
 
 class Figures(Result):
-    """A result whose figures a type checker does not know by name."""
+    """A result whose figures a type checker does not know, so that it accepts any attribute."""
 
     if TYPE_CHECKING:
 
@@ -145,7 +145,7 @@ def _unless_refused(make: Callable[[], Made | None]) -> Made | None:
 
 
 def _brief(value: Any) -> str:
-    """Describe a value in a few words: arrays by dtype and shape, many things by their number."""
+    """Describe a value in a few words: an array by its dtype and shape, a long list by its length."""
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"{value.dtype}{[*value.shape]}".removeprefix("torch.")
     if isinstance(value, str) or hasattr(value, "__fspath__"):

@@ -1,4 +1,4 @@
-"""Random numbers as a function of (seed, step): streams with names, never shared, with nothing to save.
+"""Random numbers as a function of the seed and the name of a stream; no stream has a state to save.
 
 Every random choice of the program comes from a key made of the seed and the names of its purpose ("dropout", step,
 layer, ...). A resumed run therefore draws what an uninterrupted one would have drawn, and a draw in one place never
@@ -17,7 +17,7 @@ MULTIPLIERS = (0x7FEB352D, 0x846CA68B)
 
 
 def stream_key(seed: int, *names: str | int) -> int:
-    """Return a 64-bit key for the stream `names` under `seed`: well mixed, the same on every machine.
+    """Return a 64-bit key for the random stream `names` under `seed`: a hash, the same on every machine.
 
     torch.Generator, which draws samples and initial weights, uses only the lowest 32 bits of the key, so two of N such
     streams coincide with a probability of about N^2 / 2^33.
@@ -27,7 +27,7 @@ def stream_key(seed: int, *names: str | int) -> int:
 
 
 def random_words(key: int, start: int, count: int) -> np.ndarray:
-    """Return words start..start+count-1 of the stream `key`: uint32 [count].
+    """Return the random 32-bit words start..start+count-1 of the stream `key`: uint32 [count].
 
     For each key, the map from position to word is a bijection of 32-bit numbers.
     """
@@ -36,7 +36,7 @@ def random_words(key: int, start: int, count: int) -> np.ndarray:
 
 
 def _mixed(words: np.ndarray, keys: Sequence[int]) -> np.ndarray:
-    """Mix 32-bit words [N] in place: for each key, add the key, then apply lowbias32; return the words."""
+    """Hash 32-bit words [N] in place: for each key, add the key, then apply lowbias32; return the words."""
     for key in keys:
         words += np.uint32(key)
         for shift, multiplier in zip((16, 15), MULTIPLIERS, strict=True):
@@ -47,18 +47,18 @@ def _mixed(words: np.ndarray, keys: Sequence[int]) -> np.ndarray:
 
 
 def signed(number: int, bits: int) -> int:
-    """Return the signed number with the same lowest `bits` (two's complement): torch has no unsigned arithmetic."""
+    """Return the lowest `bits` bits of `number` in two's complement, because torch has no unsigned arithmetic."""
     number &= (1 << bits) - 1
     return number - (1 << bits) if number >> (bits - 1) else number
 
 
 def permutation(key: int, count: int) -> np.ndarray:
-    """Return the numbers 0..count-1 in an order that depends on `key`: int64 [count]."""
+    """Return a random permutation of 0..count-1 that `key` determines: int64 [count]."""
     return np.argsort(random_words(key, 0, count), kind="stable")
 
 
 def permuted(key: int, indices: np.ndarray, count: int) -> np.ndarray:
-    """Return the elements at `indices` of a permutation of 0..count-1, without listing it: int64 [N] -> [N].
+    """Return the elements at `indices` of a random permutation of 0..count-1, without listing it: int64 [N] -> [N].
 
     A Feistel network permutes the numbers of a few bits (Luby and Rackoff 1988); a result of `count` or more is
     permuted again until it is smaller (cycle walking, Black and Rogaway 2002), less than once on average.
@@ -75,7 +75,7 @@ def permuted(key: int, indices: np.ndarray, count: int) -> np.ndarray:
 
 
 def _feistel(keys: np.ndarray, numbers: np.ndarray, bits: int) -> np.ndarray:
-    """Permute the numbers below 2**bits: each round changes one half of the bits by the other half."""
+    """Permute numbers below 2**bits by a Feistel network: each round changes one half of the bits by the other half."""
     num_low = bits // 2
     low, high = numbers & np.uint64(2**num_low - 1), numbers >> np.uint64(num_low)
     for first, second in keys.reshape(2, 2):

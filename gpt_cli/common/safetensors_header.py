@@ -26,14 +26,14 @@ class TensorEntry(NamedTuple):
 
 
 class ParsedHeader(NamedTuple):
-    """A parsed header; layout and metadata are unchecked."""
+    """The content of a safetensors header; `parse_header` checks neither its layout nor its metadata."""
 
     metadata: Any  # a mapping from str to str in a file that is no forgery
     tensors: dict[str, TensorEntry]
 
 
 def read_header_bytes(file: BinaryIO, most: int) -> tuple[int, bytes]:
-    """Read the header's length from a file's first 8 bytes; return the length, and these 8 bytes with the header.
+    """Return the length of the header, from a file's first 8 bytes, and these 8 bytes followed by the header.
 
     A header longer than `most` bytes stays unread, and a file that is cut off gives fewer bytes.
     """
@@ -43,7 +43,7 @@ def read_header_bytes(file: BinaryIO, most: int) -> tuple[int, bytes]:
 
 
 def parse_header(content: bytes) -> ParsedHeader:
-    """Parse the header at the beginning of `content`; raise one of MALFORMED if it is malformed."""
+    """Parse the safetensors header at the start of `content`; raise an exception of MALFORMED if it is not valid."""
     end = 8 + int.from_bytes(content[:8], "little")
     entries = strict_json(content[8:end].decode("utf-8"))
     metadata = entries.pop("__metadata__", {})
@@ -61,7 +61,7 @@ def _stored(entry: Mapping[str, Any]) -> TensorEntry:
 
 
 def misplaced(tensors: Mapping[str, TensorEntry]) -> str | None:
-    """Return the first tensor with a gap or overlap before it, or a wrong number of bytes; None if all fit."""
+    """Return the name of the first tensor with a gap or overlap before it, or a wrong size; None if all fit."""
     end = 0
     for name, (dtype, shape, start, stop) in sorted(tensors.items(), key=lambda item: item[1][2:]):
         if start != end or stop - start != math.prod(shape) * SIZES[dtype]:
@@ -77,7 +77,7 @@ def header_bytes(
     dtype: str | Mapping[str, str] = "F32",
     num_bytes: int | None = None,
 ) -> bytes:
-    """Format the header of a file with these tensors in order, padded to `num_bytes` or to a multiple of 8.
+    """Return the header of a file with the tensors in `shapes`, in order, padded to `num_bytes` or to a multiple of 8.
 
     `dtype` is that of all tensors, or maps names to dtypes. Raises ValueError if the header exceeds `num_bytes`.
     """

@@ -15,7 +15,7 @@ _AT_ONCE = 2**18  # numbers that are checked in a copy, which a cache holds
 
 
 def widened(numbers: np.ndarray, dtype: str) -> np.ndarray:
-    """Convert numbers of type `dtype`, as READABLE reads them, to float32, which represents each exactly."""
+    """Convert numbers of safetensors type `dtype`, read with the type in READABLE, to float32, without any rounding."""
     if dtype == "BF16":  # the upper half of a float32
         return np.left_shift(numbers, 16, dtype=np.uint32).view(np.float32)
     return numbers.astype(np.float32, copy=False)

@@ -1,4 +1,4 @@
-"""Spell fields that a sentence names in marks: ‹top_k=5› is --top-k 5, or top_k=5 in Python.
+"""Spell fields that messages name in marks: ‹top_k=5› is --top-k 5 on the command line, and top_k=5 in Python.
 
 A name with a dot is a setting: ‹model.bias=true› is --set model.bias=true, or settings=["model.bias=true"]. Whole
 commands, such as gpt train --data my.txt, have no marks and are the same for both. Needs no torch.
@@ -22,7 +22,7 @@ _OF_A_TERMINAL = re.compile(r"\bstd(in|out)\b|(the|On a|no) terminal|Ctrl-C|‹o
 
 
 def as_flags(text: str, names: Mapping[str, str] | None = None, command: str = "") -> str:
-    """Replace marks by flags; `names` maps fields to other flags, or to arguments, written `command` value."""
+    """Replace marks such as ‹top_k=5› by flags; `names` maps fields to other flags, or to arguments of `command`."""
 
     def flag(mark: re.Match[str]) -> str:
         name, value = mark.groups()
@@ -39,7 +39,7 @@ def as_flags(text: str, names: Mapping[str, str] | None = None, command: str = "
 
 
 def as_keywords(text: str) -> str:
-    """Replace marks by Python keywords; several marks in a row become comma-separated keywords."""
+    """Replace marks such as ‹top_k=5› by Python keywords; marks in a row become comma-separated keywords."""
 
     def keywords(marks: re.Match[str]) -> str:
         values: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Read JSON that anyone may have written, and check numbers of a training. Needs no torch."""
+"""Parse untrusted JSON, and check numbers that a training has recorded. Needs no torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SURELY_FINITE = 300  # characters; the largest float has 309 digits
 
 
 def strict_json(text: str) -> Any:
-    """Parse JSON without repeated keys, with numbers that a float can hold, and at most JSON_PARTS values.
+    """Parse JSON; refuse repeated keys, numbers beyond the range of a float, and more than JSON_PARTS values.
 
     Raises ValueError, and RecursionError for JSON that is nested too deeply.
     """
@@ -46,7 +46,7 @@ def strict_json(text: str) -> Any:
 
 
 def plainly(error: Exception) -> str:
-    """Describe the error of a JSON file without Python's terms; a ValueError keeps its sentence."""
+    """Return a sentence about an error in a JSON file, without Python's terms; a ValueError keeps its own sentence."""
     if isinstance(error, KeyError):
         return f"it has no key {shown(error.args[0])}"
     if isinstance(error, UnicodeError):
@@ -63,6 +63,6 @@ def figure(value: Any) -> float | None:
 
 
 def step_number(value: Any) -> int | None:
-    """Return `value` if it can be the number of a step, else None."""
+    """Return `value` if it can be the number of a step; else None."""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     return value if is_whole and 0 <= value <= STEPS else None

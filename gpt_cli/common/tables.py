@@ -26,14 +26,14 @@ _LEFT, _RIGHT = "text-align: left; white-space: pre-wrap", "text-align: right; w
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> str:
-    """Align rows in columns; wide characters count as two."""
+    """Return rows as text with aligned columns; a wide character, such as a Chinese one, takes two columns."""
     widths = [max(cell_len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ("  ".join(cell + " " * (widths[i] - cell_len(cell)) for i, cell in enumerate(row)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
 
 
 def html_of(parts: Sequence[Rows | str]) -> str:
-    """Format tables, and lines between them, as HTML in the colours of the page; numbers are right-aligned."""
+    """Return tables, and lines of text between them, as HTML in the colours of the page; numbers are right-aligned."""
     return "".join(
         f"<p>{html.escape(inert(part))}</p>" if isinstance(part, str) else _html(part) for part in parts if part
     )
@@ -65,11 +65,11 @@ def cut(line: str, width: int) -> str:
 
 
 def narrow_table(rows: Sequence[tuple[str, ...]], width: int, spare: Sequence[str], dear: Sequence[str] = ()) -> str:
-    """Align rows as `table` does if `width` columns hold them; else put each row's last cell below it, indented.
+    """Return rows as `table` does if `width` columns hold them; else put each row's last cell below the row, indented.
 
-    Then the columns named in `spare` are dropped, in that order, until the first cells fit; if they never do, they lose
-    their middle. Columns named in `dear` are dropped only if two first cells would look the same, or have room for
-    fewer than 12 characters.
+    If that is too wide, columns with the titles in `spare` are dropped, in that order, until the first cells fit; if
+    they never do, the first cells lose their middle. Columns with titles in `dear` are dropped last, only if two first
+    cells would look the same, or have room for fewer than 12 characters.
     """
     if max(map(cell_len, (whole := table(rows)).split("\n"))) <= width:
         return whole
@@ -93,7 +93,7 @@ def narrow_table(rows: Sequence[tuple[str, ...]], width: int, spare: Sequence[st
 
 
 def _without_middle(text: str, width: int, most: int) -> str:
-    """Cut a text to `width` columns: keep its beginning, and at most `most` columns of its end."""
+    """Shorten a text to `width` columns: keep its beginning, and at most `most` columns of its end."""
     if cell_len(text) <= width:
         return text
     end = text[len(text) - most :]
@@ -103,7 +103,7 @@ def _without_middle(text: str, width: int, most: int) -> str:
 
 
 def filled(pieces: Iterable[str], width: int, indent: str = "") -> Iterator[str]:
-    """Fill lines of at most `width` columns with words and spaces; yield the lines, all but the first indented."""
+    """Yield lines of at most `width` columns, filled with words and spaces; `indent` precedes all but the first."""
     line = gap = ""
     for piece in pieces:
         if piece.isspace():

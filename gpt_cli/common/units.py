@@ -16,7 +16,7 @@ def duration(seconds: float) -> str:
 
 
 def twice_as_long(seconds: float) -> str:
-    """Format twice a time, rounded up to whole seconds and at least 1 s, for `--max-time`."""
+    """Format twice the given seconds for `--max-time`, rounded up to whole seconds and at least 1 s."""
     return f"{max(1, math.ceil(2 * seconds))}s"
 
 
@@ -45,6 +45,6 @@ def age(seconds: float) -> str:
 
 
 def with_error(number: float, error: float | None, *, signed: bool = False) -> str:
-    """Format a loss with its standard error, where it has one: 3.3530 ± 0.0690."""
+    """Format a loss, with its standard error if there is one: 3.3530 ± 0.0690; `signed` always shows the sign."""
     text = f"{number:+.4f}" if signed else f"{number:.4f}"
     return text if error is None else f"{text} ± {error:.4f}"

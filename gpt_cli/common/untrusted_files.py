@@ -1,4 +1,4 @@
-"""Open files that anyone may have made: only regular files, read whole, that do not change meanwhile."""
+"""Read untrusted files: only regular files, read completely, and refused if they change while they are read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NO_TEXT = bytes({*range(1, 32)} - {*b"\b\t\n\r\f\x1b"})
 
 @contextlib.contextmanager
 def reading(path: Path, kind: type[GptError], *, hint: str | None = None) -> Iterator[BufferedReader]:
-    """Open a regular file to read; `kind` is the error for a missing, special, broken or changing file.
+    """Open a regular file to read; raise `kind` if it is missing, not regular or broken, or changes in the context.
 
     Never waits on a pipe or a device. Raises EnvironmentFailure where permission is missing.
     """
@@ -36,7 +36,7 @@ def reading(path: Path, kind: type[GptError], *, hint: str | None = None) -> Ite
 
 
 def open_regular(path: Path, kind: type[GptError], *, hint: str | None = None) -> BufferedReader:
-    """Open a regular file, for a reader that outlives a `with`; raise the errors of `reading`."""
+    """Open a regular file and return it; the caller closes it. Raises the errors of `reading`."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -55,7 +55,7 @@ def open_regular(path: Path, kind: type[GptError], *, hint: str | None = None) -
 def require_size(
     path: Path, file: BinaryIO, kind: type[GptError], *, most: tuple[str, int] | None, hint: str | None = None
 ) -> os.stat_result:
-    """Stat an open file; raise `kind` if it has more than `most` bytes, see `read_bytes`."""
+    """Return the stat of an open file; raise `kind` if the file is larger than `most`: a name and a number of bytes."""
     status = os.fstat(file.fileno())
     if most and status.st_size > most[1]:
         sentence = f"{most[0]} has at most {most[1]:,} bytes, but this file has {status.st_size:,}"
@@ -66,7 +66,7 @@ def require_size(
 def require_unchanged(
     path: Path, file: BinaryIO, before: os.stat_result, kind: type[GptError], *, complete: bool = True
 ) -> None:
-    """Raise `kind` if an open file has changed since `before`, or was not read whole (`complete`)."""
+    """Raise `kind` if an open file has changed since the stat `before`, or was not read to its end (not `complete`)."""
     after = os.fstat(file.fileno())
     if not complete or (after.st_mtime_ns, after.st_size) != (before.st_mtime_ns, before.st_size):
         hint = "try again when no other program writes to it"
@@ -76,9 +76,9 @@ def require_unchanged(
 def read_bytes(
     path: Path, kind: type[GptError], *, hint: str | None = None, most: tuple[str, int] | None = None
 ) -> bytes:
-    """Read a whole regular file; raise the errors of `reading`.
+    """Return the content of a regular file; raise the errors of `reading`.
 
-    `most` is a name for such files and their largest number of bytes: a larger file is refused unread.
+    `most` is a name for such files and their largest number of bytes: a larger file raises `kind` unread.
     """
     with reading(path, kind, hint=hint) as file:
         before = require_size(path, file, kind, most=most, hint=hint)
@@ -99,27 +99,27 @@ def require_reachable(path: Path) -> None:
 
 
 def is_damaged_utf8(sample: bytes) -> bool:
-    """Return whether bytes that are not UTF-8 were UTF-8 before a part was cut off or overwritten."""
+    """Return whether bytes that are not valid UTF-8 were UTF-8 before a part was cut off or overwritten."""
     text = sample.decode("utf-8", "replace")
     num_wrong = text.count("\ufffd")
     return sample.startswith(UTF8_MARK) or sum(character > "\x7f" for character in text) > 2 * num_wrong
 
 
 def is_binary(sample: bytes) -> bool:
-    """Return whether bytes with NULs are binary: not UTF-16, and half of them NULs or over 2 % other controls."""
+    """Return whether bytes contain NULs, are not UTF-16, and are half NULs or over 2 % other control characters."""
     is_text = len(sample.translate(None, _NO_TEXT)) >= 0.98 * len(sample) and sample.count(0) < len(sample) / 2
     return b"\0" in sample and not is_text and utf16_of(sample) is None
 
 
 def is_numbers(sample: bytes) -> bool:
-    """Return whether bytes may be numbers of 2, 4 or 8 bytes, as token ids are: most of their high bytes are 0."""
+    """Return whether bytes look like integers of 2, 4 or 8 bytes, such as token ids: most of their high bytes are 0."""
     low, high = sorted((sample[::2].count(0), sample[1::2].count(0)))
     pairs = high > 4 * low and high > len(sample) / 20
     return any(sample) and not sample[:4].isalnum() and (pairs or sample[3::4].count(0) > 0.9 * len(sample[3::4]))
 
 
 def encoding_hint(sample: bytes, name: str) -> str:
-    """Return a hint to convert a text to UTF-8: the likely encodings, which only a reader can tell apart.
+    """Return a hint with the command that converts a text to UTF-8, for each likely encoding: only a reader can choose.
 
     The command converts the file `name`. If there is no such file, as with a pipe, the command says OLD and NEW.
     """
@@ -161,7 +161,7 @@ def names_of_copy(path: Path, label: str = "utf8") -> tuple[str, str]:
 
 
 def utf16_of(sample: bytes) -> str | None:
-    """Return UTF-16BE or UTF-16LE if a sample is text in that encoding, by its mark or its ASCII, else None."""
+    """Return UTF-16BE or UTF-16LE if a sample is text in that encoding, by its byte order mark or NULs; else None."""
     zeros, marks = (sample[::2].count(0), sample[1::2].count(0)), (codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE)
     if not sample.startswith(marks) and min(zeros) * 2 >= max(zeros):  # ASCII has them in one place
         return None

@@ -1,4 +1,4 @@
-"""Settings: their declaration (schema) and their reading (load)."""
+"""Settings of a run: schema.py and model.py declare them, load.py reads them."""
 
 from gpt_cli.config.model import ModelConfig
 from gpt_cli.config.schema import Config, DataConfig, InspectConfig, TokenizerConfig, TrainConfig

@@ -52,14 +52,14 @@ class SchemaRequest(Request):
 
 @dataclass(frozen=True)
 class CheckedConfig(Result):
-    """The mistakes of a config; `failure` is the error that names them."""
+    """The result of `gpt config check`: the mistakes of a config; `failure` returns the error that names them."""
 
     file: str
     mistakes: Sequence[GptError] = ()
 
     @property
     def valid(self) -> bool:
-        """Whether there is no mistake."""
+        """Whether the config has no mistakes."""
         return not self.mistakes
 
     def as_dict(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class CheckedConfig(Result):
 
 @dataclass(frozen=True)
 class Shown(Result):
-    """A config with all its settings."""
+    """The result of `gpt config show`: a config with all its settings."""
 
     config: Config
 
@@ -96,7 +96,7 @@ class Shown(Result):
 
 @dataclass(frozen=True)
 class AllSettings(Result):
-    """Every setting as section.key, with its JSON schema: type, range, default, description."""
+    """The result of `gpt config settings`: section.key -> JSON schema (type, range, default, description)."""
 
     keys: dict[str, dict[str, Any]]
 
@@ -110,7 +110,7 @@ class AllSettings(Result):
 
 @dataclass(frozen=True)
 class Schema(Result):
-    """The JSON schema of configs."""
+    """The result of `gpt config schema`: the JSON schema of configs."""
 
     schema: dict[str, Any]
 
@@ -122,7 +122,7 @@ class Schema(Result):
 
 
 def check(request: CheckRequest, host: Host) -> CheckedConfig:
-    """Check a config; `host.notice` receives a line for each setting that has no effect."""
+    """Read a config and return its mistakes; `host.notice` receives a line for each setting that has no effect."""
     try:
         config = read_config(request.file, request.settings)
     except UsageError as error:

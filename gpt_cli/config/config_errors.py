@@ -1,4 +1,4 @@
-"""Describe the mistakes of a config in sentences that name the line or the flag, and the nearest right key."""
+"""Describe mistakes in a config by errors that name the line or the flag, and the nearest correct key."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def wrong_values(
 ) -> tuple[list[GptError], set[KeyPath]]:
     """Return an error for each key that pydantic refuses, and the set of these keys.
 
-    A key with several errors (one for each member of a union) gets one. After CONFIG_PROBLEMS errors, a last error
+    A key with several errors (one for each member of a union) gets only one. After CONFIG_PROBLEMS errors, a last error
     counts the other keys.
     """
     by_key: dict[KeyPath, Any] = {}
@@ -49,7 +49,7 @@ def misfits(
 ) -> Iterator[GptError]:
     """Yield an error for each group of values that do not fit together, unless a key of the group is wrong by itself.
 
-    `to_choose` also skips groups of model and train with a key that is not set: `gpt` still has to choose its value.
+    With `to_choose`, groups of model and train with an unset key are skipped, because `gpt` chooses its value later.
     """
     # a mistyped key is one that is missing, too
     meant = (setting_meant(key_path) for key_path in islice(wrong, CONFIG_PROBLEMS))
@@ -74,13 +74,13 @@ def misfits(
 
 
 def line_of(problem: GptError) -> int:
-    """Return the line of the file that an error names, or 2**31, which sorts errors without a line last."""
+    """Return the number of the line that an error names, or 2**31, so that errors without a line sort last."""
     match = re.search(r":(\d+)", problem.where)
     return int(match[1]) if match else 2**31
 
 
 def no_setting(key_path: KeyPath, source: str, value: Any = None) -> GptError:
-    """Return the error for a key that does not exist, with its value."""
+    """Return the error for a key that does not exist; its hint may suggest a key that accepts `value`."""
     name = ".".join(key_path)
     if key_path[-1] in Config.model_fields:
         first = next(key for key in key_names() if key.startswith(f"{key_path[-1]}."))
@@ -96,7 +96,7 @@ def no_setting(key_path: KeyPath, source: str, value: Any = None) -> GptError:
 def refusal(
     value: Any, details: Mapping[str, Any], allowed: list[str], fits: Callable[[str], bool]
 ) -> tuple[str, str | None, str | None]:
-    """Return a sentence about a refused value, the value that was probably meant or None, and a hint or None."""
+    """Return a sentence about a refused value, the value that the user probably meant or None, and a hint or None."""
     sentence = str(details.get("ctx", {}).get("error", "")) or is_none_of(allowed)
     if (meant := value_meant(value, fits)) is not None:
         return sentence, meant, None
@@ -132,7 +132,7 @@ def _wrong_value(key_path: KeyPath, details: Any, content: Any, source: str) -> 
 
 
 def _shown(value: Any) -> str:
-    """Format a value for a sentence; a number without quotes, as in the file."""
+    """Format a value for an error: numbers and booleans as in the file, other texts in quotes."""
     text = value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else repr(value)
     is_number = isinstance(value, str) and re.fullmatch(r"[+-]?[\d._]+(e[+-]?\d+)?", value, re.IGNORECASE)
     return visible(text) if is_number or not isinstance(value, str) else shown(text)

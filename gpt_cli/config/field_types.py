@@ -1,4 +1,4 @@
-"""Types of settings, which read values from the text of a file or a flag, and sections of settings."""
+"""Types of settings, which parse values from the text of a file or a flag, and the base class of config sections."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 class UnreadableError(ValueError):
-    """Error for a value that is not of the declared type; the message is `advice`, else what the type allows."""
+    """Error for a value that is not of the declared type; its message is `advice`, else what the type allows."""
 
     def __init__(self, advice: str = ""):
         super().__init__(advice)
@@ -76,7 +76,7 @@ def _read_duration(value: Any) -> Any:
 
 
 def _read_list(value: Any) -> Any:
-    """Wrap one text in a list; drop repeated texts."""
+    """Wrap a single text in a list, or remove repeated texts from a list of texts; return other values unchanged."""
     if isinstance(value, str):
         return [value]
     # anything else is left to the declared kind, which refuses it
@@ -91,7 +91,7 @@ def _read_separator(value: Any) -> Any:
 
 
 def _write_separator(value: str) -> str:
-    """Escape a text to one line, as in a config file or a message."""
+    """Escape line breaks and tabs of a text, so that it fits on one line of a config file or a message."""
     for character, escape in _ESCAPES.items():
         value = value.replace(character, escape)
     return value
@@ -103,7 +103,7 @@ def as_yaml(value: Any) -> str:
 
 
 class Fact(Enum):
-    """A fact about a setting, in the metadata of its field."""
+    """A property of a setting, kept in the metadata of the pydantic field."""
 
     FREE = "may change in a run that continues"
     LEARNING = "how a model learned, which may come from a stranger: no text, nothing that runs or connects, no machine"
@@ -155,7 +155,7 @@ Separator = Annotated[str, Field(min_length=1), BeforeValidator(_read_separator)
 
 
 class Misfit(NamedTuple):
-    """Keys of a section whose values do not fit together, and a sentence about the first of them."""
+    """Keys of a section whose values do not fit together, and the sentence of an error about the first key."""
 
     keys: tuple[str, ...]
     sentence: str
@@ -163,12 +163,12 @@ class Misfit(NamedTuple):
 
 
 class Section(BaseModel):
-    """A part of a config: unknown keys are errors, and a section is immutable."""
+    """Base class for the sections of a config: unknown keys are errors, and objects are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     def changed(self, **values: Any) -> Self:
-        """Return a copy with other values, unchecked; for a section within, pass a mapping of its changed values."""
+        """Return a copy with other values, unchecked; a nested section's value is a mapping of its changed keys."""
         parts = {name: getattr(self, name) for name in values}
         return self.model_copy(
             update={
@@ -178,11 +178,11 @@ class Section(BaseModel):
         )
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield values that are valid by themselves but do not fit together; `load.validate` refuses them."""
+        """Yield a Misfit for each group of values that are valid alone but not together; `load.validate` refuses it."""
         return iter(())
 
     def unused_keys(self) -> list[tuple[str, str]]:
-        """Return changed keys that have no effect, each with its cause."""
+        """Return (key, cause) for each key that is set to a value other than its default and has no effect."""
         return []
 
     def _idle(self, key: str, used: object) -> bool:

@@ -1,4 +1,4 @@
-"""Read a Config from a file and `--set`, strictly, with every problem in one error; compare configs."""
+"""Read a Config strictly from a file and `--set`, with all problems in one error; compare configs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LENGTHS = ("max_steps", "max_time")
 
 
 def find_config(name: str, also: Sequence[str] = ()) -> Path:
-    """Return the file of `--config NAME`: a path, or the name of a shipped config; hints also name those in `also`.
+    """Return the config file that `name` means: a path or a shipped config; hints also offer the names in `also`.
 
     Raises UsageError if there is no such file, EnvironmentFailure in a directory that the user may not enter.
     """
@@ -49,13 +49,13 @@ def find_config(name: str, also: Sequence[str] = ()) -> Path:
 
 
 def shipped_config(name: str, also: Sequence[str] = ()) -> Config | None:
-    """Read the shipped config of `--config NAME`; return None if the name means another file."""
+    """Return the shipped config that `--config NAME` means; None if the name means another file."""
     path = find_config(name, also)
     return read_config(str(path)) if path in shipped_configs().values() else None
 
 
 def near_config(name: str, also: Sequence[str] = ()) -> str | None:
-    """Return the name of a shipped config, or the name in `also`, that is most like `name`; None if none is similar."""
+    """Return the shipped config, or the name in `also`, that is spelled most like `name`; None if none is similar."""
     return nearest(Path(name).stem, [*shipped_configs(), *also])
 
 
@@ -66,10 +66,10 @@ def read_config(
     *,
     whole: bool = False,
 ) -> Config:
-    """Read a config file, override it by `--set` texts, then by flags (dotted key -> field of the request, value).
+    """Return the config called `name`, overridden by --set texts, then by flags: section.key -> (request field, value).
 
-    `whole`: gpt wrote the file, so it lists every key. Raises UsageError that names every unknown key, wrong type and
-    value out of range.
+    `whole` says that gpt wrote the file, which thus lists every key. Raises UsageError that names every unknown key,
+    wrong type and value out of range.
     """
     path = find_config(name)
     try:
@@ -109,7 +109,7 @@ def build_config(
     *,
     to_choose: bool = False,
 ) -> Config:
-    """Build the config of a parsed document, overridden by settings and flags; `to_choose` as in `validate`."""
+    """Build a Config from a parsed document, overridden by `--set` texts and flags; `to_choose` as in `validate`."""
     content = {section: {} if value is None else value for section, value in document.content.items()}
     train = content.get("train")
     lengths = [train[key] for key in _LENGTHS if key in train] if isinstance(train, dict) else []
@@ -151,9 +151,9 @@ def build_config(
 def validate(
     content: Any, where: str, sources: Mapping[KeyPath, str] | None = None, *, to_choose: bool = False
 ) -> Config:
-    """Build a Config from plain data; raise UsageError with a line for each problem.
+    """Build a Config from plain data; raise UsageError that names every problem.
 
-    With `to_choose`, sizes that are left out need not fit, because `auto_config` chooses them.
+    With `to_choose`, missing sizes need not fit together with the others, because `auto_config` chooses them later.
     """
     if not isinstance(content, Mapping):
         raise UsageError(where, "a config consists of sections")
@@ -171,7 +171,7 @@ def validate(
 
 
 def without_untrusted_settings(config: Config) -> Config:
-    """Return the config of a stranger's model: its model, tokenizer and LEARNING settings, defaults for the rest."""
+    """Return a stranger's config with only its model, tokenizer and LEARNING settings; all others get defaults."""
     safe: dict[str, dict[str, object]] = {}
     for section, _, key in (name.partition(".") for name in keys_with(LEARNING)):
         safe.setdefault(section, {})[key] = getattr(getattr(config, section), key)
@@ -179,12 +179,12 @@ def without_untrusted_settings(config: Config) -> Config:
 
 
 def write_config(config: Config) -> str:
-    """Format the whole config as YAML, with every key."""
+    """Return a config as YAML text, with every key."""
     return str(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
 
 
 def config_differences(old: Config, new: Config) -> Iterator[tuple[str, str, str]]:
-    """Yield the keys in which two configs differ: (section.key, old, new), with values as in a config file."""
+    """Yield (section.key, old value, new value), in the form of a config file, for each key in which configs differ."""
     before, after = old.model_dump(), new.model_dump()
     for section, keys in before.items():
         for key, value in keys.items():
@@ -193,7 +193,7 @@ def config_differences(old: Config, new: Config) -> Iterator[tuple[str, str, str
 
 
 def _meant(setting: str) -> str | None:
-    """Correct a setting with a colon or spaces instead of its equals sign; return None if the text is not a setting."""
+    """Return a setting typed with a colon or spaces as the mark ‹settings=KEY=VALUE›; None if it is no setting."""
     match = re.fullmatch(r"([\w.]+)(?:\s*=[\s=]*|\s*:\s*|\s+)(\S.*?)[\s,]*", setting)
     return match and f"‹settings={match[1]}={match[2]}›"
 
@@ -216,19 +216,19 @@ def _write(content: dict[str, Any], key_path: KeyPath, value: Any, source: str, 
 
 
 class Likeness(NamedTuple):
-    """The name of a shipped config, and the settings in which another config differs: section.key -> its value."""
+    """The name of a shipped config, and the settings in which another config differs: section.key -> value there."""
 
     shipped: str
     settings: Mapping[str, str]
 
 
 def read_shipped() -> dict[str, Config]:
-    """Read the shipped configs by name."""
+    """Return all shipped configs: name -> config."""
     return {name: read_config(str(path)) for name, path in shipped_configs().items()}
 
 
 def likeness(config: Config, name: str, shipped: Mapping[str, Config]) -> Likeness:
-    """Compare a config with the shipped config called `name`, else with the one that shares most settings.
+    """Return how a config differs from the shipped config `name`, or without one from the most similar shipped config.
 
     A value that a run chose in place of `auto` does not count as a difference.
     """
@@ -242,7 +242,7 @@ def likeness(config: Config, name: str, shipped: Mapping[str, Config]) -> Likene
 
 
 def dotted_keys(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten nested mappings into one, with keys joined by dots."""
+    """Return nested mappings as one flat mapping, whose keys are joined by dots."""
     flat = dict[str, Any]()
     for key, value in content.items():
         flat |= dotted_keys(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}

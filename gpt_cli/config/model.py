@@ -1,4 +1,4 @@
-"""The settings of the model, declared once."""
+"""Declare the settings of the model, and compute the sizes that follow from them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SLOW_AND_FAST = ("low_frequency", "high_frequency")
 
 
 class ModelConfig(Section):
-    """The shape of the model; the vocabulary size comes from the tokenizer."""
+    """The architecture of the model; the vocabulary size comes from the tokenizer."""
 
     context_length: Size = Field(default=128, description="tokens that the model sees at once")
     d_model: Size = Field(default=512, description="width of the residual stream, a multiple of num_heads")
@@ -143,7 +143,7 @@ class ModelConfig(Section):
 
     @property
     def turned_size(self) -> int:
-        """Width of the part of a head's queries and keys that rope rotates; 0 with other positions."""
+        """Width of the part of a head's queries and keys that rope rotates; 0 without rope."""
         if self.positions != "rope":
             return 0
         if self.attention == "latent":
@@ -157,7 +157,7 @@ class ModelConfig(Section):
 
     @property
     def key_value_heads(self) -> int:
-        """Number of heads of keys and values; grouped_query has at most a quarter of num_heads by default."""
+        """Number of key-value heads: num_heads; with grouped_query fewer, by default at most a quarter of num_heads."""
         if self.attention != "grouped_query":
             return self.num_heads
         quarter = max(1, self.num_heads // 4)
@@ -170,7 +170,7 @@ class ModelConfig(Section):
 
     @property
     def cached_size(self) -> int:
-        """Number of elements that a KV cache keeps per token and block."""
+        """Number of elements that a key-value cache keeps per token and block."""
         if self.attention == "latent":
             return self.key_value_latent + self.turned_size
         return 2 * self.key_value_heads * self.value_size
@@ -183,23 +183,23 @@ class ModelConfig(Section):
 
     @property
     def epsilon(self) -> float:
-        """The number that a norm adds to the variance, or to the mean of squares."""
+        """The number that layernorm adds to the variance, and rmsnorm to the mean of squares."""
         return self.norm_epsilon or (1e-5 if self.norm == "layernorm" else 1e-6)
 
     @property
     def gated(self) -> bool:
-        """Whether a gate multiplies the hidden layer of the feed-forward part."""
+        """Whether a gate multiplies the hidden layer of the feed-forward network, as in SwiGLU."""
         return self.activation in ("swiglu", "geglu")
 
     @property
     def hidden_size(self) -> int:
-        """Width between the two layers of the feed-forward part."""
+        """Width of the hidden layer of the feed-forward network."""
         if self.feed_forward_size is not None:
             return self.feed_forward_size
         return 8 * -(-self.d_model // 3) if self.gated else 4 * self.d_model
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield sizes that are valid by themselves but do not fit together."""
+        """Yield a Misfit for each group of settings of the model that are valid alone but not together."""
         for key in ("qkv_bias", "qk_norm"):
             if getattr(self, key) and self.attention == "latent":
                 how = "without a bias" if key == "qkv_bias" else "without such a norm"
@@ -242,12 +242,12 @@ class ModelConfig(Section):
 
 
 def unknown_form(who: str, form: str, hint: str | None = None) -> UsageError:
-    """Return the error that `who` does not support the form of attention `form`."""
+    """Return the error that says that `who`, such as `gpt explain`, does not support the attention form `form`."""
     return UsageError("model.attention", f"{who} does not support the form {form}", hint=hint)
 
 
 def _divisors_around(number: int, near: int) -> str:
-    """Return the divisors of `number` next below and above `near`, as text, such as 4 or 8."""
+    """Return the nearest divisors of `number` below and above `near`, as text, such as 4 or 8."""
     factors = [n for n in range(1, min(number, 1024) + 1) if number % n == 0]
     around = [*[n for n in factors if n < near][-1:], *[n for n in factors if n > near][:1]]
     return " or ".join(map(str, around))

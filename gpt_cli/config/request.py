@@ -1,4 +1,4 @@
-"""Requests of commands, declared once: each field becomes a flag of `gpt` and a keyword of a Python function."""
+"""The base class of requests: each field of a request becomes a flag of `gpt` and a keyword of a Python function."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MISSING = "a value is missing"
 
 
 class Coerced(Generic[Value, Accepted]):
-    """The type of a field that holds a Value; Python may also pass other types, such as a text for a Path."""
+    """Type of a request field that holds a Value; Python may also pass any Accepted type, such as a str for a Path."""
 
     if TYPE_CHECKING:
 
@@ -41,7 +41,7 @@ class Coerced(Generic[Value, Accepted]):
 
 @runtime_checkable
 class LoadedRun(Protocol):
-    """The result of `gpt_cli.load`, whose class needs torch."""
+    """Protocol of the result of `gpt_cli.load`, whose own class cannot be imported without torch."""
 
     @property
     def header(self) -> Any: ...
@@ -49,7 +49,7 @@ class LoadedRun(Protocol):
 
 @dataclass(frozen=True)
 class Flag:
-    """The command-line flag of a field, as far as the field's name and type do not determine it."""
+    """What the command line needs to know about a request field beyond the field's name and type."""
 
     metavar: str = ""  # what stands for the value in help
     name: str = ""  # the flag, with its dashes
@@ -59,7 +59,7 @@ class Flag:
 
 
 class Request(Section):
-    """The request of a command. Its docstring is the command's help, and a field's description is the flag's help."""
+    """Base class of commands' arguments. A subclass's docstring is a command's help, a field's description a flag's."""
 
     has_json: ClassVar[bool] = True  # whether the command has --json
     of_python: ClassVar[tuple[str, ...]] = ("progress",)  # the fields that are no flags
@@ -68,12 +68,12 @@ class Request(Section):
     progress: Annotated[Switch, Field(description="Draw bars.")] = False  # the command line does unless --quiet
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield fields that cannot be combined; subclasses add more."""
+        """Yield a Misfit for each pair of fields that cannot be combined; subclasses add more."""
         for first, *others in self.exclusive:
             yield from self.apart(first, *others)
 
     def apart(self, first: str, *others: str, value: str | None = None) -> Iterator[Misfit]:
-        """Yield a misfit if any of `others` is set beside `first`; the sentence says `first=value` if given."""
+        """Yield a Misfit if `first` and any of `others` are set; its sentence says `first=value` if given."""
         if fields := [name for name in others if self._has(name)] if self._has(first) else []:
             beside = first if value is None else f"{first}={value}"
             yield Misfit((fields[0],), f"‹{fields[0]}› and ‹{beside}› cannot be combined; leave one of them out")
@@ -82,17 +82,14 @@ class Request(Section):
         return name in self.model_fields_set and getattr(self, name) is not False
 
     def require_shown(self, *, json: bool) -> None:
-        """Raise UsageError for a request whose result no terminal can show; `json` says whether --json is set."""
+        """Raise UsageError if the result cannot be shown on a terminal; `json` says whether --json is set."""
 
     def find(self, host: Host) -> Any:
-        """Find the files that the request names, so that their errors come before torch is imported."""
+        """Find and return the files that the request names, so that their errors come before torch is imported."""
 
 
 def read_request(kind: type[RequestType], values: Mapping[str, Any]) -> RequestType:
-    """Build a request from values.
-
-    Raises UsageError with a sentence for each value that is wrong, or for values that do not fit together.
-    """
+    """Build a request of class `kind`; raise UsageError about each wrong value, or values that do not fit together."""
     try:
         request = kind.model_validate(values)
     except ValidationError as error:
@@ -106,7 +103,7 @@ def read_request(kind: type[RequestType], values: Mapping[str, Any]) -> RequestT
 
 
 def refused(kind: type[Request], arguments: Mapping[str, Any]) -> list[UsageError]:
-    """Return an error for each argument that is wrong by itself."""
+    """Return an error for each argument whose value is wrong by itself."""
     values = {name: value for name, value in arguments.items() if name in kind.model_fields and value not in (None, [])}
     try:
         kind.model_validate(values)
@@ -116,7 +113,7 @@ def refused(kind: type[Request], arguments: Mapping[str, Any]) -> list[UsageErro
 
 
 def _refusals(kind: type[Request], error: ValidationError, values: Mapping[str, Any]) -> list[UsageError]:
-    """Return an error for each field that pydantic refuses: the first one, if a field has several."""
+    """Return an error for each field that pydantic refuses; if a field has several errors, only the first."""
     schemas = kind.model_json_schema()["properties"]
     first = {str(details["loc"][0]): details for details in reversed(error.errors())}
     errors = []
@@ -150,7 +147,7 @@ def _refusals(kind: type[Request], error: ValidationError, values: Mapping[str, 
 
 
 def _read_path(value: Any) -> Any:
-    """Expand `~` to the home directory also where the shell does not, as in quotes."""
+    """Return a path with `~` expanded, also where the shell does not expand it, as in quotes."""
     if not isinstance(value, str | os.PathLike):
         return value
     if not (text := os.fspath(value)).strip():
@@ -159,19 +156,19 @@ def _read_path(value: Any) -> Any:
 
 
 def _not_empty(value: Any) -> Any:
-    """Refuse an empty text."""
+    """Return a value unchanged; raise UnreadableError if it is an empty text."""
     if value == "":
         raise UnreadableError("is empty; leave it out, or give it a value")
     return value
 
 
 def read_texts(value: Any) -> Any:
-    """Wrap one text, or path, in a tuple; return other values unchanged."""
+    """Wrap a single text or path in a tuple; return other values unchanged."""
     return (value,) if isinstance(value, str | os.PathLike) else value
 
 
 def _read_settings(value: Any) -> Any:
-    """Return texts of --set; Python may pass a mapping of settings to values."""
+    """Return settings as texts section.key=value, the form of --set; Python callers may pass a mapping or a text."""
     return (
         [f"{key}={as_yaml(each)}" for key, each in value.items()] if isinstance(value, Mapping) else read_texts(value)
     )

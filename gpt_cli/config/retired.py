@@ -1,4 +1,4 @@
-"""Translate keys of earlier versions: configs and checkpoints that name them load for ever."""
+"""Translate config keys of earlier versions, so that old configs and checkpoints can always be loaded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def without_retired(content: Any, *, whole: bool = False) -> Any:
-    """Translate a config of an earlier version to today's keys; `whole`: gpt wrote it, so it lists every key.
+    """Return a config of an earlier version with today's keys; `whole` says that gpt wrote it, so it lists every key.
 
     If stop_at is null, or missing in a `whole` config that has max_expansion or no freeze, max_time replaces max_steps.
     stop_at, max_expansion and parallel are dropped; num_teachers 0 or 1 becomes a teacher_share.

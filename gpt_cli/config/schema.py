@@ -1,4 +1,4 @@
-"""Every setting, declared once: name, type, default, range, unit and meaning; model.py has those of the model."""
+"""Declare every setting: name, type, default, range, unit and meaning; model.py declares those of the model."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PUBLISHED = {"gpt2": 50_257, "p50k_base": 50_281, "cl100k_base": 100_277, "o200k
 
 
 class DataConfig(Section):
-    """Where the text comes from."""
+    """Settings of the text: its sources, how they are read, and the part for validation."""
 
     source: Annotated[Source | Annotated[list[Source], Field(min_length=1)], FREE] = Field(
         default="python-docs",
@@ -80,7 +80,7 @@ class DataConfig(Section):
     )
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield misfits: too many names for a config file, a template without {prompt}, stdin read twice."""
+        """Yield a Misfit for a template without {prompt}, for stdin as both texts, and for too many sources."""
         if self.template is not None and self.template not in NAMED_TEMPLATES and self.template.count(PROMPT) != 1:
             wrong = f"it contains {PROMPT} once, or is {' or '.join(NAMED_TEMPLATES)}"
             yield Misfit(("template",), wrong, f"‹data.template={PROMPT}\\n›")
@@ -100,7 +100,7 @@ class DataConfig(Section):
 
 
 class TokenizerConfig(Section):
-    """How text becomes token ids."""
+    """Settings of the tokenizer, which turns text into token ids."""
 
     kind: Literal["bpe", "byte", "char", "tiktoken", "kept"] = Field(
         default="bpe",
@@ -124,7 +124,7 @@ class TokenizerConfig(Section):
 
 
 class TrainConfig(Section):
-    """How the model is trained, evaluated and saved; each `_every` is a number of steps."""
+    """Settings of training, evaluation and checkpoints; each `_every` is a number of steps."""
 
     batch_size: Annotated[Size, LEARNING] = Field(default=16, description="sequences per step")
     micro_batch_size: Annotated[Size | None, FREE, LEARNING] = Field(
@@ -233,7 +233,7 @@ class TrainConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _a_time_alone(cls, values: Any) -> Any:
-        """Let a time that is set alone replace the default number of steps."""
+        """Set max_steps to null if max_time is given without max_steps, so that the time alone ends the run."""
         if isinstance(values, dict) and values.get("max_time") is not None:
             return {"max_steps": None, **values}
         return values
@@ -250,16 +250,16 @@ class TrainConfig(Section):
 
     @property
     def stored_per_weight(self) -> int:
-        """Numbers in a checkpoint for each trained weight: two moments, and with `rank` the factor's weight."""
+        """Numbers that a checkpoint adds for each trained weight: two moments, and with `rank` the factor's weight."""
         return 2 if self.rank is None else 3
 
     @property
     def num_micro_batches(self) -> int:
-        """Micro-batches in a step, which processes may share."""
+        """Number of micro-batches in a step, which several processes may share."""
         return self.batch_size // self.sequences_at_once
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield settings that are valid by themselves but do not fit together."""
+        """Yield a Misfit for each group of settings of the training that are valid alone but not together."""
         if self.max_steps is None and self.max_time is None:
             yield Misfit(("max_steps", "max_time"), "a run ends by one of max_steps and max_time, so set one of them")
         if self.rank is not None and self.optimizer != "adamw":
@@ -277,7 +277,7 @@ class TrainConfig(Section):
 
 
 class InspectConfig(Section):
-    """Snapshots of the attention to one text while the model trains; the training is the same with and without."""
+    """Settings of attention snapshots for one text during training; the snapshots do not change the training."""
 
     prompt: Annotated[Annotated[str, Field(min_length=1)] | None, FREE] = Field(
         default=None, description="text whose attention the run keeps snapshots of, of at least two tokens; null: none"
@@ -301,11 +301,11 @@ class Config(Section):
 
     @property
     def tokens_per_step(self) -> int:
-        """Tokens that a step trains on."""
+        """Number of tokens that one step trains on."""
         return self.train.batch_size * self.model.context_length
 
     def unused(self, *sources: Config | None) -> Iterator[str]:
-        """Yield a line for each changed key that has no effect; a value as in one of `sources` is unchanged."""
+        """Yield a line for each changed key without effect; a value equal to that in one of `sources` is unchanged."""
         for name in type(self).model_fields:
             here, there = getattr(self, name), [getattr(source, name) for source in sources if source is not None]
             for key, cause in here.unused_keys():
@@ -314,7 +314,7 @@ class Config(Section):
 
 
 def keys_with(fact: Fact) -> frozenset[str]:
-    """Return the settings, as `section.key`, that are marked with `fact`."""
+    """Return the names, as `section.key`, of the settings that are marked with `fact`."""
     return frozenset(
         f"{section}.{key}"
         for section, values in Config()

@@ -33,7 +33,7 @@ def shipped_configs() -> dict[str, Path]:
 
 
 def setting_schemas() -> dict[str, dict[str, Any]]:
-    """Return every key as `section.key`, with its JSON schema: type, range, default, description."""
+    """Return the JSON schema of every setting (type, range, default, description): section.key -> schema."""
     schema = Config.model_json_schema()
     return {
         f"{section}.{key}": details
@@ -43,18 +43,18 @@ def setting_schemas() -> dict[str, dict[str, Any]]:
 
 
 def key_names() -> list[str]:
-    """Return every key as `section.key`; faster than `setting_schemas`, which builds a JSON schema."""
+    """Return the name of every setting as `section.key`; faster than `setting_schemas`, which builds a JSON schema."""
     return [f"{section}.{key}" for section, values in Config() for key in type(values).model_fields]
 
 
 def allowed_values(key: str, details: Mapping[str, Any]) -> list[str]:
-    """Return the allowed values of a key, by its JSON schema: such as `a whole number from 1 to 9` and `null`."""
+    """Describe the values that a key allows, from its JSON schema: such as `a whole number from 1 to 9` and `null`."""
     kinds = details.get("anyOf", [details])
     return _NOUNS_BY_KEY.get(key) or [word for kind in kinds for word in _alternatives(kind)]
 
 
 def is_none_of(alternatives: list[str]) -> str:
-    """Format the allowed values for an error: "is neither a nor b"."""
+    """Return the end of an error's sentence that names the allowed values: "is neither a nor b"."""
     if len(alternatives) == 1:
         return f"is not {alternatives[0]}"
     if len(alternatives) == 2:
@@ -84,7 +84,7 @@ def _limits(schema: Mapping[str, Any]) -> list[str]:
 
 
 def settings_table() -> str:
-    """Return the Markdown table of all settings in the user's language, for docs/settings.md and its twin."""
+    """Return the Markdown table of all settings in the user's language, for docs/settings.md or its Chinese twin."""
     lines = [say("| setting | default | allowed | meaning |"), "| --- | --- | --- | --- |"]
     for key, details in setting_schemas().items():
         default = json.dumps(details["default"]).strip('"')

@@ -1,7 +1,7 @@
-"""Parse strict YAML: mappings, lists and text, and nothing that surprises.
+"""Parse a strict subset of YAML: mappings, lists and text.
 
-Every scalar except null stays text until the declared type reads it, so `no`, `010`, `3e-4` and `12:30` mean what
-they say. Tags, anchors, aliases, merge keys and repeated keys are errors that name their line.
+Every scalar except null stays text until the declared type reads it, so YAML does not reinterpret `no`, `010`, `3e-4`
+or `12:30`. Tags, anchors, aliases, merge keys and repeated keys are errors that name their line.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ KeyPath = tuple[str, ...]
 
 @dataclass
 class Document:
-    """The content of a file, and the line of each key: (section, key) -> line."""
+    """The content of a config file, and the line of each key: (section, key) -> line."""
 
     content: dict[str, Any]
     lines: dict[KeyPath, int] = field(default_factory=dict)
 
 
 def read_config_text(path: Path) -> str:
-    """Read a small UTF-8 file; raise UsageError for a file that is missing, too large or not UTF-8."""
+    """Return the text of a config file; raise UsageError for a file that is missing, too large or not UTF-8."""
     content = read_bytes(path, UsageError, most=("a config", CONFIG_BYTES))
     try:
         return content.decode("utf-8-sig")
@@ -46,7 +46,7 @@ def read_config_text(path: Path) -> str:
 
 
 def parse(text: str, where: str) -> Document:
-    """Parse mappings and lists of text from YAML; raise UsageError with the line of anything else."""
+    """Parse YAML that consists of mappings, lists and text; raise UsageError that names the line of anything else."""
     try:
         return _read(text, where)
     except (yaml.MarkedYAMLError, UsageError) as error:
@@ -114,7 +114,7 @@ def _scalar(event: Any) -> str | None:
 
 
 def _refusal(event: Any, depth: int, *, wants_key: bool, seen: int) -> str | None:
-    """Return the reason to refuse an event of the parser, or None; `seen` counts the documents before it."""
+    """Return the reason to refuse an event of the YAML parser, or None; `seen` counts the documents before it."""
     if isinstance(event, yaml.DocumentStartEvent) and seen:
         return "a second document starts here, but a config is one document"
     if not isinstance(event, yaml.NodeEvent):

@@ -1,4 +1,4 @@
-"""Suggest flags, settings, commands and functions for mistyped or foreign names; elsewhere.toml has the names."""
+"""Suggest flags, settings, commands and functions for mistyped names and other programs' names (elsewhere.toml)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FUNCTIONS = {
 
 
 def accepts(kind: type[Section], name: str, value: object) -> bool:
-    """Return whether a field accepts a value, whatever the values of other fields."""
+    """Return whether the field `name` of a section accepts a value, whatever the values of the other fields."""
     try:
         kind.model_validate({name: value})
     except ValidationError as error:
@@ -41,27 +41,27 @@ def accepts(kind: type[Section], name: str, value: object) -> bool:
 
 
 def takes(key: str, value: object) -> bool:
-    """Return whether a setting accepts a value."""
+    """Return whether the setting `key`, written section.key, accepts a value."""
     section, _, name = key.partition(".")
     return accepts(type(getattr(Config(), section)), name, value) and (key != "tokenizer.name" or value in PUBLISHED)
 
 
 def value_meant(value: object, fits: Callable[[str], bool]) -> str | None:
-    """Return the value as typed, in half-width characters or by gpt's name, whichever fits first; else None."""
+    """Return the first form that `fits`: the value as typed, in half-width characters, or by gpt's name; else None."""
     ours = _ours("values", str(value).lower().replace("_", "-"))
     typed = [value, half_width(value)] if isinstance(value, str) else []
     return next(filter(fits, [*typed, *ours]), None)
 
 
 class Meaning(NamedTuple):
-    """What a name of another program means: fields or settings with values ({} is the user's value), or a text."""
+    """What another program's name means in gpt: fields or settings with values ({} is the user's value), or a text."""
 
     fields: tuple[tuple[str, str], ...] = ()
     text: str = ""  # a command or a sentence
 
     @classmethod
     def of(cls, text: str) -> Meaning:
-        """Parse a meaning in elsewhere.toml: max_steps, device=cuda, gpt import {} or a sentence."""
+        """Parse a name's meaning in elsewhere.toml, such as max_steps, device=cuda, gpt import {} or a sentence."""
         words = [re.fullmatch(r"([a-z_]+(?:\.\w+)?)(?:=(\S+))?", word) for word in text.split(" ")]
         pairs = tuple((word[1], word[2] or "{}") for word in words if word)
         return cls(pairs) if len(pairs) == len(words) and (len(pairs) == 1 or "." in pairs[0][0]) else cls((), text)
@@ -73,12 +73,12 @@ class Meaning(NamedTuple):
 
     @property
     def is_import(self) -> bool:
-        """Return whether the name means the command `gpt import`."""
+        """Whether the meaning is the command `gpt import`."""
         return self.text == "gpt import {}"
 
 
 def setting_meant(key_path: Sequence[str], value: object = None) -> str | None:
-    """Return what a wrong key means: section.key, section.key=value, a command or a sentence; None if unknown."""
+    """Return what a wrong key probably means: section.key, section.key=value, a command or a sentence; else None."""
     *section, last = ".".join(map(half_width, key_path)).split(".")
     for meaning in _meanings(".".join([*section[-1:], last])):
         if meaning.text:
@@ -97,18 +97,18 @@ def setting_meant(key_path: Sequence[str], value: object = None) -> str | None:
 
 
 def setting_hint(key_path: Sequence[str], value: object = None) -> str | None:
-    """Return the hint for a key that does not exist, or None."""
+    """Return the hint for a key that does not exist; None if no setting is similar."""
     meant = setting_meant(key_path, value)
     return meant if meant is None or _is_sentence(meant) else f"did you mean {meant}?"
 
 
 def command_meant(word: str, commands: Iterable[str] = ()) -> str | None:
-    """Return the command that a word means; None if no command is similar."""
+    """Return the command that a wrong word probably means; None if no command is similar."""
     return next(iter(_ours("commands", word.replace("_", "-"))), None) or nearest(word, commands)
 
 
 def function_meant(name: str, functions: Iterable[str]) -> str | None:
-    """Return the function of gpt_cli that an attribute means, by a command's or another program's name, or None."""
+    """Return which of `functions` an unknown attribute means, by a command's or another program's name; else None."""
     command = (command_meant(name) or f"gpt {name.replace('_', '-')}").removeprefix("gpt ").partition(" -")[0]
     function = FUNCTIONS.get(command, command.replace(" ", "."))
     return function if function.partition(".")[0] in functions else nearest(name, functions)
@@ -116,14 +116,14 @@ def function_meant(name: str, functions: Iterable[str]) -> str | None:
 
 @dataclass(frozen=True)
 class Arguments:
-    """The arguments of a command, or of a function of Python."""
+    """The arguments that a command or a Python function accepts."""
 
     fields: Mapping[str, str]  # of each its placeholder in help; "" of a switch
     request: Any = None  # the Request that reads the values
     run: str = "run"  # the field that names a run
 
     def hint(self, typed: str, value: str | None = None) -> str | None:
-        """Return the hint for an argument that does not exist, typed with `value`; None if no argument is similar."""
+        """Return the hint for an argument that does not exist and was given `value`; None if no argument is similar."""
         name = half_width(typed).lower().lstrip("-").replace("-", "_")
         name = self.run if name == "run" else name
         meanings = [Meaning(((name, "{}"),))] if name in self.fields else self._meanings(typed)
@@ -139,7 +139,7 @@ class Arguments:
         return f"did you mean {self._suggestion(meaning, meant)}?"
 
     def _meanings(self, typed: str) -> list[Meaning]:
-        """Return the meanings of a name among these arguments."""
+        """Return the meanings of a name that is not an argument, as far as the arguments can express them."""
         return [meaning for meaning in _meanings(typed) if meaning.text or self._field(meaning) in self.fields]
 
     def _field(self, meaning: Meaning) -> str:
@@ -157,7 +157,7 @@ class Arguments:
         return meaning.is_import or (bool(self.fields[self._field(meaning)]) and "{}" in meaning.fields[-1][1])
 
     def _value(self, meaning: Meaning, value: str | None) -> str | None:
-        """Return `value` in the form that a meaning takes, or None; without a value, "", or None for an import."""
+        """Return `value` as the `meaning` accepts it, or None; without a value, return "", for an import None."""
         if value is None:
             return None if meaning.is_import else ""
         return value_meant(value, partial(self._fits, meaning))
@@ -198,7 +198,7 @@ def _ours(kind: str, name: str) -> list[str]:
 
 
 def _meanings(typed: str) -> list[Meaning]:
-    """Return the meanings of a correctly spelled name: another program's name, or a setting without its section."""
+    """Return the meanings of a correctly spelled name: that of another program, or of a setting without its section."""
     plain = half_width(typed).lower().lstrip("-").replace("_", "-")
     last = {key.rpartition(".")[2].replace("_", "-"): key for key in key_names()}
     names = [f"-{plain}" if re.fullmatch(r"-\w", typed) else plain, plain, plain.rpartition(".")[2]]

@@ -1,4 +1,4 @@
-"""Matplotlib's raster canvas, for all pictures, and everything else of matplotlib that this program uses."""
+"""Everything of matplotlib that this program uses, and figures on matplotlib's raster canvas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def without_warnings() -> Iterator[None]:
-    """Hide matplotlib's warnings, such as those about its font search and a home directory it cannot write to."""
+    """Hide matplotlib's warnings in the context, such as those about its font search or an unwritable home folder."""
     logger = logging.getLogger("matplotlib")
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -39,16 +39,16 @@ __all__ = [
 
 
 def new_figure(width: float, height: float, dpi: float, *, constrained: bool = False) -> Figure:
-    """Return an empty figure of `width` x `height` inches at `dpi` dots per inch."""
+    """Return an empty figure of `width` x `height` inches at `dpi` dots per inch, perhaps with `constrained` layout."""
     figure = Figure(figsize=(width, height), dpi=dpi, layout="constrained" if constrained else None)
     FigureCanvasAgg(figure)
     return figure
 
 
 def as_file(figure: Figure, kind: str) -> bytes:
-    """Save a figure to bytes. The same figure gives the same bytes: no date, and no random ids.
+    """Return a figure as the bytes of a file of type `kind`; equal figures give equal bytes: no dates, no random ids.
 
-    In SVG, words become paths. In PDF, words stay text: in TrueType fonts, which publishers ask for, or as Type 3 if a
+    SVG stores words as paths. PDF stores words as text: in TrueType fonts, which publishers ask for, or as Type 3 if a
     text lists several fonts, because Chinese fonts may not be TrueType.
     """
     buffer, dates = io.BytesIO(), {"svg": {"Date": None}, "pdf": {"CreationDate": None}}

@@ -1,6 +1,6 @@
-"""Draw panels: heat maps, curves with their errors, and a footer that names checkpoint and prompt.
+"""Draw pictures of panels (heat maps, or curves with errors) above a footer that names checkpoint and prompt.
 
-In every map, the layer number increases downwards. An error is one standard error, and the picture says so.
+In every heat map, the layer number increases downwards. An error is one standard error, and the picture says so.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FOOTER_LETTER = 0.05  # inches: about the width of one letter of the foot
 def draw_panels(
     origin: Origin, panels: Sequence[Panel], notice: Notify = ignored, kind: str = "png", *, beside: int = 1
 ) -> bytes:
-    """Draw panels, `beside` in a row, as a file of type `kind`: png, svg or pdf.
+    """Return a picture of panels, `beside` in a row, as the bytes of a file of type `kind`: png, svg or pdf.
 
     `notice` receives a line about characters of labels and footer that no installed font has.
     """
@@ -89,7 +89,7 @@ def _size(panel: Panel, beside: int) -> tuple[float, float]:
 
 
 def _cell(panel: HeatMap) -> tuple[float, float]:
-    """Return width and height of a cell in inches."""
+    """Return width and height of a heat map's cell in inches."""
     if panel.texts is not None:
         return 0.62, 0.24
     return (0.42, 0.42) if panel.numbers.size <= _MOST_NUMBERS else (0.2, 0.2)
@@ -100,12 +100,12 @@ def _longest(labels: Sequence[str]) -> int:
 
 
 def _is_turned(panel: HeatMap) -> bool:
-    """Return whether the labels below the columns are wider than the columns."""
+    """Return whether the labels below the columns are wider than the columns, and are therefore rotated."""
     return _longest(panel.columns) > _cell(panel)[0] / _LETTER
 
 
 def _errors(panels: Sequence[Panel]) -> str:
-    """Return the note that explains how the picture shows errors; an empty text if it shows none."""
+    """Return the caption that explains the errors in a picture; "" if no panel has errors."""
     for panel in panels:
         errors = [panel.errors] if isinstance(panel, HeatMap) else [line.errors for line in panel.lines]
         if any(each is not None and np.isfinite(np.array(each, float)).any() for each in errors):
@@ -114,7 +114,7 @@ def _errors(panels: Sequence[Panel]) -> str:
 
 
 def write_origin(figure: Figure, origin: Origin, fonts: list[str], missing: set[str], spoken: str) -> None:
-    """Write two lines in the footer: the checkpoint with its step, in the language `spoken`, and the prompt."""
+    """Write a footer of two lines: the checkpoint with its step, in the language `spoken`, and the prompt."""
     width, height = figure.get_size_inches()
     num_letters = int((width - 0.2) / _FOOTER_LETTER)
     step = f", step {origin.step:,}"
@@ -131,7 +131,7 @@ def write_origin(figure: Figure, origin: Origin, fonts: list[str], missing: set[
 
 
 def drawable(text: str, missing: set[str]) -> str:
-    """Replace each character in `missing`, which no font has, by an empty square."""
+    """Replace each character of a text that is in `missing`, because no font has it, by an empty square."""
     return "".join("□" if character in missing else character for character in text)
 
 
@@ -176,7 +176,7 @@ def _short(number: float, decimals: int) -> str:
 
 
 def draw_lines(axes: Axes, shown: Curves, spoken: str, *, stacked: bool = False, last: bool = True) -> None:
-    """Draw lines with their errors; of `stacked` panels, only the `last` labels the x axis."""
+    """Draw the lines of a panel with their errors; among `stacked` panels, only the `last` labels the x axis."""
     for line in shown.lines:
         _draw_line(axes, line, spoken, band=shown.x_label == "step")
     if stacked:
@@ -202,7 +202,7 @@ def _names(panel: Panel) -> list[str]:
 
 
 def _name_lines(axes: Axes, shown: Curves) -> None:
-    """Draw the legend of labelled lines: inside the panel, or beside it if lines are many or some unlabelled."""
+    """Draw a legend inside the panel, or beside it if many lines have labels or if some lines have none."""
     named = _names(shown)
     if len(named) > _FEW_LINES or (named and len(named) < len(shown.lines)):
         axes.legend(frameon=False, fontsize=6, loc="upper left", bbox_to_anchor=(1, 1))

@@ -1,4 +1,4 @@
-"""Endings of pictures and reports, and the error for an ending that a report cannot have. Needs no numpy."""
+"""File endings of pictures and reports, and the check of the ending of an output file. Needs no numpy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MEANT |= dict.fromkeys((".gif", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bm
 
 
 def ending_of(out: Path, endings: Sequence[str], hints: Mapping[str, str | None] | None = None) -> str:
-    """Return the ending of `out` in lower case; raise UsageError if it is none of `endings`.
+    """Return the file ending of `out` in lower case, such as .png; raise UsageError if it is none of `endings`.
 
     The error's hint is `hints[ending]`, else it names --json, or `out` with the ending that was probably meant.
     """

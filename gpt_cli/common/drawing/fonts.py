@@ -1,4 +1,4 @@
-"""Find fonts for the words of a picture, Chinese ones among them. Needs no torch."""
+"""Find fonts for the words of a picture, which may be Chinese. Needs no torch."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _HINT = "(Debian: apt install fonts-noto-cjk)"
 
 
 def fonts_for(spoken: str, notice: Callable[[str], object]) -> tuple[list[str], str]:
-    """Return the fonts for gpt's own words in the language `spoken`, and the language to write them in.
+    """Return fonts for gpt's own words in a picture, and the language of these words: `spoken` or English.
 
-    If Chinese is `spoken` and no installed font has its characters, the language is English, and `notice` gets a line.
+    The language is English instead of Chinese if no installed font has Chinese characters; `notice` then gets a line.
     """
     fonts, missing = find_fonts(_COMMON if spoken == "zh" else set())
     if missing:
@@ -40,9 +40,9 @@ def translate(figure: Figure, notice: Callable[[str], object]) -> tuple[list[str
 
 
 def remark_on_missing(missing: set[str], notice: Callable[[str], object], instead: str = "") -> None:
-    """Give `notice` a line about characters that no installed font has; `instead` names their replacement.
+    """Send `notice` a line about the characters in `missing`, which no installed font has; `instead` ends the line.
 
-    Signs such as emoji have a line of their own: their fonts are coloured, which pictures cannot draw.
+    Signs such as emoji get a line of their own: their fonts are coloured, which pictures cannot draw.
     """
     letters = sorted(character for character in missing if character.isalpha())
     signs = sorted(character for character in missing if unicodedata.category(character) == "So")
@@ -55,9 +55,9 @@ def remark_on_missing(missing: set[str], notice: Callable[[str], object], instea
 
 
 def find_fonts(characters: set[str]) -> tuple[list[str], set[str]]:
-    """Return fonts that together have `characters`, matplotlib's first, and the characters that no font has.
+    """Return fonts that together have `characters`, beginning with matplotlib's, and the characters that no font has.
 
-    Regular fonts with simplified Chinese characters come before others.
+    Among installed fonts, those of regular weight with simplified Chinese characters come first.
     """
     fonts = ["DejaVu Sans"]
     missing = characters - _characters(Path(font_manager.findfont(fonts[0])))
@@ -74,13 +74,13 @@ def find_fonts(characters: set[str]) -> tuple[list[str], set[str]]:
 
 
 def _preference(path: Path) -> tuple[bool, bool, bool, str]:
-    """Return the sort key of font files: simplified Chinese fonts, other CJK fonts, the rest; regular weights first."""
+    """Return the sort key of a font file: simplified Chinese, other CJK, then other fonts; regular weights first."""
     unlikely, others = not _LIKELY_CJK.search(path.name), not _SIMPLIFIED.search(path.name)
     return others and unlikely, others, bool(_OTHER_WEIGHT.search(path.name)), path.name
 
 
 def _register_font(path: Path) -> str:
-    """Let matplotlib draw with a font file, and return its name; in a collection, that of the simplified face."""
+    """Let matplotlib draw with a font file; return the name of its font, or of its simplified Chinese face."""
     with without_warnings():
         font_manager.fontManager.addfont(path)
     names = [face.name for face in font_manager.fontManager.ttflist if face.fname == str(path)]

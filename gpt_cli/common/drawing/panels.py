@@ -1,4 +1,4 @@
-"""The panels of a picture as data: maps of numbers, and curves with errors. `draw_panels.py` draws them."""
+"""The panels of a picture as data: heat maps, and curves with errors. `draw_panels.py` draws them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 class HeatMap(NamedTuple):
-    """A heat map of numbers [rows, columns], NaN for cells without a number, and the range of its colours."""
+    """A heat map: numbers [rows, columns], NaN in cells without a number, and the range of the colours (low, high)."""
 
     title: str
     numbers: np.ndarray
@@ -24,13 +24,13 @@ class HeatMap(NamedTuple):
 
     @property
     def labels(self) -> str:
-        """All characters of labels and cells, for the choice of fonts."""
+        """All characters of the labels and the cell texts, from which the fonts are chosen."""
         cells = [] if self.texts is None else self.texts.ravel().tolist()
         return "".join([*self.rows, *self.columns, *cells]).replace("\n", "")
 
 
 class PlotLine(NamedTuple):
-    """A line of a panel, grey without a label; `errors` has one standard error for each value, NaN for none."""
+    """A line of a panel, grey if its label is empty; `errors` has the standard error of each value, NaN for none."""
 
     label: str
     across: Sequence[float]
@@ -40,7 +40,7 @@ class PlotLine(NamedTuple):
 
 
 class Curves(NamedTuple):
-    """Lines over a common x axis, whose name is `x_label`; `ticks` label the positions 0, 1, 2, ..."""
+    """A panel of lines over one x axis, whose name is `x_label`; `ticks` label the positions 0, 1, 2, ..."""
 
     title: str
     lines: Sequence[PlotLine]

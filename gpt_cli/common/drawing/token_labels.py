@@ -20,7 +20,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
 @dataclass(frozen=True)
 class Origin:
-    """Origin of a picture or a dump: the checkpoint's path and step, and the text that the model read."""
+    """The origin of a picture or a data file: the checkpoint's path and step, and the text that the model read."""
 
     checkpoint: str
     step: int
@@ -28,7 +28,7 @@ class Origin:
 
 
 def label_of(token: str, limit: int | None = MAX_LABEL) -> str:
-    """Return a token's label of at most `limit` characters; signs replace line breaks, and spaces in a blank token."""
+    """Return a token's label of at most `limit` characters: ↵ for a line break, ␣ for each space of a blank token."""
     if not token.strip():
         token = token.replace("\t", "⇥").replace(" ", "␣") or "∅"
     label = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in token.replace("\n", "↵"))
@@ -56,5 +56,5 @@ def colour_of(weight: float) -> tuple[int, int, int]:
 
 
 def width_of(label: str) -> int:
-    """Return a label's width in characters, counting a wide character as two."""
+    """Return the display width of a label; a wide character, such as a Chinese one, counts as two."""
     return sum(2 if ord(c) > 0x2E80 else 1 for c in label)

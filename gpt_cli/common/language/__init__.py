@@ -1,4 +1,4 @@
-"""Translate texts for people to the language of the user."""
+"""Translate messages to the language of the user."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAMES = {"english": "en", "cn": "zh", "chinese": "zh", "中文": "zh", "简体�
 
 
 def language(environment: Mapping[str, str] = os.environ) -> str:
-    """Return the language of the user: that of GPT_LANGUAGE, else of LANGUAGE or the locale, else English.
+    """Return the code of the user's language, en or zh: from GPT_LANGUAGE, else from LANGUAGE or the locale, else en.
 
     As for GNU programs, LANGUAGE lists languages by preference and is ignored in the C locale. Languages that gpt does
     not know are skipped; the command `gpt` refuses an unknown GPT_LANGUAGE.
@@ -32,7 +32,7 @@ def language(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def code_of(locale: str) -> str:
-    """Return the language code of a locale or a name: zh for zh_CN.UTF-8, zh-CN and 中文."""
+    """Return the language code of a locale or of a language's name: zh for zh_CN.UTF-8, zh-CN and 中文."""
     code = locale.partition(".")[0].replace("-", "_").partition("_")[0].strip().lower()
     return _NAMES.get(code, code)
 
@@ -43,7 +43,7 @@ def say(text: str, spoken: str | None = None) -> str:
 
 
 def labelled(text: str) -> str:
-    """Translate a label, or names with commas between them, and add the colon of the user's language."""
+    """Translate a label, or a comma-separated list of names, and add a colon in the form of the user's language."""
     if language() != "zh":
         return f"{text}: "
     names = text.split(", ")
@@ -53,7 +53,7 @@ def labelled(text: str) -> str:
 
 @lru_cache(maxsize=1)
 def chinese() -> Catalogue:
-    """Read the Chinese catalogue: all files of `zh/`, each named for the code layer whose texts it translates."""
+    """Return the Chinese catalogue, read from all files of `zh/`; each translates the texts of one part of the code."""
     import tomllib  # English needs none
 
     folder = resources.files("gpt_cli.common.language") / "zh"

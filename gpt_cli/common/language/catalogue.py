@@ -1,7 +1,7 @@
-"""Translate texts with values in them.
+"""Translate English texts with values in them.
 
-The code says everything in English, in plain f-strings. The catalogue finds the text that a finished sentence was made
-from, takes its values out, and puts them into the other language. Messages of libraries are found in the same way.
+The code writes all messages in English, as plain f-strings. The catalogue finds the entry that matches a finished
+sentence, extracts the values, and inserts them into the translation. It finds messages of libraries in the same way.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LONGEST = 10_000  # characters; nothing that people should read is longer
 
 @dataclass(frozen=True)
 class Message:
-    """A text with values: `{name}` is any text, `{name!t}` a text to be translated too, `{name!n}` one or more numbers.
+    """An entry with placeholders: `{name}` is any text, `{name!t}` a text to translate, `{name!n}` one or more numbers.
 
     `{name!l}` is a list of names, which Chinese separates by its own commas and in which it translates parentheses;
     `{name!m}` is an amount, perhaps with k, M or G; `{s}` is the ending of a plural or nothing. The translation `said`
@@ -37,7 +37,7 @@ class Message:
 
     @classmethod
     def of(cls, text: str, said: str) -> Message:
-        """Parse an entry of the catalogue."""
+        """Parse an entry of the catalogue: an English `text` with placeholders, and its translation `said`."""
         values = list(_VALUE.finditer(text))
         ends = [0, *(value.end() for value in values)]
         starts = [*(value.start() for value in values), len(text)]
@@ -46,7 +46,7 @@ class Message:
         return cls(between, tuple(value[1] for value in values), kinds, said)
 
     def values_of(self, text: str) -> dict[str, str] | None:
-        """Return the values that turn the entry into `text`, each as short as possible from the left, or None."""
+        """Return the values that turn the entry into `text`, each as short as possible from the left; else None."""
         first, *rest = self.between
         if not rest:
             return {} if text == first else None
@@ -67,7 +67,7 @@ class Message:
 
 
 def _fits(name: str, kind: str, value: str) -> bool:
-    """Return whether a value suits the name and the kind of its placeholder."""
+    """Return whether a value suits a placeholder, by the name and the kind (t, n, l or m) of the placeholder."""
     if name == "s":
         return value in ("", "s")
     if kind == "m":
@@ -76,7 +76,7 @@ def _fits(name: str, kind: str, value: str) -> bool:
 
 
 def _in_ten_thousands(value: str) -> str:
-    """Format a number of things in Chinese: 0.82 M is 82 万个, 5.2 k is 5,200 个."""
+    """Format an amount in Chinese, which counts in units of ten thousand: 0.82 M is 82 万个, 5.2 k is 5,200 个."""
     number, _, unit = value.partition(" ")
     if not unit:
         return f"{value} 个"
@@ -86,7 +86,7 @@ def _in_ten_thousands(value: str) -> str:
 
 
 class Catalogue:
-    """All entries of a language; of several that fit a text, that with the most characters outside values wins."""
+    """All entries of a language; of the entries that match a text, the one with the longest fixed text wins."""
 
     def __init__(self, pairs: Mapping[str, str]):
         self.pairs = dict(pairs)
@@ -101,7 +101,7 @@ class Catalogue:
             self._ranked.setdefault(edge, []).append((rank, entry))
 
     def find(self, text: str) -> str | None:
-        """Translate a text; None if the catalogue lacks it."""
+        """Return the translation of a text; None if no entry matches."""
         if len(text) > _LONGEST:
             return None
         if text in self.pairs and "{" not in text:
@@ -110,9 +110,9 @@ class Catalogue:
         return None if entry is None else self._with_values(entry, values)
 
     def fit(self, text: str) -> tuple[Message | None, dict[str, str]]:
-        """Return the entry that a text was made from, with its values; None and {} if no entry fits.
+        """Return the entry that matches a text, and the values of its placeholders; None and {} if no entry matches.
 
-        For a text with a label in front, such as advice:, entries that begin with a value are skipped.
+        For a text that begins with a label, such as advice:, entries that begin with a placeholder are skipped.
         """
         labelled = any(label.values_of(text) is not None for label in self._labels)
         edges = {(text[:_EDGE], ""), ("", text[-_EDGE:]), ("", "")}
@@ -125,7 +125,7 @@ class Catalogue:
         return None, {}
 
     def say(self, text: str) -> str:
-        """Translate a text; a text that the catalogue lacks stays as it is."""
+        """Return the translation of a text, or the text itself if no entry matches."""
         said = self.find(text)
         return text if said is None else said
 
@@ -142,11 +142,11 @@ class Catalogue:
         return _VALUE.sub(lambda match: said[match[1]], entry.said)
 
     def _say_kind(self, kind: re.Match[str]) -> str:
-        """Translate a text in parentheses; text that the catalogue lacks, as in a file name, stays as it is."""
+        """Translate a text in parentheses; a text without an entry, such as a part of a file name, stays as it is."""
         return kind[0] if (said := self.find(kind[1])) is None else f"（{said}）"
 
     def _say_value(self, value: str) -> str:
-        """Translate a value that is a text of the catalogue, or a list of such texts."""
+        """Translate a value that is a text of the catalogue, or a list of such texts; return other values unchanged."""
         translated = self.find(value)
         if translated is not None:
             return translated

@@ -1,11 +1,11 @@
-"""Measure the use of this machine by other programs, and let torch's threads sleep meanwhile. Needs no torch.
+"""Measure how much CPU other programs use, and let torch's threads sleep while they need it. Needs no torch.
 
-torch's threads meet after each product. GNU OpenMP, which runs them on Linux, lets a waiting thread spin for about 3 ms
-before it sleeps. With a core for each thread, spinning is fastest. If another program needs a core, a thread spins
-while the one that it waits for cannot run, and work takes 2 to 5 times as long (note 0002). OpenMP reads how to wait
-when it is loaded, but a thread spins 100 times instead of 300,000 while the process has more OpenMP threads than cores
-(GOMP_SPINCOUNT in its manual). So starting a second team of idle threads lets the first team sleep, and ending the
-second team lets the first one spin again. How threads wait changes no result.
+torch's threads synchronise after each product. On Linux they run under GNU OpenMP, which lets a waiting thread spin for
+about 3 ms before it sleeps. With a core for each thread, spinning is fastest. If another program needs a core, a
+waiting thread spins while the thread it waits for cannot run, and work takes 2 to 5 times as long (note 0002). OpenMP
+reads its wait policy when it is loaded, but a thread spins 100 times instead of 300,000 while the process has more
+OpenMP threads than cores (GOMP_SPINCOUNT in the OpenMP manual). So a second team of idle threads makes torch's waiting
+threads sleep, and they spin again once the second team ends. How threads wait changes no result.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _USER_TO_STEAL = (0, 1, 2, 5, 6, 7)  # the columns of /proc/stat in which a core
 
 @dataclass(frozen=True)
 class Usage:
-    """Processor time used until the moment `at`: by all programs on this process's cores, and by this process."""
+    """Processor time used up to the time `at`: by all programs on this process's cores, and by this process."""
 
     at: float  # seconds
     everyone: float  # core seconds
@@ -43,7 +43,7 @@ def cores() -> int:
 
 
 def read_usage() -> Usage | None:
-    """Read the processor time up to now; None where the system does not report it."""
+    """Return the processor time used up to now; None if the system does not report it."""
     if not hasattr(os, "sched_getaffinity"):
         return None
     allowed, ticks = {f"cpu{number}" for number in os.sched_getaffinity(0)}, 0
@@ -58,19 +58,19 @@ def read_usage() -> Usage | None:
 
 
 def used_by_others(before: Usage, after: Usage) -> float:
-    """Return the number of cores that other programs used between two moments."""
+    """Return how many cores other programs used on average between two readings."""
     by_others = (after.everyone - before.everyone) - (after.this_process - before.this_process)
     return max(0.0, by_others / (after.at - before.at))
 
 
 def is_busy(num_threads: int, num_cores: int, by_others: float, *, was: bool) -> bool:
-    """Return whether threads lack cores beside other programs; `was` is the previous answer, for hysteresis."""
+    """Return whether `num_threads` threads lack cores due to other programs; `was` is the last answer (hysteresis)."""
     lacking = min(num_threads, num_cores) + by_others - num_cores
     return num_threads > 1 and lacking > (QUIET_BELOW if was else BUSY_FROM)
 
 
 class Sharing:
-    """Watcher of the machine, which lets waiting threads sleep as long as other programs need their cores."""
+    """Watches how busy the cores are, and lets torch's waiting threads sleep while other programs need the cores."""
 
     def __init__(self, notice: Callable[[str], object] | None = None):
         self.busy = False
@@ -80,7 +80,7 @@ class Sharing:
         self._ended, self._remarked, self._lock = threading.Event(), False, threading.Lock()
 
     def watch(self, before: Usage) -> None:
-        """Look at the machine every half second, from `before` to `end()`."""
+        """Measure how busy the cores are every half second until `end()` is called; `before` is the first reading."""
         while not self._ended.wait(WATCH_EVERY):
             if (after := read_usage()) is None:
                 break
@@ -93,11 +93,11 @@ class Sharing:
             self._let_sleep(False)
 
     def end(self) -> None:
-        """Stop watching."""
+        """Make `watch` return."""
         self._ended.set()
 
     def remark(self, notice: Callable[[str], object]) -> None:
-        """Tell `notice`, once, that the machine is busy."""
+        """Send `notice` a line if the machine is busy, but only once."""
         self._decide()
         if self.busy and not self._remarked:
             self._remarked = True
@@ -105,7 +105,7 @@ class Sharing:
             notice(f"the machine is busy, so this goes more slowly: {used}")
 
     def _decide(self) -> None:
-        """Let torch's threads sleep or spin, by the last measurement; do nothing before torch is imported."""
+        """Let torch's waiting threads sleep or spin, by the last measurement; do nothing before torch is imported."""
         num_threads = _torch_threads()
         with self._lock:
             if num_threads is not None and not self._ended.is_set():
@@ -120,7 +120,7 @@ class Sharing:
 
 
 def _torch_threads() -> int | None:
-    """Return the number of threads of torch; None before its import."""
+    """Return the number of torch's CPU threads; None before torch is imported."""
     count = getattr(sys.modules.get("torch"), "get_num_threads", None)
     return None if count is None else count()
 
@@ -135,9 +135,9 @@ class _IdleTeam:
 
     @classmethod
     def beside(cls, num_threads: int) -> _IdleTeam | None:
-        """Start a team that makes the OpenMP threads of this process one more than its cores.
+        """Start a team that gives this process one more OpenMP thread than cores; `num_threads` are torch's threads.
 
-        Returns None if there are more already, without GNU OpenMP, or if the system refuses that many threads.
+        Returns None if there are that many already, without GNU OpenMP, or if the system refuses the threads.
         """
         if (path := _loaded_openmp()) is None:
             return None
@@ -173,7 +173,7 @@ def _may_start(number: int) -> bool:
 
 
 def _loaded_openmp() -> str | None:
-    """Return the path of the GNU OpenMP library that this process has loaded; None before torch is imported."""
+    """Return the path of the GNU OpenMP library that this process has loaded; None before torch loads one."""
     with contextlib.suppress(OSError), _MAPS.open(encoding="utf-8", errors="replace") as maps:
         for line in maps:
             _, slash, path = line.rstrip("\n").partition("/")
@@ -184,11 +184,11 @@ def _loaded_openmp() -> str | None:
 
 @contextlib.contextmanager
 def sharing(notice: Callable[[str], object] | None = None) -> Iterator[Sharing]:
-    """Share the machine with other programs for as long as the context lasts.
+    """Let torch's waiting threads sleep while other programs need the cores, for as long as the context lasts.
 
     `notice` receives a line, from another thread, when the machine is busy; without `notice`, call `remark` of the
-    yielded Sharing. Does nothing if the user chose how threads wait, or if the system does not report what other
-    programs use.
+    yielded Sharing. Does nothing if an environment variable of OpenMP sets how threads wait, or if the system does not
+    report what other programs use.
     """
     shared = Sharing(notice)
     chosen_by_user = any(name in os.environ for name in CHOSEN_BY_USER)

@@ -1,4 +1,4 @@
-"""Choose device and dtype of a model."""
+"""Choose the device and the dtype of a model."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def accelerator() -> torch.device | None:
 
 
 def num_accelerators() -> int:
-    """Count the devices of the accelerator that torch finds."""
+    """Return the number of accelerator devices, such as GPUs, that torch finds."""
     return torch.accelerator.device_count() if accelerator() else 0
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device named auto, cpu, or as this machine's accelerator with or without a number, such as cuda:1.
+    """Return the device for a name: auto, cpu, or this machine's accelerator with or without a number, such as cuda:1.
 
     Raises EnvironmentFailure for a device that this machine does not have.
     """
@@ -53,7 +53,7 @@ def synchronize(device: torch.device) -> None:
 
 
 def to_device(numbers: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Copy a tensor to a device, if supported from pinned memory: the CPU then does not wait, so a GPU stays busy."""
+    """Copy a tensor to a device; where supported, from pinned memory: the CPU does not wait, so a GPU stays busy."""
     if supports(device, "pinned"):
         return numbers.pin_memory().to(device, non_blocking=True)
     # a device may read ordinary memory when others have it again, as mps does (pytorch #189690)
@@ -61,7 +61,7 @@ def to_device(numbers: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Return the free bytes of an accelerator's memory; None for a CPU, and where torch does not know."""
+    """Return the number of free bytes in an accelerator's memory; None for a CPU, or if torch does not know it."""
     if device.type == "cpu":
         return None
     module = torch.get_device_module(device)
@@ -75,15 +75,15 @@ def free_memory(device: torch.device) -> int | None:
 
 
 class Graph(Protocol):
-    """A recording of a device's work, which the device can replay on the same memory."""
+    """A recording of a device's work, such as a CUDA graph, which the device can replay on the same memory."""
 
     def replay(self) -> None:
-        """Repeat the work."""
+        """Repeat the recorded work."""
 
 
 @contextlib.contextmanager
 def beside(device: torch.device) -> Iterator[None]:
-    """Work on a stream of its own, since graphs cannot record the default one; synchronize before and after."""
+    """Run the context on a new stream, since graphs cannot record the default stream; synchronize before and after."""
     synchronize(device)
     # a recording that fails leaves its own stream in place, and on cuda:1 it would take one of cuda:0
     with torch.Stream(device):
@@ -119,7 +119,7 @@ def device_name(device: torch.device) -> str:
 
 @cache
 def supports(device: torch.device, what: Ability) -> bool:
-    """Return whether a device has the ability `what`, by a trial on a few numbers."""
+    """Return whether a device has the ability `what`, such as float64, found by a trial on a few numbers."""
     try:
         with warnings.catch_warnings(action="ignore"):
             return _TRIALS[what](device)
@@ -169,17 +169,17 @@ _TRIALS: dict[Ability, Callable[[torch.device], bool]] = {
 
 
 def float64_device(device: torch.device) -> torch.device:
-    """Return where to sum a device's numbers in float64: on the device, or on the CPU if it has none, such as mps."""
+    """Return the device on which to sum in float64: `device` itself, or the CPU if `device` has no float64, as mps."""
     return device if supports(device, "float64") else CPU
 
 
 def tokens_at_once(device: torch.device, on_cpu: int) -> int:
-    """Return the best number of tokens to compute at once: `on_cpu`, which fits CPU caches, or 2^15 on accelerators."""
+    """Return the best number of tokens to compute at once: `on_cpu` (it fits CPU caches) on a CPU, else 2^15."""
     return on_cpu if device.type == "cpu" else 2**15
 
 
 def choose_dtype(name: str, device: torch.device, d_model: int, notice: Notify = lambda _: None) -> str:
-    """Choose float32 or bfloat16; auto takes bfloat16 if the device has instructions for it and the model is wide.
+    """Return float32 or bfloat16; auto means bfloat16 if the device has instructions for it and the model is wide.
 
     `notice` receives a line if bfloat16 is requested and the device lacks it.
     """
@@ -202,7 +202,7 @@ def _is_fast(device: torch.device) -> bool:
 
 
 def choose_compile(name: str, device: torch.device, *, long: bool) -> str:
-    """Choose on or off; auto compiles `long` trainings on accelerators for which Triton is installed, such as CUDA.
+    """Return on or off; auto means on for `long` trainings on accelerators for which Triton is installed, such as CUDA.
 
     On a CPU, compiled blocks gain too little for the time that compilation takes (note 0001).
     """
@@ -222,12 +222,12 @@ def processor() -> str:
 
 
 def processor_vendor() -> str:
-    """Return the processor's vendor id, such as GenuineIntel or AuthenticAMD; empty where none is reported."""
+    """Return the processor's vendor id, such as GenuineIntel or AuthenticAMD; "" if the system reports none."""
     return _of_processor("vendor_id") or platform.processor().rpartition(", ")[2]
 
 
 def processor_abilities() -> str:
-    """Return the processor's name and reported features: code compiled for some features may not run without them."""
+    """Return the processor's name and features as text: code compiled for some features may not run without them."""
     return " ".join([processor(), _of_processor("flags") or _of_processor("Features") or ""])
 
 
@@ -241,12 +241,12 @@ def _of_processor(wanted: str) -> str | None:
 
 
 def product_dtype(name: str) -> torch.dtype:
-    """Return the torch dtype that is named float32 or bfloat16."""
+    """Return the torch dtype called `name`: float32 or bfloat16."""
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
 
 
 def autocast(device: torch.device, dtype: str) -> contextlib.AbstractContextManager[object]:
-    """Return a context that computes products in `dtype`; weights stay float32."""
+    """Return a context that computes matrix products in `dtype`; weights stay float32."""
     if dtype == "float32":
         return contextlib.nullcontext()
     return torch.autocast(device.type, dtype=torch.bfloat16)
@@ -254,7 +254,7 @@ def autocast(device: torch.device, dtype: str) -> contextlib.AbstractContextMana
 
 @contextlib.contextmanager
 def restored_threads() -> Iterator[None]:
-    """Restore torch's number of threads after the block."""
+    """Restore torch's number of CPU threads after the context."""
     before = torch.get_num_threads()
     try:
         yield
@@ -263,6 +263,6 @@ def restored_threads() -> Iterator[None]:
 
 
 def use_threads(number: int | None) -> None:
-    """Compute with `number` CPU threads; None leaves their number to torch."""
+    """Set the number of CPU threads that torch computes with; None leaves it to torch."""
     if number is not None:
         torch.set_num_threads(number)

@@ -1,4 +1,4 @@
-"""Recognise failures of the machine in errors of the system, torch and C++: memory, files. Needs no torch."""
+"""Recognise in errors of the system, torch and C++ that memory or open files ran out. Needs no torch."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def is_lack_of_device_memory(error: BaseException) -> bool:
 
 
 def missing_operation(error: BaseException) -> str | None:
-    """Return the operation that torch lacks on a device, such as aten::sort; None for another error."""
+    """Return the operation that torch lacks on a device, such as aten::sort; None if the error has another cause."""
     match = re.search(r"'(aten::[\w.]+)'", str(error)) if isinstance(error, NotImplementedError) else None
     return match and match[1]
 
@@ -61,7 +61,7 @@ def is_lack_of_files(error: BaseException) -> bool:
 
 
 def exit_code_of(error: BaseException) -> int:
-    """Return the exit code of `gpt` after an exception."""
+    """Return the exit code with which `gpt` ends after an exception."""
     if isinstance(error, GptError):
         return error.exit_code
     if isinstance(error, BrokenPipeError):
@@ -71,5 +71,5 @@ def exit_code_of(error: BaseException) -> int:
 
 
 def reason(error: OSError) -> str:
-    """Return a sentence about an error of the operating system."""
+    """Return a sentence about an error of the operating system, such as: permission is denied."""
     return _REASONS.get(error.errno or 0, (error.strerror or str(error)).lower())

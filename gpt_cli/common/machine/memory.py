@@ -1,4 +1,4 @@
-"""Measure free memory, and let this process reuse its memory. Needs no torch."""
+"""Measure free memory, and let this process reuse the memory that it frees. Needs no torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8  # of glibc's malloc.h
 
 
 def reuse_memory() -> None:
-    """Make glibc keep the memory that this process frees, for its next tensors; other C libraries stay as they are.
+    """Make glibc keep the memory that this process frees, for its next tensors; do nothing with other C libraries.
 
     Asking the system for memory at each step costs more than the arithmetic of a small model (note 0001). Threads that
     start later share one heap with the main thread, so memory that they free can be reused.
@@ -34,9 +34,9 @@ def available_memory() -> int | None:
 
 
 def require_address_space(num_bytes: int, who: str) -> None:
-    """Raise EnvironmentFailure where `ulimit -v` gives this process less than `who` needs.
+    """Raise EnvironmentFailure if `ulimit -v` gives this process less than the `num_bytes` that `who` needs.
 
-    Libraries that are refused memory while they are loaded end the process, each in its own way.
+    Otherwise a library that gets no memory while it is loaded would end the process, each library in its own way.
     """
     try:
         import resource  # Unix alone has it
@@ -54,9 +54,9 @@ def require_address_space(num_bytes: int, who: str) -> None:
 def require_available(
     where: str, about: str, num_bytes: int, free: int | None, *, hint: str, what: str = "memory"
 ) -> None:
-    """Raise EnvironmentFailure if `num_bytes` for `about`, such as 8 heads on 40 tokens, are more than `free`.
+    """Raise EnvironmentFailure if `about`, such as 8 heads on 40 tokens, takes `num_bytes`, which are more than `free`.
 
-    `free` is None if unknown: then nothing is raised.
+    A `free` of None is unknown: then nothing is raised.
     """
     if free is not None and num_bytes > free:
         wrong = f"{about} take about {size(num_bytes)} of {what}, and {size(free)} are free"

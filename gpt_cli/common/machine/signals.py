@@ -1,4 +1,4 @@
-"""Handle signals that end a command, and write to a pipe or a terminal that may have no reader."""
+"""Handle signals that end a command, and write to a pipe or a terminal whose reader may be slow or gone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE = 1.0  # for a reader that is slow, once a command was asked to stop
 
 @contextlib.contextmanager
 def handling(numbers: Iterable[int], hear: Callable[[int, object], object]) -> Iterator[None]:
-    """Call `hear` for these signals while the block runs; a signal that was ignored before stays ignored."""
+    """Call `hear` for the signals `numbers` in the context; a signal that was ignored before stays ignored."""
     heard = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, hear) for number in heard}
     try:
@@ -30,7 +30,7 @@ def handling(numbers: Iterable[int], hear: Callable[[int, object], object]) -> I
 
 @contextlib.contextmanager
 def held_back(number: int) -> Iterator[None]:
-    """Block a signal in this thread; a process started in the block inherits that, until `dropped`."""
+    """Block a signal in this thread in the context; a process started in the context inherits this until `dropped`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (number,))
     try:
         yield
@@ -40,14 +40,14 @@ def held_back(number: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def dropped(number: int) -> Iterator[None]:
-    """Unblock and drop a signal, a pending one too; a handler installed within the block receives it instead."""
+    """Unblock a signal and discard it in the context, even a pending one; a handler installed there gets it instead."""
     with handling((number,), lambda *_: None):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (number,))
         yield
 
 
 def write_until(descriptor: int, content: bytes, is_late: Callable[[], bool]) -> bool:
-    """Write all of `content` as its reader takes it; return False if `is_late()` came first. Raises OSError."""
+    """Write `content` as its reader takes it; return False if `is_late()` was true before the end. Raises OSError."""
     while content:
         if select.select([], [descriptor], [], LOOK_EVERY)[1]:
             content = content[os.write(descriptor, content[: select.PIPE_BUF]) :]  # this much never waits
@@ -57,7 +57,7 @@ def write_until(descriptor: int, content: bytes, is_late: Callable[[], bool]) ->
 
 
 def say_at_last(text: str) -> None:
-    """Write a text to stderr before the process ends; wait for a slow reader a second at most."""
+    """Write a last text to stderr before the process ends; wait at most one second for a slow reader."""
     late_at = time.monotonic() + PATIENCE
     with contextlib.suppress(OSError):  # the terminal may have gone away
         write_until(2, text.encode(), lambda: time.monotonic() > late_at)
