@@ -1,1 +1,1 @@
-"""Files of a run: checkpoints, metrics and samples, and the search for them."""
+"""The files of a training run: checkpoints, metrics and samples, and how gpt finds them."""

@@ -1,4 +1,4 @@
-"""Read and write arrays of a run: a safetensors file with JSON metadata and one digest. Needs no torch."""
+"""Read and write NumPy arrays of a run as safetensors files with JSON metadata and one digest. Needs no torch."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _SPACED = (", ", ": ")  # in the digest of a tuned lens that version 0.2 wrote
 
 @dataclass(frozen=True)
 class ArrayFile:
-    """A kind of array file: the key of its metadata, what messages call the file, and the hint of an error."""
+    """A kind of array file: the key of its metadata, what error messages call it, and a hint for these errors."""
 
     key: str
     what: str
     hint: str | None = None
 
     def to_bytes(self, about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
-        """Return the bytes of a file; equal metadata and arrays give equal bytes."""
+        """Return the content of a file with this metadata and these arrays; equal input gives equal bytes."""
         # safetensors writes others in a wrong order
         arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         # one entry, because safetensors writes several in any order
@@ -39,7 +39,7 @@ class ArrayFile:
         return safetensors.numpy.save(arrays, {self.key: _canonical(content)})
 
     def read(self, path: Path, most: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Read metadata and arrays; raise CheckpointError if the file is not valid or has more than `most` bytes."""
+        """Return metadata and arrays; raise CheckpointError if the file is not valid or has more than `most` bytes."""
         content = read_bytes(path, CheckpointError, most=(self.what, most))
         try:
             arrays = safetensors.numpy.load(content)
@@ -52,14 +52,14 @@ class ArrayFile:
         return about, arrays
 
     def refusal(self, path: Path) -> CheckpointError:
-        """Return the error for a file that is not of this kind."""
+        """Return the error for a file that is damaged or not of this kind."""
         return CheckpointError(shown(path), f"this is not {self.what} of gpt, or it is damaged", hint=self.hint)
 
 
 def _digest(
     about: Mapping[str, Any], arrays: Mapping[str, np.ndarray], separators: tuple[str, str] = _SEPARATORS
 ) -> str:
-    """Return the SHA-256 of the whole content, in hexadecimal."""
+    """Return the SHA-256 of metadata and arrays, in hexadecimal."""
     digest = hashlib.sha256(_canonical(about, separators).encode())
     for name in sorted(arrays):
         digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())

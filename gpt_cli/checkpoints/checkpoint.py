@@ -1,4 +1,4 @@
-"""One checkpoint, one safetensors file: weights, tokenizer, config and training state; never a pickle.
+"""A checkpoint is one safetensors file with weights, tokenizer, config and training state; never a pickle.
 
 Layout: header, weights, then optimizer moments. The header contains two digests: one over the rest of the
 header and the weights, so that a reader of weights can check all that it reads, and one over the moments.
@@ -46,7 +46,7 @@ TYPES: Mapping[str, torch.dtype] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The content of a checkpoint file; `optimizer_state` is empty in a file that serves sampling alone."""
+    """The content of a checkpoint file; `optimizer_state` is empty in a file that is only for sampling."""
 
     config: Config
     tokenizer: Tokenizer
@@ -57,7 +57,7 @@ class Checkpoint:
     where: str = "checkpoint"  # the file it was read from, as errors name it
 
     def build_model(self) -> GPT:
-        """Build the model with these weights, on the CPU, in evaluation mode; raise CheckpointError on a misfit.
+        """Return the model with these weights, on the CPU in eval mode; raise CheckpointError if they do not fit.
 
         Matrices of 16 bits keep their dtype, for callers that multiply by them or convert them one by one.
         """
@@ -77,7 +77,7 @@ class Checkpoint:
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint durably; raises EnvironmentFailure when the system refuses."""
+    """Write a checkpoint durably; raise EnvironmentFailure if the system refuses."""
     weights = {name: _plain(tensor) for name, tensor in checkpoint.weights.items()}
     stored = {name: (type_of(tensor.dtype), tensor.shape) for name, tensor in weights.items()}
     write_durably(path, prepared(checkpoint, stored, lambda: _contents(weights)))
@@ -88,7 +88,7 @@ def prepared(
     stored: Mapping[str, tuple[str, Sequence[int]]],
     weights: Callable[[], Iterator[Buffer]],
 ) -> Iterator[Buffer]:
-    """Return the bytes of a checkpoint whose weights have the types and shapes in `stored`.
+    """Return the bytes of a checkpoint file in chunks; `stored` gives the type and shape of each weight.
 
     `weights` is called twice, for the digest and for the file, and yields the bytes of one weight at a time, so that a
     large model is never in memory as a whole.
@@ -117,10 +117,10 @@ def prepared(
 
 
 def read_checkpoint(path: Path, *, everything: bool = False) -> Checkpoint:
-    """Read a checkpoint and verify header and weights; with `everything` the rest too.
+    """Read a checkpoint, and verify its header and weights; with `everything`, also the optimizer state.
 
-    Weights become float32. Raises CheckpointError for a file that is missing, damaged, foreign or newer, or whose
-    numbers are not finite.
+    Weights become float32. Raises CheckpointError for a file that is missing, damaged, not written by gpt or of a newer
+    format, or that contains NaN or infinity.
     """
     checkpoint = parse_checkpoint(read_verified(path, everything=everything))
     if everything:
@@ -129,7 +129,7 @@ def read_checkpoint(path: Path, *, everything: bool = False) -> Checkpoint:
 
 
 def verify_checkpoint(path: Path) -> Checkpoint:
-    """Verify a whole file as it is stored; return its checkpoint on the meta device, so no tensor stays in memory."""
+    """Verify a whole checkpoint file; return it with tensors on the meta device, so that none stays in memory."""
     wrong = dict[str, int]()
 
     def watch(name: str, kind: str, piece: np.ndarray) -> None:
@@ -144,7 +144,7 @@ def verify_checkpoint(path: Path) -> Checkpoint:
 
 
 def parse_checkpoint(read: Verified, expected: Header | None = None, *, as_stored: bool = False) -> Checkpoint:
-    """Parse a verified file into a checkpoint; the tensors move out of `read` one by one.
+    """Return the checkpoint in a verified file; remove the tensors from `read` one by one, to save memory.
 
     Weights become float32, unless `as_stored`. Raises CheckpointError for content that no version of gpt writes, for
     weights that are not finite, and for a model or tokenizer other than that of `expected`, a header read earlier.
@@ -173,7 +173,7 @@ def _is_moment(name: str) -> bool:
 
 
 def _taken(read: Verified, name: str, *, as_stored: bool) -> Tensor:
-    """Move a tensor out of `read`; raise ValueError if its type is not one of TYPES."""
+    """Return a tensor and remove it from `read`; raise ValueError if its type is not one of TYPES."""
     kind, shape, *_ = read.header.tensors[name]
     if kind not in TYPES:
         raise ValueError(f"{shown(name)} is {kind}, and gpt reads {', '.join(TYPES)}")
@@ -184,7 +184,7 @@ def _taken(read: Verified, name: str, *, as_stored: bool) -> Tensor:
 
 
 def _require_finite(tensors: Mapping[str, Tensor], where: str, what: str) -> None:
-    """Raise CheckpointError where a number is NaN or infinite."""
+    """Raise CheckpointError if a tensor contains NaN or infinity."""
     there = {name: one for name, one in tensors.items() if one.numel() and not one.is_meta}
     wrong = {name: one.numel() - int(one.isfinite().sum()) for name, one in there.items() if not _is_finite(one)}
     _refuse(wrong, where, what)
@@ -210,7 +210,7 @@ def _plain(tensor: Tensor) -> Tensor:
 
 
 def type_of(dtype: torch.dtype) -> str:
-    """Return the name of a dtype in a file, one of TYPES."""
+    """Return the name of a dtype in checkpoint files, one of TYPES, such as F32."""
     return next(name for name, candidate in TYPES.items() if candidate == dtype)
 
 

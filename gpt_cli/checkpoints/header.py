@@ -48,7 +48,7 @@ _PICKLES = (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 
 @dataclass(frozen=True)
 class Header:
-    """The header of a checkpoint, not verified: the digest of the header covers the weights too."""
+    """The header of a checkpoint, not verified, because its digest also covers the weights, which are not read."""
 
     path: Path
     content: bytes  # of the header, its length included
@@ -60,7 +60,7 @@ class Header:
 
     @property
     def where(self) -> str:
-        """The file, as errors name it."""
+        """The path of the file as error messages show it."""
         return shown(self.path)
 
     @cached_property
@@ -70,7 +70,7 @@ class Header:
 
     @cached_property
     def config(self) -> Config:
-        """The settings of the model; raises CheckpointError if they are not valid or do not fit the tensors."""
+        """The config of the model; raises CheckpointError if it is not valid or does not fit the tensors."""
         try:
             config = validate(without_retired(strict_json(self.metadata["config"]), whole=True), self.where)
         except (ValueError, RecursionError, GptError) as error:
@@ -95,7 +95,7 @@ class Header:
 
     @cached_property
     def progress(self) -> Progress:
-        """The progress of the training; raises CheckpointError where it is not valid."""
+        """The progress of the training; raises CheckpointError if it is not valid."""
         try:
             return _read_progress(self.metadata["progress"])
         except ValidationError as error:
@@ -107,16 +107,16 @@ class Header:
 
 
 def read_header(path: Path) -> Header:
-    """Read the header of a file and nothing else.
+    """Return the header of a checkpoint file, and read nothing else.
 
-    Raises CheckpointError for a file that is missing, foreign, newer, or shorter or longer than its header says.
+    Raises CheckpointError for a file that is missing, not written by gpt, newer, or not as long as its header says.
     """
     with reading(path, CheckpointError) as file:
         return header_of(file, path)
 
 
 def header_of(file: BinaryIO, path: Path) -> Header:
-    """Read and check the header of the open file `path`, before gpt reads all of it; raise as `read_header`."""
+    """Return the header of the open checkpoint `file` at `path`, checked; raise the errors of `read_header`."""
     where = shown(path)
     length, content = read_header_bytes(file, CHECKPOINT_HEADER_BYTES)
     if content[:2] in _PICKLES:
@@ -158,7 +158,7 @@ def header_of(file: BinaryIO, path: Path) -> Header:
 
 
 def check_size(header: Header, num_bytes: int) -> None:
-    """Raise CheckpointError where a file of `num_bytes` is shorter or longer than its header says."""
+    """Raise CheckpointError if a file of `num_bytes` bytes is shorter or longer than `header` says."""
     expected = len(header.content) + header.num_data_bytes
     if num_bytes < expected:
         raise CheckpointError(header.where, f"the file is truncated: it has {num_bytes:,} of {expected:,} bytes")
@@ -182,7 +182,7 @@ Figure = Annotated[float, Field(ge=-FIGURE, le=FIGURE)]
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a training: all of its state that does not follow from seed and step."""
+    """The progress of a training: steps, losses, times, and other state that does not follow from seed and step."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -212,7 +212,7 @@ class Progress:
         environment: Mapping[str, str],
         began_from: str | None = None,
     ) -> Progress:
-        """Return the progress before the first step."""
+        """Return the progress of a training before its first step."""
         return cls(
             step=0,
             observed_step=0,
@@ -229,22 +229,22 @@ class Progress:
 
     @property
     def imported(self) -> bool:
-        """Whether another program made these weights: a run of gpt records how many tokens its text has."""
+        """Whether the weights come from another program; after a training by gpt, num_training_tokens is not 0."""
         return self.num_training_tokens == 0
 
     @property
     def model_step(self) -> int:
-        """The step at which the present model began: the last step of its teacher, or 0 without a teacher."""
+        """The step at which the current model began: the last step of its teacher model, or 0 without one."""
         return self.teachers[-1] if self.teachers else 0
 
     @property
     def observed(self) -> bool:
-        """Whether the last step's evaluation, log line and sample are done."""
+        """Whether the evaluation, log line and sample of the last step are done."""
         return self.observed_step == self.step
 
 
 def _read_progress(text: str) -> Progress:
-    """Parse the progress, JSON text in the metadata of a checkpoint.
+    """Return the progress in `text`, JSON from the metadata of a checkpoint.
 
     Raises ValidationError for a wrong key, ValueError and RecursionError for other faults.
     """

@@ -1,4 +1,4 @@
-"""Load the model of the checkpoint that a user means."""
+"""Load a model from the checkpoint that the user names, or from the default one."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def load(
     *,
     as_stored: bool = False,
 ) -> Loaded:
-    """Load the model of a run directory or file, on the CPU; `select.first_usable` chooses the file and warns.
+    """Load a model from a run directory or a file to the CPU; `select.first_usable` chooses the file and warns.
 
-    `expected` is the header against which the caller has checked its request; a different model is refused. Weights
+    `expected` is the header that the caller has already checked; a model that differs from it is refused. Weights
     become float32, unless `as_stored`. Raises CheckpointError.
     """
 
@@ -62,7 +62,7 @@ def load_for(
     *,
     as_stored: bool = False,
 ) -> Loaded:
-    """Load a model for a command, or copy the model that `host` has already loaded: commands may change it."""
+    """Load a model for a command; if `host` has loaded one, return a copy, because the command may change it."""
     if host.loaded is None:
         reuse_memory()
         return load(path, checkpoint, host.warn, expected, as_stored=as_stored)

@@ -21,11 +21,11 @@ _LOOKS, _LOOK_EVERY = 5, 0.02  # `is_held` of another process has the lock for a
 
 @contextlib.contextmanager
 def sole_trainer(directory: Path, warn: Callable[[str], object], what: str = "run") -> Iterator[Callable[[], None]]:
-    """Make a run directory, if it is missing, and hold its lock; readers need no lock.
+    """Run a block with the lock of a run directory, made if it is missing; readers need no lock.
 
     Yields a function that raises EnvironmentFailure once the directory was moved away or replaced.
-    The kernel frees the lock when the process ends, however it ends. On exit, the lock file is removed, and so are
-    directories made here that are still empty. Raises EnvironmentFailure if another process holds the lock or the
+    The kernel frees the lock when the process ends, however it ends. After the block, the lock file is removed, and so
+    are directories made here that are still empty. Raises EnvironmentFailure if another process holds the lock or the
     directory cannot be written; `warn` receives a line if the filesystem has no locks.
     """
     made: list[Path] = []
@@ -54,7 +54,7 @@ def sole_trainer(directory: Path, warn: Callable[[str], object], what: str = "ru
 
 
 def is_held(directory: Path) -> bool:
-    """Return whether a process of this host trains in a directory; nothing there changes."""
+    """Return whether a process on this host trains in a directory; change nothing there."""
     try:
         descriptor = os.open(directory / LOCK, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -69,7 +69,7 @@ def is_held(directory: Path) -> bool:
 
 
 def _lock(descriptor: int) -> None:
-    """Lock an open file; raise BlockingIOError where another process holds the lock for longer than `is_held` does."""
+    """Lock an open file; raise BlockingIOError if another process holds the lock longer than `is_held` would."""
     for looks_left in reversed(range(_LOOKS)):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -81,7 +81,7 @@ def _lock(descriptor: int) -> None:
 
 
 def _try_to_lock(path: Path, warn: Callable[[str], object], what: str) -> int | None:
-    """Return a descriptor that holds the lock; None, to try again, if lock file or directory vanished meanwhile."""
+    """Return a descriptor that holds the lock; None (try again) if the lock file or directory has vanished."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     except FileNotFoundError:
@@ -122,7 +122,7 @@ def _try_to_lock(path: Path, warn: Callable[[str], object], what: str) -> int | 
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
-    """Return whether `path` still leads to an open file."""
+    """Return whether `path` still names the open file `descriptor`."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except OSError:
@@ -130,7 +130,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def require_foreign(path: Path, *, replaces: bool = False) -> None:
-    """Raise UsageError if `path`, an --out, is a checkpoint or a run's file, even through links.
+    """Raise UsageError if the output file `path` is, perhaps through links, a checkpoint or a file of a run.
 
     `replaces` allows overwriting a checkpoint outside runs. A name that a run reserves is refused even before the file
     exists. Raises EnvironmentFailure if `path` cannot be written.

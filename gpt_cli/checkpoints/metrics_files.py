@@ -1,6 +1,6 @@
-"""Read and format the logs of a run: metrics.jsonl, and samples.txt with each text under its step. Needs no torch.
+"""Read and format the logs of a run: metrics.jsonl, and samples.txt with a heading for each step. Needs no torch.
 
-Where a line of a sample looks like a heading, the file has a backslash before it, so that readers see no heading.
+A line of a sample that looks like a heading is written with a backslash before it, so that readers see no heading.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ _TAIL = 2**14  # bytes; a line of metrics has a few hundred
 
 
 class LoggedSample(NamedTuple):
-    """A prompt and the model's continuation after a step."""
+    """A prompt with the model's continuation, sampled after a training step."""
 
     step: int
     text: str
 
 
 def read_log(path: Path, kind: type[GptError], *, hint: str | None = None) -> str:
-    """Read a file of samples or metrics as text, with damaged bytes replaced; raise the errors of `read_bytes`."""
+    """Return the text of a file of samples or metrics, invalid UTF-8 replaced; raise the errors of `read_bytes`."""
     return read_bytes(path, kind, most=_MOST, hint=hint).decode("utf-8", "replace")
 
 
 def metrics_of(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | float]]:
-    """Yield the figures of each whole line of metrics, read line by line; yield nothing if the file is missing.
+    """Yield the numbers of each complete line of metrics, by name; yield nothing if the file is missing.
 
-    Raises the errors of `read_log`, and `kind` for a line that is longer than any that a run writes.
+    Raises the errors of `read_log`, and an error of type `kind` for a line longer than any that a run writes.
     """
     if not path.exists():
         return
@@ -53,7 +53,7 @@ def metrics_of(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | flo
 
 
 def last_metrics(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | float]]:
-    """Yield the figures of the last whole, undamaged lines of metrics, the newest first; nothing without a file."""
+    """Yield the numbers of the last undamaged lines of metrics, newest first; yield nothing if the file is missing."""
     if not path.exists():
         return
     with open_regular(path, kind) as file:
@@ -85,9 +85,9 @@ def sample_record(sample: LoggedSample) -> str:
 
 
 def samples_of(content: str) -> tuple[LoggedSample, ...]:
-    """Parse the samples in the content of samples.txt, in the order of their steps.
+    """Return the samples in the content of samples.txt, in the order of their steps.
 
-    Earlier versions escaped no heading inside a text, so a heading whose step does not rise counts as text.
+    Earlier versions escaped no headings inside a text, so a heading whose step does not increase counts as text.
     """
     headings: list[re.Match[str]] = []
     for heading in _HEADING.finditer(content):
@@ -101,14 +101,14 @@ def samples_of(content: str) -> tuple[LoggedSample, ...]:
 
 
 def without_later(content: str, step: int) -> str:
-    """Cut samples after `step` off the content of samples.txt, from the heading that follows the last one kept."""
+    """Return the content of samples.txt, cut at the heading that follows the last sample of at most `step`."""
     last = max((heading.end() for heading in _HEADING.finditer(content) if int(heading[1]) <= step), default=0)
     later = _HEADING.search(content, last)
     return content if later is None else content[: later.start()]
 
 
 def smoothed(mean: float | None, loss: float, step: int) -> float:
-    """Update the exponential moving average of the loss, over about the last quarter of all steps, at most 20.
+    """Return the updated moving average of the loss, over about the last quarter of all steps, at most 20 steps.
 
     The loss x of step n changes the mean m to m + (x - m) / min(1 + (n - 1) / 4, 20). If `mean` is None, as before the
     first step, the new mean is the loss.

@@ -1,4 +1,4 @@
-"""A run directory: its files and its checkpoints."""
+"""Write the files of a run directory, and read its newest checkpoint to resume."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RunDirectory(RunFiles):
     """The files of one run, and methods that change them."""
 
     def open_for(self, config: Config, after: int | None = None) -> None:
-        """Prepare the directory for a new run, or one that continues `after` a step, and write its resolved config.
+        """Prepare the directory for a new run, or for resuming one after the step `after`; write the resolved config.
 
         Only files of a run are removed. Raises EnvironmentFailure when the system refuses.
         """
@@ -50,11 +50,11 @@ class RunDirectory(RunFiles):
         write_durably(self.config, [write_config(config).encode()])
 
     def require_space(self, checkpoint: int, best: int, num_checkpoints: int, snapshots: int = 0) -> None:
-        """Raise EnvironmentFailure if the disk cannot hold the run, with at most `num_checkpoints` at a time.
+        """Raise EnvironmentFailure if the disk cannot hold the run with up to `num_checkpoints` checkpoints.
 
-        `checkpoint` and `best` are bytes of one file, `snapshots` bytes of all snapshots to come. The best counts
-        twice, because the old file stays until the new one is written. Present checkpoints and temporary files count
-        as free space.
+        `checkpoint` and `best` are the bytes of one file, `snapshots` those of all attention snapshots to come. The
+        best checkpoint counts twice, because the old file stays until the new one is written. Present checkpoints and
+        temporary files count as free space.
         """
         replaced_files = [path for path in (*self.steps().values(), self.best, *self.temporaries()) if path.exists()]
         disk = next(filter(Path.exists, (self.path, *self.path.absolute().parents)))  # a dry run makes no directory
@@ -68,10 +68,10 @@ class RunDirectory(RunFiles):
             raise EnvironmentFailure(shown(self.path), sentence, hint=hint)
 
     def newest(self, warn: Callable[[str], object]) -> Checkpoint | None:
-        """Read the newest checkpoint that verifies, for resuming; `warn` receives a line for each damaged one skipped.
+        """Return the newest intact checkpoint, for resuming; `warn` receives a line for each damaged one skipped.
 
-        Returns None if nothing was saved yet. Raises CheckpointError if all checkpoints are damaged or gone, or the
-        run was imported.
+        Returns None if nothing was saved yet. Raises CheckpointError if all checkpoints are damaged or gone, or the run
+        was imported.
         """
         damaged: CheckpointError | None = None
         if is_imported(self):
@@ -100,13 +100,13 @@ class RunDirectory(RunFiles):
         return None
 
     def _lines(self) -> list[str]:
-        """Read the lines of metrics; the last may be cut off."""
+        """Return the lines of metrics.jsonl; the last line may be cut off."""
         if not self.metrics.exists():
             return []
         return _log(self.metrics).split("\n")
 
     def save(self, checkpoint: Checkpoint, keep: int) -> None:
-        """Save a checkpoint of a step, then remove older ones but the newest `keep` and teachers.
+        """Save a checkpoint, then remove older ones except the newest `keep` and those of teacher models.
 
         Metrics are made durable first, so that no checkpoint is ahead of the metrics. Checkpoints of later steps
         neither count nor are removed: a resumed run may have skipped damaged ones. Raises EnvironmentFailure.
@@ -125,19 +125,19 @@ class RunDirectory(RunFiles):
         write_durably(self.samples, [before.encode(), sample_record(LoggedSample(step, text)).encode()])
 
     def add_snapshot(self, step: int, content: bytes) -> None:
-        """Write a snapshot of attention, durably."""
+        """Write a snapshot of the attention weights at `step`, durably."""
         make_directory(self.attention)
         write_durably(self.snapshot_file(step), [content])
 
     def end(self, stopped_by: str, step: int, **figures: Any) -> None:
-        """Record cause and step of the run's end; NaN and infinite figures become null. Raises EnvironmentFailure."""
+        """Write outcome.json: cause, step and figures; NaN and infinity become null. Raises EnvironmentFailure."""
         infinite = {key for key, value in figures.items() if isinstance(value, float) and not math.isfinite(value)}
         finite = {key: None if key in infinite else value for key, value in figures.items()}
         content = {"stopped_by": stopped_by, "step": step} | finite
         write_durably(self.outcome, [json.dumps(content, allow_nan=False).encode() + b"\n"])
 
     def rewind(self, step: int) -> None:
-        """Remove metrics, samples, snapshots, lenses and a best after `step`, damaged metrics and a damaged best."""
+        """Remove metrics, samples, snapshots, lenses and best checkpoint after `step`; also damaged metrics or best."""
         if self.best.exists():
             try:
                 later = read_checkpoint(self.best).progress.step > step
@@ -158,5 +158,5 @@ class RunDirectory(RunFiles):
 
 
 def _log(path: Path) -> str:
-    """Read the text of metrics or samples."""
+    """Return the text of metrics.jsonl or samples.txt."""
     return read_log(path, DataError, hint="move it elsewhere; gpt train goes on without it")

@@ -1,4 +1,4 @@
-"""Find runs and summarise each, without reading weights or all metrics. Needs no torch."""
+"""Find runs and summarise each one, without reading weights or all metrics. Needs no torch."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Overview:
 
     @property
     def result(self) -> RunLoss | None:
-        """The loss that runs are compared by; None before the first evaluation."""
+        """The validation loss by which runs are compared; None before the first evaluation."""
         if self.validation_loss is not None:
             error = figure(self.outcome.get("validation_loss_error"))
             return RunLoss(self.validation_loss, error, self.bits_per_byte, closed=True)
@@ -69,19 +69,19 @@ class Overview:
 
 
 def have_one_tokenizer(runs: Iterable[Overview]) -> bool:
-    """Return whether all runs with losses cut text into the same tokens, so that nats per token can be compared."""
+    """Return whether all runs with a loss use the same tokenizer, so that their nats per token are comparable."""
     return len({run.tokenizer for run in runs if run.result is not None and run.tokenizer is not None}) < 2
 
 
 def is_run(directory: Path) -> bool:
-    """Return whether a directory is a run, or has the lock of a training that has not written its run (yet)."""
+    """Return whether a directory is a run, or has the lock of a training that has not (yet) written its run."""
     return holds_run(directory) or (is_lock(directory / LOCK) and not (directory / SWEEP).exists())
 
 
 def find_runs(directory: Path) -> list[Path]:
-    """Return the runs of a directory by name, then those of its subdirectories, such as sweeps; a run gives itself.
+    """Return the runs in a directory by name, then those one level below (as in sweeps); if it is a run, only itself.
 
-    Directories that the user may not enter are left out. Raises OSError where `directory` cannot be read.
+    Directories that the user may not enter are left out. Raises OSError if `directory` cannot be read.
     """
     if is_run(directory):
         return [directory]
@@ -103,7 +103,7 @@ def _is_open_run(directory: Path) -> bool:
 
 
 def overview(path: Path) -> Overview:
-    """Summarise a run: its state, steps and losses. A damaged run is reported, never raised."""
+    """Return a summary of a run: its state, steps and losses; a damaged run has the state "damaged" and no error."""
     problem = ""
     for _ in range(2):  # a trainer may remove a file while it is read
         try:
@@ -159,7 +159,7 @@ def _overview(run: RunFiles) -> Overview:
 
 
 def _header(path: Path | None) -> Header | None:
-    """Read the header of a checkpoint; return None without a file, even if a trainer has just removed it."""
+    """Return the header of a checkpoint; None if the file is missing, even if a trainer has just removed it."""
     if path is None or not path.exists():
         return None
     try:
@@ -171,14 +171,14 @@ def _header(path: Path | None) -> Header | None:
 
 
 def _config(run: RunFiles, header: Header | None) -> Config:
-    """Return the resolved config: from a header newer than config.yaml, ten times as fast, else from config.yaml."""
+    """Return a run's config: from `header`, ten times as fast, if it is newer than config.yaml, else from that file."""
     path = run.config
     is_older = header and is_config(path, whole=True) and path.stat().st_mtime_ns <= header.path.stat().st_mtime_ns
     return header.config if header and is_older else read_run_config(path)
 
 
 def read_outcome(run: RunFiles) -> dict[str, Any]:
-    """Read outcome.json; return {} if the file is missing, raise CheckpointError if it is damaged."""
+    """Return the content of outcome.json, or {} if it is missing; raise CheckpointError if it is damaged."""
     if not run.outcome.exists():
         return {}
     with suppress(AttributeError, ValueError, RecursionError):
@@ -193,7 +193,7 @@ def read_outcome(run: RunFiles) -> dict[str, Any]:
 
 
 def _bits_of(run: RunFiles, best_loss: float | None) -> float | None:
-    """Convert `best_loss` to bits per byte by the ratio that all evaluations share; None if metrics lack the ratio."""
+    """Return `best_loss` in bits per byte, by the ratio of both units in metrics; None if metrics lack the ratio."""
     if best_loss is None:
         return None
     for line in last_metrics(run.metrics, CheckpointError):
@@ -203,7 +203,7 @@ def _bits_of(run: RunFiles, best_loss: float | None) -> float | None:
 
 
 def _traces(run: RunFiles) -> dict[str, Any]:
-    """Return the size of a run's files, and the time of the last write."""
+    """Return the total size of a run's files and the time of the last write, as fields of Overview."""
     stats = [path.stat() for path in run.files()]
     changed = [one.st_mtime for one in stats] or [run.path.stat().st_mtime]
     return {"num_bytes": sum(one.st_size for one in stats), "changed_at": max(changed)}

@@ -1,4 +1,4 @@
-"""Name the files of a run directory; `run_directory` writes them. Needs no torch."""
+"""The paths of the files of a run directory; `run_directory.py` writes the files. Needs no torch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STEP_FILE = re.compile(r"step-(\d{8,})\.safetensors")
 
 
 class _Below:
-    """An attribute of a run: a path of this name below its directory."""
+    """A descriptor: the attribute of RunFiles is the path `name` below the run directory."""
 
     def __init__(self, name: str):
         self.name = name
@@ -38,7 +38,7 @@ class _Below:
 
 @dataclass(frozen=True)
 class RunFiles:
-    """The names of one run's files; nothing on disk changes."""
+    """The paths of the files of one run; no method changes a file."""
 
     path: Path
 
@@ -57,30 +57,30 @@ class RunFiles:
     foreign_best = _Below("checkpoints/best-of-another-run.safetensors")
 
     def sent(self, logger: str) -> Path:
-        """Return the path of the file with the lines that were sent to a logger so far."""
+        """Return the path of the file that records the lines already sent to `logger`."""
         return self.logs / logger / "sent.jsonl"
 
     def logger_folders(self) -> list[Path]:
-        """Return the directories below `logs` that loggers of the run made; `sent.jsonl` marks them."""
+        """Return the directories below `logs` that loggers of the run made, recognised by sent.jsonl."""
         return sorted(sent.parent for sent in self.logs.glob("*/sent.jsonl") if is_ours(sent))
 
     @property
     def resume_command(self) -> str:
-        """The command that continues the run."""
+        """The shell command that resumes the run."""
         return f"gpt train --out {shlex.quote(str(self.path))} --resume"
 
     def intact(self) -> tuple[str, str | None]:
-        """Return a clause that names the newest checkpoint, and a hint to continue; the hint is None without a run."""
+        """Return a clause about the newest checkpoint and a hint how to resume; the hint is None without a run."""
         steps = list(self.steps())
         clause = f"the checkpoint of step {steps[-1]:,} is intact" if steps else "nothing was saved yet"
         return clause, f"continue with {self.resume_command}" if self.exists() else None
 
     def exists(self) -> bool:
-        """Return whether the directory is a run, by content."""
+        """Return whether the directory is a run, by the content of its files."""
         return holds_run(self.path)
 
     def files(self) -> list[Path]:
-        """Return the existing files with names of a run's files."""
+        """Return the existing files whose names are those of run files."""
         checkpoints, snapshots, maps = (by_step.values() for by_step in (self.steps(), self.snapshots(), self.maps()))
         paths = (
             *self.logs.glob("*/sent.jsonl"),
@@ -97,16 +97,16 @@ class RunFiles:
         return [path for path in paths if path.exists()]
 
     def foreign(self) -> list[Path]:
-        """Return those of `files()` that gpt did not write; outside a run, all of `files()`."""
+        """Return those of `files()` that gpt did not write; if the directory is no run, return all of them."""
         return [path for path in self.files() if not is_ours(path)] if self.exists() else self.files()
 
     def require_no_foreign_files(self) -> None:
-        """Raise UsageError where a new run here would replace a file that someone else wrote."""
+        """Raise UsageError if a new run here would replace a file that gpt did not write."""
         if foreign := self.foreign():
             raise foreign_file(self.path, foreign[0].relative_to(self.path))
 
     def temporaries(self) -> list[Path]:
-        """Return the temporary files that killed writers left."""
+        """Return the temporary files that killed processes left."""
         return [path for directory in self.directories() for path in temporaries(directory, _RUN_FILES)]
 
     def directories(self) -> list[Path]:
@@ -114,40 +114,40 @@ class RunFiles:
         return [path for path in (self.path, self.checkpoints, self.attention, self.lens, self.logs) if path.is_dir()]
 
     def steps(self) -> dict[int, Path]:
-        """Return the checkpoints by step, oldest first; files with other names are ignored."""
+        """Return the path of each checkpoint by its step, lowest step first; ignore files with other names."""
         return _by_step(self.checkpoints)
 
     def step_file(self, step: int) -> Path:
         return self.checkpoints / f"step-{step:08}.safetensors"
 
     def snapshots(self) -> dict[int, Path]:
-        """Return the snapshots of attention by step, oldest first; files with other names are ignored."""
+        """Return the path of each attention snapshot by its step, lowest first; ignore files with other names."""
         return _by_step(self.attention)
 
     def snapshot_file(self, step: int) -> Path:
         return self.attention / self.step_file(step).name
 
     def maps(self) -> dict[int, Path]:
-        """Return the maps of tuned lenses by step, oldest first; files with other names are ignored."""
+        """Return the path of each tuned-lens file by its step, lowest first; ignore files with other names."""
         return _by_step(self.lens)
 
     def maps_file(self, step: int) -> Path:
         return self.lens / self.step_file(step).name
 
     def owns(self, path: Path) -> bool:
-        """Return whether a file of the run has or would have this path."""
+        """Return whether `path` is that of an existing or possible file of the run."""
         folders = (self.path, self.checkpoints, self.attention, self.lens)
         return path.parent in folders and (path.name == LOCK or _RUN_FILES.fullmatch(path.name) is not None)
 
 
 def foreign_file(run: Path, name: str | Path) -> UsageError:
-    """Return the error for a file of someone else that a training would replace."""
+    """Return the error for a file that gpt did not write and that a training would replace."""
     wrong = f"it contains {visible(name)}, which no run wrote; move it elsewhere, or name another directory with ‹out›"
     return UsageError(shown(run), wrong)
 
 
 def named_run(name: str | Path) -> Path:
-    """Resolve NAME to runs/NAME if that exists, unless NAME starts with . / ~, or is a file, run or folder of runs."""
+    """Return runs/NAME if it exists, unless NAME begins with . / ~ or is a file, run or folder of runs; else NAME."""
     path = Path(os.path.expanduser(name))
     if str(name)[:1] in (".", "/", "~") or not os.path.lexists(below := RUNS / path):
         return path
@@ -160,7 +160,7 @@ def named_run(name: str | Path) -> Path:
 
 
 def short_run_name(run: Path) -> str:
-    """Return the name that `named_run` resolves to a run: relative to runs/ if the run is there, else its path."""
+    """Return the name that `named_run` resolves to `run`: its path below runs/, or else its whole path."""
     with contextlib.suppress(ValueError):
         if (name := str(run.resolve().relative_to(RUNS.resolve()))) != ".":
             return name
@@ -168,9 +168,9 @@ def short_run_name(run: Path) -> str:
 
 
 def run_of_checkpoint(path: Path) -> RunFiles | None:
-    """Return the run that contains the checkpoint `path`, or None.
+    """Return the run that contains the checkpoint `path`, or None if it is outside a run.
 
-    The path alone decides; links are not followed, because a stranger may have made them.
+    Only the path decides; links are not followed, because a stranger may have made them.
     """
     for name in (path, Path(os.path.abspath(path))):
         run = RunFiles(name.parent.parent)
@@ -180,7 +180,7 @@ def run_of_checkpoint(path: Path) -> RunFiles | None:
 
 
 def run_name(checkpoint: Path) -> str:
-    """Return the name of a checkpoint in messages: the path of its run, else of its file."""
+    """Return how messages name a checkpoint: by the path of its run, or of its file if it is outside a run."""
     run = run_of_checkpoint(checkpoint)
     return visible(checkpoint if run is None else run.path)
 

@@ -1,4 +1,4 @@
-"""Select the checkpoint that a user means. Needs no torch."""
+"""Select the checkpoint that the user names, or the default one. Needs no torch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Read = TypeVar("Read")
 
 
 def find_header(path: str | Path | None, checkpoint: str | None = None, host: Host | None = None) -> Header:
-    """Read the header of the checkpoint that the user means; if damaged, that of another checkpoint of the run.
+    """Return the header of the checkpoint that the user names; if it is damaged, of another one of the run.
 
     If `host` has already loaded a model, return its header. Commands use the header to refuse a wrong layer,
     head or name before they load torch and the weights. Raises CheckpointError.
@@ -42,9 +42,9 @@ def first_usable(
     warn: Callable[[str], object] | None = None,
     expected: Header | None = None,
 ) -> Read:
-    """Read the checkpoint that the user means; of a run without `checkpoint`, the first file that `read` accepts.
+    """Return `read(file)` for the named checkpoint; without `checkpoint`, for the first file that `read` accepts.
 
-    `warn` receives a line for each damaged file that is skipped; without `warn` the first error is raised. `expected`
+    `warn` receives a line for each damaged file that is skipped; without `warn`, the first error is raised. `expected`
     is a header that `find_header` has read; its file is tried first. If a trainer removes a file meanwhile, the search
     starts again. Raises CheckpointError.
     """
@@ -65,16 +65,16 @@ def first_usable(
 
 
 def find_checkpoint(path: str | Path | None, checkpoint: str | None = None) -> Path:
-    """Return the first file of `find_checkpoints`."""
+    """Return the first of the files that `find_checkpoints` returns."""
     return find_checkpoints(path, checkpoint)[0]
 
 
 def find_checkpoints(path: str | Path | None, checkpoint: str | None = None) -> list[Path]:
     """Return the checkpoint files to try, in order; `checkpoint` is "best", "last", the number of a step, or None.
 
-    `named_run` resolves `path`; without `path`, this takes the newest run under runs/. Without `checkpoint`, the best
-    comes first, then all others, newest first. Raises CheckpointError if there is no such file, UsageError for a
-    `checkpoint` of another form.
+    `named_run` resolves `path`; without `path`, the newest run under runs/ is taken. Without `checkpoint`, the best
+    checkpoint comes first, then all others, newest first. Raises CheckpointError if there is no such file, UsageError
+    for a `checkpoint` of another form.
     """
     if checkpoint not in (None, "best", "last") and not (checkpoint.isdecimal() and len(checkpoint) <= 12):
         raise UsageError("‹checkpoint›", f"{shown(checkpoint)} is not allowed; use best, last or the number of a step")
@@ -102,7 +102,7 @@ def find_checkpoints(path: str | Path | None, checkpoint: str | None = None) -> 
 
 
 def newest_run() -> Path:
-    """Return the run under runs/ with the last write; raise CheckpointError when there is none."""
+    """Return the run under runs/ whose checkpoints changed last; raise CheckpointError if there is none."""
     candidates = [RunFiles(path) for path in RUNS.iterdir()] if RUNS.is_dir() else []
     runs = [run for run in candidates if run.best.exists() or run.steps()]
     if not runs:
@@ -112,7 +112,7 @@ def newest_run() -> Path:
 
 
 def near_run(path: Path, *, trained: bool = False, directories: bool = False) -> Path | None:
-    """Find the run that contains a mistyped path, or whose name is most like the path; None if none is near.
+    """Return the run that contains a mistyped path, or has the most similar name; None if no name is similar.
 
     `trained` restricts the search to runs with a checkpoint; `directories` adds directories of runs, such as sweeps.
     """
@@ -126,7 +126,7 @@ def near_run(path: Path, *, trained: bool = False, directories: bool = False) ->
 
 
 def run_hint(path: Path | None = None, *, trained: bool = False, directories: bool = False) -> str:
-    """Suggest the run whose name is most like a mistyped path, or else the list of runs."""
+    """Return a hint that suggests the run with the name most like a mistyped path, or else lists the runs."""
     if path is not None and (near := near_run(path, trained=trained, directories=directories)):
         return f"did you mean {shlex.quote(visible(near))}?"
     runs = _runs(trained=trained)
@@ -149,7 +149,7 @@ def _untrained(run: RunFiles) -> CheckpointError:
 
 
 def _runs(directory: Path = RUNS, *, trained: bool = False) -> list[Path]:
-    """Return the runs of a directory, the newest first; [] if the directory cannot be read."""
+    """Return the runs in a directory (if `trained`, with a checkpoint), newest first; [] if it cannot be read."""
     by_time = list[tuple[int, Path]]()
     with suppress(OSError):
         for path in find_runs(directory):

@@ -1,4 +1,4 @@
-"""Find the text that a model was trained on, as far as gpt may read it again. Needs no torch.
+"""Find the text that a model was trained on, if gpt may read it again. Needs no torch.
 
 The config.yaml of a run names the text. A checkpoint outside a run names a text too, but a stranger may have made the
 checkpoint: gpt then reads only texts of the catalogue that are already on this disk.
@@ -34,7 +34,7 @@ _OPENING = 100  # characters, at most
 
 
 def is_imported(run: RunFiles) -> bool:
-    """Return whether gpt import made the weights of a run."""
+    """Return whether the weights of a run come from `gpt import`."""
     path = next(reversed(run.steps().values()), run.best)
     with contextlib.suppress(CheckpointError):  # who reads all of a damaged one reports it
         return path.exists() and read_header(path).progress.imported
@@ -42,7 +42,7 @@ def is_imported(run: RunFiles) -> bool:
 
 
 def config_with_text(header: Header, advice: str = NAME_ONE, *, stdin: bool = False) -> Config:
-    """Return the config of a model, with the text on which the model was trained.
+    """Return the config of a model, including the sources (files, catalogue names) of its training text.
 
     Raises UsageError, with `advice` as the hint, if gpt may not read that text, and DataError if the text came from
     stdin, unless `stdin` is true.
@@ -67,24 +67,24 @@ def config_with_text(header: Header, advice: str = NAME_ONE, *, stdin: bool = Fa
 
 
 def trusted_config(header: Header) -> Config:
-    """Return a model's config for use with another text: its run's, else the trusted settings of its checkpoint."""
+    """Return the config of a model's run, or else the trusted settings of its checkpoint, to use on another text."""
     run = run_of_checkpoint(header.path)
     run_config = None if run is None or _of_transformers(run) or is_imported(run) else valid_config(run)
     return run_config or without_untrusted_settings(header.config)
 
 
 def valid_config(run: RunFiles) -> Config | None:
-    """Read the config.yaml of a run; return None if the file is missing, damaged or not valid."""
+    """Return the config in a run's config.yaml; None if the file is missing, damaged or not valid."""
     with contextlib.suppress(UsageError):
         return read_run_config(run.config)
     return None
 
 
 def located(data: DataConfig, run: Path, notice: Notify) -> DataConfig:
-    """Return a run's data settings with paths that exist: relative paths that lead nowhere from here get a base.
+    """Return a run's data settings; relative paths that do not exist from here are resolved from another folder.
 
-    The base is the nearest folder around the run that has all these files, such as the one where `gpt train` was
-    called; `notice` receives the base. Without such a folder, the paths stay as they are.
+    That folder is the nearest parent of the run that has all these files, such as the one where `gpt train` was called;
+    `notice` receives a line about it. Without such a folder, the paths stay as they are.
     """
     relative = [
         name for name in _sources(data) if name not in (STDIN, *ENTRIES) and not os.path.isabs(os.path.expanduser(name))
@@ -105,7 +105,7 @@ def located(data: DataConfig, run: Path, notice: Notify) -> DataConfig:
 
 
 def prompts_like(text: str, english: str = "The") -> list[str]:
-    """Return prompts that resemble a text, the best first: `english` for ASCII, else words or sums of the text.
+    """Return prompts that resemble a text, best first: `english` for ASCII, else its words, or its sums such as 38+.
 
     Prompts end without a space: byte-pair tokenizers put the space at the beginning of the next word.
     """
@@ -120,7 +120,7 @@ def prompts_like(text: str, english: str = "The") -> list[str]:
 
 
 def readable_prompt(header: Header) -> str:
-    """Return a prompt that a model's tokenizer can encode, similar to the samples of the model's run."""
+    """Return a prompt that a model's tokenizer can encode, and that resembles the samples of the model's run."""
     text = "\n".join(_samples(header))
     letters = list(filter(str.isalpha, text))
     is_ascii = 2 * sum(map(str.isascii, letters)) >= len(letters) > 0  # an untrained model writes bytes of anything
@@ -135,7 +135,7 @@ def readable_prompt(header: Header) -> str:
 
 
 def opening(header: Header) -> str:
-    """Return the line with which the first samples of a run all begin, cut to whole words; "" if there is none.
+    """Return the first line that all early samples of a run share, cut to whole words; "" if they share none.
 
     With a single sample, the result is its first line.
     """
@@ -149,7 +149,7 @@ def opening(header: Header) -> str:
 
 
 def _samples(header: Header) -> list[str]:
-    """Read the first samples of a checkpoint's run; return [] without a run or samples."""
+    """Return the texts of the first samples of a checkpoint's run; [] without a run or samples."""
     run = run_of_checkpoint(header.path)
     with contextlib.suppress(GptError, OSError):
         if run is not None:
@@ -159,18 +159,18 @@ def _samples(header: Header) -> list[str]:
 
 
 def no_text(where: str, advice: str = NAME_ONE) -> UsageError:
-    """Return the error for a text that only a checkpoint outside a run names."""
+    """Return the error that refuses to read a text named only by a checkpoint outside a run."""
     sentence = "gpt does not read the text that a model names by itself, because a stranger may have chosen it"
     return UsageError(where, sentence, hint=advice)
 
 
 def _of_transformers(run: RunFiles) -> bool:
-    """Return whether this is a model directory of transformers, which somebody may have made to look like a run."""
+    """Return whether `run` is a model directory of transformers, which somebody may have made to look like a run."""
     return (run.path / "config.json").exists()
 
 
 def _of_a_checkpoint(header: Header, advice: str) -> Config:
-    """Return `config_with_text` of a checkpoint outside a run."""
+    """Return what `config_with_text` returns for a checkpoint outside a run."""
     sources = _sources(header.config.data)
     if header.progress.imported or not all(source in ENTRIES for source in sources):
         raise no_text(header.where, advice)
@@ -183,7 +183,7 @@ def _of_a_checkpoint(header: Header, advice: str) -> Config:
 
 
 def _leads_somewhere(name: str) -> bool:
-    """Return whether a SOURCE, a path or glob, leads to a file; of a glob with **, whether the part before ** does."""
+    """Return whether a SOURCE (a path or glob) matches a file; of a glob with **, whether the part before ** does."""
     return os.path.lexists(name) or any(glob.iglob(name.partition("**")[0] or os.curdir))
 
 

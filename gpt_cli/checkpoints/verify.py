@@ -1,4 +1,4 @@
-"""Read the content of a checkpoint and verify its digests. Needs no torch."""
+"""Read the content of a checkpoint, and verify its digests. Needs no torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OTHER = "use another checkpoint of the run"
 
 @dataclass(frozen=True)
 class Verified:
-    """The content of a file whose header and weights match their digest; callers may take tensors out."""
+    """The content of a file whose header and weights match their digest; callers may remove tensors from `content`."""
 
     header: Header
     content: dict[str, np.ndarray]  # the bytes of each tensor, in the order of the header
@@ -35,10 +35,10 @@ Watch = Callable[[str, str, np.ndarray], object]
 
 
 def read_verified(path: Path, *, everything: bool = False, watch: Watch | None = None) -> Verified:
-    """Read a checkpoint and verify its header and weights; with `everything` the rest too.
+    """Read a checkpoint, and verify its header and weights; with `everything`, also the optimizer state.
 
-    With `watch` the result has no content: `watch` receives name, type and bytes of tensors, piece by piece. Raises
-    CheckpointError for a file that is missing, damaged, foreign or newer.
+    With `watch`, the result has no content: `watch` receives name, type and bytes of each tensor, in pieces. Raises
+    CheckpointError for a file that is missing, damaged, not written by gpt, or of a newer format.
     """
     with reading(path, CheckpointError) as file:
         header = header_of(file, path)  # refuses a foreign file, of whatever size, before it is read

@@ -1,4 +1,4 @@
-"""Read rank, world size and address of a process from the variables of its launcher. Needs no torch."""
+"""Read rank, world size and address of a process from its launcher's environment variables. Needs no torch."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class RankEnvironment:
 
     @property
     def name(self) -> str:
-        """The name of this process in messages."""
+        """The name of this process in messages, such as "process 1 of 4"."""
         return process_name(self.rank, self.size)
 
     @property
     def serves(self) -> bool:
-        """Whether this process serves the store that the others connect to."""
+        """Whether this process serves the torch.distributed store that all other processes connect to."""
         return self.launcher != "gpt" and self.rank == 0 and not self.has_store
 
 
 def process_name(rank: int, size: int) -> str:
-    """Return the name of a process in messages."""
+    """Return the name of a process in messages, such as "process 1 of 4"."""
     return f"process {rank} of {size}"
 
 
@@ -93,7 +93,7 @@ def _address(environ: Mapping[str, str]) -> str:
 
 
 def _require_within(rank_env: RankEnvironment, rank: str, size: str, local_rank: str, local_size: str) -> None:
-    """Raise UsageError unless ranks are below their sizes; the strings name the launcher's variables."""
+    """Raise UsageError unless each rank is below its world size; the strings are names of variables, for the error."""
     for low, lower, high, higher in (
         (rank_env.rank, rank, rank_env.size, size),
         (rank_env.local_rank, local_rank, rank_env.local_size, local_size),

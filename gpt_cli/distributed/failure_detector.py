@@ -1,4 +1,4 @@
-"""End a training in which a rank no longer answers, or whose launcher is gone."""
+"""End a training if a rank no longer answers, or if the launcher of the processes is gone."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Intact = Callable[[], tuple[str, str | None]]
 
 
 class Launcher:
-    """The process that started the present process."""
+    """The parent process that started this process; if it is gone, this process ends too."""
 
     def __init__(self, pid: int, clock: Callable[[], float] = time.monotonic):
         self._pid, self._clock = pid, clock
         self._term_sent_at: float | None = None
 
     def is_gone(self) -> bool:
-        """Return whether the launcher is gone; if so, send SIGTERM to this process, and exit if that takes too long."""
+        """Return whether the launcher is gone; if so, send SIGTERM to this process, and exit LEAVE_WITHIN s later."""
         if self._pid == os.getppid():
             return False
         now = self._clock()
@@ -57,7 +57,7 @@ class Launcher:
 
 
 class FailureDetector:
-    """Sends heartbeats of this rank and watches those of all, in two daemon threads: a dead store may block one."""
+    """Sends heartbeats of this rank and watches those of all ranks, in two threads, as a dead store may block one."""
 
     def __init__(
         self,
@@ -78,18 +78,18 @@ class FailureDetector:
         self._ended = threading.Event()
 
     def start(self) -> None:
-        """Start both threads."""
+        """Start the two threads, which send heartbeats and watch for missing ones."""
         for work in (self._beat, self._watch):
             threading.Thread(target=work, name=work.__name__.strip("_"), daemon=True).start()
 
     def end(self) -> None:
-        """End both threads: from here on this rank may leave."""
+        """Tell both threads to end; from then on, this rank may exit."""
         self._ended.set()
 
     def silent(self) -> int | None:
         """Return the lowest rank that sent no heartbeat for `patience` seconds, or None if there is no such rank.
 
-        If this rank's own heartbeats do not arrive either, rank 0 has failed, which serves the store.
+        If this rank's own heartbeats do not arrive either, returns 0: rank 0, which serves the store, has failed.
         """
         now, before = self._clock(), self._looked_at
         self._looked_at = now
@@ -104,7 +104,7 @@ class FailureDetector:
         return late[0] if late else None
 
     def give_up(self, rank: int) -> None:
-        """Exit this process at once because `rank` is silent; only one of all ranks tells the user."""
+        """Exit this process at once because `rank` sends no heartbeats; only one of all ranks prints the error."""
         clause, hint = self.intact()
         seconds = f"it has not answered for {self.patience:.0f} s"
         where = f" ({self.where[rank]})" if self.where[rank] else ""
@@ -128,7 +128,7 @@ class FailureDetector:
                 self.give_up(rank)
 
     def _may_speak(self, silent: int, exit_code: int) -> bool:
-        """Return whether this rank tells the user; if the store is dead, the lowest rank other than `silent` does."""
+        """Return whether this rank prints the error; if the store is dead, the lowest rank other than `silent` does."""
         granted: list[bool] = []
         thread = threading.Thread(target=lambda: granted.append(self.heartbeats.claim(exit_code)), daemon=True)
         thread.start()

@@ -35,11 +35,11 @@ class LeftToAnother(Exception):  # noqa: N818 - another rank reports the error
 
 
 class LostProcess(EnvironmentFailure):
-    """Another rank ended without telling why."""
+    """Another rank ended without telling the user why."""
 
 
 class FolderHeartbeats:
-    """Heartbeats as modification times of a folder's files, one for each rank: no file grows, and no server runs.
+    """Heartbeats as modification times of files in a folder, one for each rank: no file grows, and no server runs.
 
     The files stay open, so that heartbeats go on after a cleaner of TMPDIR has removed the files. Methods never raise:
     a rank whose file cannot be opened has no heartbeat.
@@ -62,7 +62,7 @@ class FolderHeartbeats:
         return [0 if beat is None else os.fstat(beat).st_mtime_ns for beat in opened]
 
     def claim(self, exit_code: int) -> bool:
-        """Claim to tell the user why all end; return whether this rank does, as the first to write a claim."""
+        """Claim the right to tell the user why the training ends; return whether this rank's claim was the first."""
         line = f"{self.rank} {exit_code}\n".encode()
         try:
             os.write(self._opened["said"], line)
@@ -86,7 +86,7 @@ class FolderHeartbeats:
 
 
 class StoreHeartbeats:
-    """Methods of FolderHeartbeats on keys of a torch.distributed store, over a connection for heartbeats alone."""
+    """The methods of FolderHeartbeats on keys of a torch.distributed store, over a separate connection."""
 
     def __init__(self, store: Store, rank: int, size: int):
         self.store, self.rank, self.size = store, rank, size

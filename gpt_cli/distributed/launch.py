@@ -30,7 +30,7 @@ AFTER_TERM = 3.0
 def require_fitting(num_processes: int, config: Config, where: str = "‹processes›", *, fixed: bool = False) -> None:
     """Raise UsageError unless `num_processes` is a power of two that divides the micro-batches of a step.
 
-    The hint is a micro_batch_size that fits, unless the config is `fixed`, as that of an existing run is.
+    The error's hint is a micro_batch_size that fits, unless the config is `fixed`, as for an existing run.
     """
     settings = config.train
     micro_batches = settings.num_micro_batches
@@ -85,7 +85,7 @@ def python_command() -> list[str]:
 
 
 def process_environment(num_processes: int, folder: str, config: Config) -> dict[str, str]:
-    """Return the environment variables of all processes, without their ranks. Processes meet in a private folder."""
+    """Return the environment variables of all processes, without their ranks; they meet in the private `folder`."""
     variables = {
         **os.environ,
         "WORLD_SIZE": str(num_processes),
@@ -100,7 +100,7 @@ def process_environment(num_processes: int, folder: str, config: Config) -> dict
 
 
 def hearing(hear: Callable[[int, object], None]) -> contextlib.AbstractContextManager[None]:
-    """Return a context in which signals that stop, and USR1, call `hear`. An ignored signal stays ignored."""
+    """Return a context manager in which SIGUSR1 and signals that stop call `hear`; ignored signals stay ignored."""
     return handling((*STOPS, signal.SIGUSR1), hear)
 
 
@@ -114,7 +114,7 @@ class Workers:
         self.received: list[int] = []
 
     def start(self, command: Sequence[str], variables: Mapping[str, str]) -> None:
-        """Start all processes; the first has stdin and stdout, all have stderr and the terminal's process group."""
+        """Start all processes: the first with stdin and stdout, all with stderr and in the terminal's process group."""
         for rank in range(self.size):
             nowhere = subprocess.DEVNULL if rank else None
             rank_variables = {**variables, "RANK": str(rank), "LOCAL_RANK": str(rank)}
@@ -124,7 +124,7 @@ class Workers:
             self._send(number)
 
     def wait(self) -> int:
-        """Wait until all processes end; return the exit code. Raises EnvironmentFailure if none told the user why."""
+        """Wait for all processes; return the exit code, or raise EnvironmentFailure if a failure was not reported."""
         failed: list[int] = []  # ranks, in the order of their ends
         last_resorts: list[tuple[float, signal.Signals]] | None = None
         while any(worker.poll() is None for worker in self.processes):
@@ -146,7 +146,7 @@ class Workers:
             worker.wait()
 
     def hear(self, number: int, _: object) -> None:
-        """Pass a signal on: USR1 to the first process, all others to every process."""
+        """Forward a signal: SIGUSR1 to the first process, any other signal to every process."""
         self.received.append(number)
         self._send(number)
 
@@ -155,9 +155,9 @@ class Workers:
             worker.send_signal(number)  # does nothing for one that has ended
 
     def _exit_code(self, failed: Mapping[int, int]) -> int:
-        """Return the exit code of the rank that told the user why, else of the first process that failed, else 0.
+        """Return the exit code of the rank that reported a failure, else of the first process that failed, else 0.
 
-        Raises EnvironmentFailure if no rank could tell the user why, KeyboardInterrupt for an early Ctrl-C.
+        Raises EnvironmentFailure if no rank could report the failure, KeyboardInterrupt for a Ctrl-C at the start.
         """
         if not failed:
             return 0

@@ -1,4 +1,4 @@
-"""Collectives between processes by torch.distributed, with gloo between CPUs."""
+"""Collective operations between processes by torch.distributed, with gloo between CPUs."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from gpt_cli.errors import GptError
 
 
 class ProcessGroup(Ranks):
-    """`Ranks` of W processes, W a power of two.
+    """The collective operations of `Ranks` for W processes, W a power of two.
 
-    Numbers travel between CPUs, so that no rank waits for a GPU; tensors travel between their devices, if torch can.
-    Methods raise EnvironmentFailure if another rank is gone.
+    Numbers are sent between CPUs, so that no rank waits for a GPU; tensors are sent between their devices, if torch
+    can. Methods raise EnvironmentFailure if another rank is gone.
     """
 
     def __init__(self, rank: int, size: int, meeting: Rendezvous, local_size: int = 1):
@@ -105,7 +105,7 @@ class ProcessGroup(Ranks):
         return parts
 
     def _peers(self) -> Iterator[tuple[int, int]]:
-        """Yield, from the lowest level of the tree on, the rank to exchange with, and the bit in which both differ."""
+        """Yield (peer rank, bit in which both ranks differ) for each level of the sum tree, the lowest level first."""
         bit = 1
         while bit < self.size:
             yield self.rank ^ bit, bit
@@ -126,7 +126,7 @@ class ProcessGroup(Ranks):
                 operation.tensor.copy_(other.tensor)
 
     def _text_of_first(self, text: str) -> str:
-        """Return the first rank's text on all ranks."""
+        """Return, on every rank, the text that rank 0 passes."""
         content = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8) if text else torch.empty(0).byte()
         (length,) = self.all_reduce_max(len(content) if self.is_first else 0)
         if not length:
@@ -138,7 +138,7 @@ class ProcessGroup(Ranks):
 
     @contextmanager
     def _alive(self) -> Iterator[None]:
-        """Turn an error of torch.distributed, which another rank's end causes, into LostProcess."""
+        """Run a block, and turn errors of torch.distributed, caused by the end of another rank, into LostProcess."""
         try:
             yield
         except RuntimeError as error:
@@ -147,12 +147,12 @@ class ProcessGroup(Ranks):
 
 
 def _is_joined(tensor: Tensor) -> bool:
-    """Return whether torch can send a tensor from its device; else the tensor travels through main memory."""
+    """Return whether torch can send a tensor from its device; if not, callers send a copy in main memory."""
     return f"{tensor.device.type}:" in dist.get_backend_config()
 
 
 def _described(error: Exception) -> dict[str, Any]:
-    """Return an exception as a JSON object; another library's exception as its exit code alone."""
+    """Return an exception as a JSON object; for another library's exception, the object has only its exit code."""
     kind = type(error)
     hint = error.hint if isinstance(error, GptError) else None
     if not kind.__module__.startswith("gpt_cli."):
@@ -161,7 +161,7 @@ def _described(error: Exception) -> dict[str, Any]:
 
 
 def _rebuilt(described: Mapping[str, Any]) -> Exception:
-    """Rebuild an exception; for another library's, which its own rank reports, return LeftToAnother."""
+    """Return the exception that `_described` encoded; LeftToAnother for another library's: its own rank reports it."""
     if "exit_code" in described:
         return LeftToAnother(described["exit_code"])
     kind = getattr(sys.modules[described["module"]], described["name"])

@@ -43,10 +43,10 @@ _LONGEST_SHOWN = 40  # characters; a longer value is a digest
 
 
 class Rendezvous:
-    """The store in which the ranks of a training meet; inside its context, heartbeats are watched.
+    """The store through which the ranks of a training find each other; as a context manager, it watches heartbeats.
 
-    All ranks must see `run_directory`, where the first rank holds the lock; with None this is not checked. `intact`
-    names the checkpoint that is left if the training ends. Raises EnvironmentFailure if the store cannot be opened.
+    All ranks must see `run_directory`, where rank 0 holds the lock; None skips this check. `intact` names the
+    checkpoint that is left if the training ends. Raises EnvironmentFailure if the store cannot be opened.
     """
 
     def __init__(self, rank_env: RankEnvironment, run_directory: Path | None, intact: Intact):
@@ -73,7 +73,7 @@ class Rendezvous:
 
     @contextlib.contextmanager
     def local_rank_zero_first(self) -> Iterator[None]:
-        """Run a block on the first rank of each host before the others."""
+        """Run a block on the first rank of each host before the other ranks of that host."""
         self._num_blocks += 1
         key = f"block/{self._num_blocks}/{socket.gethostname()}"
         if self.rank_env.local_rank:
@@ -83,7 +83,7 @@ class Rendezvous:
             self._store.set(key, "done")
 
     def meet(self, record: Mapping[str, str], device: torch.device = CPU) -> None:
-        """Wait for all ranks, compare their records, and join the ranks by the backends that torch has for `device`.
+        """Wait for all ranks, compare their records, and connect the ranks with the torch backends for `device`.
 
         A record has what must be equal on all ranks; the settings in its JSON object `config` are compared one by one.
         Raises UsageError or EnvironmentFailure, on all ranks, which reports every difference.
@@ -120,7 +120,7 @@ class Rendezvous:
         self.watcher.patience = PATIENCE
 
     def part(self) -> None:
-        """Stop watching, so that other ranks may leave while this rank still prints.
+        """Stop watching heartbeats, so that other ranks may exit while this rank still prints.
 
         Also remove the private folder if the launcher, which would remove it, is gone.
         """
@@ -129,7 +129,7 @@ class Rendezvous:
             shutil.rmtree(self.rank_env.address, ignore_errors=True)
 
     def _await(self, key: str) -> str:
-        """Return the value of a key once another rank has set it; raise LeftToAnother if a rank tells why all end."""
+        """Return the value of a key once another rank has set it; raise LeftToAnother if a rank reports why all end."""
         while not self._store.check([key]):
             if (speaker := self.heartbeats.speaker()) is not None:
                 raise LeftToAnother(speaker.exit_code)
@@ -137,7 +137,7 @@ class Rendezvous:
         return self._store.get(key).decode()
 
     def _seen_in(self, run_directory: Path) -> str:
-        """Return the text of the lock file, or "missing"; the first rank locks before it posts its record."""
+        """Return the text of the run's lock file, or "missing"; rank 0 takes the lock before it posts its record."""
         path = run_directory / ".lock"
         if self.rank_env.rank:
             self._await("record/0")
@@ -150,9 +150,9 @@ class Rendezvous:
             time.sleep(POLL_SECONDS)
 
     def _take_leave(self) -> None:
-        """Let the rank that serves the store leave last, so that all others learn why they end.
+        """Make the rank that serves the store exit last, so that all other ranks learn why the training ends.
 
-        A store in a folder has no such rank, and would wait for a folder that is gone with the launcher.
+        Does nothing for a store in a folder: no rank serves it, and the launcher may have removed the folder.
         """
         if self.rank_env.launcher == "gpt":
             return
@@ -166,7 +166,7 @@ class Rendezvous:
 
 
 def _open(rank_env: RankEnvironment) -> tuple[Store, Store | None]:
-    """Return the store that all ranks reach, and a second connection for heartbeats, None if the store is a folder."""
+    """Return the store of all ranks, and a second connection to it for heartbeats (None if the store is a folder)."""
     if rank_env.launcher == "gpt":
         if not Path(rank_env.address).is_dir():  # for which the store would wait
             raise LostProcess(rank_env.name, "the launcher says why")
@@ -197,7 +197,7 @@ def _open(rank_env: RankEnvironment) -> tuple[Store, Store | None]:
 
 
 def differences(records: Sequence[Mapping[str, str]], where: Sequence[str]) -> list[GptError]:
-    """Return an error for each entry in which a record differs from the first rank's."""
+    """Return an error for each entry in which a record differs from that of rank 0."""
     first, *others = (_flat(record) for record in records)
     problems: list[GptError] = []
     for rank, other in enumerate(others, 1):
@@ -227,7 +227,7 @@ def _difference(name: str, key: str, first: str, other: str) -> GptError:
 
 
 def shared_gpus(abouts: Sequence[Mapping[str, str]], where: Sequence[str]) -> list[GptError]:
-    """Return an error for the first rank that has the same GPU as another."""
+    """Return [error] for the first rank that has the same GPU as a lower rank, or [] if there is none."""
     owners: dict[tuple[str, str], int] = {}
     for rank, about in enumerate(abouts):
         owner = owners.setdefault((about["host"], about["gpu"]), rank)
@@ -239,7 +239,7 @@ def shared_gpus(abouts: Sequence[Mapping[str, str]], where: Sequence[str]) -> li
 
 
 def digest_of_code() -> str:
-    """Return a digest of the source files of gpt_cli."""
+    """Return the sha256 of the source files of gpt_cli."""
     package = Path(gpt_cli.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
@@ -248,7 +248,7 @@ def digest_of_code() -> str:
 
 
 def _gpu(device: torch.device) -> str:
-    """Return the UUID of the present GPU; "" for a CPU, or if torch does not know the UUID."""
+    """Return the UUID of the current GPU; "" for a CPU, or if torch does not know the UUID."""
     module = None if device.type == "cpu" else torch.get_device_module(device)
     ask = getattr(module, "get_device_properties", None)
     return str(getattr(ask(), "uuid", "")) if ask else ""
@@ -261,6 +261,6 @@ def _backends(device: torch.device) -> str:
 
 
 def _flat(record: Mapping[str, str]) -> dict[str, str]:
-    """Return a record in which each setting of `config` is an entry, such as train.seed."""
+    """Return a record with its JSON object `config` replaced by an entry for each setting, such as train.seed."""
     settings = dotted_keys(json.loads(record.get("config", "{}")))
     return {key: str(value) for key, value in settings.items()} | {k: v for k, v in record.items() if k != "config"}

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def tree_sum(terms: Sequence[Tensor]) -> Tensor:
-    """Sum terms in a fixed tree: in halves while their number is even, an odd number of terms from left to right.
+    """Return the sum of terms in a fixed tree: in halves while their number is even, else from left to right.
 
     Eight terms are ((a + b) + (c + d)) + ((e + f) + (g + h)). W ranks, W a power of two that divides the number of
     terms, hold one branch each, so they agree with a single process to the last bit.

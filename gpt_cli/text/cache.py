@@ -1,4 +1,4 @@
-"""Cache surveys of texts, valid while no file changes, and other JSON data."""
+"""Cache JSON data on disk, such as surveys (sizes and digests) of corpora, valid until one of their files changes."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _VERSION = 4
 
 
 def cached(name: str, *key: object) -> Path:
-    """Return the path of the cache entry for `key`. Raises EnvironmentFailure for a user without a home directory."""
+    """Return the path of the entry `key` in the cache `name`. Raises EnvironmentFailure without a home directory."""
     return cache_directory(name) / hashlib.sha256(repr((_VERSION, *key)).encode()).hexdigest()
 
 
 def read_cached_json(path: Path) -> Any:
-    """Read a JSON file of the cache; return None if the file is missing or damaged."""
+    """Return the content of a JSON file in the cache, or None if the file is missing or damaged."""
     try:
         return json.loads(read_bytes(path, DataError))
     except (DataError, EnvironmentFailure, ValueError):
@@ -38,14 +38,14 @@ def read_cached_json(path: Path) -> Any:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file of the cache; ignore a system that refuses, which costs time, not correctness."""
+    """Write a JSON file to the cache. A failed write is ignored: it costs time later, but changes no result."""
     with contextlib.suppress(EnvironmentFailure):
         make_directory(path.parent)
         write_durably(path, [json.dumps(content).encode()])
 
 
 def find_survey(looked: SourceWalk, how: Hashable) -> Survey | None:
-    """Return the cached survey of these files, read as `how` says; None if missing or if a file has changed."""
+    """Return the cached survey of the files of `looked`, read with options `how`, or None if there is no valid one."""
     with contextlib.suppress(EnvironmentFailure, TypeError, KeyError):
         if _is_worth_it(looked) and (stored := read_cached_json(_survey_path(looked, how))):
             figures: dict[str, Any] = dict(stored["survey"])
@@ -57,7 +57,7 @@ def find_survey(looked: SourceWalk, how: Hashable) -> Survey | None:
 
 
 def remember(survey: Survey, looked: SourceWalk, how: Hashable) -> None:
-    """Cache a survey of large or many files, unless a file changed since `looked` or just before."""
+    """Cache `survey` if its files are large or many, and none changed since the walk `looked` or in the 2 s before."""
     young = looked.newest > looked.began - int(RACY_SECONDS * 1e9)
     if _is_worth_it(looked) and not young and survey.fingerprint == looked.fingerprint():
         with contextlib.suppress(EnvironmentFailure):  # of a user without a home directory

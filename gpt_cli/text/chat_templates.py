@@ -1,7 +1,7 @@
-"""Encode conversations with chat templates: the texts around each turn, and which tokens belong to answers.
+"""Encode conversations with chat templates: add the text around each turn, and mark the tokens of answers.
 
-A tokenizer's own Jinja template is never executed: gpt recognises some by their special tokens, and uses a plain
-template instead of all others.
+The Jinja template of a tokenizer is never executed. gpt recognises the ChatML and Llama 3 templates by their special
+tokens, and uses a plain template in place of any other.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DEFAULT_SYSTEM = re.compile(r"<\|im_start\|>system(?:\\n|\n)([^<{}'\"+]+)<\|im_
 
 
 class Encoded(NamedTuple):
-    """Token ids of a conversation, and for each whether the loss counts it: answers, with the token that ends them."""
+    """The token ids of a conversation, and a loss mask: True for the tokens of answers and the token that ends each."""
 
     ids: list[int]
     learned: list[bool]
@@ -35,7 +35,7 @@ class Encoded(NamedTuple):
 
 @dataclass(frozen=True)
 class Template:
-    """Texts before and after the content of each role; `end` is the token that ends an answer, None: end-of-text."""
+    """A chat template: text before and after each role's turns; `end` ends an answer (None: the end-of-text token)."""
 
     name: str  # as the setting has it
     before: tuple[str, ...]  # of system, user, assistant
@@ -50,10 +50,10 @@ class Template:
         return tokenizer.end_of_text if self.end is None else int(tokenizer.array(self.end)[0])
 
     def encode(self, turns: Sequence[Turn], tokenizer: Tokenizer) -> Encoded:
-        """Encode turns up to the end of the last answer, or, after a question, up to where the next answer begins.
+        """Encode turns up to the end of the last answer, or, if a question is last, up to the start of its answer.
 
-        Each answer is encoded separately, as a model generates it. Raises DataError for a character that the vocabulary
-        lacks.
+        The text of each answer is tokenized separately, as a model generates it. Raises DataError for a character that
+        the vocabulary lacks.
         """
         if self.default_system is not None and turns[0].role != "system":
             turns = [Turn("system", self.default_system), *turns]
@@ -84,11 +84,11 @@ class Template:
         return Encoded(ids, learned)
 
     def text(self, turns: Sequence[Turn]) -> str:
-        """Return the turns as one text, without the tokens that end answers, for the training of a vocabulary."""
+        """Return the turns in this template as one string, without end-of-answer tokens, to train a tokenizer on."""
         return "".join(self.before[_NUMBERS[t.role]] + t.content + self.after[_NUMBERS[t.role]] for t in turns)
 
     def jinja(self, tokenizer: Tokenizer) -> str:
-        """Return the template in Jinja, as transformers and llama.cpp keep it beside a tokenizer."""
+        """Return the template as Jinja source, the form that transformers and llama.cpp store with a tokenizer."""
         begin = "bos_token" if self.begin is None else _quoted(self.begin)
         begins = f"{{{{ {begin} }}}}" if tokenizer.starts_with or self.begin else ""
         if self.default_system is not None:
@@ -109,22 +109,22 @@ _NUMBERS = {"system": 0, "user": 1, "assistant": 2}
 
 
 def plain_template(pattern: str = PLAIN) -> Template:
-    """Make a template from the text around {prompt}; the answer follows directly, a system turn is its own line."""
+    """Return a template that writes a system turn as a line, a question in place of {prompt}, and then the answer."""
     before, _, after = pattern.partition(PROMPT)
     return Template(pattern, ("", before, ""), ("\n", after, ""))
 
 
 def builtin_template(tokenizer: Tokenizer) -> str:
-    """Return the tokenizer's chat template in Jinja; an empty text if the tokenizer has none."""
+    """Return the Jinja source of the tokenizer's own chat template, or an empty string if the tokenizer has none."""
     template = tokenizer.settings.get("chat_template") if isinstance(tokenizer, HuggingFaceTokenizer) else None
     return template if isinstance(template, str) else ""
 
 
 def template_for(setting: str | None, tokenizer: Tokenizer, notice: Notify = ignored) -> Template:
-    """Return the template for `data.template`; None means the tokenizer's, if gpt knows it, else the plain one.
+    """Return the template for the setting `data.template`: chatml, llama3, a pattern with {prompt}, or None.
 
-    `notice` receives a line about an unknown chat template. Raises UsageError if the tokenizer lacks the special tokens
-    of chatml or llama3.
+    None selects the tokenizer's own template; if gpt does not know it, `notice` receives a line and the plain template
+    is used. Raises UsageError if the tokenizer lacks the special tokens of chatml or llama3.
     """
     chat_template = builtin_template(tokenizer)
     if setting is None:
@@ -154,12 +154,12 @@ def template_for(setting: str | None, tokenizer: Tokenizer, notice: Notify = ign
 
 
 def _has(tokenizer: Tokenizer, names: Sequence[str]) -> bool:
-    """Return whether the tokenizer encodes each of these names in a text as one added token."""
+    """Return whether the tokenizer encodes each of `names`, such as <|im_start|>, in a text as one added token."""
     if not isinstance(tokenizer, HuggingFaceTokenizer) or tokenizer.splits_special:
         return False
     return all(name in tokenizer.added for name in names)
 
 
 def _quoted(text: str) -> str:
-    """Quote a text for Jinja."""
+    """Return a text as a quoted Jinja string."""
     return json.dumps(text, ensure_ascii=False)

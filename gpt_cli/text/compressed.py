@@ -1,4 +1,4 @@
-"""Decompress gzip and Zstandard as streams, and read the files of archives in their order, up to a limit."""
+"""Decompress gzip and Zstandard data as streams, and read the files of archives in order, up to a size limit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst")
 
 
 def unpacked(path: Path, file: BinaryIO) -> Iterator[bytes]:
-    """Yield the content of a file in large blocks, decompressed where its name says so."""
+    """Yield the content of a file in blocks of about 64 KB, decompressed if its name ends in .gz, .tgz or .zst."""
     unpack = {".gz": _gzip, ".tgz": _gzip, ".zst": _zstandard}.get(path.suffix.lower())
     if unpack is None:
         # None comes of what would wait, such as /proc/kmsg
@@ -73,7 +73,7 @@ def _zstandard(path: Path, file: BinaryIO) -> Iterator[bytes]:
 
 
 class Growth:
-    """Counter of decompressed bytes; raises DataError if a file expands further than text does."""
+    """A count of the bytes decompressed from a file; raises DataError if no text expands that much (a zip bomb)."""
 
     def __init__(self, path: Path, file: BinaryIO):
         self._path, self._num_bytes = path, 0
@@ -84,7 +84,7 @@ class Growth:
         self._num_bytes += num_bytes
 
     def require(self, num_bytes: int) -> None:
-        """Raise DataError if `num_bytes` more are too many."""
+        """Raise DataError if `num_bytes` further bytes would exceed the limit."""
         if self._num_bytes + num_bytes > self._allowed:
             raise DataError(
                 shown(self._path),
@@ -94,14 +94,14 @@ class Growth:
 
 
 def is_archive(path: Path) -> bool:
-    """Return whether a file name ends as archives do."""
+    """Return whether a file name ends like that of an archive: .zip, .tar, .tar.gz, .tgz or .tar.zst."""
     return path.name.lower().endswith(ARCHIVES)
 
 
 def files_of(path: Path, file: BinaryIO) -> Iterator[tuple[Path, BinaryIO]]:
-    """Yield each file of an archive, except hidden ones: its path below the archive's, and its content, an open file.
+    """Yield (path, open file) for each file in an archive, except hidden ones; the path begins with the archive's.
 
-    Raises DataError for a damaged archive, one that expands further than text does, and one of too many files.
+    Raises DataError if the archive is damaged, is encrypted, has too many files, or expands further than text does.
     """
     growth, number = Growth(path, file), 0
     members = _zip_members if path.suffix.lower() == ".zip" else _tar_members
@@ -133,7 +133,7 @@ def _zip_members(path: Path, file: BinaryIO) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def _name_of(member: zipfile.ZipInfo) -> str:
-    """Decode the name of a file in an archive; old Chinese programs write names in GBK without marking them."""
+    """Return the decoded name of a file in a zip archive; old Chinese programs write unmarked names in GBK."""
     if not member.flag_bits & 0x800:  # else it is UTF-8
         for encoding in ("utf-8", "gb18030"):
             with contextlib.suppress(UnicodeError):

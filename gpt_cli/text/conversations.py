@@ -1,4 +1,4 @@
-"""Read questions with answers from lines of .jsonl and files of JSON. Needs no torch."""
+"""Parse conversations (questions with answers) from the records of JSON files and tables. Needs no torch."""
 
 from __future__ import annotations
 
@@ -37,35 +37,35 @@ MESSAGES = '{"messages": [{"role": "user", "content": "..."}, {"role": "assistan
 
 
 class Turn(NamedTuple):
-    """A message of a conversation."""
+    """A message of a conversation: its role and its text."""
 
     role: str  # one of ROLES
     content: str
 
 
 class Conversation(NamedTuple):
-    """The turns of a chat, in order; `choices` lists possible last answers."""
+    """The turns of a chat, in order; `choices` lists the possible answers to a final multiple-choice question."""
 
     turns: tuple[Turn, ...]
     choices: tuple[str, ...] = ()
 
     def to_json(self) -> str:
-        """Return the conversation as one text, which `read_conversation` reads."""
+        """Return the conversation as a JSON string, which `read_conversation` parses."""
         return json.dumps([self.turns, self.choices], ensure_ascii=False)
 
     def answered_by(self, answer: str) -> Conversation:
-        """Return the conversation with another last answer."""
+        """Return a copy of the conversation in which `answer` replaces the last turn."""
         return self._replace(turns=(*self.turns[:-1], Turn("assistant", answer)))
 
 
 def read_conversation(text: str) -> Conversation:
-    """Read a conversation from the text of `Conversation.to_json`."""
+    """Return the conversation in a JSON string that `Conversation.to_json` has made."""
     turns, choices = json.loads(text)
     return Conversation(tuple(Turn(*turn) for turn in turns), tuple(choices))
 
 
 def is_conversation(record: Any, text_field: str) -> bool:
-    """Return whether a record holds a question with an answer, rather than a text in `text_field`."""
+    """Return whether a record contains a question with an answer, rather than a text in `text_field`."""
     if not isinstance(record, Mapping) or isinstance(record.get(text_field), str):
         return False
     record = small(record)
@@ -73,7 +73,7 @@ def is_conversation(record: Any, text_field: str) -> bool:
 
 
 def notice_of(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return a notice of the fields of question and answer, if their names are unusual, and of unread text fields."""
+    """Return a notice that names unusual question and answer fields, and text fields that gpt ignores; may be empty."""
     name, (question, answer) = _list_of(records[0]), _pair_of(records[0]) or _PAIRS[0]
     present = " and ".join(key for key in question if key in records[0])
     words = f"the messages are in {name}" if name else f"the question is in {present}, the answer in {answer}"
@@ -90,13 +90,13 @@ def notice_of(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def is_words(value: Any) -> bool:
-    """Return whether a value may be a text: no id, address, path or base64, and no date, which is mostly digits."""
+    """Return whether a value may be natural text: not an id, URL, path or base64, nor mostly digits, as a date is."""
     start = value[:_START].strip(" .!?\n") if isinstance(value, str) else ""
     return not _is_code(start) and 2 * sum(map(str.isdigit, start)) < len(start) - start.count(" ")
 
 
 def small(record: Any) -> Any:
-    """Return a record with the names of conversation fields in lower case, such as question for Question."""
+    """Return a record with the names of conversation fields in lower case, such as `question` for `Question`."""
     if not isinstance(record, Mapping) or all(map(str.islower, record)):  # as nearly all are
         return record
     known = FIELDS - record.keys()
@@ -104,7 +104,7 @@ def small(record: Any) -> Any:
 
 
 def _list_of(record: Mapping[str, Any]) -> str | None:
-    """Return the name of the field with the messages, or None; `mapping` needs `current_node`, `chosen` is a list."""
+    """Return the name of the messages field, or None; `mapping` counts only with `current_node`, `chosen` as a list."""
     names = (key for key in _LISTS if key in record and (key != "mapping" or "current_node" in record))
     return next((key for key in names if key != "chosen" or isinstance(record[key], list)), None)
 
@@ -116,11 +116,11 @@ def _pair_of(record: Mapping[str, Any]) -> tuple[tuple[str, ...], str] | None:
 def conversation(
     record: Mapping[str, Any], where: str, *, answered: bool = True, remarks: Remarks | None = None
 ) -> Conversation:
-    """Build a conversation from a list of messages, or from the fields of a question and its answer.
+    """Build a conversation from a record: from its list of messages, or from its question and answer fields.
 
-    A field `system` may come with either. The conversation must end with an answer or, unless `answered`, with a
-    question. Given `remarks`, a last question without an answer is dropped and counted; otherwise it is an error.
-    Raises DataError that names `where`.
+    Either form may have a `system` field. If `answered`, the conversation must end with an answer, otherwise with a
+    question. With `remarks`, a final question without an answer is dropped and counted, not an error. Raises DataError
+    that names `where`.
     """
     name = _list_of(record)
     if name:
@@ -169,9 +169,9 @@ def conversation(
 
 
 def conversations_of_file(text: str, where: str) -> list[Conversation]:
-    """Read questions to answer from JSON: one conversation, or one per line; a list of messages needs no key.
+    """Return the conversations, each ending with a question, in a JSON text: one value, or one value on each line.
 
-    Raises DataError for anything else.
+    A value is an object or a list of messages. Raises DataError for anything else.
     """
     lines = {f"{where}:{number}": line for number, line in enumerate(text.split("\n"), start=1) if line.strip()}
     with contextlib.suppress(ValueError, RecursionError):
@@ -194,7 +194,7 @@ def conversations_of_file(text: str, where: str) -> list[Conversation]:
 
 
 def _branch(record: Mapping[str, Any]) -> Any:
-    """Return the messages on the current branch of a ChatGPT export, in which edited messages make a tree."""
+    """Return the messages on the current branch of a ChatGPT export, where edited messages form a tree."""
     nodes, at, messages = record["mapping"], record["current_node"], list[dict[str, Any]]()
     if not isinstance(nodes, dict):
         return nodes
@@ -252,7 +252,7 @@ def _text(record: Mapping[str, Any], key: str, where: str) -> str:
 
 
 def whole_text(text: str, where: str) -> str:
-    """Return the text unchanged; raise DataError if it contains half a character (a lone surrogate)."""
+    """Return the text unchanged; raise DataError if it contains a lone surrogate (half a character)."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:

@@ -1,7 +1,7 @@
 """Convert documents of other programs to text: books, office files and web pages with pandoc, PDF with PDFium.
 
-The extra `documents` installs both. Each conversion is a separate process, which reads nothing but the document, for a
-bounded time in bounded memory. The cache keeps the text under the digest of the document.
+The pip extra `documents` installs both. Each conversion runs in a separate process, which can read only the document,
+with limits on time and memory. The text is cached by the digest of the document.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ _WITHIN = re.compile(r"#|[^:]*\.xhtml\b")
 
 
 def can_convert(path: Path) -> bool:
-    """Return whether the library that converts such a document is installed."""
+    """Return whether the library that converts documents of this type (.docx, .pdf, ...) is installed."""
     return is_installed("pypdfium2" if path.suffix.lower() == ".pdf" else "pypandoc")
 
 
 def converted(path: Path, file: BinaryIO, remarks: Remarks) -> str:
-    """Convert a document to text; `remarks` count the pictures, contents, included files and commands left out.
+    """Return the text of a document; `remarks` counts left-out pictures, contents, included files and commands.
 
     Raises DataError for a document that is damaged, too large, or without text, such as scanned pages.
     """
@@ -83,7 +83,7 @@ def converted(path: Path, file: BinaryIO, remarks: Remarks) -> str:
 
 
 def _content_of_pandoc(path: Path, file: BinaryIO) -> dict[str, Any]:
-    """Convert a document to text without pictures, tables of contents and included files, which are counted."""
+    """Return a document's text, and counts of left-out pictures, tables of contents, included files and commands."""
     pandoc = optional_library("pypandoc", "documents", path).get_pandoc_path()
     limits = ["+RTS", f"-M{DOCUMENT_MEMORY}", "-RTS"]
     with tempfile.TemporaryFile() as held:
@@ -113,7 +113,7 @@ def _content_of_pandoc(path: Path, file: BinaryIO) -> dict[str, Any]:
 
 
 def _in_utf8(path: Path, content: bytes) -> bytes:
-    """Convert a text to UTF-8 from the encoding that it declares; raise DataError if neither encoding fits."""
+    """Return a markup file in UTF-8, decoded as UTF-8 or its declared encoding; raise DataError if neither fits."""
     if path.suffix.lower() == ".rtf":
         return in_unicode(content)
     declared = _DECLARED.search(content[:4096])
@@ -144,13 +144,13 @@ def _leave_out(blocks: list[Any], counts: dict[str, int]) -> None:
 
 
 def _with_caption(node: Any) -> list[Any]:
-    """Return a figure as its blocks and those of its caption, which pandoc's plain text lacks; else the node alone."""
+    """Return the blocks of a figure and its caption, which pandoc's plain text lacks; [node] for any other node."""
     is_figure = isinstance(node, dict) and node.get("t") == "Figure"
     return [*node["c"][2], *node["c"][1][1]] if is_figure else [node]
 
 
 def _is_entry(node: Any) -> bool:
-    """Return whether a block is in a table of contents: only internal links, a list of these, Word's TOC heading."""
+    """Return whether a block belongs to a table of contents: internal links, a list of these, or Word's TOC heading."""
     match node:
         case {"t": "Para" | "Plain", "c": inlines}:
             return any(map(_is_link, inlines)) and all(_is_link(part) or not _letters(part) for part in inlines)
@@ -171,14 +171,14 @@ def _is_link(part: Any) -> bool:
 
 
 def _letters(part: Any) -> bool:
-    """Return whether a part of a line contains more than punctuation and numbers."""
+    """Return whether an inline node of pandoc's tree contains more than punctuation and numbers."""
     return isinstance(part, dict) and (
         part["t"] not in ("Str", "Space", "SoftBreak", "Span") or any(map(str.isalpha, _words(part)))
     )
 
 
 def _words(node: Any) -> str:
-    """Return the words of a block, with spaces between them."""
+    """Return the words of a node of pandoc's tree, with spaces between them."""
     if isinstance(node, dict) and node.get("t") in ("Str", "Space", "SoftBreak"):
         return node.get("c", " ")
     inner = _inside(node)
@@ -199,7 +199,7 @@ def _content_of_pdf(path: Path, file: BinaryIO) -> dict[str, Any]:
 
 
 def _output(path: Path, command: Sequence[str], content: BinaryIO) -> tuple[bytes, str]:
-    """Run a program with a document as stdin; return its stdout, and its messages on stderr.
+    """Run a program with a document as stdin; return its stdout and its stderr messages.
 
     Raises DataError if the program fails, or takes too much time, memory or output.
     """

@@ -1,4 +1,4 @@
-"""Corpora: documents that can be streamed as often as needed, their digest, and the split for validation."""
+"""Corpora: documents that can be streamed repeatedly, their digest, and the split into training and validation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Watch = Callable[[bytes], object]
 
 
 class Corpus(ABC):
-    """A text that can be streamed again and again."""
+    """A text that can be streamed any number of times, as a sequence of documents."""
 
     digest: str  # a sha256 that texts with equal documents share
     num_characters: int
@@ -30,21 +30,21 @@ class Corpus(ABC):
 
     @abstractmethod
     def blocks(self) -> Iterator[TextBlock]:
-        """Yield the documents from the first to the last; raise DataError where the text has become unreadable."""
+        """Yield all documents in order, in blocks; raise DataError if the text has become unreadable."""
 
     @property
     def whole(self) -> Corpus:
-        """The corpus of which this one is a part, or itself; to reach the part, the whole must be read."""
+        """The full corpus that contains this part, or the corpus itself; streaming a part reads the full corpus."""
         return self
 
     @property
     def is_large(self) -> bool:
-        """Whether the cache keeps the tokens and the vocabulary."""
+        """Whether the full corpus is so large that its token ids and its vocabulary are cached on disk."""
         return self.whole.num_characters >= CACHE_FROM
 
     @property
     def documents(self) -> tuple[str, ...]:
-        """Return all documents in memory: for small texts."""
+        """All documents as strings in memory; only for small texts."""
         documents: list[list[str]] = []
         for block in self.blocks():
             if block.starts:
@@ -57,7 +57,7 @@ class Corpus(ABC):
         return
 
     def split(self, validation_fraction: float) -> tuple[Corpus, Corpus]:
-        """Split off the last `validation_fraction` of the characters for validation."""
+        """Return the (training, validation) parts; validation gets the last `validation_fraction` of the characters."""
         at = self.num_characters - round(self.num_characters * validation_fraction)
         return CorpusPart(self, 0, at), CorpusPart(self, at, self.num_characters)
 
@@ -86,7 +86,7 @@ class CorpusPart(Corpus):
 
 @dataclass(frozen=True)
 class Survey:
-    """The digest and the size of a corpus, and what was left out of it."""
+    """The result of reading a whole corpus once: its digest, its size, and what was left out."""
 
     digest: str
     num_documents: int
@@ -100,27 +100,27 @@ class Survey:
 
 
 class SurveyedCorpus(Corpus):
-    """A corpus that was read once, so that its `survey` is known."""
+    """A corpus that has been read once, so that its size and digest (its `survey`) are known."""
 
     survey: Survey
     num_documents: int
 
     def take(self, survey: Survey) -> None:
-        """Store the survey of a pass."""
+        """Set `survey`, and copy the digest and sizes from it."""
         self.survey, self.digest, self.fingerprint = survey, survey.digest, survey.fingerprint
         self.num_documents, self.num_characters = survey.num_documents, survey.num_characters
         self.num_bytes = survey.num_bytes
 
 
 def fits_in_memory(num_characters: int, num_documents: int) -> bool:
-    """Return whether the documents of a text stay in memory once they have been read."""
+    """Return whether a text is small enough to keep its documents in memory once they have been read."""
     return num_characters + _BLOCK_CHARACTERS * num_documents < CACHE_FROM
 
 
 class Tally:
-    """Counter and digest of documents, which keeps the documents while they fit in memory.
+    """A running count and sha256 of documents, which also keeps the documents while they fit in memory.
 
-    `worker` hashes in another thread while the caller reads on.
+    `worker` computes the sha256 in another thread while the caller reads on.
     """
 
     def __init__(self, worker: Executor) -> None:
@@ -131,7 +131,7 @@ class Tally:
         self.documents: list[TextBlock] | None = []
 
     def add_all(self, blocks: Iterator[TextBlock], watch: Watch = lambda _: None) -> None:
-        """Add the documents of a file; if the file is bad, drop its documents and raise its DataError."""
+        """Count the documents of one file; if reading raises DataError, undo these counts and raise the error."""
         before, num_before = self.__dict__ | {"_digest": self._digest.copy()}, len(self.documents or ())
         try:
             self._add_all(blocks, watch)

@@ -1,4 +1,4 @@
-"""The catalogue of corpora: names, urls, licences and digests; `gpt data list` and `fetch`."""
+"""The catalogue of corpora with names, URLs, licences and digests; `gpt data list` and `gpt data fetch`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TIMEOUT = 15  # seconds without an answer
 
 @dataclass(frozen=True)
 class Dataset:
-    """A corpus of the catalogue; without a `url` it needs no network."""
+    """A corpus of the catalogue; without a `url`, `to_documents` makes the text and no network is needed."""
 
     name: str
     description: str
@@ -41,12 +41,12 @@ class Dataset:
 
     @property
     def cached(self) -> Path:
-        """Path of the cached download, named by sha256 so that a new version gets a new path."""
+        """The path of the cached download, named by sha256 so that a new version gets a new path."""
         return cache_directory("corpora") / f"{self.name}-{(self.sha256 or '')[:16]}"
 
     @property
     def state(self) -> str:
-        """Whether the cache has the corpus, in words of `gpt data list`."""
+        """The state that `gpt data list` prints: "needs no network", "fetched" or "not fetched yet"."""
         if self.url is None:
             return "needs no network"
         with contextlib.suppress(EnvironmentFailure, OSError):  # a user without a home directory, or one that is closed
@@ -59,7 +59,7 @@ class Dataset:
         return self.url is None or self.read_cached() is not None
 
     def read_cached(self) -> bytes | None:
-        """Read the cached download; return None if it is missing or damaged."""
+        """Return the bytes of the cached download, or None if it is missing or damaged."""
         if not self.cached.exists():
             return None
         content = read_bytes(self.cached, DataError)
@@ -67,14 +67,14 @@ class Dataset:
 
 
 def read_entry(entry: Dataset) -> list[str]:
-    """Return the documents of an entry; the first use fetches them."""
+    """Return the documents of a catalogue entry; download them if they are not cached."""
     return entry.to_documents(b"" if entry.url is None else fetch(entry))
 
 
 def fetch(entry: Dataset) -> bytes:
-    """Return the bytes of an entry: from the cache, else over the network, always checked by digest.
+    """Return the bytes of a catalogue entry from the cache, or else from the network, checked by sha256.
 
-    Raises EnvironmentFailure without network, DataError when the digest differs.
+    Raises EnvironmentFailure without network, DataError if the digest differs.
     """
     if (cached := entry.read_cached()) is not None:
         return cached
@@ -99,7 +99,7 @@ def find(name: str) -> Dataset:
 
 @dataclass(frozen=True)
 class Corpora(Result):
-    """The catalogue: name, description, licence, url, sha256 and state of each corpus."""
+    """The result of `gpt data list`: name, description, licence, URL, sha256 and state of each corpus."""
 
     corpora: list[dict[str, str | None]]
 
@@ -116,14 +116,14 @@ class Corpora(Result):
 
 
 def list_corpora() -> Corpora:
-    """List the corpora of the catalogue."""
+    """Return all corpora of the catalogue with their states."""
     keys = ("name", "description", "licence", "url", "sha256")
     return Corpora([{key: getattr(each, key) for key in keys} | {"state": each.state} for each in ENTRIES.values()])
 
 
 @dataclass(frozen=True)
 class Fetched(Result):
-    """The paths of fetched corpora, without those that need no download and were not written to a directory."""
+    """The paths of fetched corpora; one that needs no download has a path only if it was written to a directory."""
 
     paths: list[Path]
 
@@ -135,7 +135,7 @@ class Fetched(Result):
 
 
 def fetch_corpora(entries: Sequence[Dataset], folder: Path | None, host: Host) -> Fetched:
-    """Fetch corpora, and write them to a directory if one is named; raise EnvironmentFailure without network."""
+    """Download corpora, and write them to `folder` if it is given; raise EnvironmentFailure without network."""
     paths = list[Path]()
     for entry in entries:
         with host.working(f"fetching {entry.name}"):
@@ -153,7 +153,7 @@ def fetch_corpora(entries: Sequence[Dataset], folder: Path | None, host: Host) -
 
 
 def _write_text(entry: Dataset, documents: list[str], folder: Path) -> Path:
-    """Write a single document as a .txt file, several or conversations as a .jsonl file; return the path."""
+    """Write a corpus to `folder`, one document as .txt, several or conversations as .jsonl; return the path."""
     make_directory(folder)
     if len(documents) == 1:
         path, text = folder / f"{entry.name}.txt", documents[0]
@@ -177,7 +177,7 @@ class _Bounded(io.BytesIO):
 
 
 def _download(entry: Dataset) -> bytes:
-    """Download the bytes of an entry's url. Raises EnvironmentFailure, or DataError for too many bytes."""
+    """Return the bytes at the entry's URL; raise EnvironmentFailure if the download fails, DataError if too large."""
     tqdm_of_here()  # pooch imports it too
     import pooch  # and with it requests: half a second that only a download costs
 
@@ -196,7 +196,7 @@ def _download(entry: Dataset) -> bytes:
 
 
 def _cause(error: BaseException) -> str:
-    """Return the innermost reason of a failed download, without the objects that requests and urllib3 put around it."""
+    """Return the innermost reason of a failed download, without the exceptions that requests and urllib3 add."""
     while inner := error.__cause__ or error.__context__:
         error = inner
     return getattr(error, "strerror", None) or str(error)
@@ -210,7 +210,7 @@ def _python_docs(_: bytes) -> list[str]:
 
 
 def _repeats(_: bytes) -> list[str]:
-    """Make 40,000 documents, each 8 to 24 random letters that come two to four times in a row."""
+    """Return 40,000 documents, each a random string of 8 to 24 letters that is repeated two to four times in a row."""
     from gpt_cli.common.rng import random_words, stream_key  # and with it numpy, which other corpora do without
 
     words = random_words(stream_key(0, "repeats"), 0, 40_000 * 26).reshape(40_000, 26)
@@ -222,12 +222,12 @@ def _repeats(_: bytes) -> list[str]:
 
 
 def _sums(_: bytes) -> list[str]:
-    """Make 8,000 of the 10,000 sums of two numbers below 100."""
+    """Return 8,000 of the 10,000 sums of two numbers below 100 as documents, such as 12+34=46."""
     return [f"{one}+{two}={one + two}" for one, two in _pairs()[:8000]]
 
 
 def _sum_questions(_: bytes) -> list[str]:
-    """Make a question and an answer of each of the other 2,000 sums."""
+    """Return the 2,000 sums that `_sums` leaves out, each as a conversation of a question and its answer."""
     conversations = list[str]()
     for one, two in _pairs()[8000:]:
         turns = (Turn("user", f"{one}+{two}"), Turn("assistant", f"{one + two}"))
@@ -236,7 +236,7 @@ def _sum_questions(_: bytes) -> list[str]:
 
 
 def _pairs() -> list[tuple[int, int]]:
-    """Return all pairs of numbers below 100 in an order without a pattern."""
+    """Return all pairs of numbers below 100 in a fixed pseudorandom order."""
     from gpt_cli.common.rng import permutation, stream_key  # and with it numpy, which other corpora do without
 
     return [divmod(number, 100) for number in permutation(stream_key(0, "sums"), 10_000).tolist()]
@@ -248,7 +248,7 @@ _POETRY = "https://raw.githubusercontent.com/chinese-poetry/chinese-poetry/99ebb
 def _poems(
     name: str, description: str, path: str, sha256: str, title: Callable[[dict[str, Any]], str], lines: str
 ) -> Dataset:
-    """Make an entry whose documents are poems or chapters of a JSON list: the title, then the lines."""
+    """Return a catalogue entry for a JSON list of poems or chapters; a document is a title and then the lines."""
 
     def to_documents(content: bytes) -> list[str]:
         return ["\n".join([title(poem), *poem[lines]]) + "\n" for poem in json.loads(content)]

@@ -1,6 +1,6 @@
-"""Stream text in blocks, parts of documents: decode bytes; split, cut and group blocks.
+"""Stream text in blocks (parts of documents): decode bytes, and split, cut and group blocks.
 
-No document need be held as a whole. For bytes that are not UTF-8, DataError names a known format.
+No document needs to fit in memory. For bytes that are not UTF-8, the DataError names the file format if gpt knows it.
 """
 
 from __future__ import annotations
@@ -80,22 +80,22 @@ class TextBlock(NamedTuple):
 
     @property
     def content(self) -> bytes:
-        """The text in UTF-8."""
+        """The text of the block, encoded as UTF-8."""
         return self.text.encode("utf-8") if self.utf8 is None else self.utf8
 
 
 def in_blocks(documents: Iterable[str]) -> Iterator[TextBlock]:
-    """Yield documents that are in memory, each as one block; leave out empty ones."""
+    """Yield each non-empty document as one block."""
     return (TextBlock(True, document) for document in documents if document)
 
 
 def decode_utf8(content: bytes, where: str) -> str:
-    """Decode UTF-8 with or without a byte order mark; raise DataError as `decoded` does."""
+    """Return the text of UTF-8 bytes with or without a byte order mark; raise DataError as `decoded` does."""
     return "".join(block.text for block in decoded([content], where))
 
 
 def decoded(blocks: Iterable[bytes], where: str, unnamed: str = "name a text file") -> Iterator[TextBlock]:
-    """Decode a UTF-8 document, with or without a byte order mark, whose first block has 8,192 bytes or is the last.
+    """Yield the text of a UTF-8 document, without byte order mark; its first block has 8,192 bytes or is the only one.
 
     Raises DataError that names the format of a file that is not text, or its encoding, or the first byte that is not
     UTF-8 and its line. The error's hint is `unnamed` if another ending of the file name cannot help.
@@ -139,7 +139,7 @@ def decoded(blocks: Iterable[bytes], where: str, unnamed: str = "name a text fil
 
 
 def format_of_binary(content: bytes) -> str | None:
-    """Return the format that the start of a file shows instead of text, or "not text" for NUL bytes; None for text."""
+    """Return the format of a file by its start `content`; "not text" if it contains NUL bytes, None for text."""
     if binary_format := _binary_format(content):
         return binary_format[0]
     return "not text" if b"\0" in content[:8192] and not _is_utf16(content[:65536]) else None
@@ -160,13 +160,13 @@ def markup_noted(blocks: Iterator[TextBlock], note: Callable[[str], object]) -> 
 
 
 def _is_utf16(sample: bytes) -> bool:
-    """Return whether bytes are UTF-16: marked as that, or about half NUL, which UTF-8 would decode too."""
+    """Return whether bytes are UTF-16: with its byte order mark, or nearly half NUL, which UTF-8 would also decode."""
     is_marked = sample.startswith((codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE))
     return (is_marked or (len(sample) >= 16 and sample.count(0) > 0.4 * len(sample))) and bool(utf16_of(sample))
 
 
 def _binary_format(content: bytes) -> tuple[str, str] | None:
-    """Return the format that the start of a file shows, and how to get text out of it; None for text."""
+    """Return the binary format of a file by its start, and advice on how to get text out of it; None for text."""
     if content.startswith(b"PK\x03\x04"):
         kinds = (advice for name, advice in _ZIPPED.items() if re.search(_ZIP_START + name, content[:65536], re.DOTALL))
         return "a zip archive, as office documents and books are too", next(kinds, "name a text file")
@@ -180,9 +180,9 @@ def _binary_format(content: bytes) -> tuple[str, str] | None:
 
 
 def split_at(separator: str, blocks: Iterable[TextBlock]) -> Iterator[TextBlock]:
-    """Split documents at separators into documents; leave out parts of white space alone.
+    """Split documents at each `separator` into smaller documents; leave out parts of only white space.
 
-    A newline of the separator matches \\r\\n too.
+    A newline in the separator also matches \\r\\n.
     """
     pattern = re.compile(re.escape(separator).replace("\\\n", "\r?\n"))
     # a separator may begin in one block and end in the next
@@ -191,9 +191,9 @@ def split_at(separator: str, blocks: Iterable[TextBlock]) -> Iterator[TextBlock]
 
 
 def split_at_marks(blocks: Iterable[TextBlock], note: Callable[[str], object]) -> Iterator[TextBlock]:
-    """Split texts at <|endoftext|>, <|startoftext|> and the line breaks beside them into documents.
+    """Split texts into documents at <|endoftext|> and <|startoftext|>; drop these marks and adjacent line breaks.
 
-    Texts without such a mark stay as they are, block by block; `note` receives one line about marks.
+    Texts without such a mark stay as they are, block by block; `note` receives one line if a mark occurs.
     """
     note = functools.cache(note)
 
@@ -204,7 +204,7 @@ def split_at_marks(blocks: Iterable[TextBlock], note: Callable[[str], object]) -
         return parts
 
     def num_held(text: str) -> int:
-        """Return how much of the end may be the beginning of a mark, or a line break before one."""
+        """Return the number of characters at the end that may begin a mark or the line break before a mark."""
         return len(_UNFINISHED.search(text[-_LONGEST_MARK:])[0])  # pyright: ignore[reportOptionalSubscript]
 
     return _split(blocks, split, num_held, are_marks=True)
@@ -213,7 +213,7 @@ def split_at_marks(blocks: Iterable[TextBlock], note: Callable[[str], object]) -
 def _split(
     blocks: Iterable[TextBlock], split: Callable[[str], list[str]], num_held: Callable[[str], int], *, are_marks: bool
 ) -> Iterator[TextBlock]:
-    """Split documents; leave out parts of white space alone, but keep the first part of a document if `are_marks`."""
+    """Split documents with `split`; leave out white-space parts, except a document's first part if `are_marks`."""
     held, white, starts, skips_white = "", "", True, not are_marks
     for block in chain(blocks, [TextBlock(True, "")]):  # the last one ends the last document
         if block.starts:
@@ -259,12 +259,12 @@ def part_of(blocks: Iterable[TextBlock], start: int, end: int) -> Iterator[TextB
 
 
 def split_document(text: str) -> Iterator[str]:
-    """Cut a document into pieces of at most MAX_PIECE characters, at newlines where possible."""
+    """Yield a document in pieces of at most MAX_PIECE characters, cut at newlines where possible."""
     return (piece.text for piece in in_pieces([TextBlock(True, text)]))
 
 
 def at_line(text: str, at: int) -> int | None:
-    """Return the end of the piece from `at` on: after its last newline, or at MAX_PIECE; None if the rest fits."""
+    """Return where a piece that begins at `at` ends: after its last newline, else at MAX_PIECE; None if all fits."""
     if len(text) - at <= MAX_PIECE:
         return None
     newline = text.rfind("\n", at, at + MAX_PIECE)
@@ -272,7 +272,7 @@ def at_line(text: str, at: int) -> int | None:
 
 
 def in_pieces(blocks: Iterable[TextBlock], cut: Callable[[str, int], int | None] = at_line) -> Iterator[TextBlock]:
-    """Cut documents into the units of tokenization by `cut`, `at_line` or a tokenizer's; block bounds do not matter."""
+    """Yield documents in pieces, the units of tokenization; `cut` finds each end, whatever the block boundaries."""
     text, starts = "", True
     for block in blocks:
         if block.starts:
@@ -289,7 +289,7 @@ def in_pieces(blocks: Iterable[TextBlock], cut: Callable[[str, int], int | None]
 
 
 def in_groups(pieces: Iterable[TextBlock]) -> Iterator[list[TextBlock]]:
-    """Group pieces into lists of about GROUP_CHARACTERS characters: enough for a thread to work on."""
+    """Yield lists of pieces with about GROUP_CHARACTERS characters in total: enough work for a thread."""
     group, num_characters = list[TextBlock](), 0
     for piece in pieces:
         group.append(piece)

@@ -1,4 +1,4 @@
-"""Encode a corpus to token ids once, with all cores, in bounded memory, and cache them by content."""
+"""Encode a corpus to token ids with all cores in bounded memory, and cache them by digests of text and tokenizer."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ TOKENIZING = "tokenizing"  # what is counted while a text is encoded
 
 @dataclass(frozen=True)
 class EncodedText:
-    """An encoded text: ids [tokens] or examples of the training part and of the validation part.
+    """The token ids [tokens], or for conversations the examples, of the training and validation parts of a text.
 
-    A run recognises its text by `digest`, the sha256 of all ids.
+    `digest` is the sha256 of all ids, by which a resumed run recognises its text.
     """
 
     tokenizer: Tokenizer
@@ -58,7 +58,7 @@ def encode_parts(
     *,
     load: bool = True,
 ) -> EncodedText:
-    """Encode a training and a validation text; learn a tokenizer if none is given. See `encode` for `load`.
+    """Encode a training and a validation text; train a tokenizer if none is given. `encode` describes `load`.
 
     Raises DataError for too little text or a text that changes, EnvironmentFailure if the disk has too little space for
     the ids of a large text.
@@ -84,7 +84,7 @@ def encode_parts(
 def both_examples(
     training: ConversationCorpus, validation: ConversationCorpus, config: Config, tokenizer: Tokenizer, host: Host
 ) -> tuple[Examples, Examples]:
-    """Encode the examples of both parts that fit the context of a config; raise DataError if none of a part fits."""
+    """Return the encoded examples of both parts that fit context_length; raise DataError if a part has none."""
     template, length = template_for(config.data.template, tokenizer, host.notice), config.model.context_length
     learn_all, encoded = config.data.loss == "all", list[Examples]()
     with host.counting(TOKENIZING, training.num_bytes + validation.num_bytes, "B") as count:
@@ -109,11 +109,11 @@ def encode(
     load: bool = True,
     followed_by: int = 0,
 ) -> Ids:
-    """Encode documents joined by end-of-text: uint16 or uint32 [tokens]; the ids of large texts are cached.
+    """Return the token ids of documents joined by end-of-text, uint16 or uint32 [tokens]; cache those of large texts.
 
-    The ids are in memory up to IN_MEMORY, else on disk; without `load` all ids of large texts are on disk. `count`
-    receives the bytes of text encoded since its last call. The disk must also have space for the ids of the next text,
-    of `followed_by` bytes. Raises errors as `encode_parts` does.
+    Up to IN_MEMORY bytes, the ids are in memory, else in files on disk; without `load`, all ids of large texts stay on
+    disk. `count` receives the bytes of text encoded since its last call. The disk must also have space for the ids of a
+    next text of `followed_by` bytes. Raises the errors of `encode_parts`.
     """
     if corpus.is_large:
         try:
@@ -140,9 +140,9 @@ def encode(
 
 
 def check_length(ids: Ids, validation_ids: Ids, context_length: int, num_characters: int = 0) -> None:
-    """Raise DataError for too little text: less than one training window or one validation target.
+    """Raise DataError if the training ids do not fill one window, or the validation ids contain no target.
 
-    If `num_characters` would be enough as tokens, the hint suggests tokenizer.kind=char.
+    If the text has enough characters (`num_characters`), the hint suggests tokenizer.kind=char.
     """
     if len(ids) < context_length + 1:
         amount, least = counted(len(ids), "token"), context_length + 1
@@ -159,7 +159,7 @@ def check_length(ids: Ids, validation_ids: Ids, context_length: int, num_charact
 
 
 def _stored(directory: Path, load: bool, *, verified: bool = False) -> Ids | None:
-    """Read the cached ids of a directory; return None if they are missing, or damaged and small enough for memory."""
+    """Return the cached ids of a directory, or None if missing or damaged; only ids that fit in memory are verified."""
     if (tokens := open_tokens(directory)) is None or 4 * len(tokens) > IN_MEMORY:
         return tokens
     try:
@@ -177,7 +177,7 @@ def _stored(directory: Path, load: bool, *, verified: bool = False) -> Ids | Non
 def _write(
     corpus: Corpus, tokenizer: Tokenizer, directory: Path, count: Callable[[int], object], followed_by: int
 ) -> None:
-    """Write the ids of a text; continue where a killed program stopped, if no file has changed since then."""
+    """Write the ids of a text to `directory`; continue where a killed process stopped, if no file has changed since."""
     origin = directory / "origin.json"
     if read_cached_json(origin) != [corpus.fingerprint]:
         _clear(directory)
@@ -202,7 +202,7 @@ def _write(
 
 
 def _groups(corpus: Corpus, tokenizer: Tokenizer) -> Iterator[list[TextBlock]]:
-    """Cut a text into groups of pieces."""
+    """Yield a text in groups of pieces; a piece is the unit of tokenization, and a thread encodes a group at once."""
     pieces = in_pieces(corpus.blocks(), tokenizer.cut)
     return in_groups(chain((first._replace(is_first=True) for first in islice(pieces, 1)), pieces))
 
@@ -257,14 +257,14 @@ def _require_space(directory: Path, num_bytes: int) -> None:
 
 
 def _clear(directory: Path) -> None:
-    """Remove all files of a directory of ids but its lock."""
+    """Remove all files of a token directory except its lock file."""
     for path in directory.iterdir():
         if path.name != LOCK:
             remove(path)
 
 
 def digest_of(ids: Ids | Examples, validation_ids: Ids | Examples) -> str:
-    """Return the digest of all ids; for ids on disk, cache it in a file, because 10 billion ids take a minute."""
+    """Return the sha256 of all ids; for ids on disk, cache it in a file, because 10 billion ids take a minute."""
     if isinstance(ids, Examples) or isinstance(validation_ids, Examples):
         digests = [part.digest if isinstance(part, Examples) else data_digest(part) for part in (ids, validation_ids)]
         return hashlib.sha256(" ".join(digests).encode()).hexdigest()

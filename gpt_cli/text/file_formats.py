@@ -1,6 +1,6 @@
-"""Read one file as a stream of documents: plain text, tables and JSON, packed or not.
+"""Read one file as a stream of documents: plain text, tables, JSON and office documents, compressed or not.
 
-`record_formats.py` reads records, and `records.py` takes the documents from them.
+`record_formats.py` parses a file into records, and `records.py` takes the documents from the records.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def read_file(
     hint: str | None = None,
     count: Callable[[int], object] = lambda _: None,
 ) -> Iterator[TextBlock]:
-    """Yield the documents of a file in blocks; a file that is not text adds only a remark, unless the user `named` it.
+    """Yield the documents of a file in blocks; a file that is not text is skipped with a remark, unless `named`.
 
     `count` receives the bytes read since its last call. Raises DataError for a file that is missing, damaged or not
     text, and EnvironmentFailure where permission or an optional library is missing.
@@ -80,15 +80,15 @@ def read_file(
 
 
 def has_remedy(error: GptError) -> bool:
-    """Return whether a hint already offers `data.skip_bad`, or would lose all questions beside texts by that."""
+    """Return whether the error's hint already offers `data.skip_bad`, or says to name the file of questions alone."""
     hint = error.hint or ""
     return "skip_bad" in hint or hint.endswith(ALONE)
 
 
 def holds_conversations(path: Path, how: Reading, *, named: bool) -> bool | None:
-    """Return whether a file's first record is a question with an answer; None for no text in a file not `named`.
+    """Return whether a file's first record is a conversation; None if a file that is not `named` has no text.
 
-    Returns False for a file that cannot be read, or None with `skip_bad`; in an archive, the next file decides then.
+    In an archive, the first file with text decides. A file that cannot be read gives False, or None with `skip_bad`.
     """
     how, remarks = replace(how, conversations=True), Remarks(skip_bad=how.skip_bad)
     with contextlib.suppress(GptError, OSError, ValueError, RecursionError), open_regular(path, DataError) as file:
@@ -108,18 +108,18 @@ def holds_conversations(path: Path, how: Reading, *, named: bool) -> bool | None
 
 
 def is_packed_text(path: Path) -> bool:
-    """Return whether a file name is that of one compressed text, or of another program's document."""
+    """Return whether a file name is that of one compressed text (.gz, .zst) or of a document such as .docx or .pdf."""
     has_several = _ending(path) in _RECORDS or is_archive(path)
     return not has_several and path.suffix.lower() in (".gz", ".zst", *DOCUMENTS)
 
 
 def _files_in(path: Path, file: BinaryIO) -> Iterator[tuple[Path, BinaryIO]]:
-    """Yield the files of an archive with their paths below it, or any other file itself."""
+    """Yield (path, open file) for each file of an archive, or once for a file that is not an archive."""
     return files_of(path, file) if is_archive(path) else iter([(path, file)])
 
 
 def _is_readable(path: Path, file: BinaryIO, how: Reading) -> bool:
-    """Return whether a file of an archive can be read, and rewind it."""
+    """Return whether all documents of a file in an archive can be read, and rewind the file."""
     with contextlib.suppress(DataError):
         for _ in _blocks_in(path, file, how, Remarks(skip_bad=True), named=False):
             pass
@@ -129,7 +129,7 @@ def _is_readable(path: Path, file: BinaryIO, how: Reading) -> bool:
 
 
 def _blocks_in(path: Path, file: BinaryIO, how: Reading, remarks: Remarks, *, named: bool) -> Iterator[TextBlock]:
-    """Read the documents of an open file."""
+    """Yield the documents of an open file in blocks."""
     records, blocks = _content_of(path, file, how, remarks, named=named)
     if records:
         blocks = (conversations_of if how.conversations else documents_of)(records, how.text_field, remarks)
@@ -142,7 +142,7 @@ def _blocks_in(path: Path, file: BinaryIO, how: Reading, remarks: Remarks, *, na
 def _content_of(
     path: Path, file: BinaryIO, how: Reading, remarks: Remarks, *, named: bool
 ) -> tuple[Iterator[Record] | None, Iterator[TextBlock] | None]:
-    """Return (records, None) or (None, text) of an open file; (None, None) and a remark if not text, unless `named`."""
+    """Return (records, None) or (None, text blocks); (None, None) and a remark for a non-text file not `named`."""
     if path.suffix.lower() == ".parquet":
         return _rows_of(path, file, how, remarks), None
     if path.suffix.lower() in DOCUMENTS:
@@ -170,7 +170,7 @@ def _ending(path: Path) -> str:
 def _records_in(
     path: Path, blocks: Iterator[TextBlock], remarks: Remarks
 ) -> tuple[Iterator[Record] | None, Iterator[TextBlock] | None]:
-    """Return (records, None) of a text file, or (None, blocks) for plain text."""
+    """Return (records, None) for a text file with JSON records, .csv or .tsv, or (None, blocks) for plain text."""
     ending, name = _ending(path), visible(path)
     if ending not in (".csv", ".tsv"):
         start = next(blocks, None)
@@ -193,7 +193,7 @@ def _records_in(
 
 
 def _rows_of(path: Path, file: BinaryIO, how: Reading, remarks: Remarks) -> Iterator[Record]:
-    """Yield the rows of a Parquet table, with the columns needed alone: that of the text, or those of conversations."""
+    """Yield the rows of a Parquet table; after a sample of whole rows, read only the text or conversation columns."""
     growth, names = Growth(path, file), parquet_columns(path, file)
     if not how.conversations and how.text_field in names:
         yield from parquet_rows(path, file, growth, [how.text_field])

@@ -1,6 +1,6 @@
-"""Tokenizers of Hugging Face, stored as tokenizer.json; the library tokenizers encodes and decodes.
+"""Hugging Face tokenizers, stored as tokenizer.json; the library `tokenizers` encodes and decodes.
 
-The first use builds the tokenizer, so opening a checkpoint does not need the library.
+A tokenizer is built at its first use, so that opening a checkpoint does not need the library.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 
 
 class HuggingFaceTokenizer(Tokenizer):
-    """A tokenizer made from tokenizer.json and, if present, tokenizer_config.json, with the same ids.
+    """A tokenizer that gives the same ids as its tokenizer.json and, if present, tokenizer_config.json.
 
-    The first use raises CheckpointError for content that gpt refuses or that the library tokenizers cannot read.
+    The first use raises CheckpointError for content that gpt refuses or that the library `tokenizers` cannot read.
     """
 
     kind = "kept"
@@ -53,7 +53,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def content(self) -> Mapping[str, Any]:
-        """Content of tokenizer.json; raises CheckpointError that names every unsupported part."""
+        """The parsed tokenizer.json; raises CheckpointError that names every unsupported part."""
         try:
             content = strict_json(self.tokenizer_json)
             wrong = [CheckpointError("tokenizer", sentence) for sentence in problems(content)]
@@ -70,13 +70,13 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def names(self) -> dict[int, str]:
-        """The token of each id in use, as in tokenizer.json: id -> token."""
+        """The token string of each id that has one, as written in tokenizer.json: id -> token."""
         _ = self.content  # which brings them with it
         return self.names
 
     @cached_property
     def added(self) -> dict[str, dict[str, Any]]:
-        """Tokens that match in a text before all others, also those of tokenizer_config.json: text -> properties."""
+        """The added tokens of both JSON files, which match in a text before all other tokens: text -> properties."""
         tokens = {token["content"]: dict(token) for token in self.content.get("added_tokens") or []}
         ids = {name: number for number, name in self.names.items()}
         for token, counts in _of_settings(self.settings):
@@ -86,23 +86,23 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def skipped(self) -> frozenset[int]:
-        """Ids of special tokens, which decoding leaves out."""
+        """The ids of special tokens, which decoding leaves out."""
         return frozenset(token["id"] for token in self.added.values() if token.get("special"))
 
     @property
     def splits_special(self) -> bool:
-        """Whether a special token's name in a text is encoded as plain text, as in gpt's own exports."""
+        """Whether the name of a special token in a text is encoded as plain text, as in exports of gpt."""
         return self.settings.get("split_special_tokens") is True
 
     @cached_property
     def starts_with(self) -> list[int]:  # type: ignore[override]
-        """The ids that a template puts before every text, such as a beginning-of-text token."""
+        """The ids that the tokenizer puts before every text, such as a beginning-of-text token."""
         before, _ = self.template
         return before
 
     @cached_property
     def template(self) -> tuple[list[int], list[int]]:
-        """The ids that transformers puts before and after every text."""
+        """The special-token ids that transformers adds to every text: (ids before it, ids after it)."""
         ids = {name: number for number, name in self.names.items()}
         additions = [(f"add_{end}_token", token_text(self.settings.get(f"{end}_token"))) for end in ("bos", "eos")]
         if any(isinstance(self.settings.get(key), bool) for key, _ in additions):
@@ -123,7 +123,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def library(self) -> tokenizers.Tokenizer:
-        """The tokenizer of the library, with the tokens that transformers adds."""
+        """The tokenizer object of the library `tokenizers`, with the tokens that transformers adds to it."""
         import tokenizers  # only these need it
 
         content, added = self.content, self.added
@@ -145,7 +145,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def token_bytes(self) -> list[bytes]:  # type: ignore[override]
-        """The bytes of each id within a text; empty for end-of-text, for `starts_with` and for ids without a token."""
+        """The bytes of each id inside a text; empty for end-of-text, for `starts_with` and for ids without a token."""
         table = [b""] * self.vocab_size
         bytes_of, _ = decoder(self.content)
         for number, name in self.names.items():
@@ -156,7 +156,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def _dropped(self) -> frozenset[int]:
-        """Bytes that the library silently drops from a text, because these byte pairs have no token for them."""
+        """Bytes that the library silently drops from a text, because this byte-level BPE has no token for them."""
         model, cutting = self.content["model"], steps(self.content, "pre_tokenizer")
         if model.get("unk_token") or "merges" not in model or all(step["type"] != "ByteLevel" for step in cutting):
             return frozenset()
@@ -183,7 +183,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def _cuts(self) -> tuple[re.Pattern[str] | None, bool]:
-        """Pattern of places where a cut changes no ids, or None, and whether later parts lose their first space."""
+        """A pattern of places where a cut changes no ids, or None; and whether later pieces lose their first space."""
         first, cutting = steps(self.content, "normalizer"), steps(self.content, "pre_tokenizer")
         replaced = {step["pattern"]["String"]: step["content"] for step in first if step["type"] == "Replace"}
         begins = [step["prepend"] for step in first if step["type"] == "Prepend"]
@@ -204,7 +204,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return _SPACE if prefixed or not into_words else _SPACE_OR_LINE, bool(begins)
 
     def cut(self, text: str, at: int) -> int | None:
-        """Return where a cut changes no ids, or else a million characters on; None if the rest is one piece."""
+        """Return a place after `at` where a cut changes no ids, else at + _LONGEST; None if the rest is one piece."""
         pattern, window = self._cuts[0], MAX_PIECE
         while len(text) - at > window + 1:
             if pattern and (match := pattern.match(text, at, at + window + 2)):
@@ -266,7 +266,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
 
 def _of_settings(settings: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], bool]]:
-    """Yield each token of a tokenizer_config.json, and whether its flags overrule those in tokenizer.json."""
+    """Yield each token of a tokenizer_config.json, and whether its flags override those in tokenizer.json."""
     others = [settings.get(key) for key in ("additional_special_tokens", "extra_special_tokens")]
     lists = [token for one in others if isinstance(one, list) for token in one]
     special = list(filter(None, map(token_text, [*map(settings.get, _NAMED), *lists])))
@@ -280,13 +280,13 @@ def _of_settings(settings: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], 
 
 
 def token_text(token: Any) -> str | None:
-    """Return the text of a token in tokenizer_config.json, a string or an object with flags; None if it has no text."""
+    """Return the text of a token in tokenizer_config.json (a string, or an object with flags); None without text."""
     name = token.get("content") if isinstance(token, dict) else token
     return name if isinstance(name, str) and name else None
 
 
 def _cuts_words(step: Mapping[str, Any]) -> bool:
-    """Return whether a text is cut between a word and the space after it, and between a line and the next word."""
+    """Return whether a pre-tokenizer step cuts before the space after a word, and before the word after a newline."""
     if step["type"] == "Split":
         return covers_text(step)
     by_pattern = step["type"] == "ByteLevel" and step.get("use_regex", True)

@@ -1,6 +1,6 @@
-"""Check a tokenizer.json against a closed list of features before the library tokenizers sees it, and decode tokens.
+"""Check a tokenizer.json against an allowlist of features before the library loads it, and decode its tokens.
 
-A stranger's file could name a pattern that costs exponential time, a step that makes texts longer without bound, or an
+An untrusted file could name a pattern that takes exponential time, a step that makes texts longer without bound, or an
 id that takes gigabytes. Every feature that is not listed here is refused by name, all in one error.
 """
 
@@ -143,7 +143,7 @@ _MODEL_KEYS: dict[str, Mapping[str, Check]] = {
 
 
 def steps(content: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
-    """Return the steps of a part of the pipeline, in order; raise ValueError for too many, or nested too deeply."""
+    """Return the steps of `part`, such as "normalizer", in order; raise ValueError if too many or nested too deeply."""
     listed = list(_steps(content.get(part), _LISTS[part], 0))
     if len(listed) > TOKENIZER_STEPS:
         raise ValueError(f"its {part} has more than {TOKENIZER_STEPS} steps")
@@ -165,9 +165,9 @@ def _steps(step: Any, key: str, level: int) -> Iterator[Mapping[str, Any]]:
 
 
 def problems(content: Mapping[str, Any]) -> list[str]:
-    """Return sentences about the unsupported parts of a tokenizer.json; an empty list if gpt can use the file.
+    """Return a sentence for each unsupported part of a tokenizer.json; an empty list if gpt can use the file.
 
-    Raises ValueError, KeyError or TypeError for a file that is no tokenizer.
+    Raises ValueError, KeyError or TypeError for a file that is not a tokenizer.
     """
     sentences = [sentence for part in STEPS for sentence in _of_part(content, part)]
     model = content["model"]
@@ -193,7 +193,7 @@ def problems(content: Mapping[str, Any]) -> list[str]:
 
 
 def require_merges(model: Mapping[str, Any]) -> None:
-    """Raise ValueError where a merge has or makes a token that the vocabulary lacks: the library panics there."""
+    """Raise ValueError if a part or the result of a merge is not in the vocabulary, where the library would panic."""
     vocabulary = model["vocab"]
     for merge in model.get("merges", ()):
         one, other = merge.split(" ") if isinstance(merge, str) else merge
@@ -225,7 +225,7 @@ def _of_part(content: Mapping[str, Any], part: str) -> Iterator[str]:
 
 
 def covers_text(step: Mapping[str, Any]) -> bool:
-    """Return whether each character of a text is in a word that this Split matches."""
+    """Return whether the pattern of a Split step matches every character of any text."""
     return step["pattern"].get("Regex") in WORDS
 
 
@@ -235,7 +235,7 @@ def _grows(step: Mapping[str, Any]) -> bool:
 
 
 def token_names(content: Mapping[str, Any]) -> dict[int, str]:
-    """Return the token of each id, added ones included; raise ValueError for a large or repeated id."""
+    """Return the token string of each id, added tokens included; raise ValueError for a too large or repeated id."""
     vocabulary, added = content["model"]["vocab"], content.get("added_tokens") or []
     if not isinstance(vocabulary, dict) or not isinstance(added, list):
         raise ValueError("its tokens are not an object of JSON")
@@ -255,9 +255,9 @@ def token_names(content: Mapping[str, Any]) -> dict[int, str]:
 
 
 def decoder(content: Mapping[str, Any]) -> tuple[Callable[[str], bytes], bool]:
-    """Return a function from a token to its bytes within a text, and whether a text loses the space it begins with.
+    """Return a function from a token string to its bytes, and whether decoding drops the first space of a text.
 
-    Both are as in the library tokenizers, for a tokenizer.json without `problems`.
+    Both behave as in the library `tokenizers`, for a tokenizer.json without `problems`.
     """
     by_type = {step["type"]: step for step in steps(content, "decoder")}
     if "ByteLevel" in by_type:

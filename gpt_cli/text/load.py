@@ -1,4 +1,4 @@
-"""Load the corpus of SOURCEs: one pass over all of it, unless its survey is cached, then streams of documents."""
+"""Load the corpus of SOURCEs (files, directories, globs, stdin, catalogue names): survey it once, then stream it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _MOVE_HINT = "then move the old file out of the directory"
 
 
 class SourceCorpus(SurveyedCorpus):
-    """The documents of SOURCEs, read by `read_corpus`."""
+    """The documents of SOURCEs (file, directory, glob, stdin or catalogue name); `read_corpus` makes one."""
 
     has_survey: bool  # whether an earlier program has made the first pass
     _stdin: IO[bytes]  # what came through stdin, which gives it once
@@ -64,7 +64,7 @@ class SourceCorpus(SurveyedCorpus):
             raise DataError(self._where, "the text changed while gpt read it", hint=hint)
 
     def notices(self) -> Iterator[str]:
-        """Yield a line for each remark, and for each kind of source that was left out."""
+        """Yield lines for the user: remarks on the text, what was left out, and the number of repeated sources."""
         survey = self.survey
         yield from survey.notes
         if survey.num_repeated:
@@ -75,7 +75,7 @@ class SourceCorpus(SurveyedCorpus):
         return shown(", ".join(self.sources))
 
     def survey_all(self, host: Host, watch: Watch, fresh: bool) -> Survey:
-        """Make the survey of this corpus, or find it in the cache; see `read_corpus`."""
+        """Return the survey of this corpus from the cache; if there is none, or if `fresh`, read everything."""
         with host.working("looking for changes"):
             looked = SourceWalk(self.sources, self.how.skip_bad).finished()
         num_bytes = looked.num_bytes
@@ -144,7 +144,7 @@ class SourceCorpus(SurveyedCorpus):
     def _blocks_of(
         self, file: SourceFile, remarks: Remarks, count: Callable[[int], object] = lambda _: None
     ) -> Iterator[TextBlock]:
-        """Yield the documents of one file or other source."""
+        """Yield the documents of one source (a file, stdin or a catalogue entry) in blocks."""
         how, is_stdin = self.how, file.name == STDIN and file.status is None  # else a file of that name in a directory
         remarks.begin("stdin" if is_stdin else file.name, has_file=not is_stdin)
         if how.conversations and file.status is None and not _is_of_conversations(file, how):
@@ -172,9 +172,9 @@ class SourceCorpus(SurveyedCorpus):
 
 
 def _spool_stdin(spooled: IO[bytes], count: Callable[[int], object]) -> None:
-    """Write all of stdin to a file; `count` receives its bytes.
+    """Copy all of stdin to the file `spooled`; `count` receives the number of bytes of each block.
 
-    Raises DataError beyond a limit, because stdin may be endless.
+    Raises DataError beyond a size limit, because stdin may be endless.
     """
     limit, num_bytes = STDIN_MEMORY, 0
     try:
@@ -205,11 +205,11 @@ def read_corpus(
     host: Host = NOBODY,
     watch: Watch = lambda _: None,
 ) -> SourceCorpus:
-    """Read the documents of one or more SOURCEs, each file once.
+    """Return the corpus of one or more SOURCEs (file, directory, glob, - or catalogue name), each file read once.
 
-    `fresh` reads everything and compares the content with the cached survey. `watch` receives each block of UTF-8 that
-    is read, of bad files too. Raises DataError for a source that is missing, damaged, contains no text or is not UTF-8,
-    and EnvironmentFailure for a source that the user may not read.
+    `fresh` reads everything and compares it with the cached survey. `watch` receives each block of UTF-8 that is read,
+    of bad files too. Raises DataError for a source that is missing, damaged, contains no text or is not UTF-8, and
+    EnvironmentFailure for a source that the user may not read.
     """
     corpus = SourceCorpus(source_names(sources), how or Reading())
     corpus.take(corpus.survey_all(host, watch, fresh))
@@ -219,7 +219,7 @@ def read_corpus(
 def read_data(
     config: DataConfig, host: Host = NOBODY, *, fresh: bool = False, watch: Watch = lambda _: None
 ) -> SourceCorpus:
-    """Read the text that a config names; raise the errors of `read_corpus`."""
+    """Return the corpus that `config.source` names; raise the errors of `read_corpus`."""
     how = reading_of(config.source, config)
     if config.loss == "answers" and not how.conversations:
         sentence = "answers needs lines of .jsonl with questions and answers, and the first source has none"
@@ -230,7 +230,7 @@ def read_data(
 
 
 def reading_of(sources: str | Sequence[str], config: DataConfig) -> Reading:
-    """Return a config's options for SOURCEs; `conversations` is set if the first file begins with a conversation."""
+    """Return the options for reading SOURCEs; `conversations` is True if the first file begins with a conversation."""
     how = Reading(config.text_field, config.separator, skip_bad=config.skip_bad)
     with contextlib.suppress(GptError):  # reading itself finds the words
         kinds = (_is_of_conversations(file, how) for file in SourceWalk(source_names(sources), config.skip_bad))
@@ -239,19 +239,19 @@ def reading_of(sources: str | Sequence[str], config: DataConfig) -> Reading:
 
 
 def _is_of_conversations(file: SourceFile, how: Reading) -> bool | None:
-    """Return whether a source is a list of questions and answers; None for a file without text that nobody named."""
+    """Return whether a source consists of conversations; None for a file without text that the user did not name."""
     if file.status is None:
         return file.name in datasets.ENTRIES and datasets.ENTRIES[file.name].has_answers
     return holds_conversations(Path(file.name), how, named=file.named)
 
 
 def read_split(config: DataConfig, host: Host = NOBODY) -> tuple[Corpus, Corpus]:
-    """Read the training and the validation part of the text of a config; raise the errors of `read_corpus`."""
+    """Return the training and the validation corpus of a config; raise the errors of `read_corpus`."""
     return split_of(read_data(config, host), config, host)
 
 
 def split_of(corpus: SourceCorpus, config: DataConfig, host: Host = NOBODY) -> tuple[Corpus, Corpus]:
-    """Return the training and validation corpus: two parts of `corpus`, or `corpus` and the validation_source."""
+    """Return (training, validation) corpora: two parts of `corpus`, or `corpus` and that of data.validation_source."""
     if config.validation_source is None:
         if corpus.how.conversations:
             return split_conversations(corpus, config)

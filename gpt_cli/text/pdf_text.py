@@ -1,4 +1,4 @@
-"""Write the text of a PDF on stdin to stdout, page by page, in a separate process: PDFium is native code."""
+"""Write the text of a PDF from stdin to stdout; run as a separate process, because PDFium is native code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpt_cli.common.limits import DOCUMENT_BYTES
 
 
 def main() -> None:
-    """Write the text of all pages, each beginning on a new line."""
+    """Read a PDF from stdin, and write the text of its pages to stdout, each page on a new line."""
     pypdfium2 = importlib.import_module("pypdfium2")
     most = 4 * DOCUMENT_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (most, most))

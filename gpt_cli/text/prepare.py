@@ -29,7 +29,7 @@ _ANSWERS = "questions and answers are tokenized at every start"
 
 @dataclass(frozen=True)
 class Preparation(Result):
-    """A prepared text: `figures` by name, as --json prints them."""
+    """The result of `gpt data prepare`: `figures` about the prepared text by name, as --json prints them."""
 
     figures: dict[str, Any]
     why_none: str = field(default=_SMALL, repr=False)  # of it is on disk
@@ -58,7 +58,7 @@ class Preparation(Result):
 
 
 def prepare_text(config: Config, host: Host) -> Preparation:
-    """Read and encode a text as `gpt train` does; raise DataError for a bad text."""
+    """Read and encode a text as `gpt train` does, and return figures about it; raise DataError for a bad text."""
     began, num_encoded = time.monotonic(), 0
 
     @contextlib.contextmanager
@@ -121,7 +121,7 @@ def _facts(
 
 @dataclass(frozen=True)
 class Verification(Result):
-    """Texts and the tokens made from them, each `intact`, `readable` or `damaged`; an error for each damaged one."""
+    """The state of texts and of tokens made from them: `intact`, `readable` or `damaged`, with an error if damaged."""
 
     verified: list[dict[str, Any]]
     damaged: list[DataError] = field(default_factory=list)
@@ -138,7 +138,7 @@ class Verification(Result):
 
 
 def verify(config: Config, host: Host) -> Verification:
-    """Read a text and all its tokens, and report whether they are intact; raise DataError for a bad text."""
+    """Read a text and all its cached tokens, and return whether they are intact; raise DataError for a bad text."""
     data = config.data
     texts = [data] if data.validation_source is None else [data, data.changed(source=data.validation_source)]
     rows = list[dict[str, Any]]()
@@ -171,7 +171,7 @@ def verify(config: Config, host: Host) -> Verification:
 
 
 def _prepared_from(text: str) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Return the directories of the cache with tokens of the text that has this digest, and their indices.
+    """Yield each cache directory with tokens of the text whose digest is `text`, and the directory's index.
 
     Raises EnvironmentFailure for a user without a home directory.
     """
@@ -183,7 +183,7 @@ def _prepared_from(text: str) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def _verify_tokens(directory: Path, count: Callable[[int], object]) -> None:
-    """Compare all files with their digests; `count` receives numbers of tokens. Raises DataError."""
+    """Raise DataError if a token file is missing or does not match its digest; `count` receives numbers of tokens."""
     tokens = open_tokens(directory)
     if tokens is None:
         sentence = "a file of these tokens is missing or has the wrong size"

@@ -1,4 +1,4 @@
-"""Read lines and arrays of JSON, and the rows of .csv, .tsv and .parquet, as streams of records. Needs no torch."""
+"""Parse JSON lines, JSON arrays, and the rows of .csv, .tsv and .parquet as streams of records. Needs no torch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ROWS, _MOST_ROWS = 2**25, 256  # bytes, about, and number of rows of a table th
 
 
 def form_of_json(start: str) -> str | None:
-    """Return the form of a .json file by its beginning: "array", "lines", or None for a value that is plain text."""
+    """Return the form of JSON by its start: "array" or "lines" of records, or None for JSON to read as plain text."""
     start = start.lstrip(_SPACE)
     if start.startswith("["):
         return "array" if start[1:].lstrip(_SPACE)[:1] in ("{", '"') else None
@@ -44,7 +44,7 @@ def form_of_json(start: str) -> str | None:
 
 
 def json_lines(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Record]:
-    """Yield the values of lines that are not empty; a line that is not JSON is a bad record. Raises DataError."""
+    """Yield the JSON value of each non-empty line; a line that is not JSON is a bad record. Raises DataError."""
     for number, line in enumerate(lines := lines_of(text, name, LINE_CHARACTERS), start=1):
         if not line.strip():
             continue
@@ -60,15 +60,15 @@ def json_lines(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
 
 
 def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Record]:
-    """Yield the items of one array, objects or texts; any other item is a bad record.
+    """Yield the items of one JSON array; an item that is neither an object nor a string is a bad record.
 
-    Raises DataError for content that is no array, is cut off, or has a large item.
+    Raises DataError for content that is not an array, is cut off, or has an item that is too large.
     """
     decoder, blocks, number = json.JSONDecoder(), iter(text), 0
     rest, at, closed = "", 0, False
 
     def more() -> bool:
-        """Drop the consumed text and read on, over twice what is left; return whether there was more text."""
+        """Drop the parsed text, and read over twice the length of the rest; return whether there was more text."""
         nonlocal rest, at
         added = [rest[at:]]
         goal, num_characters, at = 2 * len(added[0]), 0, 0
@@ -79,7 +79,7 @@ def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
         return len(added) > 1
 
     def skip_space() -> bool:
-        """Go to the next character that is no space; return whether there is one."""
+        """Advance to the next character that is not white space; return whether there is one."""
         nonlocal at
         while (at := _spaces(rest, at).end()) == len(rest) and more():  # pyright: ignore[reportOptionalMemberAccess]
             pass
@@ -120,10 +120,10 @@ def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
 
 
 def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | None = None) -> Iterator[Record]:
-    """Yield the rows below the row of names; None guesses the delimiter, by equal cell counts in the first rows.
+    """Yield the rows below the header row; without `delimiter`, guess it: the first rows get equal numbers of cells.
 
-    A row with another number of cells is a bad record. Raises DataError for unclosed quotes and for repeated names,
-    and for a title above the row of names.
+    A row whose number of cells differs from the header's, as below a title, is a bad record. Raises DataError for
+    unclosed quotes and for repeated names.
     """
     csv.field_size_limit(ROW_CHARACTERS)  # of the whole process; only this function reads csv
     lines, num_characters = lines_of(text, name, ROW_CHARACTERS), 0
@@ -192,7 +192,7 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
 
 
 def parquet_columns(path: Path, file: BinaryIO) -> list[str]:
-    """Return the names of a table's columns; raise DataError for a damaged table."""
+    """Return the column names of a Parquet table; raise DataError for a damaged table."""
     with _damage_named(path, file):
         return optional_library("pyarrow.parquet", "parquet", path).read_schema(file).names
 
@@ -200,9 +200,9 @@ def parquet_columns(path: Path, file: BinaryIO) -> list[str]:
 def parquet_rows(
     path: Path, file: BinaryIO, growth: Growth, columns: Collection[str] | None = None
 ) -> Iterator[Record]:
-    """Yield the rows of a table, row group by row group, with the values of `columns`, or of all columns.
+    """Yield the rows of a Parquet table, one row group after another, with only `columns` (None: all columns).
 
-    Raises DataError for a damaged table, and for one that expands beyond the limit of `growth`.
+    Raises DataError for a table that is damaged, or that expands beyond the limit of `growth`.
     """
     number = 0
     with _damage_named(path, file):
@@ -224,7 +224,7 @@ def parquet_rows(
 
 @contextlib.contextmanager
 def _damage_named(path: Path, file: BinaryIO) -> Iterator[None]:
-    """Turn pyarrow's errors about a damaged table into DataError."""
+    """Run a block, and turn pyarrow's errors about a damaged table into DataError."""
     arrow = optional_library("pyarrow", "parquet", path)
     try:
         yield
@@ -239,7 +239,7 @@ def _damage_named(path: Path, file: BinaryIO) -> Iterator[None]:
 
 
 def _rows_at_once(file: BinaryIO, column: Any) -> int:
-    """Return how many rows of a column to read at once: few if its values or the entries of its dictionary are long."""
+    """Return how many rows of a column to read at once: few if its values or dictionary entries are long."""
     longest = column.total_uncompressed_size // max(1, column.num_values)
     if column.has_dictionary_page:
         # parquet.thrift, PageHeader: type 2 (a dictionary), then the page's size as a zigzag varint

@@ -1,4 +1,4 @@
-"""Choose the fields of records of tables and JSON: text, or question and answer. Needs no torch."""
+"""Find the fields of table and JSON records that contain the text, or question and answer. Needs no torch."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def lines_of(text: Iterable[str], name: str, most: int) -> Iterator[str]:
 def documents_of(records: Iterable[Record], text_field: str, remarks: Remarks) -> Iterator[TextBlock]:
     """Yield the text of each record as a document; a record without text is a bad record.
 
-    Raises DataError that lists the fields with text, if none of them is clearly the text of the records.
+    Raises DataError that lists the fields with text, if it is unclear which field is the text of the records.
     """
     records = iter(records)
     sample = _sample_of(records)
@@ -87,7 +87,7 @@ def documents_of(records: Iterable[Record], text_field: str, remarks: Remarks) -
 
 
 def conversations_of(records: Iterable[Record], text_field: str, remarks: Remarks) -> Iterator[TextBlock]:
-    """Yield each conversation as one text, that of `Conversation.to_json`; any other record is a bad record."""
+    """Yield each conversation as a document, the JSON of `Conversation.to_json`; other records are bad records."""
     records = (record._replace(fields=small(record.fields)) for record in records)
     sample = _sample_of(records)
     examples = [record.fields for record in sample if is_conversation(record.fields, text_field)]
@@ -109,7 +109,7 @@ def conversations_of(records: Iterable[Record], text_field: str, remarks: Remark
 def _blocks_of(
     sample: Sequence[Record], records: Iterable[Record], text_of: Callable[[Record], str], remarks: Remarks
 ) -> Iterator[TextBlock]:
-    """Yield the text of each record; leave out empty records, and bad ones if `remarks` allow that, else raise."""
+    """Yield the text of each non-empty record; a bad record is left out or raises DataError, as `remarks` decides."""
     for record in chain(sample, records):
         try:
             text = text_of(record)
@@ -123,10 +123,10 @@ def _blocks_of(
 
 
 def text_field_of(sample: Sequence[Record], text_field: str, remarks: Remarks) -> str:
-    """Return the name of the text's field: `text_field`, or if that is the default and missing, the only long field.
+    """Return the name of the text field: `text_field`, or, if it is the default and missing, the only long field.
 
-    A list of lines counts only if it is the longest field. Raises DataError that lists the fields with text, the
-    longest first.
+    A field of lists of lines counts only if it is the longest field. Raises DataError that lists the fields with text,
+    the longest first.
     """
     if not sample or any(isinstance(_field(record, text_field), str) for record in sample):
         return text_field
@@ -163,13 +163,13 @@ def _mean_lengths(sample: Sequence[Record]) -> dict[str, float]:
 
 
 def _is_long(name: str, sample: Sequence[Record]) -> bool:
-    """Return whether the values of a field are long on average; a character of Chinese or Japanese counts twice."""
+    """Return whether the values of a field are long on average; Chinese and Japanese characters count twice."""
     values = [value for record in sample if isinstance(value := _field(record, name), str)]
     return sum(len(value) + len(_wide(value[:_LONG])) for value in values) >= _LONG * len(sample)
 
 
 def _nested_texts(sample: Sequence[Record], most: float) -> list[str]:
-    """Return the names of objects and lists with more than `most` letters on average."""
+    """Return the names of fields whose values are objects or lists of more than `most` letters on average."""
     lengths = Counter[str]()
     for record in sample:
         for name in record.fields:
@@ -224,12 +224,12 @@ def _without_text(sample: Sequence[Record], text_field: str, path: Path | None) 
 
 
 def _is_name(name: str, record: Record) -> bool:
-    """Return whether a hint can show a field's name: plain, and no sentence from a table without a row of names."""
+    """Return whether a hint can show a field name: plain, and not a sentence from a table without a header row."""
     return _is_plain(name) is not None and not (record.delimiter and _is_sentence(name))
 
 
 def _likely_pair(names: Mapping[str, str]) -> tuple[str, str]:
-    """Return the likeliest fields of question and answer, from names by their lower case; "" where no name is known."""
+    """Return the likeliest names of (question, answer) fields, "" for none; `names` maps lower case to the name."""
 
     def likeliest(known: Sequence[str]) -> str:
         if exact := [names[word] for word in known if word in names]:
@@ -243,7 +243,7 @@ def _likely_pair(names: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _rewriting(record: Record, path: Path, names: Mapping[str, str]) -> str | None:
-    """Return the command that renames a file's fields to prompt and response; None for unknown names or formats."""
+    """Return a shell command that renames fields to prompt and response; None for unknown names or formats."""
     question, answer = _likely_pair(names)
     renamed, inputs = {question: "prompt", answer: "response"}, ("input", "输入", "context")
     if (more := [names[one] for one in inputs if one in names]) and question in ("指令", names.get("instruction")):
@@ -268,9 +268,9 @@ def _rewriting(record: Record, path: Path, names: Mapping[str, str]) -> str | No
 
 
 def header_command(path: Path, columns: Sequence[str], delimiter: str, *, has_names: bool) -> str | None:
-    """Return the command that copies a table with these names of columns above its rows, or for its first row.
+    """Return a shell command that copies a table with the header `columns`, replacing its first row if `has_names`.
 
-    Names that cannot be typed become column1 and so on. Returns None where `_copying` does.
+    Names that cannot be typed become column1 and so on. Returns None if `_copying` does.
     """
     plain = (name if _is_plain(name.replace(delimiter, '"')) else f"column{at}" for at, name in enumerate(columns, 1))
     names = delimiter.join(plain).replace("\t", r"\t")
@@ -279,7 +279,7 @@ def header_command(path: Path, columns: Sequence[str], delimiter: str, *, has_na
 
 
 def _copying(path: Path, program: str, label: str) -> str | None:
-    """Return the command with which a program rewrites a file, packed or not; None for a name that cannot be typed."""
+    """Return a shell command that filters a file, gzipped or not, through `program`; None for an unsuitable name."""
     packed, name = path.suffix == ".gz", Path(path.name.removesuffix(".gz"))
     ending = ".jsonl" if name.suffix.lower() == ".json" else name.suffix
     known = ending.lower() in (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
@@ -290,7 +290,7 @@ def _copying(path: Path, program: str, label: str) -> str | None:
 
 
 def _field(record: Record, name: str) -> Any:
-    """Return the value of a field; a list of texts is one text, a line for each."""
+    """Return the value of a field; a list of strings becomes one text with a line for each string."""
     value = record.fields.get(name) if isinstance(record.fields, Mapping) else record.fields
     if isinstance(value, list) and value and all(isinstance(line, str) for line in value):
         return "\n".join(value)

@@ -1,4 +1,4 @@
-"""Remark on a pass over texts: which fields are the text, and which parts are left out."""
+"""Collect remarks while texts are read: which fields are the text, and which parts are left out."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LEFT_OUT = {
 
 
 class Remarks:
-    """Notes about sources, and counts of the parts that a pass over all sources leaves out.
+    """Notes about sources, and counts of the parts left out, collected while all sources are read once.
 
     With `skip_bad`, bad records are left out; otherwise they are errors.
     """
@@ -45,19 +45,19 @@ class Remarks:
         self.name, self.path = (visible(name), Path(name)) if has_file else (name, None)
 
     def note(self, sentence: str) -> None:
-        """Note a sentence about the current source; if it recurs for later sources, only the first is named.
+        """Record a sentence about the current source; if later sources repeat it, only the first source is named.
 
-        OLD and NEW in the sentence's command become the names of that source's file and of a converted copy.
+        `OLD > NEW` in a command of the sentence becomes the names of that source's file and of a converted copy.
         """
         self._notes.setdefault(sentence, (self.name, self.path))
 
     def leave_out(self, what: str, name: str | None = None, number: int = 1) -> None:
-        """Count `number` left-out parts of the kind `what`, such as pictures, and keep the first few names."""
+        """Add `number` to the count of left-out parts of the kind `what`, such as picture; keep the first few names."""
         self.counts[what] += number
         self._names[what] += [name or self.name] if len(self._names[what]) <= _MOST_NAMED else []
 
     def leave_out_record(self, error: DataError, others: Iterable[object] = ()) -> None:
-        """Count a bad record if skip_bad; else raise its error, with a hint at skip_bad if any of `others` is true."""
+        """With `skip_bad`, count a bad record; else raise `error`, with a skip_bad hint if any of `others` is good."""
         if not self._skip_bad:
             if not error.hint and any(others):
                 error.hint = "‹data.skip_bad=true› leaves such records out"
@@ -66,7 +66,7 @@ class Remarks:
         self.leave_out("record", error.where)
 
     def lines(self) -> tuple[str, ...]:
-        """Return a line for each sentence, and for each kind of part that was left out."""
+        """Return the lines to print: one for each noted sentence, and one for each kind of part that was left out."""
         lines = list[str]()
         for sentence, (name, path) in self._notes.items():
             is_plain = path and path.suffix.lower() not in _PACKED

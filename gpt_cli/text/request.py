@@ -1,4 +1,4 @@
-"""Requests of the commands about texts. Needs no torch."""
+"""The arguments of the `gpt data` commands, as Request classes. Needs no torch."""
 
 from __future__ import annotations
 

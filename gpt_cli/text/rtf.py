@@ -1,4 +1,4 @@
-"""Decode the characters of RTF: pandoc knows Western code pages alone, and loses a letter behind \\u."""
+"""Decode the characters of RTF, because pandoc knows only Western code pages, and loses a letter after \\u."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CODECS |= {936: "gb18030", 10000: "mac_roman", b"mac": "mac_roman", b"pc": "cp4
 
 
 def in_unicode(content: bytes) -> bytes:
-    """Rewrite RTF in UTF-8, with characters in place of \\u and of \\'xx, decoded by the code page of their font."""
+    """Return RTF in UTF-8, with \\u and \\'xx codes replaced by characters, decoded by the code page of their font."""
     with contextlib.suppress(UnicodeDecodeError):  # some programs write UTF-8
         content = re.sub(r"[^\0-\x7f]", lambda match: f"{{\\uc0\\u{ord(match[0])}}}", content.decode()).encode()
     state: dict[bytes, Any] = {b"codec": "cp1252", b"f": 0, b"deff": 0, b"uc": 1}  # until the group ends

@@ -24,7 +24,7 @@ IGNORED = -100  # a target that costs nothing, as torch and transformers mark it
 
 
 class ConversationCorpus(CorpusPart):
-    """Conversations start..end-1 of a corpus; `blocks` yields the text of each as a document."""
+    """The conversations start..end-1 of a corpus; `blocks` yields the text of each as a document."""
 
     def __init__(self, of: SurveyedCorpus, start: int, end: int, template: str | None):
         super().__init__(of, start, end)
@@ -38,7 +38,7 @@ class ConversationCorpus(CorpusPart):
         return self._end - self._start
 
     def conversations(self) -> Iterator[Conversation]:
-        """Yield the conversations from the first to the last; raise DataError where they have become unreadable."""
+        """Yield all conversations in order; raise DataError if the text has become unreadable."""
         return (read_conversation(block.text) for block in islice(self._of.blocks(), self._start, self._end))
 
     def blocks(self) -> Iterator[TextBlock]:
@@ -46,7 +46,7 @@ class ConversationCorpus(CorpusPart):
 
 
 def split_conversations(corpus: SurveyedCorpus, config: DataConfig) -> tuple[ConversationCorpus, ConversationCorpus]:
-    """Split off the last `validation_fraction` of the conversations for validation.
+    """Return the (training, validation) parts; validation gets the last `validation_fraction` of conversations.
 
     Raises DataError if the corpus has a single conversation.
     """
@@ -60,7 +60,7 @@ def split_conversations(corpus: SurveyedCorpus, config: DataConfig) -> tuple[Con
 
 
 class Packed(NamedTuple):
-    """Windows of packed examples: inputs, targets (IGNORED where the loss counts nothing) and positions, [B, T] each.
+    """Windows of packed examples, [B, T] each: inputs, targets (IGNORED where the loss is masked) and positions.
 
     Positions restart at 0 where an example begins.
     """
@@ -89,12 +89,12 @@ class Examples:
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """The number of positions that each example takes in a window: int64 [E]."""
+        """The number of positions that each of E examples takes in a window: int64 [E]."""
         return np.diff(self.bounds) - 1
 
     @cached_property
     def num_learned(self) -> np.ndarray:
-        """The number of tokens of each example that the loss counts: int64 [E]."""
+        """The number of tokens that the loss counts in each of E examples: int64 [E]."""
         return np.add.reduceat(self.learned, self.bounds[:-1], dtype=np.int64)
 
     @cached_property
@@ -103,15 +103,15 @@ class Examples:
         return np.where(self.learned, self.ids.astype(np.int64), IGNORED)
 
     def question(self, number: int) -> list[int]:
-        """Return the ids of an example before its first answer."""
+        """Return the token ids of the example `number` before its first answer."""
         start, end = self.bounds[number : number + 2]
         ids, learned = self.ids[start:end], self.learned[start:end]
         return ids[: int(learned.argmax())].tolist()
 
     def windows(self, num_tokens: int | None = None) -> list[tuple[int, int]]:
-        """Return evenly spaced examples as windows (start, end), of about `num_tokens` together; None: all examples.
+        """Return evenly spaced examples as (start, end) windows, about `num_tokens` tokens in all (None: all examples).
 
-        Inputs are ids[start:end], targets one further; each window is a single example, not packed.
+        Inputs are ids[start:end], targets are one further. Each window is a single example, not packed.
         """
         number = len(self.lengths)
         if num_tokens is not None:
@@ -120,7 +120,7 @@ class Examples:
         return [(int(self.bounds[i]), int(self.bounds[i] + self.lengths[i])) for i in chosen]
 
     def packed(self, rows: Iterable[np.ndarray], length: int) -> Packed:
-        """Pack the examples of each row into a window of `length` tokens; pad the rest."""
+        """Return a window of `length` tokens for each row, a list of example indices; pad the rest of the window."""
         windows = list[Packed]()
         for row in rows:
             window = Packed(np.zeros(length, np.int64), np.full(length, IGNORED), np.arange(length))
@@ -137,7 +137,7 @@ class Examples:
 
     @cached_property
     def digest(self) -> str:
-        """Return the sha256 of all that a training sees of the examples."""
+        """The sha256 of everything that a training uses of the examples: ids, loss mask and bounds."""
         digest = hashlib.sha256()
         for part in (self.ids.astype(np.uint32), self.learned, self.bounds):
             digest.update(len(part).to_bytes(8, "little") + part.tobytes())
@@ -145,9 +145,9 @@ class Examples:
 
 
 def pack(lengths: np.ndarray, size: int) -> list[np.ndarray]:
-    """Pack examples into rows of at most `size` tokens by best-fit decreasing (Johnson 1973).
+    """Return rows of example indices with at most `size` tokens a row, by best-fit decreasing (Johnson 1973).
 
-    Depends on the lengths [E] alone; returns each row's example indices, in ascending order.
+    The rows depend only on `lengths` [E] of E examples; the indices of a row are in ascending order.
     """
     rows, rooms = list[list[int]](), list[tuple[int, int]]()  # rooms: places left and row, in order
     for number in np.argsort(-lengths, kind="stable").tolist():
@@ -170,7 +170,7 @@ def gather(
     learn_all: bool = False,
     count: Callable[[int], object] = lambda _: None,
 ) -> Examples:
-    """Encode the conversations that fit the context, perhaps none; with `learn_all`, the loss counts questions too."""
+    """Return the encoded conversations that fit the context, maybe none; `learn_all` counts questions in the loss."""
     ids, learned, bounds, num_left_out, longest = list[np.ndarray](), list[np.ndarray](), [0], 0, 0
     for conversation in conversations:
         encoded = template.encode(conversation.turns, tokenizer)

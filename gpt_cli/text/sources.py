@@ -1,4 +1,4 @@
-"""Walk the files of SOURCEs in order, each once, without a list of them; suggest names for missing files."""
+"""Stream the files of SOURCEs (paths, globs, catalogue names), each once; suggest names for missing files."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _is_address = re.compile(r"(https?|ftp)://.+", re.IGNORECASE).fullmatch
 
 
 def source_names(sources: str | Sequence[str] | None) -> Sequence[str]:
-    """Return the SOURCEs of a setting, which has one, several or none."""
+    """Return the SOURCEs of a setting as a sequence; the setting names one, several or none."""
     return [sources] if isinstance(sources, str) else sources or []
 
 
 class SourceFile(NamedTuple):
-    """A file, or a source without one (stdin, an entry of the catalogue)."""
+    """A file to read, or a source that is not a file: stdin or a catalogue entry."""
 
     name: str
     named: bool  # by the user; others are left out where they are not text
@@ -47,10 +47,10 @@ class SourceFile(NamedTuple):
 
 @dataclass
 class SourceWalk:
-    """One pass over the files of SOURCEs, in order, which also counts them.
+    """An iterable over the files of SOURCEs, in order, which also counts files and bytes.
 
-    Files of a directory come in the order of their paths, part by part. A file comes once, whatever names and links
-    lead to it. A directory that the user may not read is an error, or left out with `skip_closed` unless it is named.
+    Files of a directory are sorted by the components of their paths. Each file comes once, even if several names or
+    links lead to it. An unreadable directory is an error; with `skip_closed` it is left out, unless the user named it.
     """
 
     sources: Sequence[str]
@@ -86,13 +86,13 @@ class SourceWalk:
             self._signatures.update(repr([*self.closed]).encode("utf-8", "surrogateescape"))
 
     def finished(self) -> SourceWalk:
-        """Make the whole pass, without opening a file; return the walk itself."""
+        """Walk all files without opening them, so that counts and fingerprint are complete; return self."""
         for _ in self:
             pass
         return self
 
     def fingerprint(self) -> str:
-        """Return the sha256 of names, sizes, times and inodes of all files, once the pass is over."""
+        """Return the sha256 of the names, sizes, times and inodes of all files, after the walk has ended."""
         return self._signatures.hexdigest()
 
     def _note(self, file: SourceFile) -> None:
@@ -107,7 +107,7 @@ class SourceWalk:
         self._signatures.update(repr(signature).encode("utf-8", "surrogateescape") + b"\n")
 
     def _files_of(self, source: str) -> Iterator[tuple[SourceFile, str]]:
-        """Yield the files of one SOURCE, each with its real path, which is the same under every name."""
+        """Yield the files of one SOURCE, each with its real path, which does not depend on links."""
         if source == STDIN or source in datasets.ENTRIES:
             yield SourceFile(source, True, None), source
             return
@@ -126,7 +126,7 @@ class SourceWalk:
             yield file, identity
 
     def _below(self, folder: str, real: str, *, named: bool = False) -> Iterator[tuple[SourceFile, str]]:
-        """Yield every file below a directory that is neither hidden nor a run's; follow no links to directories.
+        """Yield the files below a directory, except hidden files and runs; follow no links to directories.
 
         Raises DataError for a directory that is too deep, and for a run directory that the user named.
         """
@@ -164,10 +164,10 @@ class SourceWalk:
                 yield from self._below(path, real_start + name)
 
     def _matches(self, pattern: str, walked: set[tuple[str, int]], readable: str = "") -> Iterator[str]:
-        """Yield the paths that match a glob. Its ** follows no links to directories, because they may lead in circles.
+        """Yield the paths that match a glob; its ** follows no links to directories, which may form cycles.
 
-        `walked` holds pairs of a directory and the number of pattern parts left there; each pair is walked once. The
-        pattern begins with `readable`, a directory above which the user may read every directory.
+        `walked` contains pairs of a directory and the number of pattern parts left there; each pair is walked once. The
+        pattern begins with the directory `readable`; the user may read every directory above it.
         """
         parts = pattern.split(os.sep)
         if "**" not in parts:
@@ -190,7 +190,7 @@ class SourceWalk:
                 yield from self._matches(os.path.join(escaped, *rest), walked, escaped)
 
     def _look_for_closed(self, pattern: str, readable: str) -> None:
-        """Refuse directories that the user may not read and a glob would skip; those above `readable` need no check."""
+        """Call `_refuse` for unreadable directories that a glob would skip silently, up to the directory `readable`."""
         while pattern != readable and (above := os.path.dirname(pattern)) not in ("", pattern):
             needed = os.X_OK | (os.R_OK if glob.has_magic(os.path.basename(pattern)) else 0)
             for folder in glob.iglob(above):
@@ -203,7 +203,7 @@ class SourceWalk:
             self._refuse(error, error.filename)
 
     def _refuse(self, error: OSError, folder: str, *, named: bool = False) -> None:
-        """Raise the error of a directory that may not be read or entered, or note that it is left out."""
+        """Raise the error of a directory that cannot be read, or add it to `closed` if `skip_closed` allows that."""
         closed = isinstance(error, PermissionError)
         if closed and self.skip_closed and not named:
             self.closed[os.path.normpath(folder)] = None
@@ -215,7 +215,7 @@ class SourceWalk:
 
 
 def _outputs() -> set[tuple[int, int]]:
-    """Return (device, inode) of stdout and stderr: a log in a directory of texts would change while it is read."""
+    """Return the (device, inode) of stdout and stderr: a log among the texts would change while it is read."""
     identities = set[tuple[int, int]]()
     for descriptor in (1, 2):
         with contextlib.suppress(OSError):  # closed
@@ -231,7 +231,7 @@ def _require_levels(folder: str) -> None:
 
 
 def require_there(name: str) -> None:
-    """Raise DataError for a name that is not a SOURCE: a missing file, a URL, a text, a glob that matches nothing."""
+    """Raise DataError if `name` is no SOURCE: a missing file, a URL, a text, or a glob that matches nothing."""
     path = os.path.expanduser(name)
     if name in (STDIN, *datasets.ENTRIES) or not _is_missing(path):
         return
@@ -251,7 +251,7 @@ def require_there(name: str) -> None:
 
 
 def _is_missing(path: str) -> bool:
-    """Return whether a path does not exist; False if a parent cannot be entered, which opening the file reports."""
+    """Return whether a path does not exist; False if a parent is unreadable, an error that opening it reports."""
     try:
         os.lstat(path)
     except (OSError, ValueError) as error:
@@ -260,7 +260,7 @@ def _is_missing(path: str) -> bool:
 
 
 def _near(path: str) -> Iterator[str]:
-    """Yield paths like a missing one: in its folder, a similarly named folder or this one, or one level below."""
+    """Yield existing paths like a missing one: in its folder, in a similarly named folder, or one level below."""
     folder, name = os.path.split(path)
     folders = [folder] if os.path.isdir(folder or os.curdir) else list(islice(_near(folder), 1)) or [""]
     stem = Path(name).stem
@@ -276,7 +276,7 @@ def _near(path: str) -> Iterator[str]:
 
 
 def _names(folder: str) -> list[str]:
-    """Return the names in a folder that are not hidden, up to a limit."""
+    """Return at most _MOST_NAMES names in a folder, without hidden ones; [] if the folder cannot be read."""
     with contextlib.suppress(OSError), os.scandir(folder or os.curdir) as entries:
         return [entry.name for entry in islice(entries, _MOST_NAMES) if not entry.name.startswith(HIDDEN)]
     return []

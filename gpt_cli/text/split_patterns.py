@@ -1,7 +1,7 @@
-"""Patterns that cut a text into words before byte pairs are merged: a closed list.
+"""The allowed patterns for pre-tokenization, which cut a text into words before byte pairs are merged.
 
-Some patterns would take the library exponential time or gigabytes, so gpt refuses a stranger's file with another
-pattern.
+Some patterns would take the library exponential time or gigabytes, so gpt refuses a tokenizer file with a pattern that
+is not listed here.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ BY_NAME = {"simple": WORD_PATTERN, "gpt2": GPT2_PATTERN, "llama3": OLD_CL100K_PA
 
 
 def as_oniguruma(pattern: str) -> str:
-    """Rewrite a pattern for the library tokenizers, whose {1,3}+ repeats {1,3} and is not possessive.
+    """Return a pattern with {1,3} for {1,3}+, which the library `tokenizers` takes for a repetition of {1,3}.
 
-    In these patterns nothing follows the digits, so both forms match the same.
+    In these patterns nothing follows the digits, so {1,3} and the possessive {1,3}+ match the same.
     """
     return pattern.replace("{1,3}+", "{1,3}")

@@ -1,4 +1,4 @@
-"""Write the ids of a text in parts, each durable as soon as it is full, so that a killed preparation continues."""
+"""Write the token ids of a text as part files, each durable once full, so that a killed preparation can resume."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _NAMES = re.compile(r"part-\d{5,}\.safetensors|index\.json")
 
 
 class TokenWriter:
-    """Writer of ids in part files. The caller adds whole groups of ids; a part ends where a group ends.
+    """Writes token ids to part files. The caller adds ids in groups; no group is divided between two files.
 
-    After a kill, a new writer keeps the parts that match their digests, and the caller skips the `num_groups` in them.
+    After a kill, a new writer keeps the parts that match their digests, and the caller skips their `num_groups` groups.
     """
 
     def __init__(self, directory: Path, dtype: np.dtype | type):
-        """Raises EnvironmentFailure when the system refuses."""
+        """Make `directory` and keep its intact parts; raise EnvironmentFailure if the system refuses."""
         self.directory, self.dtype = directory, np.dtype(dtype)
         make_directory(directory)
         for path in (directory / INDEX, *temporaries(directory, _NAMES)):
@@ -56,11 +56,11 @@ class TokenWriter:
 
     @property
     def num_groups(self) -> int:
-        """Number of groups in durable parts."""
+        """The number of groups in the part files that are already on disk."""
         return sum(part.groups for part in self._parts)
 
     def add(self, ids: np.ndarray) -> None:
-        """Add one group; raise EnvironmentFailure when the system refuses, and then the group is not added."""
+        """Add the ids of one group; if the system refuses, raise EnvironmentFailure without adding the group."""
         assert ids.dtype == self.dtype
         if self._num_ids + len(ids) > len(self._buffer):
             self._write_part()
@@ -71,9 +71,9 @@ class TokenWriter:
         self._num_groups += 1
 
     def finish(self, about: dict[str, Any]) -> TokensOnDisk:
-        """Write the last part and the index, which keeps `about` (JSON); return all ids.
+        """Write the last part, and the index with `about` (JSON data); return all ids as files on disk.
 
-        Raises EnvironmentFailure when the system refuses.
+        Raises EnvironmentFailure if the system refuses.
         """
         self._write_part()
         self._buffer = np.empty(0, self.dtype)
@@ -97,11 +97,11 @@ class TokenWriter:
 
 @contextlib.contextmanager
 def sole_writer(directory: Path, notice: Callable[[str], object]) -> Iterator[None]:
-    """Hold the lock of a directory of ids, created if missing; wait while another gpt process holds the lock.
+    """Run a block with the lock of a token directory, made if missing; wait while another process holds the lock.
 
     After a wait, the caller checks with `open_tokens` whether the other process wrote the ids. `notice` receives a line
-    before waiting. The kernel frees the lock when a process ends, however it ends. On a filesystem without locks,
-    nobody waits: two writers write the same. Raises EnvironmentFailure if the directory cannot be written.
+    before waiting. The kernel frees the lock when a process ends, however it ends. On a filesystem without locks, no
+    process waits, and two may write the same content. Raises EnvironmentFailure if the directory cannot be written.
     """
     make_directory(directory)
     path = directory / LOCK
@@ -125,13 +125,13 @@ def sole_writer(directory: Path, notice: Callable[[str], object]) -> Iterator[No
 
 
 def _part_header(part: TokenShard, dtype: np.dtype) -> bytes:
-    """Format the header of a safetensors file with one array `ids`."""
+    """Return the header of a part file: safetensors with one array `ids`."""
     about = {"sha256": part.sha256, "groups": str(part.groups), "check": digest_of_json(asdict(part))[:16]}
     return header_bytes({"ids": [part.tokens]}, about, dtype=f"U{8 * dtype.itemsize}", num_bytes=HEADER_BYTES)
 
 
 def _whole_part(path: Path, dtype: np.dtype) -> TokenShard | None:
-    """Read the metadata of a part whose ids have this type and match their digest; else None."""
+    """Return the metadata of a part file whose ids have this dtype and match their digest, else None."""
     try:
         with open(path, "rb", buffering=0) as file:
             header = file.read(HEADER_BYTES)

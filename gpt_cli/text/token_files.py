@@ -34,7 +34,7 @@ _HINT = "gpt data verify SOURCE finds damaged files; a part that you remove is w
 
 @dataclass(frozen=True)
 class TokenShard:
-    """Content of one part file: numbers of tokens and groups, and the sha256 of the ids' bytes."""
+    """Metadata of one part file: its numbers of tokens and groups, and the sha256 of the bytes of its ids."""
 
     tokens: int
     groups: int
@@ -42,14 +42,14 @@ class TokenShard:
 
 
 class TokensOnDisk:
-    """The ids of a text, read from its parts: a read-only sequence of uint16 or uint32 [tokens].
+    """The token ids of a text, stored in part files: a read-only sequence of uint16 or uint32 [tokens].
 
-    Every read raises DataError where a file has become shorter, EnvironmentFailure where the disk refuses. All files
-    stay open, so that ids never change while they are in use, even if the directory is removed or written anew.
+    Every read raises DataError if a file has become shorter, EnvironmentFailure if the disk fails. All files stay open,
+    so that ids never change while they are in use, even if the directory is removed or written anew.
     """
 
     def __init__(self, directory: Path, parts: Sequence[TokenShard], dtype: np.dtype, about: dict[str, Any]):
-        """Open the parts; raises OSError."""
+        """Open the part files; raise OSError if one is missing or has the wrong size."""
         self.directory, self.parts, self.dtype, self.about = directory, parts, dtype, about
         self._starts = [0, *accumulate(part.tokens for part in parts)]
         self._descriptors: list[int] = []
@@ -64,7 +64,7 @@ class TokensOnDisk:
         return self._starts[-1]
 
     def __getitem__(self, where: slice) -> np.ndarray:
-        """Copy the ids of a slice without a step."""
+        """Return a copy of the ids in a slice; the slice has no step."""
         start, stop, step = where.indices(len(self))
         assert step == 1
         ids = np.empty(max(0, stop - start), self.dtype)
@@ -72,7 +72,7 @@ class TokensOnDisk:
         return ids
 
     def windows(self, starts: np.ndarray, length: int) -> np.ndarray:
-        """Read `length` ids from each start on: starts [N] -> ids [N, length]."""
+        """Return the `length` ids from each start on: starts [N] -> ids [N, length]."""
         ids = np.empty((len(starts), length), self.dtype)
         for row in np.argsort(starts, kind="stable"):  # a disk reads faster in order
             self._fill(ids[row], int(starts[row]))
@@ -82,7 +82,7 @@ class TokensOnDisk:
         return ids
 
     def announce(self, starts: np.ndarray, length: int) -> None:
-        """Tell the system which windows will be read next, so that it can fetch them meanwhile."""
+        """Tell the operating system which windows will be read next, so that it prefetches them."""
         if not hasattr(os, "posix_fadvise"):  # macOS
             return
         for start in starts.tolist():
@@ -93,7 +93,7 @@ class TokensOnDisk:
                     )
 
     def verify(self, count: Callable[[int], object] = lambda _: None) -> None:
-        """Compare every part with its digest; `count` receives the number of tokens since its last call.
+        """Check every part file against its digest; `count` receives the number of tokens read since its last call.
 
         Raises DataError that names all damaged files.
         """
@@ -112,11 +112,11 @@ class TokensOnDisk:
             raise DataError(", ".join(damaged), sentence, hint=hint)
 
     def close(self) -> None:
-        """Close all files; nothing can be read afterwards."""
+        """Close all files; the ids cannot be read afterwards."""
         self._closing()
 
     def _fill(self, ids: np.ndarray, start: int) -> None:
-        """Fill `ids` with the ids of the text from position `start` on."""
+        """Fill the array `ids` with the ids of the text from position `start` on."""
         left = as_bytes(ids)
         for number, offset, count in self._places(start, len(ids)):
             end = offset + count * self.dtype.itemsize
@@ -131,7 +131,7 @@ class TokensOnDisk:
                 left, offset = left[num_read:], offset + num_read
 
     def _places(self, start: int, length: int) -> Iterator[tuple[int, int, int]]:
-        """Yield where ids are stored: (index of the part, byte offset in its file, number of ids)."""
+        """Yield where ids start..start+length-1 are stored: (part number, byte offset in its file, number of ids)."""
         end = start + length
         assert 0 <= start <= end <= len(self), "these ids are outside of the text"
         number = bisect_right(self._starts, start) - 1
@@ -145,7 +145,7 @@ Ids = np.ndarray | TokensOnDisk
 
 
 def open_tokens(directory: Path) -> TokensOnDisk | None:
-    """Open the ids of a directory; None if the index is missing or damaged, or a part is missing or of a wrong size.
+    """Return the ids of a directory; None if its index is missing or damaged, or a part is missing or wrong in size.
 
     Only `verify` checks the content of the parts. Raises EnvironmentFailure where too many files are open.
     """
@@ -164,7 +164,7 @@ def open_tokens(directory: Path) -> TokensOnDisk | None:
 
 
 def read_index(directory: Path) -> dict[str, Any] | None:
-    """Read the index of a finished TokenWriter: `about` and `parts`; None if it is missing or damaged."""
+    """Return the index that TokenWriter.finish wrote (`about` and `parts`); None if it is missing or damaged."""
     try:
         index = json.loads(read_bytes(directory / INDEX, DataError))
         content = index["content"]
@@ -174,17 +174,17 @@ def read_index(directory: Path) -> dict[str, Any] | None:
 
 
 def windows(ids: Ids, starts: np.ndarray, length: int) -> np.ndarray:
-    """Read `length` ids from each start on, from memory or disk: starts [N] -> ids [N, length]."""
+    """Return the `length` ids from each start on, read from memory or disk: starts [N] -> ids [N, length]."""
     if isinstance(ids, TokensOnDisk):
         return ids.windows(starts, length)
     return ids[starts[:, None] + np.arange(length)]
 
 
 def validation_windows(num_ids: int, context_length: int, eval_tokens: int | None = None) -> list[tuple[int, int]]:
-    """Return windows of validation ids as (start, end): inputs are start..end-1, targets one further.
+    """Return windows of validation ids as (start, end): inputs are start..end-1, targets are start+1..end.
 
-    Without `eval_tokens` they cover all ids without overlap, so that each id but the first is a target once; with it,
-    they are evenly spaced and cover about `eval_tokens` ids.
+    Without `eval_tokens`, the windows cover all ids without overlap, so that each id but the first is a target once;
+    with it, the windows are evenly spaced and cover about `eval_tokens` ids.
     """
     starts: Sequence[int] = range(0, num_ids - 1, context_length)
     if eval_tokens is not None and eval_tokens < num_ids - 1:
@@ -199,7 +199,7 @@ def chunks(ids: Ids) -> Iterator[np.ndarray]:
 
 
 def data_digest(*parts: Ids) -> str:
-    """Return the sha256 of the ids of a text's training and validation part, by which a run recognises its text."""
+    """Return the sha256 of the ids of all parts (training, validation); a run recognises its text by this digest."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(len(part).to_bytes(8, "little"))
@@ -209,7 +209,7 @@ def data_digest(*parts: Ids) -> str:
 
 
 def part_name(number: int) -> str:
-    """Return the file name of a part."""
+    """Return the name of the part file `number`, such as part-00000.safetensors."""
     return f"part-{number:05d}.safetensors"
 
 
@@ -219,7 +219,7 @@ def as_bytes(ids: np.ndarray) -> memoryview:
 
 
 def digest_of_json(content: dict[str, Any]) -> str:
-    """Return the sha256 of plain data."""
+    """Return the sha256 of JSON data, whatever the order of its keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

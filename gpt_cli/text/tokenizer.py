@@ -18,7 +18,7 @@ END_OF_TEXT = "<|endoftext|>"
 
 
 class Tokenizer(ABC):
-    """Base class of tokenizers, with ids 0..vocab_size-1; end_of_text is the last, but for HuggingFaceTokenizer."""
+    """Base class of tokenizers with ids 0..vocab_size-1; end_of_text is the last id, except in HuggingFaceTokenizer."""
 
     kind: str
     vocab_size: int
@@ -39,44 +39,44 @@ class Tokenizer(ABC):
         return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
 
     def encode(self, text: str) -> list[int]:
-        """Encode a text; raise DataError for a character that the vocabulary lacks."""
+        """Return the token ids of a text; raise DataError for a character that the vocabulary lacks."""
         return self.array(text).tolist()
 
     def begin(self, ids: Sequence[int]) -> list[int]:
-        """Return the ids of a prompt behind those of `starts_with`; end-of-text alone if both are empty."""
+        """Return `starts_with` followed by the ids of a prompt, or only end-of-text if both are empty."""
         return [*self.starts_with, *ids] or [self.end_of_text]
 
     def continued(self, text: str) -> np.ndarray:
-        """Encode a piece, made by `cut`, that is not the first of its text, as `array` does."""
+        """Return the ids of a piece (see `cut`) that is not the first of its text, as `array` does for the first."""
         return self.array(text)
 
     def cut(self, text: str, at: int) -> int | None:
-        """Return the end of the piece (the unit of tokenization) from `at` on; None if the rest may be one piece."""
+        """Return where the piece (unit of tokenization) from `at` on ends; None if the rest may be one piece."""
         return at_line(text, at)
 
     @abstractmethod
     def array(self, text: str) -> np.ndarray:
-        """Encode a text to an array of unsigned numbers [tokens]; raise DataError as `encode` does."""
+        """Return the token ids of a text as unsigned integers [tokens]; raise DataError as `encode` does."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data from which `tokenizer_from_dict` makes an equal tokenizer."""
+        """Return the tokenizer as JSON data, from which `tokenizer_from_dict` makes an equal tokenizer."""
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """Decode ids to bytes, which may end in the middle of a character; end-of-text gives no bytes."""
+        """Return the bytes of ids, which may end in the middle of a character; end-of-text gives no bytes."""
         return b"".join(self.token_bytes[i] for i in ids if i != self.end_of_text)
 
     def decode(self, ids: Iterable[int], *, begins: bool = True) -> str:
-        """Decode ids, which begin a text unless `begins` is False; bytes that are not UTF-8 become U+FFFD."""
+        """Return the text of ids, bytes that are not UTF-8 as U+FFFD; `begins` is False for a later part of a text."""
         content = self.decode_bytes(ids)
         return (self.at_the_start(content) if begins else content).decode("utf-8", errors="replace")
 
     def at_the_start(self, content: bytes) -> bytes:
-        """Return the first bytes of a text without the space that some tokenizers put before its first word."""
+        """Return `content`, the start of a text, without the space that some tokenizers put before the first word."""
         return content
 
     def token_text(self, token_id: int) -> str:
-        """Show one token: its text, or its bytes as <0xE4> where they are not a character."""
+        """Return a token as readable text; bytes that are not a character are written as <0xE4>."""
         if token_id == self.end_of_text:
             return END_OF_TEXT
         content = self.token_bytes[token_id]
@@ -101,7 +101,7 @@ def utf8(text: str) -> bytes:
 
 
 def byte_letters() -> list[str]:
-    """Return GPT-2's printable character for each byte in vocabularies of byte pairs.
+    """Return the 256 printable characters that stand for bytes in GPT-2's vocabulary, in the order of the bytes.
 
     Bytes of visible Latin-1 characters stand for themselves; all others get U+0100, U+0101, ... in order.
     """

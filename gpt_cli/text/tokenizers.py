@@ -1,7 +1,7 @@
-"""Convert text to token ids and back: trained byte pairs, published ones, bytes, or characters.
+"""Convert text to token ids and back, with byte pairs (trained or published), bytes, or characters as tokens.
 
 Each of these vocabularies ends with one end-of-text token, which joins documents and starts an empty prompt. No text
-encodes to it: the literal `<|endoftext|>` in a corpus or prompt is encoded as plain text.
+encodes to this token: the literal `<|endoftext|>` in a corpus or prompt is encoded as plain text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FEW = 0.02  # of the characters of a text, which one may leave out
 
 
 class ByteTokenizer(Tokenizer):
-    """The 256 bytes of UTF-8."""
+    """A tokenizer whose tokens are the 256 byte values; text is encoded as UTF-8."""
 
     kind = "byte"
 
@@ -42,7 +42,7 @@ class ByteTokenizer(Tokenizer):
 
 
 class CharTokenizer(Tokenizer):
-    """The characters of the corpus, in the order of their code points."""
+    """A tokenizer whose tokens are the characters of the corpus, in the order of their code points."""
 
     kind = "char"
 
@@ -58,7 +58,7 @@ class CharTokenizer(Tokenizer):
         return ids
 
     def _lack(self, text: str, unknown: np.ndarray) -> DataError:
-        """Return the error about the characters at the indices `unknown`, which the vocabulary lacks."""
+        """Return the error for the characters of `text` at the indices `unknown`, which the vocabulary lacks."""
         points = code_points(text)[unknown]
         kinds, (_, first) = len(np.unique(points)), np.unique(points[:100_000], return_index=True)
         places = unknown[np.sort(first)[:5]].tolist()  # the first ones of five kinds
@@ -76,7 +76,7 @@ class CharTokenizer(Tokenizer):
 
     @cached_property
     def _id_of_code_point(self) -> np.ndarray:
-        """The id of each code point, or _UNKNOWN; the last entry is for all greater code points: uint32."""
+        """The id of each code point, or _UNKNOWN: uint32; the last entry is for all greater code points."""
         points = code_points("".join(self.characters))
         ids = np.full(int(points.max(initial=0)) + 2, _UNKNOWN, np.uint32)
         ids[points] = np.arange(len(points))
@@ -87,7 +87,7 @@ class CharTokenizer(Tokenizer):
 
 
 class BytePairTokenizer(Tokenizer):
-    """Byte pairs merged by rank: trained here (bpe) or published (tiktoken); the library tiktoken encodes with both."""
+    """A byte-pair tokenizer, trained by gpt (kind bpe) or published (kind tiktoken); the library tiktoken encodes."""
 
     def __init__(self, kind: str, pattern: str, token_bytes: Sequence[bytes]):
         super().__init__(token_bytes)

@@ -38,7 +38,7 @@ _BUFFERED = 64  # pieces that the library holds in memory
 
 
 def learn_tokenizer(config: TokenizerConfig, training: Corpus, validation: Corpus, host: Host = NOBODY) -> Tokenizer:
-    """Train or load the tokenizer of a config; cache the vocabulary of a large text."""
+    """Return the tokenizer of a config, trained or loaded; cache the vocabulary of a large text."""
     if config.kind in ("byte", "tiktoken", "kept") or not training.is_large:
         return make_tokenizer(config, training, validation)
     path = None
@@ -66,11 +66,11 @@ def learn_tokenizer(config: TokenizerConfig, training: Corpus, validation: Corpu
 def make_tokenizer(
     config: TokenizerConfig, training: Corpus, validation: Corpus, count: Callable[[int], object] = lambda _: None
 ) -> Tokenizer:
-    """Make the tokenizer of a config, from the text for the kinds bpe and char.
+    """Return the tokenizer of a config; only the kinds bpe and char are made from the text.
 
-    Byte pairs are learned from the training part alone. Characters come from both parts, so that the validation part
-    can be encoded. `count` receives the bytes of text read since its last call. Raises EnvironmentFailure when a
-    published vocabulary is neither in the cache nor downloadable, UsageError for the kind `kept`.
+    Byte pairs are learned from the training part, characters from both parts, so that both can be encoded. `count`
+    receives the bytes of text read since its last call. Raises EnvironmentFailure if a published vocabulary is neither
+    in the cache nor downloadable, UsageError for the kind `kept` (of an imported model).
     """
     if config.kind == "kept":
         sentence = "kept is the tokenizer of an imported model, which no text gives"
@@ -92,7 +92,7 @@ def make_tokenizer(
 
 
 def sample_texts(texts: Iterable[str], share: float) -> Iterator[str]:
-    """Yield about `share` of the texts, each chosen by its index alone; all texts if `share` is 1 or more."""
+    """Yield about the fraction `share` of the texts, chosen by index alone; all texts if `share` is 1 or more."""
     if share >= 1:
         yield from texts
         return
@@ -106,9 +106,9 @@ def sample_texts(texts: Iterable[str], share: float) -> Iterator[str]:
 
 
 def train_byte_pairs(texts: Iterable[str], vocab_size: int, pattern: str = WORD_PATTERN) -> BytePairTokenizer:
-    """Learn byte pairs from texts, long ones cut into pieces: at most vocab_size tokens, end-of-text included.
+    """Train a byte-pair tokenizer of at most vocab_size tokens, end-of-text included; cut long texts into pieces.
 
-    `pattern` is one of PATTERNS.
+    `pattern`, which cuts a text into words, is one of PATTERNS.
     """
     import rustbpe  # only learning byte pairs needs it
 
@@ -120,12 +120,12 @@ def train_byte_pairs(texts: Iterable[str], vocab_size: int, pattern: str = WORD_
 
 
 def named_tokenizer(name: str) -> Tokenizer:
-    """Return a tokenizer that needs no text: `byte`, or a published vocabulary; raises as `make_tokenizer` does."""
+    """Return the tokenizer `byte`, or a published one by its tiktoken name; raise as `make_tokenizer` does."""
     return ByteTokenizer() if name == "byte" else _published(name)
 
 
 def _published(name: str) -> BytePairTokenizer:
-    """Load a vocabulary that tiktoken knows by name, from its cache or the network, within NETWORK_TIMEOUT."""
+    """Return the vocabulary that tiktoken calls `name`, from its cache or the network, within NETWORK_TIMEOUT."""
     from tiktoken_ext.openai_public import ENCODING_CONSTRUCTORS  # only published vocabularies need it
 
     if name not in ENCODING_CONSTRUCTORS:
