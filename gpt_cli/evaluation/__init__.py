@@ -1,1 +1,1 @@
-"""Evaluation of models: losses with errors, answers, memorization."""
+"""Evaluation of models: losses with standard errors, answers, memorization."""

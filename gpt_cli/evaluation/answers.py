@@ -42,10 +42,10 @@ def answer_costs(
     count: Callable[[int], object] = lambda _: None,
     where: str = "checkpoint",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the nats of each example's learned tokens [E], and whether all of these tokens are the likeliest [E].
+    """Return per example the nats of its learned tokens (the answers), and whether all are the likeliest: [E] each.
 
     Examples are not packed. If all are the likeliest, greedy sampling gives exactly the answers. `count` receives the
-    number of tokens done since its last call. Raises CheckpointError, at `where`, for logits that are not finite.
+    number of tokens done since its last call. Raises CheckpointError, naming `where`, if logits are not finite.
     """
     lengths, device = examples.lengths, model.token_embedding.weight.device
     sums, exact = np.zeros(len(lengths)), np.zeros(len(lengths), bool)
@@ -72,11 +72,11 @@ def answer_costs(
 def measure_answers(
     loaded: Loaded, corpus: ConversationCorpus, dtype: str, host: Host, *, by_bytes: bool, device: torch.device
 ) -> tuple[dict[str, Any], Observations | None]:
-    """Measure a model on the answers of conversations; return its figures, and the cost of each example.
+    """Measure a model on the answers of conversations; return its figures, and the loss of each example in nats.
 
-    The costs, per token or `by_bytes` per byte, are None if an example does not fit. The figures `exact_match` and
-    `choices` may be None. Raises DataError if no example fits the model or the vocabulary lacks a character,
-    CheckpointError for logits that are not finite.
+    The losses, with counts of tokens (bytes if `by_bytes`), are None if an example does not fit. The figures
+    `exact_match` and `choices` may be None. Raises DataError if no example fits the model or the vocabulary lacks a
+    character, CheckpointError if logits are not finite.
     """
     tokenizer, length, model = loaded.tokenizer, loaded.config.model.context_length, loaded.model.to(device).eval()
     template = template_for(loaded.config.data.template, tokenizer, host.notice)
@@ -108,7 +108,7 @@ def measure_answers(
 def _chosen(
     model: GPT, conversations: Sequence[Conversation], tokenizer: Tokenizer, template: Template, dtype: str
 ) -> np.ndarray:
-    """Return whether the right choice is the likeliest, for each conversation whose choices all fit: bool [N]."""
+    """Return, for each conversation whose choices all fit the context, whether the right one is likeliest: bool [N]."""
     is_right = list[bool]()
     for one in conversations:
         if one.choices:
@@ -122,7 +122,7 @@ def _chosen(
 
 
 def _share(hits: np.ndarray) -> dict[str, Any] | None:
-    """Share of hits [N], its standard error (None if N is 1), and N; None if N is 0."""
+    """Return the share of hits [N] that are true, its standard error (None if N is 1), and N; None if N is 0."""
     number = len(hits)
     if not number:
         return None
@@ -132,7 +132,7 @@ def _share(hits: np.ndarray) -> dict[str, Any] | None:
 
 
 def about_answers(name: str, about: dict[str, Any]) -> str:
-    """Format a line on a run's exact answers and right choices."""
+    """Format a line on a run's answers: examples, those left out, and shares of exact answers and right choices."""
     said = [f"{visible(name)}: {counted(about['examples'], 'example')}"]
     said += [f"{about['left_out']:,} left out, which its context cannot hold"] if about["left_out"] else []
     for key, what in (("exact_match", "exact answers"), ("choices", "right choices")):

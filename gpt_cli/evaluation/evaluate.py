@@ -61,7 +61,7 @@ NGRAM = 8  # tokens
 
 @dataclass(frozen=True)
 class Evaluation(Result):
-    """The losses of runs on one text (`data`), or of each on its own text; for a single run perhaps of each token."""
+    """The losses of runs, on one text (`data`) or each on its own text; for a single run possibly of each token."""
 
     data: list[str] | None
     without: list[str]  # heads that were switched off
@@ -69,29 +69,29 @@ class Evaluation(Result):
     per_token: Surprisals | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """The object that `gpt eval --json` prints."""
+        """Return the object that `gpt eval --json` prints."""
         off = {"without": self.without} if self.without else {}
         each = {"per_token": self.per_token.as_list()} if self.per_token else {}
         return {"data": self.data, **off, "runs": [{**result, **each} for result in self.runs]}
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Format a table with a row for each run, after a line for each token if `per_token` is not None."""
+        """Format the table of runs; if `per_token` is not None, put a table with a line for each token before it."""
         return "\n".join([*([self.per_token.as_table()] if self.per_token else []), super().as_text(width)])
 
     def as_coloured_text(self, width: int = WIDTH) -> str:
-        """Format the text with background colours that show each token's surprisal, before the table of runs."""
+        """Format the text on background colours that show each token's surprisal, followed by the table of runs."""
         return "\n".join([*([self.per_token.as_coloured_text()] if self.per_token else []), super().as_text(width)])
 
     def as_page(self) -> str | None:
-        """Render an HTML page of the text on backgrounds that show each token's surprisal; None without `per_token`."""
+        """Return an HTML page of the text, its background showing each token's surprisal; None without `per_token`."""
         return self.per_token.as_page(table(_summary(self.runs))) if self.per_token else None
 
     def key_figures(self) -> dict[str, Any]:
-        """The runs and their losses."""
+        """Return the names of the runs and their losses."""
         return {name: [result[key] for result in self.runs] for name, key in (("runs", "run"), ("losses", "loss"))}
 
     def parts(self) -> list[Rows | str]:
-        """A table with a row for each run, then lines on their answers, differences and copied text."""
+        """Return a table with a row for each run, then lines on answers, differences of losses, and copied text."""
         differences = [_about_difference(one["run"], one["difference"]) for one in self.runs if "difference" in one]
         copies = [_about_copies(one["run"], one["memorised"]) for one in self.runs if "memorised" in one]
         answers = [about_answers(one["run"], one["answers"]) for one in self.runs if "answers" in one]
@@ -99,7 +99,7 @@ class Evaluation(Result):
 
 
 class _Measured(NamedTuple):
-    """A run's figures on a text, and the costs of its parts, to compare runs; None if an example was left out."""
+    """A run's figures on a text; `costs` is the loss of each part of the text, None if an example was left out."""
 
     figures: dict[str, Any]
     costs: Observations | None
@@ -116,7 +116,7 @@ class _Measure:
     device: torch.device
 
     def answers(self, loaded: Loaded, corpus: ConversationCorpus) -> _Measured:
-        """Measure a model on the answers of conversations."""
+        """Measure a model on the answers of conversations; raise UsageError for options that need plain text."""
         request, device = self.request, self.device
         for flag, value in {
             "‹per_token›": request.per_token,
@@ -132,7 +132,7 @@ class _Measure:
         return _Measured(*measure_answers(loaded, corpus, dtype, self.host, by_bytes=by_bytes, device=device))
 
     def text(self, loaded: Loaded, corpus: Corpus, name: str, source: str | list[str]) -> _Measured:
-        """Measure a model on a text; the names of the model and of the text are for errors."""
+        """Measure a model on a text; `name` and `source` name the model and the text in errors."""
         request, target, host, device = self.request, self.target, self.host, self.device
         sizes, tokenizer = loaded.config.model, loaded.tokenizer
         if request.max_tokens and not target.one_tokenizer:
@@ -173,7 +173,7 @@ class _Measure:
 
 @restored_threads()
 def evaluate(request: EvaluateRequest, target: ToEvaluate, host: Host) -> Evaluation:
-    """Measure runs on a text, or each on its own; raises UsageError, CheckpointError, DataError, EnvironmentFailure."""
+    """Measure runs on --data or on their own text; raise UsageError, CheckpointError, DataError, EnvironmentFailure."""
     use_threads(request.threads)
     measure = _Measure(request, target, host, choose_device(request.device or "auto"))
     results: list[dict[str, Any]] = []
@@ -222,9 +222,10 @@ def evaluate(request: EvaluateRequest, target: ToEvaluate, host: Host) -> Evalua
 
 
 def _spaced(ids: Ids, target: ToEvaluate, request: EvaluateRequest) -> tuple[Sequence[Ids], Ids]:
-    """Cut a text into independent parts, of --max-tokens or all; return them, and the first id with all predicted ids.
+    """Return independent parts of a text, about --max-tokens in total, and one array of first id and predicted ids.
 
-    Runs with one tokenizer read the same parts, each as long as the longest window of all runs.
+    Runs with one tokenizer read the same parts, each as long as the longest window of all runs. Without --max-tokens,
+    or if tokenizers differ, the whole text is the only part.
     """
     if request.max_tokens is None or not target.one_tokenizer:
         return [ids], ids
@@ -236,7 +237,7 @@ def _spaced(ids: Ids, target: ToEvaluate, request: EvaluateRequest) -> tuple[Seq
 def _difference(
     first: dict[str, Any], result: dict[str, Any], first_costs: Observations, costs: Observations, one_tokenizer: bool
 ) -> dict[str, Any]:
-    """Difference of a run's loss from the first run's on the same text, with its standard error."""
+    """Return a run's loss minus the first run's loss on the same text, with the standard error and the unit."""
     key, unit, nats = ("loss", "nats/token", 1.0) if one_tokenizer else ("bits_per_byte", "bits/byte", log(2))
     error = costs.error_of_difference(first_costs)
     return {
@@ -248,7 +249,7 @@ def _difference(
 
 
 def _require_room(loaded: Loaded, num_ids: int, stride: int, dtype: str, request: EvaluateRequest) -> int:
-    """Return the number of windows that memory holds at once; raises EnvironmentFailure if it does not hold one."""
+    """Return the number of windows that memory holds at once; raise EnvironmentFailure if it does not hold one."""
     free, model = available_memory(), loaded.model
     if request.quantize:
         hint = "leave out ‹quantize›"
@@ -268,7 +269,7 @@ def _require_room(loaded: Loaded, num_ids: int, stride: int, dtype: str, request
 
 
 def _require_room_for_samples(loaded: Loaded, request: EvaluateRequest, free: int | None) -> None:
-    """Raise EnvironmentFailure for more samples than memory can hold; the hint names how many it can hold."""
+    """Raise EnvironmentFailure if memory cannot hold the requested samples; the hint says how many it can hold."""
     each = row_bytes(loaded.config.model, loaded.model.vocab_size, 1, 1 + request.max_new_tokens)
     weights = sum(parameter.nbytes for parameter in loaded.model.parameters())  # of the decoder, which has its own
     fitting = max(0, (free or 0) - weights) // each
@@ -282,7 +283,7 @@ def _require_room_for_samples(loaded: Loaded, request: EvaluateRequest, free: in
 
 
 def _memorised(loaded: Loaded, training: Corpus, request: EvaluateRequest) -> dict[str, Any]:
-    """Overlap of samples with the text that the run learned from."""
+    """Sample from a model; return how much of the samples occurs in the text that the model was trained on."""
     tokenizer = loaded.tokenizer
     samples = continuations(
         Decoder(loaded.model),
@@ -319,7 +320,7 @@ def _about_copies(name: str, memorised: dict[str, Any]) -> str:
 
 
 def _summary(results: list[dict[str, Any]]) -> Rows:
-    """A table with a row for each run, and a column for the text if each run was measured on its own text."""
+    """Return a table with a row for each run, and a column for the text if each run was measured on its own text."""
     with_text = any("text" in result for result in results)
     rows = [("run", "step", "tokens", "nats/token", "perplexity", "bits/byte", *(["text"] if with_text else []))]
     for result in results:

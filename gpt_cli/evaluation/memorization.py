@@ -1,7 +1,6 @@
-"""Memorization: how much of a model's samples its training text contains; the text is read once and never held.
+"""Memorization: how much of a model's samples occurs in its training text, which is read once and never held whole.
 
-Both searches first compare hashes of n symbols, a million positions at once, and then check the few positions that
-match.
+Both searches first compare hashes of n symbols, a million positions at once, and then check the few matches.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ _TABLE_BITS = 20
 
 
 def longest_shared_run(samples: Sequence[str], text: Iterable[str]) -> str:
-    """The longest run of characters that a sample shares with the text, which is given in blocks.
+    """Return the longest substring of a sample that occurs in the text, which is given in blocks.
 
-    Of several such runs, the run that comes first in the samples.
+    If several are equally long, return the one that comes first in the samples.
     """
     places = [(sample, start) for sample in samples for start in range(len(sample))]
     longest, number_of_longest = "", -1
@@ -35,9 +34,9 @@ def longest_shared_run(samples: Sequence[str], text: Iterable[str]) -> str:
 
 
 def copied_share(samples: Sequence[Sequence[int]], training_ids: Iterable[np.ndarray], n: int) -> float | None:
-    """The share of the samples' n-grams of tokens that the training ids, given in chunks, contain.
+    """Return the share of the samples' n-grams of tokens that occur in the training ids, which are given in chunks.
 
-    None if no sample has n tokens.
+    Returns None if no sample has n tokens.
     """
     ngrams = [tuple(sample[i : i + n]) for sample in samples for i in range(len(sample) - n + 1)]
     if not ngrams:
@@ -70,7 +69,7 @@ def _windows_of_text(blocks: Iterable[str], overlap: int) -> Iterator[str]:
 
 
 def _places_to_try(samples: Sequence[str], window: str, n: int) -> Sequence[int]:
-    """Positions in the joined samples whose next n characters the window may contain."""
+    """Return the positions in the joined samples whose next n characters may occur in the window."""
     if n == 0:
         return range(sum(map(len, samples)))
     numbers, hashes, first = [], [], 0
@@ -83,14 +82,14 @@ def _places_to_try(samples: Sequence[str], window: str, n: int) -> Sequence[int]
 
 
 def _codes(text: str) -> np.ndarray:
-    """The code points of a text: uint32 [characters]."""
+    """Return the code points of a text: uint32 [characters]."""
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
 
 
 def _hashes(symbols: np.ndarray, n: int) -> np.ndarray:
-    """A hash of the n symbols from each position on: [N] -> uint64 [N - n + 1], empty where there are fewer than n.
+    """Return a hash of the n symbols that begin at each position: [N] -> uint64 [N - n + 1], empty if N < n.
 
-    The polynomial of the symbols at _BASE, modulo 2**64, from differences of prefix sums (Karp and Rabin 1987).
+    The hash is the polynomial of the symbols at _BASE, modulo 2**64, from prefix sums (Karp and Rabin 1987).
     """
     length = max(0, len(symbols) - n + 1)
     sums = np.zeros(len(symbols) + 1, np.uint64)
@@ -99,14 +98,14 @@ def _hashes(symbols: np.ndarray, n: int) -> np.ndarray:
 
 
 def _powers(base: int, count: int) -> np.ndarray:
-    """1, base, base**2, ... modulo 2**64: uint64 [count]."""
+    """Return 1, base, base**2, ... modulo 2**64: uint64 [count]."""
     powers = np.full(count, base, np.uint64)
     powers[:1] = 1
     return np.cumprod(powers)
 
 
 def _where(hashes: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The indices of `hashes` whose hash is in `wanted`: int64 [hits]."""
+    """Return the indices of those `hashes` that are also in `wanted`: int64 [hits]."""
     table = np.zeros(2**_TABLE_BITS, bool)
     shift = np.uint64(64 - _TABLE_BITS)
     table[wanted >> shift] = True

@@ -1,4 +1,4 @@
-"""Negative log-likelihood of a text under a model, of each token and on average."""
+"""Negative log-likelihood of a text under a model, per token and on average."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def surprisals(
     batch_size: int | None = None,
     count: Callable[[int], object] = lambda _: None,
 ) -> Iterator[np.ndarray]:
-    """Negative log-likelihood of each token but the first, in nats: ids [N] -> float64 arrays, [N - 1] in total.
+    """Yield the negative log-likelihood of each token but the first, in nats: ids [N] -> float64 arrays, N - 1 numbers.
 
-    Windows of `window_length` C advance by `stride` (1 to C); each window scores the tokens that no earlier window
-    scored, so a token is predicted from at least C - stride tokens before it, if there are so many. A stride of C
-    evaluates as a training does. `count` receives the number of tokens done since its last call. A batch has
-    `batch_size` windows; None means `windows_at_once`.
+    Windows of C = `window_length` tokens advance by `stride` (1 to C). Each window scores the tokens that no earlier
+    window scored, so a token is predicted from at least C - stride tokens before it, if there are so many. A stride of
+    C gives the windows of evaluations during training. `count` receives the number of tokens done since its last call.
+    A batch has `batch_size` windows; None means `windows_at_once`.
     """
     C, num_targets = window_length(model.config), len(ids) - 1
     assert 1 <= stride <= C
@@ -71,15 +71,15 @@ def surprisals(
 
 
 def token_nll(model: GPT, x: Tensor, targets: Tensor) -> Tensor:
-    """Negative log-likelihood of each target, in nats, from the residual stream after all blocks: [B, T, D] -> [B, T].
+    """Return the negative log-likelihood of each target, in nats, from the last residual stream: [B, T, D] -> [B, T].
 
-    At most LOGITS_AT_ONCE logits are in memory at a time, or those of one position of each sequence.
+    At most LOGITS_AT_ONCE logits are in memory at a time, or those of one position of each sequence if that is more.
     """
     return torch.cat([nll_of(logits, wanted) for logits, wanted in logits_in_slices(model, x, targets)], dim=1)
 
 
 def logits_in_slices(model: GPT, x: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield logits [B, t, V], at least float32, and targets [B, t] of one slice of positions after another."""
+    """Yield logits [B, t, V], in float32 at least, and targets [B, t] for consecutive slices of t positions."""
     at_once = max(1, LOGITS_AT_ONCE // (len(x) * model.vocab_size))
     for some, wanted in zip(x.split(at_once, dim=1), targets.split(at_once, dim=1), strict=True):
         logits = model.logits(some)
@@ -87,17 +87,17 @@ def logits_in_slices(model: GPT, x: Tensor, targets: Tensor) -> Iterator[tuple[T
 
 
 def nll_of(logits: Tensor, targets: Tensor) -> Tensor:
-    """Negative log-likelihood of each target, in nats: [..., V], [...] -> [...]."""
+    """Return the negative log-likelihood of each target, in nats: logits [..., V], targets [...] -> [...]."""
     return -logits.log_softmax(dim=-1).gather(-1, targets[..., None])[..., 0]
 
 
 def count_windows(model: GPT, num_ids: int, stride: int) -> int:
-    """Number of windows in which `surprisals` reads `num_ids` ids."""
+    """Return the number of windows in which `surprisals` reads `num_ids` ids."""
     return 1 + max(0, -(-(num_ids - 1 - window_length(model.config)) // stride))
 
 
 def windows_at_once(model: GPT, num_windows: int, dtype: str = "float32", free: int | None = None) -> int:
-    """Number of windows of `window_length` in a batch: at most 16, fewer of long ones, at least one.
+    """Return the number of windows of `window_length` per batch: 1 to 16, fewer for long windows.
 
     If `free` bytes cannot hold so many windows, the number is halved until they can, or until it is one.
     """
@@ -111,7 +111,7 @@ def windows_at_once(model: GPT, num_windows: int, dtype: str = "float32", free: 
 def scoring_bytes(model: GPT, num_windows: int, length: int, dtype: str = "float32") -> int:
     """Estimate the bytes that `surprisals` needs besides the model, for a batch of windows of `length` tokens.
 
-    In bfloat16 this includes copies of the weights.
+    In bfloat16, the estimate includes copies of the weights.
     """
     sizes, V, size = model.config, model.vocab_size, 2 if dtype == "bfloat16" else 4
     copies = size * sum(parameter.numel() for parameter in model.parameters()) if size < 4 else 0
@@ -122,7 +122,7 @@ def scoring_bytes(model: GPT, num_windows: int, length: int, dtype: str = "float
 
 
 def in_batches(lengths: np.ndarray, batch_size: int) -> list[np.ndarray]:
-    """Group windows of `lengths` [N] into batches of equal length, longest first; return the indices of each, [B]."""
+    """Group windows of equal length into batches, longest first: lengths [N] -> window indices of each batch [B]."""
     batches = []
     for length in np.unique(lengths)[::-1]:
         numbers = np.flatnonzero(lengths == length)
@@ -131,15 +131,15 @@ def in_batches(lengths: np.ndarray, batch_size: int) -> list[np.ndarray]:
 
 
 def byte_lengths(tokenizer: Tokenizer) -> np.ndarray:
-    """The bytes of each token's text: int64 [V]; end-of-text has none."""
+    """Return the number of bytes of each token's text: int64 [V]; 0 for end-of-text."""
     lengths = [len(token) for token in tokenizer.token_bytes]
     return np.array(lengths + [0] * (tokenizer.vocab_size - len(lengths)))
 
 
 def byte_lengths_on(text: Corpus, ids: Ids, tokenizer: Tokenizer) -> np.ndarray:
-    """Bytes of each token [V]; for a Hugging Face tokenizer scaled, so that `ids` have as many bytes as the text.
+    """Return the bytes of each token [V]; for a Hugging Face tokenizer, scaled so that `ids` sum to the text's bytes.
 
-    Such a tokenizer may write lowercase or drop accents, or replace words by [UNK].
+    Such a tokenizer may write lowercase, drop accents, or replace words by [UNK].
     """
     lengths = byte_lengths(tokenizer)
     if tokenizer.kind != "kept":
@@ -152,7 +152,7 @@ def _total(lengths: np.ndarray, ids: Ids) -> int:
 
 
 def score_of(nats: float, num_tokens: int, num_bytes: int) -> Score:
-    """Compute the means, from the sum of surprisals in nats and the numbers of predicted tokens and of their bytes."""
+    """Compute a Score from the sum of surprisals in nats and the numbers of predicted tokens and of their bytes."""
     loss = nats / num_tokens
     perplexity = math.exp(loss) if loss < 700 else None
     return Score(num_tokens, loss, perplexity, nats / math.log(2) / max(1, num_bytes))
@@ -160,20 +160,20 @@ def score_of(nats: float, num_tokens: int, num_bytes: int) -> Score:
 
 @dataclass(eq=False)
 class Observations:
-    """Negative log-likelihoods of parts of a text, and the number of predicted tokens or bytes in each: [N] each."""
+    """The negative log-likelihood of each part of a text [N], and the number of predicted tokens or bytes in it [N]."""
 
     nats: np.ndarray = field(default_factory=lambda: np.empty(0))
     amounts: np.ndarray = field(default_factory=lambda: np.empty(0))
 
     def standard_error(self) -> float | None:
-        """Standard error of the nats per token or byte; None for fewer than two parts."""
+        """Return the standard error of the nats per token or byte; None for fewer than two parts."""
         return standard_error(self.nats, self.amounts)
 
     def error_of_difference(self, other: Observations) -> float | None:
-        """Standard error of the difference from `other`, in nats per token or byte; None for fewer than two parts.
+        """Return the standard error of the difference of two losses per token or byte; None for fewer than two parts.
 
-        Both have the same parts. A part that is hard for one model is hard for the other, so the error of the
-        difference is far below that of either loss.
+        `self` and `other` must have the same parts. A part that is hard for one model is hard for the other, so the
+        error of the difference is far below that of either loss.
         """
         N = len(self.nats)
         assert len(other.nats) == N
@@ -184,9 +184,9 @@ class Observations:
 
 
 class Stretches(Observations):
-    """Surprisals of a text, added up over equal stretches: of `size` tokens, or of bytes if `byte_lengths` is given.
+    """Surprisals of a text, summed over stretches of `size` tokens, or of `size` bytes if `byte_lengths` is given.
 
-    The first token has no surprisal; with `byte_lengths`, its bytes still take room in the first stretch.
+    The first token has no surprisal; with `byte_lengths`, its bytes still count as part of the first stretch.
     """
 
     def __init__(self, size: int, ids: Ids, byte_lengths: np.ndarray | None = None):
@@ -208,7 +208,7 @@ class Stretches(Observations):
 
 
 def in_stretches(parts: Iterable[np.ndarray], ids: Ids, stretches: Sequence[Stretches]) -> Iterator[np.ndarray]:
-    """Yield the surprisals of ids unchanged, [N - 1] in total, and add each array to all stretches."""
+    """Yield the surprisals of ids [N] unchanged, [N - 1] in all arrays, and add each array to all `stretches`."""
     end = 1
     for nats in parts:
         for one in stretches:
@@ -218,12 +218,12 @@ def in_stretches(parts: Iterable[np.ndarray], ids: Ids, stretches: Sequence[Stre
 
 
 def standard_error(nats: np.ndarray, num_tokens: np.ndarray) -> float | None:
-    """The standard error of sum(nats) / sum(num_tokens), if windows are sampled, not tokens: nats [N], num_tokens [N].
+    """Return the standard error of sum(nats) / sum(num_tokens) over a sample of windows: nats [N], num_tokens [N].
 
-    Tokens of a window share its text, so they vary together, and a window counts as one observation. As windows
+    Tokens of a window share its text, so their losses vary together, and a window counts as one observation. As windows
     differ in length, the loss is a ratio R of two sums: with e = nats - R * num_tokens, its standard error is
-    sqrt(N / (N - 1) * sum(e^2)) / sum(num_tokens), in nats per token (Cochran 1977, Sampling Techniques, section
-    2.11, for a sample from a text without end). Returns None for fewer than two windows.
+    sqrt(N / (N - 1) * sum(e^2)) / sum(num_tokens), in nats per token (Cochran 1977, Sampling Techniques, section 2.11,
+    for a sample from a text without end). Returns None for fewer than two windows.
     """
     N = len(nats)
     if N < 2:
@@ -233,14 +233,14 @@ def standard_error(nats: np.ndarray, num_tokens: np.ndarray) -> float | None:
 
 
 def _deviations(nats: np.ndarray, num_tokens: np.ndarray) -> np.ndarray:
-    """Difference of each window's cost from the average cost of as many tokens: the e of `standard_error`, [N]."""
+    """Return each window's nats minus the average nats of as many tokens: the e of `standard_error`, [N]."""
     return nats - nats.sum() / num_tokens.sum() * num_tokens
 
 
 def score(nats: Iterable[np.ndarray], ids: Ids, byte_lengths: np.ndarray, where: str = "checkpoint") -> Score:
-    """Compute the score of ids [N] from surprisals in arrays, [N - 1] in total; holds one array at a time.
+    """Compute the Score of ids [N] from arrays of surprisals, [N - 1] in total, with one array in memory at a time.
 
-    Raises CheckpointError, at `where`, if a surprisal is not finite.
+    Raises CheckpointError, naming `where`, if a surprisal is not finite.
     """
     num_bytes = _total(byte_lengths, ids) - round(byte_lengths[ids[:1]].sum().item())
     return score_of(_sum(_finite(nats, where), len(ids) - 1), len(ids) - 1, num_bytes)
@@ -253,7 +253,7 @@ def _finite(nats: Iterable[np.ndarray], where: str) -> Iterator[np.ndarray]:
 
 
 def _sum(arrays: Iterator[np.ndarray], count: int) -> float:
-    """Sum `count` numbers that come in arrays, pairwise as numpy does: equal to the sum of one array to the bit."""
+    """Sum `count` numbers from consecutive arrays, bit-identical to numpy's pairwise sum of one joined array."""
     left = np.empty(0)
 
     def sum_of(count: int) -> float:

@@ -1,4 +1,4 @@
-"""The text that a trained model is measured on: one that the user names, or the run's own."""
+"""The text on which a trained model is measured: one that the user names with --data, or the run's own text."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ BYTES_PER_TOKEN = 4  # of a stretch of text on which tokenizers are compared; fe
 
 
 def beginning(corpus: Corpus, max_tokens: int) -> Corpus:
-    """Return the beginning of a text: about `max_tokens` tokens of BYTES_PER_TOKEN bytes, whatever the tokenizer."""
+    """Return about the first `max_tokens` * BYTES_PER_TOKEN bytes of a text, the same part for every tokenizer."""
     most = BYTES_PER_TOKEN * max_tokens
     return corpus.split(1 - most / corpus.num_bytes)[0] if corpus.num_bytes > most else corpus
 
 
 def read_named_text(sources: Sequence[str], text: DataConfig, host: Host, *, answers: bool = False) -> SourceCorpus:
-    """Read the text of `--data` as a run reads text; with `answers`, read questions and answers as conversations.
+    """Read the text of --data as a run reads text; with `answers`, read questions and answers as conversations.
 
-    Raises DataError or EnvironmentFailure, without the hints that need `--set`.
+    Raises DataError or EnvironmentFailure, without hints about settings that need `--set`.
     """
     how = Reading(text.text_field, skip_bad=text.skip_bad)
     if answers:
@@ -64,12 +64,12 @@ class RunText(NamedTuple):
 
     @property
     def validated_on(self) -> str | list[str]:
-        """The sources that the validation text is from."""
+        """The source or the sources of the validation text."""
         return self.data.validation_source or self.data.source
 
 
 def read_run_text(name: str, data: DataConfig, host: Host) -> RunText:
-    """Read the text that a run was trained on; raises DataError where that fails."""
+    """Read the text that a run was trained on; raise DataError if the text cannot be read."""
     try:
         return RunText(data, *read_split(located(data, named_run(name), host.notice), host))
     except DataError as error:
@@ -78,7 +78,7 @@ def read_run_text(name: str, data: DataConfig, host: Host) -> RunText:
 
 
 def is_run_text(name: str, text: RunText, loaded: Loaded, host: Host) -> bool:
-    """Return whether a text gives the ids that the run was trained and evaluated on; warn where it does not."""
+    """Return whether a text gives the token ids that the run was trained and evaluated on; warn if it does not."""
     data = text.data
     if not (same := _gives_same_ids(text.training, text.validation, loaded, host)):
         sources = [*source_names(data.source), *source_names(data.validation_source)]
@@ -101,10 +101,10 @@ def _gives_same_ids(training: Corpus, validation: Corpus, loaded: Loaded, host: 
 
 
 def training_share(name: str, corpus: SourceCorpus, loaded: Loaded, host: Host) -> float:
-    """Estimate the share of --data that the model has learned from, for `remark_on_shares`.
+    """Estimate the share of --data (0 to 1) that the model was trained on, for `remark_on_shares`.
 
-    Counts files that the run was trained on and that are older than the checkpoint, and a short text that gives the
-    same ids under any name.
+    Counts files that the run was trained on and that are older than the checkpoint, and a short text under any name if
+    it gives the same ids.
     """
     data, share = loaded.config.data, 0.0
     with contextlib.suppress(GptError, OSError):  # texts of the run that are no longer there
@@ -116,7 +116,7 @@ def training_share(name: str, corpus: SourceCorpus, loaded: Loaded, host: Host) 
 
 
 def remark_on_shares(shares: Iterable[tuple[str, float]], host: Host) -> None:
-    """Say which models have learned from --data; `shares` has each model's name and `training_share`."""
+    """Tell `host` which models were trained on --data; `shares` has each model's name and `training_share`."""
     names = dict[str, list[str]]()
     for name, share in shares:
         if share >= 0.005:
@@ -150,7 +150,7 @@ def _identity(file: SourceFile) -> object:
 
 
 def _size(file: SourceFile) -> int:
-    """The bytes of a file, or of a text of the catalogue; 0 if that text is not on this machine."""
+    """Return the bytes of a file, or of a text in `gpt data list`; 0 if that text is not on this machine."""
     if file.status is not None:
         return file.status.st_size
     entry = ENTRIES.get(file.name)
@@ -158,5 +158,5 @@ def _size(file: SourceFile) -> int:
 
 
 def joined(source: str | list[str]) -> str:
-    """Join the names of sources with commas."""
+    """Return the names of sources, joined by commas."""
     return source if isinstance(source, str) else ", ".join(source)

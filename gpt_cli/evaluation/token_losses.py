@@ -25,14 +25,14 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; }
 
 @dataclass(frozen=True)
 class Surprisals:
-    """Surprisal of each token of a text: ids [N], nats [N - 1], because nothing predicts the first token."""
+    """The surprisal of each token of a text: ids [N], nats [N - 1], because nothing predicts the first token."""
 
     tokenizer: Tokenizer
     ids: list[int]
     nats: list[float]
 
     def as_list(self) -> list[dict[str, Any]]:
-        """List the predicted tokens, each with id, text and nats."""
+        """Return a dict for each predicted token, with its id (`token`), text and nats."""
         texts = map(self.tokenizer.token_text, self.ids[1:])
         return [
             {"token": token, "text": text, "nats": nats}
@@ -40,17 +40,17 @@ class Surprisals:
         ]
 
     def as_table(self) -> str:
-        """Format a line for each token, in quotes because most begin with a space."""
+        """Format a line for each predicted token: its text, in quotes because most begin with a space, and its nats."""
         rows = ((dumps(token["text"], ensure_ascii=False), f"{token['nats']:.3f}") for token in self.as_list())
         return table([("token", "nats"), *rows])
 
     def as_coloured_text(self) -> str:
-        """Format the text for a terminal, on backgrounds that show each token's surprisal, with a legend."""
+        """Format the text for a terminal, on background colours that show each token's surprisal, with a legend."""
         text = "".join(_on_ground(piece, nats) for piece, nats in self._texts_and_nats())
         return f"{text}\n\nnats per token: {' '.join(_on_ground(f' {name} ', low) for name, low in _grades())}"
 
     def as_page(self, summary: str) -> str:
-        """Render the text as an HTML page without scripts or requests; `summary` follows the text."""
+        """Return an HTML page without scripts or requests: the text on coloured backgrounds, then `summary`."""
         text = "".join(_marked(piece, nats, f"{nats:.3f}") for piece, nats in self._texts_and_nats())
         legend = " ".join(_marked(f" {name} ", low) for name, low in _grades())
         return (
@@ -61,7 +61,7 @@ class Surprisals:
         )
 
     def _texts_and_nats(self) -> Iterator[tuple[str, float]]:
-        """Yield pieces of text and their nats; for a character of several tokens, the sum of their nats."""
+        """Yield (text, nats) of each token; tokens that only together form a character are merged, their nats added."""
         stream, sum_of_nats = TextStream(self.tokenizer), 0.0
         for token, surprisal in zip(self.ids, [0.0, *self.nats], strict=True):
             sum_of_nats += surprisal
@@ -73,7 +73,7 @@ class Surprisals:
 
 
 def _grades() -> Iterator[tuple[str, float]]:
-    """Yield the name of each grade in GRADES, and the nats at which the grade begins."""
+    """Yield the name of each grade in GRADES, such as "1 to 2", and the nats at which the grade begins."""
     for low, high in pairwise([0, *(limit for limit, _, _ in GRADES)]):
         yield f"{low} to {high}" if high < float("inf") else f"{low} and more", low
 

@@ -1,1 +1,1 @@
-"""From text and a config to a trained model."""
+"""Training: from text and a config to a trained model."""

@@ -1,4 +1,4 @@
-"""Take snapshots of a run's attention during training: weights on the watched text, and scores of all heads."""
+"""Take snapshots of attention during a training: weights on the text of `inspect.prompt`, and scores of all heads."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _BESIDE_WEIGHTS = 4000  # bytes of a small snapshot's scores, prompt and header,
 
 
 def watched_ids(config: Config, tokenizer: Tokenizer) -> list[int]:
-    """Return the token ids of `inspect.prompt`; [] if the setting is null.
+    """Return the token ids of the setting `inspect.prompt`, or [] if the setting is null.
 
-    Raises DataError for a character that the vocabulary lacks, fewer than two tokens, or more than context_length.
+    Raises DataError if the vocabulary lacks a character, or if there are fewer than 2 or more than context_length ids.
     """
     where, prompt, context_length = "inspect.prompt (‹watch›)", config.inspect.prompt, config.model.context_length
     if prompt is None:
@@ -40,15 +40,15 @@ def watched_ids(config: Config, tokenizer: Tokenizer) -> list[int]:
 
 
 def snapshot_size(run: Run) -> int:
-    """Estimate the bytes of a snapshot file; 0 if the run keeps no snapshots."""
+    """Estimate the size of one attention snapshot file in bytes; return 0 if the run takes no snapshots."""
     T, sizes = len(watched_ids(run.config, run.tokenizer)), run.config.model
     return sizes.num_blocks * sizes.num_heads * T * (T + 1) + _BESIDE_WEIGHTS if T else 0
 
 
 def take_snapshot(run: Run) -> Snapshot:
-    """Return the present attention weights on the watched text, without dropout, in float32, and the head scores.
+    """Compute a snapshot: attention weights on the text of `inspect.prompt`, without dropout, and scores of all heads.
 
-    Raises Diverged if a weight is not finite.
+    The weights are float32. Raises Diverged if one of them is not finite.
     """
     progress, tokenizer, prompt = run.progress, run.tokenizer, run.config.inspect.prompt
     assert prompt is not None
@@ -72,7 +72,7 @@ def take_snapshot(run: Run) -> Snapshot:
 
 @torch.no_grad()
 def _look(model: GPT, ids: list[int], end_of_text: int) -> tuple[Tensor, HeadScores]:
-    """Return the attention weights [L, H, T, T] of all heads on ids [T], and the scores of the heads."""
+    """Return the attention weights [L, H, T, T] of all heads on token ids [T], and the scores of all heads."""
     batch = torch.tensor([ids], device=model.token_embedding.weight.device)
     weights = model.attention_weights(batch)  # [L, 1, H, T, T]
     sums, counts = zip(*(pattern_sums(of_layer, batch) for of_layer in weights), strict=True)

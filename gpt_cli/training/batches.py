@@ -1,4 +1,4 @@
-"""Batches of a step: windows of the corpus as a function of (seed, step)."""
+"""Training batches: (seed, step) alone decides which windows of the text a step reads."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ LISTED_WINDOWS = 2**22
 
 
 class Sequences(NamedTuple):
-    """Inputs and targets, int64 [B, T] each; for packed examples also positions and `num_targets`, else None.
+    """Inputs and targets, int64 [B, T] each; `positions` [B, T] and `num_targets` are None unless examples are packed.
 
-    `num_targets`, a scalar tensor, counts the targets of the whole step that enter the loss; the others are IGNORED.
+    `num_targets`, a scalar tensor, counts the targets of the whole step that enter the loss. Other targets are IGNORED.
     """
 
     inputs: Tensor
@@ -36,10 +36,10 @@ class Sequences(NamedTuple):
 
 @dataclass(frozen=True)
 class Batches:
-    """Training batches of a text whose ids, int32 [tokens], are on the device or stay on the disk.
+    """Training batches of a text whose token ids, int32 [tokens], are on the device or are read from disk.
 
-    Each epoch cuts the ids into windows of context_length from a random offset, and visits the windows in a random
-    order; both follow from the seed and the number of the epoch, so no checkpoint needs to store them.
+    Each epoch cuts the ids into windows of context_length from a random offset, and visits the windows in random order.
+    The seed and the number of the epoch decide offset and order, so no checkpoint needs to store them.
     """
 
     ids: Tensor | TokensOnDisk
@@ -51,7 +51,7 @@ class Batches:
 
     @classmethod
     def of(cls, ids: Ids, config: Config, device: torch.device) -> Batches:
-        """Return the batches of a config; ids [tokens] in memory move to the device."""
+        """Create the training batches for a config from ids [tokens]; copy ids that are in memory to the device."""
         moved = ids if isinstance(ids, TokensOnDisk) else torch.from_numpy(ids.astype(np.int32)).to(device)
         train, taught = config.train, None
         if train.teacher_share is not None and isinstance(ids, np.ndarray):
@@ -67,19 +67,19 @@ class Batches:
         return max(1, (len(self.ids) - 1 - self.max_offset) // self.context_length)
 
     def __call__(self, step: int, chosen: slice = slice(None)) -> tuple[Tensor, Tensor]:
-        """Return inputs and targets of the chosen sequences of a step (counted from 0): int64 [B, T] each.
+        """Return inputs and targets, int64 [B, T] each, of the `chosen` sequences of a step (counted from 0).
 
-        Targets are the next tokens; with a teacher, some are drawn instead.
+        Each target is the next token; with a teacher, some targets are drawn instead (`TaughtTargets`).
 
-        Raises DataError or EnvironmentFailure if ids on the disk are damaged or cannot be read.
+        Raises DataError or EnvironmentFailure if the ids on disk are damaged or cannot be read.
         """
         return self.windows(self.send(self.numbers(step, chosen)))[:2]
 
     def numbers(self, step: int, chosen: slice | np.ndarray = slice(None)) -> np.ndarray:
-        """Return the starts of the chosen sequences of a step, int64 [B].
+        """Return the array from which the device builds the `chosen` sequences of a step: their starts, int64 [B].
 
-        If the ids stay on disk, return windows, int32 [B, T + 1]; if a teacher gives targets, inputs and then targets,
-        int64 [B, 2 T].
+        If the ids are on disk, return the windows themselves, int32 [B, T + 1]. If a teacher draws targets, return
+        inputs and targets side by side, int64 [B, 2 T].
         """
         if self.taught_targets is not None:
             positions = self.starts(step)[:, None] + np.arange(self.context_length)
@@ -108,7 +108,7 @@ class Batches:
         return Sequences(windows[:, :-1], windows[:, 1:])
 
     def starts(self, step: int) -> np.ndarray:
-        """Return the first position of each window of a step: int64 [B]."""
+        """Return the index in the text of the first token of each window of a step: int64 [B]."""
         epochs, windows = chosen_windows(self.seed, step, self.batch_size, self.windows_per_epoch)
         offsets = [stream_key(self.seed, "offset", epoch) % (self.max_offset + 1) for epoch in epochs.tolist()]
         return np.array(offsets) + windows * self.context_length
@@ -116,9 +116,9 @@ class Batches:
 
 @dataclass(frozen=True)
 class PackedBatches:
-    """Training batches of windows with several packed examples each; attention stays within each example.
+    """Training batches whose windows contain several examples each; a token attends only to its own example.
 
-    All epochs have the same windows, each epoch in another random order.
+    All epochs have the same windows, in a different random order each.
     """
 
     ids: Examples
@@ -129,7 +129,7 @@ class PackedBatches:
 
     @cached_property
     def rows(self) -> list[np.ndarray]:
-        """Return the indices of the examples in each window."""
+        """The indices of the examples in each window, one array per window."""
         return pack(self.ids.lengths, self.context_length)
 
     @property
@@ -137,9 +137,9 @@ class PackedBatches:
         return len(self.rows)
 
     def numbers(self, step: int, chosen: slice | np.ndarray = slice(None)) -> np.ndarray:
-        """Return inputs, targets and positions of the chosen sequences of a step, then its number of learned targets.
+        """Return inputs, targets and positions of the `chosen` sequences of a step, side by side: int64 [B, 3 T + 1].
 
-        int64 [B, 3 T + 1]; each row ends with the number of the whole step.
+        The last column repeats the number of targets that enter the loss, counted over the whole step.
         """
         _, windows = chosen_windows(self.seed, step, self.batch_size, self.windows_per_epoch)
         num_targets = sum(int(self.ids.num_learned[self.rows[window]].sum()) for window in windows)
@@ -147,17 +147,17 @@ class PackedBatches:
         return np.concatenate([*packed, np.full((len(packed.inputs), 1), num_targets)], axis=1)
 
     def send(self, numbers: np.ndarray) -> Tensor:
-        """Copy the result of `numbers` to the device, without waiting where the device reads pinned memory."""
+        """Copy the result of `numbers` to the device, asynchronously if the device can read pinned memory."""
         return to_device(torch.from_numpy(numbers), self.device)
 
     def windows(self, numbers: Tensor) -> Sequences:
-        """Split the result of `numbers`, on the device, into Sequences."""
+        """Split the result of `numbers`, already on the device, into inputs, targets, positions and `num_targets`."""
         inputs, targets, positions, num_targets = numbers.split([self.context_length] * 3 + [1], dim=1)
         return Sequences(inputs, targets, positions, num_targets[0, 0])
 
 
 def batches_of(ids: Ids | Examples, config: Config, device: torch.device) -> Batches | PackedBatches:
-    """Return the batches of a config; raises UsageError for a teacher if `ids` are not a text in memory."""
+    """Create the training batches for a config; raise UsageError if it has a teacher and `ids` is no text in memory."""
     if config.train.teacher_share is not None and not isinstance(ids, np.ndarray):
         what = "questions with answers" if isinstance(ids, Examples) else "a text that stays on the disk"
         raise UsageError("train.teacher_share", f"no model teaches {what}", hint="‹train.teacher_share=null›")
@@ -167,7 +167,7 @@ def batches_of(ids: Ids | Examples, config: Config, device: torch.device) -> Bat
 
 
 def chosen_windows(seed: int, step: int, batch_size: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the epoch and the window index, below `count`, of each sequence of a step: int64 [B] each."""
+    """Return the epoch and the window index (0 to `count` - 1) of each sequence of a step: int64 [B] each."""
     epochs, places = np.divmod(np.arange(step * batch_size, (step + 1) * batch_size), count)
     windows = np.empty(batch_size, np.int64)
     for epoch in np.unique(epochs).tolist():
@@ -179,5 +179,5 @@ def chosen_windows(seed: int, step: int, batch_size: int, count: int) -> tuple[n
 
 @lru_cache(maxsize=2)
 def _order(key: int, count: int) -> np.ndarray:
-    """Return the window indices of an epoch in shuffled order: int64 [count]."""
+    """Return the window indices 0 to `count` - 1 of an epoch, shuffled by `key`: int64 [count]."""
     return permutation(key, count)

@@ -1,4 +1,4 @@
-"""Record a training step as one graph of the device, so that a step takes one launch instead of thousands."""
+"""Record a training step as a device graph (a CUDA graph), so that a step takes one launch instead of thousands."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _UNSTEADY, _TIMES = 1e-3, 10
 
 
 class WholeStep:
-    """A training step whose changing inputs all come from one tensor on the device.
+    """A training step that reads everything that changes between steps from one tensor on the device.
 
-    The host fills the tensor in one transfer with the starts of the sequences, the keys of dropout and the share of the
-    learning rate, so the device can replay the step by itself once it is recorded.
+    The host fills this tensor in one transfer: starts of the sequences, dropout keys and learning-rate multiplier. Once
+    the step is recorded as a graph, the device can replay it without further input from the host.
     """
 
     def __init__(self, state: TrainingState):
@@ -44,7 +44,7 @@ class WholeStep:
         self._share = share.view(torch.float32)[0]
 
     def __call__(self, step: int, share: float, watch: Callable[[], object] = lambda: None) -> Tensor:
-        """Take a step; returns loss and norm [2]. Calls `watch` between micro-batches, unless a graph is replayed."""
+        """Take a step; return loss and gradient norm [2]. Call `watch` between micro-batches, but not in a replay."""
         self._send(step, share)
         if self._graph is None:
             return self._compute(watch)
@@ -52,7 +52,7 @@ class WholeStep:
         return self._recorded.clone()
 
     def _parts(self, step: int, share: float) -> list[np.ndarray]:
-        """Return sequences, dropout keys, and learning-rate share (a float32 and padding), as int64 for the device."""
+        """Return sequences, dropout keys and the multiplier `share` (float32 and padding), each as an int64 array."""
         train, sizes = self.state.config.train, self.state.config.model
         keys = drop_keys(train.seed, step, sizes.num_blocks).view(np.int64)
         return [self.state.batches.numbers(step), keys, np.array([share, 0.0], np.float32).view(np.int64)]
@@ -69,10 +69,10 @@ class WholeStep:
         return loss_and_norm
 
     def record(self) -> str | None:
-        """Record a graph for all later steps if its replay equals a plain step; return None, or the reason against it.
+        """Record a graph for all later steps; return None, or the reason why no graph can be used.
 
-        The graph records one step and replays the next at another learning rate, to prove that it contains no constant
-        from the host. The training state is restored.
+        The graph is recorded from one step. Its replay of the next step at another learning rate must equal a plain
+        step, which proves that the graph contains no constant from the host. The training state is restored.
         """
         step, changing = self.state.progress.step, self.state.optimizer.changing()
         before: list[Tensor] = []
@@ -115,16 +115,16 @@ class WholeStep:
 
 
 class _Taken(NamedTuple):
-    """The result of a step: bits of loss, norm and tensor checksums; loss, norm and how far each tensor moved."""
+    """A step's result: `bits` of loss, norm and tensor checksums; `numbers`: loss, norm, how far each tensor moved."""
 
     bits: Tensor
     numbers: Tensor
 
     def repeats(self, expected: _Taken, again: _Taken) -> bool:
-        """Return whether this step equals `expected`: to the bit if its repetition `again` does, else approximately.
+        """Return whether this step equals `expected`: bit for bit if `again` does, else approximately.
 
-        Flash kernels add in any order in the backward pass, so bits may differ; a rate or batch of another step is far
-        outside the tolerance.
+        `again` repeats `expected`: flash attention kernels add in no fixed order in the backward pass, so bits may
+        differ. A learning rate or batch of another step is far outside the tolerance.
         """
         if torch.equal(again.bits, expected.bits):
             return torch.equal(self.bits, expected.bits)
@@ -133,9 +133,9 @@ class _Taken(NamedTuple):
 
 
 def record_step(state: TrainingState, warn: Notify) -> float | None:
-    """Record the training's step if the device supports graphs and there is one rank; return the seconds of a step.
+    """Record the training step as a graph; return the seconds of a replayed step, or None if no graph is used.
 
-    Returns None if no graph is used. Recording changes no result. `warn` receives the reason of a failure.
+    Graphs need device support and a single rank, and change no result. `warn` receives the reason if recording fails.
     """
     if state.ranks.size > 1 or not supports(state.device, "graphs"):
         return None

@@ -1,4 +1,4 @@
-"""Data parallelism: all weights on each rank, gradients and optimizer state only on the rank that owns a parameter."""
+"""Data parallelism: each rank has all weights, but gradient sums and optimizer state only for parameters it owns."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gpt_cli.training.lora import LowRank
 
 
 class Replicated:
-    """Every rank computes some micro-batches with all weights; each parameter has one owner among the ranks.
+    """The trained parameters on all ranks: every rank has all of them, and each parameter is owned by one rank.
 
-    The owner alone keeps the sum of the parameter's gradients and the moments of the optimizer, changes the parameter,
-    and sends it to all (Rajbhandari et al. 2020, "ZeRO", stage 2, by whole parameters). Whole parameters make norms
-    and orthogonal steps the same to the last bit for any number of ranks. A single process owns everything.
+    A rank computes some micro-batches. The owner alone keeps a parameter's summed gradient and optimizer moments,
+    updates it, and sends it to all ranks (Rajbhandari et al. 2020, "ZeRO", stage 2, by whole parameters). Whole
+    parameters make norms and Muon's steps bit-identical for any number of ranks. A single process owns everything.
     """
 
     def __init__(
@@ -26,9 +26,9 @@ class Replicated:
         together: Sequence[Sequence[str]] = (),
         low_rank: LowRank | None = None,
     ):
-        """Distribute trained parameters, or low-rank factors, among the ranks.
+        """Assign each trained parameter, or low-rank factor, to the rank that owns it.
 
-        Each group of names in `together` gets one owner.
+        All parameters of a group of names in `together` get the same owner.
         """
         self.ranks, self.low_rank = ranks, low_rank
         self.parameters = dict(parameters)
@@ -38,7 +38,7 @@ class Replicated:
         self.owned = {name: self.parameters[name] for name in self.names_of_owner[ranks.rank]}
 
     def micro_batches(self, num_micro_batches: int) -> range:
-        """Return the indices of the micro-batches that this rank computes: one branch of `tree_sum`."""
+        """Return the indices of the micro-batches that this rank computes: one subtree of the sum in `tree_sum`."""
         count = num_micro_batches // self.ranks.size
         return range(self.ranks.rank * count, (self.ranks.rank + 1) * count)
 
@@ -50,13 +50,13 @@ class Replicated:
 
     @torch.no_grad()
     def add_gradients(self, taken: list[Tensor]) -> None:
-        """Add gradients from `take_gradients` to the present gradients of the parameters."""
+        """Add `taken`, the result of `take_gradients`, to the current gradients of the parameters."""
         for parameter, before in zip(self.parameters.values(), taken, strict=True):
             gradient(parameter).add_(before)
 
     @torch.no_grad()
     def sum_gradients(self) -> None:
-        """Sum each parameter's gradient over all ranks, on its owner; other ranks drop the gradient."""
+        """Sum each parameter's gradient over all ranks, on the rank that owns it; other ranks set `grad` to None."""
         if self.ranks.size == 1:
             return
         parts = []
@@ -69,7 +69,7 @@ class Replicated:
             parameter.grad = total
 
     def gradient_norms(self) -> Tensor:
-        """Return the norm of each parameter's gradient [number of parameters], zero where another rank is the owner."""
+        """Return the L2 norm of each parameter's gradient, [number of parameters]; zero if another rank owns it."""
         # all at once, because a kernel for each takes a GPU longer than the products of a small model (note 0004)
         gradients = [gradient(parameter) for parameter in self.owned.values()]
         norms = torch._foreach_norm(gradients) if gradients else []  # type: ignore[attr-defined]
@@ -79,7 +79,7 @@ class Replicated:
 
     @torch.no_grad()
     def share_weights(self) -> None:
-        """Send each parameter from its owner to all ranks, and add low-rank changes to the weights."""
+        """Send each parameter from the rank that owns it to all ranks; add low-rank changes to the weights."""
         if self.ranks.size > 1:
             lengths = [sum(self.parameters[name].numel() for name in names) for names in self.names_of_owner]
             for owner, part in enumerate(self.ranks.all_gather(_flat(list(self.owned.values())), lengths)):
@@ -92,9 +92,9 @@ class Replicated:
 
     @torch.no_grad()
     def gather(self, names: Sequence[str], mine: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return a tensor for each named parameter, of its shape, in the order of `names`, on the first rank; else {}.
+        """On the first rank, return {name: tensor} for `names` in order, gathered from all ranks; on other ranks, {}.
 
-        `mine` holds the tensors of the named parameters that this rank owns.
+        `mine` has this rank's tensors: one for each named parameter that it owns, of the parameter's shape.
         """
         if self.ranks.size == 1:
             return dict(mine)
@@ -108,12 +108,12 @@ class Replicated:
         return {name: tensors[name] for name in names} if tensors else {}
 
     def forget_gradients(self) -> None:
-        """Remove the gradients of all parameters."""
+        """Set the gradient of every parameter to None."""
         for parameter in self.parameters.values():
             parameter.grad = None
 
     def check_sum(self) -> float:
-        """Return a checksum of the weights, equal on ranks with equal weights."""
+        """Return the sum of all trained parameters, a checksum that is equal on ranks with equal weights."""
         sums = torch.stack([parameter.detach().sum() for parameter in self.parameters.values()])
         return sums.cpu().double().sum().item()
 
@@ -125,7 +125,7 @@ class Replicated:
 
 
 def owners(sizes: Mapping[str, int], together: Sequence[Sequence[str]], num_ranks: int) -> list[list[str]]:
-    """Return the names that each rank owns: largest group first, each to the rank with the fewest elements so far."""
+    """Return each rank's parameter names. Groups go, largest first, to the rank with the fewest elements so far."""
     grouped = {name for names in together for name in names}
     groups = [*together, *([name] for name in sizes if name not in grouped)]
     loads, chosen = [0] * num_ranks, {}
@@ -137,11 +137,11 @@ def owners(sizes: Mapping[str, int], together: Sequence[Sequence[str]], num_rank
 
 
 def _flat(tensors: Sequence[Tensor]) -> Tensor:
-    """Flatten and concatenate tensors of any shape: [N]."""
+    """Flatten and concatenate tensors of any shapes into one tensor [N]."""
     return torch.cat([tensor.detach().reshape(-1) for tensor in tensors]) if tensors else torch.empty(0)
 
 
 def gradient(parameter: Tensor) -> Tensor:
-    """Return the gradient of a parameter that must have one."""
+    """Return `parameter.grad`, which must not be None."""
     assert parameter.grad is not None
     return parameter.grad

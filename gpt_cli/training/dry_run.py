@@ -1,4 +1,4 @@
-"""Prepare a training without its first step, and show its config: `gpt train --dry-run`."""
+"""`gpt train --dry-run`: prepare a training, take no step, and show its config."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from gpt_cli.training.setup import setup
 
 @dataclass(frozen=True)
 class Chosen(Result):
-    """The config of a training, the reasons where gpt chose it, and estimates of its costs.
+    """The result of a dry run: the config, the reasons for settings that gpt chose, and estimated costs (`prepared`).
 
-    `prepared` is None for a run that has nothing left to train, and for several processes.
+    `prepared` is None if the run has nothing left to train, or if several processes would train it.
     """
 
     config: Config
@@ -38,10 +38,10 @@ class Chosen(Result):
 
 
 def dry_run(plan: Plan, host: Host, *, several: bool = False) -> Chosen:
-    """Prepare a training; raise the errors of a training, except that the run exists already.
+    """Prepare a training without a step; return its config; raise the errors of a training, except for an existing run.
 
-    Device, dtype and compiling stay as requested: another machine may have others. With `several` processes, only the
-    config is chosen, because one process cannot tell the memory of each.
+    `device`, `dtype` and `compile` stay as requested, because the training may run on another machine. With `several`
+    processes, only the config is chosen, because one process cannot know the memory of each.
     """
     reuse_memory()
     with restored_threads(), sharing():

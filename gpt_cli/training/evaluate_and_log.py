@@ -1,6 +1,6 @@
-"""Evaluate, log, sample and take snapshots after a step.
+"""Evaluate, log, sample and take attention snapshots after a step.
 
-Everything is computed first and written afterwards, so that a stop in between leaves nothing half done.
+All results are computed before the first one is written, so a signal during computation leaves nothing half done.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ SAMPLE_NEW_TOKENS = 64
 
 @dataclass
 class Pace:
-    """Step and training seconds at the last line of metrics.jsonl, or where this process began to train."""
+    """Step and training seconds at the last line of metrics.jsonl (or process start): speed is measured from there."""
 
     step: int
     seconds: float
 
     def tokens_per_second(self, run: Run) -> float:
-        """Return the mean tokens per second since `step`."""
+        """Return the mean tokens per second since `self.step`, or over the whole run if no step was taken since."""
         steps, seconds = run.progress.step - self.step, run.progress.seconds - self.seconds
         # a run that continues at a step whose evaluation was cut short has trained nothing yet
         if not steps:
@@ -51,10 +51,10 @@ class Pace:
 
 
 def observe(run: Run, pace: Pace, watch: Watch, host: Host) -> Iterator[TrainingEvent]:
-    """Evaluate, log and sample after the run's last step as the settings say; yield events once all is written.
+    """Evaluate, log, sample and take a snapshot if due after the current step; write all results, then yield events.
 
-    `watch` is called between batches and tokens; when it raises, nothing has changed. `host.counting` opens a bar.
-    Raises Diverged when the validation loss, or the outcome of an earlier step, is not finite.
+    `watch` is called between batches and tokens; if it raises, nothing has been written. `host.counting` opens a
+    progress bar. Raises Diverged if the validation loss, or the loss or gradient of a step so far, is not finite.
     """
     settings, step = run.config.train, run.progress.step
     score: Score | None = None
@@ -123,7 +123,7 @@ def _stepped(run: Run, pace: Pace, logged: bool) -> Stepped:
 
 
 def _evaluate(run: Run, watch: Watch, host: Host) -> Score:
-    """Measure the validation loss on evenly spaced windows."""
+    """Measure the validation loss on evenly spaced windows; raise Diverged if it is not finite."""
     settings, windows = run.config.train, run.windows(run.config.train.eval_tokens)
     with host.counting("evaluating", sum(end - start for start, end in windows), "tokens") as count:
         count(0)
@@ -143,7 +143,7 @@ def _evaluate(run: Run, watch: Watch, host: Host) -> Score:
 
 
 def _sample(run: Run, watch: Callable[[], object], host: Host) -> Sampled:
-    """Sample a continuation of the run's sample prompt."""
+    """Sample a continuation of the run's sample prompt; raise Diverged if logits are not finite."""
     tokenizer, settings = run.tokenizer, run.config.train
     validation = run.validation_ids
     prompt = sample_prompt(run.config, tokenizer, validation)

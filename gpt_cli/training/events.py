@@ -21,7 +21,7 @@ from gpt_cli.training.taught_targets import BYTES_PER_TOKEN
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything is checked and read, nothing is written yet: sizes of the training, and estimates of its costs."""
+    """The event before the first write: all is checked and read. It has the training's sizes and estimated costs."""
 
     directory: Path
     config: Config = field(repr=False)  # with device, dtype and compiling chosen
@@ -46,13 +46,13 @@ class Prepared:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of memory of the training, including the targets that a teacher draws."""
+        """The estimated memory of the training in bytes, including the targets that a teacher draws."""
         taught = 0 if self.config.train.teacher_share is None else BYTES_PER_TOKEN * self.num_training_tokens
         return self.costs.training_bytes + taught
 
     @property
     def disk_bytes(self) -> int:
-        """Bytes of the run directory at its end: checkpoints with optimizer state, and the best weights."""
+        """The estimated bytes of the run directory at the end: checkpoints with optimizer state, and best weights."""
         trained = self.num_trained or self.costs.parameters
         to_continue = self.costs.parameters + self.config.train.stored_per_weight * trained
         num_checkpoints = self.config.train.keep_checkpoints + (self.config.train.teacher_share is not None)
@@ -65,7 +65,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Stepped:
-    """A step is done; `logged` when it was written to metrics.jsonl."""
+    """The event after a step; `logged` says whether the step was written to metrics.jsonl."""
 
     step: int
     loss: float | None  # None, as the next three, while a GPU still computes it; never when logged
@@ -82,7 +82,7 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The validation loss was measured on `eval_tokens` tokens."""
+    """The event after an evaluation on about `eval_tokens` tokens; `best` says if the loss is the lowest so far."""
 
     step: int
     score: Score
@@ -95,7 +95,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Sampled:
-    """The model continued the run's sample prompt."""
+    """The event after a sample: `text` is the model's continuation of the run's sample prompt."""
 
     step: int
     prompt: str
@@ -109,7 +109,7 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Saved:
-    """A checkpoint was written; `requested` when a user asked for it."""
+    """The event after a checkpoint was written; `requested` says whether a user asked for it."""
 
     step: int
     path: Path
@@ -121,10 +121,10 @@ class Saved:
 
 @dataclass(frozen=True)
 class Finished(Figures):
-    """The end of a training: the figures of `gpt train --json`, the signal, and the step of the best weights.
+    """The last event of a training: the figures of `gpt train --json`, the signal, and the step of the best weights.
 
-    `signal` is None for a training that ended by itself, `best_step` is None after a signal. `before` is None, or tells
-    why a run that was to continue had nothing left to train; then Finished is the only event.
+    `signal` is None if the training ended by itself; `best_step` is None after a signal. `before` is None unless a run
+    to resume had nothing left to train: then `before` says why, and Finished is the only event.
     """
 
     summary: dict[str, Any]
@@ -151,7 +151,7 @@ class Finished(Figures):
 
     @property
     def losses(self) -> str:
-        """The figures of the closing evaluation after a comma; an empty string without such an evaluation."""
+        """The text `, validation loss ...` with figures of the closing evaluation; empty without such an evaluation."""
         figures = self.summary
         if figures["validation_loss"] is None:
             return ""
@@ -168,28 +168,28 @@ TrainingEvent = Prepared | Stepped | Evaluated | Sampled | Saved | Finished
 
 
 class Training(Generator[TrainingEvent, None, None]):
-    """The events of a training, as a generator that trains while events are taken; `finish` takes the rest."""
+    """A generator of events that trains while the caller iterates over it; `finish` trains to the end."""
 
     def __init__(self, events: Generator[TrainingEvent, None, None]):
         self._events, self._last = events, None
 
     def __repr__(self) -> str:
-        """Return the last event; before the first, say that nothing has run."""
+        """Show the last event, or say that nothing has run yet."""
         return f"<Training: {self._last or 'nothing has run yet; finish() trains to the end'}>"
 
     def send(self, value: None, /) -> TrainingEvent:
-        """Return the next event, as next() returns it."""
+        """Train up to the next event and return it; next() does the same."""
         self._last = self._events.send(value)
         return self._last
 
     def throw(self, *error: Any) -> TrainingEvent:
-        """Raise an error inside the training; `close` ends a training in this way."""
+        """Raise an error inside the training generator; `close` ends a training in this way."""
         return self._events.throw(*error)
 
     def finish(self) -> Finished:
-        """Train to the end and return the Finished event, even if the caller has already taken it.
+        """Train to the end and return the Finished event, even if an iteration has already yielded it.
 
-        Raises UsageError for a training that was closed, or that an error ended.
+        Raises UsageError if the training was closed or an error ended it.
         """
         for _ in self:
             pass
@@ -201,7 +201,7 @@ class Training(Generator[TrainingEvent, None, None]):
 
 @contextlib.contextmanager
 def drawing() -> Iterator[Callable[[TrainingEvent], object]]:
-    """Yield a function that receives events and updates a tqdm bar, in a notebook or a terminal."""
+    """Yield a function that receives events and updates a tqdm progress bar, in a notebook or a terminal."""
     with contextlib.ExitStack() as stack:
         bar, best = None, ""
 

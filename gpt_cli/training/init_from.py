@@ -1,6 +1,6 @@
-"""Begin a training with the weights of another model: `--init-from`.
+"""Start a training from the weights of another model: `--init-from`.
 
-Needs no torch until the weights are read.
+Imports torch only when the weights are read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HINT = "leave these settings out, so that they are as there, or train without â
 
 
 class InitialWeights(NamedTuple):
-    """A tokenizer, and a function from a state-dict name to that weight, float32."""
+    """The tokenizer of a model, and `weight`, a function from a state-dict name to the float32 array of that weight."""
 
     tokenizer: Tokenizer
     weight: Callable[[str], np.ndarray]
@@ -44,9 +44,9 @@ class InitialWeights(NamedTuple):
 
 @dataclass(frozen=True)
 class Initial:
-    """A model to begin with: its config, and weights that are read later.
+    """The model of `--init-from`: its config, and weights that are read later.
 
-    The weights are in a checkpoint, or `weights` reads them from another format.
+    The weights come from the checkpoint of `header`, or from `weights` if the model has another format.
     """
 
     where: str
@@ -58,15 +58,15 @@ class Initial:
 
     @property
     def name(self) -> str:
-        """The name that a run stores: the last part of the model's path, or `run/file` for a checkpoint in a run."""
+        """The model's name as a run records it: the last part of its path, or `run/file` for a run's checkpoint."""
         path = Path(self.where).resolve()
         run = run_of_checkpoint(path)
         return path.name if run is None else f"{run.path.name}/{path.name}"
 
     def settings(self, *, other_text: bool) -> Config:
-        """Return the model's settings, for a training without --config.
+        """Return the config that a training without --config takes from this model.
 
-        Raises UsageError if no usable setting names a text, unless the training brings an `other_text`.
+        Raises UsageError if this config names no text that gpt may read, unless the training has an `other_text`.
         """
         if self.header is not None:
             named = trusted_config(self.header) if other_text else config_with_text(self.header, stdin=True)
@@ -80,10 +80,10 @@ class Initial:
 
 
 def read_initial(path: Path, host: Host) -> Initial:
-    """Read the model at a path: the best checkpoint of a run, a checkpoint, or a directory of transformers.
+    """Read the config of the model at a path: a run (its best checkpoint), a checkpoint, or a transformers directory.
 
-    `host.notice` receives the parts of a directory of transformers that are left out. Raises CheckpointError if there
-    is no usable model.
+    `host.notice` receives the parts of a transformers directory that are not used. Raises CheckpointError if the path
+    has no usable model.
     """
     if not (path / "config.json").is_file() or RunFiles(path).exists():
         header = find_header(path)
@@ -95,7 +95,7 @@ def read_initial(path: Path, host: Host) -> Initial:
 
 
 def with_source_settings(document: Document, source: Config) -> Document:
-    """Fill in the settings of model and tokenizer that a config file leaves out with those of `source`."""
+    """Return a config file's settings, with missing model and tokenizer settings filled in from `source`."""
     source_settings = source.model_dump(mode="json")
     content = dict(document.content)
     for section in ("model", "tokenizer"):
@@ -106,14 +106,14 @@ def with_source_settings(document: Document, source: Config) -> Document:
 
 
 def asks_for(settings: Sequence[str], *beginnings: str) -> bool:
-    """Return whether any of the `--set` texts begins with one of `beginnings`, such as `tokenizer.`."""
+    """Return whether any of the `--set` arguments begins with one of `beginnings`, such as `tokenizer.`."""
     return any(setting.startswith(beginnings) for setting in settings)
 
 
 def require_fit(initial: Initial, requested: Config, settings: Sequence[str] = (), config: str | None = None) -> None:
-    """Raise a CheckpointError that lists every setting that the weights do not fit.
+    """Raise a CheckpointError that lists every requested setting that does not fit the initial weights.
 
-    `settings` are those of `--set`; the others come from the file that `config` names.
+    `settings` are the `--set` arguments; all other settings come from the file that `config` names.
     """
     misfits = list(_misfits(initial, requested))
     if not misfits:
@@ -128,7 +128,7 @@ def require_fit(initial: Initial, requested: Config, settings: Sequence[str] = (
 
 
 def require_no_download(initial: Initial, requested: Config) -> None:
-    """Raise UsageError if the new tokenizer is tiktoken, which may be downloaded only if the user asks for it."""
+    """Raise UsageError if the new tokenizer is tiktoken, because only an explicit setting may cause its download."""
     if initial.new_tokenizer and requested.tokenizer.kind == "tiktoken":
         sentence = (
             f"{initial.where} has tiktoken, whose vocabulary may need a download, so gpt uses it where you ask for it"
@@ -137,7 +137,7 @@ def require_no_download(initial: Initial, requested: Config) -> None:
 
 
 def _misfits(initial: Initial, requested: Config) -> Iterator[tuple[str, str]]:
-    """Yield the key of each setting that the weights do not fit, with a sentence."""
+    """Yield the key of each requested setting that does not fit the initial weights, and a sentence that says why."""
     there = initial.config.model
     for key, old, new in config_differences(initial.config, requested):
         section, _, _ = key.partition(".")
@@ -155,7 +155,7 @@ def _misfits(initial: Initial, requested: Config) -> Iterator[tuple[str, str]]:
 
 
 def load_initial_weights(initial: Initial) -> InitialWeights:
-    """Load the tokenizer and the weights to begin with; raise CheckpointError for a damaged checkpoint."""
+    """Return the tokenizer and the weights of the initial model; raise CheckpointError if its checkpoint is damaged."""
     if initial.weights is not None:
         return initial.weights
     from gpt_cli.checkpoints.checkpoint import read_checkpoint
@@ -167,9 +167,9 @@ def load_initial_weights(initial: Initial) -> InitialWeights:
 
 
 def begin_with(model: GPT, initial: InitialWeights, tokenizer: Tokenizer, notice: Notify) -> None:
-    """Copy the weights into a model of the same sizes; for another tokenizer, all but the weights of the vocabulary.
+    """Copy the initial weights into a model of the same sizes, except vocabulary weights if the tokenizer differs.
 
-    A model with a shorter context takes the first of the learned positions.
+    A model with a shorter context takes the first of the learned position embeddings.
     """
     import torch
 

@@ -8,7 +8,7 @@ from gpt_cli.errors import GptError
 
 
 class StopRequested(Exception):  # noqa: N818 - no error
-    """A signal arrived. The interrupted computation is dropped and has changed nothing."""
+    """Raised when a signal asks a training to stop. The interrupted computation is dropped and has changed nothing."""
 
     def __init__(self, signal: int):
         super().__init__(signal)
@@ -16,9 +16,9 @@ class StopRequested(Exception):  # noqa: N818 - no error
 
 
 class Watch:
-    """Callable between pieces of work, with any arguments: raises StopRequested once any rank has received a signal.
+    """A callback to call between pieces of work; raises StopRequested once any rank has received a signal.
 
-    All ranks make this call together, so all stop at the same point; `alone` is for work of a single rank.
+    All ranks must call it together (any arguments), to stop at the same point; `alone` is for work of a single rank.
     """
 
     def __init__(self, stop: Stop, ranks: Ranks):

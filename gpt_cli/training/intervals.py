@@ -1,4 +1,4 @@
-"""Decide the actions after a step, and whether it was the last: pure functions of progress and settings."""
+"""Decide what to do after a step, and whether the step was the last: pure functions of progress and settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpt_cli.config import Config, TrainConfig
 
 @dataclass(frozen=True)
 class StepActions:
-    """Actions after a step; the last step is logged, evaluated, sampled and saved whatever the periods."""
+    """The actions after a step; the last step is always logged, evaluated, sampled and saved."""
 
     log: bool
     evaluate: bool
@@ -20,10 +20,10 @@ class StepActions:
 
 
 def step_actions(progress: Progress, settings: TrainConfig) -> StepActions:
-    """Return the actions after step `progress.step`; none at step 0.
+    """Return the actions that are due after step `progress.step`; none are due at step 0.
 
-    An evaluation changes the answer: it may exhaust the patience, and with max_time only an evaluated step can be the
-    last. If time runs out while an unevaluated step is logged, another step follows and is the last.
+    An evaluation changes the result: it may exhaust the patience, and with max_time only an evaluated step can be the
+    last. If time runs out while a step without evaluation is logged, another step follows and is the last.
     """
     over = _is_over(progress, settings)
     evaluated = settings.max_time is None or progress.evaluated_step == progress.step
@@ -44,7 +44,7 @@ def step_actions(progress: Progress, settings: TrainConfig) -> StepActions:
 
 
 def takes_snapshot(progress: Progress, config: Config) -> bool:
-    """Return whether to keep a snapshot of attention: after the first step, each period, and the last step."""
+    """Return whether to take an attention snapshot: after the first step, every `inspect.every` steps, and the last."""
     step, inspect = progress.step, config.inspect
     if inspect.prompt is None or not step:
         return False
@@ -52,19 +52,19 @@ def takes_snapshot(progress: Progress, config: Config) -> bool:
 
 
 def is_finished(progress: Progress, settings: TrainConfig) -> bool:
-    """Return whether all steps and the actions after the last step are done."""
+    """Return whether the last step is taken and the actions after it are done."""
     return progress.observed and step_actions(progress, settings).last
 
 
 def ended_by(progress: Progress, settings: TrainConfig) -> str:
-    """Return the cause of a training's end: steps, time or patience."""
+    """Return what ended a training: "steps", "time" or "patience"."""
     if not _is_over(progress, settings):
         return "patience"
     return "steps" if _has_all_steps(progress, settings) else "time"
 
 
 def _is_over(progress: Progress, settings: TrainConfig) -> bool:
-    """Return whether max_steps are taken or, with max_time, another step would likely end after max_time."""
+    """Return whether max_steps steps are taken, or (with max_time) another step would likely end after max_time."""
     if settings.max_time is None or not progress.step or _has_all_steps(progress, settings):
         return _has_all_steps(progress, settings)
     return progress.elapsed + progress.seconds / progress.step > settings.max_time

@@ -1,4 +1,4 @@
-"""Read the text of a training, from its sources to token ids."""
+"""Read the text of a training from its sources, and encode it as token ids."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def load_text(
     *,
     of_sweep: bool,
 ) -> tuple[SourceCorpus, EncodedText]:
-    """Read and encode the text with `tokenizer` if it is not None, or with that of a continued run.
+    """Read and encode the text; the tokenizer is the resumed run's, else `tokenizer`, else a new one by the config.
 
-    The first rank of each machine goes before the others. Raises CheckpointError if the ids of a continued run differ
-    from those that it was trained on.
+    On each machine, the first rank reads before the other ranks. Raises CheckpointError if the ids of a resumed run
+    differ from the ids that the run was trained on.
     """
     config = _where_the_text_is(start, config, directory, host.notice)
     with ranks.local_rank_zero_first():
@@ -54,9 +54,9 @@ def load_text(
 
 
 def _where_the_text_is(start: Start, config: Config, directory: RunDirectory, notice: Notify) -> Config:
-    """Return the config for reading the text; for a run that keeps its text, with paths that exist here.
+    """Return `config`; if a resumed run keeps its text sources, replace relative paths by paths that exist here.
 
-    No run stores these paths, which name folders of this machine.
+    No run stores these paths, because they name folders of this machine.
     """
     texts = [(one.data.source, one.data.validation_source) for one in (start.run_config, config) if one is not None]
     if start.run_config is None or texts[0] != texts[1]:
@@ -66,7 +66,7 @@ def _where_the_text_is(start: Start, config: Config, directory: RunDirectory, no
 
 
 def _read(start: Start, config: Config, directory: RunDirectory, host: Host) -> SourceCorpus:
-    """Read the text of a training; the hint of a DataError names the remedy where a run's text is missing."""
+    """Read the text of a training; if the text of an earlier run is missing, the error's hint says how to name it."""
     try:
         return read_data(config.data, host)
     except DataError as error:

@@ -1,4 +1,4 @@
-"""A whole training, and its loop: generators of events that compute, evaluate and save, and never print."""
+"""The training loop: generators that train, evaluate and save, yield events, and never print."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BAR_SECONDS = 2.0  # work that takes less shows no bar beside that of the steps
 
 @contextlib.contextmanager
 def training_environment(directory: Path, host: Host, ranks: Ranks = ALONE) -> Iterator[Host]:
-    """Lock the run directory on the first rank, and watch for other busy programs; yields the Host of the training."""
+    """Lock the run directory on the first rank and watch for other busy programs; yield a Host that checks both."""
     lock = sole_trainer(directory, host.warn) if ranks.is_first else nullcontext(lambda: None)
     with restored_threads(), sharing() as shared, lock as require_held:
         reuse_memory()
@@ -48,7 +48,7 @@ def training_environment(directory: Path, host: Host, ranks: Ranks = ALONE) -> I
 
 
 def train_whole(plan: Plan, host: Host, *, progress: bool = False) -> Generator[TrainingEvent, None, None]:
-    """Yield the events of a training to Python code; Finished comes once the run directory is unlocked."""
+    """Prepare and run a training, and yield its events; unlock the run directory before the last event, Finished."""
     bar = drawing() if progress else nullcontext(lambda _: None)
     if progress:
         host = drawn(host, BAR_SECONDS)  # or every evaluation and save would have one beside that of the steps
@@ -71,13 +71,13 @@ def train_whole(plan: Plan, host: Host, *, progress: bool = False) -> Generator[
 
 
 def train(run: Run, host: Host = NOBODY) -> Generator[TrainingEvent, None, None]:
-    """Train from the run's progress to max_steps, max_time, patience or a signal; the run directory must be open.
+    """Train a run until max_steps, max_time, patience or a signal ends it; the run directory must be open.
 
-    Nothing runs until the events are taken. The loop asks `host.stop` for the number of a signal that arrived, between
-    micro-batches, batches of an evaluation and sampled tokens. After a signal the loop drops unfinished work, saves the
-    state and ends; a resumed run repeats the dropped work. After each step the loop asks `host.save_requested` whether
-    to save. `host.counting` opens a bar for long work. Raises DivergedError before a non-finite loss or gradient
-    reaches a checkpoint, EnvironmentFailure when a file cannot be written.
+    Nothing runs until the caller iterates over the events. Between micro-batches, batches of an evaluation and sampled
+    tokens, the loop calls `host.stop`, which returns the number of a received signal or None. After a signal the loop
+    drops unfinished work, saves the state and ends; a resumed run repeats the dropped work. After each step the loop
+    calls `host.save_requested` to ask whether to save. `host.counting` opens a progress bar. Raises DivergedError
+    before a non-finite loss or gradient reaches a checkpoint, EnvironmentFailure if a file cannot be written.
     """
     state, pace, watch = run.state, Pace(run.progress.step, run.progress.seconds), Watch(host.stop, run.ranks)
     signal, closing_evaluation = None, None
@@ -112,7 +112,7 @@ def train(run: Run, host: Host = NOBODY) -> Generator[TrainingEvent, None, None]
 
 
 def _begin_next_model(run: Run, watch: Watch, host: Host) -> None:
-    """Save the present model and make it the teacher of a new one; if `watch` raises, the state is unchanged."""
+    """Save the current model and make it the teacher of a new model; if `watch` raises, the state is unchanged."""
     if run.progress != run.saved:
         with host.working("saving"):
             run.save()
@@ -122,7 +122,7 @@ def _begin_next_model(run: Run, watch: Watch, host: Host) -> None:
 
 @contextlib.contextmanager
 def _followed(run: Run, host: Host) -> Iterator[Callable[[], None]]:
-    """Start the loggers of a run; yields a function to call after each step, which checks loggers or the machine."""
+    """Start the run's loggers; yield a function to call after each step that reports dead loggers or a busy machine."""
     loggers = run.config.train.log_to if run.ranks.is_first else []
     if not loggers or host.loggers is None:
         # to this process the processes of a compiler and other ranks are other programs, as those of loggers are
@@ -135,7 +135,7 @@ def _followed(run: Run, host: Host) -> Iterator[Callable[[], None]]:
 
 @contextlib.contextmanager
 def _failures_explained(run: Run) -> Iterator[None]:
-    """Add the intact checkpoint, and flags to try, to the errors of a training."""
+    """Convert errors raised in this context into errors that name the intact checkpoint and flags to try."""
     recorded = run.state.whole_step is not None and run.config.train.graph != "off"
     try:
         with fitting_device(run.config, run.ranks.size, recorded=recorded):
@@ -156,7 +156,7 @@ def _failures_explained(run: Run) -> Iterator[None]:
 
 
 def diverged_error(diverged: Diverged, hint: str, intact: str = "") -> DivergedError:
-    """Return the error of a loss or gradient that is not finite; `intact` is a clause on the intact checkpoint."""
+    """Return the error to show for a loss or gradient that is not finite; `intact` is a clause about a checkpoint."""
     if diverged.loss is None:
         sentence = f"{diverged.what} are not finite"
     elif diverged.gradient_norm is None:
@@ -171,7 +171,7 @@ def diverged_error(diverged: Diverged, hint: str, intact: str = "") -> DivergedE
 
 
 def lower_rates(config: Config) -> str:
-    """Return flags for lower learning rates, to stop a run from diverging: the usual rate or a third of it."""
+    """Return flags that lower the learning rates of a diverged run: to the usual rate or a third of the current one."""
     rate, flags = rate_of(config), list[str]()
     if rate.key != "learning_rate":  # AdamW moves what Muon does not
         flags.append(f"‹train.learning_rate={one_digit(config.train.learning_rate / 3):g}›")
@@ -179,7 +179,7 @@ def lower_rates(config: Config) -> str:
 
 
 def _what_is_intact(run: Run) -> str:
-    """Return a clause that names the checkpoint that a failed training leaves."""
+    """Return a clause that says which checkpoint remains after a failed training."""
     if run.saved is None:
         return "nothing was saved yet"
     if not run.directory.step_file(run.saved.step).exists():
@@ -212,7 +212,7 @@ def _closing_evaluation(run: Run, watch: Watch, host: Host) -> tuple[Score, floa
 
 
 def _finished(run: Run, closing: tuple[Score, float | None, int] | None, signal: int | None) -> Finished:
-    """Return the Finished event; after a signal, the figures of the closing evaluation are None."""
+    """Return the Finished event; if `closing` is None (after a signal), its closing-evaluation figures are None."""
     score, loss_error, best_step = closing or (None, None, None)
     settings, progress = run.config.train, run.progress
     num_tokens, seconds = progress.step * run.config.tokens_per_step, progress.seconds
@@ -237,7 +237,7 @@ def _finished(run: Run, closing: tuple[Score, float | None, int] | None, signal:
 
 
 def _record(run: Run, finished: Finished) -> None:
-    """Write the outcome of the run into its directory; without the path, because the directory may move."""
+    """Write the outcome of the run into its directory, but not the directory's path, because the directory may move."""
     figures = {key: value for key, value in finished.summary.items() if key not in ("run", "steps", "stopped_by")}
     figures |= {"best_step": finished.best_step}
     run.directory.end(finished.summary["stopped_by"], finished.summary["steps"], **figures)

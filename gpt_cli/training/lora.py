@@ -1,4 +1,4 @@
-"""Freeze parts of a model (`train.freeze`), or change matrices by low-rank products (`train.rank`)."""
+"""Train part of a model: freeze the first blocks (`train.freeze`), or train low-rank products, LoRA (`train.rank`)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _EMBEDDINGS = ("token_embedding.", "position_embedding.", "ngram_embedding.")
 
 
 class LowRank:
-    """Matrices W [N, M] that change by SCALE B A alone, B [N, rank], A [rank, M]. Hu et al. 2021, section 4.1.
+    """LoRA: matrices W [N, M] that change by SCALE B A alone, B [N, rank], A [rank, M]. Hu et al. 2021, section 4.1.
 
     The weights of the model always include the product, so the model and its checkpoints contain ordinary weights.
-    Autograd computes the gradient dW; a hook at once turns dW into the gradients of the factors, dA = SCALE B' dW and
-    dB = SCALE dW A', and drops dW.
+    Autograd computes the gradient dW; a hook immediately turns dW into the gradients of the factors, dA = SCALE B' dW
+    and dB = SCALE dW A', and drops dW.
     """
 
     def __init__(self, matrices: Mapping[str, nn.Parameter], settings: TrainConfig):
@@ -39,7 +39,7 @@ class LowRank:
 
     @torch.no_grad()
     def include(self) -> None:
-        """Add the change of the products since the last call to the weights."""
+        """Add to the weights the change of the products SCALE B A since the last call."""
         for name, matrix in self.matrices.items():
             a, b = (self.factors[f"{name}.{factor}"].detach() for factor in "AB")
             old_a, old_b = (self._included[f"{name}.{factor}"] for factor in "AB")
@@ -53,7 +53,7 @@ class LowRank:
 
     @torch.no_grad()
     def load_state_dict(self, stored: Mapping[str, Tensor]) -> None:
-        """Restore the factors from `<matrix>.<A or B>.factor`; the weights include their products."""
+        """Restore the factors from `<matrix>.<A or B>.factor`; the loaded weights already include their products."""
         for name, factor in self.factors.items():
             factor.copy_(stored[f"{name}.factor"])
             self._included[name].copy_(factor)
@@ -61,7 +61,7 @@ class LowRank:
 
 @torch.no_grad()
 def _pass_on(a: nn.Parameter, b: nn.Parameter, matrix: Tensor) -> None:
-    """Turn the gradient of a matrix into the gradients of its factors."""
+    """Turn the gradient of a matrix into the gradients of its low-rank factors `a` and `b`."""
     assert matrix.grad is not None
     of_matrix, matrix.grad = matrix.grad.mul(SCALE), None
     for factor, factor_gradient in ((a, b.T @ of_matrix), (b, of_matrix @ a.T)):
@@ -69,9 +69,9 @@ def _pass_on(a: nn.Parameter, b: nn.Parameter, matrix: Tensor) -> None:
 
 
 def trained_parameters(model: GPT, settings: TrainConfig) -> tuple[dict[str, nn.Parameter], LowRank | None]:
-    """Return the parameters to optimize, by name, and the low-rank changes, or None; freeze what nothing needs.
+    """Return the parameters to optimize, by name, and the LowRank or None; turn off gradients that nothing needs.
 
-    With `rank`, the parameters are the low-rank factors.
+    With `train.rank`, the parameters to optimize are the low-rank factors.
     """
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(_trains(name, parameter, settings))
@@ -83,7 +83,7 @@ def trained_parameters(model: GPT, settings: TrainConfig) -> tuple[dict[str, nn.
 
 
 def num_trained(config: Config, vocab_size: int) -> int | None:
-    """Count the weights that the optimizer changes; returns None if it changes the whole model."""
+    """Return the number of weights or low-rank factor elements that the optimizer changes; None for the whole model."""
     settings = config.train
     if settings.trains_all:
         return None

@@ -1,4 +1,4 @@
-"""The learning rate over a training: by step, or by the clock."""
+"""Learning-rate schedules, by step or by elapsed time."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _STABLE = 0.5  # share of the run after which the rate of a stable schedule fall
 def warmup_steps(config: TrainConfig) -> int:
     """Return the number of warm-up steps, at most half of max_steps.
 
-    Without max_steps the total is unknown, so nothing is shortened.
+    Without max_steps the total is unknown, so the warm-up is not shortened.
     """
     return config.warmup_steps if config.max_steps is None else min(config.warmup_steps, config.max_steps // 2)
 
 
 def lr_multiplier(step: int, config: TrainConfig, elapsed: float = 0.0) -> float:
-    """Return the share of the highest learning rate at a step, counted from 0, that begins after `elapsed` seconds.
+    """Return the learning-rate multiplier (0 to 1) of a step, counted from 0, that begins after `elapsed` seconds.
 
-    The share rises over the warm-up, then falls to zero: linearly (Bergsma et al. 2025, arXiv 2502.15938), as half a
-    cosine (Loshchilov and Hutter 2017, eq. 5), or from the middle of the run on (stable; Hu et al. 2024, section 4).
-    With max_time the share depends on the part of max_time that has passed, and a warm-up ends by half of max_time.
-    With max_steps too, the limit that is closer counts: a distant max_time changes nothing.
+    The multiplier rises over the warm-up, then falls to zero: linearly (Bergsma et al. 2025, arXiv 2502.15938), as half
+    a cosine (Loshchilov and Hutter 2017, eq. 5), or from the middle of the run on (stable; Hu et al. 2024, section 4).
+    With max_time it depends on the part of max_time that has passed, and the warm-up ends by half of max_time. With
+    max_steps too, the closer of the two limits counts: a distant max_time changes nothing.
     """
     rising = warmup_steps(config)
     risen, falling = (step + 1) / rising if rising else 1.0, 1.0  # the share of the run after its warm-up
@@ -39,7 +39,7 @@ def lr_multiplier(step: int, config: TrainConfig, elapsed: float = 0.0) -> float
 
 
 def _fall(left: float, schedule: str) -> float:
-    """Return the share of the highest rate when the share `left` (1 to 0) of the run remains."""
+    """Return the learning-rate multiplier when the share `left` (1 to 0) of the run remains."""
     if schedule == "cosine":
         return (1 - math.cos(math.pi * left)) / 2
     return min(1.0, left / _STABLE) if schedule == "stable" else left

@@ -1,4 +1,4 @@
-"""Choose device and dtype of a training, and check memory and disk."""
+"""Choose device and dtype of a training, and check that memory and disk are large enough."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ COMPILE_FROM_SECONDS = 60.0
 
 
 def resolve(config: Config, notice: Notify, *sources: Config | None) -> Config:
-    """Return the config with device, dtype and compiling chosen; `notice` receives settings without effect.
+    """Return the config with `device`, `dtype` and `compile` chosen; report settings without effect to `notice`.
 
-    Settings that equal those of a source are not reported. `compile` stays auto if a timed step has to decide. Raises
-    EnvironmentFailure for a device that does not exist.
+    Settings that equal those of a config in `sources` are not reported. `compile` stays auto if a timed step has to
+    decide. Raises EnvironmentFailure if the device does not exist.
     """
     device = choose_device(config.train.device)
     if (shortened := warmup_steps(config.train)) < config.train.warmup_steps:
@@ -46,10 +46,10 @@ def resolve(config: Config, notice: Notify, *sources: Config | None) -> Config:
 
 
 def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE, *, may_change: bool = True) -> None:
-    """Raise EnvironmentFailure where main memory surely cannot hold a training, whatever the vocabulary.
+    """Raise EnvironmentFailure if main memory certainly cannot hold a training, whatever its vocabulary.
 
-    `free` is in bytes, None if unknown; the ranks of this host share it. Only training on a CPU is checked.
-    `may_change` says that the model is new, so that the hint may propose another.
+    `free` is in bytes, or None if unknown; all ranks of this machine share it. Only training on a CPU is checked.
+    `may_change` says that the model is new, so that the hint may propose a smaller model.
     """
     settings = config.train
     if settings.device != "cpu" or free is None:
@@ -94,9 +94,9 @@ def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE, *, ma
 
 @contextlib.contextmanager
 def fitting_device(config: Config, num_ranks: int = 1, *, recorded: bool = False) -> Iterator[None]:
-    """Turn a lack of device memory into an EnvironmentFailure whose hint names smaller micro-batches.
+    """Turn an out-of-memory error of the device into an EnvironmentFailure whose hint names smaller micro-batches.
 
-    `recorded` says that a graph, which reserves memory, takes the steps: the hint then names `train.graph=off` too.
+    `recorded` says that steps replay a graph, which reserves memory: the hint then also names `train.graph=off`.
     """
     try:
         yield
@@ -113,7 +113,7 @@ def fitting_device(config: Config, num_ranks: int = 1, *, recorded: bool = False
 
 
 def require_space(run: Run) -> None:
-    """Raise EnvironmentFailure where the disk cannot hold the checkpoints and the snapshots of a run."""
+    """Raise EnvironmentFailure if the disk cannot hold the checkpoints and attention snapshots of a run."""
     settings = run.config.train
     weights = 4 * run.state.num_parameters
     to_continue = weights + 4 * settings.stored_per_weight * run.state.num_trained

@@ -1,7 +1,7 @@
-"""Muon: orthogonalised momentum steps, for all matrices of one shape at once. Jordan et al. 2024.
+"""The Muon optimizer (Jordan et al. 2024): orthogonalised momentum, for all matrices of one shape at once.
 
 Feed-forward matrices are cut into squares (slightly longer pieces if their width is no multiple of d_model), which
-share a batch with projection_layer; the matrices of heads stay whole, in a batch of their own.
+share a batch with projection_layer. Wq, Wk and Wv of each head stay whole, in a batch of their own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ITERATIONS = 5
 
 
 class Muon:
-    """Nesterov momentum, made orthogonal, with decoupled weight decay."""
+    """The Muon optimizer: orthogonalised Nesterov momentum, with decoupled weight decay."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Muon:
         dtype: torch.dtype,
         owned: Container[str] | None = None,
     ):
-        """Take the `owned` parameters of this rank, in whole stacks; None means all."""
+        """Prepare to optimize this rank's `owned` parameters, in whole groups of `stacks`; `owned` None means all."""
         chosen = [names for names in stacks(parameters) if owned is None or names[0] in owned]
         self.parameters = {name: parameters[name] for names in chosen for name in names}
         self.weight_decay = weight_decay
@@ -47,7 +47,7 @@ class Muon:
 
     @torch.no_grad()
     def step(self, learning_rate: float | Tensor) -> None:
-        """Change the parameters by their gradients, none of which may be None; the rate may be float32 [] on a GPU."""
+        """Update the parameters by their gradients, which must not be None; the rate may be a float32 scalar tensor."""
         gradients = {name: parameter.grad for name, parameter in self.parameters.items() if parameter.grad is not None}
         cut = {name: _cut(name, parameter) for name, parameter in self.parameters.items()}
         decay = 1 - learning_rate * self.weight_decay
@@ -63,7 +63,7 @@ class Muon:
                     decayed.add_(step, alpha=-learning_rate)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the momentum of each parameter, by its name."""
+        """Return the momentum of each parameter, by parameter name."""
         joined = {name: torch.empty_like(p, requires_grad=False) for name, p in self.parameters.items()}
         for key, pieces in self.batches.items():
             for (name, number), piece in zip(pieces, self.momentum[key], strict=True):
@@ -71,13 +71,13 @@ class Muon:
         return joined
 
     def load_state_dict(self, stored: Mapping[str, Tensor]) -> None:
-        """Restore the momentum of each parameter from `<parameter>.momentum`."""
+        """Restore the momentum of each parameter, stored as `<parameter>.momentum`."""
         pieces = self._pieces({name: stored[f"{name}.momentum"] for name in self.parameters})
         for key, stacked in pieces.items():
             self.momentum[key].copy_(stacked)
 
     def _pieces(self, matrices: Mapping[str, Tensor]) -> dict[tuple[int, torch.Size], Tensor]:
-        """Return the pieces of all matrices, by stack and shape: [pieces, rows, columns] each."""
+        """Cut the matrices; return for each (stack, shape) one tensor of pieces [pieces, rows, columns]."""
         cut = {name: _cut(name, matrix) for name, matrix in matrices.items()}
         return {
             key: torch.stack([cut[name][number] for name, number in pieces]) for key, pieces in self.batches.items()
@@ -85,9 +85,9 @@ class Muon:
 
 
 def stacks(parameters: Mapping[str, Tensor]) -> list[list[str]]:
-    """Group matrices to orthogonalise together, by name: pieces of one shape, until a group has STACK_NUMBERS elements.
+    """Return groups of matrix names to orthogonalise together: equal piece shapes, about STACK_NUMBERS elements each.
 
-    torch may round a product differently in a larger stack, so a stack is never divided between ranks.
+    torch may round a product differently in a larger batch, so one rank must own all matrices of a group.
     """
     by_shape: defaultdict[tuple[torch.Size, ...], list[str]] = defaultdict(list)
     for name, parameter in parameters.items():
@@ -105,10 +105,10 @@ def stacks(parameters: Mapping[str, Tensor]) -> list[list[str]]:
 
 
 def orthogonalise(matrices: Tensor, dtype: torch.dtype) -> Tensor:
-    """Approximate the nearest orthogonal matrix to each of `matrices` [N, rows, columns], rows <= columns.
+    """Approximate the nearest semi-orthogonal matrix to each of `matrices` [N, rows, columns], rows <= columns.
 
-    Newton-Schulz iterations of fifth order, with products in `dtype`: singular values end between 0.6 and 1.3, or lower
-    if they began below about a hundredth of the largest.
+    Uses Newton-Schulz iterations of fifth order, with products in `dtype`. Singular values end between 0.6 and 1.3, or
+    lower if they began below about a hundredth of the largest.
     """
     assert matrices.shape[1] <= matrices.shape[2]
     a, b, c = _COEFFICIENTS
@@ -120,7 +120,7 @@ def orthogonalise(matrices: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _cut(name: str, matrix: Tensor) -> tuple[Tensor, ...]:
-    """Cut a matrix into the pieces to orthogonalise, as views, each with no more rows than columns."""
+    """Return the pieces of a matrix to orthogonalise, as views with no more rows than columns."""
     shorter, longer = sorted(matrix.shape)
     wide = matrix if matrix.shape[0] == shorter else matrix.T
     return wide.tensor_split(longer // shorter, dim=1) if "feed_forward" in name else (wide,)

@@ -1,4 +1,4 @@
-"""N-gram counts of the training text, to draw a token that follows the same context elsewhere in the text."""
+"""N-gram counts of the training text, from which to draw a token that follows the same context elsewhere."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ _ROUNDS = 12  # of fitting how much a context is trusted
 
 
 class NgramCounts:
-    """Draw the next token from interpolated n-gram counts, with contexts of 0 to ORDER tokens.
+    """An interpolated n-gram model that draws next tokens from counts, with contexts of 0 to ORDER tokens.
 
     A context that occurs elsewhere is used with a probability that depends on its length, its count elsewhere and its
-    number of different next tokens; otherwise the context that is a token shorter is tried. These probabilities
+    number of different next tokens; otherwise the context that is one token shorter is tried. The probabilities
     maximise the likelihood of the text when each position is left out (deleted interpolation, Jelinek and Mercer 1980).
     """
 
     def __init__(self, ids: np.ndarray):
-        """Count training ids, int64 [N], N >= 2."""
+        """Count the n-grams of training ids, int64 [N], N >= 2."""
         self.ids = ids
         vocab_size, count = int(self.ids.max()) + 2, len(ids)  # one more token is before the text
         context = np.zeros(count, np.int64)  # numbers of contexts, sorted by their last token, then by the one before
@@ -43,7 +43,7 @@ class NgramCounts:
         self.places[self.positions] = np.arange(count)
 
     def draw(self, positions: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-        """Return a target for each position, int64 [M], from uniform numbers in [0, 1), float64 [M]."""
+        """Draw a target for each position [M], int64 [M]; `uniform` has random numbers in [0, 1), float64 [M]."""
         targets, left, rest = np.empty(len(positions), np.int64), np.arange(len(positions)), uniform
         for contexts, starts, decides in reversed(self.orders):
             here = positions[left]
@@ -58,10 +58,10 @@ class NgramCounts:
 
 
 def _trust(elsewhere: np.ndarray, followers: np.ndarray, agreeing: np.ndarray, shorter: np.ndarray) -> np.ndarray:
-    """Return how probably each position uses its context, float64 [N]; contexts of similar counts share a probability.
+    """Return the probability that a position uses its context, float64 [N]; contexts of similar counts share the value.
 
     `agreeing` is the share of the context's other occurrences that have the same next token, `shorter` the probability
-    of that token by shorter contexts. Fitted by _ROUNDS passes of expectation maximisation.
+    of that token by shorter contexts. The values are fitted by _ROUNDS passes of expectation maximisation.
     """
     kinds = np.where(elsewhere > 0, 4 * np.log2(np.maximum(1, elsewhere)).astype(np.int64) + followers.clip(1, 4), 0)
     trust, sizes = np.full(kinds.max() + 1, 0.5), np.maximum(1, np.bincount(kinds))

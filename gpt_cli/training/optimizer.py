@@ -1,6 +1,6 @@
-"""Change weights by gradients: AdamW for everything, or Muon for the matrices inside blocks.
+"""The optimizers: AdamW for all parameters, or Muon for the matrices inside blocks and AdamW for the rest.
 
-Neither is a torch.optim.Optimizer: making one imports torch's compiler, which takes a second.
+Neither is a torch.optim.Optimizer: creating one imports torch's compiler, which takes a second.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class AdamW:
 
     @torch.no_grad()
     def step(self, learning_rate: float | Tensor) -> None:
-        """Change the parameters by their gradients, none of which may be None; the rate may be float32 [] on a GPU."""
+        """Update the parameters by their gradients, which must not be None; the rate may be a float32 scalar tensor."""
         for matrices in (True, False):
             chosen = [(n, p) for n, (_, p) in enumerate(self.parameters.items()) if (p.dim() >= 2) == matrices]
             if not chosen:
@@ -57,11 +57,11 @@ class AdamW:
             )
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
-        """Return the running averages of gradients (exp_avg) and of their squares (exp_avg_sq), by parameter."""
+        """Return running averages of gradients (exp_avg) and of squared gradients (exp_avg_sq), by parameter name."""
         return {"exp_avg": self.averages, "exp_avg_sq": self.squares}
 
     def load_state_dict(self, stored: Mapping[str, Tensor], step: int) -> None:
-        """Restore the averages, stored as `<parameter>.<kind>`, and the number of steps."""
+        """Restore the running averages, stored as `<parameter>.exp_avg` and `.exp_avg_sq`, and the number of steps."""
         for kind, averages in self.state_dict().items():
             for name, tensor in averages.items():
                 tensor.copy_(stored[f"{name}.{kind}"])
@@ -70,7 +70,7 @@ class AdamW:
 
 
 class Optimizer:
-    """AdamW and Muon for the parameters of a model, as the config says; a rank steps the parameters it owns."""
+    """AdamW alone, or Muon and AdamW, as the config says; each rank updates the parameters that it owns."""
 
     def __init__(self, layout: Replicated, config: TrainConfig):
         self.config, self.layout = config, layout
@@ -85,16 +85,16 @@ class Optimizer:
         )
 
     def step(self, share: float | Tensor) -> None:
-        """Change the parameters by their gradients, at a share of the config's highest learning rates.
+        """Update the parameters by their gradients, at the config's highest learning rates times `share`.
 
-        A share on the device, float32 [], may have a new value at each replay of a recorded step.
+        If `share` is a float32 scalar tensor on the device, its value may differ at each replay of a recorded step.
         """
         self.adamw.step(self.config.learning_rate * share)
         if self.muon is not None:
             self.muon.step(self.config.muon_learning_rate * share)
 
     def changing(self) -> list[Tensor]:
-        """Return every tensor that a step of a single process changes, all float32."""
+        """Return every tensor that a step changes if there is a single process; all are float32."""
         of_adamw = [*self.adamw.num_steps, *self.adamw.averages.values(), *self.adamw.squares.values()]
         of_muon = [] if self.muon is None else self.muon.momentum.values()
         low_rank = self.layout.low_rank
@@ -102,19 +102,19 @@ class Optimizer:
         return [*(parameter.detach() for parameter in self.layout.owned.values()), *of_adamw, *of_muon, *included]
 
     def restart(self) -> None:
-        """Reset the state of the optimizer to zero, for new weights."""
+        """Set the optimizer state to zero, to train new weights."""
         num_weights = len(self.layout.owned)  # which come first
         for tensor in self.changing()[num_weights:]:
             tensor.zero_()
 
     def zero_grad(self) -> None:
-        """Forget the gradients."""
+        """Set the gradients of all parameters to None."""
         self.layout.forget_gradients()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the tensors that a resumed run needs, on the first rank; {} on others.
+        """Return the optimizer state for a resumed run, as tensors by name, on the first rank; {} on other ranks.
 
-        Running averages are `<parameter>.<kind>`, and low-rank factors `<matrix>.<A or B>.factor`.
+        Names are `<parameter>.<kind>`, with kind exp_avg, exp_avg_sq or momentum, and `<matrix>.<A or B>.factor`.
         """
         tensors: dict[str, Tensor] = {}
         for names, kinds in self._kinds():
@@ -124,7 +124,7 @@ class Optimizer:
         return tensors
 
     def load_state_dict(self, stored: Mapping[str, Tensor], step: int, where: str) -> None:
-        """Restore a `state_dict` after `step` steps; raise CheckpointError at `where` if names or shapes do not fit."""
+        """Restore the `state_dict` after `step` steps; raise CheckpointError, naming `where`, if tensors do not fit."""
         expected = {
             f"{name}.{kind}": self.layout.parameters[name].shape
             for names, kinds in self._kinds()
@@ -140,7 +140,7 @@ class Optimizer:
             self.layout.low_rank.load_state_dict(stored)
 
     def _kinds(self) -> list[tuple[list[str], dict[str, dict[str, Tensor]]]]:
-        """Return, for AdamW and for Muon, the parameter names of all ranks and this rank's tensors by kind and name."""
+        """Return (names, state) of AdamW and of Muon: names on all ranks, {kind: {name: tensor}} of this rank."""
         others = self.adamw.state_dict()
         if self.layout.low_rank is not None:
             others = others | {"factor": {name: factor.detach() for name, factor in self.layout.owned.items()}}
@@ -149,11 +149,11 @@ class Optimizer:
 
 
 def orthogonal_names(parameters: Mapping[str, Tensor], config: TrainConfig) -> list[str]:
-    """Return the names of the parameters that Muon steps."""
+    """Return the names of the parameters that Muon updates: the matrices inside blocks; [] without Muon."""
     muon = config.optimizer == "muon"
     return [name for name, tensor in parameters.items() if muon and name.startswith("blocks.") and tensor.dim() == 2]
 
 
 def undivided(parameters: Mapping[str, Tensor], config: TrainConfig) -> list[list[str]]:
-    """Return the groups of parameters that one rank must step together."""
+    """Return the groups of parameter names that a single rank must own, because Muon updates each group at once."""
     return stacks({name: parameters[name] for name in orthogonal_names(parameters, config)})

@@ -1,4 +1,4 @@
-"""The four kinds of training that a request may ask for, each without flags that it cannot have."""
+"""The four kinds of training that a request may ask for, each with only the settings that it can have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpt_cli.training.init_from import Initial
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A config before anything is chosen for this machine, and the directory of the run."""
+    """A training as requested: its run directory, and its config before any setting is chosen for this machine."""
 
     config: Config
     directory: Path
@@ -20,26 +20,26 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class NewRun(Plan):
-    """Train new weights from step 0."""
+    """The plan to train new weights from step 0."""
 
     overwrite: bool = False  # whether it may replace the run in its directory
     shipped: Config | None = None  # the shipped config that its config is made from
 
 
 class AutoRun(NewRun):
-    """Train new weights from step 0; the config has some settings, and `auto_config` chooses the rest."""
+    """The plan to train new weights from step 0, with a config whose missing settings `auto_config` chooses."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FineTuning(NewRun):
-    """Train the weights of another model from step 0."""
+    """The plan to train the weights of another model from step 0."""
 
     initial: Initial
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resume(Plan):
-    """Continue the run in the directory."""
+    """The plan to continue the run in `directory`."""
 
     start: NewRun  # what to train where the directory has no checkpoint yet
     by_run_config: bool  # whether the config is that of the run, which must then exist

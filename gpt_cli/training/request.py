@@ -1,4 +1,4 @@
-"""Requests to train: read and refused before torch is loaded or a file is touched."""
+"""The request to train: checked, and refused if it is wrong, before torch is loaded or a file is written."""
 
 from __future__ import annotations
 
@@ -135,10 +135,10 @@ class TrainRequest(Request):
     exclusive = (("resume", "overwrite"),)
 
     def find(self, host: Host) -> Plan:
-        """Return the plan of the training; of the --init-from model, read all but the weights.
+        """Return the plan of the training; with --init-from, read all of that model except its weights.
 
-        Raises UsageError for settings that do not fit together, CheckpointError if the --init-from model does not fit,
-        EnvironmentFailure for a logger whose package is missing.
+        Raises UsageError for settings that contradict each other, CheckpointError if the --init-from model does not
+        fit, EnvironmentFailure for a logger whose package is missing.
         """
         config, out, settings = self.config, self.out, list(self.settings)
         values: dict[str, Any] = {key: getattr(self, name) for name, key in _KEYS.items()}
@@ -182,7 +182,7 @@ class TrainRequest(Request):
         return Resume(config=start.config, directory=directory, start=start, by_run_config=by_run_config)
 
     def _fixed_settings(self, flags: Mapping[str, tuple[str, Any]]) -> Config:
-        """Return the settings that the user has fixed; raise UsageError if gpt cannot choose the others."""
+        """Return a config with only the settings that the user set; raise UsageError if gpt cannot choose the rest."""
         config = build_config(Document({}), AUTO, self.settings, flags, to_choose=True)
         fields_set = config.train.model_fields_set
         if "max_steps" not in fields_set and "max_time" in fields_set and config.train.max_time is None:
@@ -194,7 +194,7 @@ class TrainRequest(Request):
         return config
 
     def _require_one_process(self) -> None:
-        """Raise UsageError for several processes, each of which would measure another speed."""
+        """Raise UsageError if several processes would choose settings: each would measure a different speed."""
         rank_env = rank_environment(os.environ)
         several = (self.processes or 1) > 1 or (rank_env is not None and rank_env.size > 1)
         if several and not self.dry_run:  # of which one process writes the config
@@ -205,7 +205,7 @@ class TrainRequest(Request):
     def _with_initial(
         self, directory: Path, settings: list[str], flags: Mapping[str, tuple[str, Any]], host: Host
     ) -> NewRun:
-        """Return a run from the --init-from model, which gives the sizes and tokenizer that the config leaves out."""
+        """Return the plan of a run with --init-from, whose model gives sizes and tokenizer if the config does not."""
         assert self.init_from is not None
         names_text = bool(self.data) or asks_for(settings, "data.source=", "data=")
         initial, config = None, self.config
@@ -232,7 +232,7 @@ class TrainRequest(Request):
 
 
 def require_run(run: RunFiles) -> None:
-    """Raise UsageError, with the nearest run as a hint, where the directory holds no run."""
+    """Raise UsageError if the directory contains no run; the hint names a run with a similar name, if there is one."""
     if not run.exists():
         other = near_run(run.path, trained=True)
         with contextlib.suppress(GptError):
@@ -242,7 +242,7 @@ def require_run(run: RunFiles) -> None:
 
 
 def _require_what_stays(start: NewRun, *, continues: bool) -> None:
-    """Raise UsageError if `freeze` or `rank` would keep random weights, or `freeze` is too large."""
+    """Raise UsageError if `freeze` or `rank` would leave random weights untrained, or if `freeze` is too large."""
     settings, num_blocks = start.config.train, start.config.model.num_blocks
     if settings.trains_all:
         return
@@ -262,7 +262,7 @@ def _require_what_stays(start: NewRun, *, continues: bool) -> None:
 
 
 def _document(config: str | Config | None, source: Config) -> tuple[Document, str]:
-    """Return the settings of `config`, or of `source` without a config, and their name in error messages."""
+    """Return the settings of `config` (of `source` if `config` is None) and the name that error messages give them."""
     if config is None:
         return Document(source.model_dump(mode="json")), "config"
     if isinstance(config, Config):

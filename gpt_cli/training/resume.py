@@ -29,7 +29,7 @@ _MOST_SOURCES = 3  # that a command in a hint names
 
 
 class _Outcome(BaseModel):
-    """The outcome of a training that has ended by itself, with all its figures."""
+    """The recorded outcome of a training that ended by itself, with all its figures."""
 
     model_config = ConfigDict(strict=True)
 
@@ -54,10 +54,10 @@ _FIGURES = _Outcome.model_fields.keys() - {"stopped_by", "step", "best_step"}  #
 
 
 def config_to_resume(stored: Config, requested: Config, run: Config | None, files: RunFiles) -> Config:
-    """Return the requested config with the run's choices for `auto`; raise CheckpointError if fixed settings changed.
+    """Return `requested` with the run's choices for `auto` settings; raise CheckpointError if a fixed setting differs.
 
-    `stored` is the config of the checkpoint, `run` that of config.yaml in `files`. Only config.yaml may choose
-    `compile`, so a stranger's checkpoint starts no compiler.
+    `stored` is the config in the checkpoint, `run` the config.yaml in `files`. Only config.yaml may choose `compile`,
+    so that a stranger's checkpoint cannot start a compiler.
     """
     text_settings = {
         key: getattr(stored.data, key) for key in ("loss", "template") if getattr(requested.data, key) is None
@@ -85,12 +85,12 @@ def config_to_resume(stored: Config, requested: Config, run: Config | None, file
 
 
 def _fixed_changes(one: Config, other: Config) -> list[tuple[str, str, str]]:
-    """Return key, value and other value of each setting that differs and may not change within a run."""
+    """Return (key, value in `one`, value in `other`) of each differing setting that may not change within a run."""
     return [change for change in config_differences(one, other) if change[0] not in FREE_KEYS]
 
 
 def _quoted(value: str) -> str:
-    """Return a value as a config writes it, a text in quotes."""
+    """Return a setting's value in quotes, or unchanged if it is valid JSON, such as a number or null."""
     try:
         json.loads(value)
     except ValueError:
@@ -99,7 +99,7 @@ def _quoted(value: str) -> str:
 
 
 def _begin_anew(files: RunFiles, config: Config) -> str:
-    """Return the command that begins a new run with the weights of this one."""
+    """Return the `gpt train --init-from` command that starts a new run with the weights of the run `files`."""
     sources = source_names(config.data.source)
     data = [f"--data {shlex.quote(source)}" for source in sources] if len(sources) <= _MOST_SOURCES else ["--data ..."]
     run_path, other = shlex.quote(str(files.path)), shlex.quote(f"{files.path}-2")
@@ -107,7 +107,7 @@ def _begin_anew(files: RunFiles, config: Config) -> str:
 
 
 def is_best_of_run(best: Checkpoint, config: Config, progress: Progress) -> bool:
-    """Return whether the checkpoint `best` is of a run with this config and progress, or of a later step of the run."""
+    """Return whether `best` belongs to the run with this config and progress: same best loss, or a later step."""
     best_progress = best.progress
     return (
         not _fixed_changes(best.config, config)
@@ -117,7 +117,7 @@ def is_best_of_run(best: Checkpoint, config: Config, progress: Progress) -> bool
 
 
 def environment(config: Config) -> dict[str, str]:
-    """Return the environment that two runs must share to agree bit for bit."""
+    """Return the software and machine properties that two runs must share to give bit-identical results."""
     # versions before the tree added micro-batches in their order, which for up to three is the same
     sums = {"sums": "tree"} if config.train.num_micro_batches > 3 and config.train.num_micro_batches % 2 == 0 else {}
     return sums | {
@@ -131,7 +131,7 @@ def environment(config: Config) -> dict[str, str]:
 
 
 def environment_changes(continued: Checkpoint, config: Config) -> list[str]:
-    """Return the differences from the environment of a checkpoint, such as "threads 2 -> 4"."""
+    """Return the differences between a checkpoint's environment and the current one, such as "threads 2 -> 4"."""
     # a version without a compiler stored auto, and compiled nothing
     compiled, compiles = (settings.compile == "on" for settings in (continued.config.train, config.train))
     micro_batch_size = continued.config.train.micro_batch_size
@@ -141,7 +141,7 @@ def environment_changes(continued: Checkpoint, config: Config) -> list[str]:
 
 
 def require_same_text(continued: Checkpoint, data_digest: str, config: Config, files: RunFiles) -> None:
-    """Raise CheckpointError where the text's ids are not those that the run was trained on."""
+    """Raise CheckpointError if `data_digest`, the digest of the text's ids, differs from that in the checkpoint."""
     if continued.progress.data_digest != data_digest:
         raise _other_text(continued, config, files)
 
@@ -157,7 +157,7 @@ def text_problem(error: DataError, continued: Checkpoint, config: Config, files:
 
 
 def is_missing(error: DataError) -> bool:
-    """Return whether an error says that the text of a SOURCE is missing."""
+    """Return whether the error says that a text source does not exist."""
     return error.hint is not None and error.hint.endswith(NAME_A_SOURCE)
 
 
@@ -178,7 +178,7 @@ def _other_text(continued: Checkpoint, config: Config, files: RunFiles, why: str
 def ended_before(run: RunFiles, progress: Progress, requested: Config, run_config: Config | None) -> Finished | None:
     """Return the Finished event of a run that has trained all requested steps; None if something is left to do.
 
-    `run_config` is the run's config.yaml. Raises UsageError if the run has trained more than the requested length.
+    `run_config` is the run's config.yaml. Raises UsageError if the run has already trained longer than requested.
     """
     _require_no_less(run, progress, requested, run_config)
     if not is_finished(progress, requested.train):
@@ -204,7 +204,7 @@ def ended_before(run: RunFiles, progress: Progress, requested: Config, run_confi
 
 
 def _require_no_less(run: RunFiles, progress: Progress, requested: Config, run_config: Config | None) -> None:
-    """Raise UsageError if the run has trained more than the requested max_steps or max_time."""
+    """Raise UsageError if the run has already trained longer than the requested max_steps or max_time."""
     steps, seconds = requested.train.max_steps, requested.train.max_time
     run_steps, run_seconds = (
         (None, None) if run_config is None else (run_config.train.max_steps, run_config.train.max_time)
@@ -226,7 +226,7 @@ def _require_no_less(run: RunFiles, progress: Progress, requested: Config, run_c
 
 
 def _sentence(run: RunFiles, progress: Progress, requested: Config) -> str:
-    """Return a sentence that says that nothing is left to train, with flags that continue."""
+    """Return a sentence that says that nothing is left to train and which flags would continue the run."""
     settings, name = requested.train, visible(run.path)
     is_out = settings.patience is not None and progress.evaluations_without_best >= settings.patience
     also = " --set train.patience=null" if is_out else ""

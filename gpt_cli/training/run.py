@@ -23,7 +23,7 @@ from gpt_cli.training.step import read_outcomes
 
 @dataclass
 class Run:
-    """A training state, its files and texts; `saved` is the progress in the newest checkpoint of this run."""
+    """A training: state, run directory, tokenizer, validation ids; `saved` is the progress in its newest checkpoint."""
 
     state: TrainingState
     directory: RunDirectory
@@ -44,10 +44,10 @@ class Run:
         return self.state.ranks
 
     def open_directory(self) -> None:
-        """Prepare the directory: empty it for a new run, remove files of later steps for a resumed one.
+        """Prepare the run directory: empty it for a new run; for a resumed run, remove files of later steps.
 
-        A run that starts from another model saves its weights at once: if stopped before the first checkpoint, the run
-        would otherwise resume with random weights.
+        A run that starts from another model saves that model's weights at once. Otherwise a run that stopped before its
+        first checkpoint would resume with random weights.
         """
         after = None if self.saved is None else self.saved.observed_step
 
@@ -61,7 +61,7 @@ class Run:
             self.save()
 
     def windows(self, num_tokens: int) -> list[tuple[int, int]]:
-        """Return evenly spaced windows (start, end) of the validation text, of about `num_tokens` together.
+        """Return evenly spaced windows (start, end) of the validation text, with about `num_tokens` tokens in total.
 
         For conversations, each window is an example.
         """
@@ -71,11 +71,11 @@ class Run:
 
     @property
     def closing_windows(self) -> list[tuple[int, int]]:
-        """The windows of the closing evaluation."""
+        """The windows (start, end) of the validation text that the closing evaluation measures."""
         return self.windows(self.config.data.validation_tokens)
 
     def checkpoint(self, *, with_optimizer: bool) -> Checkpoint:
-        """Return a checkpoint of the present state, for the first rank to save."""
+        """Return a checkpoint of the current state; all ranks call this, and the first rank's result is complete."""
         optimizer_state = self.state.optimizer.state_dict() if with_optimizer else {}
         return Checkpoint(self.config, self.tokenizer, self.progress, self.state.model.state_dict(), optimizer_state)
 
@@ -88,7 +88,7 @@ class Run:
         return self.directory.step_file(self.progress.step)
 
     def best_model(self) -> tuple[GPT, int]:
-        """Return the model with the lowest validation loss and its step, or the present model if none was saved."""
+        """Return the model with the lowest validation loss and its step, or the current model if no best was saved."""
         if not self.ranks.all_reduce_max(self.directory.best.exists() and self._best_is_of_run())[0]:
             return self.state.model, self.progress.step
         best = read_checkpoint(self.directory.best)
@@ -98,7 +98,7 @@ class Run:
         return best.build_model().to(self.state.device), best.progress.step
 
     def _best_is_of_run(self) -> bool:
-        """Return whether best.safetensors is of this run; True if damaged, because the next reader reports damage."""
+        """Return whether best.safetensors belongs to this run; True if damaged, as the next reader reports that."""
         try:
             return is_best_of_run(read_checkpoint(self.directory.best), self.config, self.progress)
         except CheckpointError:

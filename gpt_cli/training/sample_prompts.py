@@ -1,4 +1,4 @@
-"""The prompts of a training: one for its samples, and another to try the trained model with."""
+"""Two prompts of a training: one for the samples during the training, one for trying the trained model."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _SHORTEST = 2  # tokens before a prompt ends with its line or with a word
 
 
 def sample_prompt(config: Config, tokenizer: Tokenizer, validation_ids: Ids | Examples) -> list[int]:
-    """Return the ids that samples continue: `train.sample_prompt`, or the beginning of a line of the validation text.
+    """Return the token ids that samples continue: `train.sample_prompt`, else the beginning of a validation-text line.
 
-    For conversations, this is a question, by default the first. Raises DataError for a character that the vocabulary
-    lacks.
+    For conversations, the prompt is a question, by default the first. Raises DataError if the vocabulary lacks a
+    character.
     """
     if config.train.sample_prompt is None and isinstance(validation_ids, Examples):
         prompt_ids = validation_ids.question(0)
@@ -41,7 +41,7 @@ def sample_prompt(config: Config, tokenizer: Tokenizer, validation_ids: Ids | Ex
 
 
 def _start(tokenizer: Tokenizer, ids: list[int]) -> tuple[int, list[bytes]]:
-    """Find the first line, else word, else character; return the index of its first id, and the bytes of each id.
+    """Return the index in `ids` where the first line begins (else word, else character), and the bytes of each id.
 
     End-of-text counts as a line break. The search is needed because the ids may begin in the middle of a word.
     """
@@ -54,7 +54,7 @@ def _start(tokenizer: Tokenizer, ids: list[int]) -> tuple[int, list[bytes]]:
 
 
 def _length(parts: Sequence[bytes]) -> int:
-    """Return how many tokens make a prompt: up to the end of the line, else of a word, else of a character."""
+    """Return how many tokens of `parts` make a prompt: to the end of the line, else of a word, else of a character."""
     ends = range(_SHORTEST, len(parts))
     lines = [i for i in ends if parts[i].startswith(b"\n")]
     words = [i for i in ends if parts[i][:1].isspace() and not _space_after(parts[i - 1])]

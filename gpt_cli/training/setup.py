@@ -1,4 +1,4 @@
-"""Prepare a training: check it, read the text, build the model, and estimate time and memory."""
+"""Prepare a training: check the plan, read the text, build the model, and estimate time and memory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _WHOLE_STEP = 1.2  # the time of a step with its optimizer's, and a share of eva
 def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] | Finished:
     """Do everything that comes before the first write; return a run that is ready to train, and its estimates.
 
-    Returns Finished instead for a run that has nothing left to train. Raises every kind of GptError.
+    Returns Finished instead if the run has nothing left to train. Raises every kind of GptError.
     """
     directory = RunDirectory(plan.directory)
     free = available_memory()  # measured before the checkpoint is read, whose memory the training reuses
@@ -77,7 +77,7 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
 
 
 def _resolved(start: Start, host: Host) -> Config:
-    """Return the config with device, dtype and compiling chosen; warn if a resumed run will not be bit-exact."""
+    """Return the config with `device`, `dtype` and `compile` chosen; warn if a resumed run will not be bit-exact."""
     config = resolve(start.config, host.notice if start.checkpoint is None else ignored, *start.sources)
     use_threads(config.train.threads)
     if start.checkpoint is not None and (changes := environment_changes(start.checkpoint, config)):
@@ -93,7 +93,7 @@ def _state(
     host: Host,
     ranks: Ranks,
 ) -> TrainingState:
-    """Return the state at the start, once all ranks have the same config, checkpoint and text."""
+    """Return the state to train from, after all ranks have agreed on config, step, text and tokenizer."""
     if isinstance(text.ids, Examples):  # what the settings meant for this text is stored with the run
         config = config.changed(data={"loss": config.data.loss or "answers", "template": text.ids.template.name})
     watched_ids(config, text.tokenizer)  # refuses a text that cannot be watched
@@ -122,7 +122,7 @@ def _state(
 
 
 def _keep_to(seconds: float, step_seconds: float, state: TrainingState, notice: Notify) -> None:
-    """If the chosen number of steps may take longer than `seconds`, take fewer steps, or set max_time instead."""
+    """Lower max_steps, or replace it by max_time, if the steps that gpt chose may take longer than `seconds`."""
     steps = state.config.train.max_steps
     if state.config.train.max_time is not None or steps is None:
         return

@@ -27,7 +27,7 @@ from gpt_cli.training.resume import config_to_resume, ended_before, is_best_of_r
 
 @dataclass(frozen=True)
 class Start:
-    """How a training starts: its config, and a checkpoint, another model, or neither for random weights."""
+    """The start of a training: a config, and a checkpoint of the run, another model, or neither (random weights)."""
 
     config: Config
     sources: tuple[Config | None, ...] = ()  # configs that it is made from, whose settings nobody has set here
@@ -39,9 +39,9 @@ class Start:
 
 
 def start_of(plan: Plan, directory: RunDirectory, host: Host) -> Start | Finished:
-    """Return the start of a plan, or Finished for a run that has nothing left to train.
+    """Return the start of a plan's training, or Finished if the run has nothing left to train.
 
-    Raises UsageError where the directory has another run, CheckpointError where the run cannot continue.
+    Raises UsageError if the directory has another run, CheckpointError if the run cannot continue.
     """
     if isinstance(plan, NewRun):
         if directory.exists() and not plan.overwrite:
@@ -68,7 +68,7 @@ def start_of(plan: Plan, directory: RunDirectory, host: Host) -> Start | Finishe
 
 
 def _new(plan: NewRun, host: Host) -> Start:
-    """Return the start at step 0; for an automatic run, read the text and choose the config."""
+    """Return the start of a run at step 0; for an AutoRun, read the text and choose the config."""
     if isinstance(plan, FineTuning):
         return Start(plan.config, (plan.initial.config, plan.shipped), initial=plan.initial)
     if not isinstance(plan, AutoRun):
@@ -80,7 +80,7 @@ def _new(plan: NewRun, host: Host) -> Start:
 
 
 def _other_run(directory: RunDirectory, config: Config) -> UsageError:
-    """Return the error for a directory whose run a new run would replace."""
+    """Return the error for a new run in a directory that already contains a run."""
     for name in [*source_names(config.data.source), *source_names(config.data.validation_source)]:
         require_there(name)  # a mistyped text is the first mistake to mend
     sentence = "there is a run already; continue it with ‹resume=True› or replace it with ‹overwrite=True›"
@@ -91,7 +91,7 @@ def _other_run(directory: RunDirectory, config: Config) -> UsageError:
 
 
 def _free_directory(beside: Path, source: str) -> str:
-    """Return the path of a directory that does not exist yet, beside a run, named after a text."""
+    """Return an unused path beside the directory `beside`, named after the text `source`."""
     name = Path(source).stem.strip("*?-") or "run"
     names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
     free = next(path for each in names if not os.path.exists(path := beside.parent / each))  # of a long name false
@@ -99,9 +99,9 @@ def _free_directory(beside: Path, source: str) -> str:
 
 
 def _knowing_its_best(directory: RunDirectory, continued: Checkpoint, warn: Notify) -> Checkpoint:
-    """Return the checkpoint; if best.safetensors lacks the best weights, without best_loss, and `warn` gets the reason.
+    """Return `continued`, without its best_loss if best.safetensors does not have the best weights of the run.
 
-    Without best_loss, the next evaluation counts as the best.
+    Without best_loss, the next evaluation counts as the best. `warn` receives the reason if the file is unusable.
     """
     best, forgetful = directory.best, replace(continued, progress=replace(continued.progress, best_loss=None))
     if not best.exists():

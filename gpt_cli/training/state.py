@@ -1,4 +1,4 @@
-"""The state of a training: model, optimizer, batches and progress; no disk, no tokenizer, no wording."""
+"""The state of a training: model, optimizer, batches and progress, without files, tokenizer or messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gpt_cli.training.resume import environment
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a step, still on the device that computes it; reading it waits for the device."""
+    """The loss and gradient norm of a step, still on the device; reading them waits for the device to compute them."""
 
     step: int
     loss_and_norm: Tensor  # [2]
@@ -35,7 +35,7 @@ class Outcome:
 
 @dataclass
 class TrainingState:
-    """A model in training; only its `progress` counts steps and seconds."""
+    """A model in training, with its optimizer and batches; only `progress` counts steps and seconds."""
 
     config: Config
     model: GPT
@@ -60,9 +60,9 @@ class TrainingState:
         begin: Callable[[GPT], object] = lambda _: None,
         began_from: str | None = None,
     ) -> TrainingState:
-        """Return the state of a new model that trains on ids [tokens]; `config` must be resolved.
+        """Return the state at step 0 of a new model on ids [tokens]; `config` must have device and dtype chosen.
 
-        The config's seed decides the weights, which `begin` may replace by those of the model `began_from`.
+        The config's seed decides the weights; `begin` may replace them by the weights of the model named `began_from`.
         """
         progress = Progress.at_the_start(len(ids), data_digest, environment(config), began_from)
         model = _new_model(config, vocab_size, "weights")
@@ -73,7 +73,7 @@ class TrainingState:
     def continued(
         cls, config: Config, ids: Ids | Examples, checkpoint: Checkpoint, ranks: Ranks = ALONE
     ) -> TrainingState:
-        """Return the state of a checkpoint, on the same ids; raise CheckpointError if its tensors do not fit."""
+        """Return the training state of a checkpoint, on the same ids; raise CheckpointError if tensors do not fit."""
         before = checkpoint.progress
         # versions without a clock spent at least the seconds of their steps
         elapsed = max(before.elapsed, before.seconds)
@@ -106,7 +106,7 @@ class TrainingState:
 
     @property
     def reads_at_once(self) -> bool:
-        """Whether the host reads a step's outcome before the next step begins; with a GPU, reading would stall both."""
+        """Whether to read a step's loss before the next step begins: on a CPU only; reading would stall a GPU."""
         return self.device.type == "cpu"
 
     @property
@@ -119,7 +119,7 @@ class TrainingState:
         return sum(parameter.numel() for parameter in self.layout.parameters.values())
 
     def begin_next_model(self) -> None:
-        """Replace the model by one with other random weights, and record the old one as its teacher."""
+        """Give the model new random weights, reset the optimizer, and record the old model as a teacher."""
         teachers = (*self.progress.teachers, self.progress.step)
         new = _new_model(self.config, self.model.vocab_size, "weights", len(teachers))
         with torch.no_grad():
@@ -130,24 +130,24 @@ class TrainingState:
         self.progress = replace(self.progress, teachers=teachers, model_elapsed=elapsed, smoothed_loss=None)
 
     def compile_blocks(self, compiled: bool) -> None:
-        """Compile the blocks or return to plain ones, and set `train.compile` to match."""
+        """Compile the blocks, or go back to uncompiled ones if not `compiled`; set `train.compile` to match."""
         self.model.compile_blocks(compiled)
         self.config = self.config.changed(train={"compile": "on" if compiled else "off"})
 
     def start_clock(self) -> None:
-        """Start the clock at the elapsed seconds of the progress."""
+        """Start the clock so that `elapsed` continues from the seconds in `progress`."""
         self.started = time.perf_counter() - self.progress.elapsed
 
     def elapsed(self) -> float:
-        """Return the seconds of training, evaluating, sampling and saving, in all parts of the run.
+        """Return the seconds spent on training, evaluating, sampling and saving, over all parts of the run.
 
-        All ranks get the seconds of the first rank, so all make the same decisions.
+        All ranks get the seconds of the first rank, so that all make the same decisions.
         """
         return self.ranks.broadcast(time.perf_counter() - self.started)[0]
 
 
 def _new_model(config: Config, vocab_size: int, *stream: str | int) -> GPT:
-    """Return a model with random weights drawn from the random stream that `stream` names."""
+    """Return a model with random weights, drawn from the random stream that the seed and `stream` select."""
     generator = torch.Generator().manual_seed(stream_key(config.train.seed, *stream))
     with torch.random.fork_rng(devices=[]):  # the layers draw weights first that are replaced by the generator's
         return GPT(config.model, vocab_size, generator)

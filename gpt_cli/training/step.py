@@ -1,4 +1,4 @@
-"""One optimizer step."""
+"""One optimizer step: gradient, clipping, update of the weights, and checks of the result."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from gpt_cli.training.validation import cross_entropy
 
 @dataclass(frozen=True)
 class StepInputs:
-    """The inputs of a step on the device: for the index of each micro-batch, its part of `Batches.numbers`.
+    """The inputs of a step, on the device: `micro_batches` maps a micro-batch's index to its part of `Batches.numbers`.
 
-    `keys` [blocks, 3, 2] are the dropout keys on the device, for compiled blocks or a graph; else None.
+    `keys` [L, 3, 2] are the dropout keys, if compiled blocks or a graph need them on the device; else None.
     """
 
     step: int
@@ -35,7 +35,7 @@ class StepInputs:
 
 
 def send(state: TrainingState, step: int) -> StepInputs:
-    """Send this rank's micro-batches to the device in one transfer; compiled dropout needs a second one, of keys."""
+    """Copy this rank's micro-batches of a step to the device in one transfer, then dropout keys for compiled blocks."""
     settings, micro = state.config.train, state.config.train.sequences_at_once
     micro_batches = state.layout.micro_batches(settings.num_micro_batches)
     sequences = np.arange(settings.batch_size).reshape(-1, micro)[micro_batches].ravel()
@@ -49,9 +49,9 @@ def send(state: TrainingState, step: int) -> StepInputs:
 
 
 class Diverged(Exception):  # noqa: N818 - the loop makes an error for users of it
-    """The loss or the gradient of a step is not finite; if `gradient_norm` is None, the validation loss is not.
+    """Raised if a number is not finite: the loss or gradient norm of a step, the validation loss, or `what`.
 
-    If `loss` is None, other numbers, named by `what`, are not finite.
+    If `gradient_norm` is None, `loss` is the validation loss. If `loss` is None too, `what` names the numbers.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class Diverged(Exception):  # noqa: N818 - the loop makes an error for users of 
 
 
 def take_step(state: TrainingState, watch: Callable[[], object] = lambda: None) -> None:
-    """Compute a gradient, change the weights, and count the step in the state's progress.
+    """Compute the gradient, update the weights, and count the step in `state.progress`.
 
-    `watch` is called between micro-batches; when it raises, the state is as before. On a CPU the outcome is read at
-    once, so that Diverged leaves the weights untouched; a GPU computes while the next steps are prepared, and its
-    outcomes wait for `read_outcomes`.
+    `watch` is called between micro-batches; if it raises, the state is unchanged. On a CPU the loss is read at once, so
+    that Diverged leaves the weights untouched. A GPU computes while the host prepares the next steps, and
+    `read_outcomes` reads the losses later.
     """
     started, elapsed = time.perf_counter(), state.elapsed()
     settings, step = state.config.train, state.progress.step
@@ -97,7 +97,7 @@ def take_step(state: TrainingState, watch: Callable[[], object] = lambda: None) 
 
 
 def read_outcomes(state: TrainingState) -> None:
-    """Wait for all steps taken, and store the last loss and all seconds in the progress.
+    """Wait for all steps taken so far; store the last loss and all training seconds in `state.progress`.
 
     Raises Diverged for the first step whose loss or gradient norm is not finite. Call this before using the weights.
     """
@@ -119,13 +119,13 @@ def _read(state: TrainingState) -> None:
 
 
 def _take_time(state: TrainingState, started: float) -> None:
-    """Add the seconds since `started` to the training seconds of the progress."""
+    """Add the seconds since `started` to `progress.seconds`, the training seconds."""
     (seconds,) = state.ranks.broadcast(state.progress.seconds + time.perf_counter() - started)
     state.progress = replace(state.progress, elapsed=state.elapsed(), seconds=seconds)
 
 
 def _require_equal_weights(state: TrainingState) -> None:
-    """Raise EnvironmentFailure if weights, judged by their sum, or gradient norms differ between ranks."""
+    """Raise EnvironmentFailure if the sums of the weights or the gradient norms differ between ranks."""
     if state.ranks.size == 1:
         return
     if state.ranks.any_differ(state.layout.check_sum(), state.progress.gradient_norm or 0.0):
@@ -134,7 +134,7 @@ def _require_equal_weights(state: TrainingState) -> None:
 
 
 def clipped_gradient(state: TrainingState, sent: StepInputs, watch: Callable[[], object] = lambda: None) -> Tensor:
-    """Compute the clipped gradient of a step, for owned parameters; returns loss and norm before clipping, [2]."""
+    """Compute this rank's part of a step's clipped gradient; return the loss and the norm before clipping, [2]."""
     loss, norm = _loss_and_norm(state, compute_gradient(state, sent, watch))
     limit = state.config.train.gradient_clip
     torch.nn.utils.clip_grads_with_norm_(state.layout.owned.values(), math.inf if limit is None else limit, norm)
@@ -142,7 +142,7 @@ def clipped_gradient(state: TrainingState, sent: StepInputs, watch: Callable[[],
 
 
 def compute_gradient(state: TrainingState, sent: StepInputs, watch: Callable[[], object] = lambda: None) -> Tensor:
-    """Add the gradient of a step's batch to the owned parameters; returns the loss of each micro-batch [N].
+    """Compute the gradient of a step for the parameters that this rank owns; return each micro-batch's loss [N].
 
     The loss of a micro-batch is its share of the batch's mean, or zero if another rank computes it. Gradients are
     summed in the order of `distributed.tree_sum.tree_sum`, first within a rank, then between ranks.
@@ -157,7 +157,7 @@ def compute_gradient(state: TrainingState, sent: StepInputs, watch: Callable[[],
 def _add_up(
     state: TrainingState, sent: StepInputs, losses: Tensor, micro_batches: Sequence[int], watch: Callable[[], object]
 ) -> None:
-    """Add the gradients of `micro_batches` to the parameters, and write each loss to its index in `losses`."""
+    """Add the gradients of `micro_batches` to the parameters' gradients; write each loss to its index in `losses`."""
     # autograd adds to what is there, in order, which is the tree of two or of an odd number
     if len(micro_batches) % 2 or len(micro_batches) == 2:
         for micro_batch in micro_batches:
@@ -172,7 +172,7 @@ def _add_up(
 
 
 def _compute_micro_batch(state: TrainingState, sent: StepInputs, micro_batch: int) -> Tensor:
-    """Add the gradient of one micro-batch to the parameters; returns the micro-batch's share of the loss."""
+    """Add the gradient of one micro-batch to the parameters' gradients; return its share of the batch's mean loss."""
     settings, micro = state.config.train, state.config.train.sequences_at_once
     inputs, targets, positions, num_targets = state.batches.windows(sent.micro_batches[micro_batch])
     masks = DropMasks(

@@ -1,4 +1,4 @@
-"""Time a step, and use its seconds to decide whether to compile the blocks."""
+"""Time a training step, and decide by its seconds whether to compile the blocks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _MOST_BY_GRAPH = 20.0  # times as fast as steps that Python starts; up to 11 tim
 
 
 def time_steps(state: TrainingState, host: Host, *, may_compile: bool, must_compile: bool) -> float:
-    """Measure the seconds of a step, with blocks compiled if that pays and a graph recorded if that works.
+    """Return the seconds of a step, after compiling the blocks if that pays and recording a graph if that works.
 
-    If `compile` is still auto and `may_compile`, an uncompiled step decides. Raises EnvironmentFailure if torch cannot
-    compile and `must_compile`.
+    If `train.compile` is auto and `may_compile`, the time of an uncompiled step decides. Raises EnvironmentFailure if
+    torch cannot compile and `must_compile`.
     """
     seconds: float | None = None
     if state.config.train.compile == "auto":
@@ -37,7 +37,7 @@ def time_steps(state: TrainingState, host: Host, *, may_compile: bool, must_comp
 
 
 def _seconds_if_soon_over(state: TrainingState, warn: Notify) -> float | None:
-    """Return the seconds of an uncompiled step if the training would end before compiling pays; else None."""
+    """Return the seconds of an uncompiled step if the training is too short for compiling to pay; else None."""
 
     def is_over(within: float) -> bool:
         assert state.config.train.max_steps is not None, "else it is no more undecided whether blocks are compiled"
@@ -63,7 +63,7 @@ def _seconds_if_soon_over(state: TrainingState, warn: Notify) -> float | None:
 
 
 def _time_step(state: TrainingState, warn: Notify, *, must_compile: bool) -> float:
-    """Measure the seconds of a step; if torch cannot compile, use plain blocks, or raise if `must_compile`."""
+    """Return the seconds of a step; if torch cannot compile, use uncompiled blocks, or raise if `must_compile`."""
     try:
         with warnings.catch_warnings():
             # torch's compiler would have float32 computed with fewer bits

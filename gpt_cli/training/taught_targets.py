@@ -1,4 +1,4 @@
-"""Targets that a teacher and counts of n-grams draw in place of the next token, as a function of (seed, step)."""
+"""Training targets: next tokens, some replaced by draws from a teacher or n-gram counts; a function of (seed, step)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ BYTES_PER_TOKEN = 350  # of memory, at most, while the text is counted; the draw
 
 @dataclass
 class TaughtTargets:
-    """The ids of a text, int64 [N], and `draws` [N, draws], which a teacher drew for each id; None without a teacher.
+    """Targets: ids of a text, int64 [N], some replaced by a teacher's `draws` [N, draws per id], None if no teacher.
 
-    A step picks each draw with the same probability, so the mean gradient is that of the teacher's probabilities. With
-    next tokens as its only targets, a model that reads a short text many times learns the text by heart.
+    A step picks each draw with the same probability, so the mean gradient is that of the teacher's probabilities. If
+    all targets were next tokens, a model that reads a short text many times would memorise the text.
     """
 
     ids: np.ndarray
@@ -32,7 +32,7 @@ class TaughtTargets:
         return NgramCounts(self.ids)
 
     def __call__(self, positions: np.ndarray, step: int) -> np.ndarray:
-        """Return the targets of a step at `positions`, int64 [B, T]: ids of the text, some replaced by drawn tokens."""
+        """Return the targets of a step for text indices `positions` [B, T]: int64 [B, T] ids, some of them drawn."""
         targets = self.ids[positions]
         if self.draws is None:
             return targets

@@ -1,8 +1,8 @@
-"""Train two models in one run, the second with the first as its teacher.
+"""Train two models in one run; the first model becomes the teacher of the second.
 
-Furlanello et al. 2018, "Born-Again Neural Networks", arXiv 1805.04770: the second has the same size, begins with other
-random weights, and learns from the text and from the predictions of the first. Here some targets are drawn from the
-teacher's probabilities, and some from n-gram counts of the text (`TaughtTargets`).
+Furlanello et al. 2018, "Born-Again Neural Networks", arXiv 1805.04770: the second model has the same size, begins with
+other random weights, and learns from the text and from the predictions of the first model. Here some targets are drawn
+from the teacher's probabilities, and some from n-gram counts of the text (`TaughtTargets`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DRAWS = 32  # of a teacher for each position
 
 
 def model_ends(progress: Progress, settings: TrainConfig) -> bool:
-    """Return whether the first model has used its share of the steps or the time, so that the second begins."""
+    """Return whether the first model has used its share of steps or time, so that the second model begins."""
     share, steps, seconds = settings.teacher_share, settings.max_steps, settings.max_time
     if share is None or progress.teachers or progress.step == 0:
         return False
@@ -39,7 +39,7 @@ def model_ends(progress: Progress, settings: TrainConfig) -> bool:
 
 
 def settings_of_model(progress: Progress, settings: TrainConfig) -> TrainConfig:
-    """Return the settings with max_steps and max_time reduced to the part of the present model."""
+    """Return the settings with max_steps and max_time reduced to the current model's part of the run."""
     if settings.teacher_share is None:
         return settings
     share = 1.0 if progress.teachers else settings.teacher_share
@@ -55,7 +55,7 @@ def settings_of_model(progress: Progress, settings: TrainConfig) -> TrainConfig:
 def teach(
     state: TrainingState, teacher: GPT, step: int, host: Host, watch: Callable[[], object] = lambda: None
 ) -> None:
-    """Draw targets from `teacher`, a model after `step`; from now on the training uses some of them.
+    """Draw targets from `teacher`, the model after step `step`; later steps of the training use some of these targets.
 
     `watch` is called between batches. Raises EnvironmentFailure if ranks draw different targets.
     """
@@ -77,10 +77,10 @@ def teach(
 def drawn_targets(
     model: GPT, ids: np.ndarray, settings: TrainConfig, step: int, count: Callable[[int], object] = lambda _: None
 ) -> np.ndarray:
-    """Draw DRAWS targets for each position from the probabilities of a model after `step`: ids [N] -> [N, DRAWS].
+    """Draw DRAWS targets for each position from a model's probabilities: ids [N] -> [N, DRAWS]; `step` seeds the draws.
 
-    The first position has none. A position has at least half a context before it, if so many tokens precede it. `count`
-    receives the number of tokens done.
+    The first position has no targets. Each position is predicted from at least half a context, if so many tokens
+    precede it. `count` receives the number of tokens done since its last call.
     """
     C, V = model.config.context_length, model.vocab_size
     device, number = model.token_embedding.weight.device, len(ids) - 1

@@ -22,7 +22,7 @@ from gpt_cli.text.tokenizers import Tokenizer
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
-    """Return the loss in nats: logits [B, T, V] and targets [B, T] -> a scalar; computed in float32 at least."""
+    """Return the cross-entropy in nats: logits [B, T, V], targets [B, T] -> scalar; computed in float32 at least."""
     return F.cross_entropy(_in_full(logits).flatten(0, 1), targets.flatten(), reduction=reduction)
 
 
@@ -31,7 +31,7 @@ def _in_full(logits: Tensor) -> Tensor:
 
 
 def evaluation_batch_size(context_length: int, vocab_size: int, device: torch.device) -> int:
-    """Return the number of windows that a device evaluates at once, whatever the training's batch size."""
+    """Return how many windows to evaluate at once on a device, independent of the batch size in training."""
     return max(1, min(tokens_at_once(device, 2**12), LOGITS_AT_ONCE // vocab_size) // context_length)
 
 
@@ -47,12 +47,12 @@ def validation_score(
     by_window: Observations | None = None,
     ranks: Ranks = ALONE,
 ) -> Score:
-    """Measure the loss on windows (start, end) of ids; each window starts without context. Draws nothing at random.
+    """Measure the loss on windows (start, end) of ids; each window starts without context. Nothing is random.
 
-    For conversations, only learned tokens enter the loss.
+    For conversations, only the tokens that training learns from, such as answers, enter the loss.
 
     `count` receives the number of tokens done since its last call, `by_window` the nats and tokens of each window.
-    Ranks take batches in turns, and losses are added in one order, so that the number of ranks changes nothing.
+    Ranks take batches in turns, and losses are added in a fixed order, so that the number of ranks changes nothing.
     """
     device = model.token_embedding.weight.device
     starts, ends = np.array(windows).T

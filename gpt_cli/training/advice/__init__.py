@@ -1,1 +1,1 @@
-"""Advice before, during and after a training, derived from its figures alone."""
+"""Advice to the user before, during and after a training, based on the figures of the training alone."""

@@ -1,6 +1,6 @@
-"""Advise by the loss curve while a training runs, and at its end.
+"""Give advice from the loss curve, while a training runs and at its end.
 
-The limits come from runs of `tiny` and `smoke` on their own text and on parts of Shakespeare.
+The limits come from runs of the configs `tiny` and `smoke` on their own text and on parts of Shakespeare.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Line:
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """A validation loss, and the mean of the training losses since the evaluation before."""
+    """An evaluation: its validation loss, and the mean of the training losses since the previous evaluation."""
 
     step: int
     training_loss: float
@@ -69,9 +69,9 @@ class CurvePoint:
 
 
 def read_lines(metrics: Path, before: int) -> Iterator[Line]:
-    """Read the lines of metrics.jsonl of steps below `before`.
+    """Yield the lines of the file `metrics` (metrics.jsonl) for steps below `before`.
 
-    Lines that are cut off, have no loss or cannot be read are left out, as advice is worth no error.
+    Incomplete lines, lines without a loss and unreadable files are skipped, because missing advice is no error.
     """
     with contextlib.suppress(OSError, GptError):
         for entry in metrics_of(metrics, CheckpointError):
@@ -81,9 +81,9 @@ def read_lines(metrics: Path, before: int) -> Iterator[Line]:
 
 
 class Curve:
-    """The loss curve of a run so far, and the advice about it, which follows from the lines alone.
+    """The loss curve of a run so far, and advice that follows from the lines of metrics.jsonl alone.
 
-    A resumed run adds the lines of its earlier steps first, so no advice is repeated.
+    A resumed run adds the lines of its earlier steps first, so that no advice is repeated.
     """
 
     def __init__(self, start: Prepared):
@@ -95,7 +95,7 @@ class Curve:
         self._said: dict[str, float] = {}
 
     def add(self, line: Line) -> list[Advice]:
-        """Add a line of metrics; return new advice."""
+        """Add a line of metrics.jsonl to the curve; return advice that was not given before."""
         self._lines.append(line)
         while len(self._lines) > _MANY and self._lines[0].step <= line.step - _LONG:
             self._lines.popleft()
@@ -113,7 +113,7 @@ class Curve:
         return new_advice
 
     def at_the_end(self, closing_loss: float, stopped_by: str, resume_command: str) -> list[Advice]:
-        """Return at most one advice for the next run; `closing_loss`, of the best weights, is in nats per token."""
+        """Return at most one Advice, for the next run; `closing_loss` is of the best weights, in nats per token."""
         if not self._evaluations:
             return []
         candidates = [*self._other_kind(), *self._of_the_whole(closing_loss, stopped_by, resume_command)]
@@ -126,7 +126,7 @@ class Curve:
         return before is None or 0 < before * _MUCH_MORE <= advice.degree
 
     def _of_lines(self) -> Iterator[Advice]:
-        """Yield advice based on the last lines of metrics.jsonl."""
+        """Yield advice if recent lines show an exploding loss, a loss that stays high, or clipping of all gradients."""
         lines, config, guessing, rate = list(self._lines), self._config, self._guessing, self._rate
         last, half = lines[-1], len(lines) // 2
         if len(lines) > 1 and min(line.loss for line in lines[-2:]) > _EXPLODED * guessing:
@@ -186,7 +186,7 @@ class Curve:
         yield Advice("turned", sentence, " or ".join([*flags, *self._against_memory()]) or MORE_TEXT, degree=above)
 
     def _plateau(self) -> Iterator[Advice]:
-        """Yield advice if neither loss has moved over half of a run of at least eight evaluations and 200 steps."""
+        """Yield advice if neither loss moved over the last half of a run of at least 8 evaluations and 200 steps."""
         before, now, rate = self._evaluations[len(self._evaluations) // 2], self._evaluations[-1], self._rate
         if len(self._evaluations) < 8 or now.step < 2 * _LONG or now.training_loss >= _STUCK * self._guessing:
             return
@@ -200,7 +200,7 @@ class Curve:
             yield Advice("plateau", sentence, rate.other if rate.is_high or rate.is_low else wider)
 
     def _of_the_whole(self, closing_loss: float, stopped_by: str, resume_command: str) -> Iterator[Advice]:
-        """Yield advice after a training that ended by itself, the most important first; nothing where all is well."""
+        """Yield advice after a training that ended by itself, the most important first; yield none if all is well."""
         last, best, guessing, settings = self._evaluations[-1], self._best(), self._guessing, self._config.train
         now = last.training_loss
         if closing_loss > guessing and now < _STUCK * guessing:
@@ -234,18 +234,18 @@ class Curve:
         yield from self._plateau()
 
     def _is_long(self, step: int) -> bool:
-        """Return whether a step is late enough, and past the warm-up, to judge the loss."""
+        """Return whether a step is past the warm-up and late enough to judge the loss."""
         return step >= max(_LONG, warmup_steps(self._config.train))
 
     def _has_turned(self) -> bool:
-        """Return whether the validation loss rises, at two evaluations at least, while the training loss falls."""
+        """Return whether validation loss rose since its best, two or more evaluations ago, and training loss fell."""
         last, best = self._evaluations[-1], self._best()
         late = len(self._evaluations) > 2 and self._evaluations[-2].step > best.step
         rises = last.validation_loss - best.validation_loss > _TURNED * max(1.0, best.validation_loss)
         return late and rises and last.training_loss < best.training_loss
 
     def _falling(self) -> float:
-        """Return the share by which the validation loss fell in the last quarter of the steps; 0 if unknown."""
+        """Return the share by which the validation loss fell over the last quarter of the steps; 0 if unknown."""
         last = self._evaluations[-1]
         start = 0.75 * last.step
         if self._evaluations[0].step > start:
@@ -258,6 +258,6 @@ class Curve:
         return min(self._evaluations, key=lambda point: point.validation_loss)
 
     def _against_memory(self) -> list[str]:
-        """Return a flag that raises dropout, against memorising a text; [] if dropout is above 0.2."""
+        """Return a list with a flag that raises dropout against memorising; [] if dropout is above 0.2 already."""
         dropout = self._config.model.dropout
         return [f"‹model.dropout={dropout + 0.1:g}›"] if dropout <= 0.2 else []

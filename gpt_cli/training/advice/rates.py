@@ -1,4 +1,4 @@
-"""The class Advice, and the usual learning rates. Needs no torch."""
+"""The class Advice, and the usual learning rates. Imports no torch."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ MORE_TEXT = "more text, another ‹data=FILE› beside the first"
 
 @dataclass(frozen=True)
 class Advice:
-    """A sentence on the figures of a training, flags to try, and perhaps the degree of the problem.
+    """A sentence about the figures of a training, flags to try, and the degree of the problem (0 if it has none).
 
-    A training hears each kind once; advice with a degree comes again when the degree has grown much.
+    Each kind of advice is given once in a training; advice with a degree is repeated when the degree has grown much.
     """
 
     kind: str
@@ -36,7 +36,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class Rate:
-    """The learning rate that moves most of a model: its key, its value, and the usual value."""
+    """The learning rate of most of a model's weights: the key of the setting, its value, and the usual value."""
 
     key: str
     value: float
@@ -44,22 +44,22 @@ class Rate:
 
     @property
     def is_high(self) -> bool:
-        """Whether the rate is more than twice the usual one."""
+        """Whether the rate is more than twice the usual rate."""
         return self.value > 2 * self.usual
 
     @property
     def is_low(self) -> bool:
-        """Whether the rate is less than half of the usual one."""
+        """Whether the rate is less than half of the usual rate."""
         return self.value < self.usual / 2
 
     @property
     def lower(self) -> str:
-        """The flag for a lower rate: the usual rate if this one is high, else a third of this one."""
+        """The flag that lowers the rate: to the usual rate if the rate is high, else to a third of the rate."""
         return self.flag(self.usual if self.is_high else one_digit(self.value / 3))
 
     @property
     def other(self) -> str:
-        """The flag for the usual rate if this one is low, else for a lower rate."""
+        """The flag that changes the rate: to the usual rate if the rate is low, else to a lower rate."""
         return self.flag(self.usual) if self.is_low else self.lower
 
     def flag(self, value: float) -> str:
@@ -68,7 +68,7 @@ class Rate:
 
 
 def rate_of(config: Config) -> Rate:
-    """Return the rate of Muon, which moves all matrices inside blocks, if the config uses Muon; else that of AdamW."""
+    """Return Muon's learning rate if the config uses Muon, which updates all matrices inside blocks; else AdamW's."""
     settings = config.train
     if settings.optimizer == "muon":
         return Rate("muon_learning_rate", settings.muon_learning_rate, MUON_RATE)
@@ -76,16 +76,16 @@ def rate_of(config: Config) -> Rate:
 
 
 def fitting_context(context_length: int, mean: float) -> int:
-    """Return `context_length`, or if a window holds many documents of `mean` tokens, a power of two that holds one."""
+    """Return `context_length`; if that holds many documents of `mean` tokens, a smaller power of two that holds one."""
     enough = max(_SMALLEST_CONTEXT, 1 << max(0, int(2 * mean - 1)).bit_length())
     return min(context_length, enough) if context_length > _DOCUMENTS_AT_ONCE * mean else context_length
 
 
 def text_name(data: DataConfig) -> str:
-    """Return the name of a training's text in messages: its one source, or "the text"."""
+    """Return the name that messages give to a training's text: its source if there is only one, else "the text"."""
     return visible(data.source) if isinstance(data.source, str) and data.source != STDIN else "the text"
 
 
 def one_digit(number: float) -> float:
-    """Round to one significant digit."""
+    """Round a number to one significant digit."""
     return float(f"{number:.1g}")

@@ -1,4 +1,4 @@
-"""Advise before the first step, by the sizes of model and text and the learning rates."""
+"""Give advice before the first step, based on the sizes of model and text and on the learning rates."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FAR_ABOVE, _FAR_BELOW = 10, 50
 
 
 def before_training(start: Prepared) -> list[Advice]:
-    """Return advice on settings; [] for a resumed run, or one that began with another model's weights.
+    """Return advice on settings; [] if the run is resumed or starts from another model's weights.
 
     If the vocabulary dwarfs the model, the number of parameters says little, so no advice on memorising is given.
     """
@@ -37,9 +37,9 @@ def before_training(start: Prepared) -> list[Advice]:
 
 
 def _memorised(start: Prepared) -> Iterator[Advice]:
-    """Yield advice if a model is large for its text and reads the text so often that it memorises it.
+    """Yield advice if a model is so large for its text, and reads it so often, that it will memorise the text.
 
-    Yields none with a teacher: a taught model memorises later.
+    With a teacher, yield no advice, because a model with a teacher memorises later.
     """
     tokens, model, settings = start.num_training_tokens, start.config.model, start.config.train
 
@@ -70,7 +70,7 @@ def _size(model: ModelConfig, vocab_size: int) -> int:
 
 
 def narrower(model: ModelConfig) -> Iterator[int]:
-    """Yield widths that fit the heads of a model, each about half of the previous width."""
+    """Yield smaller values of d_model that suit the heads of a model, each about half of the previous value."""
     unit = model.num_heads * (2 if model.positions == "rope" else 1)
     width = model.d_model // 2
     while width >= _NARROWEST:
@@ -81,7 +81,7 @@ def narrower(model: ModelConfig) -> Iterator[int]:
 
 
 def _vocabulary(start: Prepared) -> Iterator[Advice]:
-    """Advise against a vocabulary whose embeddings make up most of the model."""
+    """Yield advice if the embeddings of the vocabulary make up most of the model."""
     model, tokenizer, parts = start.config.model, start.config.tokenizer, start.costs.parameters_by_part
     of_tokens = sum(parts.get(part, 0) for part in ("token embedding", "output layer"))
     share = of_tokens / start.costs.parameters
@@ -102,7 +102,7 @@ def _vocabulary(start: Prepared) -> Iterator[Advice]:
 
 
 def _context(start: Prepared) -> Iterator[Advice]:
-    """Advise against a context that contains many documents."""
+    """Yield advice if a context window contains many documents."""
     model, settings = start.config.model, start.config.train
     mean = (start.num_training_tokens + start.num_validation_tokens) / start.num_documents
     enough = fitting_context(model.context_length, mean)
@@ -120,7 +120,7 @@ def _context(start: Prepared) -> Iterator[Advice]:
 
 
 def _rate(start: Prepared) -> Iterator[Advice]:
-    """Advise against a learning rate far from the usual rate for the model's width."""
+    """Yield advice if the learning rate is far from the usual rate for the model's width."""
     rate = rate_of(start.config)
     times = rate.value / rate.usual
     if 1 / _FAR_BELOW <= times <= _FAR_ABOVE:
@@ -134,5 +134,5 @@ def _rate(start: Prepared) -> Iterator[Advice]:
 
 
 def _amount(number: int) -> str:
-    """Format a number in few characters: 476, 0.82 M."""
+    """Format a number in few characters, such as "476" or "0.82 M"."""
     return f"{number / 1e6:,.2f} M" if number >= 100_000 else f"{number:,}"

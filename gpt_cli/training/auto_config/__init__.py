@@ -1,1 +1,1 @@
-"""The settings of `gpt train` without a config: from figures of a text and of a machine, by fixed rules."""
+"""Choose the settings of `gpt train` without --config by fixed rules, from measurements of the text and the machine."""

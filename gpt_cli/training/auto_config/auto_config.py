@@ -1,4 +1,4 @@
-"""Choose the config for `gpt train` without --config: measure the text, time this machine, apply the rules."""
+"""Choose the config of `gpt train` without --config: measure the text, time this machine, apply the rules."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ FEWEST_CHARACTERS = 200  # of which byte pairs, too, fill a window of the shorte
 
 
 def choose_config(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
-    """Choose the settings for a text and this machine; those that somebody set in `config` stay as they are.
+    """Choose the settings that `config` leaves unset, for a text and this machine.
 
-    Raises UsageError where settings do not fit together, DataError for a text of less than FEWEST_CHARACTERS.
+    Raises UsageError if settings contradict each other, DataError if the text has fewer than FEWEST_CHARACTERS.
     """
     use_threads(config.train.threads)
     with host.working("measuring the text"):
@@ -57,7 +57,7 @@ def choose_config(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
 
 
 def _figures(corpus: SourceCorpus, config: Config) -> TextFigures:
-    """Measure a text for the rules; questions and answers are measured as whole examples."""
+    """Return the statistics of a text for the rules; questions and answers are measured as whole examples."""
     number = corpus.num_documents
     if not corpus.how.conversations:
         return text_figures(corpus.blocks(), corpus.num_bytes, corpus.num_characters, number)
@@ -65,7 +65,7 @@ def _figures(corpus: SourceCorpus, config: Config) -> TextFigures:
 
 
 def fitting(text: TextFigures, budget: Budget, config: Config, free: int | None) -> Choice:
-    """Return the choice whose training takes at most half of `free` bytes of memory, or the smallest choice."""
+    """Choose settings whose training needs at most half of `free` bytes of memory; else return the smallest choice."""
     fixed = config.model_dump(exclude_unset=True)
     choice, most = choose_settings(text, budget, fixed), 1e8
     while free is not None and needed(choice.config, choice.vocab_size) > _SHARE_OF_MEMORY * free and most > 1e5:
@@ -74,6 +74,6 @@ def fitting(text: TextFigures, budget: Budget, config: Config, free: int | None)
 
 
 def needed(config: Config, vocab_size: int) -> int:
-    """Estimate the bytes of memory of a training."""
+    """Estimate the memory that a training needs, in bytes."""
     at_once = config.train.sequences_at_once
     return estimate(config.model, vocab_size, micro_batch_size=at_once, dtype="float32").training_bytes

@@ -1,4 +1,4 @@
-"""Choose width, depth, heads and context of a model by their costs. Needs no torch."""
+"""Choose width, depth, heads and context of a model by its cost of computation. Imports no torch."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ NGRAMS_UP_TO = 1_300
 
 
 def parameters_of(width: int, blocks: int, vocabulary: int, inner: int | None = None) -> float:
-    """Count the weights in matrix products: attention, feed-forward (4 x width by default), output layer."""
+    """Return the number of weights in matrix products: attention, feed-forward (4 x width by default), output layer."""
     return blocks * (4.0 * width**2 + 2.0 * width * (inner or 4 * width)) + width * vocabulary
 
 
 def cost_of(width: int, blocks: int, vocabulary: int, inner: int | None = None) -> float:
-    """Estimate the cost of a token, in weights multiplied: matrix products, and a fixed cost per block."""
+    """Estimate the cost of a token in multiply-adds: one per weight in matrix products, and a fixed cost per block."""
     return parameters_of(width, blocks, vocabulary, inner) + 100_000 * blocks
 
 
@@ -50,7 +50,7 @@ REFERENCE_COST = cost_of(REFERENCE.d_model, REFERENCE.num_blocks, REFERENCE_VOCA
 def shape_of(
     tokens: float, steps: float, vocabulary: int, overrides: Mapping[str, Any], most_parameters: float
 ) -> tuple[int, int]:
-    """Return the largest (width, number of blocks) for which steps, text and memory suffice."""
+    """Return (width, number of blocks) of the largest model for which steps, text and memory suffice."""
     least = _TOKENS_PER_PARAMETER if steps <= NGRAMS_UP_TO else _WITHOUT_NGRAMS
     sizes = [(overrides.get("d_model", width), overrides.get("num_blocks", blocks)) for width, blocks in SIZES]
     best, inner = sizes[0], overrides.get("feed_forward_size")
@@ -69,7 +69,7 @@ def shape_of(
 
 
 def context_of(text: TextFigures, bytes_per_token: float, validation: float, width: int) -> int:
-    """Return a context length, a power of two: it fits most documents, and validation text contains several windows."""
+    """Return a context length, a power of two, to suit the documents and give several windows of validation text."""
     longest = 256 if width >= _LONG else 128
     while longest > 16 and validation < 4 * longest:
         longest //= 2
@@ -81,7 +81,7 @@ def context_of(text: TextFigures, bytes_per_token: float, validation: float, wid
 
 
 def heads_of(width: int, multiple: int) -> int:
-    """Return the number of heads of about 32, or 64 in wide models: a multiple of `multiple` that divides `width`."""
+    """Return a number of heads, a multiple of `multiple` that divides `width`: head size about 32, or 64 if wide."""
     wanted = width // (64 if width >= _LONG else 32)
     possible = range(max(multiple, wanted // multiple * multiple), 0, -multiple)
     return next((heads for heads in possible if width % (2 * heads) == 0), multiple)

@@ -1,4 +1,4 @@
-"""Choose settings and their reasons by rules from figures of a text and a budget of steps. Needs no torch.
+"""Choose settings, with reasons, by rules from statistics of a text and a budget of steps. Imports no torch.
 
 The measurements behind the rules are in the notes 0013 to 0019.
 """
@@ -60,9 +60,9 @@ _CADENCES = (10, 25, 50, 100, 250, 500, 1000, 2500)
 
 @dataclass(frozen=True)
 class Budget:
-    """The budget of a training: `seconds`, where a reference step takes `step_seconds`, or a number of `steps`.
+    """The budget of a training: a number of `steps`, or if None, `seconds`; a reference step takes `step_seconds`.
 
-    `steps` count as reference steps, so they give the same config on every machine.
+    For the choice of settings, `steps` count as steps of the model REFERENCE: every machine chooses the same config.
     """
 
     seconds: float = DEFAULT_SECONDS
@@ -71,13 +71,13 @@ class Budget:
 
     @property
     def reference_steps(self) -> float:
-        """The budget in steps of the reference."""
+        """The budget as a number of steps of the reference model."""
         return float(self.steps) if self.steps is not None else self.seconds / self.step_seconds
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A chosen config, and a line with the reason for each group of settings."""
+    """A chosen config, and one line of reasons for each group of settings."""
 
     config: Config
     reasons: tuple[str, ...]
@@ -89,10 +89,10 @@ class Choice:
 def choose_settings(
     text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_parameters: float = math.inf
 ) -> Choice:
-    """Choose settings for a text and a budget; those in `fixed` (section -> key -> value) stay, the rest follows.
+    """Choose settings for a text and a budget; keep those in `fixed` (section -> key -> value) as they are.
 
-    `most_parameters` bounds the weights of blocks and of the output layer, for a machine with little memory. Raises
-    UsageError if fixed settings do not fit together.
+    `most_parameters` limits the weights of blocks and output layer, for a machine with little memory. Raises UsageError
+    if fixed settings contradict each other.
     """
     overrides = {section: dict(fixed.get(section, {})) for section in ("model", "tokenizer", "train")}
     steps = budget.reference_steps
@@ -185,9 +185,9 @@ def choose_settings(
 
 
 def minutes_for_two_models(text: TextFigures, budget: Budget, fixed: Mapping[str, Any]) -> int | None:
-    """Return enough minutes to train two models instead of one; None if `budget` is enough, or no time in _MINUTES is.
+    """Return the fewest minutes of _MINUTES that are enough to train two models instead of one; None if none are.
 
-    None also for a text longer than those measured. Expects a budget of seconds.
+    Also None if `budget`, which must be of seconds, is already enough, or if the text is longer than those measured.
     """
 
     def teaches(seconds: float) -> bool:
@@ -200,12 +200,12 @@ def minutes_for_two_models(text: TextFigures, budget: Budget, fixed: Mapping[str
 
 
 def _lasting(budget: Budget, possible: int, useful: int) -> int:
-    """Return `useful` steps if that is well below `possible` and nobody set a number; else return `possible`."""
+    """Return `useful` steps if well below `possible` and the budget sets no number of steps; else `possible`."""
     return useful if budget.steps is None and useful < 0.9 * possible else possible
 
 
 def _may_teach(text: TextFigures, settings: Mapping[str, Any]) -> bool:
-    """Return whether one model may teach another: on a text, not conversations, and if nobody set patience."""
+    """Return whether one model may teach another: on a text without conversations, and if `patience` is not set."""
     return not text.longest_example and "patience" not in settings
 
 
@@ -220,7 +220,7 @@ def _why_fewer(possible: int, *, memorised: bool) -> str:
 
 
 def _share_to_train_on(data: Mapping[str, Any]) -> float:
-    """Return the share of the text that is not for validation."""
+    """Return the share of the text that is used for training, not for validation."""
     fraction = DataConfig.model_fields["validation_fraction"].default
     return 1.0 if data.get("validation_source") else 1 - data.get("validation_fraction", fraction)
 
@@ -252,7 +252,7 @@ def _tokenizer(text: TextFigures, steps: float, overrides: Mapping[str, Any]) ->
 
 
 def _has_wide_characters(text: TextFigures, kind: str) -> bool:
-    """Return whether tokens are characters of a script such as Chinese, where each is a large part of a word."""
+    """Return whether tokens are characters of a script such as Chinese, where a character is a large part of a word."""
     return kind == "char" and text.bytes_per_character >= _WIDE_SCRIPT and text.entropy >= _WIDE_ENTROPY
 
 
@@ -262,25 +262,25 @@ def _num_tokens(text: TextFigures, tokenizer: Mapping[str, Any]) -> int:
 
 
 def _rate(optimizer: str, width: int) -> float:
-    """Return the learning rate of AdamW, lower where AdamW moves the matrices of blocks too."""
+    """Return the learning rate of AdamW for a width; it is lower if AdamW also updates the matrices inside blocks."""
     times = _RATE_TIMES_WIDTH if optimizer == "muon" else RATE_TIMES_WIDTH
     return min(_HIGHEST_RATE, one_digit(times / width))
 
 
 def _batch(context_length: int, at_once: int | None) -> int:
-    """Return the number of sequences of a step, a multiple of `at_once`."""
+    """Return the number of sequences per step: about as many tokens as a reference step, a multiple of `at_once`."""
     batch = max(1, REFERENCE_TOKENS // context_length)
     return batch if not at_once else at_once * -(-batch // at_once)
 
 
 def _ngrams(text: TextFigures, tokenizer: Mapping[str, Any]) -> int:
-    """Return the length of the longest n-gram that has an embedding."""
+    """Return the length, in tokens, of the longest n-grams that get embeddings."""
     letters = tokenizer["kind"] in ("char", "byte") and not _has_wide_characters(text, "char")
     return 4 if letters else 2
 
 
 def _form(ngrams: int | None, attention: str | None) -> Mapping[str, Any]:
-    """Return the block settings for a model with or without n-gram embeddings; latent attention has no qk_norm."""
+    """Return block settings that suit a model with or without n-gram embeddings; no qk_norm with latent attention."""
     if ngrams:
         return _BESIDE_NGRAMS
     return _ALONE if attention != "latent" else {**_ALONE, "qk_norm": False}
@@ -294,15 +294,15 @@ def _against_memory(model: Mapping[str, Any]) -> str:
 
 
 def _cadence(steps: float) -> int:
-    """Return the number of _CADENCES that is nearest to `steps`."""
+    """Return the period in _CADENCES that is nearest to `steps`."""
     return min(_CADENCES, key=lambda usual: abs(usual - steps))
 
 
 def _few(number: float) -> str:
-    """Format a number with two significant digits, or from 100 on without decimals."""
+    """Format a number with two significant digits, or as a whole number from 100 on."""
     return f"{number:,.0f}" if number >= 100 else f"{number:.2g}"
 
 
 def _rounded(number: float) -> int:
-    """Round to two significant digits, so that small changes of a text or a machine change nothing."""
+    """Round to two significant digits, so that small differences of text or machine do not change the result."""
     return int(float(f"{number:.2g}"))

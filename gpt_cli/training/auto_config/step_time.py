@@ -1,4 +1,4 @@
-"""Time a step of the model REFERENCE on this machine."""
+"""Time a training step of the model REFERENCE on this machine."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _LARGE = REFERENCE.changed(d_model=768, num_heads=12, num_blocks=6)
 
 
 def seconds_of(configs: Sequence[Config]) -> list[float]:
-    """Estimate the seconds of each training on this machine, at most its max_time.
+    """Estimate the training time of each config on this machine, in seconds, at most its max_time.
 
-    The measured time of a reference step is scaled by the costs that `cost_of` estimates.
+    The measured time of a step of the model REFERENCE is scaled by the costs that `cost_of` estimates.
     """
     reference, estimates = reference_seconds(configs[0]), list[float]()
     for config in configs:
@@ -47,10 +47,10 @@ def seconds_of(configs: Sequence[Config]) -> list[float]:
 
 
 def reference_seconds(config: Config) -> float:
-    """Return the least seconds of several reference steps, on the device and with the dtype of `config.train`.
+    """Return the shortest of several steps of REFERENCE, in seconds, with the device and dtype of `config.train`.
 
-    The minimum changes little if another program keeps the machine busy for a moment. On a quick device, a larger model
-    is timed too, and its time is divided by how much more it computes.
+    The minimum changes little if another program briefly keeps the machine busy. On a fast device, a larger model is
+    timed too, and its time is divided by the ratio of the two models' computation.
     """
     seconds = _timed(REFERENCE, config)
     if seconds < _QUICK:

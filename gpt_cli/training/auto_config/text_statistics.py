@@ -1,4 +1,4 @@
-"""Statistics of a text, from its size and its first million characters. Needs no torch."""
+"""Statistics of a text, from its size and its first million characters. Imports no torch."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class TextFigures:
 
     @property
     def bytes_per_character(self) -> float:
-        """Bytes of a character: 1 for English, about 2 for Cyrillic, about 3 for Chinese."""
+        """The mean bytes per character: 1 for English, about 2 for Cyrillic, about 3 for Chinese."""
         return self.num_bytes / max(1, self.num_characters)
 
     def bytes_per_token(self, vocab_size: int) -> float:
-        """Return mean bytes per token of a BPE vocabulary, interpolated in `pairs` (size, mean); 1 without merges."""
+        """Return mean bytes per token for a BPE vocabulary, interpolated in `pairs` (size, mean); 1 without merges."""
         sizes, lengths = zip((257, 1.0), *self.pairs, (50_000, self.pairs[-1][1] * 1.2), strict=True)
         return float(np.interp(math.log(vocab_size), np.log(sizes), lengths))
 
@@ -48,7 +48,7 @@ class TextFigures:
 def text_figures(
     blocks: Iterable[TextBlock], num_bytes: int, num_characters: int, num_documents: int = 1
 ) -> TextFigures:
-    """Measure a text of known size by the first million characters of `blocks`."""
+    """Return the statistics of a text of known size, from the first million characters of `blocks`."""
     texts, left = list[str](), SAMPLE_CHARACTERS
     for block in blocks:
         texts.append(block.text[:left])
@@ -65,7 +65,7 @@ def text_figures(
 
 
 def describe_examples(blocks: Iterable[TextBlock], num_examples: int) -> TextFigures:
-    """Measure questions with their answers; the size of the whole text is extrapolated from a sample."""
+    """Return the statistics of questions with their answers; extrapolate the total size from a sample."""
     sample, lengths, num_characters = list[TextBlock](), list[int](), 0
     for block in blocks:
         if block.starts:
@@ -81,15 +81,15 @@ def describe_examples(blocks: Iterable[TextBlock], num_examples: int) -> TextFig
 
 
 def _entropy(counts: Counter[Any]) -> float:
-    """Return the entropy of counts in bits."""
+    """Return the entropy, in bits, of the distribution with these counts."""
     total = max(1, counts.total())
     return abs(sum(count / total * math.log2(count / total) for count in counts.values()))
 
 
 def _pairs(texts: list[str]) -> tuple[tuple[tuple[int, float], ...], float]:
-    """Return (vocabulary size, bytes of a token) for the sizes in ENGLISH, and the bits of all tokens at _COMPARED.
+    """Train BPE; return (vocabulary size, bytes per token) for the sizes in ENGLISH, and the bits of all tokens.
 
-    Each vocabulary is a prefix of the largest.
+    The bits are the entropy of the tokens at vocabulary size _COMPARED. Each vocabulary is a prefix of the largest.
     """
     learned = train_byte_pairs(texts, max(size for size, _ in ENGLISH)).token_bytes
     num_bytes = max(1, sum(len(text.encode()) for text in texts))
