@@ -1,4 +1,4 @@
-"""New tokens, one after another."""
+"""Generate new tokens, one after another."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DRAWN_AHEAD = 256  # steps
 
 @dataclass(frozen=True)
 class Draw:
-    """A token and its log probability under the model itself, before all SamplingParameters."""
+    """A drawn token, and its log-probability under the model itself, before temperature and other parameters."""
 
     token: int
     log_probability: float  # nats
@@ -36,12 +36,12 @@ def generate(
     done: Callable[[int], bool] = lambda row: False,
     where: str = "checkpoint",
 ) -> Iterator[list[Draw | None]]:
-    """Continue prompts of 1 to context_length ids: each step yields a draw for each row, None for rows that have ended.
+    """Continue prompts of 1 to context_length ids: each step yields a Draw for each row, None for rows that have ended.
 
-    Rows are the samples of the first prompt, then of the second, and so on. A row ends at end_of_text, which is
-    not yielded, or before a step for which `done(row index)` is true. Sample i of a prompt draws from stream i of
-    the seed, whatever else is in the batch; `stream_key` says how probable it is that two streams are the same.
-    Raises CheckpointError, at `where`, if logits are not finite.
+    The rows are the samples of the first prompt, then of the second, and so on. A row ends at end_of_text, which is not
+    yielded, or before a step for which `done(row index)` is true. Sample i of a prompt draws from random stream i of
+    the seed, whatever else is in the batch; `stream_key` says how probable it is that two streams are the same. Raises
+    CheckpointError, naming `where`, if logits are not finite.
     """
     generators = [torch.Generator().manual_seed(stream_key(seed, "sample", i)) for i in range(num_samples)]
     rows = [prompt for prompt in prompts for _ in range(num_samples)]
@@ -81,7 +81,7 @@ def continuations(
     watch: Callable[[], object] = lambda: None,
     **options: Any,
 ) -> list[list[int]]:
-    """Return the tokens that `generate` draws for each row; `watch`, called after each step, may raise."""
+    """Return the token ids that `generate` draws for each row; `watch` is called after each step, and may raise."""
     rows: list[list[int]] = [[] for _ in range(len(prompts) * num_samples)]
     for draws in generate(decoder, prompts, parameters, num_samples=num_samples, **options):
         watch()
