@@ -1,7 +1,7 @@
 """Run a model block by block, and read or replace any activation on the way.
 
-The model has no hooks: this module calls the model's own functions on the model's parameters. Sites inside attention
-have the names of attention stages, sites of the residual stream those of TransformerLens.
+The model has no hooks: this module calls the model's own functions on the model's parameters. Activations inside
+attention are named as in `Stages` (queries, weights), those of the residual stream as in TransformerLens (resid_pre).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from gpt_cli.model.attention import causal_mask, join_heads
 
 
 class Activations:
-    """Activations of a block on n sequences of T tokens, without dropout; reading a site first computes it.
+    """Activations of a block on n sequences of T tokens, without dropout, each computed when it is first read.
 
-    After a site is set, as in `made.heads = ...`, sites first read later are computed from the new value. `chosen` are
-    the heads to compute (None: all). If queries and resid_pre are cut to the last t of T tokens, later sites have t.
+    After `made.heads = ...`, for example, activations first read later are computed from the new value. `chosen` are
+    the heads to compute (None: all). If queries and resid_pre are cut to the last t of T tokens, later ones have t.
     """
 
     def __init__(self, block: Block, resid_pre: Tensor, rotation: Tensor | None, chosen: Sequence[int] | None = None):
@@ -48,7 +48,7 @@ class Activations:
         return self._weights()
 
     def _weights(self) -> Tensor:
-        """Compute the attention weights, as `attend` does."""
+        """Compute the attention weights [n, H, t, T], by the same operations as `attend`."""
         attention, queries, keys = self.block.attention, self.queries.flatten(0, 1), self.keys.flatten(0, 1)
         (n, H, t, _), T = self.queries.shape, keys.shape[1]
         hidden = causal_mask(T, queries.device, attention.window)[T - t :]
@@ -82,7 +82,7 @@ class Activations:
 def walk(model: GPT, x: Tensor, rotation: Tensor | None, first: int = 0) -> Iterator[Activations]:
     """Yield the activations of each block from layer `first` on; x [n, T, D] is the input of layer `first`.
 
-    The next block reads `resid_post` with the caller's changes. `model.embed` computes x and rotation from ids.
+    Each block reads `resid_post` of the block before, with the caller's changes. `model.embed` gives x and rotation.
     """
     assert not model.training
     for block in model.blocks[first:]:

@@ -1,4 +1,4 @@
-"""The formats of attention files: what each can hold, what it costs, and how large pictures are. Needs no torch."""
+"""File formats for attention: what data each holds, bytes of memory and disk, and picture sizes. Needs no torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WRITTEN_MEMORY, _WRITTEN_DISK = 100, 12  # bytes for each of them
 
 
 class _Costs(NamedTuple):
-    """Bytes of memory while a file is written, and of the file before compression."""
+    """The bytes that a file format takes: of memory while a file is written, and of disk before compression."""
 
     memory: int  # for each number of a dump
     disk: int
@@ -41,7 +41,7 @@ GAP = 12  # between maps is this part of one
 
 
 def check_format(ending: str, stages: Sequence[str], file_dtype: str = "float32") -> None:
-    """Raise UsageError if a format cannot hold the stages or the type of number."""
+    """Raise UsageError if format `ending` cannot hold the intermediate tensors `stages`, or numbers of `file_dtype`."""
     if ending not in _WITH_STAGES and set(stages) != {"weights"}:
         wrong = f"a {ending} file holds weights only; use {', '.join(_WITH_STAGES[:-1])} or {_WITH_STAGES[-1]}"
         raise UsageError("‹stage›", wrong)
@@ -50,18 +50,18 @@ def check_format(ending: str, stages: Sequence[str], file_dtype: str = "float32"
 
 
 def num_written(num_heads: int, num_tokens: int) -> int:
-    """Number of most raised, and of most lowered, tokens that a page lists per head and position; 0 for long texts."""
+    """Return how many tokens of most raised (lowered) logits a page lists per head and position; 0 for long texts."""
     return min(_TOP, _MOST_WRITTEN // (2 * num_heads * num_tokens))
 
 
 def written_bytes(num_heads: int, num_tokens: int) -> tuple[int, int]:
-    """Estimate the bytes that the most raised and lowered tokens of one head take: (memory, disk)."""
+    """Estimate the bytes of a page's lists of the tokens that one head raises and lowers most: (memory, disk)."""
     count = 2 * num_written(num_heads, num_tokens) * num_tokens
     return _WRITTEN_MEMORY * count, _WRITTEN_DISK * count
 
 
 def writing_bytes(ending: str, num_numbers: int, num_dots: int) -> tuple[int, int]:
-    """Estimate the bytes, (memory, disk), to write one head: `num_numbers` values, and a map of `num_dots` dots."""
+    """Estimate the bytes (memory, disk) to write one head as `num_numbers` values and a map of `num_dots` dots."""
     costs = _COSTS[ending]
     on_map, of_map = costs.map
     return costs.memory * num_numbers + costs.dot * num_dots + on_map, costs.disk * num_numbers + of_map
@@ -76,7 +76,7 @@ def map_inches(num_tokens: int, num_maps: int) -> float:
 
 
 def columns_of(num_layers: int, num_heads: int) -> int:
-    """Number of maps per row of a picture: all heads of a layer, or at most 6 layers if only one head is drawn.
+    """Return the number of maps per row of a picture: all heads of a layer, or up to 6 layers if one head is drawn.
 
     The layers of one head are spread over the rows as evenly as possible.
     """
@@ -84,7 +84,7 @@ def columns_of(num_layers: int, num_heads: int) -> int:
 
 
 def most_dots(num_tokens: int, num_layers: int, num_heads: int) -> int:
-    """Largest number of dots along the edge of a map."""
+    """Return the largest number of dots (pixels) along the edge of one head's map."""
     num_maps, num_columns = num_layers * num_heads, columns_of(num_layers, num_heads)
     inches = map_inches(num_tokens, num_maps)
     dots = min(DOTS_PER_INCH * inches, MOST_DOTS / max(num_columns, -(-num_maps // num_columns)))
@@ -92,10 +92,10 @@ def most_dots(num_tokens: int, num_layers: int, num_heads: int) -> int:
 
 
 def tokens_per_dot(num_tokens: int, num_layers: int, num_heads: int) -> int:
-    """Number of tokens that a dot of a map covers along each axis: 1 if each weight has its own dot."""
+    """Return the number of tokens that a dot of a map covers along each axis: 1 if each weight has its own dot."""
     return -(-num_tokens // most_dots(num_tokens, num_layers, num_heads))
 
 
 def num_dots(num_tokens: int, num_layers: int, num_heads: int) -> int:
-    """Estimate how many dots a map takes while it is drawn."""
+    """Estimate the number of dots of one head's map while it is drawn."""
     return min(num_tokens, most_dots(num_tokens, num_layers, num_heads)) ** 2

@@ -27,7 +27,7 @@ ROLES = (
 
 
 def head_label(row: Mapping[str, Any]) -> str:
-    """A layer or head as a short name: L2, L2 H3."""
+    """Return the short name of a row's layer or head, such as L2 or L2 H3."""
     return f"L{row['layer']}" + ("" if row["head"] is None else f" H{row['head']}")
 
 
@@ -45,9 +45,9 @@ class HeadScores:
 
 
 def role_of(scores: Mapping[str, float], num_tokens: int) -> str | None:
-    """Return the label of the first of ROLES, (column, label, least score), whose least score the head reaches.
+    """Return the label of the first role in ROLES, (column, label, least score), whose least score the head reaches.
 
-    Returns None if the scores reach none of ROLES, or the text has fewer than LEAST_TOKENS tokens.
+    Returns None if the head reaches none of them, or if the text has fewer than LEAST_TOKENS tokens.
     """
     if num_tokens < LEAST_TOKENS:
         return None

@@ -1,4 +1,4 @@
-"""Score attention heads: a few means over the attention weights of each head."""
+"""Score attention heads by means over their attention weights, such as the mean weight on the first token."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ BYTES_PER_WEIGHT = 40  # about six such arrays, and what malloc keeps between bl
 
 
 def pattern_sums(weights: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum each of PATTERNS over queries, and count these queries: [B, H, T, T], [B, T] -> float64 [6, H], [6].
+    """Sum each score in PATTERNS over queries, and count these queries: [B, H, T, T], [B, T] -> float64 [6, H], [6].
 
-    The first query is left out, because its only key is itself, whatever a head does.
+    The first query is left out, because it can only attend to itself.
     """
     T = ids.shape[1]
     rows = weights[:, :, 1:]  # [B, H, T - 1, T]
@@ -63,9 +63,9 @@ def score_heads(
 ) -> HeadScores:
     """Score the given heads (None: all) on windows (start, end) of ids, but induction on repeated random tokens.
 
-    For each batch and layer, `watch` receives the layer's index in `layers`, its stages, and the starts of the windows.
-    `count` receives the number of tokens done since its last call: those of the windows, then `repeated_length` of each
-    of `num_repeats` sequences.
+    For each batch and layer, `watch` receives the layer's index in `layers`, the layer's stages, and the starts of the
+    windows. `count` receives the number of tokens done since its last call: those of the windows, then those of
+    `num_repeats` sequences of `repeated_length` tokens.
     """
     layers = range(len(model.blocks)) if layers is None else layers
     heads = range(model.config.num_heads) if heads is None else heads
@@ -101,19 +101,19 @@ def window_batches(
 def as_scores(
     sums: Tensor, counts: Tensor, induction: np.ndarray, layers: Sequence[int], heads: Sequence[int]
 ) -> HeadScores:
-    """Compute scores from the sums and counts of `pattern_sums`, [layers, 6, heads] and [6], and `induction_scores`."""
+    """Compute mean scores from the sums [layers, 6, heads] and counts [6] of `pattern_sums`, and add `induction`."""
     means = (sums / counts[:, None]).numpy()  # 0 / 0 is NaN
     columns: dict[str, np.ndarray] = dict(zip(COLUMNS, [*means.swapaxes(0, 1), induction], strict=True))
     return HeadScores(tuple(layers), tuple(heads), columns)
 
 
 def sequences_at_once(num_heads: int, num_tokens: int) -> int:
-    """Number of sequences of num_tokens whose attention weights fit in WEIGHTS_AT_ONCE; at least one."""
+    """Return the number of sequences of num_tokens whose attention weights fit in WEIGHTS_AT_ONCE; at least 1."""
     return max(1, WEIGHTS_AT_ONCE // max(1, num_heads * num_tokens**2))
 
 
 def repeated_length(model: GPT) -> int:
-    """Length 2 n of the sequences on which induction is measured: at most context_length and HEADS_WINDOW.
+    """Return the length 2 n of the sequences on which induction is measured: at most context_length and HEADS_WINDOW.
 
     n is at most the shortest attention window, so that every head can attend to the token after the first occurrence.
     """
@@ -123,7 +123,7 @@ def repeated_length(model: GPT) -> int:
 
 
 def num_repeats(model: GPT) -> int:
-    """Number of sequences on which induction is measured: NUM_REPEATS, fewer for a large model, at least one."""
+    """Return the number of sequences on which induction is measured: NUM_REPEATS, or fewer for a large model."""
     length = max(1, repeated_length(model))
     sizes = model.config.changed(context_length=length)
     costs = estimate(sizes, model.vocab_size, micro_batch_size=1, dtype="float32")
@@ -131,9 +131,9 @@ def num_repeats(model: GPT) -> int:
 
 
 def repeated_tokens(vocab_size: int, num_tokens: int, end_of_text: int, count: int = NUM_REPEATS) -> Tensor:
-    """Return ids [count, 2 n], the same in each call: a row is n different random tokens, followed by their copy.
+    """Return ids [count, 2 n], the same in each call: each row is n different random tokens, then a copy of them.
 
-    n is half of num_tokens, and less than vocab_size. `end_of_text` never occurs.
+    n is half of num_tokens, and must be less than vocab_size. `end_of_text` never occurs.
     """
     others, n = np.delete(np.arange(vocab_size), end_of_text), num_tokens // 2
     keys = [stream_key(0, "induction", number) for number in range(count)]
@@ -142,14 +142,14 @@ def repeated_tokens(vocab_size: int, num_tokens: int, end_of_text: int, count: i
 
 
 def _share(ids: Tensor, row: int, num_rows: int) -> int:
-    """Return the share of a batch's tokens to report after layer `row`, so that the progress bar moves by layers."""
+    """Return how many of a batch's tokens to report as done after layer `row`, so that progress moves by layers."""
     return ids.numel() * (row + 1) // num_rows - ids.numel() * row // num_rows
 
 
 def induction_of(weights: Tensor) -> Tensor:
-    """Mean weight from a repeated token to the token after its first occurrence: [B, H, 2 n, 2 n] -> float64 [H].
+    """Compute each head's mean weight from a repeated token to the token after its first occurrence: float64 [H].
 
-    Tokens n..2n-1 repeat tokens 0..n-1. Olsson et al. 2022, "prefix matching".
+    In weights [B, H, 2 n, 2 n], tokens n..2n-1 repeat tokens 0..n-1. Olsson et al. 2022, "prefix matching".
     """
     n = weights.shape[-1] // 2
     copied = weights[:, :, n:, 1 : n + 1].diagonal(0, 2, 3)
@@ -166,10 +166,10 @@ def induction_scores(
     repeats: int | None = None,
     count: Callable[[int], object] = lambda _: None,
 ) -> np.ndarray:
-    """Compute `induction_of` the given heads (None: all) on repeated random tokens: [layers, heads].
+    """Compute the induction scores of the given heads (None: all) on repeated random tokens: [layers, heads].
 
-    All are NaN if a sequence has fewer than 4 tokens. `repeats` is the number of sequences (None: `num_repeats`).
-    `count` receives the number of tokens done since its last call.
+    All scores are NaN if a sequence has fewer than 4 tokens. `repeats` is the number of sequences (None:
+    `num_repeats`). `count` receives the number of tokens done since its last call.
     """
     layers = range(len(model.blocks)) if layers is None else layers
     heads = range(model.config.num_heads) if heads is None else heads

@@ -1,7 +1,7 @@
-"""Direct logit attribution: each part's contribution to the logits, and the tokens that a head raises and lowers.
+"""Direct logit attribution: the contribution of each head to the logits, and the tokens that it raises and lowers.
 
-The residual stream is a sum of what the parts of a model write to it. A norm with a frozen scale is linear, so that
-each logit is a sum over the parts as well. Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
+The residual stream sums the embedding and all head and feed-forward outputs. A norm with a frozen scale is linear, so
+each logit is a sum over these parts too. Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Norm = nn.LayerNorm | nn.RMSNorm
 
 
 def head_columns(block: Block) -> Tensor:
-    """The columns of projection_layer that read each head: [H, D, K]."""
+    """Return the columns of projection_layer that read each head's output: [H, D, K]."""
     return block.attention.projection_layer.weight.unflatten(1, (block.attention.num_heads, -1)).transpose(0, 1)
 
 
 def head_results(block: Block, outputs: Tensor, heads: Sequence[int]) -> Tensor:
-    """Contribution of `heads` to the residual stream, from all heads' outputs: [B, H, T, K] -> [heads, B, T, D]."""
+    """Compute what `heads` add to the residual stream, from all heads' outputs: [B, H, T, K] -> [heads, B, T, D]."""
     chosen = to_device(torch.tensor(list(heads)), outputs.device)
     return torch.einsum("bhtk,hdk->hbtd", outputs[:, chosen], head_columns(block)[chosen])
 
@@ -37,8 +37,8 @@ def head_results(block: Block, outputs: Tensor, heads: Sequence[int]) -> Tensor:
 class Writes:
     """The tokens whose logits each head raises and lowers most, strongest first: [layers, heads, T, top].
 
-    `raised_by` and `lowered_by` are changes of logits minus their mean over the vocabulary, because a shift of all
-    logits changes no probability.
+    `raised_by` and `lowered_by` are the changes of the logits minus the mean change over the vocabulary, because a
+    shift of all logits changes no probability.
     """
 
     raised: np.ndarray  # ids
@@ -48,12 +48,12 @@ class Writes:
 
 
 def centred(norm: Norm, x: Tensor) -> Tensor:
-    """Centre vectors as a norm does before it divides: LayerNorm subtracts the mean, RMSNorm nothing."""
+    """Centre vectors as the norm does before it divides: LayerNorm subtracts the mean, RMSNorm subtracts nothing."""
     return x - x.mean(-1, keepdim=True) if isinstance(norm, nn.LayerNorm) else x
 
 
 def scale(norm: Norm, x: Tensor) -> Tensor:
-    """The factor by which a norm, before its gain, multiplies each centred vector: [..., D] -> [..., 1]."""
+    """Return the factor by which a norm, before its gain, multiplies each centred vector: [..., D] -> [..., 1]."""
     return (centred(norm, x).square().mean(-1, keepdim=True) + (norm.eps or 0)).rsqrt()
 
 
@@ -71,7 +71,7 @@ def head_writes(
     """Return the `top` tokens whose logits the given heads raise and lower most at positions `queries` (None: all).
 
     A vocabulary of fewer than `top` tokens gives all its tokens. At most LOGITS_AT_ONCE logits, of one head, are in
-    memory at a time. `count` receives the number of positions when a head is done.
+    memory at a time. `count` receives the number of positions each time that a head is done.
     """
     assert not model.training
     queries = range(len(ids)) if queries is None else queries
@@ -99,9 +99,9 @@ def head_writes(
 
 
 def _outputs_and_scales(model: GPT, ids: Sequence[int], queries: Sequence[int]) -> tuple[list[Tensor], list[Tensor]]:
-    """Return, for each layer, its heads' outputs [H, queries, K] and the scale of their contributions [queries, 1].
+    """Return, for each layer, the heads' outputs [H, queries, K], and the factor [queries, 1] of their contributions.
 
-    The scale is the product of the scales of all norms between the heads and the output layer. Raises CheckpointError
+    The factor is the product of the scales of all norms between the heads and the output layer. Raises CheckpointError
     if the product is not finite.
     """
     batch = to_device(torch.tensor([list(ids)]), model.token_embedding.weight.device)
@@ -125,7 +125,7 @@ def _outputs_and_scales(model: GPT, ids: Sequence[int], queries: Sequence[int]) 
 
 
 def through(norm: Norm, reader: Tensor) -> Tensor:
-    """Fold a norm's gain and centring, without scale and bias, into `reader` [V, D], which reads the norm's output."""
+    """Fold a norm's gain and centring, not its scale or bias, into the matrix `reader` [V, D] that follows the norm."""
     return centred(norm, reader * norm.weight.to(reader))
 
 

@@ -1,4 +1,4 @@
-"""Refuse a dump of attention that memory or disk cannot hold."""
+"""Check, before a model runs, that memory and disk can hold its attention in a dump."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def require_room_for_dump(
     out: Path | None,
     shorter: str = "use a shorter prompt",
 ) -> None:
-    """Raise EnvironmentFailure, before the model runs, if memory or disk cannot hold a dump.
+    """Raise EnvironmentFailure, before the model runs, if memory or disk cannot hold its attention.
 
-    The hint of attn-dump names a single head if that fits; else the hint is `shorter`. An `ending` of None means a
-    drawing in the terminal, an `out` of None no file on disk.
+    The hint of `gpt attn-dump` names a single head if that fits; else the hint is `shorter`. If `ending` is None,
+    attention is drawn in the terminal; if `out` is None, no file is written.
     """
     count, numbers = len(layers) * len(heads), count_numbers(stages, num_tokens, model.config)
     dots = num_dots(num_tokens, len(layers), len(heads))
@@ -59,7 +59,7 @@ def require_room_for_dump(
 
 
 def _bytes_of_heads(model: GPT, num_heads: int, num_tokens: int) -> int:
-    """Estimate peak bytes, result excluded, to add scores and writes of a layer's heads to a dump (`with_heads`)."""
+    """Estimate the peak bytes, without the result, to compute one layer's head scores and `Writes` (`with_heads`)."""
     V, sizes = model.vocab_size, model.config
     T = repeated_length(model)
     scoring = BYTES_PER_WEIGHT * num_heads * T**2 * min(num_repeats(model), sequences_at_once(sizes.num_heads, T))

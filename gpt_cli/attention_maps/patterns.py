@@ -1,4 +1,4 @@
-"""The attention of a model on one prompt, as plain arrays."""
+"""The attention of a model on one prompt, as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gpt_cli.text.tokenizers import Tokenizer
 
 @dataclass(frozen=True)
 class Prediction:
-    """The probability, 0 to 1, that the model gave a token it wrote, and the token's rank among all, from 1."""
+    """The probability (0 to 1) that the model gave a token it generated, and the token's rank (1: most probable)."""
 
     probability: float
     rank: int
@@ -29,11 +29,11 @@ class Prediction:
 
 @dataclass(frozen=True)
 class AttentionDump:
-    """Stages of the chosen heads on one prompt.
+    """Attention weights and other intermediate tensors of the chosen heads on one prompt.
 
-    `stages` maps a name to [layers, heads, T, T] (weights, scores: rows are queries, columns keys) or
-    [layers, heads, T, K] (the others; queries and keys of latent attention are wider than K). `predictions` has one
-    entry for each of the last tokens that the model itself generated.
+    `stages` maps a name to [layers, heads, T, T] (weights, scores: rows are queries, columns keys) or [layers, heads,
+    T, K] (all others; queries and keys of latent attention are wider than K). `predictions` has one entry for each of
+    the last tokens, if the model itself generated them.
     """
 
     tokens: tuple[str, ...]
@@ -67,9 +67,9 @@ def dump_attention(
     num_generated: int = 0,
     origin: Origin | None = None,
 ) -> AttentionDump:
-    """Compute stages of heads on ids [T], in float32 or float16; the model generated the last `num_generated` ids.
+    """Compute attention weights and other `stages` of the given heads on ids [T], as float32 or float16 arrays.
 
-    Raises CheckpointError if the model computes numbers that are not finite, UsageError if float16 overflows.
+    The model wrote the last `num_generated` ids. Raises CheckpointError for NaN/inf, UsageError if float16 overflows.
     """
     device = model.token_embedding.weight.device
     batch = torch.tensor([list(ids)], device=device)

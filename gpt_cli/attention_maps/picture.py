@@ -1,4 +1,4 @@
-"""Attention as a picture: a grid of heads, layer by layer, with the tokens at its edges."""
+"""Draw attention as a picture: a grid with a map for each head, a row for each layer, and tokens at the edges."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _FOOTER = 0.3  # inches, for two lines
 
 
 def draw(dump: AttentionDump, notice: Notify = ignored, *, kind: str = "png") -> bytes:
-    """Draw a picture of all chosen heads, each with queries down and keys across.
+    """Draw a map of attention weights for each chosen head, queries as rows, keys as columns; return the file's bytes.
 
     Many heads make a grid, a row for each layer; one head of many layers makes a strip, layer after layer; a single
-    head makes a large map, with the weights as numbers if these are readable. The colours show the square root of a
-    weight, so that small weights differ visibly from zero; viridis grows evenly lighter, so that the picture is
+    head makes a large map, with the weights as numbers if these are readable. Colours show the square root of a weight,
+    so that small weights differ visibly from zero; the colours (viridis) get evenly lighter, so that the picture is
     readable in grey too. The foot names checkpoint, step and prompt. `notice` receives a line when no installed font
     has a character of the labels, and when the text has too many tokens to draw a dot for each weight.
     """
@@ -76,7 +76,7 @@ def draw(dump: AttentionDump, notice: Notify = ignored, *, kind: str = "png") ->
 
 
 def largest(weights: np.ndarray, each: int) -> np.ndarray:
-    """Max-pool weights, so that a line one token wide stays visible: [T, T] -> [T / each, T / each], rounded up."""
+    """Max-pool weights, `each` x `each`, so that thin lines stay visible: [T, T] -> [T / each, T / each] rounded up."""
     if each == 1:
         return weights
     starts = np.arange(0, len(weights), each)

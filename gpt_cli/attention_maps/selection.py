@@ -1,4 +1,4 @@
-"""What a user selects: stages of attention, layers and heads. Needs no torch."""
+"""Parse the user's choice of intermediate attention tensors (stages), layers and heads. Needs no torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STAGES: tuple[str, ...] = get_args(Stage)
 
 
 def parse_selection(text: str | None, count: int, field: str) -> tuple[int, ...]:
-    """Parse `0,3-5` to sorted numbers; None and `all` mean all of 0..count-1. Raises UsageError."""
+    """Parse a choice such as `0,3-5` to sorted numbers; None and `all` mean all of 0..count-1. Raises UsageError."""
     if text in (None, "all"):
         return tuple(range(count))
     where = f"‹{field}›"
@@ -42,6 +42,6 @@ def out_of_range(field: str, value: object, count: int) -> str:
 
 
 def count_numbers(stages: Sequence[str], num_tokens: int, sizes: ModelConfig) -> int:
-    """Number of values in the stages of one head."""
+    """Return the number of values in the given intermediate attention tensors (`stages`) of one head."""
     widths = {"weights": num_tokens, "scores": num_tokens, "queries": sizes.query_size, "keys": sizes.query_size}
     return sum(num_tokens * widths.get(stage, sizes.value_size) for stage in stages)

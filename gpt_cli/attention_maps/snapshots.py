@@ -1,4 +1,4 @@
-"""Snapshots of a run: the attention on one text at steps of its training, in small files. Needs no torch."""
+"""Snapshots of a run: small files with the attention on one text at steps of the training. Needs no torch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Losses = Mapping[str, Sequence[tuple[int, float]]]  # (step, loss), (step, valid
 
 @dataclass(frozen=True)
 class _About:
-    """Metadata of a snapshot file."""
+    """The metadata in a snapshot file."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -42,7 +42,7 @@ class _About:
 
 @dataclass(frozen=True)
 class Snapshot(_About):
-    """The attention on `prompt` after a step; in `scores`, induction is measured on repeated random tokens."""
+    """Attention weights and head scores on `prompt` after a step; induction is scored on repeated random tokens."""
 
     weights: np.ndarray  # [L, H, T, T] float32; a file keeps them as float16
     scores: HeadScores
@@ -73,7 +73,7 @@ def snapshot_bytes(snapshot: Snapshot) -> bytes:
 
 
 def read_snapshot(path: Path) -> Snapshot:
-    """Read a snapshot from a file; raise CheckpointError if the file is missing, damaged or foreign."""
+    """Read a snapshot file; raise CheckpointError if it is missing, damaged, or no snapshot."""
     stored, arrays = _FILE.read(path, SNAPSHOT_BYTES)
     try:
         about = TypeAdapter(_About).validate_json(json.dumps(stored), strict=True)
@@ -90,9 +90,9 @@ def read_snapshot(path: Path) -> Snapshot:
 
 
 def kept_steps(run: RunFiles) -> Steps:
-    """Return the snapshots of a run; `read` leaves out those whose prompt is not that of the newest snapshot.
+    """Return the snapshots of a run; `read` skips snapshots with another prompt than the newest snapshot's.
 
-    Raises CheckpointError if there is no snapshot, or one is damaged or foreign.
+    Raises CheckpointError if the run has no snapshot, or if one is damaged or no snapshot.
     """
     paths = list(run.snapshots().values())
     if not paths:

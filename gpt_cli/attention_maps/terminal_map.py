@@ -19,7 +19,7 @@ _SCALE_CELLS = 16
 
 
 def maps_to_draw(dump: AttentionDump) -> dict[str, np.ndarray]:
-    """Return title -> weights [T, T]: each chosen head, or the mean of all heads if there are over _MAX_MAPS."""
+    """Return title -> weights [T, T]: a map of each chosen head, or their mean if there are over _MAX_MAPS heads."""
     count = len(dump.layers) * len(dump.heads)
     if count > _MAX_MAPS:
         return {f"mean of {count} heads (choose with --layers and --heads)": dump.weights.mean(axis=(0, 1))}
@@ -31,10 +31,10 @@ def maps_to_draw(dump: AttentionDump) -> dict[str, np.ndarray]:
 
 
 def draw_text_map(tokens: tuple[str, ...], weights: np.ndarray, width: int, *, colour: bool) -> tuple[Text, int]:
-    """Draw the map as text at most `width` cells wide; return the text and the number of last tokens that it shows.
+    """Draw weights as text, at most `width` cells wide; return it and the number of last tokens that it shows.
 
-    Rows are queries, columns keys; the shade follows the square root of the weight. If columns can be two cells wide,
-    columns have labels too; else columns are one cell wide and, in colour, rows are half a cell high.
+    Rows are queries, columns keys; the shade follows the square root of the weight. If each column can be two cells
+    wide, columns have labels too; else columns are one cell wide and, in colour, rows are half a cell high.
     """
     labels = [label_of(token) for token in tokens]
     label_width = min(_MAX_LABEL, max(map(cell_len, labels)))
@@ -53,7 +53,7 @@ def draw_text_map(tokens: tuple[str, ...], weights: np.ndarray, width: int, *, c
 
 
 def colour_scale(meaning: str) -> Text:
-    """Draw a line with the colours of weights from 0 to 1, followed by `meaning`."""
+    """Draw a line of text with the colours of weights from 0 to 1, followed by `meaning`."""
     text = Text("0 ", no_wrap=True)
     for step in range(_SCALE_CELLS):
         text.append(" ", style=f"on {_colour((step / (_SCALE_CELLS - 1)) ** 2)}")
@@ -63,7 +63,7 @@ def colour_scale(meaning: str) -> Text:
 def _draw_lines(
     labels: Sequence[str], weights: np.ndarray, label_width: int, first: int, *, colour: bool, cell: int
 ) -> Text:
-    """Draw a line for each token from `first` on, then the labels of the columns, written downwards, where they fit."""
+    """Draw a line for each token from `first` on; if cells are two wide, add column labels, written downwards."""
     text = Text(no_wrap=True)
     for query in range(first, len(labels)):
         text.append(_at_the_left(labels[query], label_width))
@@ -83,7 +83,7 @@ def _draw_lines(
 
 
 def _draw_halves(pairs: Sequence[str], weights: np.ndarray, label_width: int, first: int) -> Text:
-    """Draw a line for every two tokens: the upper half of a cell shows the first, the lower half the second."""
+    """Draw one line for two tokens: the upper half of a cell is the first token's weight, the lower the second's."""
     text = Text(no_wrap=True)
     num_tokens = len(weights)
     for upper in range(first, num_tokens, 2):

@@ -1,4 +1,4 @@
-"""Causal attention: one head, written out; then many heads, with a fused twin on the same parameters for speed."""
+"""Causal self-attention: one head step by step, then many heads, fused or one by one, on the same parameters."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ WITHOUT_KERNEL = ("cpu", "mps")
 
 
 def causal_mask(num_tokens: int, device: torch.device | None = None, window: int | None = None) -> Tensor:
-    """Return True where a query may not attend: at later keys, and at keys before its window: bool [T, T].
+    """Return the causal mask, bool [T, T] with queries as rows: True where a query must not attend to a key.
 
-    A query attends to `window` tokens, itself included; None means all up to itself. Beltagy et al. 2020, section 3.1.
+    With `window`, a query attends only to the last `window` tokens, its own included. Beltagy et al. 2020, section 3.1.
     """
     later = torch.ones(num_tokens, num_tokens, dtype=torch.bool, device=device).triu(1)
     return later if window is None else ~(~later).triu(1 - window)
 
 
 def texts_apart(positions: Tensor) -> Tensor:
-    """Return True where a query and a key belong to different packed texts: positions [B, T] -> bool [B, T, T].
+    """Return a mask, True where query and key belong to different packed texts: positions [B, T] -> bool [B, T, T].
 
-    A text begins where positions are 0. Krell et al. 2021, section 3.2.
+    A text begins wherever the position is 0. Krell et al. 2021, section 3.2.
     """
     text = (positions == 0).cumsum(dim=1)
     return text[:, :, None] != text[:, None, :]
 
 
 def attention_scores(queries: Tensor, keys: Tensor) -> Tensor:
-    """Multiply each query with each key: [..., T, K], [..., T, K] -> [..., T, T]."""
+    """Compute the dot product of each query with each key: queries and keys [..., T, K] -> scores [..., T, T]."""
     return queries @ keys.transpose(-2, -1)
 
 
 def score_scale(size: int, scaled: bool = True) -> float:
-    """Return the factor for scores of queries and keys of some size: 1 / sqrt(size), or 1 if not `scaled`."""
+    """Return the factor for scores of queries and keys of width `size`: 1 / sqrt(size), or 1 if not `scaled`."""
     return size**-0.5 if scaled else 1.0
 
 
 def attention_weights(scores: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """softmax(scores * scale) over the keys that the mask does not hide: [..., T, T] -> [..., T, T].
+    """Return softmax(scores * scale) over the keys where `mask` is False: [..., T, T] -> [..., T, T].
 
     Each row sums to 1. Vaswani et al. 2017, eq. 1, where the scale is 1 / sqrt(K).
     """
@@ -56,7 +56,7 @@ def attention_weights(scores: Tensor, mask: Tensor, scale: float) -> Tensor:
 
 
 class Stages(NamedTuple):
-    """Intermediate values of a head: queries, keys, values and output [B, T, K], scores and weights [B, T, T]."""
+    """Intermediate tensors of a head: queries, keys, values, output (`heads`) [B, T, K]; scores, weights [B, T, T]."""
 
     queries: Tensor
     keys: Tensor
@@ -67,16 +67,16 @@ class Stages(NamedTuple):
 
 
 def causal_stages(queries: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None = None) -> Stages:
-    """Compute one causal head from its queries, keys and values [B, T, K]."""
+    """Compute causal attention of one head from queries, keys and values [B, T, K]; return all intermediate tensors."""
     scores = attention_scores(queries, keys)
     weights = attention_weights(scores, causal_mask(queries.shape[-2], queries.device, window), scale)
     return Stages(queries, keys, values, scores, weights, weights @ values)
 
 
 class Attention(nn.Module):
-    """One causal head: [B, T, D] -> [B, T, K]. Vaswani et al. 2017, section 3.2.1.
+    """One head of causal self-attention: [B, T, D] -> [B, T, K]. Vaswani et al. 2017, section 3.2.1.
 
-    Scores are divided by sqrt(K) if `scaled`. With `qkv_bias`, queries, keys and values each have a bias.
+    Scores are divided by sqrt(K) if `scaled`. With `qkv_bias`, the projections to queries, keys and values have biases.
     """
 
     def __init__(
@@ -90,27 +90,27 @@ class Attention(nn.Module):
         self.scale = score_scale(head_size, scaled)
 
     def stages(self, x: Tensor, rotation: Tensor | None = None) -> Stages:
-        """Compute the head without dropout, step by step; `rotation` [2, T, K] turns queries and keys."""
+        """Compute the intermediate tensors, without dropout; `rotation` [2, T, K] has RoPE's cosines and sines."""
         queries, keys = self.Wq(x), self.Wk(x)
         if rotation is not None:
             queries, keys = rotate(queries, rotation), rotate(keys, rotation)
         return causal_stages(queries, keys, self.Wv(x), self.scale)
 
     def weights(self, x: Tensor, rotation: Tensor | None = None) -> Tensor:
-        """Attention weights: [B, T, D] -> [B, T, T]; row t sums to 1 over tokens 0..t and is 0 after."""
+        """Compute attention weights: [B, T, D] -> [B, T, T]; row t sums to 1 over tokens 0..t and is 0 after them."""
         return self.stages(x, rotation).weights
 
     def forward(self, x: Tensor, rotation: Tensor | None = None, keep: Tensor | None = None) -> Tensor:
-        """Compute the output; in training, dropout keeps weights where `keep` [B, T, T] is True (None: torch draws)."""
+        """Compute the output [B, T, K]; dropout keeps weights where `keep` [B, T, T] is True (None: torch draws it)."""
         stages = self.stages(x, rotation)
         weights = self.dropout(stages.weights) if keep is None else drop_out(stages.weights, keep, self.dropout.p)
         return weights @ stages.values
 
 
 def concatenate_layers(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
-    """Concatenate weights and biases of layers: [sum of outs, in], [sum of outs]; gradients reach each layer.
+    """Return one weight [sum of outs, in] and one bias [sum of outs] that compute all `layers` in one product.
 
-    The second tensor is None if the layers have no biases.
+    Gradients reach each layer. The bias is None if the layers have no biases.
     """
     weights: list[Tensor] = [layer.weight for layer in layers]
     biases: list[Tensor] = [layer.bias for layer in layers if layer.bias is not None]
@@ -119,9 +119,9 @@ def concatenate_layers(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | No
 
 
 def causal_bias(queries: Tensor, window: int | None = None, apart: Tensor | None = None) -> Tensor:
-    """Return the attention bias of queries [B, H, T, K]: -inf where a query may not attend, else 0.
+    """Return the mask to add to attention scores: -inf where a query must not attend to a key, else 0.
 
-    The shape is [T, T], or [B * H, T, T] with `apart` [B, T, T], whose True entries forbid attention too.
+    For queries [B, H, T, K], the mask is [T, T]; with `apart` [B, T, T] (True: also forbidden), it is [B * H, T, T].
     """
     B, H, T, _ = queries.shape
     hidden = queries.new_zeros(T, T).masked_fill(causal_mask(T, queries.device, window), -torch.inf)
@@ -139,11 +139,11 @@ def attend(
     dropout: float = 0.0,
     keep: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Compute N heads at once: [N, T, K], [N, S, K], [N, S, K'] -> mixed values [N, T, K'], weights [N, T, S].
+    """Compute attention of N heads at once; return outputs [N, T, K'] and attention weights [N, T, S].
 
-    N counts the heads of all sequences of a batch. The weights are softmax(queries keysᵀ * scale + bias), before
-    dropout. `bias` is [T, S], [1, T, S] or [N, T, S]; None adds nothing. `dropout` is a rate; `keep` [N, T, S] is True
-    where a weight stays (None: torch draws).
+    Queries are [N, T, K], keys [N, S, K], values [N, S, K']; N counts the heads of all sequences. The weights are
+    softmax(queries keysᵀ * scale + bias), before dropout. `bias` is [T, S], [1, T, S] or [N, T, S], or None. `dropout`
+    is a rate; dropout keeps weights where `keep` [N, T, S] is True (None: torch draws it).
     """
     if bias is None:
         scores = torch.bmm(queries * scale, keys.transpose(1, 2))
@@ -158,9 +158,9 @@ def attend(
 class SelfAttention(nn.Module, ABC):
     """Base class of all forms of causal attention with H heads: [B, T, D] -> [B, T, D].
 
-    A form declares its parameters and computes queries, keys and values in two ways: for one head (`project_head`) and
-    for all heads at once (`project`). With `fused`, all heads run in a few large products; without it, each head runs
-    by itself. Both use the same parameters and give the same result up to rounding.
+    A subclass defines the parameters and computes queries, keys and values in two ways: for one head (`project_head`)
+    and for all heads at once (`project`). With `fused`, all heads run in a few large products; otherwise each head runs
+    by itself. Both ways use the same parameters and give the same result up to rounding.
     """
 
     num_heads: int
@@ -178,21 +178,21 @@ class SelfAttention(nn.Module, ABC):
 
     @abstractmethod
     def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of one head, each [B, T, K]; `rotation` [2, T, K] turns queries and keys."""
+        """Compute queries, keys and values [B, T, K] of one head; `rotation` [2, T, K] rotates queries and keys."""
 
     @abstractmethod
     def project(
         self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of the given heads (None: of all) at once: each [B, heads, T, K]."""
+        """Compute queries, keys and values of the given heads (None: all): x [B, T, D] -> each [B, heads, T, K]."""
 
     def add_norms(self, head_size: int, epsilon: float | None) -> None:
-        """Add norms of queries and keys, each with one weight [K] for all heads; an `epsilon` of None adds none."""
+        """Add RMSNorms of queries and of keys, each with a gain [K] for all heads, unless `epsilon` is None."""
         if epsilon is not None:
             self.query_norm, self.key_norm = HeadNorm(head_size, eps=epsilon), HeadNorm(head_size, eps=epsilon)
 
     def meet(self, queries: Tensor, keys: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Prepare queries and keys, [..., T, K] each, for their product: normalise, if norms exist, then rotate."""
+        """Apply the norms, if added, then the rotation, if given, to queries and keys [..., T, K]; return both."""
         if self.query_norm is not None and self.key_norm is not None:
             queries, keys = self.query_norm(queries), self.key_norm(keys)
         return (queries, keys) if rotation is None else (rotate(queries, rotation), rotate(keys, rotation))
@@ -204,9 +204,9 @@ class SelfAttention(nn.Module, ABC):
         keep: Tensor | None = None,
         apart: Tensor | None = None,
     ) -> Tensor:
-        """Attend with all heads. In training, `keep` [B, H, T, T] is True where a weight stays (None: torch draws).
+        """Attend with all heads: [B, T, D] -> [B, T, D]. Dropout keeps weights where `keep` [B, H, T, T] is True.
 
-        `apart` [B, T, T] is True where query and key belong to different texts; without `fused`, it must be None.
+        If `keep` is None, torch draws it. `apart` [B, T, T] marks different texts; without `fused`, it must be None.
         """
         if not self.fused:
             assert apart is None, "one head by itself computes one text"
@@ -227,7 +227,7 @@ class SelfAttention(nn.Module, ABC):
         return self.projection_layer(join_heads(mixed))
 
     def separate_heads(self, x: Tensor, rotation: Tensor | None = None, keep: Tensor | None = None) -> Tensor:
-        """Compute each head by itself, and concatenate the outputs: [B, T, D] -> [B, T, D]."""
+        """Compute each head by itself, and concatenate the outputs: [B, T, D] -> [B, T, H * K]."""
         outputs = []
         for head in range(self.num_heads):
             stages = self.head_stages(head, x, rotation)
@@ -236,12 +236,12 @@ class SelfAttention(nn.Module, ABC):
         return torch.cat(outputs, dim=-1)
 
     def head_stages(self, head: int, x: Tensor, rotation: Tensor | None) -> Stages:
-        """Compute the stages of one head, without dropout."""
+        """Compute the intermediate tensors of one head from x [B, T, D], without dropout."""
         queries, keys, values = self.project_head(head, x, rotation)
         return causal_stages(queries, keys, values, self.scale, self.window)
 
     def stages(self, x: Tensor, rotation: Tensor | None, heads: Sequence[int]) -> Stages:
-        """Compute the stages of the given heads, each [B, heads, T, K] or [B, heads, T, T]."""
+        """Compute `Stages` of the given heads: [B, heads, T, K], scores and weights [B, heads, T, T]; no dropout."""
         queries, keys, values = self.project(x, rotation, heads)
         flat = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
         attended = attend(*flat, causal_bias(queries, self.window), self.scale)
@@ -250,9 +250,9 @@ class SelfAttention(nn.Module, ABC):
 
 
 class MultiHeadAttention(SelfAttention):
-    """H heads side by side, then a projection: [B, T, D] -> [B, T, D]. Vaswani et al. 2017, section 3.2.2.
+    """Multi-head attention with an output projection: [B, T, D] -> [B, T, D]. Vaswani et al. 2017, section 3.2.2.
 
-    A head is D / H wide, or `head_size`. With `norm_epsilon`, queries and keys are normalised.
+    The head size is `head_size`, or D / H by default. With `norm_epsilon`, queries and keys are normalised.
     """
 
     def __init__(
@@ -278,25 +278,25 @@ class MultiHeadAttention(SelfAttention):
         self.scale = self.heads[0].scale
 
     def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of one head."""
+        """Compute queries, keys and values of one head: [B, T, D] -> each [B, T, K]."""
         attention = self.heads[head]
         return *self.meet(attention.Wq(x), attention.Wk(x), rotation), attention.Wv(x)
 
     def project(
         self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of the given heads (None: of all) in one product: each [B, heads, T, K]."""
+        """Compute queries, keys and values of the given heads (None: all) in one product: each [B, heads, T, K]."""
         chosen = range(self.num_heads) if heads is None else heads
         projections = F.linear(x, *self.projection_weights(chosen))  # [B, T, 3 x heads x K]
         queries, keys, values = projections.unflatten(2, (3, len(chosen), -1)).permute(2, 0, 3, 1, 4)
         return *self.meet(queries, keys, rotation), values
 
     def projection_weights(self, heads: Sequence[int]) -> tuple[Tensor, Tensor | None]:
-        """Wq of the given heads, then Wk, then Wv: [3 x heads x K, D]; their biases [3 x heads x K], or None."""
+        """Concatenate all Wq, then all Wk, then all Wv of the given heads: weight [3 x heads x K, D], bias or None."""
         chosen = [self.heads[head] for head in heads]
         return concatenate_layers([getattr(head, name) for name in ("Wq", "Wk", "Wv") for head in chosen])
 
 
 def join_heads(heads: Tensor) -> Tensor:
-    """Concatenate the outputs of all heads, for a projection layer: [B, H, T, K] -> [B, T, D]."""
+    """Concatenate the outputs of all heads for the projection layer: [B, H, T, K] -> [B, T, H * K]."""
     return heads.transpose(1, 2).flatten(2)

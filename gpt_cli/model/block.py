@@ -12,9 +12,9 @@ from gpt_cli.model.norms import make_norm
 
 
 class FeedForward(nn.Module):
-    """Two layers with an activation between them, for each token by itself: [B, T, D] -> [B, T, D].
+    """Feed-forward network, two linear layers and an activation, on each token by itself: [B, T, D] -> [B, T, D].
 
-    With a gate, contract(activation(gate(x)) * expand(x)): Shazeer 2020, eq. 6.
+    With a gate, it computes contract(activation(gate(x)) * expand(x)): Shazeer 2020, eq. 6.
     """
 
     def __init__(self, config: ModelConfig):
@@ -33,19 +33,19 @@ class FeedForward(nn.Module):
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
-    """GELU as GPT-2 computes it, with tanh for the error function, any shape. Hendrycks and Gimpel 2016, section 2."""
+    """Compute GELU by the tanh approximation, as GPT-2 does, for any shape. Hendrycks and Gimpel 2016, section 2."""
     return F.gelu(x, approximate="tanh")
 
 
 def relu_squared(x: Tensor) -> Tensor:
-    """max(x, 0)^2, any shape. So et al. 2021 (Primer)."""
+    """Compute max(x, 0)^2 for each element of a tensor of any shape. So et al. 2021 (Primer)."""
     return F.relu(x).square()
 
 
 class Block(nn.Module):
-    """[B, T, D] -> [B, T, D]; the norms come before each branch (pre) or after each sum (post).
+    """Transformer block, [B, T, D] -> [B, T, D], with norms before each branch (pre) or after each residual sum (post).
 
-    Parallel branches both read the input of the block, each behind its norm: Wang and Komatsuzaki 2021 (GPT-J).
+    Parallel branches both read the block's input, each through its own norm: Wang and Komatsuzaki 2021 (GPT-J).
     """
 
     def __init__(self, config: ModelConfig, number: int = 0):
@@ -60,24 +60,24 @@ class Block(nn.Module):
         self.parallel = config.parallel_branches
 
     def attention_input(self, x: Tensor) -> Tensor:
-        """Compute the input of the heads of this block from the residual stream: [B, T, D] -> [B, T, D]."""
+        """Compute the input of this block's attention from the residual stream: [B, T, D] -> [B, T, D]."""
         return self.norm_1(x) if self.pre_norm else x
 
     def forward(
         self, x: Tensor, rotation: Tensor | None = None, keep: Keep | None = None, apart: Tensor | None = None
     ) -> Tensor:
-        """Run the block. In training, `keep` holds dropout masks (None: torch draws). `apart` goes to the attention."""
+        """Run the block with dropout masks `keep` (None: torch draws them); `apart` is True between packed texts."""
         weights = keep.weights if keep else None
         return self.after_attention(x, self.attention(self.attention_input(x), rotation, weights, apart), keep)
 
     def after_attention(self, x: Tensor, attended: Tensor, keep: Keep | None = None) -> Tensor:
-        """Compute the rest of the block, from its input and the output of its attention: each [B, T, D]."""
+        """Compute the block's output from its input x and the output `attended` of its attention: each [B, T, D]."""
         _, attention, feed_forward = keep or (None, None, None)
         x, seen = self.feed_forward_input(x, attended, attention)
         return self.after_feed_forward(x, self.feed_forward(seen), feed_forward)
 
     def feed_forward_input(self, x: Tensor, attended: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Compute the residual stream after attention, and the input of the feed-forward: each [B, T, D]."""
+        """Return the residual stream after the attention branch, and the input of the feed-forward: each [B, T, D]."""
         before, x = x, x + self.dropout(attended, keep)
         if self.pre_norm:
             return x, self.norm_2(before if self.parallel else x)
@@ -85,6 +85,6 @@ class Block(nn.Module):
         return x, x
 
     def after_feed_forward(self, x: Tensor, fed: Tensor, keep: Tensor | None = None) -> Tensor:
-        """Compute the block's output from the stream after attention and the feed-forward's output: [B, T, D]."""
+        """Compute the block's output from x, the residual stream after attention, and the feed-forward output `fed`."""
         x = x + self.dropout(fed, keep)
         return x if self.pre_norm else self.norm_2(x)

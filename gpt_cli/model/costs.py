@@ -1,4 +1,4 @@
-"""Count parameters, operations and memory of a model before it is trained."""
+"""Estimate the parameters, operations and memory of a model from its config, before it is trained."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PARTS = {
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """The costs of a model; bytes refer to main or device memory of one process."""
+    """Estimated costs of a model; memory is that of one process, on the CPU or on the device that it uses."""
 
     parameters_by_part: dict[str, int]
     forward_flops_per_token: int
@@ -52,13 +52,13 @@ def estimate(
     num_trained: int | None = None,
     num_ranks: int = 1,
 ) -> CostEstimate:
-    """Estimate the costs of training, with `num_micro_batches` of `micro_batch_size` sequences, and of sampling.
+    """Estimate the costs of training with `num_micro_batches` of `micro_batch_size` sequences a step, and of sampling.
 
     A product of [m, k] and [k, n] counts as 2mkn operations, the backward pass as twice the forward pass. Training
-    holds weights, gradients and two moments (of AdamW) in float32, the gradients of micro-batches that wait to
-    be added, and the activations that the backward pass needs; if only `num_trained` parameters change, these alone
-    have gradients and moments. With `num_ranks` processes that train together, the costs are those of one process,
-    which has the moments of a part of the model. Sampling holds the weights and a cache of context_length tokens.
+    keeps weights, gradients and AdamW's two moments in float32, partial sums of the gradients of micro-batches, and the
+    activations for the backward pass; if only `num_trained` parameters are trained, only these have gradients and
+    moments. With `num_ranks` processes that train together, the costs are those of one process, which keeps the moments
+    of its share of the parameters. Sampling keeps the weights and a cache of context_length tokens.
     """
     model = _laid_out(config, vocab_size)
     parts = _by_part(model, config.num_blocks)
@@ -95,7 +95,7 @@ def estimate(
 
 
 def gradients_waiting(num_micro_batches: int) -> int:
-    """Count the sums of gradients that wait for the last micro-batch: one for each level of the tree above pairs."""
+    """Count the gradient sums that wait while a step adds micro-batches in a binary tree: one per level above pairs."""
     levels = 0
     while num_micro_batches > 2 and num_micro_batches % 2 == 0:
         num_micro_batches //= 2
@@ -104,7 +104,7 @@ def gradients_waiting(num_micro_batches: int) -> int:
 
 
 def cache_bytes_by_attention(config: ModelConfig) -> dict[str, int]:
-    """Return the cache bytes per token for each form of attention; forms that are not in use have default sizes."""
+    """Return form of attention -> bytes of cache per token; forms other than the config's have default sizes."""
     size_keys = ("num_key_value_heads", "latent_size", "query_latent_size", "rotary_size")
     forms = get_args(ModelConfig.model_fields["attention"].annotation)
     others = {form: config.changed(attention=form, **dict.fromkeys(size_keys)) for form in forms}
@@ -114,7 +114,7 @@ def cache_bytes_by_attention(config: ModelConfig) -> dict[str, int]:
 
 
 def parameters_by_part(config: ModelConfig, vocab_size: int) -> dict[str, int]:
-    """Count the parameters of each part of the model; they add up to all of its parameters."""
+    """Return the number of parameters of each part of the model, such as attention; the numbers add up to the total."""
     return _by_part(_laid_out(config, vocab_size), config.num_blocks)
 
 
@@ -127,7 +127,7 @@ def _by_part(model: GPT, num_blocks: int) -> dict[str, int]:
 
 
 def _laid_out(config: ModelConfig, vocab_size: int) -> GPT:
-    """Build a model of one block, since all blocks are equal, without memory for its weights."""
+    """Build the model on the meta device, without memory for weights, and with one block, as all blocks are alike."""
     with torch.device("meta"):
         return GPT(config.changed(num_blocks=1, attention_window=None), vocab_size)
 
@@ -135,7 +135,7 @@ def _laid_out(config: ModelConfig, vocab_size: int) -> GPT:
 def _activation_bytes(
     config: ModelConfig, parameters: int, vocab_size: int, num_sequences: int, dtype: str, device: str
 ) -> int:
-    """Estimate the bytes of activations that the forward pass keeps for the backward pass, or needs for a while."""
+    """Estimate the bytes of activations, kept for the backward pass or temporary, and of weights cast to `dtype`."""
     size = 2 if dtype == "bfloat16" else 4  # of an entry of a product's result
     casts = size * parameters if size < 4 else 0  # of the weights
     width, length = config.d_model, config.context_length

@@ -1,4 +1,4 @@
-"""Drop entries by masks that are a function of (seed, step, sequence, block, site): nothing to save or share.
+"""Dropout whose masks are a function of (seed, step, sequence, block, site), so no random state is saved or shared.
 
 The masks come from a counter-based hash instead of a generator. They are the same on every device and for every split
 of a batch, and on a CPU they cost far less than torch's serial Bernoulli draws (note 0003 has the measurement).
@@ -23,7 +23,7 @@ _SITES = "weights", "attention", "feed_forward"
 
 
 class Keep(NamedTuple):
-    """The masks of a block's three dropout sites: True where an entry stays."""
+    """The dropout masks of a block, one for each of three sites: True where an entry stays."""
 
     weights: Tensor  # [B, H, T, T]
     attention: Tensor  # [B, T, D]
@@ -32,9 +32,9 @@ class Keep(NamedTuple):
 
 @dataclass(frozen=True)
 class DropMasks:
-    """The masks of one training step; `first_sequence` is the index of the batch's first sequence, int or int32 [].
+    """The dropout masks of a training step, not drawn yet; the batch begins with sequence `first_sequence` of the step.
 
-    `keys`, int32 [blocks, 3, 2] on the device, are the halves of `drop_keys`; if present, they replace seed and step.
+    `keys`, int32 [L, 3, 2] on the device, are `drop_keys` split into halves; if given, they replace seed and step.
     """
 
     rate: float
@@ -44,12 +44,12 @@ class DropMasks:
     keys: Tensor | None = None
 
     def on(self, device: torch.device) -> DropMasks:
-        """Return masks with `first_sequence` as a tensor on the device, so that compiled code serves every index."""
+        """Return a copy with `first_sequence` as a tensor on the device, so that compiled code serves every index."""
         first = torch.full((), int(self.first_sequence), dtype=torch.int32, device=device)
         return replace(self, first_sequence=first)
 
     def to_draw(self, block: int = 0) -> ToDraw:
-        """Return the keys that decide the masks of a block."""
+        """Return the keys, the first sequence and the dropout rate from which the masks of a block are drawn."""
         if self.keys is None:
             keys = [stream_key(self.seed, "dropout", self.step, block, site) for site in _SITES]
         else:
@@ -58,20 +58,20 @@ class DropMasks:
 
 
 class ToDraw(NamedTuple):
-    """The masks of a block before they are drawn; `keys` are those of its three sites: ints, or int32 [3, 2]."""
+    """The source of a block's dropout masks; `keys` has a key for each of three sites: ints, or int32 [3, 2]."""
 
     keys: Sequence[int] | Tensor
     first_sequence: int | Tensor
     rate: float
 
     def draw(self, shape: Sequence[int], num_heads: int, device: torch.device) -> Keep:
-        """Draw all masks for a batch of shape [B, T, D]."""
+        """Draw the masks of the three dropout sites of a block whose input has shape [B, T, D]."""
         B, T, _ = shape
         weights = self.keep("weights", (B, num_heads, T, T), device)
         return Keep(weights, self.keep("attention", shape, device), self.keep("feed_forward", shape, device))
 
     def keep(self, site: str, shape: Sequence[int], device: torch.device) -> Tensor:
-        """Draw a mask, False where an entry is dropped: bool [B, ...]."""
+        """Draw the mask of one site (weights, attention or feed_forward): bool [B, ...], True where an entry stays."""
         key = self.keys[_SITES.index(site)]
         per_sequence = math.prod(shape[1:])
         words = (per_sequence + 1) // 2
@@ -85,20 +85,20 @@ class ToDraw(NamedTuple):
 
 
 def drop_keys(seed: int, step: int, num_blocks: int) -> np.ndarray:
-    """Return the keys of all masks of a step: uint64 [blocks, 3]; `key_halves` splits each into two int32."""
+    """Return the keys from which all dropout masks of a step are drawn: uint64 [L, 3], to be split by `key_halves`."""
     keys = [stream_key(seed, "dropout", step, block, site) for block in range(num_blocks) for site in _SITES]
     return np.array(keys, np.uint64).reshape(num_blocks, len(_SITES))
 
 
 def key_halves(keys: Tensor) -> Tensor:
-    """Split keys that arrived as int64 [blocks, 3] into halves, the lower one first: int32 [blocks, 3, 2]."""
+    """Split each 64-bit key into two 32-bit halves, the lower half first: int64 [L, 3] -> int32 [L, 3, 2]."""
     return keys.view(torch.int32).view(*keys.shape, 2)
 
 
 def random_words_on_device(key: int | Tensor, start: int | Tensor, count: int, device: torch.device) -> Tensor:
-    """Compute the words of `gpt_cli.common.rng.random_words` by torch: the same bits as int32 [count].
+    """Compute with torch the same random bits as `gpt_cli.common.rng.random_words`: int32 [count].
 
-    The key may be two halves on the device, the lower one first: int32 [2].
+    The key is an int of 64 bits, or its two halves on the device, the lower half first: int32 [2].
     """
     words = torch.arange(count, dtype=torch.int32, device=device)
     words += _int32(start)
@@ -106,10 +106,10 @@ def random_words_on_device(key: int | Tensor, start: int | Tensor, count: int, d
 
 
 def _lanes(key: int | Tensor, start: int | Tensor, count: int, device: torch.device) -> Tensor:
-    """Split each word of the stream into two numbers of 16 bits, its lower half first: int32 [2 x count].
+    """Return the random words from `start` on, each as two 16-bit numbers, the lower half first: int32 [2 x count].
 
-    A view as int16 gives the same, but a compiler can fuse this code with the code that uses it. Beyond 2^31 numbers,
-    indices are negative, so the shift copies a sign, which the mask removes.
+    A view of the words as int16 has the same numbers, but a compiler can fuse this code with its caller. Beyond 2^31
+    numbers, the int32 indices are negative, so the right shift copies the sign bit, which the mask removes.
     """
     indices = torch.arange(2 * count, dtype=torch.int32, device=device)
     words = _mixed(((indices >> 1) & 0x7FFFFFFF) + start, _halves(key))
@@ -117,7 +117,7 @@ def _lanes(key: int | Tensor, start: int | Tensor, count: int, device: torch.dev
 
 
 def _mixed(words: Tensor, halves: Sequence[int | Tensor]) -> Tensor:
-    """Add each half of a key to `words`, then mix by a round of lowbias32, in place: int32 [N]."""
+    """Hash `words`, int32 [N], in place: for each half of a key, add the half, then apply lowbias32; return `words`."""
     shifted = torch.empty_like(words)
     for half in halves:
         words += half
@@ -135,19 +135,19 @@ def _halves(key: int | Tensor) -> Sequence[int | Tensor]:
 
 
 def _int32(number: int | Tensor) -> int | Tensor:
-    """Return the lowest 32 bits of an int as a signed int; return a tensor, which is int32, as it is."""
+    """Return the lowest 32 bits of an int as a signed int; return an int32 tensor unchanged."""
     return number if isinstance(number, Tensor) else signed(number, 32)
 
 
 class Dropout(nn.Dropout):
-    """nn.Dropout that accepts a mask of what to keep; both act in training mode only."""
+    """nn.Dropout that also accepts a mask, True where an entry stays; in evaluation mode, nothing is dropped."""
 
     def forward(self, input: Tensor, keep: Tensor | None = None) -> Tensor:  # noqa: A002
         return drop_out(input, keep, self.p) if self.training and self.p else input
 
 
 def drop_out(x: Tensor, keep: Tensor | None, rate: float) -> Tensor:
-    """Zero the entries where `keep` is False (None: torch draws) and scale the rest by 1 / (1 - rate).
+    """Zero the entries of x where `keep` is False (None: torch draws it), and multiply all others by 1 / (1 - rate).
 
     Srivastava et al. 2014, section 10.
     """

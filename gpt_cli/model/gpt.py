@@ -24,7 +24,7 @@ from gpt_cli.model.positions import RopeScaling, RotaryPositions, SinusoidalPosi
 class GPT(nn.Module):
     """A decoder-only transformer: ids [B, T] -> logits [B, T, V], at each position the logits of the next token.
 
-    Radford et al. 2019 in shape. `generator` draws the initial weights; None uses torch's own.
+    The layout is that of GPT-2 (Radford et al. 2019). `generator` draws the initial weights; None means torch's own.
     """
 
     def __init__(self, config: ModelConfig, vocab_size: int, generator: torch.Generator | None = None):
@@ -60,13 +60,13 @@ class GPT(nn.Module):
 
     @property
     def output_weight(self) -> Tensor:
-        """Matrix of the output layer [V, D]; with tie_embeddings, that of the token embedding."""
+        """The matrix [V, D] of the output layer; with tie_embeddings, the matrix of the token embedding."""
         return (self.token_embedding if self.output_layer is None else self.output_layer).weight
 
     def forward(self, ids: Tensor, masks: DropMasks | None = None, positions: Tensor | None = None) -> Tensor:
-        """Compute logits [B, T, V]; T is at most context_length. In training, `masks` gives the dropout masks.
+        """Compute logits: ids [B, T] -> [B, T, V], T at most context_length. In training, `masks` gives dropout masks.
 
-        `positions` [B, T] restart at 0 where a packed text begins; attention stays within each text.
+        `positions` [B, T] restart at 0 where a packed text begins; attention then stays within each text.
         """
         x, rotation = self.embed(ids, positions)
         apart = None if positions is None else texts_apart(positions)
@@ -85,18 +85,18 @@ class GPT(nn.Module):
         return self.logits(x)
 
     def next_logits(self, ids: Tensor) -> Tensor:
-        """Compute logits of the token after the last: [B, T] -> [B, V]; the output layer runs on one position only."""
+        """Compute logits of the next token: ids [B, T] -> [B, V]; the output layer runs on the last position only."""
         return self.logits(self.last_residual(ids)[:, -1])
 
     def last_residual(self, ids: Tensor) -> Tensor:
-        """Compute the residual stream after all blocks, without dropout: ids [B, T] -> [B, T, D]."""
+        """Compute the residual stream after all blocks of a model in evaluation mode: ids [B, T] -> [B, T, D]."""
         x, rotation = self.embed(ids)
         for block in self.blocks:
             x = block(x, rotation)
         return x
 
     def residual_streams(self, ids: Tensor) -> Iterator[Tensor]:
-        """Yield the residual stream after each block: ids [B, T] -> [B, T, D]; `logits` turns each into predictions."""
+        """Yield the residual stream after each block: ids [B, T] -> [B, T, D]; `logits` maps each stream to logits."""
         x, rotation = self.embed(ids)
         for block in self.blocks:
             x = block(x, rotation)
@@ -106,7 +106,7 @@ class GPT(nn.Module):
     def attention_stages(
         self, ids: Tensor, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
     ) -> Iterator[Stages]:
-        """Yield the stages of the given heads in each of the given layers; None means all.
+        """Yield, layer by layer, the intermediate tensors of the given heads in the given layers; None means all.
 
         There is no dropout, not even in training mode. The model runs only up to the heads of the last given layer.
         """
@@ -131,11 +131,11 @@ class GPT(nn.Module):
     def attention_weights(
         self, ids: Tensor, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
     ) -> Tensor:
-        """Compute attention weights: ids [B, T] -> [L, B, H, T, T], for the given layers in model order and heads."""
+        """Compute attention weights of heads in layers, in model order (None: all): ids [B, T] -> [L, B, H, T, T]."""
         return torch.stack([stages.weights for stages in self.attention_stages(ids, layers, heads)])
 
     def take_weights(self, weights: Mapping[str, Tensor]) -> GPT:
-        """Use the tensors themselves, not copies, as the parameters of these names; return the model.
+        """Replace parameters, by name, with the given tensors themselves, not copies; return the model.
 
         `load_state_dict` compares each block with all names, which takes seconds for a thousand blocks.
         """
@@ -145,20 +145,20 @@ class GPT(nn.Module):
         return self
 
     def compile_blocks(self, compiled: bool = True) -> GPT:
-        """Make training use blocks of torch.compile, on the same parameters, or plain ones again; return the model."""
+        """Let training run each block through torch.compile, or as it is if not `compiled`; return the model."""
         self._compiled = [torch.compile(_drawing(block)) for block in self.blocks] if compiled else []  # type: ignore[arg-type]
         return self
 
     def use_fused(self, fused: bool) -> GPT:
-        """Run all heads of a block at once, or each by itself, in every block; return the model."""
+        """Let every block compute all heads at once if `fused`, else each head by itself; return the model."""
         for block in self.blocks:
             block.attention.fused = fused
         return self
 
     def embed(self, ids: Tensor, positions: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """Compute token and position embeddings [B, T, D], and the rotation [2, T, size] of rotary positions.
+        """Compute the embeddings [B, T, D] of ids [B, T], and RoPE's cosines and sines [2, T, size], or None.
 
-        With `positions` [B, T] of the tokens instead of 0..T-1, the rotation is [2, B, 1, T, size].
+        `positions` [B, T] replace positions 0..T-1; the cosines and sines are then [2, B, 1, T, size].
         """
         num_tokens = ids.shape[1]
         assert num_tokens <= self.config.context_length, "the caller cuts to context_length"
@@ -172,14 +172,14 @@ class GPT(nn.Module):
         return x, rotation if rotation is None or positions is None else rotation[:, positions, None].transpose(2, 3)
 
     def logits(self, x: Tensor) -> Tensor:
-        """Apply the final norm and the output layer: the residual stream after all blocks [..., D] -> [..., V]."""
+        """Apply the final norm and output layer to the last block's residual stream: [..., D] -> logits [..., V]."""
         return F.linear(self.final_norm(x), self.output_weight)
 
     @torch.no_grad()
     def _initialise(self, generator: torch.Generator | None) -> None:
-        """Draw normal weights, zero biases: standard deviation 0.02, / sqrt(2 L) at the end of a residual branch.
+        """Draw weights with standard deviation 0.02, / sqrt(2 L) at the end of a residual branch; set biases to 0.
 
-        Tables of n-grams stay zero, because training meets most of their rows a few times or never.
+        N-gram tables stay zero, because training meets most of their rows a few times or never.
         """
         for name, parameter in self.named_parameters():
             if name.startswith("ngram_embedding"):
@@ -193,7 +193,7 @@ class GPT(nn.Module):
 
 
 def _drawing(block: Block) -> Callable[..., Tensor]:
-    """Return a block's forward that also draws dropout masks, so that a compiler fuses drawing and use."""
+    """Return the block's forward, which also draws the dropout masks, so that torch.compile fuses both."""
 
     def forward(x: Tensor, rotation: Tensor | None, keep: Keep | ToDraw | None, apart: Tensor | None = None) -> Tensor:
         if isinstance(keep, ToDraw):
@@ -205,7 +205,7 @@ def _drawing(block: Block) -> Callable[..., Tensor]:
 
 @contextmanager
 def _without_dropout(block: Block) -> Iterator[None]:
-    """Turn off a block's dropout inside the context, whatever its mode."""
+    """Turn off a block's dropout inside the context, and restore its training or evaluation mode afterwards."""
     training = block.training
     block.eval()
     try:
@@ -215,17 +215,17 @@ def _without_dropout(block: Block) -> Iterator[None]:
 
 
 def _embedding(num_rows: int, d_model: int) -> nn.Embedding:
-    """Return a table with undefined values.
+    """Return an embedding layer with uninitialised weights.
 
-    nn.Embedding would draw the values, which on the meta device imports torch's compiler.
+    nn.Embedding would draw the weights, which on the meta device imports torch's compiler.
     """
     return nn.Embedding.from_pretrained(torch.empty(num_rows, d_model), freeze=False)
 
 
 def require_finite(numbers: Tensor, what: str, where: str = "checkpoint") -> None:
-    """Raise CheckpointError, at `where`, if any of the numbers, `what` in the message, is NaN or infinite.
+    """Raise CheckpointError if any of `numbers` is NaN or infinite, as weights that are damaged or too large cause.
 
-    Damaged or too large weights give such results.
+    In the message, `what` names the numbers, and `where` the checkpoint.
     """
     lowest, highest = numbers.aminmax()  # one pass, and NaN passes through
     if not (math.isfinite(lowest) and math.isfinite(highest)):

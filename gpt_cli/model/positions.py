@@ -1,4 +1,4 @@
-"""Positions of tokens: added to embeddings, or rotated into queries and keys."""
+"""Position encodings: sinusoidal, which are added to embeddings, and rotary (RoPE), which rotate queries and keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST_ROWS = 8192  # of a table of angles; one of 131,072 would take a second an
 
 
 class SinusoidalPositions(nn.Module):
-    """A fixed table of sines and cosines: positions [T] -> [T, D]. Vaswani et al. 2017, section 3.5."""
+    """Sinusoidal position embeddings, a fixed table: positions [T] -> [T, D]. Vaswani et al. 2017, section 3.5."""
 
     table: Tensor
 
@@ -28,10 +28,10 @@ class SinusoidalPositions(nn.Module):
 
 
 class RopeScaling(NamedTuple):
-    """Llama 3's scaling of RoPE for longer texts: pairs that turn few times in `original_length` turn more slowly.
+    """Llama 3's scaling of RoPE for longer texts: pairs that rotate slowly are made to rotate more slowly still.
 
-    Frequencies of fewer than `low` turns are divided by `factor`, those of more than `high` stay, and those between
-    are interpolated.
+    Frequencies of fewer than `low` turns in `original_length` tokens are divided by `factor`; those of more than `high`
+    turns stay; those between are interpolated.
     """
 
     factor: float
@@ -40,14 +40,14 @@ class RopeScaling(NamedTuple):
     high: float
 
     def slowed(self, frequencies: Tensor) -> Tensor:
-        """Scale frequencies, in radians per token, as in the code of Llama 3.1."""
+        """Return RoPE frequencies, in radians per token, scaled as in the code of Llama 3.1."""
         turns = self.original_length * frequencies / (2 * math.pi)
         unchanged = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
         return frequencies * (unchanged + (1 - unchanged) / self.factor)
 
 
 class RotaryPositions(nn.Module):
-    """Cosines and sines that rotate queries and keys of width `size`: T -> [2, T, size]. Su et al. 2021, eq. 34."""
+    """Rotary position embeddings (RoPE): a length T -> cosines and sines [2, T, size]. Su et al. 2021, eq. 34."""
 
     table: Tensor
 
@@ -70,15 +70,15 @@ class RotaryPositions(nn.Module):
         return torch.cat([turned, turned], dim=-1)
 
     def frequencies(self, device: torch.device | None = None) -> Tensor:
-        """Radians that each pair turns from one token to the next: float64 [size / 2]."""
+        """Return the radians by which RoPE rotates each pair from one token to the next: float64 [size / 2]."""
         frequencies = _frequencies(self.size, self.base, device)
         return frequencies if self.scaling is None else self.scaling.slowed(frequencies)
 
 
 def rotate(x: Tensor, rotation: Tensor) -> Tensor:
-    """Turn each pair (i, i + R/2) of queries or keys by its angle: [..., T, K] with [2, T, R] -> [..., T, K].
+    """Apply RoPE: rotate each pair (i, i + R/2) of queries or keys, [..., T, K], by cosines and sines [2, T, R].
 
-    The numbers after the first R stay as they are.
+    Only the first R numbers of each query or key are rotated.
     """
     cosines, sines = rotation
     if (R := cosines.shape[-1]) < x.shape[-1]:
@@ -88,5 +88,5 @@ def rotate(x: Tensor, rotation: Tensor) -> Tensor:
 
 
 def _frequencies(size: int, base: float = 10000.0, device: torch.device | str | None = "cpu") -> Tensor:
-    """Return base^(-2i/size): float64 [ceil(size / 2)]."""
+    """Return the frequencies base^(-2i/size) for i = 0, 1, ...: float64 [ceil(size / 2)]."""
     return base ** (-torch.arange(0, size, 2, dtype=torch.float64, device=device) / size)

@@ -1,1 +1,1 @@
-"""Sampling from a model, with a cache of earlier tokens."""
+"""Sample text from a model with a key-value cache."""

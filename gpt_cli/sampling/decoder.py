@@ -1,4 +1,4 @@
-"""Decoding with a cache of earlier tokens: each new token costs the work of one token, not of the whole window."""
+"""Decoding with a key-value cache: each new token costs the work of one token, not of the whole window."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpt_cli.sampling.kv_cache import QUERIES_AT_ONCE, SCORES_AT_ONCE, DecodeSte
 
 
 def row_bytes(config: ModelConfig, vocab_size: int, num_prompt_tokens: int, num_tokens: int) -> int:
-    """Estimate the peak bytes that a decoder takes for a row of `num_tokens` tokens, its prompt included."""
+    """Estimate the peak bytes that decoding takes for one sequence of `num_tokens` tokens, prompt included."""
     T = num_prompt_tokens
     scores = min(config.num_heads * T * min(T, QUERIES_AT_ONCE), max(SCORES_AT_ONCE, config.num_heads * T))
     heads, hidden = config.num_heads * config.query_size, (4 if config.gated else 2) * config.hidden_size
@@ -28,25 +28,25 @@ def row_bytes(config: ModelConfig, vocab_size: int, num_prompt_tokens: int, num_
 
 
 def cache_bytes(config: ModelConfig, num_tokens: int, size: int) -> int:
-    """Number of bytes that keys and values of a row of `num_tokens` tokens take, `size` bytes each number."""
+    """Return the bytes of the key-value cache for one sequence of `num_tokens` tokens, at `size` bytes a number."""
     C = config.context_length
     return config.cached_size * size * sum(min(2 * min(window or C, C), num_tokens) for window in config.windows)
 
 
 class Decoder:
-    """Continues a batch of sequences token by token, with copies of a model's weights, but the model's own if 16-bit.
+    """Continue a batch of sequences token by token, with a copy of the model's weights, or the model's own if 16-bit.
 
-    Products with weights are in `dtype`. All else stays in the dtype of the model's norms: the residual stream, norms,
-    attention over the cache, and the up-projections of latent attention. Prompts of different length share a batch:
-    the shorter ones get padding in front, whose attention weights are exactly zero. `int8` rounds weights to whole
-    numbers (fast/int8.py), with products in bfloat16. `num_rows`, the expected number of sequences, decides the form
-    of products.
+    Products with weights are computed in `dtype`; the residual stream, norms, attention over the cache and the
+    up-projections of latent attention, in the dtype of the model's norms. Prompts of different lengths share a batch:
+    shorter ones are padded in front, and padding gets attention weights of exactly zero. `int8` rounds weights to 8-bit
+    integers (fast/int8.py), with products in bfloat16. `num_rows`, the expected number of sequences, decides which
+    implementation computes the products.
 
-    `compiled` lets compiled C code compute the tokens of a single row if possible. The code reads weights in their
-    stored dtype, also bfloat16 and int8, multiplies by float32 inputs, and sums in float32.
+    `compiled` lets compiled C code compute the tokens of a single sequence, if possible. The C code reads weights in
+    their stored dtype, also bfloat16 and int8, multiplies by float32 inputs, and sums in float32.
 
-    Beyond context_length C, with absolute positions (learned, sinusoidal), the cache of a full row is refilled from the
-    row's last C // 2 tokens, at positions from 0 on. With rotary positions, or none, each token attends to the C - 1
+    Beyond context_length C, with absolute positions (learned, sinusoidal), the cache of a full sequence is refilled
+    from its last C // 2 tokens, at positions from 0 on. With rotary positions, or none, each token attends to the C - 1
     tokens before it, whose keys and values are not computed again.
     """
 
@@ -84,17 +84,17 @@ class Decoder:
         self.end = 0  # the next slot of all rows
 
     def cache_bytes(self, num_tokens: int) -> int:
-        """Number of bytes that one row of `num_tokens` tokens, prompt included, takes in all caches."""
+        """Return the bytes of all layers' caches for one sequence of `num_tokens` tokens, prompt included."""
         return cache_bytes(self.config, num_tokens, self._plain.element_size())
 
     @property
     def plain_dtype(self) -> torch.dtype:
-        """The dtype of all that is no product with weights."""
+        """The dtype of everything but products with weights."""
         return self._plain.dtype
 
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
-        """Start new sequences, each of 1 to context_length ids; returns the logits [B, V] of their next tokens."""
+        """Start new sequences with prompts of 1 to context_length ids; return logits [B, V] of their next tokens."""
         assert all(0 < len(prompt) <= self.config.context_length for prompt in prompts)
         B, length = len(prompts), max(len(prompt) for prompt in prompts)
         for layer in self.layers:
@@ -106,7 +106,7 @@ class Decoder:
 
     @torch.inference_mode()
     def decode(self, ids: Sequence[int]) -> Tensor:
-        """Add one token to each row; returns the logits [B, V] of their next tokens."""
+        """Append one token to each sequence; return logits [B, V] of their next tokens."""
         self.make_room()
         self.end += 1
         self.append(ids)
@@ -117,12 +117,12 @@ class Decoder:
         return self._refill(full, ids)
 
     def append(self, ids: Sequence[int]) -> None:
-        """Add one token to the rows' tokens, not to the caches."""
+        """Append one token to the host's list of each sequence, without computing anything."""
         for row, token in zip(self.tokens, ids, strict=True):
             row.append(token)
 
     def of_caches(self, what: str) -> dict[int, int]:
-        """Return `base` or `num_slots` of the caches, by their reach, on which alone both depend."""
+        """Return the attribute `base` or `num_slots` of the caches by their reach; caches of one reach have the same."""
         return {layer.cache.reach: getattr(layer.cache, what) for layer in self.layers}
 
     def make_room(self) -> None:
@@ -131,7 +131,7 @@ class Decoder:
             layer.cache.make_room(self.end)
 
     def _refill(self, full: list[int], ids: Sequence[int]) -> Tensor:
-        """Recompute rows with a full window from the window's last half, and run the others as usual; return logits."""
+        """Refill the cache of rows `full` from the last half of the window, run other rows as usual; return logits."""
         half = max(1, self.config.context_length // 2)
         logits = torch.empty(len(ids), len(self.token_embedding), device=self.device, dtype=self.plain_dtype)
         for number in full:
@@ -144,18 +144,18 @@ class Decoder:
 
     @property
     def is_full(self) -> bool:
-        """Whether the next token makes some row recompute its window, because positions end at context_length."""
+        """True if the next token of some row has no position left, so that `decode` will refill the row's cache."""
         return self.positions is not None and max(map(len, self.tokens)) >= self.config.context_length
 
     def recent_ids(self, T: int, rows: Sequence[int] | None = None) -> Tensor:
-        """Return the last T ids of `rows` (None: all) and n before them for n-grams: [R, n + T], padded in front."""
+        """Return the last T ids of `rows` (None: all), and before them n for n-grams: [R, n + T], padded in front."""
         num_before = 0 if self.ngrams is None else self.config.ngram_embedding or 0
         padding = [len(self.token_embedding) - 1] * (num_before + T)
         rows = range(len(self.tokens)) if rows is None else rows
         return torch.tensor([(padding + self.tokens[row][-len(padding) :])[-len(padding) :] for row in rows])
 
     def embed(self, ids: Tensor, positions: Tensor) -> Tensor:
-        """Embed the last T of ids [R, n + T], at positions [R, T]: [R, T, D]."""
+        """Compute embeddings [R, T, D] of the last T of ids [R, n + T], which have positions [R, T]."""
         num_before = ids.shape[1] - positions.shape[1]
         x = self.token_embedding[ids[:, num_before:]].to(self.plain_dtype)
         if self.ngrams is not None:
@@ -163,7 +163,7 @@ class Decoder:
         return x if self.positions is None else x + self.positions[positions]
 
     def _run(self, T: int, rows: list[int]) -> Tensor:
-        """Run the model on the last T tokens of `rows`, in the last T slots; return logits [R, V] of the next token."""
+        """Run the last T tokens of R rows, and cache their keys and values; return logits [R, V] of the next tokens."""
         R, D = len(rows), self.config.d_model
         of_rows = slice(None) if len(self.tokens) == R else to_device(torch.tensor(rows), self.device)
         # where tokens are is known here, with padding at 0; their angles need float64, which some devices lack

@@ -1,4 +1,4 @@
-"""New tokens, one after another."""
+"""Generate new tokens, one after another."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpt_cli.sampling.recorded import TRIAL_TOKENS, RecordedDraws, recorded_draw
 
 @dataclass(frozen=True)
 class Draw:
-    """A token and its log probability under the model itself, before all SamplingParameters."""
+    """A drawn token, and its log-probability under the model itself, before temperature and other parameters."""
 
     token: int
     log_probability: float  # nats
@@ -37,13 +37,13 @@ def generate(
     where: str = "checkpoint",
     warn: Notify = ignored,
 ) -> Iterator[list[Draw | None]]:
-    """Continue prompts of 1 to context_length ids: each step yields a draw for each row, None for rows that have ended.
+    """Continue prompts of 1 to context_length ids: each step yields a Draw for each row, None for rows that have ended.
 
-    Rows are the samples of the first prompt, then of the second, and so on. A row ends at end_of_text, which is
-    not yielded, or before a step for which `done(row index)` is true. Sample i of a prompt draws from stream i of
-    the seed, whatever else is in the batch; `stream_key` says how probable it is that two streams are the same.
-    From the third step on, a device that can may repeat a recorded step; `warn` receives the reason where it fails.
-    Raises CheckpointError, at `where`, if logits are not finite.
+    The rows are the samples of the first prompt, then of the second, and so on. A row ends at end_of_text, which is not
+    yielded, or before a step for which `done(row index)` is true. Sample i of a prompt draws from random stream i of
+    the seed, whatever else is in the batch; `stream_key` says how probable it is that two streams are the same. A GPU
+    may replay a recorded step from the third on; `warn` receives the reason if it cannot. Raises CheckpointError,
+    naming `where`, if logits are not finite.
     """
     rows = [prompt for prompt in prompts for _ in range(num_samples)]
     ended = [False] * len(rows)
@@ -79,7 +79,7 @@ def continuations(
     watch: Callable[[], object] = lambda: None,
     **options: Any,
 ) -> list[list[int]]:
-    """Return the tokens that `generate` draws for each row; `watch`, called after each step, may raise."""
+    """Return the token ids that `generate` draws for each row; `watch` is called after each step, and may raise."""
     rows: list[list[int]] = [[] for _ in range(len(prompts) * num_samples)]
     for draws in generate(decoder, prompts, parameters, num_samples=num_samples, **options):
         watch()

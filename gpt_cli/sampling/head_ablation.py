@@ -1,4 +1,4 @@
-"""Ablate the heads that `--without` names; tools/interpret/heads/ablation.py measures heads. Needs no torch."""
+"""Ablate the heads that `--without` names; tools/interpret/heads/ablation.py measures their effect. Needs no torch."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def parse_heads(text: str, sizes: ModelConfig, model: str = "this model") -> tuple[tuple[int, int], ...]:
-    """Parse `--without 2.3,4.0` to sorted pairs (layer, head) without repeats.
+    """Parse the names of heads, such as `2.3,4.0`, to sorted pairs (layer, head) without repeats.
 
-    Raises UsageError, whose sentence calls the model `model`.
+    Raises UsageError for a wrong name; the message calls the model `model`.
     """
     if wrong_mark := full_width(text):
         raise UsageError("‹without›", wrong_mark, hint=f"‹without={half_width(text)}›")
@@ -34,14 +34,14 @@ def parse_heads(text: str, sizes: ModelConfig, model: str = "this model") -> tup
 
 
 def head_names(heads: Sequence[tuple[int, int]]) -> list[str]:
-    """Format heads as `parse_heads` reads them."""
+    """Format pairs (layer, head) as names that `parse_heads` reads, such as 2.3."""
     return [f"{layer}.{head}" for layer, head in heads]
 
 
 def remove_heads(model: GPT, heads: Sequence[tuple[int, int]]) -> None:
-    """Zero, in place, the columns of projection_layer that read `heads`, (layer, head), so that these add nothing.
+    """Zero in place the columns of projection_layer for the given pairs (layer, head), so that these heads add nothing.
 
-    The bias of projection_layer stays, because no head writes it.
+    The bias of projection_layer stays, because it belongs to no head.
     """
     for layer, head in heads:
         weight = model.blocks[layer].attention.projection_layer.weight.detach()

@@ -1,4 +1,4 @@
-"""Attention of one layer in decoding: new tokens attend to a cache of earlier tokens."""
+"""Attention of one layer in decoding: new tokens attend to the cached keys and values of earlier tokens."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _NEW_SLOTS = 256  # for tokens after a prompt, before there are more
 
 @dataclass(frozen=True)
 class DecodeStep:
-    """The last T tokens of R rows, in slots `start` to `end`, counted from the first token of the longest prompt.
+    """One decoding step: R rows, each with its last T tokens in cache slots `start` to `end`.
 
-    `starts` are the slots where the windows of the rows start; padding is before them. If T > 1, the tokens attend to
-    no slots before `start`. `rotation` [2, R, 1, T, size] has cosines and sines of rotary positions.
+    Slot 0 has the longest prompt's first token. `starts` are the slots where the rows' windows start, after padding. If
+    T > 1, tokens attend to no slot before `start`. `rotation` [2, R, 1, T, size] has RoPE's cosines and sines.
     """
 
     rows: slice | Tensor
@@ -40,10 +40,10 @@ class DecodeStep:
     biases: dict[int, Tensor | None] = field(default_factory=dict)  # of layers with the same reach
 
     def hidden(self, first: int, start: int, end: int, reach: int, like: Tensor) -> Tensor | None:
-        """Mask: -inf where queries in slots `start` to `end` may not attend, else 0: [R, 1, end - start, end - first].
+        """Return the attention mask, -inf where a query must not attend, else 0: [R, 1, end - start, end - first].
 
-        The keys are in slots `first` to `end`; a query attends to at most `reach` of them. None means that every query
-        attends to every key. Padding attends to itself, since softmax needs at least one key.
+        Queries are in slots `start` to `end`, keys in slots `first` to `end`; a query attends to at most `reach` keys.
+        None means no mask. Padding attends to itself, since softmax needs at least one key.
         """
         if end - start == 1 and max(self.starts) <= first:
             return None
@@ -55,14 +55,14 @@ class DecodeStep:
         return like.new_zeros(hidden.shape).masked_fill(hidden, -torch.inf)[:, None]
 
     def seen(self, cache: Cache) -> slice | None:
-        """Return the slots that these tokens attend to, counted from the cache's `base`; None if it lacks some."""
+        """Return the slots to which these tokens attend, counted from the cache's `base`, or None if it lacks some."""
         num_tokens, end = self.end - self.start, self.end - cache.base
         if num_tokens > cache.reach:
             return None
         return slice(max(0, end - cache.reach) if num_tokens == 1 else end - num_tokens, end)
 
     def write(self, cache: Cache, slots: Tensor, new: Tensor) -> None:
-        """Put keys, values or latents of these tokens, [R, ..., T, size], into their slots [B, ..., slots, size]."""
+        """Write keys, values or latents of these tokens, [R, ..., T, size], to their `slots` [B, ..., slots, size]."""
         if new.shape[-2] > cache.reach:
             new = new[..., -cache.reach :, :]
         end = self.end - cache.base
@@ -70,10 +70,10 @@ class DecodeStep:
 
 
 class Cache(ABC):
-    """The attention of a layer in decoding: copies of its weights, and slots for the tokens of B rows.
+    """The attention of one layer in decoding: copies of its weights, and cache slots for the tokens of B sequences.
 
-    A token attends to `reach` tokens, itself included. The first slot in memory is `base`. The number of slots doubles
-    up to twice the reach, so that old slots are dropped once in `reach` tokens and not for each token.
+    A token attends to `reach` tokens, itself included. The first slot in memory is slot number `base`. The number of
+    slots doubles up to twice the reach, so that old slots are dropped once in `reach` tokens and not for each token.
     """
 
     num_groups: int  # of heads that look at the same keys
@@ -89,14 +89,14 @@ class Cache(ABC):
 
     @abstractmethod
     def shape(self, num_rows: int, num_slots: int) -> tuple[int, ...]:
-        """The shape of `slots`."""
+        """Return the shape of the tensor `slots` for `num_rows` sequences."""
 
     @abstractmethod
     def mix(self, x: Tensor, step: DecodeStep) -> Tensor:
-        """Cache new tokens with inputs x [R * T, D], and return the outputs of their heads [R * T, H * K]."""
+        """Add new tokens x [R * T, D] to the cache; return their heads' outputs, before projection: [R * T, H * K]."""
 
     def begin(self, num_rows: int, length: int, like: Tensor) -> None:
-        """Forget all tokens, and make room for new rows of `length` tokens."""
+        """Empty the cache, and make room for `num_rows` sequences of `length` tokens, in dtype and device of `like`."""
         self.base = max(0, length - self.reach)
         num_slots = min(2 * self.reach, length - self.base + _NEW_SLOTS)
         if num_rows != self.num_rows or num_slots > self.num_slots:
@@ -104,7 +104,7 @@ class Cache(ABC):
             self.num_rows, self.num_slots = num_rows, num_slots
 
     def make_room(self, end: int) -> None:
-        """Make room for a token in slot `end`: add slots, or drop tokens out of reach."""
+        """Make room for a token in slot `end`: add slots, or drop the slots that no later token attends to."""
         if end - self.base < self.num_slots:
             return
         earlier, slots, most = self.num_slots, self.slots, 2 * self.reach
@@ -117,9 +117,9 @@ class Cache(ABC):
             self.base += self.reach
 
     def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, step: DecodeStep) -> Tensor:
-        """Attend: [R, H, T, K], [R * G, S, K], [R * G, S, K'] -> mixed values [R, H, T, K'].
+        """Compute attention: queries [R, H, T, K], keys [R * G, S, K], values [R * G, S, K'] -> [R, H, T, K'].
 
-        For long prompts, compute a part of the queries at a time, with only the keys that these may attend to.
+        For long prompts, compute some queries at a time, with only the keys to which these queries may attend.
         """
         H, T, S = self.num_heads, queries.shape[2], keys.shape[1]
         size = max(1, min(SCORES_AT_ONCE // (H * S), QUERIES_AT_ONCE))
@@ -139,9 +139,9 @@ class Cache(ABC):
         return mixed.view(R, H, T, -1)
 
     def _bias(self, step: DecodeStep, first: int, start: int, end: int, like: Tensor) -> Tensor | None:
-        """Bias added to the scores of queries in slots `start` to `end`: [R * G or 1, H // G * T, end - first].
+        """Return the mask to add to scores of queries in slots `start` to `end`: [R * G or 1, H // G * T, end - first].
 
-        None adds nothing. The heads of a group are stacked along the queries; a first size of 1 serves all groups.
+        None: no mask. The heads of a group are stacked along the queries; a first dimension of 1 serves all groups.
         """
         whole = end - start == step.end - step.start
         if whole and self.reach in step.biases:
@@ -157,7 +157,7 @@ class Cache(ABC):
 
 
 class KeyValueCache(Cache):
-    """Cache of keys and values of G heads [2, B, G, slots, K], for multi-head (G = H) and grouped-query attention."""
+    """Cache of keys and values of G groups, [2, B, G, slots, K], for multi-head (G = H) and grouped-query attention."""
 
     def __init__(self, attention: MultiHeadAttention | GroupedQueryAttention, products: Products, context_length: int):
         super().__init__(attention, products, context_length)
@@ -172,11 +172,11 @@ class KeyValueCache(Cache):
             self.norms = torch.cat([of_queries.expand(self.num_heads, 1, K), of_keys.expand(self.num_groups, 1, K)])
 
     def shape(self, num_rows: int, num_slots: int) -> tuple[int, ...]:
-        """The shape of `slots`."""
+        """Return the shape of `slots`: [2 (keys and values), B, G, slots, K]."""
         return 2, num_rows, self.num_groups, num_slots, self.head_size
 
     def mix(self, x: Tensor, step: DecodeStep) -> Tensor:
-        """Cache new tokens with inputs x [R * T, D], and return the outputs of their heads [R * T, H * K]."""
+        """Add new tokens x [R * T, D] to the cache; return their heads' outputs, before projection: [R * T, H * K]."""
         R, T = len(step.starts), step.end - step.start
         H, G, K = self.num_heads, self.num_groups, self.head_size
         projections = self.queries_keys_values(x.to(self.dtype)).to(x.dtype).view(R, T, H + 2 * G, K).transpose(1, 2)
@@ -196,11 +196,11 @@ class KeyValueCache(Cache):
 
 
 class LatentCache(Cache):
-    """Cache of the latent and the rotary key only: [B, slots, C + R].
+    """Cache of latent attention, with only the latent and the rotary key of each token: [B, slots, C + R].
 
-    Cached latents are never multiplied by W_UK and W_UV. (W_UQ q) · (W_UK c) = (W_UKᵀ W_UQ q) · c, so each query gets
-    the width of the latent and all heads attend to the latents; W_UV maps their weighted sum to the head's output.
-    DeepSeek-AI 2024, section 2.1.2.
+    No keys or values are computed from cached latents. As (W_UQ q) · (W_UK c) = (W_UKᵀ W_UQ q) · c, each query is
+    mapped to the width of the latent, and all heads attend to the latents; W_UV maps their weighted sum to the head's
+    output. DeepSeek-AI 2024, section 2.1.2.
     """
 
     num_groups = 1
@@ -219,11 +219,11 @@ class LatentCache(Cache):
         self.absorbed_values = products.batched([head.W_UV.weight for head in heads])
 
     def shape(self, num_rows: int, num_slots: int) -> tuple[int, ...]:
-        """The shape of `slots`."""
+        """Return the shape of `slots`: [B, slots, C + R]."""
         return num_rows, num_slots, self.latent_size + self.rotary_size
 
     def mix(self, x: Tensor, step: DecodeStep) -> Tensor:
-        """Cache new tokens with inputs x [R * T, D], and return the outputs of their heads [R * T, H * K]."""
+        """Add new tokens x [R * T, D] to the cache; return their heads' outputs, before projection: [R * T, H * K]."""
         N, T, R = len(step.starts), step.end - step.start, self.rotary_size
         H, K, C = self.num_heads, self.head_size, self.latent_size
         lower = x.to(self.dtype)
@@ -256,7 +256,7 @@ CACHES: Mapping[type[SelfAttention], Callable[[Any, Products, int], Cache]] = {
 
 
 def make_cache(attention: SelfAttention, products: Products, context_length: int) -> Cache:
-    """Make the cache for a layer's form of attention; a token attends to at most context_length tokens."""
+    """Make the cache that fits a layer's form of attention; a token attends to at most context_length tokens."""
     # not the cache of a form from which this one is derived, which may keep something else
     if type(attention) not in CACHES:
         raise unknown_form("sampling", type(attention).__name__)

@@ -1,4 +1,4 @@
-"""Choice of the next token: pure functions of logits and parameters."""
+"""Choose the next token: pure functions of logits and sampling parameters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class SamplingParameters:
-    """Parameters of sampling; None, top_k 0, top_p 1 and repetition_penalty 1 change nothing."""
+    """Sampling parameters; None, top_k 0, top_p 1 and repetition_penalty 1 leave the probabilities as they are."""
 
     temperature: float = 0.8  # below 1 sharper; 0 is greedy
     top_k: int | None = None  # the number of likeliest tokens that stay
@@ -20,13 +20,13 @@ class SamplingParameters:
 
 
 def probabilities(logits: Tensor, parameters: SamplingParameters, seen: Tensor | None = None) -> Tensor:
-    """Probability of each token: logits [B, V], tokens seen before as bool [B, V] -> float64 [B, V]; rows sum to 1.
+    """Return token probabilities: logits [B, V], tokens of the text so far (`seen`) as bool [B, V] -> float64 [B, V].
 
     The steps, each applied to the result of the one before: the penalty (divides positive logits of seen tokens,
-    multiplies negative ones; Keskar et al. 2019, section 4.1), the temperature, top_k (of ties the first stay), top_p
-    (Holtzman et al. 2020, section 3.1), min_p (Nguyen et al. 2024, section 3). At least one token stays. A temperature
-    of 0, or one so small that the division overflows, gives the likeliest token probability 1. NaN gives a token
-    probability 0; if all logits of a row are NaN, its tokens are equally likely.
+    multiplies negative ones; Keskar et al. 2019, section 4.1), the temperature, top_k (of equal tokens, the first
+    stay), top_p (Holtzman et al. 2020, section 3.1), min_p (Nguyen et al. 2024, section 3). At least one token stays;
+    rows sum to 1. A temperature of 0, or one so small that the division overflows, gives the likeliest token
+    probability 1. A logit of NaN gives probability 0; if all logits of a row are NaN, its tokens are equally likely.
     """
     # finite, so that no infinity is subtracted from itself below
     logits = logits.double().nan_to_num(nan=-1e300, posinf=1e300, neginf=-1e300)
@@ -56,7 +56,7 @@ def probabilities(logits: Tensor, parameters: SamplingParameters, seen: Tensor |
 
 
 def draw_token(p: Tensor, uniform: Tensor) -> Tensor:
-    """Draw from a distribution by its cumulative sum: probabilities [B, V], uniform numbers [B] -> ids [B]."""
+    """Draw tokens by inverse transform sampling: probabilities [B, V], uniform numbers [B] in [0, 1) -> ids [B]."""
     # the last sum may be a hair under 1, so the numbers are scaled to it
     running = p.cumsum(dim=-1)
     return torch.searchsorted(running, uniform[:, None] * running[:, -1:], right=True)[:, 0]

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def read_prompt(
     prompt: str | None, file: Path | None, header: Header | None, stdin: TextIO | None, may_be_empty: bool = False
 ) -> tuple[str, str]:
-    """Read the text of ‹prompt›, else of ‹prompt_file›, else of piped stdin; return text and source, for errors.
+    """Read the prompt from `file`, `prompt` or piped `stdin`; return its text, and its source for error messages.
 
-    `header` serves a hint with a prompt that the model reads. In Python `stdin` is None, and `-` is itself a prompt.
+    `header` lets a hint offer a prompt that the model can read. In Python, `stdin` is None and `-` is a prompt.
 
     One line break at the end of a file or of stdin is not part of the prompt. Raises DataError if a file or stdin has
     no other text, unless the prompt `may_be_empty`, and UsageError if there is no prompt.
@@ -47,7 +47,7 @@ def read_prompt(
 def read_prompts(
     prompt: str | None, prompt_file: Path | None, header: Header, stdin: TextIO | None
 ) -> tuple[list[str], str]:
-    """Read prompts as `read_prompt` does, but one per line of a file; empty lines are left out."""
+    """Read prompts as `read_prompt` does, but one per line of `prompt_file`, without empty lines."""
     text, source = read_prompt(prompt, prompt_file, header, stdin, may_be_empty=True)
     if prompt_file is None:
         return [text], source
@@ -58,7 +58,7 @@ def read_prompts(
 
 
 def encode_text(tokenizer: Tokenizer, text: str, source: str) -> list[int]:
-    """Encode a prompt, which may be empty; raises DataError about `source` for a character the model lacks."""
+    """Encode a prompt, which may be empty; raise DataError, naming `source`, for a character that the model lacks."""
     with blaming(source):
         return tokenizer.encode(text)
 
@@ -66,12 +66,12 @@ def encode_text(tokenizer: Tokenizer, text: str, source: str) -> list[int]:
 def encode_prompt(
     tokenizer: Tokenizer, text: str, context_length: int, num_generated: int = 0, *, source: str, truncate: bool | None
 ) -> list[int]:
-    """Encode a prompt, after the ids that the tokenizer puts before every text; room for `num_generated` tokens stays.
+    """Encode a prompt, behind the ids that begin every text, to at most context_length - `num_generated` ids.
 
-    An empty prompt gives only these ids, or end-of-text if there are none.
+    An empty prompt gives only the ids that begin every text, or end-of-text if the tokenizer has none.
 
     Raises UsageError if there is no room for a prompt, DataError if the ids do not fit, unless `truncate` lets the
-    first ids be left out, and as `encode_text`. `truncate` is None if the user has no such flag.
+    first ids be dropped, and the errors of `encode_text`. `truncate` is None if the command has no such flag.
     """
     ids = tokenizer.begin(encode_text(tokenizer, text, source))
     max_length = context_length - num_generated
@@ -92,12 +92,12 @@ def encode_prompt(
 
 
 def _offered(header: Header | None) -> str:
-    """Return a prompt that the model can read, for a hint."""
+    """Return an example of a prompt that the model can read, for an error's hint."""
     return "The value of" if header is None else readable_prompt(header)
 
 
 def _content_of(file: Path) -> bytes:
-    """Return a file's text in UTF-8; documents of other programs and packed files are read like training texts."""
+    """Read a prompt's file as UTF-8; compressed texts and documents such as PDF are converted as in training."""
     from gpt_cli.text.file_formats import Reading, is_packed_text, read_file
     from gpt_cli.text.remarks import Remarks
 

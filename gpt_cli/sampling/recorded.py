@@ -31,18 +31,18 @@ class RecordedStep(DecodeStep):
     bases: Mapping[int, Tensor]  # by reach, the first slot in memory: int64 [1]
 
     def hidden(self, first: int, start: int, end: int, reach: int, like: Tensor) -> Tensor:
-        """Mask: -inf where the token may not attend, else 0: [R, 1, 1, slots]."""
+        """Return the mask of scores, -inf where the token may not attend, else 0: [R, 1, 1, slots]."""
         keys = torch.arange(end - first, device=like.device) + self.bases[reach]
         oldest = torch.maximum(self.first_slots, self.slot - reach + 1)[:, None]
         hidden = (keys > self.slot) | (keys < oldest)
         return like.new_zeros(hidden.shape).masked_fill(hidden, -torch.inf)[:, None, None]
 
     def seen(self, cache: Cache) -> slice:
-        """Return all slots."""
+        """Return all slots in memory; the mask hides those to which the token may not attend."""
         return slice(None)
 
     def write(self, cache: Cache, slots: Tensor, new: Tensor) -> None:
-        """Put keys, values or latents [R, ..., 1, size] into their slot."""
+        """Write keys, values or latents [R, ..., 1, size] to the slot of this token."""
         slots.index_copy_(slots.dim() - 2, self.slot - self.bases[cache.reach], new)
 
 

@@ -1,4 +1,4 @@
-"""Requests of the commands of this package. Needs no torch."""
+"""The requests (flags and inputs) of `gpt sample` and `gpt eval`. Needs no torch."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from gpt_cli.text.conversations import Conversation, Turn, conversations_of_file
 
 
 class ToLoad(NamedTuple):
-    """The model of a run, as far as the header of its checkpoint tells."""
+    """A model to load: its run, the header of its checkpoint, and the heads to switch off."""
 
     run: Path  # or one checkpoint file
     header: Header
@@ -64,7 +64,7 @@ class ToSample(NamedTuple):
 
 
 class ToEvaluate(NamedTuple):
-    """The runs of an evaluation, as far as the headers of their checkpoints tell."""
+    """The runs to evaluate, and the facts that the headers of their checkpoints contain."""
 
     runs: list[Path | None]  # None: the newest
     texts: list[DataConfig]  # of each, how it reads text, and without `data` or with `memorised` what it was trained on
@@ -87,7 +87,7 @@ def _read_run(value: Any) -> Any:
 
 
 def new_seed() -> int:
-    """Draw a seed for a request that names none."""
+    """Draw a random seed below 2^31, for a request that names none."""
     return secrets.randbelow(2**31)
 
 
@@ -153,13 +153,13 @@ class SampleRequest(Request):
     exclusive = (("messages", "prompt", "prompt_file"), ("prompt", "prompt_file"))
 
     def misfits(self) -> Iterator[Misfit]:
-        """Refuse flags without effect on greedy sampling, and two kinds of prompts."""
+        """Yield a Misfit for flags that cannot be combined, such as `greedy` and `temperature`."""
         yield from super().misfits()
         if self.greedy and self.temperature and "temperature" in self.model_fields_set:
             yield Misfit(("temperature",), "‹temperature› and ‹greedy› cannot be combined; leave one of them out")
 
     def find(self, host: Host) -> ToSample:
-        """Prompts, model and seed; raises DataError for prompts that cannot be read, and as `find_model`."""
+        """Return prompts, model and seed; raise DataError for unreadable prompts, and the errors of `find_model`."""
         model = self.find_model(host)
         if self.messages is not None:
             source = shown(self.messages)
@@ -176,7 +176,7 @@ class SampleRequest(Request):
         return new_seed() if self.seed is None and is_drawn else self.seed
 
     def find_model(self, host: Host) -> ToLoad:
-        """The model; raises UsageError or CheckpointError for what its header rules out."""
+        """Return the model to load; raise CheckpointError for a bad header, UsageError for heads the model lacks."""
         header = find_header(self.run, self.checkpoint, host)
         off = parse_heads(",".join(self.without), header.config.model) if self.without else ()
         # the newest run may be another one by the time when the model is loaded
@@ -231,7 +231,7 @@ class EvaluateRequest(Request):
     exclusive = (("per_token", "max_tokens"),)
 
     def misfits(self) -> Iterator[Misfit]:
-        """Refuse several runs with --per-token, and flags of samples without samples."""
+        """Yield a Misfit for `per_token` with several runs, and for flags of sampling without `memorised`."""
         yield from super().misfits()
         of_samples = [name for name in ("num_samples", "max_new_tokens", "seed") if name in self.model_fields_set]
         if self.per_token and len(self.run) > 1:
@@ -241,7 +241,7 @@ class EvaluateRequest(Request):
             yield Misfit((of_samples[0],), wrong, "‹memorised=True›")
 
     def find(self, host: Host) -> ToEvaluate:
-        """The runs; raises UsageError, DataError or CheckpointError for what their headers rule out."""
+        """Return the runs to evaluate; raise UsageError, DataError or CheckpointError if they misfit the request."""
         runs: list[Path | None] = [*self.run] or [None]
         headers = [find_header(path, self.checkpoint, host) for path in runs]
         off: tuple[tuple[int, int], ...] = ()

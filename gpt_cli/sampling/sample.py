@@ -36,7 +36,7 @@ _TOKEN_BYTES = 20  # of a sample: an id, a log-probability, a few characters
 
 
 class Prompt(NamedTuple):
-    """A prompt, and the last ids of it, as many as the model's window holds."""
+    """A prompt, and its token ids: only the last ones, if the model's context cannot hold all."""
 
     text: str
     ids: Sequence[int]
@@ -45,7 +45,7 @@ class Prompt(NamedTuple):
 
 @dataclass(frozen=True)
 class Sample:
-    """A continuation: its text and tokens, each with its log-probability under the model itself.
+    """A continuation of a prompt: its text, its token ids, and each token's log-probability under the model itself.
 
     Log-probabilities are in nats, before temperature, penalty, top_k, top_p and min_p.
     """
@@ -60,7 +60,7 @@ class Sample:
 class Samples(Result):
     """Continuations of prompts: all of the first prompt, then all of the second, and so on.
 
-    `seed` repeats the samples, even if gpt drew the seed; greedy sampling needs none.
+    `seed` reproduces the samples, even if gpt chose the seed; greedy sampling needs no seed.
     """
 
     checkpoint: str
@@ -71,12 +71,12 @@ class Samples(Result):
     without: list[str]  # heads that were switched off
 
     def as_dict(self) -> dict[str, Any]:
-        """The object that `gpt sample --json` prints."""
+        """Return the object that `gpt sample --json` prints."""
         head, tail = self._around()
         return {**head, "samples": [*map(self._as_dict, self.samples)], **tail}
 
     def as_json(self) -> Iterator[str]:
-        """The object as JSON, a sample at a time."""
+        """Yield the JSON text that `gpt sample --json` prints, a sample at a time."""
         head, tail = (inert_json(dumps(part, ensure_ascii=False)) for part in self._around())
         yield f'{head[:-1]}, "samples": ['
         for number, sample in enumerate(self.samples):
@@ -85,11 +85,11 @@ class Samples(Result):
         yield f"], {tail[1:]}" if len(tail) > 2 else "]}"
 
     def as_text(self, width: int = WIDTH) -> str:
-        """The continuations alone, with a line of --- between them."""
+        """Return the continuations alone, with a line of --- between them."""
         return "\n---\n".join(sample.text for sample in self.samples)
 
     def _around(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the JSON before and after the samples; each sample names its prompt where there are several."""
+        """Return the JSON fields before and those after the samples; if there is only one prompt, it is a field."""
         off = {"without": self.without} if self.without else {}
         prompt = {"prompt": self.prompts[0]} if len(self.prompts) == 1 else {}
         return {"checkpoint": self.checkpoint, "step": self.step, "seed": self.seed}, {**off, **prompt}
@@ -101,7 +101,7 @@ class Samples(Result):
 
 @restored_threads()
 def sample(request: SampleRequest, target: ToSample, host: Host) -> Samples:
-    """Continue prompts, as many at once as memory allows; raises as `Sampler` and `accept_all`."""
+    """Sample continuations, as many at once as memory allows; raise the errors of `Sampler` and its methods."""
     num_samples, num_tokens = len(target.prompts) * request.num_samples, request.max_new_tokens
     about = f"{num_samples:,} samples of {num_tokens:,} tokens"  # which are kept until the last one is drawn
     _require_memory("max_new_tokens", num_tokens, _TOKEN_BYTES * num_samples, about)
@@ -118,7 +118,7 @@ def sample(request: SampleRequest, target: ToSample, host: Host) -> Samples:
 class Sampler:
     """A loaded model with its decoder, ready to continue one list of prompts after another.
 
-    Raises CheckpointError for a damaged model, UsageError for a device that does not compute as the request asks.
+    Raises CheckpointError for a damaged model, UsageError if the device cannot compute as the request asks.
     """
 
     def __init__(self, request: SampleRequest, model: ToLoad, host: Host, num_prompts: int = 1):
@@ -144,9 +144,9 @@ class Sampler:
         )
 
     def accept(self, prompts: Sequence[str], source: str, seed: int | None = None) -> list[Prompt]:
-        """Encode prompts, after notices about them and about the `seed`, if gpt chose it.
+        """Encode prompts; tell the user the `seed`, unless None, and if prompts are too long or end with a space.
 
-        The ids of an empty prompt start a document. Raises DataError about `source` for a character the model lacks.
+        An empty prompt starts a new document. Raises DataError, naming `source`, for a character that the model lacks.
         """
         loaded, notice, length = self.loaded, self._host.notice, self._decoder.config.context_length
         tokenizer = loaded.tokenizer
@@ -169,7 +169,7 @@ class Sampler:
         return [Prompt(text, ids[-length:]) for text, ids in zip(prompts, encoded, strict=True)]
 
     def accept_all(self, request: SampleRequest, target: ToSample) -> list[Prompt]:
-        """Encode the prompts or conversations of `target`; raises as `accept` and `ask`."""
+        """Encode the prompts or conversations of `target`; raise the errors of `accept` and `ask`."""
         seed = target.seed if request.seed is None else None
         if target.conversations is None:
             return self.accept(target.prompts, target.source, seed)
@@ -178,16 +178,16 @@ class Sampler:
         return [self.ask(turns, request.max_new_tokens, target.source) for turns in conversations]
 
     def tell(self, seed: int | None) -> None:
-        """Tell the user checkpoint and `seed`, if gpt chose the seed, and whether the model has learned no answers."""
+        """Tell the user checkpoint and `seed`, unless `seed` is None, and if the model was not trained on answers."""
         if seed is not None:
             self._host.notice(f"{self.loaded.path}, step {self.loaded.step:,}, ‹seed={seed}›")
         if self.loaded.config.data.loss is None and self._template.end is None:
             self._host.notice("this model has learned no answers, so it continues the question like any other text")
 
     def ask(self, turns: Sequence[Turn], num_new_tokens: int, source: str) -> Prompt:
-        """Encode a conversation up to its answer, after a notice if the first turns no longer fit the window.
+        """Encode a conversation, ready for the answer; tell the user if its first messages do not fit the context.
 
-        Raises DataError, at `source`, for a message that does not fit, or a character that the model lacks.
+        Raises DataError, naming `source`, for a message that does not fit, or a character that the model lacks.
         """
         tokenizer, length = self.loaded.tokenizer, self._decoder.config.context_length
         with blaming(source):
@@ -201,7 +201,7 @@ class Sampler:
         return template_for(self.loaded.config.data.template, self.loaded.tokenizer, self._host.notice)
 
     def batches(self, prompts: Sequence[Prompt], request: SampleRequest) -> Iterator[list[Prompt]]:
-        """Yield batches of prompts, in order: as many as SAMPLING_BYTES and half of free memory hold, at least one."""
+        """Yield the prompts in batches of one or more, as large as SAMPLING_BYTES and half of free memory allow."""
         free, batch, longest, config = available_memory(), list[Prompt](), 0, self._decoder.config
         most = SAMPLING_BYTES if free is None else min(SAMPLING_BYTES, free // 2)
         for prompt in prompts:
@@ -222,9 +222,9 @@ class Sampler:
         show: Notify = ignored,
         count: Callable[[int], object] = lambda _: None,
     ) -> list[Sample]:
-        """Draw the samples of all prompts in one batch; `show` receives text as it comes, `count` each step.
+        """Draw the samples of all prompts in one batch; `show` receives new text as it comes, `count` 1 for each step.
 
-        Raises EnvironmentFailure where memory is short, CheckpointError for weights that give no finite logits.
+        Raises EnvironmentFailure if memory is short, CheckpointError if the weights give logits that are not finite.
         """
         tokenizer, several = self.loaded.tokenizer, request.num_samples
         num_tokens = max(len(prompt.ids) for prompt in prompts) + request.max_new_tokens
@@ -267,7 +267,7 @@ class Sampler:
 
 
 class _Row:
-    """A sample that is being drawn."""
+    """A sample that is being drawn, with its text and tokens so far."""
 
     def __init__(self, prompt: str, stream: TextStream):
         self.prompt, self.stream, self.text = prompt, stream, ""
@@ -281,10 +281,10 @@ class _Row:
 def _fit_history(
     turns: Sequence[Turn], template: Template, tokenizer: Tokenizer, context_length: int, num_new_tokens: int
 ) -> tuple[list[int], int]:
-    """Encode a conversation up to its answer; returns ids, and how many of its oldest turns are left out for room.
+    """Encode a conversation, ready for the answer; return the ids, and how many of the oldest turns do not fit.
 
-    A system turn stays. The answer gets room for `num_new_tokens`, but at most half of the window; the last question
-    may use that room too. Raises DataError if it still does not fit, or for a character that the vocabulary lacks.
+    A system turn stays. The answer gets room for `num_new_tokens`, but at most half of the context; the last question
+    may use that room too. Raises DataError if the last question is too long, or has a character that the model lacks.
     """
     max_length = context_length - min(num_new_tokens, context_length // 2)
     system = turns[:1] if turns[0].role == "system" else ()
@@ -300,7 +300,7 @@ def _fit_history(
 
 
 def _pays(model: GPT, request: SampleRequest) -> bool:
-    """Return whether compiled code saves more time than compiling takes, as for each model stored in bfloat16.
+    """Return whether compiled C code saves more time than compiling takes; for a model in bfloat16, always True.
 
     For such a model, torch would need a copy in float32. Whether the code is already compiled does not matter, so that
     a command gives the same sample each time.
@@ -311,7 +311,7 @@ def _pays(model: GPT, request: SampleRequest) -> bool:
 
 
 def _require_memory(field: str, number: int, each: int, about: str) -> None:
-    """Refuse `number` items of `each` bytes if memory is short; the hint sets `field` to the number that fits."""
+    """Raise EnvironmentFailure if `number` items of `each` bytes exceed memory; the hint is a number that fits."""
     free = available_memory()
     fits = (free or 0) // each
     hint = f"‹{field}={fits}›" if fits else "give fewer prompts at once"

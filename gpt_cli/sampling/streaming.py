@@ -1,4 +1,4 @@
-"""Text from ids, token by token, in whole characters."""
+"""Decode token ids to text, one at a time, in whole characters."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from gpt_cli.text.tokenizers import Tokenizer
 
 
 class TextStream:
-    """Decodes tokens to text as soon as characters are complete; bytes that are not UTF-8 become U+FFFD.
+    """Decode tokens to text as soon as characters are complete; bytes that are not UTF-8 become U+FFFD.
 
-    The text ends before the first of the `stops`, even if a stop begins or ends within a token. Text that may become a
-    stop is held back. With `begins`, the first token loses the space that some tokenizers put before a text.
+    The text ends before the first stop string of `stops`, even if it begins or ends within a token. Text that may be
+    the start of a stop string is held back. With `begins`, the first token loses the space that some tokenizers add.
     """
 
     def __init__(self, tokenizer: Tokenizer, stops: Sequence[str] = (), *, begins: bool = True):
@@ -25,14 +25,14 @@ class TextStream:
         self._begins = begins
 
     def feed(self, token_id: int) -> str:
-        """Return the characters that this token completes; often none for Chinese: a character takes three bytes."""
+        """Return the characters that this token completes; often none in Chinese: a character takes three bytes."""
         content = self._tokenizer.decode_bytes([token_id])
         if self._begins and content:
             content, self._begins = self._tokenizer.at_the_start(content), False
         return self._pass_on(self._decoder.decode(content))
 
     def finish(self) -> str:
-        """Return the rest: a character that was never completed, or the start of a stop that never came."""
+        """Return the rest of the text: an incomplete character, or the start of a stop string that never came."""
         text = self._pass_on(self._decoder.decode(b"", final=True))
         return text if self.stopped else text + self._held
 

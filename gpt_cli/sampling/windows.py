@@ -1,4 +1,4 @@
-"""Length of the windows in which a model reads a text. Needs no torch."""
+"""The length of the windows in which a model reads a long text. Needs no torch."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ WEIGHTS_AT_ONCE = 2**28  # of attention in one block; 16 windows of 1,024 tokens
 
 
 def window_length(sizes: ModelConfig) -> int:
-    """Tokens of a window: context_length, or the largest power of two with up to WEIGHTS_AT_ONCE weights in a block.
+    """Return the tokens of a window: context_length, or fewer if a block would have over WEIGHTS_AT_ONCE weights.
 
-    A model of 16 heads is evaluated in windows of 4,096 tokens at most.
+    These are attention weights. A shortened window is the largest power of two that fits: 4,096 tokens for 16 heads.
     """
     return min(sizes.context_length, 1 << (isqrt(WEIGHTS_AT_ONCE // sizes.num_heads).bit_length() - 1))

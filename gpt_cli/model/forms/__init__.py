@@ -12,7 +12,7 @@ from gpt_cli.model.forms.latent import LatentAttention, LatentSizes
 
 
 def make_attention(config: ModelConfig) -> SelfAttention:
-    """Make the form of attention that a config names: [B, T, D] -> [B, T, D]."""
+    """Make the attention module that a config names, such as grouped-query attention: [B, T, D] -> [B, T, D]."""
     D, H, dropout = config.d_model, config.num_heads, config.dropout
     common: dict[str, Any] = {"bias": config.bias, "scaled": config.scale == "head", "head_size": config.value_size}
     if config.attention == "latent":

@@ -1,4 +1,4 @@
-"""Attention of one sequence to another, and masks for padding: parts of encoders and decoders."""
+"""Cross-attention from one sequence to another, and padding masks: parts of encoder-decoder models."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from gpt_cli.model.attention import Attention, attention_scores, attention_weigh
 
 
 def padding_mask(ids: Tensor, padding: int) -> Tensor:
-    """Return True at keys that are padding, the same for every query: ids [B, S] -> bool [B, 1, S]."""
+    """Return a mask that is True at keys that are padding, for all queries alike: ids [B, S] -> bool [B, 1, S]."""
     return (ids == padding)[:, None, :]
 
 
 def masked_weights(scores: Tensor, mask: Tensor | None, scale: float) -> Tensor:
-    """softmax(scores * scale) over the keys that the mask does not hide: [..., T, S] -> [..., T, S].
+    """Return softmax(scores * scale) over the keys where `mask` is False: [..., T, S] -> [..., T, S].
 
-    Exactly zero where the mask is True. A row whose keys are all hidden is zero, not NaN, and so is its gradient.
+    Masked weights are exactly 0. If all keys of a row are masked, the row and its gradient are 0, not NaN.
     """
     if mask is None:
         return (scores * scale).softmax(dim=-1)
@@ -28,11 +28,11 @@ def masked_weights(scores: Tensor, mask: Tensor | None, scale: float) -> Tensor:
 
 
 class CrossAttention(nn.Module):
-    """H heads whose queries come from one sequence and whose keys and values come from others.
+    """Multi-head attention with queries from one sequence, and keys and values from another (or the same) sequence.
 
-    query [B, T, D], key and value [B, S, D] -> [B, T, D]; with one tensor for all three it is self-attention. `mask`,
-    bool [T, S], [B, T, S] or [B, 1, S], is True where a query may not attend; None hides no key. Each head runs by
-    itself. Vaswani et al. 2017, section 3.2.3.
+    Query [B, T, D], key and value [B, S, D] -> [B, T, D]; with one tensor for all three, this is self-attention.
+    `mask`, bool [T, S], [B, T, S] or [B, 1, S], is True where a query must not attend to a key; None masks nothing.
+    Each head runs by itself. Vaswani et al. 2017, section 3.2.3.
     """
 
     def __init__(self, d_model: int, num_heads: int, dropout: float = 0.0, *, bias: bool = True):
@@ -47,7 +47,7 @@ class CrossAttention(nn.Module):
         return self.projection_layer(torch.cat(outputs, dim=-1))
 
     def weights(self, query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Attention weights without dropout: [B, H, T, S]; a row sums to 1, or to 0 if all keys are hidden."""
+        """Compute attention weights [B, H, T, S], without dropout; a row sums to 1, or to 0 if all keys are masked."""
         return torch.stack([*self._weights_by_head(query, key, mask)], dim=1)
 
     def _weights_by_head(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Iterator[Tensor]:

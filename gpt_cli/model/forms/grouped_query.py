@@ -1,4 +1,4 @@
-"""Attention whose heads share keys and values in groups, which makes a cache smaller."""
+"""Grouped-query attention: heads of a group share keys and values, which makes the key-value cache smaller."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpt_cli.model.dropout import Dropout
 
 
 class QueryHead(nn.Module):
-    """The parameters of one head: the matrix Wq."""
+    """The parameters of one query head: the projection Wq."""
 
     def __init__(self, d_model: int, head_size: int, *, qkv_bias: bool):
         super().__init__()
@@ -21,7 +21,7 @@ class QueryHead(nn.Module):
 
 
 class KeyValueGroup(nn.Module):
-    """The parameters that the heads of a group share: the matrices Wk and Wv."""
+    """The parameters that the heads of a group share: the projections Wk and Wv."""
 
     def __init__(self, d_model: int, head_size: int, *, qkv_bias: bool):
         super().__init__()
@@ -30,10 +30,10 @@ class KeyValueGroup(nn.Module):
 
 
 class GroupedQueryAttention(SelfAttention):
-    """H heads in G groups, then a projection: [B, T, D] -> [B, T, D]. Ainslie et al. 2023, section 2.2.
+    """Grouped-query attention, H heads in G groups, with an output projection: [B, T, D] -> [B, T, D].
 
-    Head j has its own queries and uses the keys and values of group j // (H / G). With G = H this is multi-head
-    attention, with G = 1 multi-query attention (Shazeer 2019).
+    Head j has its own queries and uses the keys and values of group j // (H / G). With G = H, this is multi-head
+    attention, with G = 1 multi-query attention (Shazeer 2019). Ainslie et al. 2023, section 2.2.
     """
 
     def __init__(
@@ -67,14 +67,14 @@ class GroupedQueryAttention(SelfAttention):
         return self.groups[head * len(self.groups) // self.num_heads]
 
     def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of one head."""
+        """Compute queries, keys and values of one head: [B, T, D] -> each [B, T, K]."""
         group = self.group_of(head)
         return *self.meet(self.heads[head].Wq(x), group.Wk(x), rotation), group.Wv(x)
 
     def project(
         self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of the given heads (None: of all): each [B, heads, T, K]."""
+        """Compute queries, keys and values of the given heads (None: all): [B, T, D] -> each [B, heads, T, K]."""
         H, G = self.num_heads, len(self.groups)
         chosen = range(H) if heads is None else heads
         parts = (len(chosen), G, G)
@@ -87,6 +87,6 @@ class GroupedQueryAttention(SelfAttention):
         return queries, keys[:, groups], values[:, groups]
 
     def projection_weights(self, heads: Sequence[int]) -> tuple[Tensor, Tensor | None]:
-        """Wq of the given heads, then Wk of every group, then Wv: [(heads + 2 G) K, D]; their biases, or None."""
+        """Concatenate Wq of given heads, then Wk, then Wv of all groups: weight [(heads + 2 G) K, D], bias or None."""
         queries = [self.heads[head].Wq for head in heads]
         return concatenate_layers(queries + [getattr(group, name) for name in ("Wk", "Wv") for group in self.groups])

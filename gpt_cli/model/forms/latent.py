@@ -1,4 +1,4 @@
-"""Attention that makes keys and values from one small vector per token, so that a cache keeps only that vector."""
+"""Multi-head latent attention: keys and values are made from one small vector (latent) per token, which is cached."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpt_cli.model.positions import rotate
 
 
 class LatentSizes(NamedTuple):
-    """Widths: the latent of keys and values, the latent of queries (None: there is none), the part that rope turns."""
+    """Widths of the key-value latent, of the query latent (None: there is none) and of the part that RoPE rotates."""
 
     latent_size: int
     query_latent_size: int | None = None
@@ -23,10 +23,10 @@ class LatentSizes(NamedTuple):
 
 
 class LatentHead(nn.Module):
-    """The parameters of one head: W_UQ and W_QR for queries, W_UK for keys, W_UV for values.
+    """The projections of one head: W_UQ and W_QR for queries, W_UK for keys, W_UV for values.
 
-    They are up-projections, from a latent to a head. If queries have no latent, W_UQ and W_QR read x. Without rotary
-    positions there is no W_QR.
+    Each projects a latent up to the head's width. If queries have no latent, W_UQ and W_QR read x. Without rotary
+    positions, there is no W_QR.
     """
 
     def __init__(self, query_source: int, latent_size: int, rotary_size: int, head_size: int):
@@ -38,13 +38,13 @@ class LatentHead(nn.Module):
 
 
 class LatentAttention(SelfAttention):
-    """H heads that read one latent per token: [B, T, D] -> [B, T, D]. DeepSeek-AI 2024, section 2.1 (arXiv 2405.04434).
+    """Multi-head latent attention (MLA): [B, T, D] -> [B, T, D]. DeepSeek-AI 2024, section 2.1 (arXiv 2405.04434).
 
-    Matrices have the names of its equations 9 to 19. C is the width of the latent c, R the width that rope turns.
-    The latent is c = W_DKV x [B, T, C]. In each head the key is W_UK c beside rope(W_KR x), which all heads share; the
-    value is W_UV c; the query is W_UQ d beside rope(W_QR d), with d = W_DQ x, or d = x if queries have no latent.
-    Scores are divided by sqrt(K + R). The projection layer is W_O. The paper's models also normalise both latents;
-    this class does not, so that C = D and R = 0 give multi-head attention.
+    The matrices have the names of the paper's equations 9 to 19. C is the width of the latent c, R the width that RoPE
+    rotates. The latent is c = W_DKV x [B, T, C]. In each head, the key is W_UK c concatenated with rope(W_KR x), which
+    all heads share; the value is W_UV c; the query is W_UQ d concatenated with rope(W_QR d), where d = W_DQ x, or d = x
+    if queries have no latent. Scores are divided by sqrt(K + R). The projection layer is W_O. Unlike the paper's
+    models, this class does not normalise the latents, so C = D and R = 0 give multi-head attention.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class LatentAttention(SelfAttention):
         self.scale = score_scale(K + R, scaled)
 
     def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys [B, T, K + R], values [B, T, K] of one head; `rotation` [2, T, R] turns the rotary parts."""
+        """Compute one head's queries and keys [B, T, K + R] and values [B, T, K]; `rotation` [2, T, R] is RoPE's."""
         weights = self.heads[head]
         latent, source = self.W_DKV(x), self.query_source(x)
         queries, keys = weights.W_UQ(source), weights.W_UK(latent)
@@ -84,7 +84,7 @@ class LatentAttention(SelfAttention):
     def project(
         self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys [B, heads, T, K + R], values [B, heads, T, K] of the given heads (None: of all)."""
+        """Compute queries and keys [B, heads, T, K + R] and values [B, heads, T, K] of the given heads (None: all)."""
         chosen = range(self.num_heads) if heads is None else heads
         latent = self.W_DKV(x)
         up = F.linear(latent, self.up_projections(chosen)).unflatten(2, (2, len(chosen), -1))
@@ -100,14 +100,14 @@ class LatentAttention(SelfAttention):
         return queries, torch.cat([keys, shared], dim=-1), values
 
     def query_source(self, x: Tensor) -> Tensor:
-        """Return the input of the query matrices: the latent of queries, or x."""
+        """Return the input of the query matrices: the query latent W_DQ x, or x if queries have no latent."""
         return x if self.W_DQ is None else self.W_DQ(x)
 
     def query_weights(self, heads: Sequence[int]) -> Tensor:
-        """W_UQ and W_QR of each given head, stacked head by head: [heads x (K + R), D or the latent's width]."""
+        """Concatenate W_UQ and W_QR of each given head, head by head: [heads x (K + R), D or query latent's width]."""
         parts = [part for head in heads for part in (self.heads[head].W_UQ, self.heads[head].W_QR)]
         return torch.cat([part.weight for part in parts if part is not None])
 
     def up_projections(self, heads: Sequence[int]) -> Tensor:
-        """W_UK of the given heads, then W_UV, in one matrix: [2 x heads x K, C]."""
+        """Concatenate W_UK of the given heads, then W_UV of the given heads: [2 x heads x K, C]."""
         return torch.cat([getattr(self.heads[head], name).weight for name in ("W_UK", "W_UV") for head in heads])

@@ -1,4 +1,4 @@
-"""Embeddings of n-grams: the first block need not learn to attend to the previous tokens."""
+"""N-gram embeddings, which tell the first block the previous tokens, so it need not learn to attend to them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _MIXER = 0x9E3779B97F4A7C15 - (1 << 64)  # 2^64 / golden ratio, as a signed numb
 
 
 class NgramEmbedding(nn.Module):
-    """Adds to each token the learned embeddings of the 2- to N-grams that end with the token, then normalises the sum.
+    """Add to each token learned embeddings of the n-grams (n from 2 to `longest`) that end with it, then normalise.
 
-    A table has one row for each possible n-gram, but at most `num_rows`, which n-grams then share by a hash. Bigram
-    tables of this kind come from modded-nanogpt. Before a text stands end-of-text, the last id.
+    The table for each n has a row for each possible n-gram, but at most `num_rows`, which n-grams then share by a hash.
+    modded-nanogpt has such tables for bigrams. Each text counts as preceded by end-of-text, which is the last id.
     """
 
     def __init__(self, longest: int, num_rows: int, vocab_size: int, d_model: int):
@@ -29,9 +29,9 @@ class NgramEmbedding(nn.Module):
         self.tables = cast("Sequence[nn.Embedding]", tables)
 
     def forward(self, x: Tensor, ids: Tensor, num_before: int = 0, positions: Tensor | None = None) -> Tensor:
-        """Add n-gram embeddings to x [B, T, D], those of the last T of ids [B, num_before + T], and normalise.
+        """Add to x [B, T, D] the n-gram embeddings of the last T tokens of ids [B, num_before + T], then layer norm.
 
-        A text begins where `positions` are 0; without `positions`, at the first of ids.
+        A text begins where `positions` is 0; without `positions`, only at the first id.
         """
         for table, rows in zip(self.tables, self.rows(ids, positions), strict=True):
             x = x + table(rows[:, num_before:])

@@ -1,1 +1,1 @@
-"""Decode one sequence at the speed of memory: products, a decoder in C, weights in 8 bits."""
+"""Fast decoding, limited by memory bandwidth: matrix products, a decoder in C, 8-bit weights."""

@@ -1,4 +1,4 @@
-"""Decode one token of one sequence in a single call of compiled code; `Decoder` computes the same with torch."""
+"""Decode one token of one sequence in a single call of compiled C code; `Decoder` computes the same with torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ACTIVATIONS = {"gelu": 0, "gelu_tanh": 1, "relu": 2, "relu2": 3, "swiglu": 4, "
 
 
 def can_compile(model: GPT) -> bool:
-    """Return whether compiled code can decode a model: on a CPU, with keys and values per head or group."""
+    """Return whether C code can decode a model: it needs a CPU, a C compiler, float32 norms, no latent attention."""
     forms = {type(block.attention) for block in model.blocks}
     return (
         forms <= {MultiHeadAttention, GroupedQueryAttention}
@@ -32,7 +32,7 @@ def can_compile(model: GPT) -> bool:
 
 @dataclass(frozen=True)
 class DecodeBlock:
-    """A block's weights in the form that decoding uses; products are [N, in] -> [N, out]."""
+    """A block's weights in the form that decoding uses; each Product is a function [N, in] -> [N, out]."""
 
     norm_1: nn.Module
     cache: Cache
@@ -43,7 +43,7 @@ class DecodeBlock:
 
 
 class CompiledToken:
-    """The blocks, the final norm and the output layer of a decoder, for one token of one row."""
+    """A decoder's blocks, final norm and output layer, run by compiled C code for one token of a single sequence."""
 
     def __init__(
         self, config: ModelConfig, blocks: Sequence[DecodeBlock], final_norm: nn.Module, output_layer: Product
@@ -67,7 +67,7 @@ class CompiledToken:
         )  # fmt: skip
 
     def __call__(self, x: Tensor, step: DecodeStep) -> Tensor:
-        """Compute logits [1, V] from the embedding of the token [1, D]; its keys and values go into the caches."""
+        """Compute logits [1, V] from a token's embedding x [1, D], and add its keys and values to the caches."""
         x = x.contiguous().clone()
         most = 0
         for layer, cache in zip(self._layers, self._caches, strict=True):
@@ -101,7 +101,7 @@ class CompiledToken:
         return Norm(*(self._address(parameters[name]) if name in parameters else None for name in ("weight", "bias")))
 
     def _address(self, numbers: Tensor) -> int:
-        """Return the address of `numbers` in float32, which this object keeps alive."""
+        """Convert `numbers` to float32, keep the result alive in this object, and return its memory address."""
         wide = numbers.detach().float().contiguous()
         self._alive.append(wide)
         return wide.data_ptr()

@@ -1,6 +1,6 @@
-"""token.c, compiled if the machine has a C compiler, and the structures that its functions take.
+"""Compile token.c, if the machine has a C compiler, and declare the structures that its functions take.
 
-torch computes the same in about 20 operations a block, each with a dispatch and a barrier of threads, and only with
+torch would compute the same in about 20 operations a block, each with a dispatch and a thread barrier, and only with
 weights in the dtype of the sums. Note 0027 has the figures.
 """
 
@@ -36,7 +36,7 @@ _FEW_ROWS = 16  # up to which a product of ours beats widening a weight for torc
 
 
 def _fields(**types: str) -> list[tuple[str, type]]:
-    """Fields of a structure of token.c."""
+    """Return the ctypes fields of a structure in token.c; each keyword is a C type, its value the field names."""
     c_types = {"address": ctypes.c_void_p, "whole": ctypes.c_int64, "number": ctypes.c_float}
     return [(name, c_types[kind]) for kind, names in types.items() for name in names.split()]
 
@@ -74,7 +74,7 @@ class Model(ctypes.Structure):
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Compile token.c for this processor, once, and keep it in the cache directory; return None if that fails.
+    """Load token.c, compiled once for this processor and then kept in the cache directory; return None if that fails.
 
     The environment variable CC names the compiler; an empty CC means that there is no compiler.
     """
@@ -103,10 +103,10 @@ def library() -> ctypes.CDLL | None:
 
 
 class Weight:
-    """A weight [out, in] in its stored dtype, and a bias: x [N, in] float32 -> [N, out] float32.
+    """Linear layer with weights [out, in] in their stored dtype, run by token.c: x [N, in] float32 -> [N, out] float32.
 
-    `numbers` are float32, bfloat16, or int8 with `scales` [out], one for each row. For many rows, `multiply` computes
-    the product in the dtype `many`, which is bfloat16 only if the processor multiplies bfloat16.
+    `numbers` are the weights: float32, bfloat16, or int8 with one of `scales` [out] for each row. For many rows of x,
+    `multiply` computes the product in the dtype `many`, which is bfloat16 only if the processor multiplies bfloat16.
     """
 
     def __init__(

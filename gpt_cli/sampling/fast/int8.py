@@ -1,4 +1,4 @@
-"""Weights as whole numbers of 8 bits: a quarter of the memory to read, at the price of a small error."""
+"""Weights rounded to 8-bit integers: a quarter of float32's memory to read, at the price of a small error."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _ROWS = 4096  # that are rounded at once: the steps of a large embedding would t
 
 
 def to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Round to whole numbers from -127 to 127 with a scale for each row: [out, in] -> int8 [out, in], bfloat16 [out].
+    """Round a weight to integers -127..127 with a scale for each row: [out, in] -> int8 [out, in], bfloat16 [out].
 
-    A scale is the largest absolute entry of its row / 127, rounded to bfloat16. The error of an entry is at most half a
-    scale, apart from that rounding.
+    A scale is the largest absolute entry of its row / 127, rounded to bfloat16. Each entry is off by at most half a
+    scale, apart from the rounding of the scale.
     """
     parts = [_part_to_int8(float32_weight(rows)) for rows in weight.split(_ROWS)]
     return torch.cat([numbers for numbers, _ in parts]), torch.cat([scales for _, scales in parts])
@@ -28,15 +28,15 @@ def _part_to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def float32_weight(weight: Tensor) -> Tensor:
-    """Return a weight of 16 bits converted to float32, without loss; return other weights as they are."""
+    """Return a 16-bit weight converted to float32, without loss; return any other weight unchanged."""
     return weight if weight.dtype.itemsize > 2 else weight.float()
 
 
 @torch.no_grad()
 def round_weights(model: GPT) -> GPT:
-    """Round in place the weights that decoding with int8 rounds, to measure what that does to the loss.
+    """Round in place the weights that int8 decoding rounds, to measure the effect on the loss; return the model.
 
-    These are the weights of all products; embeddings stay, unless the output layer shares them.
+    These are the weights of all linear layers; the token embedding is rounded only if it is the output layer too.
     """
     for weight in _rounded(model):
         numbers, scales = to_int8(weight)
@@ -45,7 +45,7 @@ def round_weights(model: GPT) -> GPT:
 
 
 def rounding_bytes(model: GPT) -> int:
-    """Estimate the memory that `round_weights` takes beside the model: two copies of the largest matrix."""
+    """Estimate the bytes that `round_weights` needs in addition to the model: two copies of the largest matrix."""
     return 2 * max(weight.nbytes for weight in _rounded(model))
 
 

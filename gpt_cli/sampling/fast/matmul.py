@@ -1,6 +1,6 @@
-"""Products with weights that no longer change, each in the form that is fastest on this processor.
+"""Products with fixed weights, each computed by the implementation ("form") that is fastest on this processor.
 
-`gpt bench` times all forms beside F.linear; note 0026 has the figures behind `choose_form`.
+benchmarks/products.py times all forms beside F.linear; note 0026 has the figures behind `choose_form`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BLOCK = 32  # columns of int8 weights; 16 or 32, by processor
 
 
 def possible(form: Form, dtype: torch.dtype, device: torch.device) -> bool:
-    """Return whether this processor can compute a form, fast or not."""
+    """Return whether the implementation `form` can run in `dtype` on `device`, fast or not."""
     if form == "linear":
         return True
     if device.type != "cpu" or dtype not in PACKED_FROM or (form != "packed" and dtype != torch.bfloat16):
@@ -40,10 +40,10 @@ def possible(form: Form, dtype: torch.dtype, device: torch.device) -> bool:
 
 
 def choose_form(size: int, dtype: torch.dtype, device: torch.device, *, int8: bool = False, num_rows: int = 1) -> Form:
-    """Return the fastest form for a weight of `size` elements, products in `dtype`, and `num_rows` input rows.
+    """Return the fastest implementation for a weight of `size` numbers, products in `dtype`, and `num_rows` input rows.
 
-    Faster forms need a CPU where they were measured. In float32, rows do not matter, so a sample is the same in
-    any batch.
+    In float32 and bfloat16, this is "linear" on CPUs that were not measured. In float32, `num_rows` does not matter, so
+    a sample is the same in any batch.
     """
     vendor, multiplies = processor_vendor(), cpu_multiplies_bfloat16()
     packs = possible("packed", dtype, device) and size >= PACKED_FROM[dtype]
@@ -58,12 +58,12 @@ def choose_form(size: int, dtype: torch.dtype, device: torch.device, *, int8: bo
 
 
 def linear(weight: Tensor, bias: Tensor | None) -> Product:
-    """F.linear."""
+    """Return a function that computes F.linear with this weight and bias: [N, in] -> [N, out]."""
     return lambda x: F.linear(x, weight, bias)
 
 
 def one_row(weight: Tensor, bias: Tensor | None) -> Product:
-    """torch's own product of a matrix and a row, where F.linear would call oneDNN; F.linear for several rows."""
+    """Return a function that computes a single row by torch.mv without oneDNN, and several rows by F.linear."""
 
     def product(x: Tensor) -> Tensor:
         if len(x) > 1:
@@ -81,18 +81,18 @@ def one_row(weight: Tensor, bias: Tensor | None) -> Product:
 
 
 def packed_product(weight: Tensor, bias: Tensor | None) -> Product:
-    """The product of oneDNN, part of torch for x86 processors, with a weight reordered for oneDNN."""
+    """Return a function that multiplies with oneDNN (part of torch on x86) by the weight in oneDNN's layout."""
     reordered = torch.ops.mkldnn._reorder_linear_weight(weight)
     return lambda x: torch.ops.mkldnn._linear_pointwise(x, reordered, bias, "none", [], "")
 
 
 def unpacked_product(x: Tensor, weight: Tensor) -> Tensor:
-    """The product of oneDNN with a weight as it is stored."""
+    """Multiply x by a weight with oneDNN, without another copy of the weight: [N, in], [out, in] -> [N, out]."""
     return torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
 
 
 def int8(weight: Tensor, bias: Tensor | None) -> Product:
-    """torch's kernel for whole numbers of 8 bits: in bfloat16, with weights rounded by `to_int8`."""
+    """Return a function that multiplies with torch's int8 kernel: bfloat16 inputs, weights rounded by `to_int8`."""
     numbers, scales = to_int8(weight)
     # torch's kernel reads columns in blocks, beyond the end of a matrix whose last one is not full
     missing = -weight.shape[1] % _BLOCK
@@ -107,7 +107,7 @@ def int8(weight: Tensor, bias: Tensor | None) -> Product:
 
 
 def packed_int8(weight: Tensor, bias: Tensor | None) -> Product:
-    """Multiply as `int8` does, by oneDNN, with the whole numbers stored in bfloat16, without loss."""
+    """Return the same function as `int8`, but by oneDNN, with the rounded weights stored exactly in bfloat16."""
     numbers, scales = to_int8(weight)
     product = packed_product(numbers.to(torch.bfloat16), None)
     if bias is None:
@@ -121,15 +121,14 @@ FORMS: Mapping[Form, Callable[[Tensor, Tensor | None], Product]] = MappingProxyT
 
 
 def copied(weight: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Copy a weight in `dtype` (None: its own); 16-bit weights, which nothing trains, are copied only to convert."""
+    """Return a copy of a weight in `dtype` (None: its own); a weight in 16 bits is copied only if the dtype changes."""
     return weight.detach().to(weight.dtype if dtype is None else dtype, copy=weight.dtype.itemsize > 2)
 
 
 class Products:
-    """Make products of one kind: in `dtype`, or with `int8` in bfloat16 with weights rounded to whole numbers.
+    """Make functions that multiply by fixed weights: in `dtype`, or with `int8` in bfloat16 by int8 weights.
 
-    `num_rows` is the usual number of input rows. With `compiled`, inputs are float32, and bfloat16 weights keep their
-    dtype.
+    `num_rows` is the expected number of input rows. With `compiled`, inputs are float32, and bfloat16 weights stay so.
     """
 
     def __init__(self, dtype: torch.dtype, *, int8: bool = False, num_rows: int = 1, compiled: bool = False):
@@ -139,7 +138,7 @@ class Products:
         self._choose = partial(choose_form, int8=int8, num_rows=num_rows)
 
     def of(self, weight: Tensor, bias: Tensor | None = None) -> Product:
-        """Copy a weight [out, in] and a bias, as `copied`; returns x [N, in] -> [N, out], both in `dtype`."""
+        """Return a function [N, in] -> [N, out], in `dtype`, with copies (by `copied`) of weight [out, in] and bias."""
         if self.compiled:
             return self._stored(weight.detach(), bias)
         form = self._choose(weight.numel(), self.dtype, weight.device)
@@ -159,10 +158,10 @@ class Products:
         return kind(copied(weight, torch.bfloat16 if stays_bfloat16 else self.wanted), bias)
 
     def batched(self, weights: Sequence[Tensor], *, transposed: bool = False) -> Product:
-        """Copy n weights [out, in], [in, out] if transposed; returns x [n, N, in] -> [n, N, out].
+        """Return a function [n, N, in] -> [n, N, out] with copies of n weights [out, in], or [in, out] if `transposed`.
 
-        The dtype is that of the weights, float32 for 16-bit weights: bfloat16 takes three times as long for such small
-        products (note 0026).
+        Products are in the dtype of the weights, or in float32 for 16-bit weights: bfloat16 takes three times as long
+        for such small products (note 0026).
         """
         stacked = torch.stack([self._rounded(weight.detach()) for weight in weights])
         matrices = (stacked if transposed else stacked.transpose(1, 2)).contiguous()

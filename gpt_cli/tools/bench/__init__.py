@@ -1,1 +1,1 @@
-"""Time training and sampling on this machine, check devices, count the costs of models and the text of corpora."""
+"""Benchmark training and sampling, check devices, estimate the costs of models, and count the text of corpora."""

@@ -1,4 +1,4 @@
-"""Variants that `gpt bench` times: training and sampling, as gpt does them and in plain forms, on random tokens."""
+"""The implementations that `gpt bench` times on random tokens: gpt's training and sampling, and plain baselines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NUM_SAMPLES = 32
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to train or to sample; a call of `run` processes `num_tokens`."""
+    """One implementation of training or sampling to time; each call of `run` processes `num_tokens` tokens."""
 
     name: str
     dtype: str
@@ -70,10 +70,10 @@ def require_batch(config: Config, num_tokens: int) -> None:
 
 
 def needed_bytes(config: Config, num_tokens: int) -> tuple[int, int]:
-    """Estimate the bytes for all variants of training, of which plain ones take a whole batch at once, and of sampling.
+    """Estimate the bytes that the benchmark holds: for all training variants, and for all sampling variants.
 
-    Sampling keeps our model, decoders of 1 and of 32 sequences for each dtype, each with its own weights and cache, and
-    two models of transformers if that is installed.
+    Plain training variants take a whole batch at once. Sampling holds gpt's model, decoders of 1 and of 32 sequences
+    for each dtype, each with its own weights and cache, and two models of transformers if that is installed.
     """
     V, of_model = vocab_size_of(config), config.model
     model = estimate(of_model, V, micro_batch_size=config.train.batch_size, dtype="float32")
@@ -84,13 +84,13 @@ def needed_bytes(config: Config, num_tokens: int) -> tuple[int, int]:
 
 
 def costs(config: Config, dtype: str) -> CostEstimate:
-    """Estimate what a config costs: operations, memory and parameters."""
+    """Estimate the operations, memory and parameters of training and sampling with a config."""
     settings = config.train
     return estimate(config.model, vocab_size_of(config), micro_batch_size=settings.sequences_at_once, dtype=dtype)
 
 
 def training_variants(config: Config, device: torch.device) -> list[Variant]:
-    """Make the variants of a training step on random tokens: two plain ones, and that of `gpt train`.
+    """Make the training steps to time on random tokens: two plain ones ("plain", "heads") and that of `gpt train`.
 
     plain: all heads fused, float32, no dropout; heads: each head by itself, float32, dropout drawn by torch.
     """
@@ -122,7 +122,7 @@ def _plain_step(config: Config, device: torch.device, *, fused: bool, dropout: f
 
 
 def training_step(config: Config, device: torch.device, dtype: str) -> Callable[[], None]:
-    """Return a function that takes one step as `gpt train` does, on random tokens."""
+    """Return a function that takes one training step as `gpt train` does, on random tokens."""
     state = endless_state(config.changed(train={"dtype": dtype, "device": str(device), "compile": "off"}))
     record_step(state, ignored)
 
@@ -135,7 +135,7 @@ def training_step(config: Config, device: torch.device, dtype: str) -> Callable[
 
 
 def endless_state(config: Config, ranks: Ranks = ALONE) -> TrainingState:
-    """Begin a training on random tokens that no limit ends; `config` must be resolved."""
+    """Return the state of a new training on random tokens that no limit ends; `config` must have no "auto" left."""
     config = config.changed(train={"max_time": None, "max_steps": 2**31 - 1})
     ids = _noise(config, 4 * config.train.batch_size * (config.model.context_length + 1))
     return TrainingState.at_the_start(config, ids, vocab_size_of(config), ranks=ranks)
@@ -146,7 +146,7 @@ def _noise(config: Config, num_ids: int) -> np.ndarray:
 
 
 def sampling_variants(config: Config, device: torch.device, num_tokens: int) -> list[Variant]:
-    """Make variants that sample 1 sequence or 32 at once after a prompt of 8 tokens, with random weights."""
+    """Make the variants that sample 1 sequence or 32 at once, after a prompt of 8 tokens, with random weights."""
     model = GPT(config.model, vocab_size_of(config), torch.Generator().manual_seed(0)).to(device).eval()
     num_weights = sum(p.numel() for name, p in model.named_parameters() if "embedding" not in name)
     if config.model.tie_embeddings:
@@ -173,7 +173,7 @@ def sampling_variants(config: Config, device: torch.device, num_tokens: int) -> 
 
 
 def sample_once(decoder: Decoder, num_tokens: int, num_samples: int = 1) -> None:
-    """Draw some sequences of `num_tokens` new tokens after the same prompt, as `gpt sample` does."""
+    """Draw `num_samples` sequences of `num_tokens` new tokens after a fixed prompt, as `gpt sample` does."""
     prompt = PROMPT[-decoder.config.context_length :]
     for _ in generate(decoder, [prompt], SamplingParameters(), max_new_tokens=num_tokens, num_samples=num_samples):
         pass
@@ -194,7 +194,7 @@ def _without_cache(model: GPT, num_tokens: int) -> None:
 def _transformers(
     config: Config, device: torch.device, num_tokens: int, num_samples: int
 ) -> Callable[[], object] | None:
-    """Return a call of `generate` of a transformers GPT-2 with our sizes; None without transformers or bfloat16."""
+    """Return a function that samples from transformers' GPT-2 of our size; None without transformers or bfloat16."""
     sizes = config.model
     try:
         transformers: Any = importlib.import_module("transformers")

@@ -1,7 +1,7 @@
-"""`gpt bench`: time variants of training and sampling in turns, so that a machine that slows down slows all alike.
+"""`gpt bench`: time variants of training and sampling in turns, so that a machine that slows down affects all alike.
 
-The roof is the best rate that anything in the run reached: products of large matrices and of the model's own sizes,
-several ways to read memory, and the variants themselves. So no share of the roof exceeds 100 %.
+The roof (as in the roofline model) is the best rate that the benchmark measures: of products of large matrices and of
+the model's own sizes, of several ways to read memory, and of the variants. So no share of the roof exceeds 100 %.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _READ = 2**13  # rows and columns of float32 numbers to read, 256 MB: more than 
 
 @dataclass(frozen=True)
 class Roof:
-    """The best rates that anything reached in a benchmark."""
+    """The best rates that a benchmark has measured on this machine: operations and bytes read per second."""
 
     flops: dict[str, float]  # operations per second of a product of matrices, by dtype
     bytes_read: float  # per second
@@ -56,7 +56,7 @@ class Roof:
 
 @dataclass(frozen=True)
 class Timing:
-    """Median time of a variant over rounds, `ratio` of its rate to the first variant's, and share of the roof."""
+    """Median seconds of a variant, `ratio` of its rate to that of the first variant, and its share of the best rate."""
 
     form: str
     dtype: str
@@ -68,7 +68,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Bench(Result):
-    """Speed of training and sampling on this machine, beside plain implementations and the machine's limits."""
+    """Speed of training and sampling on this machine, compared with plain implementations and the machine's limits."""
 
     config: str
     device: str
@@ -83,7 +83,7 @@ class Bench(Result):
     sampling: list[Timing]
 
     def parts(self) -> list[Rows | str]:
-        """Return the limits of the machine, and a table each for training and sampling."""
+        """Return the limits of the machine, a table for training, and a table for sampling."""
         machine = f"{self.processor}, {self.device}, {counted(self.threads, 'thread')}, torch {self.torch}"
         rates = ", ".join(f"{dtype} {flops / 1e9:,.0f} GFLOP/s" for dtype, flops in self.roof.flops.items())
         tokens = f"{self.tokens_per_step:,} tokens a step"
@@ -109,7 +109,7 @@ def _timings(timings: Sequence[Timing]) -> Rows:
 
 @restored_threads()
 def bench(request: BenchRequest, config: Config, host: Host) -> Bench:
-    """Time training and sampling; raises EnvironmentFailure if memory is too small for that."""
+    """Time training and sampling; raise EnvironmentFailure if memory is too small for the benchmark."""
     use_threads(config.train.threads)
     reuse_memory()
     device, rounds, counting = choose_device(config.train.device), request.rounds, _announcing(host)
@@ -146,7 +146,7 @@ def bench(request: BenchRequest, config: Config, host: Host) -> Bench:
 
 
 def _announcing(host: Host) -> Counting:
-    """Wrap `host.counting`: a bar begins at once, and a notice tells users who see no bar."""
+    """Wrap `host.counting` so that the bar appears at once, and a notice tells users without a bar what is measured."""
 
     @contextlib.contextmanager
     def counting(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
@@ -159,7 +159,7 @@ def _announcing(host: Host) -> Counting:
 
 
 def roof_variants(config: Config, device: torch.device) -> list[Variant]:
-    """Make matrix products, large and of the model's sizes, in each dtype, and reads of more than any cache holds."""
+    """Make the runs that measure the roof: matrix products in each dtype, and reads of more than any cache holds."""
 
     def variant(name: str, limit: str, cost: float, run: Callable[..., object], *inputs: torch.Tensor) -> Variant:
         @torch.inference_mode()
@@ -187,7 +187,7 @@ def roof_variants(config: Config, device: torch.device) -> list[Variant]:
 
 
 def measure_limits(variants: Sequence[Variant], rounds: int, count: Callable[[int], object]) -> dict[str, float]:
-    """Measure the best rate per second of each limit over all variants and rounds; `count` receives 1 for each run."""
+    """Return limit -> best rate per second over all its variants and rounds; `count` receives 1 for each run."""
     seconds = time_in_turns([variant.run for variant in variants], rounds, count, of=min)
     limits = dict[str, float]()
     for variant, fastest in zip(variants, seconds, strict=True):
@@ -201,7 +201,7 @@ def time_in_turns(
     count: Callable[[int], object],
     of: Callable[[list[float]], float] = statistics.median,
 ) -> list[float]:
-    """Run each once to warm up, then time `rounds` turns; return `of` each run's seconds; `count` receives 1 a run."""
+    """Time `runs` in turns, `rounds` times after a warm-up; return `of` each run's seconds; `count` gets 1 a run."""
     seconds: list[list[float]] = [[] for _ in runs]
     for number in range(rounds + 1):
         for run, times in zip(runs, seconds, strict=True):
@@ -216,7 +216,7 @@ def time_in_turns(
 def take_turns(
     variants: Sequence[Variant], limits: Mapping[str, float], rounds: int, count: Callable[[int], object]
 ) -> tuple[list[Timing], dict[str, float]]:
-    """Time variants in turns, relative to the first variant and to `limits`; `count` receives 1 for each run.
+    """Time variants in turns, compare them with the first variant and `limits`; `count` receives 1 for each run.
 
     Returns the timings, and the limits, each raised to the rate of any variant that exceeded it.
     """

@@ -41,7 +41,7 @@ Verdict = Literal["equal", "within", "differs", "refused", "skipped"]
 
 @dataclass(frozen=True)
 class Checked:
-    """Outcome of a check: `difference` is in the unit of the group's bound, None without a finite difference."""
+    """The outcome of a check; `difference` is in the unit of the group's bound, or None without a finite difference."""
 
     name: str
     verdict: Verdict
@@ -58,7 +58,7 @@ class Group:
     checks: list[Checked]
 
     def lines(self) -> Iterator[str]:
-        """Yield the bound, and a line for each check."""
+        """Yield the lines of the report: title and bound, the bound's reason, and the outcome of each check."""
         most, unit = self.bound.most, self.bound.unit
         yield f"{self.title}: {f'at most {most:,g} {unit}' if most else 'equal bits'}"
         yield f"({self.bound.reason})"
@@ -73,7 +73,7 @@ class Group:
 
 @dataclass(frozen=True)
 class DeviceCheck(Result):
-    """Differences of a device from the CPU of the same machine."""
+    """Differences between the results of a device and those of the CPU of the same machine."""
 
     gpt: str
     torch: str
@@ -88,11 +88,11 @@ class DeviceCheck(Result):
     groups: list[Group]
 
     def verdicts(self) -> Counter[Verdict]:
-        """Count the checks of each verdict."""
+        """Count the checks by verdict: equal, within, differs, refused, skipped."""
         return Counter(row.verdict for group in self.groups for row in group.checks)
 
     def as_text(self, width: int = WIDTH) -> str:
-        """List the machine, all checks by their bound, and counts of verdicts, in 80 columns to paste into an issue."""
+        """Return the report, 80 columns wide to paste into an issue: machine, checks by bound, counts of verdicts."""
         memory = "" if self.memory is None else f", {size(self.memory)} of memory free"
         can, cannot = (
             ", ".join(what for what, has in self.supports.items() if has == wanted) for wanted in (True, False)
@@ -113,7 +113,7 @@ class DeviceCheck(Result):
         return "\n".join(cut(line, _COLUMNS) for line in lines)
 
     def failure(self) -> GptError | None:
-        """Return an error if numbers differ from the CPU's or the device failed a check; None if all is well."""
+        """Return an error if results differ from the CPU's beyond a bound or the device failed a check, else None."""
         tally, hint = self.verdicts(), "paste the lines of this check into an issue"
         wrong = {
             f"{self.device} gives other numbers than the CPU in {counted(tally['differs'], 'check')}": tally["differs"],
@@ -124,7 +124,7 @@ class DeviceCheck(Result):
 
 
 def check_device(request: BenchRequest, host: Host) -> DeviceCheck:
-    """Run all `checks` of a device; raises EnvironmentFailure if the device does not exist."""
+    """Run all checks on the requested device; raise EnvironmentFailure if there is no such device."""
     use_threads(request.threads)
     reuse_memory()
     groups = list[Group]()

@@ -47,14 +47,14 @@ SIZES = (
 
 
 class Skipped(Exception):  # noqa: N818 - nothing is wrong
-    """Raised if a device lacks what a check needs."""
+    """Raised for a check that needs something, such as bfloat16, that the device lacks."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """Largest allowed difference, absolute or, with `bits`, in units of 2^-bits of an array's largest number.
+    """The largest allowed difference, absolute, or with `bits` in units of 2^-bits of an array's largest number.
 
-    `reason` says what was measured on a CPU (note 0060); a bound is about ten times the measured difference.
+    `reason` says which difference was measured on a CPU (note 0060); a bound is about ten times as large.
     """
 
     most: float
@@ -63,7 +63,7 @@ class Bound:
     bits: int | None = None
 
     def difference(self, expected: Figures, computed: Figures) -> float:
-        """Return the largest difference; NaN or infinity if numbers cannot be compared."""
+        """Return the largest difference of the arrays, in the bound's unit; NaN or infinity if not comparable."""
         assert expected.keys() == computed.keys()
         return float(
             np.max([self._of_one(expected[name].astype(float), computed[name].astype(float)) for name in expected])
@@ -93,14 +93,14 @@ FORMS = {
 
 
 class DeviceRuns:
-    """Computations on one device, and the folder of the runs that are trained on that device."""
+    """The computations of the checks on one device; `folder` is for the runs trained on that device."""
 
     def __init__(self, device: str, folder: Path):
         self.device, self.folder = device, folder
         self.trained = cache(self.train)  # the run that some settings give here, which is trained once
 
     def gradient(self, settings: tuple[str, ...]) -> Figures:
-        """Compute the loss of the first batch, on random tokens, and its gradient by parameter.
+        """Compute the loss of a first batch of random tokens, and the gradient of each parameter: name -> array.
 
         Raises Skipped for bfloat16 on a device that lacks it.
         """
@@ -114,7 +114,7 @@ class DeviceRuns:
         }
 
     def train(self, settings: tuple[str, ...]) -> Path:
-        """Train a new run of STEPS steps."""
+        """Train a new run of STEPS steps, and return its directory."""
         out = Path(tempfile.mkdtemp(dir=self.folder)) / "run"
         config = [f"train.max_steps={STEPS}", *SIZES, *settings]
         request = TrainRequest(config="smoke", settings=config, out=out, device=self.device)
@@ -123,23 +123,23 @@ class DeviceRuns:
         return out
 
     def losses(self, settings: tuple[str, ...]) -> Figures:
-        """Return the loss of each step."""
+        """Return the loss at each step of a run trained on this device with `settings`."""
         return {"loss": read_record(self.trained(settings)).metrics["loss"]}
 
     def sampled(self, run: Path) -> Figures:
-        """Sample a greedy continuation of PROMPT: return its tokens and their log-probabilities."""
+        """Sample a greedy continuation of PROMPT from a run; return its tokens and their log-probabilities."""
         how = {"prompt": PROMPT, "max_new_tokens": 64, "greedy": True}
         (continuation,) = _answer(sample, SampleRequest, run=run, device=self.device, **how).samples
         return {"tokens": np.array(continuation.tokens), "log-probabilities": np.array(continuation.log_probabilities)}
 
     def attended(self, run: Path) -> Figures:
-        """Compute all attention stages of all heads on PROMPT."""
+        """Compute all attention stages (weights, ...) of all heads of a run's model on PROMPT: name -> array."""
         result = _answer(attention, AttentionRequest, run=run, device=self.device, prompt=PROMPT, stage=STAGES[1:])
         return result.stages
 
 
 def checks(cpu: DeviceRuns, other: DeviceRuns) -> list[tuple[str, Bound, dict[str, Pair]]]:
-    """List all checks in groups: a title, a bound, and by name a pair of functions whose results to compare."""
+    """Return all checks in groups: title, bound, and name -> a pair of functions whose results must agree."""
 
     def both(compute: Callable[[DeviceRuns], Figures]) -> Pair:
         return lambda: compute(cpu), lambda: compute(other)
@@ -175,6 +175,6 @@ def _array(tensor: torch.Tensor | None) -> np.ndarray:
 
 
 def _answer(work: Callable[..., Any], kind: type[Request], **fields: Any) -> Any:
-    """Run a command without progress or notices, and return its result."""
+    """Run the command function `work` on a request of class `kind`, without progress or notices; return its result."""
     request = read_request(kind, fields)
     return work(request, request.find(NOBODY), NOBODY)

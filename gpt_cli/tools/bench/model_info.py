@@ -25,7 +25,7 @@ from gpt_cli.tools.bench.request import InfoRequest
 
 @dataclass(frozen=True)
 class Costs:
-    """Costs of a model: counts, operations and bytes."""
+    """The costs of a model: parameters, training tokens, operations per token, and bytes of memory."""
 
     vocab_size: int
     parameters: int
@@ -42,7 +42,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Info(Result):
-    """The costs of a config or checkpoint, and what a checkpoint contains, once every byte of it was verified."""
+    """The costs of a config or checkpoint; `stored` describes a checkpoint, of which every byte was verified."""
 
     costs: Costs
     of_ranks: dict[str, Any]  # memory of each of several processes that train together; empty unless asked for
@@ -53,12 +53,12 @@ class Info(Result):
         return {**self.stored, **vars(self.costs), **self.of_ranks}
 
     def key_figures(self) -> dict[str, Any]:
-        """Return the checkpoint, its step, and the size of the model."""
+        """Return the figures that `repr` shows: the checkpoint, its step, and the size of the model."""
         chosen = ("checkpoint", "step", "parameters", "vocab_size", "tokens_per_parameter")
         return {key: value for key, value in self.as_dict().items() if key in chosen}
 
     def parts(self) -> list[Rows]:
-        """Tabulate `as_dict`."""
+        """Return a table of the figures of `as_dict`."""
         rows: list[tuple[str, str]] = [("", "")]
         for key, value in self.as_dict().items():
             name = key.replace("_bytes", "_memory").replace("_", " ")
@@ -84,8 +84,8 @@ def _cell(key: str, value: Any) -> str:
 def info(request: InfoRequest, target: tuple[Path, Path | Config], host: Host) -> Info:
     """Describe a config, or verify and describe a checkpoint; for a run, also say which checkpoints are intact.
 
-    With `ranks`, also estimate what each of so many processes needs to train the model. Raises UsageError if they
-    cannot share the training, CheckpointError for a damaged checkpoint, DataError for a bad text.
+    If the request's `ranks` is N, also estimate what each of N processes that train together needs. Raises UsageError
+    if N processes cannot share the training, CheckpointError for a damaged checkpoint, DataError for a bad text.
     """
     path, chosen = target
     if isinstance(chosen, Config):
@@ -121,7 +121,7 @@ def info(request: InfoRequest, target: tuple[Path, Path | Config], host: Host) -
 
 
 def _state(file: Path, stored: Checkpoint | None) -> str:
-    """Describe whether a checkpoint is intact, and whether resumable; read the file unless `stored` has its content."""
+    """Return a text that says whether a checkpoint is intact and resumable; read the file unless `stored` is given."""
     try:
         stored = stored or verify_checkpoint(file)
     except CheckpointError as error:
@@ -130,9 +130,9 @@ def _state(file: Path, stored: Checkpoint | None) -> str:
 
 
 def _of_config(config: Config, host: Host, num_ranks: int | None) -> Info:
-    """Describe a config; its text is read for the vocabulary and the number of tokens.
+    """Return the costs of a config; its training text is read for the vocabulary and the number of tokens.
 
-    With `num_ranks`, also estimate what each of so many processes needs to train the model together.
+    With `num_ranks`, also estimate what each of `num_ranks` processes that train together needs.
     """
     training, validation = read_split(config.data, host)
     tokenizer = learn_tokenizer(config.tokenizer, training, validation, host)

@@ -1,4 +1,4 @@
-"""Requests of the commands of this package. Needs no torch."""
+"""The requests (flags and inputs) of `gpt info` and `gpt bench`. Needs no torch."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class InfoRequest(Request):
     settings: Settings = EMPTY
 
     def find(self, host: Host) -> tuple[Path, Path | Config]:
-        """Return the path, and its checkpoint or its config.
+        """Return the path of the request, and the checkpoint file or the config at that path.
 
-        Raises UsageError for a wrong name or setting, CheckpointError where there is no such checkpoint.
+        Raises UsageError for a wrong name or setting, CheckpointError if there is no such checkpoint.
         """
         path = self.path
         if path is None:
@@ -100,6 +100,6 @@ class BenchRequest(Request):
     )
 
     def find(self, host: Host) -> Config:
-        """Read the config; raises UsageError for a wrong one."""
+        """Return the config with the request's settings; raise UsageError if the config or a setting is wrong."""
         flags = {"train.threads": ("threads", self.threads), "train.device": ("device", self.device)}
         return read_config(self.config, self.settings, flags)

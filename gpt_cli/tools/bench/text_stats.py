@@ -28,7 +28,7 @@ ESTIMATE_BYTES = 4_000_000
 
 @dataclass(frozen=True)
 class TokenEstimate:
-    """Estimated number of training tokens of a text, and their ratio to the parameters of a config's model."""
+    """Estimated number of training tokens of a text, and its ratio to the number of parameters of a config's model."""
 
     vocab_size: int
     training_tokens: int
@@ -39,7 +39,7 @@ class TokenEstimate:
 
 @dataclass(frozen=True)
 class Stats(Result):
-    """Counts of a text; with a config, also an estimate of its tokens."""
+    """Counts of a text, and, if a config is given, an estimate of the text's tokens."""
 
     documents: int
     skipped_files: int
@@ -58,7 +58,7 @@ class Stats(Result):
         return counts | (vars(self.estimate) if self.estimate else {})
 
     def parts(self) -> list[Rows]:
-        """Make a table of the counts and the estimates."""
+        """Return a table of the counts and the estimates."""
         counts = {name: count for name, count in vars(self).items() if isinstance(count, int)}
         rows = [
             (name.replace("_", " "), f"{count:,}") for name, count in counts.items() if count or name != "bad_files"
@@ -68,7 +68,7 @@ class Stats(Result):
 
 
 def stats(request: StatsRequest, config: Config, host: Host) -> Stats:
-    """Count a text, and if the user named a config, estimate its tokens; raises DataError for a bad text."""
+    """Count a text; if the request names a config, also estimate the text's tokens. Raises DataError for a bad text."""
     characters = Characters()
     corpus = read_data(config.data, host, watch=characters.add)
     for line in corpus.notices():
@@ -102,7 +102,7 @@ class Characters:
         self.num_bytes = 0
 
     def add(self, content: bytes) -> None:
-        """Count a block of UTF-8, which must not begin or end inside a character."""
+        """Count the characters of a block of UTF-8, which must begin and end between characters."""
         self.num_bytes += len(content)
         self._held += content  # counting takes 80 µs and more, however short the text
         if len(self._held) >= BLOCK:
@@ -121,7 +121,7 @@ class Characters:
             self._counts[: len(counts)] += counts
 
     def most_common(self, number: int) -> list[str]:
-        """Return the `number` most common characters, ties in order of code points."""
+        """Return the `number` most common characters, those of equal counts in order of code points."""
         points = np.argsort(-self.counts, kind="stable")[:number]
         return [chr(point) for point in points if self.counts[point]]
 
@@ -163,7 +163,7 @@ def _estimate(corpus: SourceCorpus, characters: Characters, config: Config, host
 
 
 def _estimated(fact: tuple[str, Any]) -> tuple[str, str]:
-    """Format a fact: estimates in three significant digits, vocabulary size and parameters in all digits."""
+    """Return name and value of a figure as text: estimates to three digits, vocab_size and parameters in full."""
     name, value = fact
     if name in ("vocab_size", "parameters"):
         return name.replace("_", " "), f"{value:,}"

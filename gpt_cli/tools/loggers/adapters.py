@@ -1,4 +1,4 @@
-"""Adapters for the packages behind `train.log_to`, each imported only in the process of its own logger.
+"""Adapters for the logging packages that `train.log_to` names, each imported only in the process of its own logger.
 
 Each package works offline with files in the run directory, unless the user's environment variables say otherwise. gpt
 gives packages no data about the machine, the code or other programs.
@@ -22,7 +22,7 @@ PROJECT = "small-gpt"
 
 @dataclass(frozen=True)
 class Destination:
-    """Folder for a logger's files, and the run's id and name; `continued`: the logger already has a run of that id."""
+    """Where a logger writes: folder, run's id and name; `continued` if the logger already has a run of this id."""
 
     folder: Path
     id: str
@@ -31,13 +31,13 @@ class Destination:
 
 
 def _prefer(variables: Mapping[str, object]) -> None:
-    """Set variables of this process's environment that the user has not set."""
+    """Set environment variables of this process, except those that the user has set."""
     for name, value in variables.items():
         os.environ.setdefault(name, str(value))
 
 
 class TensorBoard:
-    """Event files, without torch: scalars, samples as text, and the config as text and as hyperparameters."""
+    """Log to TensorBoard event files, without torch: scalars, samples as text, config as text and hyperparameters."""
 
     def __init__(self, destination: Destination, config: dict[str, Any]):
         of = importlib.import_module
@@ -65,7 +65,7 @@ class TensorBoard:
 
 
 class Wandb:
-    """Weights & Biases; `wandb sync` uploads what was logged offline."""
+    """Log to Weights & Biases; `wandb sync` uploads what was logged offline."""
 
     def __init__(self, destination: Destination, config: dict[str, Any]):
         _prefer(
@@ -101,7 +101,7 @@ class Wandb:
 
 
 class Trackio:
-    """Trackio, which logs to a SQLite table; `trackio show` draws the runs."""
+    """Log to Trackio, which keeps a SQLite table; `trackio show` draws the runs."""
 
     def __init__(self, destination: Destination, config: dict[str, Any]):
         _prefer({"TRACKIO_DIR": destination.folder, "HF_HUB_DISABLE_TELEMETRY": 1, "GRADIO_ANALYTICS_ENABLED": False})
@@ -127,7 +127,7 @@ class Trackio:
 
 
 class SwanLab:
-    """SwanLab; `swanlab sync` uploads what was logged offline."""
+    """Log to SwanLab; `swanlab sync` uploads what was logged offline."""
 
     def __init__(self, destination: Destination, config: dict[str, Any]):
         _prefer(
@@ -157,7 +157,7 @@ class SwanLab:
 
 
 def _as_block(text: str) -> str:
-    """Indent a text as a code block, which Markdown shows unchanged."""
+    """Indent a text as a Markdown code block, so that it is shown unchanged."""
     return "".join(f"    {line}\n" for line in text.splitlines())
 
 

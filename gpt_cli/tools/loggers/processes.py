@@ -1,8 +1,8 @@
-"""The loggers beside a training: a process for each, which reads the files that the run writes.
+"""The loggers of a training, each in a process of its own that reads the files that the run writes.
 
 A logging package may hang, fail, print, catch signals, or wait when Python ends. In a process of its own, none of that
 reaches the training, which only starts the process, checks if it has ended, and at last waits a while for its end.
-What a logger has not taken yet is in the files of the run, so nothing queues up.
+Metrics that a logger has not read yet are in the files of the run, so no queue grows in memory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BEGIN = "import sys; sys.path[:] = sys.argv.pop(1).split(':'); from gpt_cli.too
 
 
 class Followers(AbstractContextManager["Followers"]):
-    """Processes of a run's loggers; a logger that fails is left out, and `warn` receives a line about the failure."""
+    """Processes of a run's loggers; a logger that fails is dropped, and `warn` receives a line about the failure."""
 
     def __init__(self, names: Sequence[str], run: RunFiles, *, notice: Notify, warn: Notify):
         self._run, self._notice, self._warn = run, notice, warn
@@ -51,14 +51,14 @@ class Followers(AbstractContextManager["Followers"]):
                 self._leave_out(name, reason(error))
 
     def remark(self) -> None:
-        """Warn of loggers whose process has ended early, and leave them out."""
+        """Warn of loggers whose process has ended early, and drop them."""
         for name, process in list(self._running.items()):
             if process.poll() is not None:
                 with self._running.pop(name):  # which closes its pipes
                     self._leave_out(name, _last_words(process))
 
     def __exit__(self, *_: object) -> None:
-        """Let all loggers read the rest and finish; kill those that take longer than FINISH_SECONDS, with a warning."""
+        """Let all loggers read the rest of the files and end; kill, with a warning, any slower than FINISH_SECONDS."""
         began, noticed = time.monotonic(), False
         for process in self._running.values():
             assert process.stdin is not None
@@ -83,7 +83,7 @@ class Followers(AbstractContextManager["Followers"]):
 
 
 def _last_words(process: subprocess.Popen[bytes]) -> str:
-    """Return why a process has ended: what it printed, or its exit code."""
+    """Return why a process has ended: the text that it printed, or its exit code."""
     assert process.stdout is not None
     descriptor = process.stdout.fileno()
     os.set_blocking(descriptor, False)  # a process of the package may still hold the other end

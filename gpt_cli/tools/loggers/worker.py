@@ -1,6 +1,6 @@
-"""The process of one logger, which hands the metrics of a run to the package until the training ends.
+"""The process of one logger, which passes the metrics of a run to a logging package until the training ends.
 
-`processes` starts it. Its stdin closes when the training ends, even by `kill -9`; its stdout says why it failed.
+Started by `processes`; its stdin closes when the training ends, even by `kill -9`; its stdout says why it failed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NICENESS = 10  # the training comes first where cores are scarce
 
 
 def main() -> None:
-    """Follow a run for a logger; sys.argv has the logger's name, the run directory, and the seconds for a call."""
+    """Run the process of a logger; sys.argv has the logger's name, the run directory, and the seconds for a call."""
     name, path, seconds = sys.argv[1:]
     ended, failures = os.dup(0), os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDWR)
@@ -48,9 +48,9 @@ def main() -> None:
 
 
 def follow(name: str, run: RunFiles, seconds: float, ended: Callable[[], bool]) -> None:
-    """Hand all metrics of `run` to a logger, each step once, until `ended` returns true, which waits between looks.
+    """Pass the metrics of `run`, each step once, to the logger `name` until the training ends.
 
-    SIGALRM ends the process if a call takes longer than `seconds`.
+    `ended` waits, then returns whether the training is over. SIGALRM ends this process if a call takes over `seconds`.
     """
 
     def allow_time() -> None:
@@ -79,14 +79,14 @@ def follow(name: str, run: RunFiles, seconds: float, ended: Callable[[], bool]) 
 
 @dataclass
 class LogEntry:
-    """The figures of a line of metrics, and the sample of the same step."""
+    """The metrics of one step, and the text that the model sampled at that step, if any."""
 
     figures: dict[str, float] = field(default_factory=dict)
     sample: str | None = None
 
 
 class LogReader:
-    """Read metrics and samples of a run that is being trained, in the order of steps, beginning after `step`."""
+    """Read the metrics and samples of a run that is being trained, in the order of steps, beginning after `step`."""
 
     def __init__(self, run: RunFiles, step: int):
         self._run = run
@@ -97,9 +97,9 @@ class LogReader:
         self._samples_seen: tuple[int, int] | None = None
 
     def read_new(self, *, over: bool) -> Iterator[tuple[int, LogEntry]]:
-        """Yield the steps and entries that are complete; all that remain if the training is `over`.
+        """Yield step and entry of each step that is complete; when the training is `over`, yield all that remain.
 
-        Until then, a new entry waits for one more call, because a step's sample is written right after its metrics.
+        During training, a new entry waits for one more call, as a step's sample is written right after its metrics.
         """
         settled = self._newest_line
         self._read_lines()
@@ -141,7 +141,7 @@ class LogReader:
 
 
 class SentLog:
-    """Record of what a logger has received: a file whose last valid line has the run's id and the last step."""
+    """The file that records what a logger has received: its last valid line has the run's id and the last step."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -158,7 +158,7 @@ class SentLog:
 
 
 def _values_of(line: bytes) -> dict[str, Any]:
-    """Parse a line of JSON; an empty dict if the line is damaged."""
+    """Return the object in a line of JSON, or {} if the line is damaged."""
     try:
         values = json.loads(line)
     except (ValueError, RecursionError):

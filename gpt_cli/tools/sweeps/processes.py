@@ -1,4 +1,4 @@
-"""Train the points of a sweep, each in a `gpt train` process of its own, and pass signals on. Needs no torch."""
+"""Train the runs of a sweep, each in a `gpt train` process of its own, and pass signals on. Needs no torch."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def train_points(
     hearing: Hearing,
     flags: Sequence[str] | None,
 ) -> Jobs:
-    """Train points in order, as many at once as there are environments; a stopped point continues from its checkpoint.
+    """Train points in order, as many at once as there are `environments`; a stopped run continues from its checkpoint.
 
-    `flags` go to each training, which writes to the stderr of this process; with None, trainings are quiet, and `host`
-    is warned with the last lines of each. A signal goes to the trainings too, and no further training begins. Raises
-    EnvironmentFailure for a point that another process trains.
+    Each environment has the variables of one process. `flags` go to each training, which writes to this process's
+    stderr; with None, trainings are quiet, and `host` is warned with their last lines. A signal goes to the trainings
+    too, and no further training begins. Raises EnvironmentFailure for a point that another process trains.
     """
     jobs, began = Jobs(environments, keeps_stderr=flags is None), time.monotonic()
     counting = host.counting if flags is None else uncounted
@@ -72,7 +72,7 @@ def train_points(
 
 
 def training_command(sweep: Sweep, point: Point, max_time: str | None, flags: Sequence[str]) -> list[str]:
-    """Return the command line of the `gpt train` that begins or continues a point."""
+    """Return the command line of `gpt train` that begins the training of a point or resumes it."""
     words = ["--config", str(sweep.base), "--out", str(point.path)]
     for key, value in {**sweep.settings, **point.texts}.items():
         words += ["--set", f"{key}={as_yaml(value)}"]
@@ -93,12 +93,12 @@ def _report(ended: Sequence[_Job], host: Host, count: Callable[[int], object]) -
 
 
 def point_state(run: Path) -> Overview:
-    """Return the state of a point's run, "empty" if it was never begun."""
+    """Return the overview of a point's run, with the state "empty" if the run was never begun."""
     return overview(run) if is_run(run) else Overview(run, "empty")
 
 
 def _wait_until_left(point: Point, jobs: Jobs) -> None:
-    """Wait for a training that outlived a killed sweep to save and end; raise EnvironmentFailure if it does not."""
+    """Wait until a training left by a killed sweep has saved and ended; raise EnvironmentFailure if it does not end."""
     deadline = time.monotonic() + LEAVE_WITHIN + 5
     while is_held(point.path) and jobs.received is None:
         if time.monotonic() > deadline:
@@ -109,7 +109,7 @@ def _wait_until_left(point: Point, jobs: Jobs) -> None:
 
 @dataclass(frozen=True)
 class _Job:
-    """A training process with its environment; `stderr` is a file for its errors, or None."""
+    """A training process of a point, with its environment; `stderr` is the file for its stderr, or None."""
 
     point: Point
     process: subprocess.Popen[bytes]
@@ -117,7 +117,7 @@ class _Job:
     stderr: IO[bytes] | None
 
     def code(self) -> int:
-        """The exit code as a shell reports it."""
+        """Return the exit code as a shell reports it: 128 + n after signal n."""
         code = self.process.returncode
         return 128 - code if code < 0 else code
 
@@ -131,7 +131,7 @@ class _Job:
 
 
 class Jobs:
-    """The trainings that run now, each in one of the environments, the failed points, and the signal that stops all."""
+    """The running trainings of a sweep, the environments that are free, the failed points, and the signal to stop."""
 
     def __init__(self, environments: Sequence[Mapping[str, str]], *, keeps_stderr: bool):
         self.free, self.running, self._keeps_stderr = list(environments), list[_Job](), keeps_stderr
@@ -139,14 +139,14 @@ class Jobs:
         self.received: int | None = None
 
     def hear(self, number: int, _: object) -> None:
-        """Pass a signal on to all trainings; remember the first that asks to stop."""
+        """Pass a signal on to all running trainings; remember the first signal that asks the sweep to stop."""
         if number != signal.SIGUSR1:
             self.received = self.received or number
         for job in self.running:
             job.process.send_signal(number)  # does nothing for one that has ended
 
     def start(self, point: Point, words: Sequence[str]) -> None:
-        """Start the process that trains a point, and that ends when this process is gone."""
+        """Start the process that trains a point, with command line `words`; it ends when this process is gone."""
         environment = self.free.pop(0)
         variables = {**os.environ, **environment, LAUNCHER: str(os.getpid())}
         stderr = tempfile.TemporaryFile() if self._keeps_stderr else None  # noqa: SIM115 - closed when it has been read
@@ -158,7 +158,7 @@ class Jobs:
             process.send_signal(self.received)
 
     def take_ended(self) -> list[_Job]:
-        """Wait a moment, and return the trainings that have ended; if a signal stopped one, stop the others too."""
+        """Wait a moment, and return the trainings that have ended; if a signal stopped one, stop all others too."""
         time.sleep(POLL_EVERY)
         ended = [job for job in self.running if job.process.poll() is not None]
         self.running = [job for job in self.running if job not in ended]

@@ -1,4 +1,4 @@
-"""Request of `gpt sweep`. Needs no torch."""
+"""The request (flags and inputs) of `gpt sweep`. Needs no torch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NAME_LENGTH = 60
 
 
 class Point(NamedTuple):
-    """A run of a sweep: its config, and `texts`, the settings that it tries, as written in the sweep's file."""
+    """A run of a sweep: directory, config, and in `texts` the settings that it tries, as written in the sweep file."""
 
     path: Path
     texts: Mapping[str, Any]
@@ -37,7 +37,7 @@ class Point(NamedTuple):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings that the run tries, with the values of its config."""
+        """The settings that this run tries: section.key -> the value in the run's config."""
         content = dotted_keys(self.config.model_dump(mode="json"))
         return {key: content[key] for key in self.texts}
 
@@ -69,7 +69,7 @@ class SweepRequest(Request):
     )
 
     def find(self, host: Host) -> tuple[Sweep, Path, list[Point]]:
-        """Return the sweep, its directory and points; raises UsageError for a wrong file, or another sweep there."""
+        """Return a sweep, its directory and points; raise UsageError for a wrong file or another sweep's directory."""
         if (launched := rank_environment(os.environ)) is not None:
             raise UsageError("gpt sweep", f"it starts its own processes, so start it without {launched.launcher}")
         plan = read_sweep(self.file, self.max_time)
@@ -86,7 +86,7 @@ class SweepRequest(Request):
 
 
 def require_same(directory: Path, plan: Sweep) -> None:
-    """Raise UsageError where a directory holds another sweep, or files that no sweep wrote."""
+    """Raise UsageError if the directory holds a sweep other than `plan`, or files that no sweep wrote."""
     record = directory / SWEEP
     if not record.exists():
         if directory.is_dir() and (others := sorted(p.name for p in directory.iterdir() if not p.name.startswith("."))):
@@ -117,7 +117,7 @@ def _or_nothing(record: Mapping[str, Any], key: str) -> str:
 
 
 def _name(number: int, settings: Mapping[str, Any]) -> str:
-    """Name the directory of a point: 003-learning_rate-0.001."""
+    """Return the name of a point's directory, such as 003-learning_rate-0.001."""
     words = [f"{key.partition('.')[2]}-{as_yaml(value)}" for key, value in settings.items()]
     short = re.sub(r"[^\w.+-]+", "-", "-".join(words))[:_NAME_LENGTH]
     return f"{number:03}-{short.strip('-')}"

@@ -1,4 +1,4 @@
-"""Train the points of a sweep that are not finished, and compare them all."""
+"""Train the points (runs) of a sweep that have not ended, and compare all points."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _KINDS: dict[int, type[GptError]] = {
 
 @dataclass(frozen=True)
 class Planned(Result):
-    """The runs that a sweep would train, with the state of each."""
+    """The runs that a sweep would train, and the state of each."""
 
     points: tuple[Point, ...]
     states: tuple[str, ...]
@@ -54,7 +54,7 @@ class Planned(Result):
         return {"runs": runs, "seconds": self.seconds}
 
     def parts(self) -> list[Rows]:
-        """Make a row for each run."""
+        """Return a table with a row for each run."""
         both = zip(self.points, self.states, strict=True)
         return [[("run", "state", "settings"), *((visible(p.path), state, str(p)) for p, state in both)]]
 
@@ -80,16 +80,16 @@ class Swept(TableOfRuns):
         return {"runs": rows, "means": means} if repeated(self.means) else {"runs": rows}
 
     def last_cells(self) -> Sequence[str]:
-        """Return the settings that each run tried, or the problem that keeps the run from being read."""
+        """Return a heading and a cell for each run: the settings that it tried, or why the run cannot be read."""
         both = zip(self.points, self.runs, strict=True)
         return ["settings", *(run.overview.problem or str(point) for point, run in both)]
 
     def below(self) -> list[Rows]:
-        """Return a table of means over seeds, if any settings were repeated."""
+        """Return a table of means over seeds, or no table if no settings were repeated."""
         return [rows_of_means(self.means, self.unit)] if repeated(self.means) else []
 
     def failure(self) -> GptError | None:
-        """Return the error for failed runs, in the class of the first one's exit code; None without failures."""
+        """Return the error for failed runs, in the class of the first run's exit code, or None if no run failed."""
         if not self.failed or self.signal is not None:
             return None
         names, code = ", ".join(visible(point.path.name) for point, _ in self.failed), self.failed[0][1]
@@ -110,7 +110,7 @@ def sweep(
     """Train the points that have not ended, and compare all; `show` receives the result before the page is written.
 
     `hearing(f)` is a context in which `f` receives signals, to pass on to the trainings. `flags` go to the trainings,
-    which then write to stderr; with None, trainings are silent.
+    which then write to stderr; with None, trainings are silent. A dry run only lists the points.
     """
     plan, directory, points = target
     if request.dry_run:
@@ -134,7 +134,7 @@ def sweep(
 
 
 def _expected(points: Sequence[Point], jobs: int, host: Host) -> float:
-    """Estimate the seconds that runs take, and notify the user; unless all have a max_time, time a step here."""
+    """Estimate the seconds until all runs end, and tell the user; time a step here unless all runs have a max_time."""
     if not points:
         return 0.0
     each = [point.config.train.max_time or 0.0 for point in points]
@@ -150,7 +150,7 @@ def _expected(points: Sequence[Point], jobs: int, host: Host) -> float:
 
 
 def _compared(directory: Path, all_points: Sequence[Point], ended: Jobs) -> Swept:
-    """Compare the present state of all points, the best first."""
+    """Compare all runs of a sweep in their present states, the best first."""
     by_path = {point.path: point for point in all_points}
     runs = sorted_by([point_state(path) for path in by_path], "loss")
     points, by_token = tuple(by_path[run.path] for run in runs), have_one_tokenizer(runs)
@@ -163,7 +163,7 @@ def _compared(directory: Path, all_points: Sequence[Point], ended: Jobs) -> Swep
 
 
 def _write_page(result: Swept, host: Host) -> None:
-    """Write a report page of the runs that have begun, of many the best; a failure to write is only a warning."""
+    """Write a report page of the runs that have begun, or of the best if these are many; warn if that fails."""
     begun = [point.path for point in result.points if is_run(point.path)]
     if not begun:
         return
@@ -181,7 +181,7 @@ def _write_page(result: Swept, host: Host) -> None:
 
 
 def _shares(jobs: int, configs: Sequence[Config], host: Host) -> list[dict[str, str]]:
-    """Return the environment variables of each job, by `share_machine`; raises EnvironmentFailure."""
+    """Return the environment variables of each job, from `share_machine`; raise the errors of `share_machine`."""
     if jobs == 1:
         return [{}]
     gpus, hides = 0, None
@@ -210,8 +210,8 @@ def share_machine(
 ) -> list[dict[str, str]]:
     """Return each job's environment variables: one GPU, if there are any, and its share of cores as OMP_NUM_THREADS.
 
-    A number of threads that the user chose stays. `hides` is the variable that lists the GPUs that a process may see;
-    with None, no GPU is assigned. Raises EnvironmentFailure if the machine cannot be shared so.
+    An OMP_NUM_THREADS that the user has set stays. `hides` is the variable that lists the GPUs that a process may see;
+    with None, no GPU is assigned. Raises EnvironmentFailure if the jobs cannot share the machine.
     """
     devices = {config.train.device for config in configs}
     on_gpus = num_gpus > 0 and devices != {"cpu"}

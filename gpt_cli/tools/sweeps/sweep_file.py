@@ -1,4 +1,4 @@
-"""Read the file of a sweep: a base config, and settings of which it trains all combinations or random draws."""
+"""Read a sweep's file: a base config, and settings to train in all combinations (grid) or in random draws."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class Sweep:
 
 
 def read_sweep(path: Path, max_time: str | None = None) -> Sweep:
-    """Read a file, and check the config of every point; `max_time` is the `--max-time` of each.
+    """Read a sweep's file, and check the config of every point; `max_time` is the `--max-time` of each run.
 
     Raises one UsageError with all mistakes, and the nearest known keys as hints. If a part of the file is malformed,
-    other values are checked one by one, since whole configs depend on the missing part.
+    other values are checked one by one, since a whole config would need that part.
     """
     file = _File(path, max_time)
     wrong = [*file.wrong_keys(), *itertools.islice(file.wrong_settings(), CONFIG_PROBLEMS)]
@@ -79,7 +79,7 @@ def _each_once(wrong: Iterable[GptError]) -> list[GptError]:
 
 
 class _File:
-    """The content of a sweep's file and of its base; `sound` holds the well-formed settings of each section."""
+    """The content of a sweep's file and of its base config; `sound` has the well-formed settings of each section."""
 
     def __init__(self, path: Path, max_time: str | None):
         self.path, self.where, self.max_time = path, str(path), max_time
@@ -89,7 +89,7 @@ class _File:
         self.base, self.below = path, self.document  # until `read_base`
 
     def at(self, *key_path: str) -> str:
-        """Return the file and line of a key; the file alone if the line is unknown."""
+        """Return the file and line of a key, or the file alone if the line is unknown."""
         line = self.document.lines.get(key_path)
         return self.where if line is None else f"{self.where}:{line}"
 
@@ -118,7 +118,7 @@ class _File:
             yield UsageError(self.where, f"num_runs is missing; use a whole number from 1 to {SWEEP_POINTS:,}")
 
     def wrong_settings(self) -> Iterator[GptError]:
-        """Yield errors about names of settings and the form of their values; add all other settings to `sound`."""
+        """Yield errors for wrong names of settings and malformed values; add all other settings to `sound`."""
         keys, seen = setting_schemas(), dict[str, str]()
         for section in filter(self.content.__contains__, _SECTIONS):
             settings = self.content[section] or {}
@@ -142,7 +142,7 @@ class _File:
                 seen.setdefault(key, section)
 
     def read_base(self) -> Path | None:
-        """Read the base config, a path relative to the file or a shipped name; return its path, None without `base`."""
+        """Read the base config, by relative path or shipped name; return its path, or None if the file names none."""
         if "base" not in self.content:
             return None
         if not isinstance(name := self.content["base"], str):
@@ -154,7 +154,7 @@ class _File:
         return self.base
 
     def points(self) -> list[Settings]:
-        """Return every combination of a grid, the last setting changing fastest, or points drawn at random."""
+        """Return all combinations of a grid, the last setting changing fastest, or settings drawn at random."""
         if "grid" not in self.content:
             return self._drawn() if "num_runs" in self.content else []
         lists = self.sound["grid"]
@@ -164,7 +164,7 @@ class _File:
         return [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
 
     def _drawn(self) -> list[Settings]:
-        """Draw different points at random from the seed; raises UsageError."""
+        """Draw different points at random, with the seed of the file; raise UsageError if that is impossible."""
         wrong, count, seed = list[GptError](), 0, 0
         draws = dict[str, Callable[[float], Any]]()
         with collecting(wrong):
@@ -188,7 +188,7 @@ class _File:
         return points
 
     def repeats(self, num_points: int) -> int:
-        """Return how often each point is trained, with consecutive seeds; raises UsageError."""
+        """Return how often each point is trained, with consecutive seeds; raise UsageError if `repeats` is wrong."""
         if "repeats" not in self.content:
             return 1
         repeats = self._whole("repeats", 1, SWEEP_POINTS)
@@ -206,7 +206,7 @@ class _File:
         raise UsageError(self.at(key), f"{key}: {shown(value)} is not a whole number from {low} to {high:,}")
 
     def configs(self, points: Sequence[Settings]) -> tuple[Config, ...]:
-        """Return the config of each point; raises UsageError with the different errors of all points."""
+        """Return the config of each point; raise one UsageError with the different errors of all points."""
         configs, wrong = list[Config](), list[GptError]()
         for point in points:
             with collecting(wrong):
@@ -217,7 +217,7 @@ class _File:
         return tuple(configs)
 
     def wrong_values(self) -> Iterator[GptError]:
-        """Yield errors about single values among the `sound` settings, without regard to how values fit together."""
+        """Yield errors about single values among the `sound` settings, without checking how values fit together."""
         varied = {**self.sound["grid"], **self.sound["random"]}
         lists = {key: value for key, value in varied.items() if isinstance(value, list)}
         for number in range(min(SWEEP_POINTS, max(map(len, lists.values()), default=1))):
@@ -228,7 +228,7 @@ class _File:
                 yield from wrong_values(error, content, str(self.base), sources)[0]
 
     def _of(self, point: Settings) -> tuple[dict[str, Any], dict[KeyPath, str]]:
-        """Merge a point into the base; return the config's sections, and where each setting was written."""
+        """Merge a point's settings into the base config; return its sections, and where each setting was written."""
         content = {
             section: dict(value) if isinstance(value, dict) else value or {}
             for section, value in self.below.content.items()
@@ -257,7 +257,7 @@ def _types_of(key: str) -> set[str | None]:
 
 
 def _wrong_form(key: str, value: Any, section: str) -> str | None:
-    """Return why a section cannot take a value for a setting, or None if it can."""
+    """Return why `value` has the wrong form for a setting in `section`, or None if its form is right."""
     if section == "settings":
         if isinstance(value, dict) or (isinstance(value, list) and "array" not in _types_of(key)):
             return "settings has one value for all runs; a list to try belongs to grid, a range to random"
@@ -283,7 +283,7 @@ def _wrong_form(key: str, value: Any, section: str) -> str | None:
 
 
 def _drawing(key: str, value: Any, where: str) -> Callable[[float], Any]:
-    """Return a function that maps a number in [0, 1) to a list's value, or to a range's, in four significant digits."""
+    """Return a function of a number in [0, 1) that picks from a list, or from a range in four significant digits."""
     if isinstance(value, list):
         return lambda share: value[int(share * len(value))]
     if not (kinds := _types_of(key)) & {"integer", "number"}:
