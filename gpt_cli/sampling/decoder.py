@@ -122,7 +122,7 @@ class Decoder:
             row.append(token)
 
     def of_caches(self, what: str) -> dict[int, int]:
-        """Return the attribute `base` or `num_slots` of the caches by their reach; caches of one reach have the same."""
+        """Return `base` or `num_slots` of the caches, by their reach; caches of the same reach have the same."""
         return {layer.cache.reach: getattr(layer.cache, what) for layer in self.layers}
 
     def make_room(self) -> None:

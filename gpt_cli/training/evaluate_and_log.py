@@ -147,7 +147,7 @@ def _sample(run: Run, watch: Callable[[], object], host: Host) -> Sampled:
     tokenizer, settings = run.tokenizer, run.config.train
     validation = run.validation_ids
     prompt = sample_prompt(run.config, tokenizer, validation)
-    ends = isinstance(validation, Examples) and validation.template.end_id(tokenizer)
+    ends = validation.template.end_id(tokenizer) if isinstance(validation, Examples) else None
     try:
         with host.counting("sampling", SAMPLE_NEW_TOKENS, "tokens") as count:
             count(0)
@@ -158,7 +158,7 @@ def _sample(run: Run, watch: Callable[[], object], host: Host) -> Sampled:
                 SamplingParameters(),
                 max_new_tokens=SAMPLE_NEW_TOKENS,
                 seed=settings.seed,
-                end_of_text=ends or tokenizer.end_of_text,
+                end_of_text=tokenizer.end_of_text if ends is None else ends,
                 watch=lambda: count_and_watch(1),
             )
     except CheckpointError as error:  # its hint is for commands that load a checkpoint
