@@ -15,7 +15,7 @@ from gpt_cli.training.auto_config.rules import (
     Budget,
     Choice,
     choose_settings,
-    minutes_for_two_models,
+    minutes_that_pay,
 )
 from gpt_cli.training.auto_config.step_time import reference_seconds
 from gpt_cli.training.auto_config.text_statistics import TextFigures, describe_examples, text_figures
@@ -50,9 +50,9 @@ def choose_config(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
     for line in choice.reasons:
         host.notice(line)
     fixed = config.model_dump(exclude_unset=True)
-    if budget and choice.seconds is not None and (minutes := minutes_for_two_models(text, budget, fixed)):
-        gain = "two models train, the first of which teaches the second: 1 to 6 % fewer bits per byte"
-        host.notice(f"time      with ‹max_time={minutes}m› {gain} on texts of this size")
+    if budget and choice.seconds is not None and (longer := minutes_that_pay(text, budget, fixed)):
+        minutes, gain = longer
+        host.notice(f"time      with ‹max_time={minutes}m›, {gain} on texts of this size")
     return choice
 
 

@@ -44,7 +44,12 @@ _MOST_EPOCHS, _OF_CHARACTERS = 12.0, 5.0  # before a text is known by heart; of 
 # longer (note 0066)
 _TEACHING_PAYS, _MOST_TAUGHT_TOKENS = 2.5, 1_000_000
 _OF_TEACHER, _OF_TWO, _OF_TWO_OF_CHARACTERS = 0.5, 5, 4
+# where there is time for both to be of this size and read as often, with this weight decay (note 0066)
+_LARGE, _LARGE_DECAY = (256, 6), 1.0
+_FIXES_SIZE = {"d_model", "num_blocks", "feed_forward_size", "ngram_embedding", "weight_decay", "teacher_share"}
 _MINUTES, _MEASURED_BYTES = (3, 10, 30, 60), 500_000  # to offer, and the largest text of note 0066
+_TWO_GAIN = "two models train, the first of which teaches the second: 1 to 6 % fewer bits per byte"
+_LARGE_GAIN = "both models are larger: 1 to 4 % fewer bits per byte"
 _DROPOUTS = ((6.0, 0.2), (2.0, 0.1), (0.0, 0.0))  # epochs from which a dropout pays
 # of AdamW, which beside Muon moves embeddings and the output layer
 _RATE_TIMES_WIDTH, _HIGHEST_RATE = 1.0, 8e-3
@@ -105,11 +110,18 @@ def choose_settings(
     validation = tokens / share * (1 - share or 0.1)  # another text is about as long as a share of this one would be
     length = overrides["model"].get("context_length") or context_of(text, bytes_per_token, validation, width)
     batch = overrides["train"].get("batch_size") or _batch(length, overrides["train"].get("micro_batch_size"))
+    wide = _has_wide_characters(text, tokenizer["kind"])
+    most_epochs, times = (_OF_CHARACTERS, _OF_TWO_OF_CHARACTERS) if wide else (_MOST_EPOCHS, _OF_TWO)
+    large = (
+        width < _LARGE[0]
+        and parameters_of(*_LARGE, vocabulary) <= most_parameters
+        and _large_pays(text, budget, times * most_epochs * tokens, vocabulary, overrides)
+    )
+    if large:
+        width, blocks = _LARGE
     sizes, tokens_per_step = (width, blocks, vocabulary, overrides["model"].get("feed_forward_size")), batch * length
     parameters, cost = parameters_of(*sizes), cost_of(*sizes) * tokens_per_step
     possible = budget.steps or max(1, round(budget.reference_steps * REFERENCE_COST * REFERENCE_TOKENS / cost))
-    wide = _has_wide_characters(text, tokenizer["kind"])
-    most_epochs, times = (_OF_CHARACTERS, _OF_TWO_OF_CHARACTERS) if wide else (_MOST_EPOCHS, _OF_TWO)
     useful = max(_FEWEST_STEPS, _rounded(most_epochs * tokens / tokens_per_step))
     reads = _lasting(budget, possible, useful) * tokens_per_step / tokens
     ngrams_pay = reads < _NGRAMS_BELOW and steps <= NGRAMS_UP_TO
@@ -151,6 +163,7 @@ def choose_settings(
         "save_every": often,
         "sample_every": 5 * often,
         "teacher_share": max(0.01, round(_OF_TEACHER * most_epochs / epochs, 2)) if taught else None,
+        **({"weight_decay": _LARGE_DECAY} if large else {}),
     } | overrides["train"]
     if ends_early:
         train |= {"max_steps": num_steps, "max_time": None}
@@ -169,7 +182,7 @@ def choose_settings(
         f"training  {train['optimizer']}, {tokens_per_step:,} tokens a step; "
         + (_two_models(train["teacher_share"]) if taught else "the text is read ")
         + f"about {_few(epochs)} times, "
-        f"{'with' if overrides['model'].keys() & {'dropout', 'ngram_embedding'} else 'hence'} {_against_memory(model)}",
+        f"{'with' if overrides['model'].keys() & {'dropout', 'ngram_embedding'} else 'hence'} {_curbs(model, large)}",
         f"length    about {counted(num_steps, 'step')} at that speed"
         if budget.steps is None and not ends_early
         else f"length    {counted(num_steps, 'step')}"
@@ -184,19 +197,23 @@ def choose_settings(
     return Choice(config, reasons, num_steps, vocabulary, budget.seconds if budget.steps is None else None)
 
 
-def minutes_for_two_models(text: TextFigures, budget: Budget, fixed: Mapping[str, Any]) -> int | None:
-    """Return the fewest minutes of _MINUTES that are enough to train two models instead of one; None if none are.
+def minutes_that_pay(text: TextFigures, budget: Budget, fixed: Mapping[str, Any]) -> tuple[int, str] | None:
+    """Return the fewest minutes of _MINUTES that train a second model or larger ones, and what they gain.
 
-    Also None if `budget`, which must be of seconds, is already enough, or if the text is longer than those measured.
+    None if no minutes do, or if the text is longer than those measured. `budget` must be of seconds.
     """
 
-    def teaches(seconds: float) -> bool:
-        longer = replace(budget, seconds=seconds)
-        return choose_settings(text, longer, fixed).config.train.teacher_share is not None
+    def models(seconds: float) -> tuple[bool, bool]:
+        train = choose_settings(text, replace(budget, seconds=seconds), fixed).config.train
+        return train.teacher_share is not None, "weight_decay" in train.model_fields_set
 
-    if text.num_bytes > _MEASURED_BYTES or teaches(budget.seconds):
+    before = models(budget.seconds)
+    if text.num_bytes > _MEASURED_BYTES:
         return None
-    return next((each for each in _MINUTES if 60 * each > budget.seconds and teaches(60.0 * each)), None)
+    for minutes in (each for each in _MINUTES if 60 * each > budget.seconds):
+        if (after := models(60.0 * minutes)) > before:
+            return minutes, _TWO_GAIN if after[0] > before[0] else _LARGE_GAIN
+    return None
 
 
 def _lasting(budget: Budget, possible: int, useful: int) -> int:
@@ -207,6 +224,17 @@ def _lasting(budget: Budget, possible: int, useful: int) -> int:
 def _may_teach(text: TextFigures, settings: Mapping[str, Any]) -> bool:
     """Return whether one model may teach another: on a text without conversations, and if `patience` is not set."""
     return not text.longest_example and "patience" not in settings
+
+
+def _large_pays(
+    text: TextFigures, budget: Budget, most_tokens: float, vocabulary: int, overrides: Mapping[str, Mapping[str, Any]]
+) -> bool:
+    """Return whether two models of size _LARGE have time to read `most_tokens` of a text as short as those measured."""
+    steps = 0.0 if budget.steps is not None else budget.reference_steps
+    trained = REFERENCE_TOKENS * steps * REFERENCE_COST / (_SLOWER * cost_of(*_LARGE, vocabulary))
+    if {*overrides["model"], *overrides["train"]} & _FIXES_SIZE or text.num_bytes > _MEASURED_BYTES:
+        return False
+    return trained >= most_tokens and _may_teach(text, overrides["train"])
 
 
 def _two_models(share: float) -> str:
@@ -286,8 +314,8 @@ def _form(ngrams: int | None, attention: str | None) -> Mapping[str, Any]:
     return _ALONE if attention != "latent" else {**_ALONE, "qk_norm": False}
 
 
-def _against_memory(model: Mapping[str, Any]) -> str:
-    dropout = f"dropout {model['dropout']:g}"
+def _curbs(model: Mapping[str, Any], large: bool) -> str:
+    dropout = f"dropout {model['dropout']:g}" + (f" and weight decay {_LARGE_DECAY:g}" if large else "")
     if model["ngram_embedding"]:
         return f"{dropout} and n-grams of up to {model['ngram_embedding']} tokens"
     return dropout

@@ -12,7 +12,7 @@ import pytest
 from gpt_cli.config.load import validate
 from gpt_cli.errors import UsageError
 from gpt_cli.training.auto_config.model_sizes import REFERENCE, SIZES
-from gpt_cli.training.auto_config.rules import Budget, Choice, choose_settings, minutes_for_two_models
+from gpt_cli.training.auto_config.rules import Budget, Choice, choose_settings, minutes_that_pay
 from gpt_cli.training.auto_config.text_statistics import TextFigures
 
 MINUTE = 0.06  # seconds of a reference step on two cores, so that a minute has a thousand
@@ -142,12 +142,28 @@ def test_two_models_read_a_text_for_which_there_is_time() -> None:
     assert [(each.teacher_share, each.patience) for each in steps] == [(0.15, None), (None, 3)]
 
 
-def test_more_time_is_offered_where_two_models_are_known_to_pay() -> None:
-    def offered(text: TextFigures, seconds: float, **train: object) -> int | None:
-        return minutes_for_two_models(text, Budget(seconds, step_seconds=0.06), {"train": train})
+def test_an_hour_buys_two_larger_models_with_a_higher_weight_decay() -> None:
+    text = english(300_000)  # 256 x 6, 4.2 times the time of a step of 128 x 4, reads it 60 times in 15 minutes
+    shorter, longer = (chosen(text, seconds).config.model for seconds in (600, 1200))
+    assert [(model.d_model, model.num_blocks) for model in (shorter, longer)] == [(128, 4), (256, 6)]
+    hour = chosen(text, 3600)
+    assert (hour.config.train.weight_decay, hour.config.model.context_length, hour.num_steps) == (1.0, 128, 3000)
+    assert "hence dropout 0.2 and weight decay 1" in hour.reasons[3]
+    for model, train in (({"d_model": 128}, {}), ({}, {"weight_decay": 0.3}), ({}, {"patience": 2})):
+        assert chosen(text, 3600, model=model, train=train).config.train.weight_decay < 1
+    assert chosen(english(1_100_000), 3600).config.train.weight_decay == 0.1  # nobody has measured it
+    little = choose_settings(text, Budget(3600, step_seconds=0.06), {}, most_parameters=1e6)
+    assert little.config.model.d_model == 128
+
+
+def test_more_time_is_offered_where_more_or_larger_models_are_known_to_pay() -> None:
+    def offered(text: TextFigures, seconds: float, **train: object) -> tuple[int, str] | None:
+        pays = minutes_that_pay(text, Budget(seconds, step_seconds=0.06), {"train": train})
+        return None if pays is None else (pays[0], pays[1].split(":")[0])
 
     text = english(300_000)
-    assert [offered(text, seconds) for seconds in (60, 180, 3600)] == [3, None, None]  # two models train by then
+    two, larger = "two models train, the first of which teaches the second", "both models are larger"
+    assert [offered(text, seconds) for seconds in (60, 180, 3600)] == [(3, two), (30, larger), None]
     assert offered(text, 60, teacher_share=None) is None
     assert offered(english(1_100_000), 60) is None  # nobody has measured it
 
