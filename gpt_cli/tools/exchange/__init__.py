@@ -1,1 +1,1 @@
-"""Exchange with other programs: export runs for transformers, llama.cpp or a browser, and import models as runs."""
+"""Export trained models for transformers, llama.cpp or a browser, and import published models as runs."""

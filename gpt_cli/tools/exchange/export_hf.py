@@ -1,19 +1,19 @@
-"""Stock classes of transformers that compute what a model of ours computes, and their tensors. Needs no torch.
+"""Choose the transformers class that computes the same logits as a gpt_cli model, and its tensors. Needs no torch.
 
-| our settings, all with norm_position pre                                    | class                 |
+| settings of the model, all with norm_position pre                           | class                 |
 | --------------------------------------------------------------------------- | --------------------- |
 | layernorm; positions learned, sinusoidal or none; any attention             | GPT2LMHeadModel       |
-| the same with windows                                                       | GPTNeoForCausalLM     |
+| the same with attention windows                                             | GPTNeoForCausalLM     |
 | layernorm, rope                                                             | Starcoder2ForCausalLM |
 | layernorm, rope; parallel branches, or rope on a part of each head          | GPTNeoXForCausalLM    |
 | rmsnorm, rope                                                               | ArceeForCausalLM      |
-| rmsnorm, rope and a gate; all biases or none                                | LlamaForCausalLM      |
-| the same without biases, one window for all blocks                          | MistralForCausalLM    |
-| the same with biases of q, k and v, or with windows in some blocks          | Qwen2ForCausalLM      |
-| the same with norms of queries and keys                                     | Qwen3ForCausalLM      |
+| rmsnorm, rope, a gate; all biases or none                                   | LlamaForCausalLM      |
+| rmsnorm, rope, a gate; no biases, one window for all blocks                 | MistralForCausalLM    |
+| rmsnorm, rope, a gate; biases of q, k and v, or windows in some blocks      | Qwen2ForCausalLM      |
+| rmsnorm, rope, a gate; norms of queries and keys                            | Qwen3ForCausalLM      |
 
-GPT-2 and GPT-Neo have multi-head attention alone, so other forms are written out: keys and values of a group once for
-each of its heads, the matrices of latent attention as their products.
+GPT-2 and GPT-Neo compute only multi-head attention, so an export writes other forms as multi-head: it repeats Wk and Wv
+of a group for each head of the group, and multiplies the low-rank matrices of latent attention.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HINT = (
 
 
 def fit(model: ModelConfig, vocab_size: int) -> Fit:
-    """Return the stock class that computes `model`; raises UsageError that names every unsupported setting."""
+    """Return the transformers class that computes `model`; raises UsageError that names every unsupported setting."""
     family = nearest_family(model)
     if model.attention not in ("multi_head", "grouped_query", "latent"):
         raise unknown_form("transformers", model.attention, "‹format=safetensors› exports every model for use with gpt")
@@ -49,7 +49,7 @@ def fit(model: ModelConfig, vocab_size: int) -> Fit:
 
 
 def _misfits(model: ModelConfig, family: Family) -> Iterator[tuple[str, str]]:
-    """Yield each unsupported setting, and a sentence that names a value which exports."""
+    """Yield (setting, sentence) for each setting that prevents the export; the sentence names a value that does not."""
     if model.norm_position != "pre":
         yield "norm_position", "transformers has no such post-norm model; norm_position=pre can be exported"
     if model.ngram_embedding is not None:

@@ -1,4 +1,4 @@
-"""Export a trained model: for transformers, llama.cpp or gpt, or as web pages."""
+"""Export a trained model: for transformers, llama.cpp or gpt itself, or as web pages."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Exported(Result):
-    """What an export wrote; `class_name` is the transformers class or llama.cpp architecture, None if neither."""
+    """Result of an export; `class_name` is the transformers class or llama.cpp architecture, None for other formats."""
 
     out: str
     format: str
@@ -64,16 +64,16 @@ class Exported(Result):
         return {**what, "parameters": self.parameters, "bytes": self.num_bytes}
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Describe the export in one line."""
+        """Return a line with the export's path, kind, number of parameters and size."""
         kind = _KINDS[self.format].format(self.class_name)
         return f"{visible(self.out)}: {kind}, {self.parameters:,} parameters, {size(self.num_bytes)}"
 
 
 def export(request: ExportRequest, checkpoint: tuple[Header, str | None], host: Host) -> Exported:
-    """Write the export that `request` asks for.
+    """Export a checkpoint to `request.out` in the format of `request`, and return what was written.
 
     Raises CheckpointError for a checkpoint that is damaged or that the format cannot hold, EnvironmentFailure if memory
-    is short or the system refuses.
+    is short or a file cannot be written.
     """
     out, title, class_name = request.out, request.title or "", None
     header, prompt = checkpoint
@@ -118,7 +118,7 @@ def export(request: ExportRequest, checkpoint: tuple[Header, str | None], host: 
 
 
 def _attention(stored: Checkpoint, prompt: str, out: Path, name: str, host: Host) -> AttentionDump:
-    """Compute all heads' attention on a prompt, cut to the context length; the page names the run, not its path."""
+    """Return the attention of all heads on `prompt`, cut to the context length; its origin is `name`, not a path."""
     model, tokenizer, sizes = stored.build_model(), stored.tokenizer, stored.config.model
     ids = encode_prompt(tokenizer, prompt, sizes.context_length, source="‹prompt›", truncate=True)
     layers, heads = range(sizes.num_blocks), range(sizes.num_heads)
@@ -132,18 +132,18 @@ def _attention(stored: Checkpoint, prompt: str, out: Path, name: str, host: Host
 def write_file(out: Path, checkpoint: Checkpoint) -> None:
     """Write weights, config and tokenizer as one checkpoint, without optimizer state, environment and folder names.
 
-    Raises EnvironmentFailure when the system refuses.
+    Raises EnvironmentFailure if the file cannot be written.
     """
     config, progress = shareable(checkpoint.config), replace(checkpoint.progress, environment={})
     save_checkpoint(out, replace(checkpoint, config=config, progress=progress, optimizer_state={}))
 
 
 def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str | None = None) -> Fit:
-    """Write the directory that AutoModelForCausalLM and AutoTokenizer load; return the stock class and its tensors.
+    """Write a directory that AutoModelForCausalLM and AutoTokenizer load; return its class and tensors as a `Fit`.
 
-    The model card's example begins with `prompt`, or, for None, with a short text that the model can read. The key
-    `gpt_cli` of config.json holds our config, and the tokenizer's kind and pattern. Raises UsageError if no class fits,
-    CheckpointError for weights that do not fit their config, EnvironmentFailure if the system refuses.
+    The model card's example continues `prompt`, or, if None, a short text that the model can encode. The key `gpt_cli`
+    of config.json holds the gpt_cli config, and the tokenizer's kind and pattern. Raises UsageError if no class fits,
+    CheckpointError for weights that do not fit their config, EnvironmentFailure if a file cannot be written.
     """
     tokenizer, progress, config = checkpoint.tokenizer, checkpoint.progress, shareable(checkpoint.config)
     stock = fit(config.model, tokenizer.vocab_size)
@@ -180,9 +180,9 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str | None
 
 
 def write_handout(out: Path, model: ModelPage, dump: AttentionDump, film: Film | None) -> None:
-    """Write the hand-out folder; index.html repeats the title, the prompt and the origin of the model's page.
+    """Write a folder of pages for a class: an index, the model's page, its attention, and `film` if given.
 
-    Raises EnvironmentFailure when the system refuses.
+    The index shows the model's title, prompt and origin. Raises EnvironmentFailure if a page cannot be written.
     """
     title, prompt, origin = (model.content[key] for key in ("title", "prompt", "origin"))
     pages = {"model": build_page(MODEL, model.content, model.weights), "attention": attention_page(dump, title)}
@@ -194,7 +194,7 @@ def write_handout(out: Path, model: ModelPage, dump: AttentionDump, film: Film |
 
 
 def _write(out: Path, files: Mapping[str, Iterable[Buffer]], ours: Collection[str]) -> None:
-    """Write a directory as a whole, or, if it holds files of other programs, file by file and keep those."""
+    """Write `files` as the directory `out`; if `out` has files not in `ours`, keep these and write files one by one."""
     if not out.is_dir() or set(os.listdir(out)) <= set(ours):
         write_directory(out, files)
     else:

@@ -1,4 +1,4 @@
-"""Recipes for the tensors of a stock class of transformers, made of ours. Needs no torch."""
+"""Recipes that build the tensors of a transformers class from the tensors of a gpt_cli model. Needs no torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpt_cli.config import ModelConfig
 
 
 class Part(NamedTuple):
-    """Some rows of a tensor: one of our tensors, or the product of several from left to right, times a factor."""
+    """Rows of an exported tensor: the product of the gpt_cli tensors `names`, from left to right, times `factor`."""
 
     names: tuple[str, ...]
     factor: float = 1.0
@@ -19,10 +19,10 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Recipe:
-    """Recipe of a stock class's tensor: parts of ours, one below another, transposed if so marked; no parts mean zeros.
+    """How to build a tensor of a transformers class: stack `parts`, then transpose if `transposed`; no parts: zeros.
 
-    `shape` is the tensor's shape in the stock class. If each part is one tensor of ours times a power of two, an import
-    can invert the recipe: it finds our tensors in the rows of the stock tensor.
+    `shape` is the shape in the transformers class. If each part is a single gpt_cli tensor times a power of two, an
+    import can invert the recipe: it finds the gpt_cli tensors in the rows of the transformers tensor.
     """
 
     shape: tuple[int, ...]
@@ -32,9 +32,9 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Fit:
-    """A stock class that computes the same logits: its config.json, and each of its tensors made of ours.
+    """A transformers class that computes the same logits as a gpt_cli model: its config.json, and a recipe per tensor.
 
-    `notes` are sentences for the user on what the class computes in another way.
+    `notes` are sentences for the user on what the class computes differently.
     """
 
     class_name: str
@@ -44,16 +44,16 @@ class Fit:
 
     @property
     def num_parameters(self) -> int:
-        """Number of elements of all tensors, zeros and copies included."""
+        """Number of elements of all tensors, including zeros and copies."""
         return sum(math.prod(recipe.shape) for recipe in self.tensors.values())
 
 
 def projection_recipes(
     model: ModelConfig, block: int, factor: float, *, per_head: bool = False
 ) -> list[tuple[Part, ...]]:
-    """Return the parts of Wq times `factor`, of Wk, and of Wv, each with the heads' rows one below another.
+    """Return the parts of a block's Wq (times `factor`), Wk and Wv, each with one part per head or group.
 
-    With `per_head`, Wk and Wv of a group are repeated for each head of the group.
+    With `per_head`, the parts of Wk and Wv of a group are repeated for each head of the group.
     """
     at, H, G = f"blocks.{block}.attention", model.num_heads, model.key_value_heads
     if model.attention == "latent":
@@ -72,7 +72,7 @@ def projection_recipes(
 
 
 def biases(parts: tuple[Part, ...], model: ModelConfig) -> tuple[Part, ...]:
-    """Return the biases of the matrices in `parts`; an empty tuple, which means zeros, if the model has none."""
+    """Return the biases that belong to the matrices in `parts`; an empty tuple (which means zeros) without biases."""
     if not model.qkv_bias:
         return ()
     return tuple(Part((name.removesuffix("weight") + "bias",), factor) for (name,), factor in parts)
@@ -81,7 +81,7 @@ def biases(parts: tuple[Part, ...], model: ModelConfig) -> tuple[Part, ...]:
 def projected(
     theirs: str, parts: tuple[Part, ...], num_rows: int, model: ModelConfig, *, biased: bool
 ) -> dict[str, Recipe]:
-    """Return recipes of the stock layer for queries, keys or values of all heads; `biased`: it has a bias."""
+    """Return the recipes of the transformers layer `theirs`: its weight from `parts` and, if `biased`, its bias."""
     recipes = {f"{theirs}.weight": Recipe((num_rows, model.d_model), parts)}
     if biased:
         recipes[f"{theirs}.bias"] = Recipe((num_rows,), biases(parts, model))
@@ -89,17 +89,17 @@ def projected(
 
 
 def unscaled(model: ModelConfig) -> float:
-    """Factor that cancels the division of scores by √query_size in a stock class; 1.0 if our model divides too."""
+    """Factor for Wq that undoes the division of scores by √query_size in transformers; 1.0 if `model` divides too."""
     return math.sqrt(model.query_size) if model.scale == "none" else 1.0
 
 
 def copy(shape: tuple[int, ...], name: str) -> Recipe:
-    """Return a recipe of `shape` that copies our tensor `name`."""
+    """Return a recipe of shape `shape` that copies the gpt_cli tensor `name`."""
     return Recipe(shape, (Part((name,)),))
 
 
 def norm(theirs: str, ours: str, model: ModelConfig) -> dict[str, Recipe]:
-    """Return recipes of a norm: its weight, and for layernorm a bias, which is zeros if our model has none."""
+    """Return the recipes of the norm `theirs`: its weight, and for layernorm a bias (zeros if `ours` has none)."""
     D = model.d_model
     recipes = {f"{theirs}.weight": copy((D,), f"{ours}.weight")}
     if model.norm == "layernorm":
@@ -108,7 +108,7 @@ def norm(theirs: str, ours: str, model: ModelConfig) -> dict[str, Recipe]:
 
 
 def positions(theirs: str, model: ModelConfig) -> dict[str, Recipe]:
-    """Return the recipe of a stock position embedding: learned, sinusoidal, or zeros if our model has no table."""
+    """Return the recipe of the position embedding `theirs`: a copy of the model's table, or zeros without a table."""
     ours = {"learned": "position_embedding.weight", "sinusoidal": "position_embedding.table"}.get(model.positions)
     shape = (model.context_length, model.d_model)
     return {theirs: Recipe(shape) if ours is None else copy(shape, ours)}

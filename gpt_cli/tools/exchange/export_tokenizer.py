@@ -1,4 +1,4 @@
-"""Our tokenizers as tokenizer.json and tokenizer_config.json, which the libraries tokenizers and transformers read."""
+"""Encode gpt_cli tokenizers as tokenizer.json and tokenizer_config.json, which tokenizers and transformers read."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": Fa
 
 
 def padding_id(tokenizer: Tokenizer) -> int:
-    """Return the padding id: a spare byte that UTF-8 never uses, or a pad_token; else end-of-text.
+    """Return the id for padding: the token of the byte 0xFF, which UTF-8 never uses, or a pad_token; else end-of-text.
 
-    Collators leave padding out of the loss, so padding with end-of-text would keep a model from learning it.
+    Data collators exclude padding from the loss, so a model that is padded with end-of-text never learns end-of-text.
     """
     end = tokenizer.end_of_text
     if isinstance(tokenizer, HuggingFaceTokenizer):
@@ -34,10 +34,10 @@ def padding_id(tokenizer: Tokenizer) -> int:
 
 
 def tokenizer_json(tokenizer: Tokenizer, padded: bool = True) -> dict[str, Any]:
-    """Build the content of tokenizer.json, which splits and encodes every text as our tokenizer does.
+    """Return the content of a tokenizer.json that splits and encodes every text as `tokenizer` does.
 
-    End-of-text is an added token with the last id: in the vocabulary, its name in a text would be encoded as that
-    token. Without `padded`, there is no padding token, as in exports of earlier versions.
+    End-of-text is an added token with the last id; if it were in the vocabulary, its name in a text would be encoded as
+    that token. Without `padded`, the file has no padding token, as in exports of earlier versions.
     """
     padding = padding_id(tokenizer) if padded else tokenizer.end_of_text
     if isinstance(tokenizer, CharTokenizer):
@@ -58,7 +58,7 @@ def tokenizer_json(tokenizer: Tokenizer, padded: bool = True) -> dict[str, Any]:
 def pipeline(
     model: Any, cut: Any, decoder: Any, added: Iterable[tuple[int, str, bool]], after: Any = None
 ) -> dict[str, Any]:
-    """Build a tokenizer.json from these steps; `added` lists tokens as (id, text, is special)."""
+    """Return a tokenizer.json; `cut` pre-tokenizes, `after` post-processes, `added` lists (id, text, is special)."""
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {
         "version": "1.0",
@@ -76,10 +76,10 @@ def pipeline(
 
 
 def rebuilt(info: Mapping[str, Any], names: Sequence[str], *, by_letters: bool) -> Tokenizer | None:
-    """Rebuild our tokenizer from an export, for comparison; None if that fails or would take too long.
+    """Rebuild the gpt_cli tokenizer that was exported, for comparison; None if that fails or would take too long.
 
-    `info` is what the export says about the tokenizer, `names` are the tokens by id; with `by_letters`, a letter stands
-    for each byte.
+    `info` is the kind and pattern that `gpt export` stored, `names` are the tokens by id; with `by_letters`, each
+    letter of a name stands for one byte.
     """
     if sum(len(name) ** 2 for name in names) > TOKENIZER_WORK:
         return None
@@ -97,7 +97,7 @@ def rebuilt(info: Mapping[str, Any], names: Sequence[str], *, by_letters: bool) 
 
 
 def chat_template(config: Config, tokenizer: Tokenizer) -> str | None:
-    """Return the Jinja template of a model trained on answers; None for others, or if the tokenizer has it already."""
+    """Return the Jinja template of a model trained on chats; None for other models, or if the tokenizer has it."""
     if config.data.loss is None:
         return None
     template = template_for(config.data.template, tokenizer)
@@ -108,9 +108,9 @@ def chat_template(config: Config, tokenizer: Tokenizer) -> str | None:
 def tokenizer_files(
     tokenizer: Tokenizer, context_length: int, template: str | None = None, padding_side: str = "left"
 ) -> tuple[bytes, bytes]:
-    """Encode tokenizer.json and tokenizer_config.json; the tokenizer.json of a Hugging Face tokenizer is unchanged.
+    """Return tokenizer.json and tokenizer_config.json as bytes; a Hugging Face tokenizer keeps its own tokenizer.json.
 
-    With a chat `template`, special tokens are recognized in texts, since the template writes them there.
+    With a chat `template`, the tokenizer recognizes special tokens in a text, since the template writes them as text.
     """
     usual = {
         # without this class, AutoTokenizer would put GPT-2's pattern in the place of ours
@@ -149,8 +149,8 @@ def json_bytes(content: Mapping[str, Any]) -> bytes:
 def merges(token_bytes: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
     """Return the pairs that byte pair encoding merges, in the order of their ranks.
 
-    A token that was learned from text is the merge of two earlier ones. In a published vocabulary a token may be made
-    of more than two parts; then all pairs of tokens that form it are listed, since tiktoken merges any (its issue 60).
+    A token that was learned from text merges two earlier tokens. In a published vocabulary, a token may remain in more
+    than two parts; then all pairs of tokens that form it are listed, since tiktoken merges any (its issue 60).
     """
     ranks = {token: rank for rank, token in enumerate(token_bytes)}
     pairs: list[tuple[bytes, bytes]] = []
@@ -168,7 +168,7 @@ def merges(token_bytes: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
 
 
 def _parts(token: bytes, ranks: dict[bytes, int], below: int) -> list[bytes]:
-    """Return the parts of a token after byte pair encoding with the ranks below `below`, the token's own rank."""
+    """Encode `token` with the merges of ranks below `below`, its own rank, and return the parts that remain."""
     parts = [token[i : i + 1] for i in range(len(token))]
     while len(parts) > 1:
         pairs = [ranks.get(one + two, below) for one, two in pairwise(parts)]
@@ -201,5 +201,5 @@ def _byte_pairs(token_bytes: Sequence[bytes], padding: int) -> dict[str, Any]:
 
 
 def split(pattern: str) -> dict[str, Any]:
-    """Build the pre-tokenizer step that splits a text into the matches of a pattern and the text between them."""
+    """Return the pre-tokenizer step that splits a text into the matches of `pattern` and the text between them."""
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}

@@ -1,7 +1,7 @@
-"""Read a directory of transformers: config.json, and tensors of safetensors files. Needs no torch.
+"""Read a model directory of transformers: config.json, and tensors of safetensors files. Needs no torch.
 
-Everything that a file says about itself is checked against its size before memory is taken for it; nothing is ever
-unpickled, and an index may name only files of its directory.
+All lengths that a file declares are checked against its size before memory is allocated for them; nothing is ever
+unpickled, and an index may name only files of its own directory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BLOCK = np.dtype([("scale", READABLE["F16"]), ("numbers", "i1", IN_BLOCK)])
 
 @dataclass(frozen=True)
 class HFTensor:
-    """Position of a tensor, `start` bytes into the file `path`, with its dtype and shape."""
+    """Position of a tensor, `start` bytes into the file `path`, and its dtype and shape."""
 
     path: Path
     dtype: str
@@ -46,7 +46,7 @@ class HFTensor:
 
 @dataclass(frozen=True)
 class Directory:
-    """A model directory whose files have the lengths that their headers say; no tensor is read yet."""
+    """A transformers model directory: its config, and the position of each tensor by name; no tensor is read yet."""
 
     path: Path
     config: Mapping[str, Any]
@@ -54,27 +54,27 @@ class Directory:
 
     @property
     def where(self) -> str:
-        """The directory, as errors name it."""
+        """The directory's path, as error messages show it."""
         return shown(self.path)
 
     @property
     def where_config(self) -> str:
-        """The config, as errors name it."""
+        """The path of config.json, as error messages show it."""
         return f"{self.where}: config.json"
 
     def read(self, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
-        """Read a tensor, or rows of it, in float32; raises CheckpointError where a number is not finite."""
+        """Return a tensor, or its rows `first` to `last`, in float32; raises CheckpointError for NaN or infinity."""
         return widened(self.read_stored(name, first, last), self.tensors[name].dtype)
 
     def read_stored(self, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
-        """Read a tensor, or rows of it, as `read_numbers` does."""
+        """Return a tensor, or its rows `first` to `last`, in its stored dtype, by `read_numbers`."""
         return read_numbers(self.tensors[name], name, first, last)
 
 
 def read_numbers(stored: HFTensor, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
-    """Read a tensor, or its rows `first` to `last`, in its dtype of READABLE; Q8_0 in float32.
+    """Return a tensor, or its rows `first` to `last`, in the numpy dtype that READABLE gives; Q8_0 in float32.
 
-    Raises CheckpointError if a number is not finite.
+    Raises CheckpointError for NaN or infinity.
     """
     shape = stored.shape if last is None else (last - first, *stored.shape[1:])
     skipped, count = first * math.prod(shape[1:]), math.prod(shape)
@@ -96,7 +96,7 @@ def read_numbers(stored: HFTensor, name: str, first: int = 0, last: int | None =
 
 
 def read_directory(path: Path) -> Directory:
-    """Read the config of a directory, and its list of tensors from the index and the headers of the files.
+    """Return a model directory: its config, and the tensors that the index and the headers of its files list.
 
     Raises CheckpointError for a directory that is missing, damaged, or has its weights in another format.
     """
@@ -112,7 +112,7 @@ def read_directory(path: Path) -> Directory:
 
 
 def require_model(path: Path) -> None:
-    """Raise CheckpointError unless `path` is a model directory; the hint says which path may be meant."""
+    """Raise CheckpointError unless `path` is a model directory; the hint suggests the path that the user may mean."""
     if not os.path.isdir(path):  # false, not an error, for a name that is too long
         require_reachable(path)
         if os.path.isfile(path):
@@ -137,7 +137,7 @@ def require_model(path: Path) -> None:
 
 
 def _models(folder: Path) -> list[str]:
-    """List the model directories in a folder, sorted; an empty list if the folder cannot be read."""
+    """Return the paths of the model directories in a folder, sorted; an empty list if the folder cannot be read."""
     with contextlib.suppress(OSError):
         return sorted(visible(directory) for directory in folder.iterdir() if (directory / "config.json").is_file())
     return []
@@ -156,7 +156,7 @@ def _download(path: Path) -> str | None:
 
 
 def read_json(path: Path, what: str, most: int) -> dict[str, Any]:
-    """Read the object in a JSON file of at most `most` bytes; raises CheckpointError for anything else."""
+    """Return the object in a JSON file of at most `most` bytes; raises CheckpointError for any other content."""
     content = read_bytes(path, CheckpointError, most=(what, most))
     try:
         value = strict_json(content.decode("utf-8"))
@@ -168,7 +168,7 @@ def read_json(path: Path, what: str, most: int) -> dict[str, Any]:
 
 
 def _no_weights(path: Path) -> CheckpointError:
-    """Return the error about a directory without safetensors."""
+    """Return the error for a directory without safetensors files."""
     pickles = sorted(file.name for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for file in path.glob(pattern))
     if not pickles:
         hint = f"gpt reads {WEIGHTS}, alone or in parts with {INDEX}"
@@ -183,7 +183,7 @@ def _no_weights(path: Path) -> CheckpointError:
 
 
 def _of_shards(path: Path) -> Iterator[tuple[str, HFTensor]]:
-    """Yield the tensors of all files that an index names."""
+    """Yield (name, position) of each tensor in the files that the directory's index names."""
     where = shown(path / INDEX)
     names = read_json(path / INDEX, "an index of weights", FOREIGN_HEADER_BYTES).get("weight_map")
     if not isinstance(names, dict) or not all(isinstance(file, str) for file in names.values()):
@@ -203,7 +203,7 @@ def _of_shards(path: Path) -> Iterator[tuple[str, HFTensor]]:
 
 
 def _tensors(path: Path) -> Iterator[tuple[str, HFTensor]]:
-    """Yield the tensors of a file, from its header; each lies within the file, and no two share a byte."""
+    """Yield (name, position) of each tensor in a safetensors file; tensors lie within the file, without overlap."""
     where = shown(path)
     with reading(path, CheckpointError) as file:
         size = os.fstat(file.fileno()).st_size

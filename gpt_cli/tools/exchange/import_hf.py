@@ -1,4 +1,4 @@
-"""Read a directory of transformers or a GGUF file as our model: any family, or a `gpt export`. Needs no torch."""
+"""Read a transformers directory or a GGUF file, published or from `gpt export`, as a gpt_cli model. Needs no torch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _PIECE = 2**22  # numbers of two tensors that are compared at once
 
 @dataclass(frozen=True)
 class Foreign:
-    """A model of transformers as ours: config and tokenizer are loaded, each weight is read on request."""
+    """A transformers or GGUF model as a gpt_cli model: config and tokenizer are loaded, weights are read on request."""
 
     config: Config
     tokenizer: Tokenizer
@@ -48,12 +48,12 @@ class Foreign:
 
 
 def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
-    """Read the model in a directory or GGUF file, and check as much as is possible without reading all weights.
+    """Return the model in a directory or GGUF file, checked as far as is possible without reading all weights.
 
-    `context_length` may be less than the model's only with rope; None means the model's, with rope at most LONGEST. An
-    export of ours comes back as it was; if that is impossible (matrices were multiplied, or trained elsewhere), as the
-    class as which it was written. Raises CheckpointError for a model that gpt cannot represent, UsageError for a
-    `context_length` that the model cannot have.
+    `context_length` may be less than the model's only with rope; None means the model's, with rope at most LONGEST. A
+    `gpt export` becomes the original model again; if that is impossible (the export multiplied matrices, or another
+    program trained them), it is read as a model of its transformers class. Raises CheckpointError for a model that gpt
+    cannot represent, UsageError for a `context_length` that the model cannot have.
     """
     directory = read_gguf(path) if is_gguf(path) else read_directory(path)
     family, export_info = _family(directory), _export_info(directory.config)
@@ -102,14 +102,14 @@ def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
 
 
 def _export_info(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what `gpt export` wrote under the key `gpt_cli` of config.json; empty for other models."""
+    """Return what `gpt export` stored under the key `gpt_cli` of config.json; an empty dict for other models."""
     info: Any = config.get("gpt_cli")
     is_ours = isinstance(info, dict) and info.get("format") == 1 and isinstance(info.get("tokenizer"), dict)
     return info if is_ours else {}
 
 
 def _config_of(export_info: Mapping[str, Any], tokenizer: Tokenizer, directory: Directory) -> Config:
-    """Validate the config in an export; if the kind of tokenizer differs from `tokenizer`, adapt the config."""
+    """Return the validated config of an export, with the kind of `tokenizer` if the config has another kind."""
     where, content = directory.where_config, export_info.get("config")
     if not isinstance(content, dict):
         raise CheckpointError(where, "its key gpt_cli has no valid config, which is an object of JSON")
@@ -131,7 +131,7 @@ def _defaults_with(tokenizer: Tokenizer) -> Config:
 
 
 def _family(directory: Directory) -> Family:
-    """Return the family that config.json names; raises CheckpointError for an unknown one."""
+    """Return the family of the config's model_type; raises CheckpointError for an unknown model_type."""
     kind = directory.config.get("model_type")
     if isinstance(kind, str) and kind in FAMILIES:
         return FAMILIES[kind]
@@ -140,7 +140,7 @@ def _family(directory: Directory) -> Family:
 
 
 def _context_length(settings: Mapping[str, Any], requested: int | None) -> int:
-    """Return the `requested` context length, else the model's, with rope at most LONGEST; may raise UsageError."""
+    """Return `requested`, or for None the model's context length, with rope at most LONGEST; may raise UsageError."""
     there, turned = settings["context_length"], settings.get("positions") == "rope"
     if requested is None:
         return min(there, LONGEST) if turned else there
@@ -153,7 +153,7 @@ def _context_length(settings: Mapping[str, Any], requested: int | None) -> int:
 
 
 def _with_names_of_the_class(directory: Directory, family: Family) -> Directory:
-    """Rename tensors to the names of the class; drop stored constants and the copy of tied embeddings.
+    """Return the directory with the class's tensor names, without stored constants and the copy of tied embeddings.
 
     Files of the class's base model lack the first word of each name. Raises CheckpointError if tied copies differ.
     """
@@ -200,7 +200,7 @@ def _num_rows(directory: Directory, family: Family, largest: int) -> int:
 
 
 def _validated(settings: Mapping[str, Any], family: Family, where: str) -> ModelConfig:
-    """Validate our settings; raises CheckpointError that names the keys of config.json from which wrong ones came."""
+    """Return validated settings; raises CheckpointError that names the config.json keys of the invalid ones."""
 
     def in_their_words(problem: GptError) -> CheckpointError:
         key = problem.where.rpartition(".")[2]
@@ -214,14 +214,14 @@ def _validated(settings: Mapping[str, Any], family: Family, where: str) -> Model
 
 
 def _is_too_large(model: ModelConfig, directory: Directory) -> bool:
-    """Return whether a config has more blocks than there are tensors, or over 65,536 heads, as a hostile file may."""
+    """Return whether a (hostile) config has more blocks than the directory has tensors, or over 65,536 heads."""
     return model.num_blocks > len(directory.tensors) or model.num_blocks * model.num_heads > 2**16
 
 
 def _places_of_export(
     model: ModelConfig, num_rows: int, directory: Directory, family: Family, settings: Mapping[str, Any]
 ) -> dict[str, Rows] | None:
-    """Locate the weights of `model` in an export; None if its config or tensors no longer belong to that model."""
+    """Return the rows of each weight of `model` in an export, by name; None if the export no longer fits that model."""
     if _is_too_large(model, directory):
         return None
     try:

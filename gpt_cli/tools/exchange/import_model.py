@@ -1,4 +1,4 @@
-"""Write a model of transformers as a run, one weight at a time."""
+"""Write an imported model as a run, one weight at a time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gpt_cli.tools.exchange.request import ImportRequest
 
 @dataclass(frozen=True)
 class Imported(Result):
-    """A run made from a model of transformers, and the model's sizes; `steps` is empty unless several were imported."""
+    """Result of `gpt import`: the new run, and the model's sizes; `steps` is empty for an import without --steps."""
 
     run: str
     parameters: int
@@ -39,18 +39,18 @@ class Imported(Result):
     steps: tuple[int, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the object that `gpt import --json` prints; it has `steps` only if several were imported."""
+        """Return the object that `gpt import --json` prints; it has the key `steps` only if there are any."""
         return {key: value for key, value in vars(self).items() if key != "steps" or value}
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Describe the run in one line."""
+        """Return a line with the run's path, parameters, sizes and steps."""
         shape = f"{self.num_blocks} blocks of {self.num_heads} heads, {self.vocab_size:,} tokens"
         text = f"{visible(self.run)}: {self.parameters:,} parameters, {shape}, context of {self.context_length:,}"
         return text + (f"; {counted(len(self.steps), 'step')} up to {self.steps[-1]:,}" if self.steps else "")
 
 
 def adopt(request: ImportRequest, source: tuple[Path, Foreign, Mapping[int, Weights]], host: Host) -> Imported:
-    """Make the run from `source`; raises errors as `write_run`, and EnvironmentFailure if the run is in training."""
+    """Write the model `source` as a run; raises as `write_run`, and EnvironmentFailure if the run is being trained."""
     out, foreign, steps = source
     for notice in foreign.notices:
         host.notice(notice)
@@ -67,9 +67,9 @@ def write_run(
 ) -> int:
     """Write the weights as a run's best checkpoint, without optimizer state; return the number of parameters.
 
-    With `steps`, the run has a checkpoint for each step and no best one, since losses are unknown. An earlier run in
-    the directory is replaced. Raises CheckpointError for weights that are not finite, EnvironmentFailure if the system
-    refuses; after a failure, the directory has the earlier run or none.
+    With `steps`, the run has a checkpoint for each step and no best checkpoint, since losses are unknown. An earlier
+    run in the directory is replaced. Raises CheckpointError for weights that are not finite, EnvironmentFailure if a
+    file cannot be written; after a failure, the directory has the earlier run or none.
     """
     with torch.device("meta"):
         model = GPT(foreign.config.model, foreign.tokenizer.vocab_size)

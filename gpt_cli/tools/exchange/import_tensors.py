@@ -1,4 +1,4 @@
-"""Read our weights from the tensors of a stock class, by inverting the recipes of an export. Needs no torch."""
+"""Read gpt_cli weights from tensors of a transformers class, by inverting the recipes of an export. Needs no torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_NAMED = 3
 
 
 class Rows(NamedTuple):
-    """Rows `first` to `last` of `source` (of its transpose if so marked): our weight times `factor`, a power of two."""
+    """Rows `first` to `last` of the tensor `source` or its transpose: a gpt_cli weight times `factor`, a power of 2."""
 
     source: str
     first: int
@@ -31,7 +31,7 @@ class Rows(NamedTuple):
 
 
 class Weights:
-    """The weights of our state dict, each read on request.
+    """The weights of a gpt_cli state dict, each read on request from a transformers directory.
 
     Embeddings are cut to the first `num_tokens` rows; `zeros` has the shapes of weights that the directory lacks. The
     last two transposed tensors stay in memory, since one of them holds the weights of many heads.
@@ -49,16 +49,16 @@ class Weights:
         self._read = lru_cache(maxsize=2)(directory.read_stored)
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """Read a weight in float32; raises CheckpointError where it is not finite."""
+        """Return a weight in float32; raises CheckpointError for NaN or infinity."""
         return widened(self.stored(name), self.kind(name))
 
     def kind(self, name: str) -> str:
-        """Return a weight's dtype, one of READABLE: the file's, but F32 for zeros and if a factor has changed it."""
+        """Return a weight's dtype, a key of READABLE: the file's, but F32 for zeros and for a factor other than 1."""
         rows = self.places.get(name)
         return "F32" if rows is None or rows.factor != 1 else self._directory.tensors[rows.source].dtype
 
     def stored(self, name: str) -> np.ndarray:
-        """Read a weight in the dtype that `kind` returns; raises CheckpointError where it is not finite."""
+        """Return a weight in the dtype that `kind` returns; raises CheckpointError for NaN or infinity."""
         if name in self.zeros:
             return np.zeros(self.zeros[name], np.float32)
         rows = self.places[name]
@@ -67,23 +67,23 @@ class Weights:
         return np.ascontiguousarray(self._cut(rows) if rows.factor == 1 else self.part(rows))
 
     def forget(self) -> None:
-        """Drop the tensors that are kept in memory."""
+        """Clear the cache of transposed tensors."""
         self._read.cache_clear()
 
     def part(self, rows: Rows) -> np.ndarray:
-        """Read rows in float32, divided by their factor."""
+        """Return `rows` in float32, divided by `rows.factor`."""
         numbers = widened(self._cut(rows), self._directory.tensors[rows.source].dtype)
         return numbers if rows.factor == 1 else numbers / np.float32(rows.factor)
 
     def _cut(self, rows: Rows) -> np.ndarray:
-        """Read rows in their stored type."""
+        """Return `rows` in the dtype of the file."""
         if rows.transposed:
             return self._read(rows.source).T[rows.first : rows.last]
         return self._directory.read_stored(rows.source, rows.first, rows.last)
 
 
 def weight_locations(recipes: Mapping[str, Recipe], directory: Directory) -> dict[str, Rows] | None:
-    """Locate the tensor rows of each of our weights; None if the tensors are not an export of such a model.
+    """Return the tensor rows of each gpt_cli weight by name; None if the recipes cannot be inverted for these tensors.
 
     Training elsewhere may make zeros nonzero and copies unequal; a product, or a factor that rounds, cannot be undone.
     """
@@ -109,7 +109,7 @@ def weight_locations(recipes: Mapping[str, Recipe], directory: Directory) -> dic
 
 
 def tensor_mismatches(recipes: Mapping[str, Recipe], directory: Directory) -> Iterator[GptError]:
-    """Yield an error for tensors that are missing, unexpected, of another shape or of an unreadable dtype."""
+    """Yield errors for tensors that are missing, unexpected, of another shape, or of an unreadable dtype."""
 
     def wrong(names: Sequence[str], verb: str) -> Iterator[GptError]:
         if names:

@@ -1,4 +1,4 @@
-"""Read the tokenizer of a directory of transformers: ours if `gpt export` wrote it, else theirs. Needs no torch."""
+"""Read the tokenizer of a transformers directory, one that `gpt export` wrote or a Hugging Face one. Needs no torch."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _STEPS_HINT = (
 
 
 def read_tokenizer(directory: Path, end_of_text: int | list[int] | None, info: Mapping[str, Any] | None) -> Tokenizer:
-    """Read the tokenizer of a directory, from tokenizer.json, or from vocab.json and merges.txt.
+    """Return the tokenizer of a directory, from tokenizer.json, or from vocab.json and merges.txt.
 
-    `end_of_text` is what config.json names as eos_token_id, `info` what `gpt export` says of the tokenizer.
+    `end_of_text` is eos_token_id of config.json, `info` the tokenizer's kind and pattern that `gpt export` stored.
     Raises CheckpointError for a tokenizer that would encode a text to other ids in gpt than in transformers.
     """
     path, settings = directory / "tokenizer.json", dict[str, Any]()
@@ -55,7 +55,7 @@ def read_tokenizer(directory: Path, end_of_text: int | list[int] | None, info: M
 def checked(
     text: str, settings: Mapping[str, Any], end_of_text: int, names: Mapping[int, str], where: str
 ) -> HuggingFaceTokenizer:
-    """Load the tokenizer that a tokenizer.json describes; `names` has the token of each id.
+    """Return the tokenizer that `text`, a tokenizer.json, describes; `names` has the token of each id.
 
     Raises one CheckpointError for all features that gpt does not support, or for a file that the library cannot read.
     """
@@ -82,7 +82,7 @@ def _text(path: Path, what: str) -> str:
 
 
 def _of_files(directory: Path, settings: Mapping[str, Any]) -> str:
-    """Build a tokenizer.json from GPT-2's older files: vocab.json with ids, merges.txt with merges."""
+    """Return a tokenizer.json built from GPT-2's older files: vocab.json with ids, merges.txt with merges."""
     if not (directory / "vocab.json").exists() or not (directory / "merges.txt").exists():
         sentence = "it has no tokenizer: neither tokenizer.json nor vocab.json with merges.txt"
         raise CheckpointError(shown(directory), sentence, hint=_HINT)
@@ -104,7 +104,7 @@ def _of_files(directory: Path, settings: Mapping[str, Any]) -> str:
 def _end_of_text(
     names: Mapping[int, str], configured: int | list[int] | None, settings: Mapping[str, Any], where: str
 ) -> int:
-    """Return the id of end-of-text: from config.json, else tokenizer_config.json, else the token <|endoftext|>."""
+    """Return the end-of-text id: `configured` in config.json, else eos_token of `settings`, else <|endoftext|>."""
     for number in configured if isinstance(configured, list) else [configured]:
         if type(number) is int and number in names:
             return number
@@ -117,7 +117,7 @@ def _end_of_text(
 
 
 def _ours(content: Mapping[str, Any], info: Mapping[str, Any]) -> Tokenizer | None:
-    """Rebuild our tokenizer from a tokenizer.json that `gpt export` wrote; None for any other tokenizer."""
+    """Return the gpt_cli tokenizer that `gpt export` wrote as the tokenizer.json `content`; None for any other."""
     model = content["model"]
     if not isinstance(model.get("vocab"), dict):
         return None

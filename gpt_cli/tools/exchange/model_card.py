@@ -68,7 +68,7 @@ def model_card(
     prompt: str = "The",
     end_pads: bool = False,
 ) -> str:
-    """Return the README.md text, with code that continues `prompt`; `end_pads`: end-of-text also pads."""
+    """Return the README.md of an export, with code that continues `prompt`; `end_pads`: end-of-text also pads."""
     figures = {"Loss of the last step": progress.loss, "Lowest validation loss until then": progress.best_loss}
     losses = [f"{name}: {loss:.4f} nats/token.\n" for name, loss in figures.items() if loss is not None]
     num_steps, num_tokens = progress.step, progress.num_training_tokens
@@ -107,7 +107,7 @@ def model_card(
 
 
 def licences(config: Config) -> str:
-    """List the licences of the training texts that are in the catalogue; empty if none is."""
+    """Return the licences of the training texts that are in the dataset catalogue; an empty text if none is."""
     return "; ".join(f"`{entry.name}`: {entry.licence}" for entry in _catalogued(config))
 
 
@@ -116,7 +116,7 @@ def _catalogued(config: Config) -> list[Dataset]:
 
 
 def shareable(config: Config) -> Config:
-    """Remove the folders from the paths of a config's texts, which are private; file names stay."""
+    """Return a copy of a config with only file names as paths of texts, since folder names are private."""
     data = config.data
     names = {
         key: [_name(source) for source in value] if isinstance(value, list) else value and _name(value)
@@ -126,6 +126,6 @@ def shareable(config: Config) -> Config:
 
 
 def _name(source: str) -> str:
-    """Return the last part of a path, after ./ if the catalogue has a text of that name."""
+    """Return the file name of a path, with ./ in front if the dataset catalogue has a text of that name."""
     name = Path(source).name or source
     return f"./{name}" if name in ENTRIES and source not in ENTRIES else name

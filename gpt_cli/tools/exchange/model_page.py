@@ -35,7 +35,7 @@ _LARGEST_HALF = float(np.finfo(np.float16).max)
 
 @dataclass(frozen=True)
 class ModelPage:
-    """Content of a page, the weights in base64, and the number of parameters."""
+    """A web page of a model: its content as JSON data, the weights in base64, and the number of parameters."""
 
     content: Mapping[str, Any]
     weights: str
@@ -43,20 +43,20 @@ class ModelPage:
 
 
 def write_model_page(out: Path, page: ModelPage) -> None:
-    """Write the page; raises EnvironmentFailure when the system refuses."""
+    """Write `page` as an HTML file; raises EnvironmentFailure if the file cannot be written."""
     write_durably(out, [build_page(MODEL, page.content, page.weights)])
 
 
 def model_page(
     checkpoint: Checkpoint, wanted: Kind | None, name: str, *, title: str = "", prompt: str | None = None
 ) -> ModelPage:
-    """Build the page of a model, which it calls `name`; `wanted` is the dtype of matrices, None: chosen by size.
+    """Build the page of a model, whose name there is `name`; `wanted` is the dtype of matrices, None: chosen by size.
 
-    The page opens with `prompt`, or, for None, with a short text that the model can read.
+    The page opens with `prompt`, or, if None, with a short text that the model can encode.
 
-    Raises CheckpointError for weights that do not fit their config or a tokenizer that no page has, UsageError for a
-    form of attention that no page has or weights that float16 cannot hold, EnvironmentFailure for a page that is too
-    large.
+    Raises CheckpointError for weights that do not fit their config or a tokenizer that pages do not implement,
+    UsageError for a form of attention that pages do not compute or weights that float16 cannot hold, EnvironmentFailure
+    for a page that is too large.
     """
     require_known_form(checkpoint.config.model)
     model = checkpoint.build_model()
@@ -88,7 +88,7 @@ def model_page(
 
 
 def model_content(model: GPT) -> dict[str, Any]:
-    """Return the settings of a model with its context length on a page, derived sizes, and rope frequencies."""
+    """Return a model's settings as page data, with the page's context length, derived sizes, and rope frequencies."""
     config, derived = model.config, ("value_size", "query_size", "key_value_heads", "epsilon", "windows", "gated")
     follows = {name: getattr(config, name) for name in derived} | {"context_length": page_context(config)}
     frequencies = [] if model.rotary is None else model.rotary.frequencies().tolist()
@@ -96,7 +96,7 @@ def model_content(model: GPT) -> dict[str, Any]:
 
 
 def first_prompt(config: Config, tokenizer: Tokenizer, opening: str = "") -> str:
-    """Return a first prompt that the model can encode: the prompt of snapshots, `opening`, or a short text."""
+    """Return a prompt that the tokenizer can encode: the config's inspect.prompt, else `opening`, else a short text."""
     for text in (config.inspect.prompt, opening, *_PROMPTS):
         with contextlib.suppress(DataError):
             if text and tokenizer.encode(text):
@@ -110,7 +110,7 @@ def first_prompt(config: Config, tokenizer: Tokenizer, opening: str = "") -> str
 
 @torch.no_grad()
 def stored(page_layout: Layout, weights: Mapping[str, Tensor]) -> bytes:
-    """Encode the weights: float16 numbers, int8 numbers and their scales, float32 vectors, little endian."""
+    """Encode the weights in the page's layout, little endian: float16, or int8 with scales; vectors in float32."""
     content = bytearray(page_layout.num_bytes)
     for tensor in page_layout.tensors:
         for at, numbers in _arrays(tensor, weights[tensor["name"]]):
@@ -119,7 +119,7 @@ def stored(page_layout: Layout, weights: Mapping[str, Tensor]) -> bytes:
 
 
 def _arrays(tensor: Mapping[str, Any], weight: Tensor) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the arrays of one tensor, each with the position of its first byte."""
+    """Yield (position of the first byte, array) for each array of one tensor: its numbers, and the scales of int8."""
     weight = weight.float()
     if tensor["kind"] == "int8":
         numbers, scales = to_int8(weight)

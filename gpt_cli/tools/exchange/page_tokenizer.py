@@ -1,4 +1,4 @@
-"""A tokenizer as data of a page, whose scripts encode and decode with it. Needs no torch.
+"""Convert a tokenizer to data with which the scripts of a web page encode and decode. Needs no torch.
 
 Python and JavaScript know different versions of Unicode, and even browsers differ. So every class of characters in the
 pattern that splits text is written out as the code points that the library tiktoken matches.
@@ -30,7 +30,7 @@ _POSSESSIVE = re.compile(r"([*+?]|[0-9]\})\+")
 
 
 def tokenizer_content(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return the data from which the page makes a tokenizer that gives the same ids for every text.
+    """Return data from which a page builds a tokenizer that gives the same ids for every text.
 
     Raises CheckpointError for a Hugging Face tokenizer with a step that pages do not implement.
     """
@@ -54,7 +54,7 @@ def _tokens(tokens: Sequence[bytes]) -> dict[str, str]:
 
 
 def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
-    """Return the steps of a Hugging Face tokenizer, the bytes of its tokens and the ids of its merges."""
+    """Return a Hugging Face tokenizer as page data: its steps, the bytes of its tokens and the ids of its merges."""
     tokenizer.encode("")  # what the library refuses is refused here
     model, names, added = tokenizer.content["model"], tokenizer.names, tokenizer.added
     first, cutting = (steps(tokenizer.content, part) for part in ("normalizer", "pre_tokenizer"))
@@ -112,14 +112,14 @@ def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
 
 
 def _unknown(step: Mapping[str, Any], types: Sequence[str] = ("NFC", "Replace", "Prepend")) -> str | None:
-    """Name the feature of a step that a page lacks; None for a known step."""
+    """Return the name of a tokenizer step, or of its feature, that pages do not implement; None if there is none."""
     if step["type"] not in types or (step["type"] == "Split" and "Regex" not in step["pattern"]):
         return step["type"]
     return "add_prefix_space" if step["type"] == "ByteLevel" and step["add_prefix_space"] else None
 
 
 def _cut(step: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Convert a pre-tokenizer step for a page; None for a step that does not split, or that pages lack."""
+    """Return a pre-tokenizer step as page data; None for a step that does not split, or that pages do not implement."""
     if step["type"] == "Metaspace":
         scheme = step.get("prepend_scheme", "always")
         return {"mark": step["replacement"], "scheme": scheme, "split": step.get("split", True)}
@@ -139,7 +139,7 @@ def _base64(content: bytes) -> str:
 def javascript_pattern(pattern: str) -> str:
     """Translate a pattern of `text.split_patterns` to a regular expression of JavaScript with the flag u.
 
-    Reading a tokenizer with another pattern raises an error, so none comes here.
+    Other patterns never reach this function, since reading a tokenizer that has one raises an error.
     """
 
     def of_any_case(group: re.Match[str]) -> str:
@@ -157,7 +157,7 @@ def javascript_pattern(pattern: str) -> str:
 
 @cache  # half a second each, and patterns share most of them
 def _one_of(single: str) -> str:
-    """Translate a pattern of one character to JavaScript: the code points that the library tiktoken matches."""
+    """Return a JavaScript character class of all code points that tiktoken matches with the pattern `single`."""
     alone = BytePairTokenizer("bpe", single, [bytes([byte]) for byte in range(256)])
     every_character = "".join(map(chr, (*range(0xD800), *range(0xE000, 0x110000))))
     ids = alone.encoding.encode_to_numpy(every_character)

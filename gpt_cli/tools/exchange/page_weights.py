@@ -1,4 +1,4 @@
-"""Layout of the weights of a model on a page, and its size. Needs no torch."""
+"""Layout of a model's weights in a web page, and the page's size. Needs no torch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NUMBER = {"float16": 2, "int8": 1, "float32": 4}  # bytes
 
 @dataclass(frozen=True)
 class Layout:
-    """Positions of the tensors among the bytes of a page: matrices in the dtype `kind`, vectors in float32."""
+    """Byte positions of the tensors in a page's weights: matrices have the dtype `kind`, vectors are float32."""
 
     kind: Kind
     tensors: Sequence[Mapping[str, Any]]  # name, shape, kind, at; of int8 also scales_at, with a float32 for each row
@@ -33,20 +33,20 @@ class Layout:
 
 
 def require_known_form(model: ModelConfig) -> None:
-    """Raise UsageError for a form of attention that the scripts of a page do not compute."""
+    """Raise UsageError for a form of attention that the scripts of a page do not implement."""
     if model.attention not in FORMS:
         hint = "‹format=safetensors› exports every model for use with gpt"
         raise unknown_form("the page of a model", model.attention, hint)
 
 
 def page_context(model: ModelConfig) -> int:
-    """Return the context length on a page, limited by the memory for the attention weights of all heads."""
+    """Return a model's context length on a page, limited by the memory for the attention weights of all heads."""
     rows = math.isqrt(2 * _MOST_WEIGHTS // (model.num_blocks * model.num_heads))
     return min(model.context_length, rows)
 
 
 def layout(shapes: Mapping[str, Sequence[int]], kind: Kind) -> Layout:
-    """Assign byte positions to tensors by their shapes, without optimizer state."""
+    """Return byte positions for tensors of these shapes; tensors of the optimizer state are left out."""
     tensors, end = [], 0
     for name, shape in shapes.items():
         if name.startswith(OPTIMIZER_PREFIX):
@@ -63,7 +63,7 @@ def layout(shapes: Mapping[str, Sequence[int]], kind: Kind) -> Layout:
 
 
 def model_page_bytes(page_layout: Layout, tokenizer: Mapping[str, Any]) -> int:
-    """Estimate the bytes of a model's HTML page with this layout and tokenizer."""
+    """Estimate the size in bytes of a model's HTML page with this layout and tokenizer."""
     described = len(json.dumps([tokenizer, page_layout.tensors]))
     return len(build_page(MODEL, {})) + described + math.ceil(page_layout.num_bytes * 4 / 3)
 
@@ -71,9 +71,9 @@ def model_page_bytes(page_layout: Layout, tokenizer: Mapping[str, Any]) -> int:
 def chosen_layout(
     shapes: Mapping[str, Sequence[int]], tokenizer: Mapping[str, Any], wanted: Kind | None
 ) -> tuple[Layout, int]:
-    """Choose the layout of a page: the kind `wanted`, or for None float16 if the page stays small, else int8.
+    """Choose the layout of a page: of the dtype `wanted`, or, if None, float16 for a small page, else int8.
 
-    Returns the page's estimated bytes too. Raises EnvironmentFailure for a page too large for browsers.
+    Also returns the estimated size of the page in bytes. Raises EnvironmentFailure for a page too large for browsers.
     """
     halves, bytes_ = layout(shapes, "float16"), layout(shapes, "int8")
     sizes = {each.kind: model_page_bytes(each, tokenizer) for each in (halves, bytes_)}

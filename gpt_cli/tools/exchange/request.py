@@ -1,4 +1,4 @@
-"""Requests of the commands of this package. Needs no torch."""
+"""Requests of `gpt import` and `gpt export`: their flags and checks. Needs no torch."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class ImportRequest(Request):
     overwrite: Switch = Field(default=False, description="Replace the run in ‹out›.")
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield a misfit if there is no directory, or several without `steps`."""
+        """Yield a `Misfit` if no directory is named, or several without `steps`."""
         if not self.directory:
             yield Misfit(("directory",), "it names no directory")
         if len(self.directory) > 1 and not self.steps:
@@ -96,7 +96,7 @@ class ImportRequest(Request):
             )
 
     def find(self, host: Host) -> tuple[Path, Foreign, dict[int, Weights]]:
-        """Find the run to make, the model, and with `steps` the weights of each step, which are read on request.
+        """Return the path of the new run, the model, and with `steps` each step's weights, which are read on request.
 
         Raises UsageError if the import would replace files without permission, for steps that do not belong together,
         or for a context that the model does not have, CheckpointError for a model that gpt cannot represent.
@@ -122,7 +122,7 @@ class ImportRequest(Request):
         return run.path, read_foreign(first, self.context_length), {}
 
     def require_free(self, run: RunFiles) -> None:
-        """Raise UsageError where the import would replace a run without permission, or files that no run wrote."""
+        """Raise UsageError if the import would replace a run without `overwrite`, or files that no run wrote."""
         if run.exists() and not self.overwrite:
             sentence = "there is a run already; replace it with ‹overwrite=True›, or name another ‹out›"
             raise UsageError(shown(run.path), sentence)
@@ -159,7 +159,7 @@ class ExportRequest(Request):
     checkpoint: WhichCheckpoint = NONE
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield errors for `quantize`, `title` and `prompt` where the format does not take them."""
+        """Yield a `Misfit` for each of `quantize`, `title` and `prompt` that the format does not take."""
         kinds = _QUANTIZED.get(self.format, ())
         if self.quantize is not None and not kinds:
             sentence = f"‹format={self.format}› writes weights as they are; only gguf, html and handout have others"
@@ -175,10 +175,10 @@ class ExportRequest(Request):
                 yield Misfit((key,), sentence, "‹format=html›")
 
     def find(self, host: Host) -> tuple[Header, str | None]:
-        """Return the header of the checkpoint, and the prompt of its pages, None for the default prompt.
+        """Return the header of the checkpoint, and the prompt with which pages open, None for a default prompt.
 
         Raises UsageError if `out` is taken or no class of transformers fits the model, DataError for a prompt that the
-        model cannot read, CheckpointError if there is no such checkpoint, EnvironmentFailure for a page too large for
+        model cannot encode, CheckpointError if there is no such checkpoint, EnvironmentFailure for a page too large for
         browsers.
         """
         if self.format in ("hf", "handout"):
@@ -217,7 +217,7 @@ class ExportRequest(Request):
 
 
 def require_directory(out: Path, form: str, overwrite: bool = False) -> None:
-    """Raise UsageError unless `out` is new, empty, or an export of this form; `overwrite` allows others' files too."""
+    """Raise UsageError unless `out` is new, empty or an export of format `form`; `overwrite` permits other files."""
     our_files = FILES if form == "hf" else PAGES
     replaced = Path(os.path.realpath(out))  # also for x/.., where there is no x
     if replaced.is_dir():
@@ -237,7 +237,7 @@ def require_directory(out: Path, form: str, overwrite: bool = False) -> None:
 
 
 def require_file(out: Path, form: str) -> None:
-    """Raise UsageError if `out` does not end in the name of its format, is a directory, or belongs to a run."""
+    """Raise UsageError if `out` lacks the ending of the format `form`, is a directory, or belongs to a run."""
     if out.suffix != f".{form}":
         raise UsageError("‹out›", f"{shown(out.name)} does not end in .{form}, as ‹format={form}› writes")
     if out.is_dir():
@@ -262,9 +262,9 @@ def require_gguf() -> None:
 
 
 def _is_ours(directory: Path, form: str) -> bool:
-    """Return whether `gpt export` wrote the hand-out or the model in a directory, and nobody else since.
+    """Return whether `directory` is an export in the format `form` that no other program has saved since.
 
-    Transformers writes its version into config.json when it saves a model, and peft replaces our model card.
+    Transformers writes its version into config.json when it saves a model, and peft replaces the model card.
     """
     from gpt_cli.tools.exchange.hf_directory import read_json
 
@@ -280,7 +280,7 @@ def _is_ours(directory: Path, form: str) -> bool:
 
 
 def read_model_directory(directory: Path) -> Foreign:
-    """Read a model directory of transformers by `import_hf.read_foreign`, which is imported only here."""
+    """Return the model in a transformers directory; `import_hf` is imported only when this is called."""
     from gpt_cli.tools.exchange import import_hf
 
     return import_hf.read_foreign(directory)

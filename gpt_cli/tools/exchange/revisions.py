@@ -19,10 +19,10 @@ _DIGITS = len(str(STEPS))
 
 
 def directories_by_step(directories: Sequence[Path]) -> dict[int, Path]:
-    """Sort the directories by the steps that their names tell, the earliest first.
+    """Return the directories by the training step that each name contains, the earliest first.
 
-    The step is the number after the word step, else the one that a name ends in. Raises UsageError that lists all names
-    without a number, and all that repeat a number.
+    The step is the number after the word step, else the number at the end of the name. Raises UsageError that lists all
+    names without a step, and all names that repeat a step.
     """
     directories_of: dict[int, Path] = {}
     wrong: list[GptError] = []
@@ -41,16 +41,16 @@ def directories_by_step(directories: Sequence[Path]) -> dict[int, Path]:
 
 
 def shared_name(directory: Path) -> str:
-    """Return the directory's name without its step, or else its parent's name."""
+    """Return the directory's name without its step; if nothing is left, the name of its parent directory."""
     match = _place_of_step(directory)
     name = "" if match is None else match.string[: match.start()].rstrip("-_. ")
     return name or Path(os.path.abspath(directory)).parent.name or "steps"
 
 
 def read_steps(steps: Mapping[int, Path], context_length: int | None, host: Host) -> tuple[Foreign, dict[int, Weights]]:
-    """Read the model of the last step; return that model and each step's weights, which are read on request.
+    """Return the model of the last step, and each step's weights, which are read on request.
 
-    Raises the errors of all directories together, also of those whose model differs from the last.
+    Raises the errors of all directories together, also for models that differ from the model of the last step.
     """
     wrong: list[GptError] = []
     weights: dict[int, Weights] = {}
@@ -72,14 +72,14 @@ def read_steps(steps: Mapping[int, Path], context_length: int | None, host: Host
 
 
 def _place_of_step(directory: Path) -> re.Match[str] | None:
-    """Match the step in a directory's name, for a link in the link's own name; None without a step."""
+    """Match the step in a directory's name, for a link in the name of the link itself; None without a step."""
     matches = list(_STEP.finditer(os.path.basename(os.path.abspath(directory))))
     named = [match for match in matches if match[1]]
     return (named or matches or [None])[-1]
 
 
 def _differences(path: Path, foreign: Foreign, last_path: Path, last: Foreign) -> list[GptError]:
-    """List the differences of a model from that of the last step."""
+    """Return an error for each setting, and for a tokenizer, that differs from the model of the last step."""
     ours = foreign.config.model.model_dump()
     wrong: list[GptError] = [
         UsageError(shown(path), f"{key} is {visible(ours[key])}, but in {shown(last_path)} it is {visible(value)}")

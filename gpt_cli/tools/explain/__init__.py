@@ -1,1 +1,1 @@
-"""Attention step by step with its numbers: of a trained head, of a classic example, and in small studies."""
+"""Attention computed step by step with its numbers: a head of a trained model, a published example, small studies."""

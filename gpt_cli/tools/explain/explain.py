@@ -1,4 +1,4 @@
-"""`gpt explain`: a head of a model, a published example or a study, explained in several forms."""
+"""`gpt explain`: explain a head of a model, a published example or a study, as text, a page, JSON or a picture."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COMPUTING, _AS_TEXT, _AS_JSON = 100, 400, 50
 
 @dataclass(frozen=True)
 class Explained(Result):
-    """An explanation with its language and form; `study` is the name of the study, None for a head or an example."""
+    """Result of `gpt explain`: an explanation, its language and its form; `study` is None for a head or an example."""
 
     explanation: Explanation
     study: str | None
@@ -41,20 +41,20 @@ class Explained(Result):
     out: str | None = None
 
     def show(self, screen: Screen) -> None:
-        """Show the text; nothing where it is in a file."""
+        """Show the text, or nothing if the explanation was written to a file."""
         if self.out is None:
             super().show(screen)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return every digit of every number; None stands for minus infinity."""
+        """Return the explanation as a dict with unrounded numbers; None stands for minus infinity."""
         return json.loads("".join(self.as_json()))
 
     def as_json(self) -> Iterable[str]:
-        """Yield every digit of every number as JSON, in pieces."""
+        """Yield the explanation as JSON, in pieces, with unrounded numbers."""
         return self.explanation.to_json()
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Format plain lines, Markdown or a page, by the form; raises EnvironmentFailure where memory is short."""
+        """Return plain text, Markdown or HTML, as `form` says; raises EnvironmentFailure if memory is short."""
         if queries := self.explanation.facts.get("queries"):
             _require_room(len(self.explanation.facts["tokens"]), queries, each=_AS_TEXT)
         if self.form == "terminal":
@@ -62,7 +62,7 @@ class Explained(Result):
         return (to_markdown if self.form == "markdown" else to_html)(self.explanation, self.language)
 
     def as_file(self, ending: str, notice: Notify) -> Iterable[bytes]:
-        """Yield the content of a file of an ending that the request allows, in pieces."""
+        """Return the content of a file with this ending, in pieces; the request has checked the ending."""
         if ending in PICTURES:
             return [self.as_picture(ending[1:], notice) or b""]
         if ending == ".json":
@@ -70,11 +70,11 @@ class Explained(Result):
         return [f"{replace(self, form={'.html': 'html', '.md': 'markdown'}[ending]).as_text()}\n".encode()]
 
     def as_page(self) -> str:
-        """Build a page that runs no script and requests nothing."""
+        """Return an HTML page that runs no script and makes no network request."""
         return replace(self, form="html").as_text()
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
-        """Draw a study as a picture; return None for other explanations. `notice` gets a line if no font fits."""
+        """Return a study as a picture, None for other explanations; `notice` gets a line if no font has a character."""
         if self.study is None:
             return None
         from gpt_cli.tools.explain.plots import plot
@@ -83,7 +83,7 @@ class Explained(Result):
 
 
 def explain(request: ExplainRequest, target: tuple[str, str, Header] | None, host: Host) -> Explained:
-    """Explain a head, a study or the example, and write its file; raises as `_head`, and CheckpointError."""
+    """Explain a head, a study or the example, and write it to `request.out`; raises as `_head`, and CheckpointError."""
     with host.working("computing"):
         explanation = _head(request, host, *target) if target else _study(request, host) if request.study else journey()
     out = request.out and str(request.out)
@@ -95,10 +95,10 @@ def explain(request: ExplainRequest, target: tuple[str, str, Header] | None, hos
 
 
 def _head(request: ExplainRequest, host: Host, prompt: str, source: str, header: Header) -> Explanation:
-    """Explain a head of a trained model.
+    """Return the explanation of a head of a trained model.
 
-    Raises UsageError for a position that the prompt does not have, CheckpointError for a model that is not finite,
-    EnvironmentFailure for what memory cannot hold.
+    Raises UsageError for a position beyond the prompt, CheckpointError if the model computes numbers that are not
+    finite, EnvironmentFailure if memory is short.
     """
     loaded = load_for(host, request.run, request.checkpoint, header)
     context_length = loaded.config.model.context_length
@@ -116,7 +116,7 @@ def _head(request: ExplainRequest, host: Host, prompt: str, source: str, header:
 
 
 def _require_room(num_tokens: int, queries: Sequence[int], *, each: int, besides: int = 0) -> None:
-    """Raise EnvironmentFailure if memory cannot hold `each` bytes for every weight of the queries, and `besides`."""
+    """Raise EnvironmentFailure unless memory holds `each` bytes per attention weight of `queries`, plus `besides`."""
     require_available(
         "explain",
         f"{counted(1, 'head')} on {counted(num_tokens, 'token')}",
@@ -127,7 +127,7 @@ def _require_room(num_tokens: int, queries: Sequence[int], *, each: int, besides
 
 
 def _queries(text: str | None, num_tokens: int) -> list[int]:
-    """Return the positions that --query means in a prompt of `num_tokens`; raises UsageError beyond the last."""
+    """Return the positions that --query selects in a prompt of `num_tokens`; raises UsageError after the last token."""
     if text == "all":
         return list(range(num_tokens))
     position = num_tokens - 1 if text is None else int(text)
@@ -138,7 +138,7 @@ def _queries(text: str | None, num_tokens: int) -> list[int]:
 
 
 def _study(request: ExplainRequest, host: Host) -> Explanation:
-    """Explain a study; the scaling study also measures a trained model if there is one."""
+    """Return the explanation of a study; the scaling study also measures a trained model, if there is one."""
     if request.study != "scaling":
         return {"mask": studies.mask, "dropout": studies.dropout, "padding": studies.padding}[str(request.study)]()
     try:

@@ -1,4 +1,4 @@
-"""An explanation as data: steps of numbers, which any writer can show."""
+"""An explanation as data: computation steps with their numbers, which render.py and plots.py show."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _TITLES = {
 
 @dataclass(frozen=True)
 class Note:
-    """A sentence or a name in English, which writers translate; --json has `key` and `values` instead of `text`."""
+    """A sentence or label in English, translated where it is shown; --json has `key` and `values` instead of `text`."""
 
     key: str
     text: str
@@ -62,16 +62,16 @@ def label_text(label: Label, language: str) -> str:
 
 
 def title_of(step: str) -> str:
-    """Return the title of a step of this name."""
+    """Return the English title of the step with the name `step`."""
     return _TITLES.get(step, step.replace("_", " "))
 
 
 @dataclass(frozen=True)
 class Step:
-    """One computation and its result.
+    """One computation: its formula, and its result `numbers`, [rows, columns] in float64.
 
-    `numbers` is [rows, columns] in float64. Adjacent steps that are `beside` each other have one row and the same
-    columns, the tokens looked at, so that a writer can show them side by side.
+    Adjacent steps with `beside` have one row and the same columns, the tokens attended to, so that they can be shown
+    side by side.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A title, steps in order, and the parameters that the steps use, by name; `parts` are titles of parts, by key."""
+    """A title, ordered steps, and the parameters that steps use, by name; `parts` maps a step's `part` to its title."""
 
     title: str
     steps: Sequence[Step]
@@ -100,7 +100,7 @@ class Explanation:
     source: str = ""  # the model and the text that it is about
 
     def to_json(self) -> Iterator[str]:
-        """Yield every digit of every number, as JSON in pieces; minus infinity is null."""
+        """Yield the explanation as JSON, in pieces, with unrounded numbers; minus infinity is null."""
         steps = [
             {
                 "part": step.part,

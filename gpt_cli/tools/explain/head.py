@@ -1,4 +1,4 @@
-"""One head of a trained model, step by step, in float64."""
+"""Explain one attention head of a trained model step by step, in float64."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _NUM_LARGEST = 3
 def explain_head(
     model: GPT, tokens: Sequence[str], ids: Sequence[int], *, layer: int, head: int, queries: Sequence[int]
 ) -> Explanation:
-    """Explain one head at some query positions, from the embeddings to the residual stream after its layer's heads.
+    """Explain one head at the positions `queries`, from the embeddings to the residual stream after attention.
 
     `tokens` are the texts of ids [T]. The model is converted to float64 in place. From the residual stream on, each
-    step follows from the steps before it and the parameters of the explanation; only the outputs of other heads are
-    taken as given.
+    step can be computed from the steps before it and the parameters of the explanation, except the outputs of other
+    heads.
     """
     model = model.double().eval()
     labels = map(label_of, tokens)
@@ -63,7 +63,7 @@ def explain_head(
 
 
 def _add_embeddings(steps: HeadSteps, model: GPT, batch: Tensor, layer: int) -> tuple[Tensor, Tensor | None]:
-    """Add the steps of the embeddings and of the stream into `layer`; return that stream and the rotation, or None."""
+    """Add the steps up to the residual stream into `layer`; return that stream, and the rope rotation or None."""
     x, rotation = model.embed(batch)
     embedded = model.token_embedding(batch)
     id_text = " ".join(map(str, batch[0].tolist()))
@@ -87,7 +87,7 @@ def _add_embeddings(steps: HeadSteps, model: GPT, batch: Tensor, layer: int) -> 
 
 
 def _add_scores(steps: HeadSteps, stages: Stages, product: str, root: str | None, window: int | None) -> None:
-    """Add the steps from scores to weights; `root` names the divisor of the scores, or is None."""
+    """Add the steps from scores to attention weights; `root` is the formula of the scores' divisor, None for none."""
     scores, weights = stages.scores[0, steps.places], stages.weights[0, steps.places]
     steps.of_pairs("scores", product, scores)
     term, divisor = "s", stages.queries.shape[-1] ** 0.5
@@ -117,7 +117,7 @@ def _add_values(steps: HeadSteps, stages: Stages) -> None:
 
 
 def _add_outputs(steps: HeadSteps, block: Block, x: Tensor, mixed: Tensor) -> None:
-    """Add the steps from the outputs of all heads, `mixed` [1, T, H K], back to the residual stream."""
+    """Add the steps from `mixed` [1, T, H K], the outputs of all heads, back to the residual stream."""
     projection, last = block.attention.projection_layer, block.attention.num_heads - 1
     heads = ", ".join(dict.fromkeys(["h0", *(["..."] if last > 1 else []), f"h{last}"]))
     steps.of_queries("concatenated", f"hs = ({heads})", mixed)
@@ -132,7 +132,7 @@ def _add_outputs(steps: HeadSteps, block: Block, x: Tensor, mixed: Tensor) -> No
 
 
 def _largest(key: str, beginning: str, query: str, numbers: Tensor, names: Sequence[str]) -> Note:
-    """Make a note of the tokens with the largest numbers above zero, in words and as data."""
+    """Return a note that names the tokens with the largest positive numbers, as a sentence and as data."""
     order = torch.argsort(numbers, descending=True, stable=True)[:_NUM_LARGEST].tolist()
     largest_pairs = [(position, float(numbers[position])) for position in order if numbers[position] > 0]
     text = ", ".join(f"{names[position]} {number:.4f}" for position, number in largest_pairs)

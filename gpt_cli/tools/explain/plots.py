@@ -1,4 +1,4 @@
-"""Studies as pictures."""
+"""Draw the studies of `gpt explain` as pictures."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from gpt_cli.tools.explain.studies import SIZES
 
 
 def plot(study: str, explanation: Explanation, language: str, *, kind: str, notice: Notify) -> bytes:
-    """Draw every step: curves and bars of the scaling study, else maps with their numbers.
+    """Return a picture of all steps: curves and bars for the scaling study, else heat maps with their numbers.
 
-    Where no installed font has the Chinese characters, the words are English and `notice` receives a line.
+    If no installed font has the Chinese characters, the words are English and `notice` receives a line.
     """
     fonts, language = fonts_for(language, notice)
     with rc_context({"font.family": fonts, "font.size": 8}):
@@ -27,7 +27,7 @@ def plot(study: str, explanation: Explanation, language: str, *, kind: str, noti
 
 
 def _scaling(steps: Sequence[Step], language: str) -> Figure:
-    """Draw each fact against K, without and with the division; below, bars of the other steps, one group per row."""
+    """Draw each measure against K, without and with division by √K; below, bars of other steps, one group per row."""
     figure = new_figure(9.5, 3 * len(steps), 110, constrained=True)
     both = [say("undivided", language), say("divided", language)]
     for part, step in zip(figure.subfigures(len(steps), 1, squeeze=False)[:, 0], steps, strict=True):
@@ -62,7 +62,7 @@ def _bars(axes: Axes, numbers: Sequence[np.ndarray], kinds: Sequence[str], rows:
 
 
 def _maps(steps: Sequence[Step], language: str) -> Figure:
-    """Draw a map of each step, two side by side, whose height grows with the number of rows."""
+    """Draw a heat map of each step, two side by side; a map's height grows with its number of rows."""
     pairs = [steps[first : first + 2] for first in range(0, len(steps), 2)]
     heights = [0.8 + 0.36 * max(len(step.rows) for step in pair) for pair in pairs]
     figure = new_figure(11, 0.4 + sum(heights), 110, constrained=True)
@@ -76,7 +76,7 @@ def _maps(steps: Sequence[Step], language: str) -> Figure:
 
 
 def _map(axes: Axes, step: Step, language: str) -> None:
-    """Draw numbers on colours that range from 0 to 1, or to the largest number where all are at most 0.1."""
+    """Draw a step's numbers as a heat map; colours range from 0 to 1, or to the largest number if it is at most 0.1."""
     columns = [label_text(label, language) for label in step.columns]
     weights = np.where(np.array(columns) == "Σ", np.nan, step.numbers)  # a sum is no weight
     largest = float(np.nanmax(weights))

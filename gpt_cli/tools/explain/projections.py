@@ -1,4 +1,4 @@
-"""The queries, keys and values of one head for each form of attention, as steps."""
+"""Queries, keys and values of one head as steps of an explanation, for each form of attention."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Projections = tuple[str, str, Mapping[str, Tensor]]
 
 
 class HeadSteps:
-    """The steps of one head so far, `names` of all tokens, `places` (indices) of the queries, and the rope or None."""
+    """The steps of a head so far; `names` label all tokens, `places` are query positions, `rotary` is rope or None."""
 
     def __init__(self, head: int, names: Sequence[str], places: Sequence[int], rotary: RotaryPositions | None):
         self.head, self.names, self.places, self.rotary = head, names, list(places), rotary
@@ -26,15 +26,15 @@ class HeadSteps:
         self.steps: list[Step] = []
 
     def of_queries(self, name: str, formula: str, numbers: Tensor, *notes: Note) -> None:
-        """Add a step of the query tokens, from numbers [1, T, size] of all tokens."""
+        """Add a step with a row for each query token, from `numbers` [1, T, size] of all tokens."""
         self.steps.append(Step(name, formula, as_array(numbers[0, self.places]), self.query_names, notes=notes))
 
     def of_all(self, name: str, formula: str, numbers: Tensor, *notes: Note) -> None:
-        """Add a step of all tokens, from numbers [1, T, size]."""
+        """Add a step with a row for each token, from `numbers` [1, T, size]."""
         self.steps.append(Step(name, formula, as_array(numbers[0]), self.names, notes=notes))
 
     def of_pairs(self, name: str, formula: str, numbers: Tensor, *notes: Note) -> None:
-        """Add a step of query tokens by key tokens, from numbers [queries, T]."""
+        """Add a step with a row for each query token and a column for each key token, from `numbers` [queries, T]."""
         beside = len(self.places) == 1
         step = Step(name, formula, as_array(numbers), self.query_names, self.names, notes=notes, beside=beside)
         self.steps.append(step)
@@ -43,7 +43,10 @@ class HeadSteps:
 def projections(
     steps: HeadSteps, attention: SelfAttention, x: Tensor, source: str, rotation: Tensor | None
 ) -> Projections:
-    """Add queries, keys and values of a head for its input x [1, T, D], which the formulas call `source`."""
+    """Add the steps of a head's queries, keys and values, for the input x [1, T, D], which formulas call `source`.
+
+    Returns the formulas of the scores and of their divisor, and the parameters used, by name.
+    """
     # exactly these: a form derived from one of them may compute something else
     if type(attention) is LatentAttention:
         return _of_latent(steps, attention, x, source, rotation)
@@ -72,7 +75,7 @@ def projections(
 
 
 def _matrices(attention: SelfAttention, head: int) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
-    """Return Wq of a head, and its Wk and Wv, or those of its group."""
+    """Return Wq, Wk and Wv of a head; in grouped-query attention, Wk and Wv are those of the head's group."""
     if type(attention) is GroupedQueryAttention:
         group = attention.group_of(head)
         return attention.heads[head].Wq, group.Wk, group.Wv
@@ -109,7 +112,7 @@ def _of_latent(
 
 
 def _add_turned(steps: HeadSteps, query: str, key: str, queries: Tensor, keys: Tensor, rotation: Tensor) -> None:
-    """Add the steps of queries and keys rotated by rope, which may rotate only their first R numbers."""
+    """Add the steps of queries and keys rotated by rope, which may rotate only the first R numbers of each."""
     assert steps.rotary is not None
     part = rotation.shape[-1] < keys.shape[-1]
     turned = f"{key}[:R]" if part else key
@@ -140,14 +143,14 @@ def as_array(tensor: Tensor) -> np.ndarray:
 
 
 def norm_note(norm: nn.Module) -> Note:
-    """Return the note that explains the parameters of a norm in `norm_formula`."""
+    """Return the note that explains g and b, the symbols of parameters in `norm_formula`."""
     if dict(norm.named_parameters()).keys() >= {"bias"}:
         return Note("norm_bias_said", "g and b: the weights and the bias of the norm")
     return Note("norm_said", "g: the weights of the norm")
 
 
 def norm_formula(norm: nn.Module) -> str:
-    """Return the formula of a norm of x, in which its weights are g and b."""
+    """Return the formula of a norm of x, with the weight g and, if the norm has one, the bias b."""
     if isinstance(norm, nn.RMSNorm):
         return f"x / √(mean(x²) + {norm.eps:g}) · g"
     assert isinstance(norm, nn.LayerNorm)

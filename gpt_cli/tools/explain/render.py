@@ -1,4 +1,4 @@
-"""An explanation as text: for a terminal, as Markdown, or as a page."""
+"""Format an explanation as text for a terminal, as Markdown, or as an HTML page."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ code { font-family: ui-monospace, monospace; }
 
 @dataclass(frozen=True)
 class Table:
-    """A table to show: its headings, its cells, and the sentences below it."""
+    """A table of an explanation: its headings, its cells, and the sentences below it."""
 
     part: str  # the title of a part of the explanation, in its first table; else empty
     headings: Sequence[tuple[str, str]]  # a title, and a formula with a shape
@@ -44,7 +44,7 @@ class Table:
 
 
 def to_terminal(explanation: Explanation, language: str, width: int) -> str:
-    """Format plain lines. A table wider than `width` cells is cut or, where its columns have names, continues below."""
+    """Return plain text. A table wider than `width` is cut off, or continues below if its columns have names."""
     lines = [say(explanation.title, language), *([explanation.source] if explanation.source else [])]
     for table in _tables(explanation, language):
         if table.part:
@@ -58,7 +58,7 @@ def to_terminal(explanation: Explanation, language: str, width: int) -> str:
 
 
 def to_markdown(explanation: Explanation, language: str) -> str:
-    """Format an explanation as Markdown: a title, a section for each part, and a table for each step."""
+    """Return an explanation as Markdown: a title, a section for each part, and a table for each step."""
 
     def cells(row: Sequence[str]) -> str:
         return "| " + " | ".join(map(_escaped, row)) + " |"
@@ -79,12 +79,12 @@ def to_markdown(explanation: Explanation, language: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escape punctuation, so that Markdown shows it as it is."""
+    """Escape the characters that have a meaning in Markdown."""
     return re.sub(r"([\\`*_~\[\]<>&$|])", r"\\\1", text)
 
 
 def to_html(explanation: Explanation, language: str) -> str:
-    """Build a page that runs no script and requests nothing."""
+    """Return an explanation as an HTML page that runs no script and makes no network request."""
 
     def row(cells: Sequence[str], kind: str = "td") -> str:
         label, *others = map(html.escape, cells)
@@ -111,7 +111,7 @@ def to_html(explanation: Explanation, language: str) -> str:
 
 
 def _tables(explanation: Explanation, language: str) -> list[Table]:
-    """Make a table for each step; adjacent steps that are `beside` each other share one table."""
+    """Return a table for each step; adjacent steps that are `beside` each other share one table."""
     groups: list[list[Step]] = []
     for step in explanation.steps:
         if groups and step.beside and groups[-1][-1].beside:
@@ -153,7 +153,7 @@ def _number(number: float) -> str:
 
 
 def _cut(table: Table) -> list[list[str]]:
-    """Return the header and the rows, with the columns that fit and a mark for the others."""
+    """Return the header and the rows of a table; in unnamed columns, an ellipsis replaces those beyond the twelfth."""
     rows = [list(row) for row in (table.header, *table.rows)]
     if table.whole or len(rows[0]) <= _MAX_COLUMNS + 1:
         return rows
@@ -161,7 +161,7 @@ def _cut(table: Table) -> list[list[str]]:
 
 
 def _aligned(rows: Sequence[Sequence[str]], width: int, *, whole: bool) -> list[str]:
-    """Align the columns of rows, as many as fit; with `whole` the other columns follow below."""
+    """Return lines of aligned columns, as many as fit in `width`; with `whole`, the other columns follow below."""
     label = min(_MAX_LABEL, max(cell_len(row[0]) for row in rows))
     # rows may have thousands of numbers: take no more than could fit
     columns = list(zip(*(row if whole else row[: width + 1] for row in rows), strict=True))[1:]

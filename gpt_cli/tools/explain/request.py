@@ -67,7 +67,7 @@ class ExplainRequest(Request):
     )
 
     def misfits(self) -> Iterator[Misfit]:
-        """Refuse flags without effect on a file, an example or a study."""
+        """Yield a `Misfit` for each flag that excludes another, or that has no effect on an example or a study."""
         yield from super().misfits()
         useless = _OF_HEAD if self.study == "scaling" else _OF_HEAD + _OF_MODEL
         if not self.example:

@@ -30,9 +30,9 @@ SENTENCES = ((5, 2, 1, 0, 0), (1, 3, 1, 4, 0))
 
 @torch.no_grad()
 def scaling(loaded: Loaded | None) -> Explanation:
-    """Compare softmax with and without the division by √K: of random scores, a model's heads, and normal numbers.
+    """Compare softmax with and without division by √K, on random scores, a trained model's heads, and normal numbers.
 
-    Entropy is in nats; the gradient is the norm of the derivative, a matrix, of softmax with respect to its scores.
+    Entropy is in nats; the gradient is the Frobenius norm of the Jacobian of softmax with respect to its scores.
     """
     generator = torch.Generator().manual_seed(0)
     rows = []
@@ -60,7 +60,7 @@ def scaling(loaded: Loaded | None) -> Explanation:
 
 
 def _facts(scores: Tensor) -> Tensor:
-    """Entropy, largest weight and norm of the derivative of the softmax of each row: [rows, n] -> [rows, 3]."""
+    """Entropy, largest weight and norm of the Jacobian of the softmax of each row of scores: [rows, n] -> [rows, 3]."""
     weights = scores.softmax(dim=-1)
     entropy = torch.special.entr(weights).sum(-1)
     squares = weights.square().sum(-1)
@@ -70,12 +70,12 @@ def _facts(scores: Tensor) -> Tensor:
 
 
 def _measured(scores: Tensor, K: int) -> np.ndarray:
-    """Compute each fact without and with the division, in the order of _MEASURES: [rows, n] -> [rows, 6]."""
+    """Compute `_facts` without and with division by √K, in the order of _MEASURES: [rows, n] -> [rows, 6]."""
     return torch.stack([_facts(scores), _facts(scores / K**0.5)], dim=-1).flatten(1).numpy()
 
 
 def _model_scores(loaded: Loaded) -> Step:
-    """Measure the scores of each layer, means over heads and rows, on a text that the model itself generates."""
+    """Measure each layer's attention scores, as means over heads and rows, on a text that the model generates."""
     model, start = loaded.model, loaded.tokenizer.begin([])
     count = min(loaded.config.model.context_length, HEADS_WINDOW) - len(start)
     steps = generate(Decoder(model), [start], SamplingParameters(), max_new_tokens=count, seed=0, end_of_text=None)
@@ -93,7 +93,7 @@ def _model_scores(loaded: Loaded) -> Step:
 
 @torch.no_grad()
 def mask() -> Explanation:
-    """Show that masking before softmax equals renormalising after it; without either, the future leaks."""
+    """Show that masking before softmax equals masking and renormalising after it; otherwise, later tokens leak."""
     x = torch.tensor(EMBEDDINGS, dtype=torch.float64)
     with torch.random.fork_rng(devices=[]):
         head = linear_head().double()
@@ -134,7 +134,7 @@ def mask() -> Explanation:
 
 @torch.no_grad()
 def dropout() -> Explanation:
-    """Show a row of weights, five draws of dropout on it, and the mean of many draws."""
+    """Show a row of attention weights, five random draws of dropout on it, and the mean of many draws."""
     with torch.random.fork_rng(devices=[]):
         row = linear_head().double().weights(torch.tensor(EMBEDDINGS, dtype=torch.float64))[-1]
     generator = torch.Generator().manual_seed(123)
@@ -162,7 +162,7 @@ def dropout() -> Explanation:
 
 @torch.no_grad()
 def padding() -> Explanation:
-    """Show the weights of two sentences of unequal length in one batch, in two heads with random parameters."""
+    """Show the attention weights of two padded sentences in one batch, in two heads with random parameters."""
     ids = torch.tensor(SENTENCES)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""The classic example: six tokens of three numbers each, and attention over them in seven forms.
+"""The published example: six tokens of three numbers each, and attention over them in seven forms.
 
 The inputs, the seeds and the order of the random draws are those of courses on building a GPT from scratch; the
 attention of this package computes everything else.
@@ -32,14 +32,14 @@ StepsAndMatrices = tuple[list[Step], dict[str, Tensor]]
 
 
 def step_of(part: str, name: str, formula: str, numbers: Tensor, *, title: str = "") -> Step:
-    """Make a step with a row for each word; where there are six columns, they are the words too."""
+    """Return a step with a row for each word of the example; six columns are labelled with the words too."""
     columns: tuple[Label, ...] = WORDS if numbers.shape[1] == len(WORDS) else ()
     return Step(name, formula, numbers.double().numpy(), WORDS, columns, part, title=title)
 
 
 @torch.no_grad()
 def journey() -> Explanation:
-    """Compute all seven forms, each from its own seed; the state of torch's global generator does not change."""
+    """Explain the example in all seven forms, each with its own seed; torch's global generator keeps its state."""
     x = torch.tensor(EMBEDDINGS)
     steps = [step_of("inputs", "token_embedding", "x", x)]
     parameters: dict[str, Tensor] = {}
@@ -67,7 +67,7 @@ def _simple(x: Tensor) -> StepsAndMatrices:
 
 
 def _projected(part: str, source: str, queries: Tensor, keys: Tensor, values: Tensor) -> list[Step]:
-    """Make the steps of attention to all tokens, later ones included."""
+    """Return the steps of attention without a causal mask, from queries to contexts."""
     scores = attention_scores(queries, keys)
     nothing = torch.zeros(len(WORDS), len(WORDS), dtype=torch.bool)
     weights = attention_weights(scores, nothing, score_scale(queries.shape[-1]))
@@ -88,7 +88,7 @@ def _trainable(x: Tensor) -> StepsAndMatrices:
 
 
 def linear_head() -> Attention:
-    """Make the head of the forms c, d and e."""
+    """Return the untrained head (seed 789) that forms c, d and e of the example share."""
     torch.manual_seed(789)
     return Attention(3, 2)
 
@@ -149,7 +149,7 @@ def _split(x: Tensor) -> StepsAndMatrices:
 
 
 def _of_heads(part: str, x: Tensor, heads: list[Attention]) -> tuple[list[Step], Tensor, dict[str, Tensor]]:
-    """Make the steps of each head and of the joined outputs; return steps, joined outputs [T, H K] and matrices."""
+    """Return the steps of all heads and of their joined outputs, these outputs [T, H K], and the heads' matrices."""
     steps: list[Step] = []
     outputs: list[Tensor] = []
     used: dict[str, Tensor] = {}

@@ -1,1 +1,1 @@
-"""Attention of the heads of a model as files, pictures, pages and drawings in the terminal."""
+"""Inspect models: tokens, attention maps, head scores, logit lens, activation patching, differences of two models."""

@@ -40,9 +40,9 @@ from gpt_cli.tools.interpret.request import STDOUT, AttentionRequest, ToInspect
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionResult(AttentionDump, Result):
-    """Attention to a prompt: `stages` has `weights` [layers, heads, T, T] and the other stages of the request.
+    """Result of `gpt attn-dump`: `stages` has the array `weights` [layers, heads, T, T] and other requested arrays.
 
-    `loaded` has the model, with which `as_page` computes the scores of the heads.
+    `loaded` has the model, from which `as_page` computes the scores of the heads.
     """
 
     loaded: Loaded = field(repr=False)
@@ -52,7 +52,7 @@ class AttentionResult(AttentionDump, Result):
 
     @property
     def generated(self) -> list[dict[str, Any]]:
-        """The tokens that the model wrote, with their probabilities and ranks."""
+        """The tokens that the model generated, each with its text, probability and rank."""
         generated_tokens = self.tokens[len(self.tokens) - len(self.predictions) :]
         return [
             {"text": text, "probability": prediction.probability, "rank": prediction.rank}
@@ -60,7 +60,7 @@ class AttentionResult(AttentionDump, Result):
         ]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the object that `gpt attn-dump --json` prints: the content of the file without its arrays."""
+        """Return the object that `gpt attn-dump --json` prints: tokens, layers, heads, stage names, but no arrays."""
         return {
             "checkpoint": str(self.loaded.path),
             "out": self.out,
@@ -72,15 +72,15 @@ class AttentionResult(AttentionDump, Result):
         }
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Draw a map of each head in shades, or of the mean of the heads where they are many."""
+        """Return text that draws a map of each head in shades, or, for many heads, a map of their mean."""
         return self.drawing(width)[0]
 
     def as_coloured_text(self, width: int = WIDTH) -> str:
-        """Draw the maps in colours, or in shades where the terminal has at most 16 colours."""
+        """Return the maps as text in colours, or in shades if the terminal has at most 16 colours."""
         return self.drawing(width, coloured=True)[0]
 
     def drawing(self, width: int, *, coloured: bool = False) -> tuple[str, int]:
-        """Draw the maps as text of `width` columns; return the text and how many of the last tokens fit in it."""
+        """Return the maps as text of `width` columns, and the number of tokens shown, the last ones that fit."""
         terminal = Console(
             file=io.StringIO(),
             force_terminal=coloured,
@@ -113,17 +113,17 @@ class AttentionResult(AttentionDump, Result):
             screen.pieces(piece.decode() for piece in encode_dump(self, self.ending or ".json"))
 
     def as_page(self) -> str:
-        """Build a page of weights, head scores and what heads write; raises EnvironmentFailure as `as_picture`."""
+        """Return a page of weights, head scores and promoted tokens; raises EnvironmentFailure if memory is short."""
         self._require_room(".html")
         dump = self if self.scores else with_heads(self, self.loaded.model, self.loaded.tokenizer)
         return attention_page(dump).decode()
 
     def page_bytes(self) -> int:
-        """Estimate how many bytes the page has."""
+        """Estimate the size of the page in bytes."""
         return page_bytes(len(self.layers) * len(self.heads), len(self.tokens))
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes:
-        """Draw a grid of maps, a row for each layer; raises EnvironmentFailure where memory cannot hold it."""
+        """Return a picture, a grid of maps with a row for each layer; raises EnvironmentFailure if memory is short."""
         self._require_room(ending := f".{kind}")
         (picture,) = encode_dump(self, ending, notice)
         return picture
@@ -134,10 +134,10 @@ class AttentionResult(AttentionDump, Result):
 
 
 def attention(request: AttentionRequest, target: ToInspect, host: Host) -> AttentionResult:
-    """Run a model on a prompt, and write its attention to the file of the request.
+    """Run a model on a prompt and return its attention; write the attention to `request.out`, if set.
 
-    Raises CheckpointError, DataError for a prompt that does not fit, UsageError for numbers that float16 cannot hold,
-    and EnvironmentFailure for what memory or disk cannot hold.
+    Raises CheckpointError, DataError for a prompt that is too long, UsageError for numbers that float16 cannot hold,
+    and EnvironmentFailure if memory or disk space is short.
     """
     device = choose_device(request.device or "auto")
     loaded = load_for(host, request.run, request.checkpoint, target.header)
@@ -172,7 +172,7 @@ def attention(request: AttentionRequest, target: ToInspect, host: Host) -> Atten
 
 
 def _dumped(request: AttentionRequest, target: ToInspect, loaded: Loaded, host: Host) -> AttentionDump:
-    """Generate the requested tokens, then compute the attention to the prompt and to these tokens."""
+    """Generate the requested tokens, and return the attention on the prompt and these tokens."""
     assert target.prompt is not None
     model, tokenizer, num_generated = loaded.model, loaded.tokenizer, request.generate or 0
     ids = encode_prompt(
@@ -223,10 +223,10 @@ def with_heads(
     notice: Notify = ignored,
     count: Callable[[int], object] = lambda _: None,
 ) -> AttentionDump:
-    """Add the predictions of layers, the scores of heads and, unless a page cannot hold it, what heads write.
+    """Return `dump` with layers' predictions, head scores and, if a page can hold them, the tokens that heads promote.
 
     `count` receives the number of tokens done since its last call: those of `score_heads`, then all tokens of the dump
-    for each head. Raises CheckpointError where the model computes numbers that are not finite.
+    for each head. Raises CheckpointError if the model computes numbers that are not finite.
     """
     chosen: dict[str, Any] = {"layers": dump.layers, "heads": dump.heads}
     ids, end_of_text = np.array(dump.token_ids), tokenizer.end_of_text

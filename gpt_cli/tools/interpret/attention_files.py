@@ -1,4 +1,4 @@
-"""Attention as a file: npz, safetensors, json, csv, png, svg, pdf or html, by the ending of its name."""
+"""Encode attention as npz, safetensors, json, csv, png, svg, pdf or html, by the ending of the file name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpt_cli.tools.interpret.attention_page import attention_page
 
 
 def num_rows(dump: AttentionDump, ending: str) -> int | None:
-    """Number of rows of all heads that are written one by one for `ending`; None if a file is written at once."""
+    """Number of attention rows in a .json or .csv file; None for other endings, whose files are written at once."""
     stages = {".json": dump.stages, ".csv": {"weights": dump.weights}}.get(ending)
     return stages and sum(array[..., 0].size for array in stages.values())
 
@@ -30,9 +30,9 @@ def encode_dump(
     notice: Notify = ignored,
     count: Callable[[int], object] = lambda _: None,
 ) -> Iterator[bytes]:
-    """Encode a dump in the format of `ending`, one of FORMATS; yield json and csv by rows, others whole.
+    """Yield a dump in the format of `ending`, one of FORMATS: json and csv row by row, other formats at once.
 
-    `notice` receives what a picture leaves out, `count` the finished rows.
+    `notice` receives what a picture leaves out, `count` the number of rows finished since its last call.
     """
     if ending in PICTURES:
         from gpt_cli.attention_maps.picture import draw  # loads matplotlib, which takes half a second
@@ -58,7 +58,7 @@ def _safetensors(dump: AttentionDump) -> bytes:
 
 
 def _arrays(dump: AttentionDump) -> dict[str, np.ndarray]:
-    """Return all arrays by name; the indices of heads are `heads`, or `head_numbers` if `heads` is a stage."""
+    """Return all arrays of a dump by name; head indices are `heads`, or `head_numbers` if `heads` names a stage."""
     numbers = "head_numbers" if "heads" in dump.stages else "heads"
     arrays = dict(dump.stages) | {
         "token_ids": np.array(dump.token_ids),
@@ -72,7 +72,7 @@ def _arrays(dump: AttentionDump) -> dict[str, np.ndarray]:
 
 
 def _csv(dump: AttentionDump, count: Callable[[int], object]) -> Iterator[str]:
-    """Yield the header, then lines for the weights on or below the diagonal; tokens pass through `inert_cell`."""
+    """Yield a CSV header, then lines of the weights on or below the diagonal; tokens are made safe by `inert_cell`."""
     tokens = ['"' + inert_cell(token).replace('"', '""') + '"' for token in dump.tokens]
     yield "layer,head,query,key,query_token,key_token,weight\n"
     for layer, of_layer in zip(dump.layers, dump.weights, strict=True):

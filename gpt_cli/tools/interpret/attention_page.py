@@ -1,4 +1,4 @@
-"""Attention as one page for a browser. Needs no torch."""
+"""Build the web page that shows the attention on a prompt. Needs no torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAX_PROMPT = 80  # characters
 
 
 def attention_page(dump: AttentionDump, title: str = "") -> bytes:
-    """Build the page as HTML in UTF-8, with the weights of all chosen heads, and perhaps a title."""
+    """Return the page of a dump as HTML in UTF-8, with the attention weights of all its heads, and `title`, if any."""
     content = dump_content(dump) | {
         "title": title,
         "scores": dump.scores and scores_content([dump.scores]),
@@ -34,7 +34,7 @@ def attention_page(dump: AttentionDump, title: str = "") -> bytes:
 
 
 def page_bytes(num_heads: int, num_tokens: int) -> int:
-    """Estimate the largest size in bytes of a page of `num_heads` heads, without its scripts."""
+    """Return the estimated maximum size in bytes of a page of `num_heads` heads in all, without its scripts."""
     numbers = num_heads * num_tokens * (num_tokens + 1) // 2
     of_head = written_bytes(num_heads, num_tokens)[1] + CELL_BYTES * num_tokens
     packed_bytes = (2 if numbers <= _FEW else 1) * numbers + num_heads * of_head
@@ -42,7 +42,7 @@ def page_bytes(num_heads: int, num_tokens: int) -> int:
 
 
 def dump_content(dump: AttentionDump) -> dict[str, object]:
-    """Encode the tokens and weights of a dump as the content of a page."""
+    """Return the tokens, attention weights and predictions of a dump as the JSON content of a page."""
     triangles = dump.weights[..., *np.tril_indices(len(dump.tokens))]  # [layers, heads, T (T + 1) / 2]
     weights = quantise(triangles, 65535 if triangles.size <= _FEW else 255)
     content = weights_content(dump.tokens, dump.layers, dump.heads, weights, dump.origin)
@@ -52,7 +52,7 @@ def dump_content(dump: AttentionDump) -> dict[str, object]:
 def weights_content(
     tokens: Sequence[str], layers: Sequence[int], heads: Sequence[int], weights: np.ndarray, origin: Origin | None
 ) -> dict[str, object]:
-    """Encode tokens and the quantised weights of heads as the content of a page."""
+    """Return tokens and quantised attention weights as the JSON content of a page."""
     return {
         "tokens": tokens,
         "labels": [{"text": label_of(token, limit=None), "short": label_of(token)} for token in tokens],
@@ -67,25 +67,25 @@ def weights_content(
 
 
 def prompt_content(prompt: str) -> str:
-    """Shorten a prompt, to name a page; the whole text is on the page below."""
+    """Shorten a prompt to a title for a page, of at most _MAX_PROMPT characters."""
     return label_of(prompt, limit=_MAX_PROMPT)
 
 
 def scores_content(frames: Sequence[HeadScores]) -> dict[str, object]:
-    """Encode scores [frames, layers, heads, columns], the names of the columns, and the least score for each label."""
+    """Return head scores [frames, layers, heads, columns] as page content, with column names and label thresholds."""
     numbers = np.stack([np.stack([scores.columns[name] for name in COLUMNS], axis=-1) for scores in frames])
     return scored_content(numbers)
 
 
 def scored_content(numbers: np.ndarray) -> dict[str, object]:
-    """Encode scores of any shape, the names of the columns, and the least score for each label."""
+    """Return head scores [..., columns] as page content, with column names and the threshold score of each label."""
     roles = [(column, least) for column, _, least in ROLES]
     content = packed(numbers.astype("<f4").tobytes())
     return {"columns": COLUMNS, "roles": roles, "least_tokens": LEAST_TOKENS, "numbers": content}
 
 
 def writes_content(writes: Writes, texts: Mapping[int, str]) -> dict[str, object]:
-    """Encode the tokens that heads raise, then those they lower: [2, layers, heads, T, top], as indices of `texts`.
+    """Return the tokens whose logits heads raise, then lower, most [2, layers, heads, T, top], as indices into `texts`.
 
     Logits are stored as integers times `unit`, with a rounding error of at most the largest |logit| divided by 65534.
     """
@@ -102,9 +102,9 @@ def writes_content(writes: Writes, texts: Mapping[int, str]) -> dict[str, object
 
 
 def quantise(weights: np.ndarray, levels: int) -> np.ndarray:
-    """Return the square roots of weights in 0 to 1, rounded to integers of at most `levels`.
+    """Return sqrt(w) * levels for attention weights w in 0 to 1, rounded to unsigned integers.
 
-    (integer / levels)^2 differs from the weight w by at most sqrt(w) / levels + 1 / (4 levels^2): the absolute error
-    is smaller for small weights, which fill long texts.
+    (integer / levels)^2 differs from the weight w by at most sqrt(w) / levels + 1 / (4 levels^2): the absolute error is
+    smaller for small weights, which are the most frequent ones in long texts.
     """
     return np.rint(np.sqrt(weights, dtype=np.float64) * levels).astype("<u2" if levels > 255 else "u1")

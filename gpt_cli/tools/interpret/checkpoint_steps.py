@@ -1,4 +1,4 @@
-"""Attention to a prompt at the steps of a training, computed from its checkpoints."""
+"""Attention on a prompt at several steps of a training, computed from the checkpoints."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from gpt_cli.tools.interpret.text_windows import encode_prompt_of
 
 
 def computed_steps(target: ToInspect, device: torch.device, host: Host) -> Steps:
-    """Return the checkpoints of a run as steps, with one model in memory at a time; losses are those of the prompt.
+    """Return the attention on a prompt at each checkpoint of a run, as `Steps`; losses are those of the prompt.
 
-    Raises CheckpointError for a run without checkpoints, DataError for a prompt of one token or one that the model
-    cannot read.
+    One model at a time is in memory. Raises CheckpointError for a run without checkpoints, DataError for a prompt of
+    one token or one that the model cannot encode.
     """
     paths = step_files(target.run)
     newest = _snapshot(paths[-1], target, device, host)
@@ -41,7 +41,7 @@ def computed_steps(target: ToInspect, device: torch.device, host: Host) -> Steps
 
 
 def _snapshot(path: Path, target: ToInspect, device: torch.device, host: Host) -> Snapshot:
-    """Compute the attention of one checkpoint, in float32, with the scores of `gpt heads`."""
+    """Return the attention of one checkpoint on the prompt, in float32, with the scores of `gpt heads`."""
     loaded = load(path, None, host.warn)
     model, sizes, where = loaded.model.to(device), loaded.config.model, shown(path)
     text = encode_prompt_of(target, loaded, truncate=None, least=2)

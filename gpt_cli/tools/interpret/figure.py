@@ -1,4 +1,4 @@
-"""A measured quantity as an array whose axes and labels have names. Needs no torch."""
+"""A figure: a measured quantity as an array with named axes and labels. Needs no torch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ENDS: Mapping[Scale, tuple[float, float]] = {
 
 @dataclass(frozen=True, eq=False)
 class Figure:
-    """A measured quantity: values with a named axis for each dimension, NaN where there was nothing to measure."""
+    """A measured quantity: values with a named axis for each dimension, NaN where nothing could be measured."""
 
     name: str
     coords: Mapping[str, Sequence[Any]]  # the axes, such as step part layer head position, and the labels along each
@@ -36,7 +36,7 @@ class Figure:
 
     @classmethod
     def of_rows(cls, rows: Sequence[Row], name: str, *axes: str, key: str = "", **more: Any) -> Figure:
-        """Build a figure from rows that hold axis labels, the value under `key` or `name`, and maybe an error."""
+        """Return a figure built from rows with axis labels, a value under `key` or `name`, and maybe `{name}_error`."""
         coords = {axis: sorted({row[axis] for row in rows}) for axis in axes}
         both = np.full((2, *map(len, coords.values())), np.nan)
         for row in rows:
@@ -53,23 +53,23 @@ class Figure:
 
     @property
     def title(self) -> str:
-        """The name with the unit."""
+        """The figure's name and unit."""
         return self.name.replace("_", " ") + (f" ({self.unit})" if self.unit else "")
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The lowest and the highest value of the colour scale."""
+        """The lowest and the highest value of the figure's colour scale."""
         low, high = _ENDS[self.scale]
         most = max(high, float(np.nanmax(np.abs(self.values), initial=0)))
         return (-most if low < 0 else low), most
 
     def changed(self, change: Callable[[np.ndarray], np.ndarray], coords: Mapping[str, Sequence[Any]]) -> Figure:
-        """Apply `change` to values and errors, whose axes and labels then are `coords`."""
+        """Return a figure with `change` applied to values and errors, and `coords` as the new axes and labels."""
         error = None if self.error is None else change(self.error)
         return replace(self, values=change(self.values), error=error, coords=coords)
 
     def at(self, **places: Any) -> Figure:
-        """Select one label, which drops its axis, or a list, which keeps it: `at(part="head", layer=[0, 1])`."""
+        """Select a label of an axis, dropping the axis, or a list of labels: `at(part="head", layer=[0, 1])`."""
         figure = self
         for axis, label in places.items():
             labels, number = [*figure.coords[axis]], figure.axes.index(axis)
@@ -80,12 +80,12 @@ class Figure:
         return figure
 
     def over(self, *axes: str) -> Figure:
-        """Transpose the figure to this order of axes."""
+        """Return the figure with its axes in the order `axes`."""
         order = [self.axes.index(axis) for axis in axes]
         return self.changed(partial(np.transpose, axes=order), {axis: self.coords[axis] for axis in axes})
 
     def by_place(self, *axes: str) -> Figure:
-        """Merge these adjacent axes into one axis, place, whose labels are names such as L0 H1."""
+        """Return the figure with the adjacent `axes` merged into one axis, place, with labels such as L0 H1."""
         names = [" ".join(labels) for labels in product(*(names_along(axis, self.coords[axis]) for axis in axes))]
         first, shape = self.axes.index(axes[0]), self.values.shape
         flat = (*shape[:first], len(names), *shape[first + len(axes) :])
@@ -95,12 +95,12 @@ class Figure:
 
 
 def names_along(axis: str, labels: Iterable[Any]) -> list[str]:
-    """Name the labels of an axis: L0, H3."""
+    """Return the names of an axis's labels: L0 for a layer, H3 for a head, else the label itself."""
     letter = {"layer": "L", "head": "H"}.get(axis, "")
     return [f"{letter}{label}" for label in labels]
 
 
 def number_of(value: Any) -> Any:
-    """Convert a number of an array to JSON: None for NaN."""
+    """Convert a number of an array to a Python number for JSON; NaN becomes None."""
     number = value.item()
     return None if number != number else number

@@ -1,4 +1,4 @@
-"""Findings of `gpt heads`, `lens`, `patch` and `compare`: figures, and one way to show each. Needs no torch."""
+"""Result of `gpt heads`, `lens`, `patch`, `compare`: a Finding of figures, and a View that shows it. Needs no torch."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from gpt_cli.tools.interpret.figure import Figure, number_of
 class Finding(Figures):
     """Figures that a command has measured, by name: `finding["induction"].values`.
 
-    `about` describes what a model read; `lists` holds results without axes, such as texts. `stacked` are the findings
-    of the steps of a training, if any; every figure then has step as its first axis.
+    `about` describes the model and what it read; `lists` holds results without axes, such as texts. If there are
+    several training steps, `stacked` holds a finding for each, and every figure has step as its first axis.
     """
 
     view: View = field(repr=False)
@@ -50,11 +50,11 @@ class Finding(Figures):
 
     @property
     def coords(self) -> dict[str, Sequence[Any]]:
-        """The labels along each axis of the figures, by the name of the axis."""
+        """The labels along each axis of the figures, by axis name."""
         return {axis: labels for figure in self.figures for axis, labels in figure.coords.items()}
 
     def rows_along(self, *axes: str) -> list[Row]:
-        """Make a row for each index of these axes: its labels, and the figures with exactly these axes, with errors."""
+        """Return a row for each index along `axes`: its labels, and value and error of each figure with these axes."""
         figures = [figure for figure in self.figures if figure.axes == axes]
         rows = []
         for index in np.ndindex(figures[0].values.shape if figures else (0,)):
@@ -68,11 +68,11 @@ class Finding(Figures):
 
     @property
     def numbers(self) -> Row:
-        """The figures that are single numbers, by name."""
+        """The figures that are single numbers (without axes), by name."""
         return {figure.name: number_of(figure.values) for figure in self.figures if not figure.axes}
 
     def to_xarray(self) -> Any:
-        """Convert the figures to an xarray.Dataset, where xarray is installed; errors are variables of their own."""
+        """Convert the figures to an xarray.Dataset, which needs xarray; errors are variables named `{figure}_error`."""
         xarray, arrays = import_module("xarray"), dict[str, Any]()
         for figure in self.figures:
             labels = {axis: [*of_axis] for axis, of_axis in figure.coords.items()}  # a tuple would have a meaning there
@@ -82,7 +82,7 @@ class Finding(Figures):
         return xarray.Dataset(arrays)
 
     def key_figures(self) -> dict[str, Any]:
-        """Return `about`, the figures that are single numbers, and the names of the others."""
+        """Return `about`, the figures that are single numbers, and the names of all other figures."""
         return {**self.about, **self.numbers, "figures": [figure.name for figure in self.figures if figure.axes]}
 
     def as_dict(self) -> dict[str, Any]:
@@ -90,30 +90,30 @@ class Finding(Figures):
         return self.view.as_dict(self)
 
     def parts(self, width: int = WIDTH) -> Sequence[Rows | str]:
-        """Tables, and the lines between them."""
+        """Return the tables of the finding, and lines of text between them."""
         return self.view.tables(self, width)
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Format the tables with empty lines between them."""
+        """Return the tables as text, with empty lines between them."""
         return _joined(self.parts(width))
 
     def as_coloured_text(self, width: int = WIDTH) -> str:
-        """Format the tables in colour, where colour has a meaning."""
+        """Return the tables as text, with colours where they have a meaning."""
         return _joined(self.view.coloured_tables(self, width))
 
     def show(self, screen: Screen) -> None:
-        """Show the tables, and their legend on stderr; show nothing if the finding is in a file."""
+        """Show the tables, and their legend on stderr, or nothing if the finding was written to a file."""
         if self.out is None:
             for line in self.view.legend(self):
                 screen.notice(line)
             super().show(screen)
 
     def as_csv(self) -> bytes:
-        """Format the rows of the view as CSV."""
+        """Return the finding as CSV, with the rows that the view chooses."""
         return as_csv(self.view.csv_rows(self))
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
-        """Draw a picture, or return None if the view has none; `notice` receives characters that no font has."""
+        """Return a picture, or None if the view has none; `notice` receives a line on characters that no font has."""
         if not (panels := [*self.view.panels(self)]):
             return None
         from gpt_cli.common.drawing.draw_panels import draw_panels
@@ -121,12 +121,12 @@ class Finding(Figures):
         return draw_panels(self.view.origin(self), panels, notice, kind, beside=self.view.beside[bool(self.stacked)])
 
     def as_page(self) -> str | None:
-        """Build a page that works offline, or return None if the view has none."""
+        """Return a page that works offline, or None if the view has none."""
         page = self.view.page(self.as_dict())
         return None if page is None else page.decode()
 
     def saved(self, host: Host, out: Path | None, *numbers: tuple[int, str]) -> Finding:
-        """Write the finding to `out`, if not None, and return it; a notice has the file and `numbers` (count, noun)."""
+        """Write the finding to `out`, if any, and return it; a notice names the file and `numbers` as (count, noun)."""
         if out is None:
             return self
         with host.working(f"writing {visible(out)}"):
@@ -136,7 +136,7 @@ class Finding(Figures):
         return replace(self, out=str(out))
 
     def _as_file(self, ending: str, notice: Notify) -> bytes:
-        """Encode the finding as .json, .csv, .html or a picture; the request has checked the ending."""
+        """Encode the finding as .json, .csv, .html or a picture; the request has checked `ending`."""
         if ending in PICTURES:
             return self.as_picture(ending[1:], notice) or b""
         if ending == ".json":
@@ -145,9 +145,9 @@ class Finding(Figures):
 
 
 class View(ABC):
-    """Way to show a kind of finding: the only thing that a new measurement needs to define.
+    """How to show one kind of finding; a new measurement defines a subclass and nothing else.
 
-    The defaults suit rows of figures: JSON has what the finding is about, single numbers, and rows.
+    By default, JSON has `about`, the figures that are single numbers, `lists`, and the rows that `tabled` names.
     """
 
     tabled: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # keys of JSON for rows, and their axes; CSV has the last one
@@ -161,17 +161,17 @@ class View(ABC):
         return {**finding.about, **finding.lists, "steps": steps}
 
     def measured(self, finding: Finding) -> dict[str, Any]:
-        """Return the figures of a finding as JSON has them."""
+        """Return the finding's numbers, lists and rows, as JSON has them."""
         numbers = {name: number for name, number in finding.numbers.items() if number is not None}
         rows = {key: self.rows(finding, *axes) for key, axes in self.tabled.items()}
         return numbers | {**finding.lists} | {key: table_rows for key, table_rows in rows.items() if table_rows}
 
     def rows(self, finding: Finding, *axes: str) -> list[Row]:
-        """Return the rows along some axes."""
+        """Return a row for each index along `axes`."""
         return finding.rows_along(*axes)
 
     def csv_rows(self, finding: Finding) -> list[Row]:
-        """The rows of a CSV; for several steps, each row also has its step and the single numbers of the step."""
+        """Return the rows of a CSV; for several steps, each row also has its step and the step's single numbers."""
         if finding.stacked:
             each = ((at, {"step": at.about["step"], **at.numbers}) for at in finding.stacked)
             return [{**numbers, **row} for at, numbers in each for row in self.csv_rows(at)]
@@ -179,34 +179,34 @@ class View(ABC):
 
     @abstractmethod
     def tables(self, finding: Finding, width: int) -> Sequence[Rows | str]:
-        """Make tables for a terminal, and lines between them; each view has its own."""
+        """Return tables for a terminal, and lines of text between them."""
 
     def coloured_tables(self, finding: Finding, width: int) -> Sequence[Rows | str]:
-        """Make the tables of a terminal with colours."""
+        """Return the tables for a terminal with colours."""
         return self.tables(finding, width)
 
     def legend(self, finding: Finding) -> Iterable[str]:
-        """Yield lines on what the tables are about."""
+        """Return lines that explain the tables."""
         return ()
 
     def panels(self, finding: Finding) -> Iterable[Panel]:
-        """The panels of the picture; empty if the view has no picture."""
+        """Return the panels of the finding's picture; empty if the view has no picture."""
         return ()
 
     def origin(self, finding: Finding) -> Origin:
-        """The foot of the picture: run or checkpoint, step, and text or prompt."""
+        """Return the caption of the picture: run or checkpoint, step, and text or prompt."""
         about = finding.about
         step = finding.stacked[-1].about["step"] if finding.stacked else about["step"]
         text = ", ".join(source_names(about["text"] if "text" in about else about["prompt"]))
         return Origin(about["run"] if finding.stacked else about["checkpoint"], step, text)
 
     def page(self, report: dict[str, Any]) -> bytes | None:
-        """Build the page of the report that `--json` prints, or return None if the view has no page."""
+        """Return a page of `report`, the object that `--json` prints, or None if the view has no page."""
         return None
 
 
 def stack(findings: Sequence[Finding], about: Mapping[str, Any], lists: Mapping[str, Any] | None = None) -> Finding:
-    """Stack the findings of the steps of a training into one finding."""
+    """Stack the findings of several training steps into one finding, whose figures have step as their first axis."""
     last = findings[-1]
 
     def stacked(figure: Figure) -> Figure:
@@ -219,9 +219,9 @@ def stack(findings: Sequence[Finding], about: Mapping[str, Any], lists: Mapping[
 
 
 def as_csv(rows: Sequence[Row]) -> bytes:
-    """Format rows as CSV, with their keys as its first line; None becomes an empty cell, and no text a formula.
+    """Return rows as CSV, with their keys as first line; None becomes an empty cell, and no text acts as a formula.
 
-    A list becomes columns for each of its entries: raises_1_token.
+    Each entry of a list has columns of its own, such as raises_1_token.
     """
     flat = [dict(_flat(row)) for row in rows]
     columns = [*dict.fromkeys(key for row in flat for key in row)]
@@ -236,7 +236,7 @@ def as_csv(rows: Sequence[Row]) -> bytes:
 
 
 def _flat(row: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (column, cell) of a row with its lists flattened: key, number of the entry from 1, key in the entry."""
+    """Yield (column, cell) of a row; columns of lists are named by key, entry number from 1, and key in the entry."""
     for key, value in row.items():
         parts = {str(n): part for n, part in enumerate(value, 1)} if isinstance(value, list) else value
         if isinstance(parts, Mapping):

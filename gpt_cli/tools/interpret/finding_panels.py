@@ -1,4 +1,4 @@
-"""Panels of pictures made of figures: maps of two axes, and curves along one. Needs no torch."""
+"""Make panels of pictures from figures: heat maps of two axes, and curves along one axis. Needs no torch."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ def heat_map(
     ends: tuple[float, float] | None = None,
     **style: Any,
 ) -> HeatMap:
-    """Make a map of a figure with two axes, the first downwards and the second across, or with one axis downwards.
+    """Return a heat map of a figure: its first axis runs downwards; its second axis, if any, runs across.
 
-    `names` has labels to use along an axis instead of those of its coordinates; `ends` is the range of the colours,
-    None: that of the figure.
+    `names` replaces the labels of some axes; `ends` is the range of the colour scale, None: that of the figure.
     """
     if len(figure.axes) == 1:
         figure = figure.changed(lambda part: part[:, None], {**figure.coords, "": [""]})
@@ -33,7 +32,7 @@ def heat_map(
 
 
 def curve(figure: Figure, label: str, **style: Any) -> PlotLine:
-    """Make a line of a figure with one axis."""
+    """Return a line that plots a figure with one axis."""
     ((_, across),) = figure.coords.items()
     return PlotLine(label, across, figure.values, figure.error, style)
 
@@ -41,14 +40,14 @@ def curve(figure: Figure, label: str, **style: Any) -> PlotLine:
 def named_curves(
     figure: Figure, title: str, named: Mapping[str, Mapping[str, Any]], limits: tuple[float, float]
 ) -> Curves:
-    """Make a line for each place of a figure [step, place]; `named` gives some places a label and a style."""
+    """Return a panel with a line for each place of a figure [step, place]; `named` gives places a label and a style."""
     others = [curve(figure.at(place=each), "") for each in figure.coords["place"] if each not in named]
     lines = [curve(figure.at(place=each), each, **style) for each, style in named.items()]
     return Curves(title, [*others, *lines], limits=limits)
 
 
 def farthest(figure: Figure, most: int, least: float = 0) -> list[str]:
-    """Return at most `most` places whose values reach farthest from 0, at least `least`, the farthest first."""
+    """Return at most `most` places with the largest absolute values, of at least `least`, the largest first."""
     others = tuple(n for n, axis in enumerate(figure.axes) if axis != "place")
     measured = np.where(np.isnan(figure.values), -np.inf, np.abs(figure.values))
     reach = measured.max(axis=others)

@@ -1,4 +1,4 @@
-"""Tables of findings: cells with errors, figures with two axes as wide as the terminal, and rows by step."""
+"""Make tables of findings: cells with errors, matrices as wide as the terminal, and rows by training step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def cell(number: float | None, error: float | None = None, decimals: int = 2, *, sign: str = "") -> str:
-    """Format a number with its standard error, if it has one; a dash stands for a missing number."""
+    """Format a number and its standard error, if any, as a table cell; a missing number is a dash."""
     if number is None or number != number:
         return "-"
     text = f"{number:{sign}z,.{decimals}f}"
@@ -26,19 +26,19 @@ def cell(number: float | None, error: float | None = None, decimals: int = 2, *,
 
 
 def cell_at(figure: Figure, index: tuple[int, ...] = (), decimals: int = 2) -> str:
-    """Format a value of a figure as a cell."""
+    """Format the value of a figure at `index`, and its error, as a table cell."""
     error = None if figure.error is None else figure.error[index]
     return cell(figure.values[index], error, decimals)
 
 
 def cells(figure: Figure, decimals: int = 2, *, with_error: bool = True) -> list[str]:
-    """Format all values of a figure as cells, in the order of its axes."""
+    """Format all values of a figure as table cells, in the order of its axes."""
     figure = figure if with_error else replace(figure, error=None)
     return [cell_at(figure, index, decimals) for index in np.ndindex(figure.values.shape)]
 
 
 def matrix(heading: str, down: Sequence[str], figure: Figure, fitting: int, decimals: int = 2) -> Rows:
-    """Make a table of a figure with two axes: at most `fitting` columns, evenly spaced, the last one among them."""
+    """Return a table of a figure with two axes; it has at most `fitting` columns, evenly spaced up to the last."""
     across = names_along(figure.axes[1], figure.coords[figure.axes[1]])
     shown = spaced(len(across), fitting)
     rows = ((name, *(cell_at(figure, (row, column), decimals) for column in shown)) for row, name in enumerate(down))
@@ -46,13 +46,13 @@ def matrix(heading: str, down: Sequence[str], figure: Figure, fitting: int, deci
 
 
 def table_by_step(finding: Finding, headings: Iterable[str], cells_of: Callable[[Finding], Iterable[str]]) -> Rows:
-    """Make a row for each of at most 20 steps."""
+    """Return a table with a row for each training step, for at most MAX_ROWS evenly spaced steps."""
     steps = evenly(finding.stacked, MAX_ROWS)
     return [("step", *headings), *((str(at.about["step"]), *cells_of(at)) for at in steps)]
 
 
 def evenly(steps: Sequence[T], most: int) -> list[T]:
-    """Select at most `most` steps, evenly spaced, the first and the last among them."""
+    """Select at most `most` steps, evenly spaced, including the first and the last."""
     count = min(most, len(steps))
     return [steps[round(i * (len(steps) - 1) / max(1, count - 1))] for i in range(count)]
 
@@ -64,6 +64,6 @@ def spaced(number: int, fitting: int) -> list[int]:
 
 
 def steps_shown(finding: Finding, noun: str) -> list[str]:
-    """Return the line of a legend that says that a table omits steps; an empty list if it omits none."""
+    """Return a legend line on how many steps a table shows, in a list, which is empty if the table shows all steps."""
     number = len(finding.stacked)
     return [] if number <= MAX_ROWS else [f"{MAX_ROWS} of {counted(number, noun)} are shown; --json and --out have all"]

@@ -1,4 +1,4 @@
-"""Requests of the commands of this package. Needs no torch."""
+"""Requests of `gpt tokens` and `gpt attn-dump`, and what requests for reports on a model share. Needs no torch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ STDOUT = Path("-")
 
 
 def _read_selection(value: Any) -> Any:
-    """Convert indices of layers or heads that Python passes, 2 or [0, 3], to text such as 0,3."""
+    """Convert indices of layers or heads given in Python, such as 2 or [0, 3], to text such as 0,3."""
     if isinstance(value, Sequence | range) and not isinstance(value, str):
         return ",".join(map(str, value))
     return str(value) if isinstance(value, int) else value
@@ -90,7 +90,7 @@ class TokensRequest(Request):
 
 
 class ToInspect(NamedTuple):
-    """The chosen heads of a model and what the model reads, as far as flags and the checkpoint's header tell."""
+    """The layers and heads to inspect, what the model reads, and the header of its checkpoint."""
 
     layers: tuple[int, ...]
     heads: tuple[int, ...]
@@ -101,18 +101,18 @@ class ToInspect(NamedTuple):
 
     @property
     def run(self) -> RunFiles:
-        """The run of the checkpoint."""
+        """The run that contains the checkpoint."""
         return RunFiles(self.header.path.parent.parent)
 
 
 def chosen_heads(header: Header, layers: str | None, heads: str | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the layers and the heads that two flags choose; raise UsageError for those that the model lacks."""
+    """Return the layers and heads that two flags choose; raises UsageError for those that the model lacks."""
     sizes = header.config.model
     return parse_selection(layers, sizes.num_blocks, "layers"), parse_selection(heads, sizes.num_heads, "heads")
 
 
 def find_steps(request: AttentionRequest | ReadingRequest, heads: str | None, host: Host) -> ToInspect:
-    """Find the run of `--over-training` and the prompt for its checkpoints; without a prompt, snapshots are read."""
+    """Return the run of `--over-training`, and the prompt for its checkpoints; without a prompt, snapshots are read."""
     header = find_header(request.run, None, host)
     chosen = chosen_heads(header, request.layers, heads)
     if request.prompt is None and request.prompt_file is None:
@@ -121,7 +121,7 @@ def find_steps(request: AttentionRequest | ReadingRequest, heads: str | None, ho
 
 
 def step_files(run: RunFiles) -> list[Path]:
-    """List the checkpoints of a run by step; raises CheckpointError where there is none."""
+    """Return the checkpoint files of a run in the order of their steps; raises CheckpointError if there are none."""
     if not (paths := [*run.steps().values()]):
         sentence = "this run has no checkpoints of steps, from which anything could be computed by step"
         raise CheckpointError(shown(run.path), sentence, hint="gpt import DIR... --steps makes such a run")
@@ -173,12 +173,12 @@ class AttentionRequest(Request):
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """The stages that are asked for, in the order of STAGES."""
+        """The requested stages, always with `weights`, in the order of STAGES."""
         return tuple(name for name in STAGES if name == "weights" or name in self.stage)
 
     @property
     def ending(self) -> str | None:
-        """The format of `out`, such as `.png`, None without `out`; raises UsageError for an unknown ending."""
+        """The format of `out`, such as `.png`; None without `out`. Raises UsageError for an unknown ending."""
         if self.out == STDOUT:
             return f".{self.format or 'json'}"
         return None if self.out is None else ending_of(self.out, FORMATS)
@@ -186,7 +186,7 @@ class AttentionRequest(Request):
     exclusive = (("prompt", "prompt_file"),)
 
     def misfits(self) -> Iterator[Misfit]:
-        """Refuse flags without effect on a film, and flags for generated tokens or stdout where there are none."""
+        """Yield a `Misfit` for each flag that has no effect with --over-training, or without ‹generate› or stdout."""
         yield from super().misfits()
         if self.over_training:
             of_step = ("format", "checkpoint", "generate", "temperature", "seed", "stage")
@@ -202,7 +202,7 @@ class AttentionRequest(Request):
                     yield Misfit((key,), wrong, "‹generate=20›")
 
     def require_shown(self, *, json: bool) -> None:
-        """Raise UsageError for a film without a file, more than weights in a drawing, or two results on stdout."""
+        """Raise UsageError for --over-training without a file, flags that drawings ignore, or two results on stdout."""
         if self.out is None and self.over_training:
             sentence = "a film is a page, so it needs a name in .html"
             raise UsageError("‹over_training›", sentence, hint="‹out=film.html›")
@@ -213,7 +213,7 @@ class AttentionRequest(Request):
             raise UsageError("‹json›", "‹json› and ‹out=-› cannot be combined; leave one of them out")
 
     def find(self, host: Host) -> ToInspect:
-        """Resolve the prompt and the heads; for a film of snapshots there is no prompt.
+        """Return the prompt and the heads; --over-training without a prompt reads snapshots instead.
 
         Raises UsageError for heads that the model does not have and for files that cannot be written.
         """
@@ -235,7 +235,7 @@ class AttentionRequest(Request):
 
 
 def require_report(out: Path, page: str | None = None) -> None:
-    """Raise UsageError if no report can be written to `out`; with `page`, .html is refused and `page` is the hint."""
+    """Raise UsageError if no report can be written to `out`; with `page`, refuse .html and give `page` as the hint."""
     ending_of(out, REPORTS if page else (*REPORTS, ".html"), {".html": page})
     require_foreign(out)
 
@@ -264,24 +264,24 @@ class ReadingRequest(Request):
 
     @property
     def prompted(self) -> bool:
-        """Return whether the model reads a prompt, not a text."""
+        """Return whether the model reads a prompt rather than a text."""
         return self.prompt is not None or self.prompt_file is not None
 
     @property
     def film(self) -> str:
-        """The command that writes a film of the same run and prompt."""
+        """The shell command that writes a film (a page of attention by step) for the same run and prompt."""
         values = {"--run": self.run, "--prompt": self.prompt, "--prompt-file": self.prompt_file}
         flags = "".join(f" {flag} {shlex.quote(visible(value))}" for flag, value in values.items() if value is not None)
         return f"gpt attn-dump{flags} --over-training --out film.html"
 
     def require_prompt(self, flag: str, host: Host) -> None:
-        """Raise UsageError for `flag`, which needs a prompt, if the request has none; the hint offers a prompt."""
+        """Raise UsageError if the request has no prompt, which `flag` needs; the hint offers a prompt."""
         if not self.prompted:
             hint = f"‹prompt={readable_prompt(find_header(self.run, self.checkpoint, host))}›"
             raise UsageError(flag, f"{flag} needs ‹prompt› or ‹prompt_file›", hint=hint)
 
     def reading(self, host: Host, heads: str | None = None) -> ToInspect:
-        """Resolve the layers, the heads and what the model reads; raises UsageError for heads that the model lacks."""
+        """Return layers, heads and what the model reads; raises UsageError for layers or heads that the model lacks."""
         header = find_header(self.run, self.checkpoint, host)
         chosen = chosen_heads(header, self.layers, heads)
         if self.prompted:

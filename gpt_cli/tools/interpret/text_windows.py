@@ -1,4 +1,4 @@
-"""Inputs of a model that is inspected: a prompt or windows of a text, and the checkpoints of a run."""
+"""Read what an inspected model reads: a prompt, or windows of a text; and load the checkpoints of a run in turn."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DATA_TO_TRAIN = 0.9  # of a text on which something is trained too, that part is
 
 @dataclass(frozen=True)
 class Text:
-    """Text to read: `windows` (start, end) of `ids`; for each token of `targets` (start, end), the next id is known."""
+    """Token ids to read in `windows` (start, end); `targets` (start, end) are the tokens whose next id is known."""
 
     about: str | list[str]
     ids: Ids
@@ -41,7 +41,7 @@ class Text:
 
 
 def encode_prompt_of(target: ToInspect, loaded: Loaded, *, truncate: bool | None, least: int = 1) -> Text:
-    """Encode the prompt; raises DataError as `encode_prompt` does, and for fewer than `least` tokens, 1 or 2."""
+    """Return the encoded prompt; raises DataError as `encode_prompt`, and for fewer than `least` tokens, 1 or 2."""
     assert target.prompt is not None
     longest = loaded.config.model.context_length
     ids = encode_prompt(loaded.tokenizer, target.prompt, longest, source=target.source, truncate=truncate)
@@ -51,9 +51,9 @@ def encode_prompt_of(target: ToInspect, loaded: Loaded, *, truncate: bool | None
 
 
 def read_text(request: ReadingRequest, target: ToInspect, loaded: Loaded, host: Host, *, rest: bool = False) -> Text:
-    """Read evenly spaced windows of --data, or of the run's validation text; raises DataError for too little text.
+    """Return evenly spaced windows of --data, or of the run's validation text; raises DataError for too little text.
 
-    With `rest`, skip the first DATA_TO_TRAIN of the tokens, which train a tuned lens.
+    With `rest`, skip the first DATA_TO_TRAIN of the tokens, on which a tuned lens is trained.
     """
     assert target.text
     name = str(named_run(request.run) if request.run else loaded.path.parent.parent)
@@ -74,8 +74,8 @@ def open_text(
 ) -> tuple[Corpus, str | list[str], list[float]]:
     """Open the text that models read: `data`, or else the validation text of the first model's run.
 
-    Returns the text, its sources, and for `data` each model's `training_share`. Warns about models trained on answers
-    alone: `gpt eval` scores only answers.
+    Returns the text, its sources, and for `data` the approximate share on which each model was trained. Warns about
+    models trained only on answers: `gpt eval` scores only answers.
     """
     shares = list[tuple[str, float]]()
     if data:
@@ -96,7 +96,7 @@ def open_text(
 
 
 def spaced_windows(num_ids: int, context_length: int, most: int | None, host: Host) -> list[tuple[int, int]]:
-    """Choose evenly spaced windows (start, end), of about `most` ids in all (None: HEADS_TOKENS)."""
+    """Return evenly spaced windows (start, end) with about `most` ids in all, or HEADS_TOKENS for None."""
     most = most or HEADS_TOKENS
     length = min(context_length, HEADS_WINDOW, most)
     if length == HEADS_WINDOW < context_length:
@@ -105,7 +105,7 @@ def spaced_windows(num_ids: int, context_length: int, most: int | None, host: Ho
 
 
 def each_checkpoint(paths: Iterable[Path], newest: Loaded, device: torch.device, host: Host) -> Iterator[Loaded]:
-    """Load each checkpoint onto a device and yield it; `newest` is loaded already.
+    """Load each checkpoint onto a device in turn and yield it; `newest`, one of them, is loaded already.
 
     Raises CheckpointError for a checkpoint that is damaged, or has another tokenizer or shape than the newest.
     """

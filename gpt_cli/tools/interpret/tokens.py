@@ -1,4 +1,4 @@
-"""`gpt tokens`: a text cut into tokens, with the pieces above their ids. Needs no torch."""
+"""`gpt tokens`: a text split into tokens, shown above their ids. Needs no torch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _GROUNDS = ("\033[30;46m", "\033[30;43m")  # by turns: black on cyan and on yell
 
 @dataclass(frozen=True)
 class Token:
-    """A token: its id, its text (as <0xE4> where its bytes are no whole characters), and its bytes."""
+    """A token: its id, its text (such as <0xE4> if its bytes are not whole characters), and its bytes."""
 
     id: int
     text: str
@@ -35,7 +35,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Tokens(Result):
-    """A text as tokens; `tokenizer` is a run or a published vocabulary."""
+    """Result of `gpt tokens`: the tokens of a text; `tokenizer` is the name of a run or of a published vocabulary."""
 
     tokenizer: str
     tokens: list[Token]
@@ -56,20 +56,20 @@ class Tokens(Result):
         return [self.summary, [("id", "token"), *rows]]
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Format the pieces in rows, with their ids below them."""
+        """Return the tokens' texts in rows, with their ids below them."""
         return "\n".join(self._lines(width))
 
     def as_coloured_text(self, width: int = WIDTH) -> str:
-        """Format the pieces on two background colours by turns, with their ids below them."""
+        """Return the tokens' texts in rows, on two alternating background colours, with their ids below them."""
         return "\n".join(self._lines(width, colour=True))
 
     def show(self, screen: Screen) -> None:
-        """Show the pieces, and the summary on stderr."""
+        """Show the tokens, and the summary on stderr."""
         screen.notice(self.summary)
         super().show(screen)
 
     def _lines(self, width: int, *, colour: bool = False) -> Iterator[str]:
-        """Yield pairs of lines, a row of pieces with their ids below, wrapped at `width` columns."""
+        """Yield pairs of lines, a row of tokens' texts with their ids below, wrapped at `width` columns."""
         upper, lower, length = "", "", 0
         for number, token in enumerate(self.tokens):
             # a space between words would not be seen, and is a part of its token
@@ -87,7 +87,7 @@ class Tokens(Result):
 
 
 def tokens(request: TokensRequest, target: None, host: Host) -> Tokens:
-    """Cut a text into tokens; raises DataError for a character that the tokenizer lacks."""
+    """Split a text into tokens; raises DataError for a character that the tokenizer lacks."""
     if request.tokenizer is None:
         loaded = host.loaded or first_usable(request.run, request.checkpoint, read_verified, host.warn)
         header, cutter, name = loaded.header, loaded.header.tokenizer, run_name(loaded.header.path)
@@ -109,7 +109,7 @@ def tokens(request: TokensRequest, target: None, host: Host) -> Tokens:
 
 
 def _named(name: str) -> Tokenizer:
-    """Load a tokenizer without a run; errors are about --tokenizer."""
+    """Load the published tokenizer `name`; errors name the flag --tokenizer."""
     try:
         return named_tokenizer(name)
     except GptError as error:

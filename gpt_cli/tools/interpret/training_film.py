@@ -1,4 +1,4 @@
-"""The attention of a run while it trained, as one page for a browser: a frame for each snapshot. Needs no torch."""
+"""Film of a training: a page that shows a run's attention, with a frame for each snapshot. Needs no torch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MOST_POINTS = 2000  # of a curve, more than the page is wide
 
 @dataclass(frozen=True)
 class Film(Result):
-    """Page of the steps of a run: every `every`-th snapshot, counted from the last."""
+    """A page that shows a run's attention by training step: every `every`-th snapshot, counted from the last."""
 
     run: str
     content: dict[str, object] = field(repr=False)  # of the page, with the weights of all frames
@@ -45,12 +45,12 @@ class Film(Result):
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """The layers of the film."""
+        """The indices of the layers in the film."""
         return self.scores[0].layers
 
     @property
     def heads(self) -> tuple[int, ...]:
-        """The heads of each layer."""
+        """The indices of the heads in the film, the same for each layer."""
         return self.scores[0].heads
 
     def as_dict(self) -> dict[str, Any]:
@@ -59,17 +59,17 @@ class Film(Result):
         return {"run": self.run, "out": self.out} | {name: [*values] for name, values in content.items()}
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Count the steps, layers, heads and tokens that the film shows."""
+        """Return the numbers of steps, layers, heads and tokens that the film shows, in a line."""
         numbers = (("step", self.steps), ("layer", self.layers), ("head", self.heads), ("token", self.tokens))
         return ", ".join(counted(len(items), noun) for noun, items in numbers)
 
     @property
     def page(self) -> bytes:
-        """The page, of at most 32 MB."""
+        """The page as HTML in UTF-8, of at most 32 MB."""
         return build_page(ATTENTION, self.content)
 
     def as_page(self) -> str:
-        """The page as text."""
+        """Return the page as a string of HTML."""
         return self.page.decode()
 
 
@@ -83,8 +83,8 @@ def make_film(
 ) -> Film:
     """Make the film of the chosen layers and heads, such as `0,3-5`, on the prompt of the newest step or snapshot.
 
-    The page calls the run `name`, None: its path. Raises CheckpointError for a run without snapshots or with a damaged
-    or foreign one, UsageError for heads that the model does not have.
+    The page calls the run `name`, or, if None, by its path. Raises CheckpointError for a run without snapshots or with
+    a damaged or foreign one, UsageError for heads that the model does not have.
     """
     run = kept_steps(run) if isinstance(run, RunFiles) else run
     frames = read_frames(run, MOST_BYTES, layers, heads, name)
@@ -99,7 +99,7 @@ def make_film(
 
 @contextlib.contextmanager
 def steps_of(target: ToInspect, device: str | None, host: Host) -> Iterator[Steps]:
-    """Open the snapshots of a run or, with a prompt, its checkpoints; raises as `kept_steps` and `computed_steps`."""
+    """Yield the snapshots of a run or, with a prompt, its checkpoints; raises as `kept_steps` and `computed_steps`."""
     if target.prompt is None:
         yield kept_steps(target.run)
         return
@@ -111,7 +111,7 @@ def steps_of(target: ToInspect, device: str | None, host: Host) -> Iterator[Step
 
 
 def film(request: AttentionRequest, target: ToInspect, host: Host) -> Film:
-    """Make the film of a run, and write the file of the request; raises errors as `steps_of` and `make_film` do."""
+    """Make the film of a run; write it to `request.out`, if set. Raises errors as `steps_of` and `make_film` do."""
     writing = f"writing {visible(request.out)}" if request.out else "computing"
     with steps_of(target, request.device, host) as steps, host.working(writing):
         made = replace(make_film(steps, request.layers, request.heads), out=request.out and str(request.out))
@@ -124,7 +124,7 @@ def film(request: AttentionRequest, target: ToInspect, host: Host) -> Film:
 
 
 def tell_omissions(made: Film, notice: Notify) -> None:
-    """Say which snapshots of the run a film lacks."""
+    """Tell the user which snapshots of the run a film leaves out."""
     if made.num_others:
         notice(f"left out: {counted(made.num_others, 'snapshot')} of another text, which the run watched before")
     if made.every > 1:
@@ -138,9 +138,9 @@ def tell_omissions(made: Film, notice: Notify) -> None:
 def read_frames(
     run: Steps, most_bytes: int, layers: str | None = None, heads: str | None = None, name: str | None = None
 ) -> Film:
-    """Read as many snapshots with the newest one's prompt as fit into `most_bytes` before compression, at least one.
+    """Return a film of as many snapshots with the newest one's prompt as fit in `most_bytes`, at least one.
 
-    Raises errors as `make_film` does.
+    `most_bytes` counts before compression. Raises errors as `make_film` does.
     """
     newest = run.newest
     num_layers, num_heads = newest.weights.shape[:2]
@@ -173,14 +173,14 @@ def read_frames(
 def frames_apart(
     num_snapshots: int, num_heads: int, num_tokens: int, most_bytes: int = MOST_BYTES, num_cells: int = 0
 ) -> int:
-    """Return the least n such that a page can hold every n-th snapshot; a snapshot's lens has `num_cells` cells."""
+    """Return the smallest n such that a page can hold every n-th snapshot; a snapshot's lens has `num_cells` cells."""
     frame = num_heads * (num_tokens * (num_tokens + 1) // 2 + 4 * len(COLUMNS) + 1)
     frame += CELL_BYTES * num_cells
     return -(-num_snapshots // max(1, most_bytes // frame))
 
 
 def _curves(losses: Mapping[str, Sequence[tuple[int, float]]]) -> dict[str, list[tuple[int, float]]]:
-    """Thin the finite points of each curve evenly to as many as a page can show."""
+    """Return the finite points of each curve, evenly thinned to at most _MOST_POINTS."""
     curves = {}
     for name, points in losses.items():
         finite = [(step, loss) for step, loss in points if np.isfinite(loss)]

@@ -1,1 +1,1 @@
-"""Pages for a browser: their shared shell, and the parts of each kind of page."""
+"""Web pages: the shell that all of them share, and the parts of each kind of page."""

@@ -1,4 +1,4 @@
-"""A page for a browser: one file that needs no network and no server. The kinds of pages are at the end."""
+"""Build a web page, one file that needs no network and no server. The kinds of pages are at the end of this module."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PageParts:
 
 
 def build_page(parts: PageParts, content: Mapping[str, object], data: str = "") -> bytes:
-    """Build the page as HTML in UTF-8, with the content in it as JSON, and with `data`, a long text in base64.
+    """Return a page as HTML in UTF-8 that has `content` as JSON in it, and `data`, a long text in base64.
 
     The page may load nothing and run nothing but its own script, whose hash its content security policy names; the
     content is data, which the script shows as text. A worker obeys the policy of the page that starts it. If the author
@@ -67,17 +67,17 @@ def build_page(parts: PageParts, content: Mapping[str, object], data: str = "") 
 
 
 def packed(numbers: bytes) -> str:
-    """Compress the bytes of an array to a base64 string for the content; the script's `unpack` reverses this."""
+    """Compress an array's bytes to base64 text for a page's content; `unpack` in the page's script reverses this."""
     return base64.b64encode(zlib.compress(numbers)).decode()
 
 
 def hash_of_source(text: str) -> str:
-    """Hash a script or a style as a content security policy names it."""
+    """Return the SHA-256 of a script or style, as a content security policy names it."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def _worker(parts: PageParts) -> str:
-    """Return the worker's script as a constant in the page's script, whose hash covers both; empty without a worker."""
+    """Return the definition of WORKER, the worker's script as text, for the page's script; empty without a worker."""
     if not parts.worker:
         return ""
     script = "(() => {\n'use strict';\n" + "\n".join(map(_part, parts.worker)) + "\n})();\n"
@@ -85,7 +85,7 @@ def _worker(parts: PageParts) -> str:
 
 
 def _as_json(content: Mapping[str, object] | str) -> str:
-    """Encode JSON with nothing in it that HTML could take for markup."""
+    """Encode `content` as JSON without any character that HTML could take for markup."""
     text = json.dumps(content, ensure_ascii=True, allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
@@ -95,7 +95,7 @@ def _part(name: str) -> str:
 
 
 def _scripts(folder: str, names: str) -> tuple[str, ...]:
-    """List scripts of a folder, in the order in which the page runs them."""
+    """Return the paths of the scripts of a folder, in the order in which the page runs them."""
     return tuple(f"{folder}/{name}.js" for name in names.split())
 
 

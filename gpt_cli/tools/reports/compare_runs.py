@@ -1,4 +1,4 @@
-"""Compare runs: means over seeds, curves, last figures, and settings. Needs no torch."""
+"""Compare runs: means over seeds, mean curves, and settings. Needs no torch."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ _LONGEST = 30  # characters of a value there
 
 
 def evaluated_tokens(records: Sequence[RunRecord]) -> int | None:
-    """Return the tokens that each evaluation read; None if evaluations read the whole text, or if runs differ."""
+    """Return the number of tokens that each evaluation read; None for the whole text, or if runs differ."""
     read = {tuple(record.curve("validation_tokens")[1][-1:]) for record in records}
     whole = {(record.outcome.get("validation_tokens"),) for record in records}
     return int(*read.pop()) if len(read) == 1 and read not in ({()}, whole) else None
 
 
 def of_tokens(records: Sequence[RunRecord]) -> str:
-    """Format `evaluated_tokens` as the end of a title; an empty text for None."""
+    """Return `evaluated_tokens` as the end of a title, such as " (of 4,096 tokens)"; an empty text for None."""
     return "" if (number := evaluated_tokens(records)) is None else f" (of {number:,} tokens)"
 
 
 def by_token(records: Sequence[RunRecord]) -> bool:
-    """Return whether losses per token can be compared, since the tokenizers are equal; bits per byte always can."""
+    """Return whether all tokenizers are equal, so that losses per token can be compared; bits per byte always can."""
     return have_one_tokenizer(record.overview for record in records)
 
 
 class Mean(NamedTuple):
-    """The closing losses of runs that differ in their seed alone, with their mean and its standard error over seeds."""
+    """The closing losses of runs that differ only in their seed, with their mean and its standard error over seeds."""
 
     settings: Mapping[str, Any]  # in which these runs differ from others
     num_runs: int  # with a closing loss
@@ -52,14 +52,14 @@ class Mean(NamedTuple):
     places: tuple[int, ...]  # of all of its runs among those that are compared, from 0
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields that --json prints."""
+        """Return the fields that `--json` prints."""
         return {name: value for name, value in self._asdict().items() if name != "places"}
 
 
 def means(runs: Sequence[tuple[Mapping[str, Any], RunLoss | None]], *, by_token: bool) -> list[Mean]:
-    """Average the runs that differ in their seed alone; return the means, the lowest first.
+    """Return the mean loss of each group of runs that differ only in their seed, the lowest first.
 
-    Runs with the same settings and the same seed are not averaged: each is a mean of its own.
+    Runs with the same settings and the same seed are not averaged: each is in another group.
     """
     groups, equal = dict[Any, list[int]](), Counter[Any]()
     for index, (settings, _) in enumerate(runs):
@@ -88,14 +88,14 @@ def _mean(runs: Sequence[tuple[Mapping[str, Any], RunLoss | None]], places: tupl
 
 
 def means_of_records(records: Sequence[RunRecord]) -> list[Mean]:
-    """Average the runs of a report that differ in their seed alone."""
+    """Return the mean loss of each group of a report's runs that differ only in their seed, the lowest first."""
     differing, configs = [row.name for row in differing_settings(records)], [record.config for record in records]
     settings = [{name: config.get(name) for name in differing} for config in configs]
     return means([(one, run.result) for one, run in zip(settings, records, strict=True)], by_token=by_token(records))
 
 
 class RunGroup(NamedTuple):
-    """Runs that differ in their seed alone, drawn in one colour under one label."""
+    """Runs that differ only in their seed, drawn in one colour under one label."""
 
     label: str
     records: Sequence[RunRecord]
@@ -104,7 +104,7 @@ class RunGroup(NamedTuple):
 
 
 def groups_of(records: Sequence[RunRecord]) -> list[RunGroup]:
-    """Group runs that differ in their seed alone, in their order; labels are the differing settings, or run names."""
+    """Group the runs that differ only in their seed; labels are settings that differ between groups, or run names."""
     by_loss = means_of_records(records)
     averages = sorted(by_loss, key=lambda mean: mean.places)
     labels = [settings_in_words(mean.settings) for mean in averages]
@@ -119,27 +119,27 @@ def groups_of(records: Sequence[RunRecord]) -> list[RunGroup]:
 
 
 def rows_of_means(means: Sequence[Mean], unit: str) -> Rows:
-    """Make a table with a row for each mean."""
+    """Return a table with a row for each mean: the mean loss, the number of runs, the settings."""
     losses = ("" if mean.mean is None else with_error(mean.mean, mean.error) for mean in means)
     rows = [(loss, str(one.num_runs), settings_in_words(one.settings)) for loss, one in zip(losses, means, strict=True)]
     return [(f"mean {unit}", "runs", "settings"), *rows]
 
 
 def swept(groups: Sequence[RunGroup]) -> list[str]:
-    """Return the settings against which to draw the loss; empty for many settings, or fewer than three groups."""
+    """Return the settings to draw the loss against; empty for more than _FEW settings, or fewer than three groups."""
     names = [*groups[0].mean.settings]
     return names if len(groups) > 2 and len(names) <= _FEW else []
 
 
 def settings_in_words(settings: Mapping[str, Any]) -> str:
-    """Format settings for a legend: learning_rate=0.001 dropout=0.1."""
+    """Return settings as text for a legend, such as learning_rate=0.001 dropout=0.1."""
     return " ".join(f"{key.partition('.')[2]}={visible(as_yaml(value), _LONGEST)}" for key, value in settings.items())
 
 
 def mean_curve(group: RunGroup, quantity: str, axis: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Average the curves of a group; returns x, y and the standard error, 0 for one run, each [points].
+    """Return the mean curve of a group as x, y and the standard error (0 for one run), [points] each.
 
-    The mean covers the x that all runs have; a run that logged nothing is left out.
+    The curve covers the range of x that all runs have; a run that logged nothing is left out.
     """
     curves = [curve for record in group.records if len((curve := record.curve(quantity, axis))[0])]
     if len(curves) < 2:
@@ -152,7 +152,7 @@ def mean_curve(group: RunGroup, quantity: str, axis: str) -> tuple[np.ndarray, n
 
 
 def repeated(means: Sequence[Mean]) -> bool:
-    """Return whether one of the means covers several runs."""
+    """Return whether any of the means covers several runs."""
     return any(len(mean.places) > 1 for mean in means)
 
 
@@ -164,12 +164,12 @@ class Row(NamedTuple):
 
     @property
     def differs(self) -> bool:
-        """Return whether two runs have different values; None does not count."""
+        """Return whether two runs have different values; a missing value (None) does not count."""
         return len({value for value in self.values if value is not None}) > 1
 
 
 def settings(records: Sequence[RunRecord]) -> list[Row]:
-    """Make a row for each setting, `section.key`, with the values as a config file writes them."""
+    """Return a row for each setting, `section.key`, with the values as a config file writes them."""
     return rows([record.config for record in records])
 
 
@@ -179,7 +179,7 @@ def differing_settings(records: Sequence[RunRecord]) -> list[Row]:
 
 
 def rows(contents: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Make a row for each name in any of the contents, in order of first appearance."""
+    """Return a row for each name in any of `contents`, in order of first appearance."""
     names = dict.fromkeys(name for content in contents for name in content)
     return [
         Row(name, tuple(as_yaml(content[name]) if name in content else None for content in contents)) for name in names
@@ -187,7 +187,7 @@ def rows(contents: Sequence[Mapping[str, Any]]) -> list[Row]:
 
 
 def models_in_turn(records: Sequence[RunRecord]) -> list[Row]:
-    """Make a row for each of the models that a run trains in turn: its steps, and its lowest validation loss."""
+    """Return a row for each model that a run trains in turn (teacher, student): steps and lowest validation loss."""
     contents = [_by_number(record.models) if record.teachers else {} for record in records]
     names = dict.fromkeys(name for content in contents for name in content)
     return [Row(name, tuple(content.get(name) for content in contents)) for name in names]

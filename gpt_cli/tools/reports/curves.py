@@ -1,4 +1,4 @@
-"""Curves as arrays: thin and scale them; format their figures, axes and run letters."""
+"""Thin and scale curves; format their numbers, the ends of axes, and the letters of runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
 def thinned(y: np.ndarray, most: int) -> np.ndarray:
     """Return the indices of at most `most` points (4 or more) that look like all of `y` when drawn.
 
-    Keeps the first and the last point, and each equal stretch's lowest and highest; all points if y is short.
+    Keeps the first and the last point, and the lowest and highest of each equal stretch; all points if y is short.
     """
     if len(y) <= most:
         return np.arange(len(y))
@@ -39,27 +39,27 @@ def thinned(y: np.ndarray, most: int) -> np.ndarray:
 
 
 class Scale(NamedTuple):
-    """The values at the foot and at the head of a panel; with `log`, a logarithmic scale."""
+    """The values at the bottom and at the top of a panel; with `log`, a logarithmic scale."""
 
     low: float
     high: float
     log: bool = False
 
     def height(self, values: np.ndarray) -> np.ndarray:
-        """Return the heights of values in the panel, from 0 to 1."""
+        """Return the heights of values in the panel, from 0 (bottom) to 1 (top)."""
         low, high = (math.log(end) if self.log else end for end in self[:2])
         scaled = np.log(values) if self.log else values
         return np.clip((scaled - low) / (high - low), 0.0, 1.0)
 
     def value(self, height: float) -> float:
-        """Return the value at a height from 0 to 1."""
+        """Return the value at a height from 0 (bottom) to 1 (top) in the panel."""
         if self.log:
             return self.low * (self.high / self.low) ** height
         return self.low + (self.high - self.low) * height
 
 
 def scale_of(quantity: str, curves: Sequence[np.ndarray]) -> Scale:
-    """Choose a scale that shows all values of the curves: logarithmic if their range is wide."""
+    """Return a scale that shows all values of the curves; it is logarithmic if their range is wide."""
     values = [end for curve in curves if len(curve) for end in (float(curve.min()), float(curve.max()))]
     if not values:
         return Scale(0.0, 1.0)
@@ -105,5 +105,5 @@ def axis_end(axis: str, end: float) -> str:
 
 
 def unit_of(seconds: float) -> tuple[float, str]:
-    """Choose the unit for times up to `seconds`: return its length in seconds, and its name."""
+    """Return the unit for times up to `seconds`: its length in seconds, and its name."""
     return next(((factor, unit) for factor, unit in _UNITS if seconds >= 2 * factor), (1, "s"))

@@ -43,9 +43,9 @@ _STYLE: dict[Any, Any] = {
 
 
 def draw_curves(records: Sequence[RunRecord], axis: str, kind: str, notice: Notify = ignored) -> bytes:
-    """Draw all quantities of runs against `axis`, the loss on top, then the closing loss against each setting.
+    """Return a picture of all quantities against `axis`, the loss on top, and of the closing loss against settings.
 
-    Runs that differ in their seed alone are one line, their mean, in a band of its standard error. Of more than
+    Runs that differ only in their seed are one line, their mean, in a band of its standard error. Of more than
     MOST_DRAWN groups, the best are in colour. If tokenizers differ, bits per byte replace losses per token on top.
     `notice` receives a line if no installed font has a character of a name.
     """
@@ -70,16 +70,13 @@ def draw_curves(records: Sequence[RunRecord], axis: str, kind: str, notice: Noti
 
 
 def draw_losses_of(directory: Path, kind: str = "png") -> bytes | None:
-    """Draw the losses of a run that has ended.
-
-    Returns None for a run that has logged nothing or is being trained again.
-    """
+    """Return a picture of a run's losses; None for a run that has logged nothing or is being trained."""
     record = read_record(directory)
     return draw_losses(record, kind) if record.state != "training" and len(record.metrics["step"]) else None
 
 
 def draw_losses(record: RunRecord, kind: str = "png") -> bytes:
-    """Draw the training and the validation loss of one run by step."""
+    """Return a picture of the training and the validation loss of one run by step."""
     with rc_context(_STYLE):
         figure = new_figure(7.5, 4.2, 130, constrained=True)
         groups = groups_of([record])
@@ -90,9 +87,9 @@ def draw_losses(record: RunRecord, kind: str = "png") -> bytes:
 
 
 def _draw_losses(axes: Axes, groups: Sequence[RunGroup], axis: str) -> None:
-    """Draw the training loss, as logged and smoothed, and the validation loss, as the page does.
+    """Draw the training loss, as logged and smoothed, and the validation loss, in the style of the report's page.
 
-    For a group of several runs, draw the means of the smoothed and of the validation loss alone.
+    For a group of several runs, draw only the means of the smoothed loss and of the validation loss.
     """
     for group in groups:
         if len(group.records) == 1:
@@ -123,7 +120,7 @@ def _draw(axes: Axes, groups: Sequence[RunGroup], axis: str, quantity: str) -> N
 
 
 def _draw_line(axes: Axes, group: RunGroup, axis: str, quantity: str, **style: Any) -> None:
-    """Draw the mean of a group, and, for several runs, the band of its standard error."""
+    """Draw the mean curve of a group, and, for several runs, a band of its standard error."""
     x, y, error = mean_curve(group, quantity, axis)
     if not len(x):
         return
@@ -137,7 +134,7 @@ def _draw_line(axes: Axes, group: RunGroup, axis: str, quantity: str, **style: A
 
 
 def _draw_setting(axes: Axes, groups: Sequence[RunGroup], name: str, missing: set[str]) -> None:
-    """Draw closing losses against a setting: runs, means with errors, and a line where only it differs."""
+    """Draw closing losses against the setting `name`: runs, means with errors, a line where only `name` differs."""
     values = {as_yaml(group.mean.settings[name]): group.mean.settings[name] for group in groups}
     numeric = all(type(value) in (int, float) for value in values.values())
     ticks = {text: float(values[text]) if numeric else tick for tick, text in enumerate(values)}
@@ -211,7 +208,7 @@ def _stroke(group: RunGroup) -> dict[str, Any]:
 def _name_groups(
     figure: Figure, groups: Sequence[RunGroup], fonts: Sequence[str], missing: set[str], notice: Notify
 ) -> None:
-    """Name a single group in the title, several in a legend at the foot; call this after all other text is set."""
+    """Name a single group in the title, several in a legend at the bottom; call this after all other text is set."""
     words, spoken = translate(figure, notice)
     remark_on_missing(missing, notice)
     family = [*fonts, *words]

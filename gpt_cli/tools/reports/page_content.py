@@ -1,4 +1,4 @@
-"""The report of runs as a page for a browser: curves, samples, settings and attention in a file. Needs no torch."""
+"""Build the report page of runs: curves, samples, settings and attention in one file. Needs no torch."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _MOST_ATTENTION = 2_000_000  # bytes of weights before they are compressed
 def report_page(
     records: Sequence[RunRecord], *, axis: str = "step", dumps: Mapping[str, AttentionDump] | None = None
 ) -> bytes:
-    """Build the page as HTML in UTF-8; at first, its curves run along `axis`, one of AXES.
+    """Return the report page as HTML in UTF-8; `axis`, one of AXES, is the x axis of its curves when it opens.
 
     A run's attention comes from `dumps`, under the run's name, or else from the run's snapshots.
     """
@@ -73,7 +73,7 @@ def report_page(
 
 
 def _marks(groups: Sequence[RunGroup]) -> dict[int, dict[str, Any]]:
-    """Map each run's index to its group's index, which sets the colour, and its mark: a, or a1 in a larger group."""
+    """Map each run's index to its group's index, which sets the colour, and its mark: a, or a1 in a group of more."""
     marks = dict[int, dict[str, Any]]()
     for number, group in enumerate(groups):
         for nth, index in enumerate(group.mean.places, 1):
@@ -106,7 +106,7 @@ def _run_content(record: RunRecord, num_runs: int) -> dict[str, object]:
 
 
 def curves_content(record: RunRecord, most: int) -> dict[str, str]:
-    """Return at most `most` points of each quantity, packed: [axes + 1, points] float64, the value in the last row.
+    """Return at most `most` points of each quantity, packed: [axes + 1, points] float64; the last row has the values.
 
     Points without a value are left out; a missing coordinate on an axis is NaN.
     """
@@ -130,12 +130,12 @@ def _rows_content(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def _typed(record: RunRecord) -> str:
-    """Quote the path of a run for a shell command."""
+    """Return the path of a run, quoted for a shell command."""
     return quote(visible(record.path))
 
 
 def _shared_beginning(record: RunRecord) -> str:
-    """Return `train.sample_prompt`, or else the beginning that all samples share, since it contains their prompt."""
+    """Return `train.sample_prompt`, or else the beginning that all samples share, which contains their prompt."""
     if (prompt := record.config.get("train.sample_prompt")) is not None:
         return str(prompt)[:_LONGEST_SAMPLE]
     texts = [sample.text for sample in record.samples]
@@ -149,13 +149,13 @@ def _cut(text: str) -> str:
 
 
 def _corpus(record: RunRecord) -> dict[str, Any]:
-    """Return the source of a run's text, and facts about the text; an imported run has no source."""
+    """Return facts about a run's training text, and the text's source unless the run was imported."""
     source = None if record.state == "imported" else record.config.get("data.source")
     return ({} if source is None else {"source": source}) | dict(record.corpus)
 
 
 def _attention_content(records: Sequence[RunRecord], dumps: Mapping[str, AttentionDump]) -> list[dict[str, object]]:
-    """Encode the attention of each run with snapshots or a dump; `weights` are None if too large or damaged."""
+    """Return the attention of each run with snapshots or a dump; `weights` are None if too large or damaged."""
     content = []
     most_bytes = _MOST_ATTENTION // len(records)
     for index, record in enumerate(records):

@@ -1,4 +1,4 @@
-"""Report on runs: curves and figures in a terminal, on a page, or as a picture. Only a prompt needs torch."""
+"""Report on runs: curves and figures in a terminal, on a page, or as a picture. Only the option prompt needs torch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ MOST_ON_A_PAGE = 32  # as many as its tables hold beside each other
 
 @dataclass(frozen=True)
 class RunReport(Result):
-    """Records of runs; `runs[0].metrics["loss"]` is [lines] float64, and `metrics["step"]` has the lines' steps."""
+    """Result of `gpt report`: run records; `runs[0].metrics["loss"]` is [lines] float64, by `metrics["step"]`."""
 
     runs: tuple[RunRecord, ...]
     axis: str = "step"
@@ -52,7 +52,7 @@ class RunReport(Result):
     out: str | None = field(default=None, repr=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the object that `gpt report --json` prints: figures by run, and values of settings that differ."""
+        """Return the object that `gpt report --json` prints: figures by run, and the values of settings that differ."""
         content: dict[str, Any] = {"runs": [record.as_dict() for record in self.runs], "settings": self.settings}
         if repeated(means := self.means):
             content["means"] = [mean.as_dict() | {"unit": self.unit} for mean in means]
@@ -66,16 +66,16 @@ class RunReport(Result):
 
     @property
     def means(self) -> list[Mean]:
-        """The mean closing losses over seeds, one for each combination of settings, the lowest first."""
+        """The mean closing losses over seeds, one for each combination of settings, the lowest mean first."""
         return means_of_records(self.runs)
 
     @property
     def unit(self) -> str:
-        """Unit of the mean losses."""
+        """Unit of the mean losses: nats/token, or bits/byte if tokenizers differ."""
         return "nats/token" if by_token(self.runs) else "bits/byte"
 
     def as_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
-        """Draw the curves, of many groups the best; then list the settings that differ, or the means over seeds."""
+        """Return the curves as text, of many groups the best; then settings that differ, or the means over seeds."""
         return self._drawn(Style.of(width, encoding, colour=False))
 
     def as_coloured_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
@@ -89,16 +89,16 @@ class RunReport(Result):
             screen.result(show(screen.width, getattr(sys.stdout, "encoding", None) or "ascii"))
 
     def as_page(self) -> str:
-        """Build a page of curves, samples, settings and attention of the best MOST_ON_A_PAGE runs."""
+        """Return a page of curves, samples, settings and attention of at most MOST_ON_A_PAGE runs, the best ones."""
         return report_page(self.on_the_page(), axis=self.axis, dumps=self.attention).decode()
 
     def on_the_page(self) -> Sequence[RunRecord]:
-        """Return the runs that the page shows, in their order."""
+        """Return the runs that the page shows, in the order of the report."""
         order = [index for mean in self.means for index in mean.places][:MOST_ON_A_PAGE]
         return [self.runs[index] for index in sorted(order)]
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
-        """Draw the curves, and the loss against settings; None if nothing was logged, as in an imported run.
+        """Return a picture of curves, and of the loss by setting; None if nothing was logged, as in an imported run.
 
         `notice` receives a line about characters that no font has.
         """
@@ -137,10 +137,10 @@ class RunReport(Result):
 
 
 def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> RunReport:
-    """Read the runs, and write the file of the request.
+    """Return a report on the runs at `paths`, and write it to `request.out`, if set.
 
-    Raises CheckpointError for a run that cannot be read, UsageError for a picture without curves, EnvironmentFailure
-    if the file cannot be written.
+    Raises CheckpointError for a run that cannot be read, UsageError for a picture without curves, EnvironmentFailure if
+    the file cannot be written.
     """
     with host.working("reading runs"):
         records = tuple(read_records(paths))
@@ -165,9 +165,9 @@ def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> RunRepo
 
 
 def _attention(records: Sequence[RunRecord], prompt: str, host: Host) -> dict[str, AttentionDump]:
-    """Compute the attention to `prompt` of each run that has a checkpoint, by the run's name; warn of the others.
+    """Return the attention on `prompt` of each run that has a checkpoint, by the run's name; warn of runs without one.
 
-    Raises DataError for a prompt that a model cannot take, CheckpointError if no run has a checkpoint.
+    Raises DataError for a prompt that a model cannot read, CheckpointError if no run has a checkpoint.
     """
     with host.importing():
         from gpt_cli.attention_maps.patterns import dump_attention

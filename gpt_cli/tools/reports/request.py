@@ -1,4 +1,4 @@
-"""Requests of the commands of this package. Needs no torch."""
+"""Requests of `gpt runs`, `gpt runs rm` and `gpt report`: their flags and checks. Needs no torch."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RunsRequest(Request):
     )
 
     def find(self, host: Host) -> tuple[Path, list[Path]]:
-        """Return the directory and its runs; raises CheckpointError if the user named one that does not exist."""
+        """Return the directory and its runs; raises CheckpointError for a named directory that does not exist."""
         where = RUNS if self.directory is None else named_run(self.directory)
         if self.directory is not None and not where.is_dir():
             hint = run_hint(where, directories=True)
@@ -76,12 +76,12 @@ class RemoveRequest(Request):
     yes: Switch = Field(default=False, description="Remove without asking; needed where there is no terminal.")
 
     def find(self, host: Host) -> list[RunFiles]:
-        """Find the named runs, each once; raises all errors of runs that cannot be removed."""
+        """Return the named runs, each once; raises the errors of all runs that cannot be removed, together."""
         return list(map(RunFiles, _chosen(self.names, _removable, once=True)))
 
 
 def _removable(path: Path) -> list[Path]:
-    """Return [path] for a run; raises CheckpointError without a run, EnvironmentFailure while it trains."""
+    """Return [path] if `path` is a run; raises CheckpointError if not, EnvironmentFailure while the run is trained."""
     if not os.path.isdir(path):
         require_reachable(path)
         raise CheckpointError(shown(path), "there is no such run", hint=run_hint(path))
@@ -124,14 +124,14 @@ class ReportRequest(Request):
     )
 
     def require_shown(self, *, json: bool) -> None:
-        """Raise UsageError for a prompt without a page, where attention would be shown."""
+        """Raise UsageError for `prompt` without `out`, since only a page shows attention."""
         if self.prompt is not None and self.out is None:
             raise no_page()
 
     def find(self, host: Host) -> list[Path]:
-        """Find the named runs, and all runs of a named directory; without names, the newest run.
+        """Return the named runs, and all runs in a named directory; without names, the newest run.
 
-        Raises UsageError for an `out` of unknown format, and all errors of the names together.
+        Raises UsageError for an `out` of unknown format, and the errors of all names together.
         """
         ending = None
         if self.out is not None:
@@ -143,12 +143,12 @@ class ReportRequest(Request):
 
 
 def no_page() -> UsageError:
-    """Return the error for a prompt without a page."""
+    """Return the error for `prompt` in a request that writes no page."""
     return UsageError("‹prompt›", "attention is on the page alone", hint="‹out=report.html›")
 
 
 def _chosen(names: Sequence[str], runs_of: Callable[[Path], Sequence[Path]], *, once: bool = False) -> list[Path]:
-    """Find the runs that `runs_of` gives for the names; raises all errors together.
+    """Return the runs that `runs_of` finds for each of the names; raises the errors of all names together.
 
     A run that is named twice is a UsageError; with `once`, it is returned once.
     """
@@ -168,7 +168,7 @@ def _chosen(names: Sequence[str], runs_of: Callable[[Path], Sequence[Path]], *, 
 
 
 def _runs_of(path: Path) -> list[Path]:
-    """Return [path] for a run, or the runs of a directory; raises CheckpointError for a directory without runs."""
+    """Return [path] if it is a run, else the runs in it; raises CheckpointError for a directory without runs."""
     try:
         if is_run(path):
             return [path]

@@ -44,7 +44,7 @@ QUANTITIES = tuple(name for name in FIGURES[3:] if name != "validation_tokens") 
 
 @dataclass(frozen=True)
 class RunRecord(Figures):
-    """Figures and texts of one run for a report, read from the run's files without verification."""
+    """Figures and texts of one run for a report, read from the run's files without verifying them."""
 
     overview: Overview
     name: str  # as `gpt runs` prints it
@@ -73,12 +73,12 @@ class RunRecord(Figures):
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """The resolved settings: section.key -> value; empty where the config cannot be read."""
+        """The resolved settings of the run, section.key -> value; empty if the config cannot be read."""
         return {} if self.overview.config is None else dotted_keys(self.overview.config.model_dump(mode="json"))
 
     @property
     def result(self) -> Compared | None:
-        """The loss to compare; without a readable checkpoint, the lowest evaluation in the metrics, or None."""
+        """The loss to compare runs by; without a readable checkpoint, the lowest evaluation in the metrics, or None."""
         losses = self.metrics["validation_loss"]
         if self.overview.result is not None or not np.isfinite(losses).any():
             return self.overview.result
@@ -110,7 +110,7 @@ class RunRecord(Figures):
         ]
 
     def final_figures(self) -> dict[str, float | int | None]:
-        """Return the known figures, None for the rest. Losses are in nats per token.
+        """Return the run's final figures by name, None for unknown ones. Losses are in nats per token.
 
         `loss` is the figure of the last line, and `best_validation_loss` the lowest of the evaluations while training.
         `validation_loss` and `bits_per_byte` are of the closing evaluation, or else of the last evaluation;
@@ -135,7 +135,7 @@ class RunRecord(Figures):
         }
 
     def _last(self, quantity: str) -> float | None:
-        """Return the last finite value of a quantity; None without one."""
+        """Return the last finite value of a quantity; None if there is none."""
         values = self.curve(quantity)[1]
         return float(values[-1]) if len(values) else None
 
@@ -164,17 +164,17 @@ class RunRecord(Figures):
 
 
 def _number(*candidates: Any) -> float | int | None:
-    """Return the first of the candidates that is a finite number, or None."""
+    """Return the first of the candidates that is a finite number; None if there is none."""
     return next((one for one in candidates if isinstance(one, int | float) and math.isfinite(one)), None)
 
 
 def read_record(path: Path) -> RunRecord:
-    """Read the record of one run; see `read_records`."""
+    """Return the record of one run; see `read_records`."""
     return read_records([path])[0]
 
 
 def read_records(paths: Sequence[Path]) -> list[RunRecord]:
-    """Read the records of runs in any state; damaged parts are left out, and `notes` say so.
+    """Return the records of runs in any state; damaged parts are left out, and `notes` say so.
 
     An incomplete last line of metrics, which a training may be writing, is left out without a note. Raises
     CheckpointError for metrics or samples larger than a run can have.
@@ -207,7 +207,7 @@ def _read(path: Path, shipped: Mapping[str, Config]) -> RunRecord:
 
 
 def _metrics(run: RunFiles, notes: list[str]) -> tuple[dict[str, np.ndarray], float | None]:
-    """Return the figures of all lines, and the file's time of change, None without a file; adds to `notes`."""
+    """Return the figures of all logged lines, and the file's time of change, None without a file; add to `notes`."""
     columns = {name: array("d") for name in FIGURES}
     num_bad, newest = 0, dict.fromkeys(AXES, 0.0)
     changed_at = run.metrics.stat().st_mtime if run.metrics.exists() else None
@@ -230,12 +230,12 @@ def _metrics(run: RunFiles, notes: list[str]) -> tuple[dict[str, np.ndarray], fl
 
 
 def _curved(value: float) -> float:
-    """Return a figure for a curve; NaN for one so small that its inverse overflows when curves are scaled."""
+    """Return `value` for a curve; NaN if it is so small that its inverse overflows when curves are scaled."""
     return float(value) if value == 0 or abs(value) > 1 / FIGURE else math.nan
 
 
 def _header(run: RunFiles, notes: list[str]) -> Header | None:
-    """Read the header of the last readable step's checkpoint, else of the best; None if none can be read."""
+    """Return the header of the last step's readable checkpoint, else of the best one; None if none can be read."""
     for path in (*reversed(run.steps().values()), run.best):
         try:
             if path.exists():
@@ -246,7 +246,7 @@ def _header(run: RunFiles, notes: list[str]) -> Header | None:
 
 
 def _facts(header: Header) -> tuple[dict[str, str], dict[str, str | int], tuple[int, ...]]:
-    """Return the environment that wrote a checkpoint, its facts about the text, and the last steps of its teachers."""
+    """Return the environment that wrote a checkpoint, facts about the training text, and the last steps of teachers."""
     environment, corpus, teachers = {"version": header.metadata["written_by"]}, dict[str, str | int](), ()
     with suppress(CheckpointError):
         progress = header.progress

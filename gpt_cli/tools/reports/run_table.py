@@ -44,7 +44,7 @@ _ORDERS: dict[str, Callable[[Overview], Any]] = {
 
 @dataclass(frozen=True)
 class ListedRun(Figures):
-    """A run as a row of a list."""
+    """A run as a row of `gpt runs`."""
 
     overview: Overview
     name: str  # by which every command takes it
@@ -52,7 +52,7 @@ class ListedRun(Figures):
     listed_at: float  # seconds since 1970
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all facts of the run, with every setting that differs, uncut."""
+        """Return all figures of the run, and every setting that differs from the nearest shipped config."""
         run = self.overview
         train = None if run.config is None or run.state == "imported" else run.config.train
         changed = None if run.changed_at is None else datetime.fromtimestamp(run.changed_at).astimezone()
@@ -83,7 +83,7 @@ class ListedRun(Figures):
         return {name: figures[name] for name in ("name", "state", "steps", "validation_loss")}
 
     def figures(self) -> tuple[str, ...]:
-        """Format a cell for each of FIGURES."""
+        """Return a table cell for each of FIGURES."""
         run = self.overview
         settings = None if run.config is None or run.state == "imported" else run.config.train
         of = "" if settings is None or settings.max_steps is None else f"/{settings.max_steps:,}"
@@ -100,7 +100,7 @@ class ListedRun(Figures):
         )
 
     def differs(self) -> str:
-        """Format the settings that differ from the nearest shipped config, or the problem of the run."""
+        """Return the settings that differ from the nearest shipped config as text, or the run's problem."""
         if self.overview.problem is not None:
             return visible(self.overview.problem)
         if self.alike is None:
@@ -113,7 +113,7 @@ class ListedRun(Figures):
 
 
 def listed(runs: Sequence[Overview]) -> tuple[ListedRun, ...]:
-    """Make the rows of a list of runs."""
+    """Return the runs as rows of a list."""
     shipped, rows = read_shipped(), list[ListedRun]()
     for run in runs:
         alike = None if run.config is None else likeness(run.config, run.path.name, shipped)
@@ -124,7 +124,7 @@ def listed(runs: Sequence[Overview]) -> tuple[ListedRun, ...]:
 
 
 def remarks_on(runs: Sequence[ListedRun]) -> list[str]:
-    """Explain losses without a closing evaluation, and why bits per byte compare runs of different tokenizers."""
+    """Return remarks on losses without a closing evaluation, and on runs with different tokenizers."""
     remarks = list[str]()
     if any(run.overview.result is not None and not run.overview.result.closed for run in runs):
         remarks.append("best: the lowest evaluation so far, of a run without a closing evaluation")
@@ -136,7 +136,7 @@ def remarks_on(runs: Sequence[ListedRun]) -> list[str]:
 
 
 def sorted_by(runs: Sequence[Overview], column: str | None) -> list[Overview]:
-    """Sort runs by a column; equal runs, and all runs if `column` is None, keep their order.
+    """Return the runs sorted by a column; equal runs, and all runs if `column` is None, keep their order.
 
     If tokenizers differ, "loss" sorts by bits per byte, since a token is not the same amount of text.
     """
@@ -156,14 +156,14 @@ class TableOfRuns(Result, ABC):
 
     @abstractmethod
     def last_cells(self) -> Sequence[str]:
-        """Return the last cell of the heading, then that of each run's row."""
+        """Return the last column of the table: its heading, then a cell for each run."""
 
     def below(self) -> list[Rows]:
-        """Return the tables below the runs."""
+        """Return further tables, to show below the table of runs."""
         return []
 
     def rows(self) -> Rows:
-        """Make the heading, and a row for each run."""
+        """Return the table of runs: a heading, and a row for each run."""
         rows = [FIGURES, *(run.figures() for run in self.runs)]
         return [(*row, last) for row, last in zip(rows, self.last_cells(), strict=True)]
 
@@ -172,7 +172,7 @@ class TableOfRuns(Result, ABC):
         return [self.rows(), *self.below(), *self.remarks] if self.runs else []
 
     def table(self, width: int | None) -> str:
-        """Format the tables; if `width` is too narrow, put last cells below their rows. None: no limit, for a pipe."""
+        """Return the tables as text; if `width` (None: no limit) is too narrow, last cells go below their rows."""
         if not self.runs:
             return ""
         spare, dear = ["parameters", "bits/byte", "size"], ["age", "steps"]
@@ -182,7 +182,7 @@ class TableOfRuns(Result, ABC):
         return "\n\n".join([runs, *map(table, self.below())])
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Format the tables, and the remarks below."""
+        """Return the tables as text, with the remarks below."""
         return "\n".join(filter(None, [self.table(width), *self.remarks]))
 
     def show(self, screen: Screen) -> None:
@@ -195,7 +195,7 @@ class TableOfRuns(Result, ABC):
 
 @dataclass(frozen=True)
 class Runs(TableOfRuns):
-    """The runs of a directory; `remarks` explain their losses, or say why there are no runs."""
+    """Result of `gpt runs`: the runs of a directory; `remarks` explain their losses, or say why there are no runs."""
 
     runs: tuple[ListedRun, ...]
     remarks: tuple[str, ...]
@@ -205,12 +205,12 @@ class Runs(TableOfRuns):
         return {"runs": [run.as_dict() for run in self.runs]}
 
     def last_cells(self) -> Sequence[str]:
-        """Return the settings in which each run differs from a shipped config."""
+        """Return a heading, and the settings in which each run differs from a shipped config."""
         return ["differs from the shipped config", *(run.differs() for run in self.runs)]
 
 
 def list_runs(request: RunsRequest, target: tuple[Path, list[Path]], host: Host) -> Runs:
-    """List the runs of a directory."""
+    """Return the runs of a directory, in the state and the order that `request` asks for."""
     where, paths = target
     runs = [overview(path) for path in paths]
     chosen = listed(sorted_by([run for run in runs if request.state in (None, run.state)], request.sort))
@@ -225,12 +225,12 @@ def list_runs(request: RunsRequest, target: tuple[Path, list[Path]], host: Host)
 
 @dataclass(frozen=True)
 class Removed(Result):
-    """The runs that were removed."""
+    """Result of `gpt runs rm`: the paths of the removed runs."""
 
     runs: tuple[str, ...]
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Format a line for each run."""
+        """Return a line for each removed run."""
         return "\n".join(map(removed, self.runs))
 
 
@@ -240,7 +240,7 @@ def removed(run: str | Path) -> str:
 
 
 def remove_runs(request: RemoveRequest, runs: Sequence[RunFiles], host: Host) -> Removed:
-    """Remove each run; `host` is warned of files that no run wrote, which stay."""
+    """Remove each run and return the paths; files that no run wrote stay, with a warning to `host`."""
     return Removed(tuple(str(run.path) for run in removing(runs, host)))
 
 
@@ -271,7 +271,7 @@ def removing(runs: Sequence[RunFiles], host: Host) -> Iterator[RunFiles]:
 
 
 def _remove_sweep(directory: Path) -> None:
-    """Remove the directory of a sweep that has nothing left but the sweep's own files."""
+    """Remove the directory of a sweep if nothing is left in it but the sweep's own files."""
     left = [*directory.iterdir()]
     if SWEEP in (path.name for path in left) and all(
         path.name in (SWEEP, SWEEP_PAGE) and is_ours(path) for path in left

@@ -31,7 +31,7 @@ _SMALL = ("bits_per_byte", "learning_rate", "gradient_norm", "tokens_per_second"
 
 @dataclass(frozen=True)
 class Style:
-    """Abilities of a terminal."""
+    """What a terminal can show: its width, colours and braille characters."""
 
     width: int  # columns
     colour: bool = False
@@ -39,7 +39,7 @@ class Style:
 
     @classmethod
     def of(cls, width: int, encoding: str, *, colour: bool) -> Style:
-        """Choose the style for a terminal of a width and an encoding."""
+        """Return the style for a terminal of a width and a text encoding."""
         try:
             f"{chr(_BRAILLE)}{_MARK}─".encode(encoding)
         except (UnicodeEncodeError, LookupError):
@@ -57,9 +57,9 @@ class _Line(NamedTuple):
 
 
 def plot_curves(records: Sequence[RunRecord], axis: str, style: Style) -> Text:
-    """Draw the curves of all quantities against `axis`, a panel each, and above them a row for each run.
+    """Return a drawing with a row for each run, and below them a panel of curves against `axis` for each quantity.
 
-    Runs that differ in their seed alone are one curve, their mean, with one letter and colour; of more than MOST_DRAWN
+    Runs that differ only in their seed are one curve, their mean, with one letter and colour; of more than MOST_DRAWN
     groups the best are drawn. The training loss is smoothed. A single group's validation loss is marks in the panel of
     the loss. If tokenizers differ, bits per byte have the large panel instead of losses per token.
     """
@@ -78,7 +78,7 @@ def plot_curves(records: Sequence[RunRecord], axis: str, style: Style) -> Text:
 
 
 def _legend(groups: Sequence[RunGroup], style: Style) -> list[Text]:
-    """Make a heading, and a row for each run: the letter of its group, its name, its state and its figures."""
+    """Return a heading, and a row for each run: the letter of its group, its name, its state and its figures."""
     both = [(group.rank, record) for group in groups for record in group.records]
     rows = [("run", *_HEAD), *((visible(record.name), *_figures(record)) for _, record in both)]
     widths = [max(cell_len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -95,7 +95,7 @@ def _legend(groups: Sequence[RunGroup], style: Style) -> list[Text]:
 
 
 def _figures(record: RunRecord) -> tuple[str, ...]:
-    """Format the cells of a run after its name; a cell is empty if the run has no such figure."""
+    """Return the cells of a run after its name; a cell is empty if the run has no such figure."""
     (steps, losses), compared = record.curve("smoothed_loss"), record.result
     speed = record.final_figures()["tokens_per_second"]
     return (
@@ -114,12 +114,12 @@ def _fitted(cell: str, width: int) -> str:
 
 
 def _colour(group: int, style: Style) -> str:
-    """Return the colour of a group, an empty text for an empty cell (-1) or a style without colour."""
+    """Return the colour of a group; an empty text for an empty cell (-1) or a style without colour."""
     return COLOURS[group % len(COLOURS)] if style.colour and group >= 0 else ""
 
 
 class _Panel:
-    """One quantity of all groups: a title, the cells of a canvas with numbers at its left, and the axis below."""
+    """One quantity of all groups: a title, a canvas with numbers at its left, and the x axis below."""
 
     def __init__(self, groups: Sequence[RunGroup], axis: str, style: Style, quantity: str, width: int, height: int):
         self.style, self.quantity, self.axis, self.height, self.total = style, quantity, axis, height, width
@@ -137,7 +137,7 @@ class _Panel:
         self.scale = scale_of(quantity, [line.y for line in self.curves])
 
     def lines(self) -> list[Text]:
-        """Draw the panel as a title, `height` lines and the axis."""
+        """Return the lines of the panel: its title, `height` lines of canvas, and the x axis."""
         marks = {0: self._number(1.0), self.height - 1: self._number(0.0)}
         if self.height > _LOW:
             marks[(self.height - 1) // 2] = self._number(1 - (self.height - 1) // 2 / (self.height - 1))
@@ -168,11 +168,11 @@ class _Panel:
         return Text(title[: self.total], no_wrap=True)
 
     def _number(self, height: float) -> str:
-        """Format the value at a height from 0 to 1."""
+        """Return the number to write at a height from 0 (bottom) to 1 (top) of the panel."""
         return short(self.scale.value(height)) if self.curves else ""
 
     def _cells(self, width: int) -> list[Text]:
-        """Draw the canvas; where curves overlap, a cell has the colour of the last one drawn."""
+        """Return the lines of the canvas; where curves overlap, a cell has the colour of the curve drawn last."""
         braille = self.style.braille and (self.style.colour or not self.many)
         per_row, per_column = (4, 2) if braille else (1, 1)
         dots = np.zeros((self.height, width), int)
@@ -191,7 +191,7 @@ class _Panel:
         return [self._row(*of_row) for of_row in zip(dots, signs, owners, strict=True)]
 
     def _dots(self, line: _Line, width: int, height: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the columns and rows of the dots of a curve."""
+        """Return the columns and the rows of a curve's dots on a canvas of `width` by `height` dots."""
         if line.joined:
             shown = thinned(line.y, 2 * width)
             x, y = line.x[shown], line.y[shown]
@@ -213,7 +213,7 @@ class _Panel:
         return across, down
 
     def _row(self, dots: np.ndarray, signs: np.ndarray, owners: np.ndarray) -> Text:
-        """Format a line of cells; join neighbours of one colour."""
+        """Return a line of the canvas as text, in which neighbours of one colour are joined."""
         characters = [
             chr(_BRAILLE + dot) if dot and sign == " " else sign
             for dot, sign in zip(dots.tolist(), signs.tolist(), strict=True)

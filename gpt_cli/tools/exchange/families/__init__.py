@@ -1,4 +1,4 @@
-"""The classes of transformers that gpt imports and exports, by model_type. Needs no torch."""
+"""The model classes of transformers (families) that gpt imports and exports, by model_type. Needs no torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FAMILIES = {family.model_type: family for family in _ALL}
 
 
 def nearest_family(model: ModelConfig) -> Family:
-    """Return the family that supports most settings of `model`; an imported model gets the family that it came from."""
+    """Return the family that supports most settings of `model`; for an imported model, the family that it came from."""
     if model.positions != "rope":
         return FAMILIES["gpt2" if model.attention_window is None else "gpt_neo"]
     if model.norm == "layernorm":

@@ -28,9 +28,9 @@ _IRRELEVANT = """
 
 
 class ConfigFields:
-    """Keys of a config.json; reading a key marks it as known, and `problems` reports unknown keys.
+    """Reader of a config.json: reading a key marks it as known, and `problems` reports all unknown keys.
 
-    `notices` are for the user.
+    `notices` are sentences for the user.
     """
 
     def __init__(self, content: Mapping[str, Any], where: str, hint: str, known_keys: str = _IRRELEVANT):
@@ -40,25 +40,25 @@ class ConfigFields:
         self._problems: list[GptError] = []
 
     def refuse(self, sentence: str, key: str | None = None) -> None:
-        """Record a problem with `key`, or with the whole config, for `problems`."""
+        """Record an error, about `key` or, if None, about the whole config; `problems` returns it later."""
         where = self.where if key is None else f"{self.where}: {key}"
         self._problems.append(CheckpointError(where, sentence, hint=self.hint))
 
     def ignore(self, *keys: str) -> None:
-        """Mark as known the keys on which no logit of this family depends."""
+        """Mark `keys` as known without reading them, since no logit depends on them."""
         self._known_keys.update(keys)
 
     def take_problems(self, inner: ConfigFields) -> None:
-        """Add the problems of an object inside this one."""
+        """Add the problems of `inner`, the reader of an object inside this config."""
         self._problems += inner.problems()
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Read a value of any type."""
+        """Return the value of `key`, of any type, or `default` if the key is absent."""
         self._known_keys.add(key)
         return self.content.get(key, default)
 
     def number(self, key: str, default: float | None = None) -> float | None:
-        """Read a number; null means the default. Without a default, a missing number is a problem."""
+        """Return a number, or `default` for an absent key or null; record a problem for other values or no default."""
         value = self.get(key)
         if value is None and default is None:
             self.refuse(f"it has no {key}")
@@ -68,7 +68,7 @@ class ConfigFields:
         return default if value is None else value
 
     def whole(self, key: str, default: int | None = None, *, optional: bool = False) -> int | None:
-        """Read an integer (`default` if absent); record a problem if it is None, unless `optional`."""
+        """Return an integer, or `default` for an absent key; record a problem for other values, or None if required."""
         value = self.get(key, default)
         if value is None and not optional:
             self.refuse(f"it has no {key}")
@@ -78,14 +78,14 @@ class ConfigFields:
         return value
 
     def switch(self, key: str, default: bool) -> bool:
-        """Read true or false; null means the default."""
+        """Return a boolean, or `default` for an absent key or null; record a problem for any other value."""
         value = self.get(key)
         if value is not None and not isinstance(value, bool):
             self.refuse(f"{brief(value)} is neither true nor false", key)
         return value if isinstance(value, bool) else default
 
     def choice(self, key: str, names: Mapping[str, str], default: str) -> str:
-        """Read a value that must be a key of `names`, and translate it to our name."""
+        """Return `names[value]`, the gpt_cli name of a value; record a problem for a value that is not in `names`."""
         name = self.get(key, default)
         if not isinstance(name, str) or name not in names:
             self.refuse(f"{key} is {brief(name)}, but gpt has {', '.join(names)}")
@@ -93,7 +93,7 @@ class ConfigFields:
         return names[name]
 
     def problems(self) -> list[GptError]:
-        """Return all problems; an unknown key is one, unless it is null, false or empty."""
+        """Return all recorded problems, and one for each unknown key, unless its value is null, false or empty."""
         unknown = [key for key, value in self.content.items() if key not in self._known_keys and not _is_neutral(value)]
         for key in unknown[:_MOST_NAMED]:
             self.refuse(f"{brief(key)[1:-1]} is {brief(self.content[key])}, which gpt does not know")
@@ -103,7 +103,7 @@ class ConfigFields:
 
 
 def brief(value: Any) -> str:
-    """Format a value as JSON, shortened if it is long."""
+    """Format a value as JSON, shortened to at most _MOST_SHOWN characters and an ellipsis."""
     text = visible(json.dumps(value, ensure_ascii=False))
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 

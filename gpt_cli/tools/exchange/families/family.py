@@ -1,4 +1,4 @@
-"""Base class of the families of transformers: names of settings and tensors, for import and export. Needs no torch."""
+"""Base class of the supported transformers classes: names of their settings and tensors. Needs no torch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _KEYS = {
 
 
 class Family(ABC):
-    """A stock class: how its config.json maps to our settings, and how its tensors are made from ours."""
+    """A transformers class: its config.json keys as gpt_cli settings, and its tensors as recipes of gpt_cli tensors."""
 
     model_type: str
     class_name: str
@@ -73,18 +73,18 @@ class Family(ABC):
 
     @abstractmethod
     def settings(self, fields: ConfigFields) -> dict[str, Any]:
-        """Translate a config.json to our settings; `fields` collects the problems."""
+        """Return a config.json as gpt_cli model settings; record problems in `fields`."""
 
     @abstractmethod
     def config(self, model: ModelConfig) -> dict[str, Any]:
-        """Return the keys of config.json that only this family has."""
+        """Return the config.json keys that only this family has, with their values for `model`."""
 
     @abstractmethod
     def attention(self, theirs: str, block: int, model: ModelConfig) -> dict[str, Recipe]:
-        """Return recipes for the attention tensors of a block; `theirs` is the block's prefix in this family."""
+        """Return the recipes of a block's attention tensors; `theirs` is the name of the block in transformers."""
 
     def tensors(self, model: ModelConfig, vocab_size: int) -> dict[str, Recipe]:
-        """Return recipes for all tensors, without an output layer if embeddings are tied."""
+        """Return the recipes of all tensors by name; there is no output layer if embeddings are tied."""
         D, F = model.d_model, model.hidden_size
         tensors = {self.embedding: copy((vocab_size, D), "token_embedding.weight")}
         if self.position_table is not None:
@@ -107,7 +107,7 @@ class Family(ABC):
     def linear(
         self, theirs: str, ours: str, num_in: int, num_out: int, model: ModelConfig, *, biased: bool
     ) -> dict[str, Recipe]:
-        """Return recipes for a linear layer; if `biased`, with a bias, which is zeros if our model has none."""
+        """Return the recipes of the linear layer `theirs`; if `biased`, with a bias (zeros if the model has none)."""
         shape = (num_in, num_out) if self.transposes else (num_out, num_in)
         recipes = {f"{theirs}.weight": Recipe(shape, (Part((f"{ours}.weight",)),), self.transposes)}
         if biased:
@@ -115,21 +115,21 @@ class Family(ABC):
         return recipes
 
     def written_biases(self, model: ModelConfig) -> tuple[bool, bool, bool]:
-        """Return whether the stock class has biases in q, k and v, in the attention output, and in feed-forward."""
+        """Return whether an export has biases in q, k and v, in the attention output, and in the feed-forward part."""
         return True, True, True
 
     def absent(self, fields: ConfigFields) -> re.Pattern[str] | None:
-        """Return the pattern of bias names that a config leaves out, None if none; in our model they are zeros."""
+        """Return a pattern of the bias names that a config leaves out (zeros in gpt_cli); None if all are there."""
         return None
 
     def notes(self, model: ModelConfig) -> Iterator[str]:
-        """Yield notes on what the stock class computes in another way than gpt."""
+        """Yield sentences on what the transformers class computes differently from gpt."""
         if model.scale == "none":
             size, factor, what = model.query_size, unscaled(model), "q_norm" if model.qk_norm else "Wq"
             yield f"scores are divided by √{size} there, so {what} is written {factor:.7g} times as large"
 
     def misfits(self, model: ModelConfig) -> Iterator[tuple[str, str]]:
-        """Yield the settings that the class lacks, each with a sentence that names a value which would export."""
+        """Yield (setting, sentence) for each setting that the class lacks; the sentence names a value that works."""
         windows = set(model.windows)
         own_size = model.value_size * model.num_heads != model.d_model
         if own_size and "head_size" in self.has:
@@ -157,12 +157,12 @@ class Family(ABC):
             yield key, f"{self.class_name}, the nearest class of transformers, cannot compute this; {value} exports"
 
     def key_of(self, setting: str) -> str:
-        """Return the key of config.json that corresponds to a setting of ours."""
+        """Return the config.json key that corresponds to a gpt_cli setting."""
         of_family = {"dropout": self.dropout_key, "norm_epsilon": self.epsilon_key, "attention_window": self.window_key}
         return {**_KEYS, **of_family, **{ours: key for key, ours in self.names.items()}}.get(setting, setting)
 
     def common(self, fields: ConfigFields) -> dict[str, Any]:
-        """Read the settings that every family has."""
+        """Return the gpt_cli settings that every family has, read from a config.json."""
         if not fields.switch("is_causal", True):  # the one key whose false changes logits in every class
             fields.refuse("is_causal is false, which gpt does not know")
         settings = {ours: fields.whole(key, optional=key in self.optional) for key, ours in self.names.items()}
@@ -177,7 +177,7 @@ class Family(ABC):
         }
 
     def common_keys(self, model: ModelConfig, vocab_size: int) -> dict[str, Any]:
-        """Return the keys of common settings, also of defaults, since these differ between versions of transformers."""
+        """Return the config.json keys that all families have, defaults included, since these vary between versions."""
         sizes = {**model.model_dump(), "feed_forward_size": model.hidden_size}
         return {
             "architectures": [self.class_name],
@@ -197,7 +197,7 @@ class Family(ABC):
 
 
 def pattern(windows: Sequence[_T]) -> list[_T]:
-    """Return the shortest list that gives these windows when it is repeated."""
+    """Return the shortest list that, repeated, equals `windows`."""
     for size in range(1, len(windows)):
         if len(windows) % size == 0 and list(windows[:size]) * (len(windows) // size) == list(windows):
             return list(windows[:size])

@@ -30,7 +30,7 @@ _NAMES_OF_GPT_NEO = {
 
 
 class GPT2(Family):
-    """GPT-2: matrices are [in, out], transposed relative to ours; one matrix holds q, k and v."""
+    """GPT-2: matrices are [in, out], the transpose of gpt_cli's; one matrix holds q, k and v."""
 
     model_type, class_name, short = "gpt2", "GPT2LMHeadModel", "GPT-2"
     prefix, embedding, tied = "transformer.", "transformer.wte.weight", True
@@ -76,7 +76,7 @@ class GPT2(Family):
 
 
 class GPTNeo(GPT2):
-    """GPT-Neo: scores are never scaled, some blocks have local attention, and matrices are [out, in] like ours."""
+    """GPT-Neo: scores are never scaled, some blocks have local attention, and matrices are [out, in] as in gpt_cli."""
 
     model_type, class_name, short = "gpt_neo", "GPTNeoForCausalLM", "GPT-Neo"
     names = _NAMES_OF_GPT_NEO
@@ -117,12 +117,12 @@ class GPTNeo(GPT2):
 
 
 def _undivided(model: ModelConfig) -> float:
-    """Factor that divides scores by √query_size if our model does, else 1.0."""
+    """Factor for Wq that divides scores by √query_size, which GPT-Neo does not do; 1.0 if `model` does not divide."""
     return 1 / math.sqrt(model.query_size) if model.scale == "head" else 1.0
 
 
 def _windows(fields: ConfigFields, num_blocks: Any) -> list[int | None] | None:
-    """Read the windows from attention_layers or attention_types, [[kinds, repeats], ...]; None after a problem."""
+    """Return the repeating pattern of windows, from attention_layers or attention_types; None after a problem."""
     width = fields.whole("window_size", 256)
     types = fields.get("attention_types") or [[["global", "local"], 12]]
     kinds = fields.get("attention_layers")
@@ -141,7 +141,7 @@ def _windows(fields: ConfigFields, num_blocks: Any) -> list[int | None] | None:
 
 
 def _spread(types: Any, num_blocks: Any) -> list[str] | None:
-    """Expand attention_types to one kind for each block; None unless there are `num_blocks` kinds."""
+    """Expand attention_types, [[kinds, repeats], ...], to one kind per block; None unless `num_blocks` kinds result."""
     spread = list[str]()
     if not isinstance(types, list) or not isinstance(num_blocks, int):
         return None

@@ -16,7 +16,7 @@ from gpt_cli.tools.exchange.families.rope import read_rope, rope_keys
 
 
 class GPTNeoX(Family):
-    """GPT-NeoX: rope on a part of each head, parallel branches, and one matrix with q, k and v head by head."""
+    """GPT-NeoX: rope on a part of each head, parallel branches, and one matrix that holds q, k and v head by head."""
 
     model_type, class_name = "gpt_neox", "GPTNeoXForCausalLM"
     prefix, embedding = "gpt_neox.", "gpt_neox.embed_in.weight"

@@ -1,4 +1,4 @@
-"""Llama (Touvron et al. 2023) and the classes whose tensors have mostly the same names. Needs no torch."""
+"""Llama (Touvron et al. 2023) and the classes that have mostly the same tensor names. Needs no torch."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class Llama(Family):
         return fields.switch("attention_bias", False), fields.switch("mlp_bias", False)
 
     def bias_keys(self, model: ModelConfig) -> dict[str, Any]:
-        """Return the config.json keys about biases, and others that not every class has."""
+        """Return the config.json keys for biases, and other keys that only some classes of this module have."""
         return {"attention_bias": model.bias or model.qkv_bias, "mlp_bias": model.bias}
 
     def window(self, fields: ConfigFields, num_blocks: int | None) -> list[int | None] | None:
-        """Read the windows of the blocks; None without windows."""
+        """Return the blocks' attention windows as a repeating pattern; None for full attention."""
         return None
 
     def settings(self, fields: ConfigFields) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class Llama(Family):
 
 
 class Mistral(Llama):
-    """Jiang et al. 2023: the same window in all blocks."""
+    """Mistral (Jiang et al. 2023): Llama without biases, with the same attention window in all blocks."""
 
     model_type, class_name = "mistral", "MistralForCausalLM"
     has = frozenset({"activation", "attention", "head_size"})
@@ -124,7 +124,7 @@ class Mistral(Llama):
 
 
 class Starcoder2(Mistral):
-    """Lozhkov et al. 2024: layernorm, and a plain feed-forward part. All layers have a bias, or none has."""
+    """Starcoder2 (Lozhkov et al. 2024): layernorm, no gate in feed-forward; all linear layers have biases, or none."""
 
     model_type, class_name, tied = "starcoder2", "Starcoder2ForCausalLM", True
     has = frozenset({"attention", "head_size", "bias", "qkv_bias"})
@@ -152,7 +152,7 @@ class Starcoder2(Mistral):
 
 
 class Arcee(Llama):
-    """Arcee AI 2025: Llama with a plain feed-forward part."""
+    """Arcee (Arcee AI 2025): Llama without a gate in the feed-forward part."""
 
     model_type, class_name = "arcee", "ArceeForCausalLM"
     has = frozenset({"attention", "head_size", "bias", "qkv_bias"})
@@ -161,7 +161,7 @@ class Arcee(Llama):
 
 
 class Qwen2(Mistral):
-    """Yang et al. 2024: biases of queries, keys and values alone, and windows in some blocks."""
+    """Qwen2 (Yang et al. 2024): only queries, keys and values have biases; some blocks may have attention windows."""
 
     model_type, class_name = "qwen2", "Qwen2ForCausalLM"
     has = frozenset({"activation", "attention", "head_size", "qkv_bias"})
@@ -195,7 +195,7 @@ class Qwen2(Mistral):
 
 
 class Qwen3(Qwen2):
-    """Yang et al. 2025: RMSNorm of each head's queries and keys; head_dim does not depend on other sizes."""
+    """Qwen3 (Yang et al. 2025): RMSNorm of each head's queries and keys; head_dim does not depend on other sizes."""
 
     model_type, class_name = "qwen3", "Qwen3ForCausalLM"
     has = frozenset({"activation", "attention", "head_size", "qk_norm", "qkv_bias"})

@@ -1,4 +1,4 @@
-"""Rope in config.json, as versions 4 and 5 of transformers write it. Needs no torch."""
+"""Read and write the rope keys of config.json, as in versions 4 and 5 of transformers. Needs no torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LLAMA3 = {
 def read_rope(
     fields: ConfigFields, context_length: int | None, *, of_neox: bool = False
 ) -> tuple[dict[str, Any], float]:
-    """Read our rope settings, and the share of each head that rope rotates.
+    """Return the gpt_cli rope settings of a config.json, and the fraction of each head that rope rotates.
 
     Version 4 has rope_theta and rope_scaling (GPT-NeoX: rotary_emb_base, rotary_pct), version 5 rope_parameters.
     """
@@ -48,7 +48,7 @@ def read_rope(
 
 
 def _agreed(fields: ConfigFields, inner: ConfigFields, names: Sequence[str], default: float) -> float:
-    """Read a number that several keys may hold; different values are a problem."""
+    """Return a number that any of the keys `names` may hold; record a problem if keys hold different numbers."""
     values = [held.number(name, default) for name in names for held in (inner, fields) if held.get(name) is not None]
     if any(value != values[0] for value in values):
         fields.refuse(f"{' and '.join(names)} disagree: {', '.join(map(str, values))}")

@@ -1,6 +1,6 @@
-"""The architectures of llama.cpp: which of our models they compute, and what llama.cpp calls the tensors.
+"""Architectures of llama.cpp: which gpt_cli models each of them computes, and how llama.cpp names the tensors.
 
-Each architecture is a transformers class with other names, so GGUF is made from that class's export. Needs no torch.
+Each architecture is a transformers class with other names, so GGUF is made from that class's recipes. Needs no torch.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ROPE_FACTORS = "rope_freqs.weight"  # by which the frequencies of Llama 3 are di
 
 
 class Architecture(NamedTuple):
-    """An architecture of llama.cpp; `types` are the equal model_types of transformers, the usual one first."""
+    """An architecture of llama.cpp; `types` are the transformers model_types that it computes, the usual one first."""
 
     name: str
     types: tuple[str, ...]
@@ -63,7 +63,7 @@ class Architecture(NamedTuple):
         return f"attention.layer_norm_{'rms_' if rms else ''}epsilon"
 
     def layers(self, family: Family) -> dict[str, str]:
-        """Map the names of a block's layers in transformers to those in llama.cpp."""
+        """Map the names of a block's layers in transformers to their names in llama.cpp."""
         of_feed_forward = {f"mlp.{theirs}": _FEED_FORWARD[ours] for theirs, ours in family.layers.items()}
         return {**self.attention, **dict(zip(family.norms, ("attn_norm", "ffn_norm"), strict=True)), **of_feed_forward}
 
@@ -80,7 +80,7 @@ class Architecture(NamedTuple):
         return tops.get(name) or name.replace(f"{family.prefix}{family.final_norm}.", "output_norm.")
 
     def names(self, family: Family, there: Mapping[str, Any]) -> dict[str, str]:
-        """Map the tensor names of a GGUF file to those in transformers, without unknown tensors."""
+        """Map the tensor names `there`, of a GGUF file, to their names in transformers; leave out unknown tensors."""
         layers = {theirs: ours for ours, theirs in self.layers(family).items()}
         tops = [family.embedding, family.output, f"{family.prefix}{family.position_table}"]
         tops += [f"{family.prefix}{family.final_norm}.{kind}" for kind in ("weight", "bias")]
@@ -92,7 +92,7 @@ class Architecture(NamedTuple):
         return {name: names[name] for name in there if name in names}
 
     def order(self, name: str) -> str:
-        """Return the row order of a transformers tensor in GGUF: as it is, transposed, permuted, or by_head."""
+        """Return the row order of a transformers tensor in GGUF: 'as it is', 'transposed', 'permuted' or 'by_head'."""
         if self.permuted and re.search(r"\.[qk]_proj\.", name):
             return "permuted"
         if ".query_key_value." in name:
@@ -123,7 +123,7 @@ ARCHITECTURES = {one.name: one for one in _ALL}
 
 
 def architecture_of(model: ModelConfig, vocab_size: int) -> tuple[Architecture, Family, Fit]:
-    """Return the architecture that computes `model`, its transformers family, and that family's `Fit`.
+    """Return the llama.cpp architecture that computes `model`, its transformers family, and the family's `Fit`.
 
     Raises UsageError that names every setting which the architecture lacks.
     """
@@ -158,7 +158,7 @@ def _misfits(model: ModelConfig, chosen: Architecture, activations: list[str]) -
 
 
 def tensors_there(chosen: Architecture, family: Family, fitted: Fit) -> dict[str, tuple[str, Recipe]]:
-    """Map the name of each tensor in GGUF to its name in transformers and its recipe.
+    """Map the name of each tensor in a GGUF file to its name in transformers and its recipe.
 
     Adds biases of zeros, and the token embedding as output layer, where the architecture requires them.
     """
@@ -174,7 +174,7 @@ def tensors_there(chosen: Architecture, family: Family, fitted: Fit) -> dict[str
 
 
 def rope_factors(config: Mapping[str, Any], turned: int) -> np.ndarray:
-    """Divisors of the frequencies of Llama 3's rope, from the keys of config.json: [K/2], float32."""
+    """Divisors of the rope frequencies for Llama 3's scaling, from the keys of config.json: [turned / 2], float32."""
     scaling, base = config["rope_scaling"], config["rope_theta"]
     factor, low, high = (scaling[key] for key in ("factor", "low_freq_factor", "high_freq_factor"))
     # turns of each pair within the original context
@@ -184,7 +184,7 @@ def rope_factors(config: Mapping[str, Any], turned: int) -> np.ndarray:
 
 
 def arranged(rows: Any, order: str, num_heads: int, *, back: bool = False) -> Any:
-    """Rearrange a tensor's rows from transformers to GGUF by `order`; with `back`, from GGUF to transformers.
+    """Rearrange the rows of a transformers tensor for GGUF, by `order`; with `back`, GGUF rows for transformers.
 
     Accepts torch tensors and numpy arrays.
     """

@@ -61,9 +61,9 @@ class _Info(NamedTuple):
 def write_gguf(out: Path, checkpoint: Checkpoint, name: str, kind: str | None) -> tuple[str, int, list[str]]:
     """Write a GGUF file and its Modelfile: matrices in the type `kind` (None: unchanged), all else in float32.
 
-    Returns the architecture, the number of values in the file, and how llama.cpp differs from gpt for this model.
-    Raises UsageError where no architecture fits, CheckpointError for weights that do not fit their config,
-    EnvironmentFailure when the system refuses.
+    Returns the architecture's name, the number of values in the file, and sentences on how llama.cpp differs from gpt.
+    Raises UsageError if no architecture fits, CheckpointError for weights that do not fit their config,
+    EnvironmentFailure if a file cannot be written.
     """
     tokenizer, config, progress = checkpoint.tokenizer, shareable(checkpoint.config), checkpoint.progress
     chosen, family, fitted = architecture_of(config.model, tokenizer.vocab_size)
@@ -110,7 +110,7 @@ def write_gguf(out: Path, checkpoint: Checkpoint, name: str, kind: str | None) -
 
 
 def _sizes(chosen: Architecture, model: ModelConfig, fitted: Fit) -> dict[str, Any]:
-    """Return the metadata keys for a model's sizes, norms and rope."""
+    """Return the GGUF metadata of a model's sizes, norms and rope."""
     sizes = {**model.model_dump(), "feed_forward_size": model.hidden_size}
     keys: dict[str, Any] = {there: sizes[ours] for ours, there in SIZES.items()}
     keys[chosen.epsilon_key] = float(model.epsilon)
@@ -124,7 +124,7 @@ def _sizes(chosen: Architecture, model: ModelConfig, fitted: Fit) -> dict[str, A
 
 
 def _info(there: str, order: str, recipe: Recipe, ours: Mapping[str, Tensor], kind: str | None) -> _Info:
-    """Return a tensor's shape and type in the file; vectors and position embeddings are float32, as in llama.cpp."""
+    """Return a tensor's shape and type in GGUF; vectors and position embeddings are float32, as in llama.cpp."""
     shape = recipe.shape[::-1] if order == "transposed" else recipe.shape
     if len(shape) == 1 or there == "position_embd.weight":
         return _Info(shape, "F32")
@@ -134,7 +134,7 @@ def _info(there: str, order: str, recipe: Recipe, ours: Mapping[str, Tensor], ki
 
 
 def _header(architecture: str, keys: Mapping[str, Any], infos: Mapping[str, _Info]) -> bytes:
-    """Encode everything before the tensors, with the package gguf."""
+    """Return the bytes of a GGUF file before its tensors, encoded by the package gguf."""
     from gguf import GGMLQuantizationType, GGUFWriter
 
     with tempfile.TemporaryDirectory() as folder:
@@ -176,5 +176,5 @@ def _padded(content: bytes) -> bytes:
 
 
 def _plain(name: str) -> str:
-    """Convert a name to one that Ollama accepts."""
+    """Convert a name to a model name that Ollama accepts."""
     return re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._") or "model"

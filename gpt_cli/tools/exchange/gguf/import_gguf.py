@@ -1,4 +1,4 @@
-"""Read an untrusted GGUF file as the directory of transformers from which it was made. Needs no torch."""
+"""Read an untrusted GGUF file as if it were the transformers directory from which it was made. Needs no torch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _IRRELEVANT = ("vocab_size", "tensor_data_layout")  # keys of an architecture on
 
 @dataclass(frozen=True)
 class GGUF(Directory):
-    """A GGUF file as a `Directory`: its tensors have the names, shapes and row order of transformers."""
+    """A GGUF file as a model `Directory`: its tensors have the names, shapes and row order of transformers."""
 
     keys: Mapping[str, Any]
     there: Mapping[str, tuple[HFTensor, str]]  # where each lies, and in which order
@@ -43,11 +43,11 @@ class GGUF(Directory):
 
     @property
     def where_config(self) -> str:
-        """The file, as errors about keys of the config name it."""
+        """The GGUF file's path, as error messages about the model's config show it."""
         return self.where
 
     def read_stored(self, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
-        """Read a tensor, or rows of it; raises CheckpointError where a number is not finite."""
+        """Return a tensor, or rows `first` to `last` of it, as in transformers; CheckpointError for NaN or infinity."""
         stored, order = self.there[name]
         if order == "transposed":
             return arranged(read_numbers(stored, name), order, 1)[first:last]
@@ -60,7 +60,7 @@ class GGUF(Directory):
 
 
 def read_gguf(path: Path) -> GGUF:
-    """Read the header of a GGUF file.
+    """Read the header of a GGUF file and return the file as a model directory.
 
     Raises CheckpointError for a damaged file, and for a model that gpt cannot represent.
     """
@@ -111,7 +111,7 @@ def read_gguf(path: Path) -> GGUF:
 
 
 def _export_info(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `gpt export` wrote under the key `gpt_cli`; empty if that is missing or no JSON object."""
+    """Return the object that `gpt export` stored under the key `gpt_cli`; an empty dict if it is missing or invalid."""
     content = keys.get("gpt_cli")
     try:
         export_info = strict_json(content) if isinstance(content, str) else {}
@@ -128,7 +128,7 @@ def _config(
     theirs: Mapping[str, Any],
     where: str,
 ) -> dict[str, Any]:
-    """Build a config.json from the keys of `left`, and remove them; `theirs` has settings without keys, as dropout."""
+    """Build a config.json from the GGUF keys in `left`, removing them; `theirs` has settings that GGUF lacks."""
 
     def taken(key: str, default: Any = None) -> Any:
         return left.pop(f"{architecture.name}.{key}", default)
@@ -178,13 +178,13 @@ def _quotient(one: Any, two: Any, *, whole: bool = True) -> Any:
 
 
 def _head_size(config: Mapping[str, Any]) -> int:
-    """Return the head size, 1 if the config gives none."""
+    """Return the head size of a config.json; 1 if the config gives none."""
     size = config.get("head_dim") or _quotient(config.get("hidden_size"), config.get("num_attention_heads"))
     return size if type(size) is int and size > 0 else 1
 
 
 def _scaling(factors: np.ndarray, theirs: Mapping[str, Any], config: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Find Llama 3 rope scaling that gives `factors`: the export's or a published one; else raise CheckpointError."""
+    """Return the Llama 3 rope_scaling that gives `factors`: the export's or a published one; else CheckpointError."""
     base, size = config.get("rope_theta"), _head_size(config)
     said = theirs.get("rope_scaling")
     for one in (*([said] if isinstance(said, dict) else []), *({**_LLAMA3, **factor} for factor in _PUBLISHED)):

@@ -1,6 +1,6 @@
 """Read GGUF, the format of llama.cpp: metadata, and tensors in F32, F16, BF16 or Q8_0. Needs no torch and no gguf.
 
-Everything that a file says about itself is checked against its size before memory is taken for it.
+All lengths in a header are checked against the size of the file before memory is allocated for them.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def is_gguf(path: Path) -> bool:
 
 
 def read_gguf_header(path: Path) -> tuple[dict[str, Any], dict[str, HFTensor]]:
-    """Read metadata and tensors of a file, by name; each tensor lies within the file, and no two share a byte.
+    """Return metadata and tensor positions of a GGUF file, by name; tensors lie within the file and do not overlap.
 
-    Raises CheckpointError for a file that is damaged, one part of several, or has tensors in an unsupported type.
+    Raises CheckpointError for a file that is damaged, is one part of several, or has tensors of an unsupported type.
     """
     with reading(path, CheckpointError) as file:
         header = _Header(path, file)
@@ -73,13 +73,13 @@ def read_gguf_header(path: Path) -> tuple[dict[str, Any], dict[str, HFTensor]]:
 
 
 def _num_bytes(one: HFTensor) -> int:
-    """Number of bytes of a tensor in the file."""
+    """Number of bytes that a tensor takes in the file."""
     count = math.prod(one.shape)
     return count // IN_BLOCK * BLOCK.itemsize if one.dtype == "Q8_0" else count * READABLE[one.dtype].itemsize
 
 
 def _require_places(tensors: Mapping[str, HFTensor], header: _Header) -> None:
-    """Raise CheckpointError where a tensor ends beyond the file, or within another."""
+    """Raise CheckpointError if a tensor extends beyond the end of the file, or overlaps another tensor."""
     end = max((one.start + _num_bytes(one) for one in tensors.values()), default=0)
     if end > header.size:
         raise header.error(f"the file is truncated or damaged: it has {header.size:,} of {end:,} bytes")
@@ -90,7 +90,7 @@ def _require_places(tensors: Mapping[str, HFTensor], header: _Header) -> None:
 
 
 class _Header:
-    """The header of an open file, read in order; its methods raise CheckpointError."""
+    """Reader of an open GGUF file's header, from beginning to end; methods raise CheckpointError for a damaged file."""
 
     def __init__(self, path: Path, file: BinaryIO):
         self.where, self._file = shown(path), file
@@ -98,11 +98,11 @@ class _Header:
         self._num_elements = 0  # of metadata so far
 
     def error(self, sentence: str, hint: str | None = None) -> CheckpointError:
-        """Return an error about this file."""
+        """Return a CheckpointError about the file."""
         return CheckpointError(self.where, sentence, hint=hint)
 
     def begin(self) -> tuple[int, int]:
-        """Read the fixed beginning; return the number of tensors, and of metadata keys."""
+        """Read the magic number and the version; return the number of tensors and the number of metadata keys."""
         if self._file.read(len(_MAGIC)) != _MAGIC:
             raise self.error("this is not a GGUF file")
         self.position = len(_MAGIC)
@@ -119,7 +119,7 @@ class _Header:
         return num_tensors, num_keys
 
     def text(self) -> str:
-        """Read a length and then a text of so many bytes."""
+        """Read a string: its length in bytes, then its UTF-8 bytes."""
         length = self._integer(8)
         self._require(length)
         if length > GGUF_TEXT_BYTES:
@@ -131,7 +131,7 @@ class _Header:
             raise self.error(sentence) from None
 
     def value(self, key: str) -> Any:
-        """Read the value of a key."""
+        """Read the metadata value of `key`: a number, bool or string, or a list of them."""
         if (kind := self._integer(4)) != _LIST:
             return self._values(key, kind, 1)[0]
         kind, count = self._integer(4), self._integer(8)
@@ -156,7 +156,7 @@ class _Header:
         return (numbers.astype(bool) if kind == _BOOL else numbers).tolist()
 
     def tensor(self, name: str, alignment: int) -> HFTensor:
-        """Read the entry of a tensor; its `start` counts from the first byte after the padded header."""
+        """Read the header entry of a tensor; `start` in the result counts from the end of the padded header."""
         if not 1 <= (num_dimensions := self._integer(4)) <= 4:
             raise self.error(f"the file is damaged: {shown(name)} has {num_dimensions:,} dimensions, not 1 to 4")
         shape = tuple(self._integer(8) for _ in range(num_dimensions))[::-1]
@@ -184,7 +184,7 @@ class _Header:
         return content
 
     def _require(self, num_bytes: int) -> None:
-        """Raise CheckpointError if `num_bytes` more exceed the file, or the largest header that gpt reads."""
+        """Raise CheckpointError if `num_bytes` more would exceed the file, or the largest header that gpt reads."""
         if self.position + num_bytes > self.size:
             raise self.error(f"the file is truncated: it ends inside its header, after {self.size:,} bytes")
         if self.position + num_bytes > GGUF_HEADER_BYTES:

@@ -1,8 +1,8 @@
-"""Convert tokenizers to the GGUF metadata `tokenizer.ggml.*`, and back: byte pairs as llama.cpp merges them.
+"""Convert tokenizers to the GGUF metadata `tokenizer.ggml.*` and back, as byte pair encodings that llama.cpp runs.
 
-Character and byte tokenizers become byte pairs too, which merge the bytes of a character; llama.cpp drops unknown
-characters. Its own kind for lists of bytes, rwkv, never returns from a character of which it knows only the first byte.
-Needs no torch.
+Character and byte tokenizers become byte pair encodings that merge the bytes of each character; llama.cpp drops unknown
+characters. The tokenizer type rwkv of llama.cpp, a plain list of tokens, is not used: it loops forever on a character
+of which it knows only the first byte. Needs no torch.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _DIGIT = r"\p{N}"
 
 
 class Vocabulary(NamedTuple):
-    """GGUF metadata in the order to write, and `notices`: a sentence on each difference of llama.cpp from gpt."""
+    """Tokenizer metadata of GGUF in writing order, and `notices`: sentences on how llama.cpp differs from gpt."""
 
     keys: dict[str, Any]
     notices: list[str]
 
 
 class _Cut(NamedTuple):
-    """How llama.cpp splits a text before merges, for a name in `tokenizer.ggml.pre`."""
+    """How llama.cpp splits a text before merging, for one value of `tokenizer.ggml.pre`."""
 
     patterns: tuple[str, ...]  # one after another
     whole: bool = False  # whether a word that is a token is that token, whatever its merges
@@ -82,10 +82,10 @@ _NEAREST = {
 
 
 def metadata_of(tokenizer: Tokenizer) -> Vocabulary:
-    """Build the metadata with which llama.cpp encodes a text to the same ids as `gpt sample`.
+    """Return the metadata with which llama.cpp encodes a text to the same ids as `gpt sample`.
 
-    Our own tokenizers put no end-of-text before a text, so llama.cpp adds none. Raises UsageError for a tokenizer that
-    GGUF cannot express.
+    The tokenizers of gpt_cli put no end-of-text before a text, so llama.cpp adds none. Raises UsageError for a
+    tokenizer that GGUF cannot express.
     """
     if isinstance(tokenizer, HuggingFaceTokenizer):
         return _of_kept(tokenizer)
@@ -147,7 +147,7 @@ def _keys(pre: str, tokens: list[str], types: list[int], pairs: list[str], token
 
 
 def _pre(patterns: tuple[str, ...], whole: bool | None) -> tuple[str, list[str]]:
-    """Return the `tokenizer.ggml.pre` for patterns, and notices; `whole` as in _Cut, None if merges give all tokens."""
+    """Return the `tokenizer.ggml.pre` for patterns, and notices; `whole`: see _Cut, None if merges form all tokens."""
     alike = tuple(_SAME.get(pattern, pattern) for pattern in patterns)
     fitting = [name for name, cut in _CUTS.items() if tuple(map(as_oniguruma, cut.patterns)) == alike]
     if exact := [name for name in fitting if whole in (None, _CUTS[name].whole)]:
@@ -161,7 +161,7 @@ def _pre(patterns: tuple[str, ...], whole: bool | None) -> tuple[str, list[str]]
 
 
 def _patterns(content: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the patterns by which a tokenizer.json splits a text before it maps bytes to letters."""
+    """Return the patterns with which a tokenizer.json splits a text before it maps bytes to letters."""
     patterns, last = list[str](), None
     for step in steps(content, "pre_tokenizer"):
         last = step["type"]
@@ -183,10 +183,10 @@ def _refused(what: str) -> UsageError:
 
 
 def tokenizer_from(keys: Mapping[str, Any], where: str, info: Mapping[str, Any]) -> Tokenizer:
-    """Read the tokenizer of a file's metadata: ours if `info` describes it, else a Hugging Face one.
+    """Return the tokenizer in a file's metadata: a gpt_cli tokenizer if `info` describes it, else a Hugging Face one.
 
-    `info` is what `gpt export` says about the tokenizer: its kind and pattern. Raises CheckpointError for a
-    tokenizer that gpt does not support, and for invalid metadata.
+    `info` is the tokenizer's kind and pattern that `gpt export` stored. Raises CheckpointError for a tokenizer that gpt
+    does not support, and for invalid metadata.
     """
     if (model := _text(keys, "model", where)) != "gpt2":
         named = {"llama": "SentencePiece", "bert": "WordPiece", "t5": "Unigram", "rwkv": "RWKV"}.get(
@@ -263,7 +263,7 @@ def _id(keys: Mapping[str, Any], key: str, tokens: Sequence[str], where: str) ->
 
 
 def _beginning(begin: int | None, tokens: Sequence[str], where: str) -> dict[str, Any]:
-    """Build the post-processor of a tokenizer.json that puts the token `begin` before every text."""
+    """Return the tokenizer.json post-processor that puts the id `begin` before every text; CheckpointError if None."""
     if begin is None:
         raise CheckpointError(where, "it puts a token before every text, and does not say which")
     name = tokens[begin]

@@ -1,1 +1,1 @@
-"""Differences between two models."""
+"""Compare two models."""

@@ -1,4 +1,4 @@
-"""`gpt compare`: two models on the same text, token by token, or in equal stretches where their tokenizers differ."""
+"""`gpt compare`: two models on the same text, by tokens, or by stretches of equal size if their tokenizers differ."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Both = tuple[Loaded, Loaded]
 
 @restored_threads()
 def compare(request: CompareRequest, target: ToCompare, host: Host) -> Finding:
-    """Compare two models, and write the file of the request.
+    """Compare two models and return the finding; write it to `request.out`, if set.
 
     Raises CheckpointError, DataError, UsageError and EnvironmentFailure.
     """
@@ -91,7 +91,7 @@ def _say_what_is_left_out(both: Both, target: ToCompare, weights: list[Row], hos
 
 
 def _on_tokens(both: Both, corpus: Corpus, request: CompareRequest, host: Host) -> dict[str, Any]:
-    """Compare two models on the same windows of the same ids; return the fields of a comparison."""
+    """Compare two models with the same tokenizer on the same windows of token ids; return the comparison's fields."""
     tokenizer = both[0].tokenizer
     with host.counting("tokenizing", corpus.num_bytes, "B") as count:
         ids = encode(corpus, tokenizer, count, host.notice)
@@ -147,7 +147,7 @@ def _on_tokens(both: Both, corpus: Corpus, request: CompareRequest, host: Host) 
 
 
 def _passage(loaded: Loaded, window: np.ndarray, seen: Window, offset: int, start: int, end: int) -> Row:
-    """Make a row of a passage: its predicted tokens, the surprisal of each model, and the text before."""
+    """Return a passage as a row: its tokens, the surprisal of each in both models, and the text before the passage."""
     say, ids = loaded.tokenizer.token_text, window.tolist()
     nats, apart = seen.nats[:, start:end], seen.divergence[start:end]
     before = loaded.tokenizer.decode(ids[max(0, start + 1 - PASSAGE) : start + 1])
@@ -162,7 +162,7 @@ def _passage(loaded: Loaded, window: np.ndarray, seen: Window, offset: int, star
 
 
 def _on_stretches(both: Both, corpus: Corpus, request: CompareRequest, host: Host) -> dict[str, Any]:
-    """Compare models with different tokenizers, on stretches of equally many bytes from the beginning of the text."""
+    """Compare models with different tokenizers, on stretches of equally many bytes; return the comparison's fields."""
     corpus = beginning(corpus, request.max_tokens or HEADS_TOKENS)
     size = BYTES_PER_TOKEN * max(window_length(loaded.config.model) for loaded in both)
     paired, scores = list[Stretches](), list[Row]()

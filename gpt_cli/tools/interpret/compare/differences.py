@@ -1,4 +1,4 @@
-"""Differences between two models: in predictions, in what heads look at and write, in weights."""
+"""Differences between two models: in predictions, in the attention and outputs of heads, and in weights."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _PARTS = {"attention": "attention", "feed_forward": "feed-forward"}  # of a bloc
 
 @dataclass(frozen=True)
 class Window:
-    """Two models on N tokens: surprisals, and the divergence of the second's predictions from the first's, in nats.
+    """Two models on N tokens: surprisals, and the KL divergence KL(first || second) of their predictions, in nats.
 
-    `attention` is half the sum of |a - b| over all rows of a head's attention in both models, None unless they have
-    the same heads. `write_squares` are the sums of squares of b - a and of a, where a and b are what a head writes,
-    None unless d_model is equal too.
+    `attention` is half the sum of |a - b| over all attention rows of a head in both models, None unless they have the
+    same heads. `write_squares` are the sums of squares of b - a and of a, where a and b are what a head adds to the
+    residual stream of the first and the second model, None unless d_model is equal too.
     """
 
     nats: np.ndarray  # [2, N]
@@ -39,7 +39,7 @@ class Window:
 
 @torch.no_grad()
 def compare_window(models: Sequence[GPT], ids: Tensor, following: Tensor, wheres: Sequence[str]) -> Window:
-    """Run two models on ids [T]; `following` [N] are the next ids. Raises CheckpointError as `require_finite`."""
+    """Compare two models on `ids` [T]; `following` [N] are the next ids. Raises CheckpointError as `require_finite`."""
     first, second = models
     heads = have_same_heads(first, second)
     writes = heads and first.config.d_model == second.config.d_model
@@ -75,12 +75,12 @@ def compare_window(models: Sequence[GPT], ids: Tensor, following: Tensor, wheres
 
 
 def have_same_heads(first: GPT, second: GPT) -> bool:
-    """Return whether two models have equally many blocks and equally many heads in each."""
+    """Return whether two models have the same number of blocks, and the same number of heads in each."""
     return all(getattr(first.config, key) == getattr(second.config, key) for key in ("num_blocks", "num_heads"))
 
 
 def head_changes(windows: Sequence[Window]) -> list[Row]:
-    """Compute how much each head differs between two models: a row each, the most different first.
+    """Return a row for each head on how much it differs between two models, the most different head first.
 
     `attention_change` is the mean total variation distance of a head's attention rows, 0 to 1; `write_change` is
     ||b - a|| / ||a|| of its outputs, None where a is zero or d_model differs. Standard errors are None for one window.
@@ -108,9 +108,9 @@ def head_changes(windows: Sequence[Window]) -> list[Row]:
 
 
 def weight_changes(first: GPT, second: GPT) -> list[Row]:
-    """||b - a|| / ||a|| of each part that both models have in the same shapes: embeddings, parts of blocks, output.
+    """Return a row with ||b - a|| / ||a|| for each part of the weights that has the same shapes in both models.
 
-    `change` is None where a is zero and b is not; `layer` is None outside of blocks.
+    `change` is None where a is zero and b is not; `layer` is None for embeddings and output, which are not in a block.
     """
     theirs = dict(second.named_parameters())
     parts: dict[tuple[int | None, str], list[tuple[Tensor, Tensor | None]]] = {}
@@ -132,7 +132,7 @@ def weight_changes(first: GPT, second: GPT) -> list[Row]:
 
 
 def _part_of(name: str) -> tuple[int | None, str]:
-    """Return the layer and the part that a parameter belongs to."""
+    """Return the layer (None outside of blocks) and the part of a model to which a parameter belongs."""
     if not name.startswith("blocks."):
         return None, name.partition(".")[0].replace("_", " ")
     _, layer, module, *_ = name.split(".")
@@ -140,7 +140,7 @@ def _part_of(name: str) -> tuple[int | None, str]:
 
 
 def most_apart(divergences: Sequence[np.ndarray], number: int, length: int = PASSAGE) -> list[tuple[int, int, int]]:
-    """Select up to `number` passages with the largest mean divergence: (window, start, end) of each.
+    """Return up to `number` passages with the largest mean divergence, each as (window, start, end).
 
     Passages do not overlap; each has `length` tokens, or all tokens of a shorter window. Passages without divergence
     are left out.

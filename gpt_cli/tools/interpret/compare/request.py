@@ -22,7 +22,7 @@ OF_BLOCKS = ("attention", "feed-forward", "norms")  # parts of the weights, by l
 
 
 class ToCompare(NamedTuple):
-    """Two models, as far as the headers of their checkpoints tell, and how the first reads text."""
+    """Two models to compare, as paths and checkpoint headers, and the settings with which the first reads text."""
 
     paths: tuple[Path, Path]
     headers: tuple[Header, Header]
@@ -30,7 +30,7 @@ class ToCompare(NamedTuple):
 
     @property
     def one_tokenizer(self) -> bool:
-        """Return whether both models cut text into the same tokens."""
+        """Return whether both models have the same tokenizer."""
         return len({header.metadata["tokenizer"] for header in self.headers}) == 1
 
 
@@ -63,7 +63,7 @@ class CompareRequest(Request):
     threads: Threads = None
 
     def find(self, host: Host) -> ToCompare:
-        """Find both models; raises UsageError unless two are named, CheckpointError for each that is missing."""
+        """Return both models; raises UsageError unless two are named, CheckpointError for each that is missing."""
         if len(self.runs) != 2:
             sentence = f"gpt compare takes two runs, not {len(self.runs)}"
             hint = "gpt compare runs/a runs/b, or two files of a folder checkpoints/"

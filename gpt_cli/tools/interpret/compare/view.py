@@ -1,4 +1,4 @@
-"""The view of how two models differ. Needs no torch."""
+"""How `gpt compare` shows the differences of two models: tables, CSV and pictures. Needs no torch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _POINT = {"fmt": "o", "color": COLOURS[0], "markersize": 4}
 
 
 def comparison_figures(comparison: Row) -> tuple[Figure, ...]:
-    """Make figures of a comparison: of each run, of heads [layer, head], of weights [layer, part] and [part]."""
+    """Return the figures of a comparison: of runs [run], heads [layer, head] and weights [layer, part] and [part]."""
     difference, apart, ends = comparison["difference"], comparison["divergence"], {"run": ("first", "second")}
     loss, loss_error, bits = (
         _numbers([one[key] for one in comparison["runs"]]) for key in ("loss", "loss_error", "bits_per_byte")
@@ -52,15 +52,15 @@ def _numbers(numbers: Any) -> np.ndarray:
 
 
 class CompareView(View):
-    """Two models on the same text: `lists` have the rows of runs, heads, weights and passages as --json prints them.
+    """View of `gpt compare`: a finding's `lists` have the rows of runs, heads, weights and passages that --json prints.
 
-    Differences are those of the second from the first.
+    Differences are values of the second model minus those of the first.
     """
 
     beside: ClassVar = (5, 5)
 
     def tables(self, finding: Finding, width: int) -> list[Rows | str]:
-        """Make tables of losses, the most changed heads, weights and passages, with a line on the loss difference."""
+        """Return tables of losses, most changed heads, weights and passages, and a line with the loss difference."""
         lists = finding.lists
         losses = [("run", "step", "tokens", "nats/token", "bits/byte")]
         for one in lists["runs"]:
@@ -102,7 +102,7 @@ class CompareView(View):
             yield f"passages where the predictions part most, and what they cost each model ({unit})"
 
     def csv_rows(self, finding: Finding) -> list[Row]:
-        """Make a row for each number of the comparison except those of passages."""
+        """Return a row for each number of the comparison, except the numbers of passages."""
         empty = {"run": None, "layer": None, "head": None, "part": None}
         lists, places = finding.lists, []
         for one in lists["runs"]:
@@ -121,7 +121,7 @@ class CompareView(View):
         ]
 
     def panels(self, finding: Finding) -> Iterator[Panel]:
-        """The loss difference against 0, the losses, maps of head changes, and curves of weight changes by layer."""
+        """Yield panels: the loss difference, the losses, maps of head changes, curves of weight changes by layer."""
         difference, same = finding["difference"], "divergence" in finding
         none = PlotLine("", (-0.5, 0.5), (0, 0), style={"color": "#777777", "linewidth": 0.8})
         point = PlotLine(
@@ -141,7 +141,7 @@ class CompareView(View):
             yield Curves("change of the weights", lines, "layer", (0, None))
 
     def origin(self, finding: Finding) -> Origin:
-        """The foot of the picture: both runs with their steps, and the text."""
+        """Return the caption of the picture: both runs with their steps, and the text."""
         first, second = finding.lists["runs"]
         of_first = say(f"{first['run']}, step {first['step']:,}")
         return Origin(f"{of_first}; {second['run']}", second["step"], ", ".join(source_names(finding.about["text"])))

@@ -1,1 +1,1 @@
-"""Scores of heads, the loss without each, and the directions that each reads and writes."""
+"""Scores of attention heads, the loss without each head, and the directions that each head reads and writes."""

@@ -23,7 +23,7 @@ WAYS = ("zero", "mean", "layer")
 
 @dataclass(frozen=True)
 class Ablation:
-    """The loss of a model on some windows, nats per token, and how much it rises without a head or a layer.
+    """Loss of a model on windows of a text, in nats per token, and its rise without each head or each layer.
 
     `changes` and their standard errors are float64 [layers, heads], or [layers] for whole layers. The errors are those
     of the differences window by window, which vary less than the losses; NaN for fewer than two windows.
@@ -81,12 +81,12 @@ def ablate(
 
 
 def num_models(how: str, layers: Sequence[int], heads: Sequence[int]) -> int:
-    """Number of models that `ablate` measures: one without each head or layer, and the whole one."""
+    """Number of models that `ablate` measures: one without each head or layer, and the unchanged model."""
     return len(layers) * (1 if how == "layer" else len(heads)) + 1
 
 
 def _sequences_at_once(model: GPT, length: int) -> int:
-    """Number of sequences of `length` tokens to run at once; a sequence counts once for each head it is run without."""
+    """Number of sequences of `length` tokens per batch; a sequence counts once for each head that is ablated in it."""
     num_tokens = min(tokens_at_once(model.token_embedding.weight.device, 2**11), LOGITS_AT_ONCE // model.vocab_size)
     return max(1, num_tokens // length)
 
@@ -94,7 +94,7 @@ def _sequences_at_once(model: GPT, length: int) -> int:
 def _without(
     model: GPT, tokens: Tensor, layers: Sequence[int], heads: Sequence[int] | None, means: Tensor | None, at_once: int
 ) -> Iterator[Tensor]:
-    """Yield summed losses of windows [B, T + 1] without each head (None: layer), then of the model: float64 [n, B]."""
+    """Yield summed losses, float64 [n, B], of windows [B, T + 1]: without each head (or layer), then with all."""
     targets = tokens[:, 1:]
     x, rotation = model.embed(tokens[:, :-1])
     for layer, made in enumerate(walk(model, x, rotation)):
@@ -110,7 +110,7 @@ def _without(
 
 
 def _lacking(made: Activations, missing: Tensor) -> Tensor:
-    """Compute the stream after a block whose attention lacks a part, `missing`: [n, B, T, D] -> [n, B, T, D]."""
+    """Compute the residual stream after a block whose attention lacks the part `missing`, both [n, B, T, D]."""
     if made.block.parallel:  # nothing in it reads what its heads write
         return made.resid_post - missing
     # taken from the stream, which stays in float32, and not from what attention adds to it
@@ -118,7 +118,7 @@ def _lacking(made: Activations, missing: Tensor) -> Tensor:
 
 
 def _nats(model: GPT, x: Tensor, rotation: Tensor | None, layer: int, targets: Tensor) -> Tensor:
-    """Sum of the losses of each window, from variants [n, B, T, D] of the input of a layer: float64 [n, B]."""
+    """Sum of the losses of each window, given variants x [n, B, T, D] of the input of block `layer`: float64 [n, B]."""
     n, B, T, _ = x.shape
     x = x.flatten(0, 1)
     for block in model.blocks[layer:]:
@@ -128,7 +128,7 @@ def _nats(model: GPT, x: Tensor, rotation: Tensor | None, layer: int, targets: T
 
 
 def _mean_outputs(model: GPT, batches: Iterable[Tensor]) -> Tensor:
-    """Mean output of each head of each layer over all inputs of the windows [B, T + 1]: [L, H, K]."""
+    """Mean output of each head of each layer over all input tokens of windows [B, T + 1]: [L, H, K]."""
     sizes, like = model.config, model.token_embedding.weight
     shape = sizes.num_blocks, sizes.num_heads, sizes.value_size
     sums = torch.zeros(shape, dtype=torch.float64, device=float64_device(like.device))

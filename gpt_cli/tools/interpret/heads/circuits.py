@@ -1,9 +1,9 @@
 """Circuits of heads, from their weights alone: composition, and the tokens that heads read, write, query and match.
 
-Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits". A head attends by the bilinear
-form QK and writes by the matrix OV, both D x D of rank K at most. The linear parts of norms, gain and centring, are
-included. The scale of norms, all biases and the division of qk_norm are left out; rope does not rotate, as at distance
-zero.
+Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits". A head attends by the bilinear form QK and
+writes by the matrix OV, both D x D of rank K at most. Norms contribute only their linear parts, gain and centring: the
+scale of norms, all biases and the division of qk_norm are left out. Rope is taken at distance zero, where it does not
+rotate.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DIRECTIONS = 3  # of a head, the strongest
 
 @dataclass(frozen=True)
 class Factors:
-    """Factors of heads of a block, float64: QK = scale * queries.mT @ keys, OV = outputs @ values.
+    """Low-rank factors of a block's heads, float64: QK = scale * queries.mT @ keys, OV = outputs @ values.
 
     Queries, keys, values: [H, K, D]; outputs: [H, D, K]. Latent attention adds R rope rows to queries and keys.
     """
@@ -39,13 +39,13 @@ class Factors:
     scale: float
 
     def reading(self, change: Callable[[Tensor], Tensor]) -> Factors:
-        """Return the factors with `change` applied to queries, keys and values, which read the stream."""
+        """Return the factors with `change` applied to queries, keys and values, which read the residual stream."""
         return Factors(change(self.queries), change(self.keys), change(self.values), self.outputs, self.scale)
 
 
 @dataclass(frozen=True)
 class Direction:
-    """A singular direction of a head by tokens [V]: of OV, what it reads and what it writes; of QK, query and key.
+    """A singular direction of a head as scores of tokens [V]: what OV reads and writes, or the query and key of QK.
 
     `first` and `second` change sign together, such that the entry of `first` with the largest magnitude is positive.
     """
@@ -56,7 +56,7 @@ class Direction:
 
 
 def factors_of(block: Block, heads: Sequence[int]) -> Factors:
-    """Return the factors of the given heads of a block, with the norm before attention, if there is one, folded in."""
+    """Return the factors of a block's `heads`, with the norm before attention, if there is one, folded in."""
     attention = block.attention
     if type(attention) is LatentAttention:
         queries, keys, values = _of_latent(attention, heads)
@@ -74,7 +74,7 @@ def factors_of(block: Block, heads: Sequence[int]) -> Factors:
 
 
 def _matrix(attention: SelfAttention, name: str, head: int) -> Tensor:
-    """Wq, Wk or Wv of a head, or of its group: [K, D]."""
+    """Return Wq, Wk or Wv (`name`: q, k or v) of a head, or of its group: [K, D]."""
     if type(attention) is GroupedQueryAttention:
         owner = attention.heads[head] if name == "q" else attention.group_of(head)
     elif type(attention) is MultiHeadAttention:
@@ -85,7 +85,7 @@ def _matrix(attention: SelfAttention, name: str, head: int) -> Tensor:
 
 
 def _of_latent(attention: LatentAttention, heads: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
-    """Multiply out latents: queries and keys [heads, K + R, D], values [heads, K, D]."""
+    """Return the products of latent attention's matrices: queries and keys [heads, K + R, D], values [heads, K, D]."""
     chosen, down = [attention.heads[head] for head in heads], attention.W_DKV.weight
     queries = attention.query_weights(heads).unflatten(0, (len(heads), -1))
     if attention.W_DQ is not None:
@@ -115,9 +115,9 @@ def composition(
     """Yield (lower layer, layer, scores [3, heads, heads of the lower layer]) for each pair of the given layers.
 
     A score is ||M OV|| / (||M|| ||OV||) in Frobenius norms, with OV of the lower head, and M of the higher head: its
-    transposed QK for Q, QK for K and OV for V. Scores are 0 to 1, and 0 where a matrix is zero. QR replaces each
-    product of two D x D matrices by one of K x D and D x K with the same norm. `count` receives the number of pairs of
-    layers done since its last call. Raises CheckpointError, at `where`, for scores that are not finite.
+    transposed QK for Q (row 0), QK for K and OV for V. Scores are 0 to 1, and 0 where a matrix is zero. QR replaces
+    each product of two D x D matrices by one of K x D and D x K with the same norm. `count` receives the number of
+    pairs of layers done since its last call. Raises CheckpointError, at `where`, for scores that are not finite.
     """
     writers = list[Tensor]()  # of the layers below: [heads, D, K], which is OV but for a rotation from the right
     for number, layer in enumerate(layers):
@@ -140,11 +140,10 @@ def composition(
 def directions(
     model: GPT, layer: int, heads: Sequence[int], where: str = "checkpoint"
 ) -> Iterator[tuple[list[Direction], list[Direction]]]:
-    """Yield the strongest singular directions of OV, then those of QK, of each head, as tokens.
+    """Yield, for each head, the strongest singular directions of OV, and those of QK, as scores of tokens.
 
     What OV reads and QK compares is multiplied with the token embeddings; what OV writes becomes logits above their
-    mean. Both are direct paths, without the layers between.
-    Raises CheckpointError, at `where`, for matrices that are not finite.
+    mean. Both ignore the layers between. Raises CheckpointError, at `where`, for matrices that are not finite.
     """
     below = [block for block in model.blocks[:layer] if not block.pre_norm][::-1]
     factors = factors_of(model.blocks[layer], heads)
@@ -160,12 +159,12 @@ def directions(
 
 
 def _root(matrix: Tensor) -> Tensor:
-    """A square root of matrix matrixᵀ: R with ||R X|| = ||matrixᵀ X|| for every X; [..., K, D] -> [..., K, K]."""
+    """Return a square root R of matrix matrixᵀ: ||R X|| = ||matrixᵀ X|| for every X; [..., K, D] -> [..., K, K]."""
     return torch.linalg.qr(matrix.mT, mode="r").R
 
 
 def _scores(readers: Tensor, writers: Tensor) -> Tensor:
-    """Composition scores of readers [heads, K, D] with writers below [heads, D, K']: [heads, heads below]."""
+    """Composition scores of readers [heads, K, D] with writers of a lower layer [heads', D, K']: [heads, heads']."""
     wide = writers.transpose(0, 1).flatten(1)  # [D, heads K']
     norms = torch.stack([(one @ wide).unflatten(1, (len(writers), -1)).norm(dim=(0, 2)) for one in readers])
     sizes = torch.outer(readers.flatten(1).norm(dim=1), writers.flatten(1).norm(dim=1))
@@ -173,12 +172,12 @@ def _scores(readers: Tensor, writers: Tensor) -> Tensor:
 
 
 def _through_block(block: Block, reader: Tensor) -> Tensor:
-    """Fold both norms of a post-norm block into a reader of its output, which then reads the sum before the norms."""
+    """Return `reader`, which reads a post-norm block's output, with the linear parts of the block's norms folded in."""
     return through(block.norm_1, through(block.norm_2, reader))
 
 
 def _singular(left: Tensor, right: Tensor, where: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Strongest singular directions of left rightᵀ, both [D, K]: left ones [n, D], values [n], right ones [n, D]."""
+    """Strongest singular vectors of left rightᵀ, both [D, K]: left ones [n, D], values [n], right ones [n, D]."""
     (basis, root), (other, of_other) = torch.linalg.qr(left), torch.linalg.qr(right)
     core = root @ of_other.mT
     require_finite(core, "matrices of heads", where)
@@ -188,12 +187,12 @@ def _singular(left: Tensor, right: Tensor, where: str) -> tuple[Tensor, Tensor, 
 
 
 def _of_tokens(tokens: Tensor, vectors: Tensor) -> Tensor:
-    """Multiply each token's row [V, D] with directions [n, D]: [n, V], on the CPU."""
+    """Dot products of directions [n, D] with the token vectors `tokens` [V, D]: [n, V], on the CPU."""
     return (vectors.to(tokens) @ tokens.T).cpu()
 
 
 def _logits(model: GPT, layer: int, vectors: Tensor) -> Tensor:
-    """Convert directions that a layer writes, [n, D], to logits above their mean, [n, V]."""
+    """Convert directions that heads of a layer write, [n, D], to logits minus their mean, [n, V]."""
     norms: list[Norm] = []
     for block in model.blocks[layer:]:
         norms += [] if block.pre_norm else [block.norm_1, block.norm_2]

@@ -1,4 +1,4 @@
-"""`gpt heads`: score the heads of a model, remove them in turn, read what they promote; passages also by step."""
+"""`gpt heads`: score a model's heads, ablate each, show what each promotes; find passages, also by training step."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ TOP = 5  # tokens that a head raises or lowers most, and those of a direction
 
 @restored_threads()
 def heads(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
-    """Report on the heads of a model, and write the file of the request.
+    """Measure the heads of a model and return the finding; write it to `request.out`, if set.
 
     Raises CheckpointError, DataError, UsageError for a position that the prompt does not have, and EnvironmentFailure
-    for what memory cannot hold.
+    if memory is short.
     """
     use_threads(request.threads)
     device = choose_device(request.device or "auto")
@@ -96,10 +96,10 @@ def heads(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
 
 
 def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
-    """Report on the passages of heads by step, with each head's output norms at the last step's peaks; write the file.
+    """Find each head's max-activating passages at each checkpoint; write the finding to `request.out`, if set.
 
-    At most two checkpoints are in memory. Raises CheckpointError for a run without checkpoints of steps, DataError for
-    a text that does not fit.
+    Each step also has the output norms at the peaks of the last step's passages. At most two checkpoints are in memory.
+    Raises CheckpointError for a run without checkpoints of steps, DataError for a text that does not fit.
     """
     assert request.passages
     paths, layers, heads = step_files(target.run), target.layers, target.heads
@@ -138,14 +138,14 @@ def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Fin
 
 
 def _ratio(values: Sequence[float], mean: float) -> float:
-    """Ratio of a head's mean output norm at its passages to its mean over all; NaN where the head writes nothing."""
+    """Ratio of a head's mean output norm at its passages to `mean`, that of all tokens; NaN if there is no output."""
     return sum(values) / len(values) / mean if values and mean > 0 else np.nan
 
 
 def passages_of(
     passages: Passages, text: Text, tokenizer: Tokenizer, layers: Sequence[int], heads: Sequence[int]
 ) -> tuple[Figure, list[Row]]:
-    """Return a figure of the mean norm of what each head writes, and a row of passages for each head."""
+    """Return a figure [layer, head] of the mean norm of what heads write, and a row of passages for each head."""
     rows = passages.rows(text.ids, tokenizer)
     sizes = np.array([row.pop("mean_size") for row in rows], float).reshape(len(layers), len(heads))
     return Figure("mean_size", {"layer": layers, "head": heads}, sizes), rows
@@ -154,7 +154,7 @@ def passages_of(
 def _without(
     request: HeadsRequest, loaded: Loaded, text: Text, device: torch.device, host: Host, chosen: dict[str, Any]
 ) -> list[Figure]:
-    """Measure the change of the loss without each head, or layer, and the loss of the whole model."""
+    """Return figures of the loss change without each head, or layer, and of the loss of the whole model."""
     how, layers = request.ablate, chosen["layers"]
     assert how
     dtype = choose_dtype(request.dtype or "auto", device, loaded.config.model.d_model, host.notice)
@@ -167,7 +167,7 @@ def _without(
 
 
 def _promoted(loaded: Loaded, ids: Sequence[int], query: int, layers: Sequence[int], heads: Sequence[int]) -> list[Row]:
-    """Return the tokens that each head raises and lowers most at a position."""
+    """Return, for each head, the tokens whose logits it raises and lowers most at position `query`."""
     writes = head_writes(loaded.model, ids, queries=[query], top=TOP, layers=layers, heads=heads)
 
     def tokens(ids: np.ndarray, logits: np.ndarray) -> list[Row]:
@@ -186,7 +186,7 @@ def _promoted(loaded: Loaded, ids: Sequence[int], query: int, layers: Sequence[i
 def _circuits(
     loaded: Loaded, host: Host, layers: Sequence[int], heads: Sequence[int]
 ) -> tuple[dict[str, Any], list[Row]]:
-    """Compute the composition of each pair of heads, and for each head the directions of `ov` and `qk`."""
+    """Return the composition scores of pairs of heads, and a row for each head with its directions `ov` and `qk`."""
     model, tokenizer, pairs = loaded.model, loaded.tokenizer, list[Row]()
     where = shown(loaded.path)
     expected, num_pairs = baseline(model.config.d_model), len(layers) * (len(layers) - 1) // 2
@@ -227,7 +227,7 @@ def _joined(rows: Sequence[Row], more: Sequence[Row]) -> list[Row]:
 
 
 def _prompt(request: HeadsRequest, target: ToInspect, loaded: Loaded) -> Text:
-    """Encode the prompt; raises DataError if it is too long, or has a single token though the model can read more."""
+    """Return the encoded prompt; raises DataError if it is too long, or one token where the model can read more."""
     least = min(2, loaded.config.model.context_length)
     text = encode_prompt_of(target, loaded, truncate=request.truncate, least=least)
     if text.num_tokens < 2 and request.ablate:

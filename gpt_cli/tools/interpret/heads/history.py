@@ -20,7 +20,7 @@ from gpt_cli.tools.interpret.training_film import steps_of
 
 
 def head_history(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
-    """Read the scores of a run by step, and write the file of the request.
+    """Return the head scores of a run by training step; write them to `request.out`, if set.
 
     Raises CheckpointError for a damaged snapshot or checkpoint, UsageError for layers the model does not have.
     """
@@ -45,10 +45,10 @@ def history_of(
     heads: Sequence[int],
     sort: str | None = None,
 ) -> Finding:
-    """Stack the scores of the chosen heads; snapshots, of one prompt, come one at a time, as their weights are large.
+    """Stack the chosen heads' scores of all snapshots, which are read one at a time, since their weights are large.
 
-    A step's loss, in nats per token, is that of its batch or, for a checkpoint (`losses` is None), of the prompt. The
-    validation loss is NaN where there was no evaluation.
+    The snapshots have one prompt. A step's loss, in nats per token, is that of its batch or, for a checkpoint (`losses`
+    is None), of the prompt. The validation loss is NaN where there was no evaluation.
     """
     validation, view = dict(losses["validation_loss"] if losses else ()), HeadsView(sort, losses=losses)
     about, steps = {}, list[Finding]()

@@ -1,4 +1,4 @@
-"""Max-activating passages: where in a text each head writes most to the residual stream."""
+"""Max-activating passages: where in a text each head adds most, by norm, to the residual stream."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _PART = 3  # tokens beside others that a character of four bytes may begin or en
 
 @dataclass(frozen=True)
 class Passage:
-    """Tokens `start` to `end` - 1 of a text, around the token `peak` at which a head writes most.
+    """Tokens `start` to `end` - 1 of a text, around the token `peak` at which a head's output norm is largest.
 
-    `value` is the norm of what the head writes at the peak, `sizes` are the norms at all these tokens. `looks_at` has
-    the tokens that the peak attends to most, as (index, weight), the largest weight first.
+    `value` is the output norm at the peak, `sizes` are the norms at all these tokens. `looks_at` has the tokens that
+    the peak attends to most, as (index, weight), the largest weight first.
     """
 
     peak: int
@@ -40,11 +40,11 @@ class Passage:
 
 
 class Passages:
-    """The `most` strongest passages of each given head in all added windows; passages of one head do not overlap.
+    """Collects each head's `most` strongest passages over all added windows; passages of one head do not overlap.
 
     A window's first token attends to itself alone and is never a peak. Memory does not grow with the text. `add` raises
-    CheckpointError, at `where`, for outputs that are not finite. `values` [layers][heads][passages] are the sizes at
-    the peaks of `others`.
+    CheckpointError, at `where`, for outputs that are not finite. `values` [layers][heads][passages] are the output
+    norms at the peaks of `others`, passages of another checkpoint.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Passages:
         return [[[passage.peak for passage in of_head] for of_head in of_layer] for of_layer in self.top]
 
     def add(self, row: int, stages: Stages, starts: np.ndarray) -> None:
-        """Search the heads of layer `layers[row]`, on windows that begin at the tokens `starts` [B] of the text."""
+        """Search windows that begin at the tokens `starts` [B] for passages of the heads of layer `layers[row]`."""
         sizes = written_sizes(self._roots[row], stages)
         require_finite(sizes, "outputs of heads", self._where)
         norms = sizes.cpu().numpy()
@@ -107,9 +107,9 @@ class Passages:
             del of_head[self.most :]
 
     def rows(self, ids: Ids, tokenizer: Tokenizer) -> list[Row]:
-        """Make a row for each head: the mean size and the passages, the largest first, with their tokens.
+        """Return a row for each head: the mean output norm, and the passages with their tokens, the largest norm first.
 
-        The mean is over all tokens of the windows but the first of each, None if there are no other tokens.
+        The mean is over all tokens except the first of each window; it is None if there are no other tokens.
         """
         return [
             {
@@ -122,13 +122,13 @@ class Passages:
 
 @torch.no_grad()
 def written_root(model: GPT, layer: int, heads: Sequence[int]) -> Tensor:
-    """R of the QR decomposition of each head's columns of projection_layer: [heads, K, K] or smaller."""
+    """Return R of the QR decomposition of each head's columns of projection_layer: [heads, K, K] or smaller."""
     columns = head_columns(model.blocks[layer])[list(heads)]
     return torch.linalg.qr(columns.cpu(), mode="r").R.to(columns.device)  # not every device decomposes
 
 
 def written_sizes(root: Tensor, stages: Stages) -> Tensor:
-    """The norm of what heads add to the residual stream at each token: [B, heads, T].
+    """Norm of what each head adds to the residual stream at each token: [B, heads, T].
 
     ||P h|| = ||R h||, R being the `written_root` of the columns P, so no vector of D numbers is made for each head.
     """
@@ -155,7 +155,7 @@ def _row(passage: Passage, ids: Ids, tokenizer: Tokenizer, largest: float) -> Ro
 
 
 def whole_characters(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """Return the text of each token; a character of several tokens is at the first of them, the others are empty."""
+    """Return the text of each token; a character of several tokens is in the text of the first of them."""
     token_bytes = tokenizer.token_bytes
     parts = [END_OF_TEXT.encode() if token == tokenizer.end_of_text else token_bytes[token] for token in ids]
     owners = [number for number, part in enumerate(parts) for _ in part]

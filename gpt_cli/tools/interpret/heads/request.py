@@ -65,7 +65,7 @@ class HeadsRequest(ReadingRequest):
     )
 
     def misfits(self) -> Iterator[Misfit]:
-        """Refuse flags without effect on a history, a prompt or scores alone."""
+        """Yield a `Misfit` for each flag that has no effect with --over-training, or without the flag that it needs."""
         yield from super().misfits()
         if self.over_training:
             others = ("checkpoint", "ablate", "query", "circuits", "truncate", "dtype", "threads")
@@ -79,7 +79,7 @@ class HeadsRequest(ReadingRequest):
             yield Misfit(("sort",), wrong, None if self.over_training else "‹ablate=zero›")
 
     def find(self, host: Host) -> ToInspect:
-        """Resolve the heads and what the model reads; for scores by step from snapshots there is no prompt.
+        """Return the heads and what the model reads; --over-training without a prompt reads snapshots instead.
 
         Raises UsageError for heads that the model does not have, for files that cannot be written and for a model
         without a text of its own.

@@ -1,4 +1,4 @@
-"""The view of what heads do, of one model or by step. Needs no torch."""
+"""How `gpt heads` shows scores, passages and circuits of heads, of one model or by training step. Needs no torch."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _STROKES = ("-", "--", ":")  # more heads than colours have other strokes
 
 
 def head_figures(scores: HeadScores) -> list[Figure]:
-    """Make a figure [layer, head] of each score of the heads."""
+    """Return a figure [layer, head] for each score of the heads."""
     places = {"layer": scores.layers, "head": scores.heads}
     return [
         Figure(name, places, values, unit=_UNITS.get(name, ""), scale="amount" if name in _UNITS else "share")
@@ -66,17 +66,17 @@ def head_figures(scores: HeadScores) -> list[Figure]:
 
 
 def labels_of(scores: HeadScores, num_tokens: int) -> list[Row]:
-    """Label each head by its scores on a text of `num_tokens` tokens."""
+    """Return a label for each head, such as induction, by its scores on a text of `num_tokens` tokens."""
     places = np.ndindex(len(scores.layers), len(scores.heads))
     return [{"label": role_of(scores.of(*index), num_tokens)} for index in places]
 
 
 @dataclass(frozen=True)
 class HeadsView(View):
-    """Scores of heads, the loss_change of heads or of layers [layer]; and a list, `heads`, of the texts of each head.
+    """View of `gpt heads`: scores of heads, loss changes of heads or layers, and a list, `heads`, of each head's texts.
 
-    `sort` names the column whose highest values come first. `losses` are those of a run, (step, loss); by step, None
-    means that the loss of a step is that of the prompt.
+    `sort` names the column whose highest values come first. `losses` are a run's pairs (step, loss); with None, the
+    loss of a step is that of the prompt.
     """
 
     sort: str | None = None
@@ -86,7 +86,7 @@ class HeadsView(View):
     beside: ClassVar = (4, 1)
 
     def rows(self, finding: Finding, *axes: str) -> list[Row]:
-        """Make a row for each layer or head: its scores, its label, and what else the request asked for."""
+        """Return a row for each layer or head: its scores, its label, and what else was measured."""
         rows = finding.rows_along(*axes)
         if axes == ("layer",):
             return rows
@@ -100,10 +100,10 @@ class HeadsView(View):
         return sorted(rows, key=lambda row: -np.inf if row[column] is None else row[column], reverse=True)
 
     def csv_rows(self, finding: Finding) -> list[Row]:
-        """Make a row for each head, or by step for each step and head.
+        """Return a row for each head, or, for several steps, for each step and head.
 
-        Passages are texts, the rows of heads repeat what their layer is worth, and columns such as q_L0_H3 have the
-        composition scores with lower heads. By step, passages are the sizes at the peaks of the last step.
+        Passages are texts, columns layer_... repeat the figures of a head's layer, and columns such as q_L0_H3 have the
+        composition scores with lower heads. By step, passages are the output norms at the peaks of the last step.
         """
         if finding.stacked:
             rows = super().csv_rows(finding)
@@ -134,11 +134,11 @@ class HeadsView(View):
         return rows
 
     def tables(self, finding: Finding, width: int, marks: tuple[str, str] = BRACKETS) -> list[Rows]:
-        """Make a row for each head; then passages and circuits, with the peak of a passage between `marks`.
+        """Return tables of heads, passages and circuits, with the peak token of each passage between `marks`.
 
-        By step, show the strongest head in each share of attention, or with `sort` the heads that are highest at the
-        last step; for passages, the heads that at the last step write most at their passages relative to their mean,
-        and these passages.
+        By step, each row has the strongest head for each kind of attention, or with `sort` the heads that are highest
+        at the last step. For passages by step, the heads are those whose norm at their passages is largest relative to
+        their mean at the last step, and a table of these passages follows.
         """
         if finding.stacked:
             return self._by_step(finding, width)
@@ -156,7 +156,7 @@ class HeadsView(View):
         return parts
 
     def coloured_tables(self, finding: Finding, width: int) -> list[Rows]:
-        """Make the tables with the peaks of passages in colour."""
+        """Return the tables, with the peak token of each passage in colour."""
         return self.tables(finding, width, _COLOUR)
 
     def _by_step(self, finding: Finding, width: int) -> list[Rows]:
@@ -189,7 +189,7 @@ class HeadsView(View):
         return [rows, of_passages([heads[name] for name in places], width, BRACKETS)]
 
     def legend(self, finding: Finding) -> Iterator[str]:
-        """Yield lines on what was read and the meaning of the headings."""
+        """Yield lines on what the model read and the meaning of the headings."""
         about = finding.about
         if "ratio" in finding:
             read = f"{about['run']}, {counted(about['tokens'], 'token')}"
@@ -220,9 +220,9 @@ class HeadsView(View):
             yield "OV: tokens that a head reads, and those it writes; QK: tokens that look, and those they look at"
 
     def panels(self, finding: Finding) -> Iterator[Panel]:
-        """Yield a heat map per column or, for scores by step, the losses and below them a panel per measured share.
+        """Yield a heat map for each score; by step, a panel of the losses and one for each measured kind of attention.
 
-        Label the heads that reach the largest shares, and draw each alike in all panels.
+        By step, the heads with the largest shares have labels, and each head has the same line style in all panels.
         """
         if not finding.stacked:
             for name in (*COLUMNS, LOSS_CHANGE):
@@ -241,7 +241,7 @@ class HeadsView(View):
                 yield named_curves(figure, figure.title, styled, (-0.02, 1.02))  # a line at either end is whole
 
     def _loss_lines(self, finding: Finding) -> Iterator[PlotLine]:
-        """Lines of training loss (without metrics, at the snapshots) and validation loss, or of the prompt's loss."""
+        """Yield lines of training loss (of snapshots, without metrics) and validation loss, or of the prompt's loss."""
         steps, style = finding.coords["step"], {"marker": "o", "color": "#777777", "linewidth": 1}
         of_steps = [*zip(steps, finding["loss"].values.tolist(), strict=True)]
         lines = [("this prompt", of_steps, style)]
@@ -254,20 +254,20 @@ class HeadsView(View):
                 yield PlotLine(label, *zip(*shown, strict=True), style=how)
 
     def page(self, report: dict[str, Any]) -> bytes | None:
-        """Build a page of scores, passages and circuits, or a film of passages by step; None for scores by step."""
+        """Return a page of scores, passages and circuits, or of passages by step; None for scores by step."""
         if "steps" in report and "heads" not in report:
             return None  # gpt attn-dump --over-training draws the attention too
         return heads_page({"checkpoint": report.get("run"), **report})
 
 
 def _best(figure: Figure) -> str:
-    """Name the head with the highest score, and this score; a dash if no head has one."""
+    """Return the name of the head with the highest score, and the score; a dash if there is none."""
     best = farthest(figure, 1)
     return f"{best[0]} {cell_at(figure.at(place=best[0]))}" if best else "-"
 
 
 def _as_text(passage: Row) -> Row:
-    """Reduce a passage to a few cells: the peak's position, size and token, the text, and the tokens looked at."""
+    """Return a passage as a few CSV cells: the peak's position, norm and token, the text, the tokens attended to."""
     tokens, looks = passage["tokens"], passage["looks_at"]
     cells = {"place": passage["place"] + passage["peak"], "value": passage["value"]}
     cells |= {"token": tokens[shown_peak(passage)], "text": "".join(tokens)}
@@ -275,7 +275,7 @@ def _as_text(passage: Row) -> Row:
 
 
 def _of_heads(rows: Sequence[Row]) -> Rows:
-    """The scores of heads, aligned to the right, and their labels."""
+    """Return a table of head scores, aligned to the right, and labels."""
     headings = [*HEADINGS.values(), *(["loss change"] if LOSS_CHANGE in rows[0] else [])]
     columns = [[name, *numbers] for name, numbers in zip(headings, zip(*map(_numbers, rows), strict=True), strict=True)]
     widths = [max(map(len, column)) for column in columns]
@@ -285,7 +285,7 @@ def _of_heads(rows: Sequence[Row]) -> Rows:
 
 
 def _numbers(row: Row) -> list[str]:
-    """The cells of a head; a distance of hundreds of tokens needs no decimals."""
+    """Format the score cells of a head; a mean distance of 100 tokens or more has no decimals."""
     far = row["mean_distance"] is not None and row["mean_distance"] >= 99.95
     decimals = dict.fromkeys(HEADINGS, 2) | {"mean_distance": 0 if far else 1}
     scores = [cell(row[name], decimals=decimals[name]).replace(",", "") for name in HEADINGS]
@@ -297,7 +297,7 @@ def _change(row: Row) -> str:
 
 
 def _raised(row: Row, width: int) -> str:
-    """Join as many of the raised tokens as fit beside the name of the head, at least one."""
+    """Join a head's most raised tokens, as many as fit in `width` beside the head's name, at least one."""
     text = ""
     for entry in row["raises"]:
         more = f"{quoted(entry['token'])} {entry['logit']:+.2f}"

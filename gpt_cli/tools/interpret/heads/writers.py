@@ -1,4 +1,4 @@
-"""Passages and circuits of heads: as tables for a terminal, and with the scores as a page. Needs no torch."""
+"""Show passages and circuits of heads: tables for a terminal, and a page that also has the scores. Needs no torch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PLACES = {label: column for column, label, _ in ROLES}
 
 
 def of_passages(heads: Iterable[Row], width: int, marks: tuple[str, str]) -> Rows:
-    """Make a row for each head's passages, cut to fit `width`, with the peak token between `marks`."""
+    """Return a table with a row for each passage of each head, cut to `width`, its peak token between `marks`."""
     rows = [("head", "mean", "size", "where it writes most")]
     for row in heads:
         name, mean = head_label(row), f"{row['mean_size'] or 0:.2f}"
@@ -37,7 +37,7 @@ def of_passages(heads: Iterable[Row], width: int, marks: tuple[str, str]) -> Row
 
 
 def marked(passage: Row, width: int, marks: tuple[str, str]) -> str:
-    """Cut a passage around its peak to at most `width` columns, if the token of the peak leaves room."""
+    """Return a passage's text, cut around its peak to at most `width` columns, if the peak token leaves room."""
     peak = shown_peak(passage)
     before, after = (_in_line(part) for part in (passage["tokens"][:peak], passage["tokens"][peak + 1 :]))
     token = label_of(passage["tokens"][peak])
@@ -56,13 +56,13 @@ def _in_line(tokens: Iterable[str]) -> str:
 
 
 def shown_peak(passage: Row) -> int:
-    """Return the index of the token that shows the peak: an earlier token, if that has the peak's character."""
+    """Return the index of the token to show as the peak; in a character of several tokens, that is the first."""
     tokens, peak = passage["tokens"], passage["peak"]
     return max((index for index in range(peak + 1) if tokens[index]), default=peak)
 
 
 def of_pairs(circuits: Mapping[str, Any]) -> Rows:
-    """Make a table of the pairs of heads that compose most."""
+    """Return a table of the pairs of heads with the highest composition scores."""
     rows = [("", "from", "to", "score", "above random")]
     for row in circuits["composition"][:MOST_PAIRS]:
         lower, higher = (f"L{row[f'{end}_layer']} H{row[f'{end}_head']}" for end in ("from", "to"))
@@ -71,7 +71,7 @@ def of_pairs(circuits: Mapping[str, Any]) -> Rows:
 
 
 def of_directions(heads: Sequence[Row], width: int) -> list[Rows]:
-    """Make a table of the strongest direction of OV of each head, then one of QK."""
+    """Return two tables with a row for each head: its strongest direction of OV, and its strongest direction of QK."""
     columns = (width - 19) // 2
     tables = []
     for name, (first, second) in (("ov", ("reads", "writes")), ("qk", ("queries", "keys"))):
@@ -85,7 +85,7 @@ def of_directions(heads: Sequence[Row], width: int) -> list[Rows]:
 
 
 def _some(tokens: Iterable[str], columns: int) -> str:
-    """Join as many tokens as fit, at least one."""
+    """Join as many tokens as fit in `columns`, at least one."""
     text = ""
     for token in map(quoted, tokens):
         if text and cell_len(text) + 1 + cell_len(token) > columns:
@@ -95,9 +95,9 @@ def _some(tokens: Iterable[str], columns: int) -> str:
 
 
 def heads_page(report: Mapping[str, Any]) -> bytes:
-    """Build the page of what `gpt heads --json` prints; of circuits, the page shows each head's strongest partners.
+    """Return a page of `report`, which `gpt heads --json` prints; of circuits, it shows each head's strongest partners.
 
-    With `steps`, the page is a film of all steps, or of evenly spaced ones where all have too many passages.
+    For a report with `steps`, the page has a frame for each, or for evenly spaced steps if there are too many passages.
     """
     circuits, steps = report.get("circuits"), report.get("steps") or [report]
     rows = steps[-1]["heads"]
@@ -133,7 +133,7 @@ def _content(row: Row, partners: Mapping[tuple[int, int], Row] | None) -> Row:
 
 
 def _passage(passage: Row) -> Row:
-    """Label the tokens of a passage; a label is empty if an earlier token has the character."""
+    """Return a passage as page content, with token labels; a label is empty if an earlier token shows the character."""
     looks = [{**look, "token": _shown(look["token"])} for look in passage["looks_at"]]
     tokens = [_shown(token) for token in passage["tokens"]]
     position = passage["place"] + passage["peak"]

@@ -35,7 +35,7 @@ _SCALES: Mapping[str, Scale] = {"rank": "rank", "probability": "share", "token_p
 class Seen:
     """Predictions of L layers on T tokens: the likeliest token, its probability, and divergence from the last layer.
 
-    For the first N tokens, whose next token is known: its loss in nats, its rank from 1 and its probability.
+    For the first N tokens, whose next token is known: the next token's loss in nats, rank from 1 and probability.
     """
 
     tokens: np.ndarray  # [L, T]
@@ -48,7 +48,7 @@ class Seen:
 
 @restored_threads()
 def lens(request: LensRequest, target: ToInspect, host: Host) -> Finding:
-    """Report on the layers of a model, or of all checkpoints of a run, and write the file of the request.
+    """Measure the predictions of a model's layers, or of a run's checkpoints; write them to `request.out`, if set.
 
     Raises CheckpointError, DataError, UsageError and EnvironmentFailure.
     """
@@ -94,7 +94,7 @@ def read_layers(
     count: Callable[[int], object],
     maps: Maps | None = None,
 ) -> list[Seen]:
-    """Compute the predictions of layers in each window of a text; `count` receives the tokens of each window done."""
+    """Return the layers' predictions for each window of a text; `count` receives the tokens of each finished window."""
     seen = []
     for (start, end), (first, last) in zip(text.windows, text.targets, strict=True):
         ids, following = (
@@ -115,9 +115,9 @@ def look(
     where: str = "checkpoint",
     maps: Maps | None = None,
 ) -> Seen:
-    """Compute the predictions of layers after each of the ids [T]; `following` [N] are the known next ids.
+    """Return the predictions of layers after each of the ids [T]; `following` [N] are the known next ids.
 
-    Predictions are made from the stream as it is (logit lens) or, with `maps`, from the mapped stream (tuned lens).
+    Predictions are made from the residual stream (logit lens) or, with `maps`, from the mapped stream (tuned lens).
 
     nostalgebraist 2020. The divergence is sum p log (p / q) over the vocabulary, p being the prediction of the last
     layer and q that of the layer. Raises CheckpointError, at `where`, for logits that are not finite.
@@ -145,7 +145,7 @@ def look(
 
 
 def _predictions(model: GPT, stream: Tensor, where: str, maps: Maps | None = None, layer: int = 0) -> Tensor:
-    """Log probabilities of the next token: [T, D] -> [T, V]."""
+    """Log-probabilities of the next token, from the residual stream after a layer: [T, D] -> [T, V]."""
     logits = model.logits(stream if maps is None else maps(layer, stream))
     require_finite(logits, "logits", where)
     return logits.log_softmax(dim=-1)
@@ -154,7 +154,7 @@ def _predictions(model: GPT, stream: Tensor, where: str, maps: Maps | None = Non
 def lens_figures(
     layers: Sequence[int], seen: Sequence[Seen], mapped: Sequence[Seen] = (), *, of_prompt: bool = False
 ) -> tuple[Figure, ...]:
-    """Compute means over tokens [layer] and their standard errors over windows; for a prompt also [layer, position].
+    """Return figures of means over tokens [layer] and their errors over windows; for a prompt also [layer, position].
 
     `mapped`, the predictions with a tuned lens, adds the same figures, and the gains: how much the maps lower loss and
     divergence. The standard error of a gain is that of the differences in each window.
@@ -182,7 +182,7 @@ def lens_figures(
 
 
 def _mean(name: str, layers: Sequence[int], windows: Sequence[np.ndarray]) -> Figure:
-    """Mean of a measure over the tokens of all windows [L, N], and its standard error; NaN if too few."""
+    """Figure of a measure's mean over the tokens of all windows [L, N], with standard errors; NaN for too few."""
     means, errors = list[float](), list[float]()
     for row in range(len(layers)):
         sums, sizes = (np.array([part(each[row]) for each in windows], dtype=float) for part in (np.sum, len))
@@ -197,7 +197,7 @@ def _mean(name: str, layers: Sequence[int], windows: Sequence[np.ndarray]) -> Fi
 def by_position(
     tokenizer: Tokenizer, ids: Sequence[int], layers: Sequence[int], seen: Seen, mapped: Sequence[Seen] = ()
 ) -> list[Row]:
-    """Make a row for each token of a prompt: each layer's prediction after it, and with `mapped` by the tuned lens."""
+    """Return a row for each token of a prompt: each layer's next-token prediction; with `mapped`, tuned ones too."""
     say = tokenizer.token_text
     rows = []
     for position, token in enumerate(ids):
@@ -221,6 +221,6 @@ def by_position(
 def lens_of_ids(
     model: GPT, tokenizer: Tokenizer, ids: Sequence[int], layers: Sequence[int], where: str = "checkpoint"
 ) -> list[Row]:
-    """Make a row for each of the ids [T], as `gpt lens --json` has them; raises CheckpointError as `look` does."""
+    """Return a row of predictions for each of the ids [T], as in `gpt lens --json`; CheckpointError as in `look`."""
     token_ids = torch.tensor([*ids], device=model.token_embedding.weight.device)
     return by_position(tokenizer, ids, layers, look(model, token_ids, token_ids[1:], layers, where))

@@ -43,7 +43,7 @@ class LensRequest(ReadingRequest):
     )
 
     def find(self, host: Host) -> ToInspect:
-        """Resolve the layers and what the model reads; raises UsageError for wrong layers, files or maps of 1 block."""
+        """Return the layers and what the model reads; UsageError for wrong layers or files, or `tuned` on one block."""
         if self.truncate:
             self.require_prompt("‹truncate›", host)
         if self.out is not None:

@@ -31,24 +31,24 @@ LEARNING_RATE = 0.4  # divided by d_model, of the first step; it falls to zero i
 
 @dataclass(frozen=True)
 class Maps:
-    """x + W x + b for the stream after each block but the last: W [L - 1, D, D], b [L - 1, D]; zeros change nothing."""
+    """Affine maps x + W x + b of the residual stream after each block but the last: W [L - 1, D, D], b [L - 1, D]."""
 
     weights: Tensor
     biases: Tensor
 
     @classmethod
     def identity(cls, model: GPT) -> Maps:
-        """Make maps that leave the stream as it is."""
+        """Return maps of zeros, which leave the residual stream unchanged."""
         D, like = model.config.d_model, model.output_weight
         return cls(like.new_zeros(len(model.blocks) - 1, D, D), like.new_zeros(len(model.blocks) - 1, D))
 
     def __call__(self, layer: int, x: Tensor) -> Tensor:
-        """Map the stream after a block: [..., D] -> [..., D]; the stream after the last block stays as it is."""
+        """Map the residual stream after block `layer`, [..., D] -> [..., D]; after the last block, do not change it."""
         return x if layer == len(self.weights) else _mapped(x, self.weights[layer], self.biases[layer])
 
 
 def num_steps(model: GPT) -> int:
-    """Number of training steps: a function of the model's sizes alone, so that a training can be repeated."""
+    """Number of training steps of the maps; depends only on the model's sizes, so that a training can be repeated."""
     D, V, num_maps = model.config.d_model, model.vocab_size, len(model.blocks) - 1
     of_blocks = sum(parameter.numel() for parameter in model.blocks[0].parameters()) * len(model.blocks)
     # the stream of all tokens; then logits and their gradient, the map and its two gradients
@@ -67,8 +67,8 @@ def train_maps(
 ) -> Maps:
     """Train the maps of a model, starting with the identity, on windows of ids [N] drawn anew in each step.
 
-    The loss of each map is the divergence of its prediction from that of the model, sum p log (p / q), the mean over
-    positions that are drawn from the windows. `count` receives 1 after each of `steps` steps (None: `num_steps`).
+    The loss of a map is the KL divergence from the model's prediction p to the map's prediction q, sum p log (p / q),
+    averaged over positions drawn from the windows. `count` receives 1 after each of `steps` steps (None: `num_steps`).
     Only one batch of residual streams is in memory. Raises CheckpointError, at `where`, for logits that are not finite.
     """
     maps, steps = Maps.identity(model), steps or num_steps(model)
@@ -86,7 +86,7 @@ def train_maps(
 
 @torch.no_grad()
 def _streams(model: GPT, ids: Ids, key: int) -> list[Tensor]:
-    """Return the stream after each block at positions of windows that `key` draws at random: [positions, D] each."""
+    """Return the residual stream after each block, [positions, D] each, at positions that `key` draws at random."""
     C = min(model.config.context_length, HEADS_WINDOW, len(ids))
     num_windows = max(1, BATCH_TOKENS // C)
     starts = random_words(key, 0, num_windows).astype(np.int64) % (len(ids) - C + 1)
@@ -104,7 +104,7 @@ def divergence(log_q: Tensor, log_p: Tensor) -> Tensor:
 
 
 def _gradients(model: GPT, maps: Maps, streams: list[Tensor], where: str) -> list[Tensor]:
-    """Gradients of the mean divergence of each layer: of W [L - 1, D, D] and b [L - 1, D], one layer at a time."""
+    """Gradients of each layer's mean divergence with respect to W [L - 1, D, D] and b [L - 1, D], layer by layer."""
     with torch.no_grad():
         log_p = model.logits(streams[-1])
         require_finite(log_p, "logits", where)

@@ -1,4 +1,4 @@
-"""The maps of a tuned lens: read from the file that a run keeps for these weights, or trained and kept there."""
+"""Read the maps of a tuned lens from the file that a run has for its weights, or train maps and write that file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ADVICE = "gpt lens --tuned --data FILE trains maps on that text, and â€¹promptâ
 
 @dataclass(frozen=True)
 class Tuned:
-    """Maps, their training text, and whether it is the beginning of --data; `path` is their file, None: not kept."""
+    """Trained maps and their training text; `of_data`: the text is from --data; `path`: the maps' file, or None."""
 
     maps: Maps
     text: str | list[str]
@@ -45,15 +45,15 @@ class Tuned:
     path: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields of a report about the maps."""
+        """Return the fields about the maps in a report: training text, steps and file."""
         return {"text": self.text, "steps": self.steps, "kept": self.path}
 
 
 def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host: Host) -> Tuned:
-    """Read the maps that a run keeps for the weights of a model; without them, train maps and keep them, if possible.
+    """Return the maps that a run stores for a model's weights; without any, train maps and store them, if possible.
 
     If the training text of the run cannot be read, maps are trained on the first nine tenths of --data. Raises
-    UsageError where there is neither text, and DataError, CheckpointError and EnvironmentFailure.
+    UsageError if there is neither text, and DataError, CheckpointError and EnvironmentFailure.
     """
     run, identity = run_of_checkpoint(loaded.path), identity_of(loaded)
     path = None if run is None else run.maps_file(loaded.step)
@@ -88,7 +88,7 @@ def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host:
 def _training_text(
     request: ReadingRequest, target: ToInspect, loaded: Loaded, host: Host
 ) -> tuple[Corpus, str | list[str], bool]:
-    """Read the training text of the run, or else --data; return the text, its sources, and whether it is --data."""
+    """Return the run's training text, or else --data; also return the text's sources, and whether it is --data."""
     name = str(loaded.path.parent.parent)
     try:
         text = read_run_text(name, config_with_text(target.header, _ADVICE).data, host)
@@ -101,7 +101,7 @@ def _training_text(
 
 
 def identity_of(loaded: Loaded) -> str:
-    """SHA-256 of the weights in memory and of the sizes of the model, in hexadecimal."""
+    """SHA-256 of a model's settings and of its weights in memory, in hexadecimal."""
     digest = hashlib.sha256(loaded.config.model.model_dump_json().encode())
     for name, tensor in loaded.model.state_dict().items():
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -110,13 +110,13 @@ def identity_of(loaded: Loaded) -> str:
 
 
 def maps_bytes(tuned: Tuned, identity: str) -> bytes:
-    """Encode maps as a safetensors file: `weights`, `biases`, and all else as JSON in its metadata."""
+    """Encode maps as a safetensors file: `weights` and `biases`, with all else as JSON in the file's metadata."""
     about = {"model": identity, "text": tuned.text, "of_data": tuned.of_data, "steps": tuned.steps}
     return _FILE.to_bytes(about, {name: part.cpu().numpy() for name, part in vars(tuned.maps).items()})
 
 
 def read_maps(path: Path, identity: str, loaded: Loaded, device: torch.device | None = None) -> Tuned | None:
-    """Read the maps of a file; None where they belong to other weights. Raises CheckpointError for a damaged file."""
+    """Return the maps in a file; None if they belong to other weights. Raises CheckpointError for a damaged file."""
     like = vars(Maps.identity(loaded.model))
     about, arrays = _FILE.read(path, 4 * sum(part.numel() for part in like.values()) + 2**20)
     try:
@@ -137,7 +137,7 @@ def read_maps(path: Path, identity: str, loaded: Loaded, device: torch.device | 
 
 
 def _keep(tuned: Tuned, run: RunFiles, path: Path, identity: str, host: Host) -> Tuned:
-    """Write maps beside their run, whose lock is held meanwhile; if that fails, warn and return `tuned` as it is."""
+    """Write maps to `path`, holding the lock of the run; if that fails, warn and return `tuned` unchanged."""
     try:
         with sole_trainer(run.path, host.warn):
             make_directory(path.parent)

@@ -1,4 +1,4 @@
-"""The view of what layers would predict, of one model or by step. Needs no torch."""
+"""How `gpt lens` shows the predictions of layers, of one model or by training step. Needs no torch."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ CELL_BYTES = 4 * (len(_OF_PAGE) + 1)  # of a layer at a token, before compressio
 
 
 class LensView(View):
-    """Means over tokens: loss, rank, probability and divergence [layer]; with maps also tuned_loss, loss_gain etc.
+    """View of `gpt lens`: mean loss, rank, probability and divergence [layer]; with a tuned lens also tuned_loss etc.
 
-    A prompt also has position_loss and the others [layer, position], and a list of the predicted tokens, `positions`.
+    A prompt also has position_loss, position_rank etc. [layer, position], and a list of predicted tokens, `positions`.
     """
 
     tabled: ClassVar = {"layers": ("layer",)}
     beside: ClassVar = (4, 4)
 
     def csv_rows(self, finding: Finding) -> list[Row]:
-        """Make a row for each layer, or of a prompt for each layer at each position."""
+        """Return a row for each layer, or, for a prompt, for each layer at each position."""
         if "positions" not in finding.lists:
             return super().csv_rows(finding)
         return [
@@ -53,10 +53,10 @@ class LensView(View):
         ]
 
     def tables(self, finding: Finding, width: int) -> list[Rows | str]:
-        """Make a table of a prompt's likeliest next tokens by layer and position, then of the means of each layer.
+        """Return a table of a prompt's likeliest next tokens by layer and position, then one of each layer's means.
 
-        By step, make a table of the loss and one of the divergence: a row for each step, a column for each layer.
-        Where not all layers fit, evenly spaced ones are shown, the last among them.
+        By step, return a table of the loss and one of the divergence: a row for each step, a column for each layer. If
+        not all layers fit, evenly spaced ones are shown, including the last.
         """
         layers, tuned = finding["loss"].coords["layer"], "tuned_loss" in finding
         if finding.stacked:
@@ -81,7 +81,7 @@ class LensView(View):
         return [[("token", *(f"L{layers[n]}" for n in shown)), *guesses], means]
 
     def legend(self, finding: Finding) -> Iterator[str]:
-        """Yield lines on what was read and the meaning of the columns."""
+        """Yield lines on what the model read and the meaning of the columns."""
         about, of_prompt, tuned = finding.about, "position" in finding.coords, finding.about.get("tuned")
         source = "the prompt" if of_prompt else ", ".join(source_names(about["text"]))
         if finding.stacked:
@@ -104,7 +104,7 @@ class LensView(View):
         yield from steps_shown(finding, "checkpoint")
 
     def panels(self, finding: Finding) -> Iterator[Panel]:
-        """Draw a map of a prompt's likeliest next tokens, or curves of each measure by layer, or of layers by step."""
+        """Yield a map of a prompt's likeliest next tokens, or curves of each measure by layer, or of layers by step."""
         tuned = "tuned_" if "tuned_loss" in finding else ""
         if positions := finding.lists.get("positions", [])[-MOST_TOKENS:]:
             title = "the likeliest next token after each layer, and its probability"
@@ -130,7 +130,7 @@ class LensView(View):
             yield Curves(figure.title, lines, "step" if finding.stacked else "layer", log=log)
 
     def page(self, report: dict[str, Any]) -> bytes | None:
-        """Build a page: of a prompt a grid of layers by tokens, of a text curves; None for several steps."""
+        """Return a page: for a prompt a grid of layers by tokens, for a text curves; None for several steps."""
         return None if "steps" in report else lens_page(report)
 
 
@@ -138,7 +138,7 @@ LENS = LensView()
 
 
 def lens_content(frames: Sequence[Sequence[Row]], lens: str = "") -> dict[str, object]:
-    """Encode the positions of `gpt lens --json`, of each frame, as the content of a page: numbers [frames, 5, L, T].
+    """Return `positions` of `gpt lens --json`, one list for each frame, as page content: numbers [frames, 5, L, T].
 
     `tokens` [frames, L, T] are indices into `texts`; `lens` is the prefix of the keys to read, such as tuned_.
     """
@@ -160,7 +160,7 @@ def lens_content(frames: Sequence[Sequence[Row]], lens: str = "") -> dict[str, o
 
 
 def lens_page(report: dict[str, Any]) -> bytes:
-    """Build the page of what `gpt lens --json` prints: a grid of a prompt, or the curves of a text."""
+    """Return a page of `report`, which `gpt lens --json` prints: a grid for a prompt, or curves for a text."""
     positions, texts = report.get("positions"), report["text"]
     origin = {"checkpoint": report["checkpoint"], "step": report["step"], "tokens": report["tokens"]}
     tuned = report.get("tuned")

@@ -1,1 +1,1 @@
-"""Activation patching: activations of a clean prompt in the run of a corrupt one show which part carries an answer."""
+"""Activation patching: use activations of a clean prompt in the forward pass of a corrupt one, to locate an answer."""

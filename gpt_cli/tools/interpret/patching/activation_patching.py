@@ -1,7 +1,7 @@
-"""Effects of patches: the metric of a corrupt prompt with activations of a clean one, exactly and as an estimate.
+"""Effects of patches: the metric on a corrupt prompt with activations of a clean one, exactly and as an estimate.
 
 A change of the residual stream reaches only later positions and higher blocks. So the keys and values of earlier
-positions are those of the corrupt run, and in the last block only the last position has to be computed.
+positions are those of the corrupt prompt, and in the last block only the last position has to be computed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def record(model: GPT, ids: Tensor) -> Recorded:
 
 
 def metric(model: GPT, x: Tensor, task: Task) -> Tensor:
-    """Logit of `answer` minus logit of `against`, or log probability of `answer`: streams [N, D] -> float64 [N]."""
+    """Logit of `answer` minus logit of `against`, or log-probability of `answer` if None: x [N, D] -> float64 [N]."""
     if task.against is not None:
         # in float64, where the order of a sum does not show: a whole clean stream gives the clean metric
         seen, weights = (
@@ -59,7 +59,7 @@ def metric(model: GPT, x: Tensor, task: Task) -> Tensor:
 
 
 def units(parts: Sequence[str], heads: Sequence[int]) -> list[Unit]:
-    """List the parts and heads to patch in each layer."""
+    """Return the (part, head) pairs to patch in each layer; head is None except for the part `head`."""
     return [(part, head) for part in parts for head in (heads if part == "head" else [None])]
 
 
@@ -74,7 +74,7 @@ def exact(
     positions: Positions,
     count: Callable[[int], object] = lambda _: None,
 ) -> Tensor:
-    """Change of the metric of the corrupt run when each unit of each layer is patched: [layers, units, positions].
+    """Change of the metric on the corrupt prompt when each unit of each layer is patched: [layers, units, positions].
 
     Meng et al. 2022; Heimersheim and Nanda 2024. Patches at positions before the first difference, and in the last
     layer at all positions but the last, change nothing. `count` receives 1 for each position.
@@ -103,7 +103,7 @@ def exact(
 
 
 def _patched(clean: Activations, corrupt: Activations, chosen: Sequence[Unit], first: int) -> Tensor:
-    """Stream after a block for each patched unit, at the positions from `first` on: [units, T - first, D]."""
+    """Residual stream after a block, for each patched unit, at the positions from `first` on: [units, T - first, D]."""
     block, streams = corrupt.block, list[Tensor]()
     entered, attended, clean_attended, left, fed = (
         site[:, first:]
@@ -122,15 +122,15 @@ def _patched(clean: Activations, corrupt: Activations, chosen: Sequence[Unit], f
 
 
 def head_change(block: Block, head: int, change: Tensor) -> Tensor:
-    """Change of attention's output that follows from a change of a head's output: [..., K] -> [..., D]."""
+    """Change of a block's attention output that a change of one head's output causes: [..., K] -> [..., D]."""
     return change @ head_columns(block)[head].T
 
 
 def finish(model: GPT, recorded: Recorded, start: int, changed: Mapping[int, Tensor]) -> Tensor:
-    """Compute the stream at the last position after all blocks for N changed runs: [N, D], in the order of layers.
+    """Compute the final residual stream at the last position for N variants: [N, D], in the order of their layers.
 
-    `changed` maps a layer to n variants of the stream after its block, from position `start` on: [n, T - start, D].
-    All variants go through a block together, at most `tokens_at_once` tokens at a time.
+    `changed` maps a layer to n variants of the residual stream after its block, from position `start` on:
+    [n, T - start, D]. All variants go through a block together, at most `tokens_at_once` tokens at a time.
     """
     first, last = min(changed), len(model.blocks) - 1
     running = changed[first]
@@ -144,7 +144,7 @@ def finish(model: GPT, recorded: Recorded, start: int, changed: Mapping[int, Ten
 
 
 def _later(recorded: Activations, x: Tensor, *, only_last: bool) -> Tensor:
-    """Compute a block's output for inputs x [n, t, D] of the last t tokens: [n, t, D], with `only_last` [n, 1, D]."""
+    """Compute a block's output from inputs x [n, t, D] of the last t tokens: [n, t, D]; with `only_last` [n, 1, D]."""
     n, start = len(x), recorded.keys.shape[2] - x.shape[1]
     made = Activations(recorded.block, x, None if recorded.rotation is None else recorded.rotation[:, start:])
     made.keys, made.values = (
@@ -164,7 +164,7 @@ def estimated(
     chosen: Sequence[Unit],
     positions: Positions,
 ) -> Tensor:
-    """Estimate `exact` to first order, (clean - corrupt) · gradient, by one backward pass of the corrupt run.
+    """Estimate `exact` to first order, (clean - corrupt) · gradient, by one backward pass on the corrupt prompt.
 
     Nanda 2023, "Attribution patching"; Syed et al. 2023.
     """
@@ -189,17 +189,17 @@ def estimated(
 
 
 def _by_part(recorded: Recorded) -> dict[str, list[Tensor]]:
-    """Return the outputs of each part of a block, by layer."""
+    """Return the recorded outputs of each part, by name of the part: a list with a tensor for each layer."""
     sites = {"residual": "resid_post", "attention": "attn_out", "feed_forward": "mlp_out", "head": "heads"}
     return {part: [getattr(made, site) for made in recorded] for part, site in sites.items()}
 
 
 @torch.no_grad()
 def along(model: GPT, clean: Recorded, corrupt: Recorded, task: Task, edge: Edge, positions: Positions) -> Tensor:
-    """Change of the metric of the corrupt run when one edge is patched: [inputs, positions of the sender].
+    """Change of the metric on the corrupt prompt when one edge is patched: [inputs, positions of the sender].
 
-    The receiver reads the sender's clean output; all parts between keep their outputs of the corrupt run. A head
-    reads the clean output by each of INPUTS; other receivers have one input. Goldowsky-Dill et al. 2023.
+    The receiver reads the sender's clean output; all parts between keep their outputs on the corrupt prompt. A
+    receiving head reads by each of INPUTS in turn; other receivers have one input. Goldowsky-Dill et al. 2023.
     """
     base = metric(model, corrupt[-1].resid_post[:, -1], task)
     sender, between = corrupt[edge.layer], corrupt[edge.layer : edge.to_layer]
@@ -230,7 +230,7 @@ def along(model: GPT, clean: Recorded, corrupt: Recorded, task: Task, edge: Edge
 
 
 def _read_by_head(usual: Activations, head: int, x: Tensor) -> Activations:
-    """Run a block in which one head reads x [n, T, D], once by each of INPUTS: 4 n runs."""
+    """Run a block in which only `head` reads x [n, T, D], by each of INPUTS in turn: 4 n variants."""
     block, rotation = usual.block, usual.rotation
     new, old = (Activations(block, stream, rotation, [head]) for stream in (x, usual.resid_pre))
     changes = []

@@ -1,4 +1,4 @@
-"""`gpt patch`: what activations of a clean prompt recover in the run of a corrupt one, perhaps by step."""
+"""`gpt patch`: how much of the metric activations of a clean prompt recover on a corrupt one, also by training step."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LEAST = 1e-3  # of the metric between two prompts, in nats: the rounding of floa
 
 
 class PatchMeasurement(NamedTuple):
-    """Metric of both prompts of P pairs [P], and its exact and estimated changes by patches [P, ...] (or None)."""
+    """Metric on both prompts of P pairs, [P] each, and its exact and estimated changes by patches, [P, ...] or None."""
 
     clean: np.ndarray
     corrupt: np.ndarray
@@ -56,10 +56,10 @@ class PatchMeasurement(NamedTuple):
 
 @restored_threads()
 def patch(request: PatchRequest, target: ToPatch, host: Host) -> Finding:
-    """Report on what patches recover, of one model or by step, and write the file of the request.
+    """Measure what patches recover, for one model or by training step; write the finding to `request.out`, if set.
 
-    Without a named answer, the likeliest tokens of the newest checkpoint serve for all. Raises CheckpointError, also
-    for a run without checkpoints, DataError and EnvironmentFailure.
+    If no answer is named, the likeliest tokens of the newest checkpoint are compared at all steps. Raises
+    CheckpointError, also for a run without checkpoints, DataError and EnvironmentFailure.
     """
     use_threads(request.threads)
     paths, device = step_files(target.run) if request.over_training else [], choose_device(request.device or "auto")
@@ -92,7 +92,7 @@ def patch(request: PatchRequest, target: ToPatch, host: Host) -> Finding:
 
 
 def tell_metric(loaded: Loaded, target: ToPatch, tasks: Sequence[Task], host: Host) -> None:
-    """Say which tokens are compared where the user has named none."""
+    """Tell the user which tokens the metric compares, if the user has named none."""
     if target.pairs[0].answer is not None:
         return
     if len(tasks) > 1:
@@ -111,7 +111,7 @@ def measure_patches(
     request: PatchRequest,
     count: Callable[[int], object] = lambda _: None,
 ) -> PatchMeasurement:
-    """Measure the patches in each pair; raises CheckpointError for numbers that are not finite."""
+    """Measure the metric and the patches on each pair; raises CheckpointError for numbers that are not finite."""
     model, metrics, changes, estimates = loaded.model, list[list[float]](), list[np.ndarray](), list[np.ndarray]()
     for task in tasks:
         with torch.no_grad():
@@ -133,9 +133,9 @@ def measure_patches(
 
 
 def shares(changes: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Recovered share over pairs, and its standard error, NaN for one pair: [P, ...], [P] -> [...] each.
+    """Share of the metric recovered over P pairs, and its standard error (NaN for one): [P, ...], [P] -> [...] each.
 
-    The share is a ratio of means: a pair whose metric hardly differs has little weight, where a mean of ratios would
+    The share is a ratio of means: a pair whose metric hardly differs has little weight, whereas a mean of ratios would
     explode. The error is that of a ratio of two sums over randomly drawn pairs (`evaluation.nll.standard_error`).
     """
     flat = changes.reshape(len(gaps), -1).T
@@ -147,7 +147,7 @@ def shares(changes: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarra
 def patch_figures(
     measured: PatchMeasurement, target: ToPatch, chosen: Sequence[Unit], positions: Positions
 ) -> tuple[Figure, ...]:
-    """Make figures of the metric on both prompts and of the share that patches recover, NaN for equal metrics."""
+    """Return figures of the metric on both prompts and of the share that patches recover, NaN for equal metrics."""
     if target.edge:
         coords: dict[str, Sequence[Any]] = {"input": INPUTS, "position": positions}
     else:
@@ -167,7 +167,7 @@ def patch_figures(
 def to_patch(
     loaded: Loaded, request: PatchRequest, target: ToPatch, tasks: Sequence[Task], host: Host
 ) -> tuple[list[Unit], list[int | None]]:
-    """Choose the units of each layer, and the positions: None, all together, then each if all prompts are equally long.
+    """Return the units to patch in each layer, and positions: None (all at once), then each if prompts have one length.
 
     Raises UsageError for the residual stream alone at all positions together, and EnvironmentFailure if memory cannot
     hold the residual streams of all patches of one position.
@@ -225,7 +225,7 @@ def _correlation(rows: Sequence[Row]) -> float | None:
 
 
 def describe(loaded: Loaded, request: PatchRequest, target: ToPatch, tasks: Sequence[Task]) -> Row:
-    """Return the fields of a report about what was compared, and the tokens that all pairs share.
+    """Return the fields of a report on prompts, metric and compared tokens, and the tokens that all pairs share.
 
     The tokens at a position are None unless all pairs have the same clean token and the same corrupt token there.
     """

@@ -1,4 +1,4 @@
-"""Pairs of prompts as tokens, with the tokens that their metric compares."""
+"""Encode pairs of prompts, and find the tokens that the metric compares."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gpt_cli.tools.interpret.patching.view import LABEL
 
 
 def read_tasks(pairs: Sequence[Pair], loaded: Loaded, device: torch.device, host: Host) -> list[Task]:
-    """Encode the pairs as ids on a device.
+    """Return the pairs of prompts as tasks, with token ids on `device`.
 
     Without an answer, the metric compares the model's likeliest tokens after the clean and after the corrupt prompt.
     Raises DataError for prompts of different lengths, for equal ones, and for an answer of more than one token.
@@ -57,7 +57,7 @@ def _encode(loaded: Loaded, pair: Pair, key: str) -> list[int]:
 
 
 def _of_other_length(loaded: Loaded, pair: Pair, clean: Sequence[int], corrupt: Sequence[int], host: Host) -> DataError:
-    """Return the error about prompts of two lengths; notices show both prompts, each token below its counterpart."""
+    """Return the error about prompts of different lengths; notices show both prompts, token below token."""
     text, prompts = loaded.tokenizer.token_text, (("clean", clean), ("corrupt", corrupt))
     rows = [(name, *(quoted(text(token), LABEL) for token in ids)) for name, ids in prompts]
     columns = zip_longest(*rows, fillvalue="")
@@ -71,7 +71,7 @@ def _of_other_length(loaded: Loaded, pair: Pair, clean: Sequence[int], corrupt: 
 
 
 def _likeliest(loaded: Loaded, both: Tensor, pair: Pair) -> tuple[int, int]:
-    """Return the likeliest tokens after the clean and after the corrupt prompt; DataError where they are the same."""
+    """Return the likeliest tokens after the clean and after the corrupt prompt; raises DataError if they are equal."""
     with torch.no_grad():
         logits = loaded.model.next_logits(both)
     require_finite(logits, "logits", shown(loaded.path))
@@ -85,7 +85,7 @@ def _likeliest(loaded: Loaded, both: Tensor, pair: Pair) -> tuple[int, int]:
 
 
 def _next_token(tokenizer: Tokenizer, pair: Pair, key: str, host: Host) -> int:
-    """Return the id of a text that is one token after both prompts; a DataError may hint at a missing space."""
+    """Return the id of the pair's text `key`; raises DataError unless it is the same one token after both prompts."""
     text, source, token_ids = getattr(pair, key), pair.named(key), set[int]()
     for prompt in (pair.clean, pair.corrupt):
         token = _added(tokenizer, prompt, text, source)
@@ -108,7 +108,7 @@ def _next_token(tokenizer: Tokenizer, pair: Pair, key: str, host: Host) -> int:
 
 
 def _is_one_with_space(tokenizer: Tokenizer, prompt: str, text: str) -> bool:
-    """Return whether a text behind a space is one token after a prompt."""
+    """Return whether `text` with a space in front is one token after a prompt."""
     try:
         return isinstance(_added(tokenizer, prompt, " " + text, ""), int)
     except DataError:  # a vocabulary of characters may lack the space
@@ -116,7 +116,7 @@ def _is_one_with_space(tokenizer: Tokenizer, prompt: str, text: str) -> bool:
 
 
 def _added(tokenizer: Tokenizer, prompt: str, text: str, source: str) -> int | list[int]:
-    """Return the one id that a text adds to a prompt; else all ids from the first that differs from the prompt's."""
+    """Return the id that `text` appends to a prompt, if it is one token; else all ids after the common beginning."""
     encode_text(tokenizer, text, source)  # so that an error counts characters from where the text begins
     before, after = encode_text(tokenizer, prompt, source), encode_text(tokenizer, prompt + text, source)
     if after[:-1] == before:

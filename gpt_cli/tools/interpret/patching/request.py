@@ -44,7 +44,7 @@ _PAIR = '{"clean": "...", "corrupt": "...", "answer": " a", "against": " b"}'
 
 
 def _read_parts(value: Any) -> Any:
-    """Split text with commas between parts, or a sequence of such texts, into a tuple of different parts."""
+    """Split comma-separated text, or a sequence of such texts, into a tuple of distinct parts."""
     several = [value] if isinstance(value, str) else value
     if isinstance(several, Sequence) and all(isinstance(each, str) for each in several):
         return tuple(dict.fromkeys(part.strip() for each in several for part in each.split(",")))
@@ -52,7 +52,7 @@ def _read_parts(value: Any) -> Any:
 
 
 class Pair(NamedTuple):
-    """Two prompts, and the tokens that the metric compares; `where` is their line in a file, or None for flags."""
+    """Two prompts, and the tokens that the metric compares; `where` is the pair's line in a file, None for flags."""
 
     clean: str
     corrupt: str
@@ -61,12 +61,12 @@ class Pair(NamedTuple):
     where: str | None = None
 
     def named(self, key: str) -> str:
-        """Name one of the four texts in an error: its flag, or its key after `where`."""
+        """Return the name of one of the four texts in error messages: its flag, or its key after `where`."""
         return f"‹{key}›" if self.where is None else f"{self.where}: {key}"
 
 
 class Edge(NamedTuple):
-    """Edge from a head, (layer, head), to what reads it: a head, the feed-forward of a layer, or the logits."""
+    """Edge from a head (`layer`, `head`) to a part that reads its output: a head, a feed-forward, or the logits."""
 
     layer: int
     head: int
@@ -75,7 +75,7 @@ class Edge(NamedTuple):
 
 
 class ToPatch(NamedTuple):
-    """The pairs, and what is patched, as far as the flags and the header of a checkpoint tell."""
+    """Pairs of prompts, the layers and heads or the edge to patch, and the header and the run of the checkpoint."""
 
     pairs: list[Pair]
     layers: tuple[int, ...]
@@ -141,7 +141,7 @@ class PatchRequest(Request):
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """The parts that are asked for, in the order of PARTS."""
+        """The requested parts, or all parts if none was requested, in the order of PARTS."""
         return tuple(part for part in PARTS if part in self.parts or not self.parts)
 
     exclusive = (
@@ -151,7 +151,7 @@ class PatchRequest(Request):
     )
 
     def misfits(self) -> Iterator[Misfit]:
-        """Refuse a text without the text that it needs, and `exact=False` without `estimate`."""
+        """Yield a `Misfit` for a text without another text that it needs, and for `exact=False` without `estimate`."""
         yield from super().misfits()
         for one, other in (("clean", "corrupt"), ("corrupt", "clean"), ("against", "answer"), ("answer", "clean")):
             if getattr(self, one) is not None and getattr(self, other) is None and not self.pairs:
@@ -162,7 +162,7 @@ class PatchRequest(Request):
             )
 
     def find(self, host: Host) -> ToPatch:
-        """Resolve pairs and chosen parts; raises UsageError for missing prompts or heads, DataError for wrong files."""
+        """Return pairs and what to patch; raises UsageError for missing prompts or heads, DataError for a bad file."""
         if self.pairs is None and self.clean is None:
             hint = "‹clean=The value of› ‹corrupt=The name of› ‹answer= the›"
             raise UsageError("gpt patch", "there is nothing to patch; use ‹clean› and ‹corrupt›, or ‹pairs›", hint=hint)
@@ -179,7 +179,7 @@ class PatchRequest(Request):
 
 
 def parse_edge(text: str, sizes: ModelConfig) -> Edge:
-    """Parse `1.3:2.0`, `1.3:2.feed_forward` or `1.3:logits` to an edge; raises UsageError."""
+    """Parse `1.3:2.0`, `1.3:2.feed_forward` or `1.3:logits` to an edge; raises UsageError for any other text."""
 
     def parse_end(part: str, *others: str) -> tuple[int, int | str] | None:
         layer, _, head = part.strip().partition(".")
@@ -206,7 +206,7 @@ def parse_edge(text: str, sizes: ModelConfig) -> Edge:
 
 
 def _read_pairs(path: Path) -> list[Pair]:
-    """Read the pairs of a file; raises DataError for the first lines that are no pairs, and for mixed metrics."""
+    """Return the pairs in a file; raises DataError that names the first lines without a pair, or for mixed metrics."""
     try:
         lines = read_bytes(path, DataError, most=("a file of pairs", PROMPT_BYTES)).decode("utf-8-sig").split("\n")
     except UnicodeDecodeError:

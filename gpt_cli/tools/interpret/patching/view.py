@@ -1,4 +1,4 @@
-"""The view of what patches recover, of one model or by step. Needs no torch."""
+"""How `gpt patch` shows what patches recover, of one model or by training step. Needs no torch."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ _TITLES = {
 
 
 class PatchView(View):
-    """The share of the metric that each patch recovers: [part, layer, position], or of an edge [input, position].
+    """View of `gpt patch`: the share of the metric that each patch recovers: [part, layer, position].
 
-    Heads are parts, such as H3. The first position, None, stands for all positions together.
+    Heads are parts, such as H3. The position None stands for all positions together. An edge has [input, position].
     """
 
     tabled: ClassVar = {"rows": PLACES}
 
     def rows(self, finding: Finding, *axes: str) -> list[Row]:
-        """Make a row for each place: part, layer, head, position, recovered, its error; perhaps estimate, input."""
+        """Return a row for each patch: part, layer, head, position, recovered, its error; perhaps estimate, input."""
         shares: Row = {"recovered": None, "recovered_error": None}
         if path := finding.about.get("path"):
             layer, _, head = path.partition(":")[2].partition(".")
@@ -65,10 +65,10 @@ class PatchView(View):
         return sorted(rows, key=lambda row: (PARTS.index(row["part"]), row["layer"], row["head"] or 0))
 
     def tables(self, finding: Finding, width: int) -> list[Rows]:
-        """Make a map of the residual stream, positions by layers, then a table of each other part's strongest places.
+        """Return a table of the residual stream, positions by layers, then one of each other part's strongest patches.
 
-        For an edge, show the shares with the sender patched at all positions together, and at those with the largest
-        shares. By step, show the metric on both prompts, and for each part the place with the largest share.
+        For an edge, show the shares with the sender patched at all positions together, and at the positions with the
+        largest shares. By step, show the metric on both prompts, and each part's layer or head with the largest share.
         """
         parts = parts_by_step(finding)
         if finding.stacked:
@@ -92,7 +92,7 @@ class PatchView(View):
         return maps + ([[("part", "place", "position", *names), *places]] if places else [])
 
     def legend(self, finding: Finding) -> Iterator[str]:
-        """Yield lines on what was compared and the meaning of the columns."""
+        """Yield lines on the metric, the model and the meaning of the columns."""
         about, pairs = finding.about, finding.about.get("pairs")
         if finding.stacked:
             yield f"{about['run']}; metric: {metric_words(finding)}"
@@ -110,9 +110,9 @@ class PatchView(View):
             yield f"correlation of estimates and exact shares: {about['correlation']:.4f}"
 
     def panels(self, finding: Finding) -> Iterator[Panel]:
-        """A map for each part, for heads one by layer and one of the strongest by position; by step curves of places.
+        """Yield a map for each part, for heads one by layer and one of the strongest by position; by step, curves.
 
-        All maps have the same colour scale. Where only estimates were computed, the maps show estimates.
+        All maps have the same colour scale. If only estimates were computed, the maps show estimates.
         """
         if finding.stacked:
             metrics = [curve(finding[f"{prompt}_metric"], prompt, marker="o") for prompt in _SIDES]
@@ -142,7 +142,7 @@ class PatchView(View):
                 yield heat_map(best, "output of the strongest heads", columns, shares.ends)
 
     def origin(self, finding: Finding) -> Origin:
-        """The foot of the picture: run or checkpoint, step, and prompts or file of pairs."""
+        """Return the caption of the picture: run or checkpoint, step, and prompts or file of pairs."""
         about = finding.about
         text = about["pairs"]["file"] if "pairs" in about else f"{about['clean']} / {about['corrupt']}"
         if finding.stacked:
@@ -150,7 +150,7 @@ class PatchView(View):
         return Origin(about["checkpoint"], about["step"], text)
 
     def page(self, report: dict[str, Any]) -> bytes | None:
-        """Build a page of the same maps; None for an edge."""
+        """Return a page with the maps of the picture; None for an edge."""
         return None if "path" in report else patch_page({"checkpoint": report.get("run"), **report})
 
 
@@ -158,7 +158,7 @@ PATCH = PatchView()
 
 
 def metric_words(finding: Finding) -> str:
-    """Describe the metric, with its tokens where all pairs share them."""
+    """Return a description of the metric, with the tokens that it compares if all pairs share them."""
     answer, against = (finding.about[key] and quoted(finding.about[key], LABEL) for key in ("answer", "against"))
     if finding.about["metric"] == "log_probability":
         return f"log probability of {answer or 'the answer'}"
@@ -168,7 +168,7 @@ def metric_words(finding: Finding) -> str:
 
 
 def label(finding: Finding, position: int | None, limit: int = LABEL) -> str:
-    """Label a position with its tokens: those of both prompts where they differ."""
+    """Return the label of a position: its tokens, of both prompts if they differ; `all` for the position None."""
     if position is None:
         return "all"
     clean, corrupt = (finding.about["tokens"][position][prompt] for prompt in _SIDES)
@@ -180,21 +180,21 @@ def label(finding: Finding, position: int | None, limit: int = LABEL) -> str:
 def strongest(
     rows: Sequence[Row], part: str, figure: str, together: int = STRONGEST, each: int = STRONGEST
 ) -> list[Row]:
-    """Select a part's rows with the largest absolute shares: `together` of all positions, `each` of single ones."""
+    """Return a part's rows with the largest absolute shares: `together` of all positions, `each` of single ones."""
     of_part = sorted((row for row in rows if row["part"] == part), key=lambda row: -abs(row[figure]))
     placed = [row for row in of_part if row["position"] is not None and abs(row[figure]) >= LEAST]
     return [row for row in of_part if row["position"] is None][:together] + placed[:each]
 
 
 def parts_by_step(finding: Finding) -> list[str]:
-    """The parts to show by step; the residual stream is one of them only if its positions were patched one by one."""
+    """Return the parts to show by step; the residual stream only if its positions were patched one by one."""
     return [kind for kind in _by_kind(finding) if kind != "residual" or len(finding.coords["position"]) > 1]
 
 
 def shares_by_unit(finding: Finding, kind: str) -> Figure:
-    """The shares of a part's layers or heads with all positions patched together: [place] or [step, place].
+    """Shares of a part's layers or heads with all positions patched together: a figure [place] or [step, place].
 
-    For the residual stream, they are those of the last position, since all positions together recover everything.
+    For the residual stream, the figure is of the last position, since all positions together recover everything.
     """
     position = finding.coords["position"][-1] if kind == "residual" else None
     shares = finding["recovered"].at(position=position, part=_by_kind(finding)[kind])
@@ -204,9 +204,9 @@ def shares_by_unit(finding: Finding, kind: str) -> Figure:
 
 
 def best_place(finding: Finding, kind: str) -> str:
-    """Name a part's layer or head with the largest absolute share, and this share; a dash where there is none.
+    """Return the name of a part's layer or head with the largest absolute share, and the share; a dash without any.
 
-    For the residual stream, name the first layer that recovers half, since the last layer always recovers all.
+    For the residual stream, return the first layer that recovers half, since the last layer always recovers all.
     """
     shares = shares_by_unit(finding, kind)
     best = farthest(shares, 1)
@@ -216,7 +216,7 @@ def best_place(finding: Finding, kind: str) -> str:
 
 
 def _map(finding: Finding, width: int) -> Rows:
-    """Make a table of the residual stream at the positions that the change reaches, by as many layers as fit."""
+    """Return a table of the residual stream: positions where a patch has an effect, by as many layers as fit."""
     shares = _shown(finding).at(part="residual")
     reached = [position for position in _reached(shares) if shares.at(position=position).values.any()]
     labels = [label(finding, position) for position in reached]
@@ -232,19 +232,19 @@ def _cells(finding: Finding, row: Row, names: Sequence[str], *first: str) -> tup
 
 
 def _shown(finding: Finding) -> Figure:
-    """Return the exact shares, or the estimates if only estimates were computed."""
+    """Return the exact shares, or the estimates if there are only estimates."""
     return finding["recovered" if "recovered" in finding else "estimate"]
 
 
 def _reached(shares: Figure) -> list[int]:
-    """Return the positions from the first at which a patch changes anything, at most the last MOST_TOKENS."""
+    """Return the positions from the first that has an effect when patched, at most the last MOST_TOKENS."""
     positions = [position for position in shares.coords["position"] if position is not None]
     changed = [at for at, position in enumerate(positions) if shares.at(position=position).values.any()]
     return positions[min(changed, default=0) :][-MOST_TOKENS:]
 
 
 def _by_kind(finding: Finding) -> dict[str, list[str]]:
-    """Group the parts by kind; all heads are of one kind, `head`."""
+    """Map each kind of part to the parts of a finding; all heads are of one kind, `head`."""
     parts = finding.coords.get("part", ())
     return {kind: [part for part in parts if _kind(part) == kind] for kind in dict.fromkeys(map(_kind, parts))}
 
@@ -258,9 +258,9 @@ def _number(text: str) -> int | None:
 
 
 def patch_page(report: dict[str, Any]) -> bytes:
-    """Build the page, HTML in UTF-8, of what `gpt patch --json` prints, for one pair or the means of several.
+    """Return a page, HTML in UTF-8, of `report`, which `gpt patch --json` prints for one pair or the means of several.
 
-    With `steps`, the page is a film of the steps.
+    For a report with `steps`, the page has a frame for each step.
     """
     steps = report.get("steps") or [report]
     content = {
@@ -279,7 +279,7 @@ def patch_page(report: dict[str, Any]) -> bytes:
 
 
 def patch_content(frames: Sequence[Sequence[Row]]) -> dict[str, object]:
-    """Encode the rows of frames, all with the same `places` [n, 4]: part, layer, head, position (-1: none, or all).
+    """Return rows of each frame as page content; all frames share `places` [n, 4]: part, layer, head, position (or -1).
 
     `numbers` are [frames, n, 3]: share, its error and estimate, NaN where a row has none.
     """
