@@ -13,7 +13,7 @@ from gpt_cli.model.gpt import require_finite
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.next_token import SamplingParameters, draw_token, probabilities
 
-DRAWN_AHEAD = 256  # steps
+_AHEAD = 256  # steps
 
 
 class Drawn(NamedTuple):
@@ -24,18 +24,18 @@ class Drawn(NamedTuple):
 
 
 class Uniforms:
-    """Uniform numbers [samples of all prompts]: sample i of each prompt reads stream i of the seed."""
+    """Uniform random numbers for the rows of some prompts: sample i of each prompt reads stream i of the seed."""
 
     def __init__(self, seed: int, num_samples: int, num_prompts: int):
         self._streams = [torch.Generator().manual_seed(stream_key(seed, "sample", i)) for i in range(num_samples)]
-        self._num_prompts, self._block, self._number = num_prompts, torch.empty(0), -1
+        self._num_prompts, self._drawn = num_prompts, torch.empty(num_samples, 0, dtype=torch.float64)
 
-    def block(self, step: int) -> Tensor:
-        """Return the numbers of `step`'s block: [B, DRAWN_AHEAD]; steps only go forward."""
-        while self._number < step // DRAWN_AHEAD:
-            drawn = [torch.rand(DRAWN_AHEAD, generator=one, dtype=torch.float64) for one in self._streams]
-            self._block, self._number = torch.stack(drawn).repeat(self._num_prompts, 1), self._number + 1
-        return self._block
+    def of_steps(self, first: int, end: int) -> Tensor:
+        """Return the numbers of the steps from `first` to before `end`: float64 [B, end - first]."""
+        while self._drawn.shape[1] < end:
+            ahead = [torch.rand(_AHEAD, generator=stream, dtype=torch.float64) for stream in self._streams]
+            self._drawn = torch.cat([self._drawn, torch.stack(ahead)], dim=1)
+        return self._drawn[:, first:end].repeat(self._num_prompts, 1)
 
 
 def draw_next(logits: Tensor, parameters: SamplingParameters, seen: Tensor, uniform: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ class HostDraws:
         """Draw the next token of each row; raises CheckpointError, at `where`, if logits are not finite."""
         if self.step:
             self._logits = self.decoder.decode(self.tokens)
-        uniform = self.uniforms.block(self.step)[:, self.step % DRAWN_AHEAD]
+        uniform = self.uniforms.of_steps(self.step, self.step + 1)[:, 0]
         drawn = read(draw_next(self._logits.cpu(), self.parameters, self.seen, uniform), self.where)
         self.step, self.tokens = self.step + 1, drawn.tokens
         return drawn

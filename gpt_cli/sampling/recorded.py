@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gpt_cli.common.host import Notify
 from gpt_cli.common.machine.devices import Graph, beside, new_graph, synchronize, to_device, why_no_graph
-from gpt_cli.sampling.draws import DRAWN_AHEAD, Drawn, HostDraws, draw_next, read
+from gpt_cli.sampling.draws import Drawn, HostDraws, draw_next, read
 from gpt_cli.sampling.kv_cache import Cache, DecodeStep
 
 TRIAL_TOKENS = 8  # a trial takes about as long as so many tokens
@@ -56,8 +56,8 @@ class RecordedDraws:
     @torch.inference_mode()
     def __init__(self, host: HostDraws, num_tokens: int):
         self._decoder = decoder = host.decoder
-        self._parameters, self._uniforms, self._where = host.parameters, host.uniforms, host.where
-        self._device, self._step = decoder.device, host.step
+        self._parameters, self._where, self._device = host.parameters, host.where, decoder.device
+        self._step = 0  # counted from here
         # what changes from token to token, apart from the caches
         num_rows, num_recent = decoder.recent_ids(1).shape
         sizes = [num_rows * num_recent, num_rows, 1, 1]
@@ -66,7 +66,7 @@ class RecordedDraws:
         self._recent = recent.view(num_rows, num_recent)
         self._bases = {reach: self._slot.new_zeros(1) for reach in decoder.of_caches("base")}
         self._seen = to_device(host.seen, self._device)
-        self._ahead = to_device(host.uniforms.block(host.step), self._device)
+        self._uniforms = to_device(host.uniforms.of_steps(host.step, host.step + num_tokens + 2), self._device)
         self._drawn = torch.zeros(4, num_rows, dtype=torch.float64, device=self._device)
         self._last_position = decoder.end + num_tokens if decoder.positions is None else len(decoder.positions) - 1
         self._graph: Graph | None = None
@@ -150,15 +150,12 @@ class RecordedDraws:
 
     def _send(self, slot: int) -> None:
         """Send what the host knows: the last ids, where rows start, the slot of the next token."""
-        numbers = torch.tensor([*self._decoder.starts, slot, self._step % DRAWN_AHEAD])
+        numbers = torch.tensor([*self._decoder.starts, slot, self._step])
         self._numbers.copy_(to_device(torch.cat([self._decoder.recent_ids(1).flatten(), numbers]), self._device))
         self._refresh()
 
     def _refresh(self) -> None:
-        """Update what changes once in many tokens: the uniform numbers, and the first slots of the caches."""
-        if self._step % DRAWN_AHEAD == 0:
-            self._ahead.copy_(to_device(self._uniforms.block(self._step), self._device))
-            self._turn.zero_()
+        """Update the first slots of the caches, which change once in many tokens."""
         for reach, base in self._decoder.of_caches("base").items():
             self._bases[reach].fill_(base)
 
@@ -188,7 +185,7 @@ class RecordedDraws:
         self._slot.add_(1)
 
     def _draw(self, logits: Tensor) -> None:
-        uniform = self._ahead.index_select(1, self._turn)[:, 0]
+        uniform = self._uniforms.index_select(1, self._turn)[:, 0]
         self._drawn.copy_(draw_next(logits, self._parameters, self._seen, uniform))
         self._append(self._drawn[0].long())
         self._turn.add_(1)

@@ -110,8 +110,7 @@ def test_caches_that_grow_are_recorded_again(graphs: list[SimulatedGraph], monke
 
 
 def test_uniform_numbers_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("draws", "recorded"):
-        monkeypatch.setattr(f"gpt_cli.sampling.{module}.DRAWN_AHEAD", 7)
+    monkeypatch.setattr("gpt_cli.sampling.draws._AHEAD", 7)
     for sizes in ({}, {"positions": "rope"}):
         model = model_of(**sizes)
         assert tokens(drawn(model, "sim")) == tokens(drawn(model, "cpu"))
