@@ -63,6 +63,7 @@ screenshots: .venv/developing  ## write the pictures of README and the pages aga
 	.venv/bin/python docs/pictures.py
 
 test-long: .venv/developing  ## run the tests with every case of kills, power cuts, stops, signals and seeded faults, and every generated input of strangers
+	$(PIP) install --quiet 'triton>=3.5,<4; platform_system == "Linux"'  # its interpreter runs the kernels on a CPU
 	GPT_TEST_SCALE=1 $(PYTEST)
 
 check: .venv/developing smoke  ## check format, style and types, run the tests, and run gpt without the development tools

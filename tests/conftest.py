@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 # before torch: no test takes an NVIDIA or AMD GPU, and no thread of several spins while it waits
-os.environ |= {"CUDA_VISIBLE_DEVICES": "", "OMP_WAIT_POLICY": "passive"}
+os.environ |= {"CUDA_VISIBLE_DEVICES": "", "OMP_WAIT_POLICY": "passive", "TRITON_INTERPRET": "1"}
 
 import hypothesis
 import pytest

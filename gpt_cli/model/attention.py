@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpt_cli.model.dropout import Dropout, drop_out
+from gpt_cli.model.dropout import Dropout, ToDraw, drop_out
 from gpt_cli.model.norms import HeadNorm
 from gpt_cli.model.positions import rotate
 
 # kinds of devices whose kernel for attention is not used; others save memory by theirs. The CPU kernel is slower
 # than `attend` at these lengths, and the mps kernel lets queries see later tokens in bfloat16 (pytorch #195910)
 WITHOUT_KERNEL = ("cpu", "mps")
+
+
+# queries, keys, values [B, H, T, K], what the mask of the weights is drawn from, scale -> mixed values [B, H, T, K]
+Kernel = Callable[[Tensor, Tensor, Tensor, ToDraw, float], Tensor]
 
 
 def causal_mask(num_tokens: int, device: torch.device | None = None, window: int | None = None) -> Tensor:
@@ -171,6 +175,7 @@ class SelfAttention(nn.Module, ABC):
     key_norm: HeadNorm | None
     window: int | None = None  # tokens that a token sees, itself included
     fused = True
+    kernel: Kernel | None = None  # of training with dropout, where a trial has chosen one
 
     def __init__(self) -> None:
         super().__init__()
@@ -201,20 +206,25 @@ class SelfAttention(nn.Module, ABC):
         self,
         x: Tensor,
         rotation: Tensor | None = None,
-        keep: Tensor | None = None,
+        keep: Tensor | ToDraw | None = None,
         apart: Tensor | None = None,
     ) -> Tensor:
         """Attend with all heads: [B, T, D] -> [B, T, D]. Dropout keeps weights where `keep` [B, H, T, T] is True.
 
-        If `keep` is None, torch draws it. `apart` [B, T, T] marks different texts; without `fused`, it must be None.
+        If `keep` is None, torch draws it; if it is a ToDraw, `kernel` does. `apart` [B, T, T] marks different texts;
+        without `fused`, it must be None.
         """
         if not self.fused:
             assert apart is None, "one head by itself computes one text"
+            assert not isinstance(keep, ToDraw), "one head by itself has no kernel"
             return self.projection_layer(self.separate_heads(x, rotation, keep))
         queries, keys, values = self.project(x, rotation)
         dropout = self.dropout.p if self.training else 0.0
         sees_all = self.window is None or self.window >= x.shape[1]
-        if x.device.type not in WITHOUT_KERNEL and not dropout and sees_all and apart is not None:
+        if isinstance(keep, ToDraw):
+            assert self.kernel is not None
+            mixed = self.kernel(queries, keys, values, keep, self.scale)
+        elif x.device.type not in WITHOUT_KERNEL and not dropout and sees_all and apart is not None:
             seen = ~(causal_mask(x.shape[1], x.device) | apart)[:, None]
             mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=seen, scale=self.scale)
         elif x.device.type not in WITHOUT_KERNEL and not dropout and sees_all:

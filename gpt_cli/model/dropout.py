@@ -25,7 +25,7 @@ _SITES = "weights", "attention", "feed_forward"
 class Keep(NamedTuple):
     """The dropout masks of a block, one for each of three sites: True where an entry stays."""
 
-    weights: Tensor  # [B, H, T, T]
+    weights: Tensor | ToDraw  # [B, H, T, T], or what a kernel draws it from
     attention: Tensor  # [B, T, D]
     feed_forward: Tensor  # [B, T, D]
 
@@ -64,10 +64,14 @@ class ToDraw(NamedTuple):
     first_sequence: int | Tensor
     rate: float
 
-    def draw(self, shape: Sequence[int], num_heads: int, device: torch.device) -> Keep:
-        """Draw the masks of the three dropout sites of a block whose input has shape [B, T, D]."""
+    def draw(self, shape: Sequence[int], num_heads: int, device: torch.device, *, by_kernel: bool = False) -> Keep:
+        """Draw the masks of the three dropout sites of a block whose input has shape [B, T, D].
+
+        With `by_kernel`, the kernel of the attention draws the mask of weights from keys on the device, if there are.
+        """
         B, T, _ = shape
-        weights = self.keep("weights", (B, num_heads, T, T), device)
+        leaves = by_kernel and isinstance(self.keys, Tensor)
+        weights = self if leaves else self.keep("weights", (B, num_heads, T, T), device)
         return Keep(weights, self.keep("attention", shape, device), self.keep("feed_forward", shape, device))
 
     def keep(self, site: str, shape: Sequence[int], device: torch.device) -> Tensor:

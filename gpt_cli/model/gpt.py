@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import CheckpointError
-from gpt_cli.model.attention import Stages, join_heads, texts_apart
+from gpt_cli.model.attention import Kernel, Stages, join_heads, texts_apart
 from gpt_cli.model.block import Block
 from gpt_cli.model.dropout import DropMasks, Keep, ToDraw
 from gpt_cli.model.forms.ngrams import NgramEmbedding
@@ -80,7 +80,9 @@ class GPT(nn.Module):
             keep: Keep | ToDraw | None = None
             if masks is not None and dropping:
                 keep = masks.to_draw(number)
-                keep = keep if draws_itself else keep.draw(x.shape, self.config.num_heads, x.device)
+                by_kernel = apart is None and self.blocks[number].attention.kernel is not None
+                if not draws_itself:
+                    keep = keep.draw(x.shape, self.config.num_heads, x.device, by_kernel=by_kernel)
             x = block(x, rotation, keep) if apart is None else block(x, rotation, keep, apart)
         return self.logits(x)
 
@@ -153,6 +155,12 @@ class GPT(nn.Module):
         """Let every block compute all heads at once if `fused`, else each head by itself; return the model."""
         for block in self.blocks:
             block.attention.fused = fused
+        return self
+
+    def use_kernel(self, kernel: Kernel | None) -> GPT:
+        """Let every block without a window compute attention with dropout by `kernel`; return the model."""
+        for block, window in zip(self.blocks, self.config.windows, strict=True):
+            block.attention.kernel = kernel if window is None else None
         return self
 
     def embed(self, ids: Tensor, positions: Tensor | None = None) -> tuple[Tensor, Tensor | None]:

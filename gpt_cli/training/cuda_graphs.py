@@ -15,6 +15,7 @@ from torch import Tensor
 from gpt_cli.common.host import Notify
 from gpt_cli.common.machine.devices import Graph, beside, new_graph, supports, why_no_graph
 from gpt_cli.model.dropout import drop_keys, key_halves
+from gpt_cli.training.attention_kernel import choose_kernel
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import StepInputs, clipped_gradient
 
@@ -140,6 +141,8 @@ def record_step(state: TrainingState, warn: Notify) -> float | None:
     if state.ranks.size > 1 or not supports(state.device, "graphs"):
         return None
     state.whole_step = step = WholeStep(state)
+    if state.config.train.compile != "on":  # compiled blocks draw masks inside their own kernels
+        choose_kernel(state)
     if state.config.train.graph == "off":
         return None
     if reason := step.record():

@@ -77,7 +77,8 @@ class TrainingState:
         before = checkpoint.progress
         # versions without a clock spent at least the seconds of their steps
         elapsed = max(before.elapsed, before.seconds)
-        progress = replace(before, environment=environment(config), elapsed=elapsed)
+        kernel = {"attention": before.environment["attention"]} if "attention" in before.environment else {}
+        progress = replace(before, environment=environment(config) | kernel, elapsed=elapsed)
         state = cls._of(config, ids, checkpoint.build_model(), progress, ranks)
         num_steps = before.step - before.model_step
         state.optimizer.load_state_dict(checkpoint.optimizer_state, num_steps, checkpoint.where)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from gpt_cli.common import rng
 from gpt_cli.model.dropout import DropMasks, Dropout, drop_keys, random_words_on_device
@@ -57,7 +58,10 @@ def test_keys_on_the_device_give_the_masks_of_seed_and_step() -> None:
     for block in (0, 1):
         by_step = DropMasks(0.5, 7, 3, first_sequence=4).to_draw(block).draw((2, 5, 6), 3, CPU)
         by_keys = DropMasks(0.5, 0, 0, first_sequence=4, keys=keys).to_draw(block).draw((2, 5, 6), 3, CPU)
-        assert all(map(torch.equal, by_step, by_keys))
+        pairs = zip(by_step, by_keys, strict=True)
+        assert all(
+            isinstance(one, Tensor) and isinstance(other, Tensor) and torch.equal(one, other) for one, other in pairs
+        )
 
 
 def test_the_mean_stays_and_evaluation_changes_nothing() -> None:

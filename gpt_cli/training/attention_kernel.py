@@ -1,0 +1,69 @@
+"""Choose, by a trial, whether attention with dropout runs as a Triton kernel."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import replace
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+from gpt_cli.common.machine.devices import autocast, product_dtype, synchronize
+from gpt_cli.model.attention import Kernel, attend, causal_bias
+from gpt_cli.model.dropout import ToDraw
+from gpt_cli.training.state import TrainingState
+
+# shares of the largest number by which results may differ, as sums have other orders
+_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
+_FASTER = 1.15  # times as fast as the plain form, or the kernel is not worth other digits
+_MOST_WEIGHTS = 2**31  # of a sequence, which the kernel counts in int32
+
+
+def choose_kernel(state: TrainingState) -> None:
+    """Let attention with dropout use the Triton kernel if its results agree and it is faster on the run's shapes.
+
+    A run that continues uses the kernel if it did before, whatever its speed, for the results of an unstopped run.
+    """
+    sizes, progress = state.config.model, state.progress
+    used = progress.environment.get("attention") == "triton"
+    fits = sizes.query_size == sizes.value_size and sizes.num_heads * sizes.context_length**2 < _MOST_WEIGHTS
+    if not (sizes.dropout and fits and find_spec("triton")) or (progress.step and not used):
+        return
+    with contextlib.suppress(Exception):  # whatever Triton, its compiler or the driver raise
+        from gpt_cli.model.triton_attention import dropout_attention
+
+        if _pays(dropout_attention, state, 0 if used else _FASTER):
+            state.model.use_kernel(dropout_attention)
+            state.progress = replace(progress, environment={**progress.environment, "attention": "triton"})
+
+
+def _pays(kernel: Kernel, state: TrainingState, faster: float) -> bool:
+    """Return whether a kernel gives the output and gradients of `attend`, `faster` times as fast."""
+    sizes, train, device = state.config.model, state.config.train, state.device
+    shape = (train.sequences_at_once, sizes.num_heads, sizes.context_length, sizes.query_size)
+    dtype, scale = product_dtype(train.dtype), state.model.blocks[0].attention.scale
+    generator = torch.Generator().manual_seed(0)
+    queries, keys, values, gradient = (torch.randn(shape, generator=generator).to(device, dtype) for _ in range(4))
+    masks = ToDraw(torch.arange(6, dtype=torch.int32).view(3, 2).to(device), 1, sizes.dropout)
+
+    def plain(queries: Tensor, keys: Tensor, values: Tensor, masks: ToDraw, scale: float) -> Tensor:
+        keep = masks.keep("weights", (*shape[:3], shape[2]), device).flatten(0, 1)  # [B * H, T, T]
+        flat = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
+        return attend(*flat, causal_bias(queries), scale, sizes.dropout, keep)[0].view(shape)
+
+    def run(way: Kernel) -> tuple[float, list[Tensor]]:
+        leaves = [each.clone().requires_grad_() for each in (queries, keys, values)]
+        synchronize(device)
+        started = time.perf_counter()
+        with autocast(device, train.dtype):
+            out = way(leaves[0], leaves[1], leaves[2], masks, scale)
+        gradients = torch.autograd.grad(out, leaves, gradient.to(out.dtype))
+        synchronize(device)
+        return time.perf_counter() - started, [out.detach(), *gradients]
+
+    (_, expected), (_, results) = run(plain), run(kernel)  # which compiles
+    pairs = zip(results, expected, strict=True)
+    near = all(bool((one - other).abs().max() <= _TOLERANCE[dtype] * other.abs().max()) for one, other in pairs)
+    return near and min(run(plain)[0] for _ in range(3)) >= faster * min(run(kernel)[0] for _ in range(3))

@@ -1,0 +1,147 @@
+"""The choice of a kernel for attention with dropout, on a simulated device; the kernel is a twin in torch."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from support.accelerator import Accelerator, on_cpu
+from support.helpers import small_config
+from support.simulated_graph import give_graphs
+from torch import Tensor
+
+from gpt_cli.model.attention import attend, causal_bias
+from gpt_cli.model.dropout import ToDraw
+from gpt_cli.training import attention_kernel
+from gpt_cli.training.cuda_graphs import record_step
+from gpt_cli.training.resume import environment
+from gpt_cli.training.state import TrainingState
+from gpt_cli.training.step import take_step
+
+
+class Twin:
+    """A kernel that draws the mask itself, and counts its calls."""
+
+    def __init__(self, scale_of_output: float = 1.0) -> None:
+        self.num_calls, self.scale_of_output = 0, scale_of_output
+
+    def __call__(self, queries: Tensor, keys: Tensor, values: Tensor, masks: ToDraw, scale: float) -> Tensor:
+        self.num_calls += 1
+        B, H, T, _ = queries.shape
+        keep = masks.keep("weights", (B, H, T, T), queries.device).flatten(0, 1)
+        flat = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
+        mixed, _ = attend(*flat, causal_bias(queries), scale, masks.rate, keep)
+        return mixed.view(values.shape) * self.scale_of_output
+
+
+def broken(*_: object) -> Tensor:
+    raise OSError("no compiler")  # whatever Triton raises
+
+
+@pytest.fixture
+def install(
+    accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Callable[..., Tensor], float], None]:
+    """Make a kernel the one that Triton would give; a run takes `seconds` with the kernel, and 1 without."""
+    give_graphs(accelerator)
+
+    def install(kernel: Callable[..., Tensor], seconds: float) -> None:
+        now = [0.0]
+
+        def timed(*arguments: object) -> Tensor:
+            now[0] += seconds - 1
+            return kernel(*arguments)
+
+        def read() -> float:
+            now[0] += 1
+            return now[0]
+
+        monkeypatch.setattr(time, "perf_counter", read)
+        monkeypatch.setattr(attention_kernel, "find_spec", lambda name: SimpleNamespace(name=name))
+        module = SimpleNamespace(dropout_attention=timed)
+        monkeypatch.setitem(sys.modules, "gpt_cli.model.triton_attention", module)
+
+    return install
+
+
+def state_on(device: str, *settings: str) -> TrainingState:
+    ids = np.random.default_rng(0).integers(257, size=2000)
+    config = small_config("model.dropout=0.3", "train.compile=off", "train.learning_rate=0.0078125", *settings)
+    return TrainingState.at_the_start(config.changed(train={"device": device}), ids, 257)
+
+
+def kernels(state: TrainingState) -> list[bool]:
+    return [block.attention.kernel is not None for block in state.model.blocks]
+
+
+def test_a_faster_kernel_that_agrees_trains_to_the_same_weights(install: Callable[..., None]) -> None:
+    """The twin has the bits of the plain form, and its mask comes from the same keys in the recorded step too."""
+    twin = Twin()
+    install(twin, 0.5)
+    by_kernel, plain = state_on("sim"), state_on("sim", "train.graph=off")
+    assert record_step(by_kernel, pytest.fail)
+    assert kernels(by_kernel) == [True, True]
+    assert by_kernel.progress.environment["attention"] == "triton"
+    calls = twin.num_calls
+    assert calls > 4  # of the trial and of the recording
+    record_step(plain, pytest.fail)
+    plain.model.use_kernel(None)
+    for state in (by_kernel, plain):
+        for _ in range(4):
+            take_step(state)
+    pairs = zip(by_kernel.optimizer.changing(), plain.optimizer.changing(), strict=True)
+    assert all(torch.equal(on_cpu(one), on_cpu(other)) for one, other in pairs)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "seconds"),
+    [(Twin(), 0.9), (Twin(1.01), 0.1), (broken, 0.1), (lambda *_: torch.full((), torch.nan), 0.1)],
+    ids=["hardly faster", "wrong", "fails", "not a number"],
+)
+def test_a_slow_or_wrong_kernel_is_not_used(
+    install: Callable[..., None], kernel: Callable[..., Tensor], seconds: float
+) -> None:
+    install(kernel, seconds)
+    state = state_on("sim")
+    assert record_step(state, pytest.fail)
+    assert kernels(state) == [False, False]
+    assert "attention" not in state.progress.environment
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["model.dropout=0"],
+        ["model.attention=latent", "model.latent_size=4", "model.positions=rope", "model.rotary_size=4"],
+    ],
+    ids=["no dropout", "keys wider than values"],
+)
+def test_a_model_for_which_the_kernel_is_not_made_tries_none(install: Callable[..., None], settings: list[str]) -> None:
+    twin = Twin()
+    install(twin, 0.1)
+    record_step(state_on("sim", *settings), pytest.fail)
+    assert twin.num_calls == 0
+
+
+def test_blocks_with_a_window_stay_plain(install: Callable[..., None]) -> None:
+    install(Twin(), 0.1)
+    state = state_on("sim", "model.attention_window=[4,null]")
+    assert record_step(state, pytest.fail)
+    assert kernels(state) == [False, True]
+
+
+@pytest.mark.parametrize(("used", "seconds"), [(True, 9.0), (False, 0.1)])
+def test_a_run_that_continues_does_as_it_did_before(install: Callable[..., None], used: bool, seconds: float) -> None:
+    """Whatever the clock says now, since other kernels give other digits."""
+    install(Twin(), seconds)
+    state = state_on("sim")
+    before = environment(state.config) | ({"attention": "triton"} if used else {})
+    state.progress = replace(state.progress, step=3, environment=before)
+    assert record_step(state, pytest.fail)
+    assert kernels(state) == [used, used]
