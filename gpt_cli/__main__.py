@@ -42,7 +42,7 @@ def _stopped() -> int:
 
 
 def _hurry() -> None:
-    """Let writes to stderr wait at most one second for a slow reader, if stderr is a `Patient` stream."""
+    """Let each write to stderr wait at most one second for a slow reader, if a `console.Patient` wraps stderr."""
     getattr(sys.stderr, "hurry", lambda: None)()
 
 

@@ -117,8 +117,9 @@ def command(
 ) -> Callable[[Callable[..., R]], Command[P, R]]:
     """Return a decorator that turns a function into a Command, whose arguments are the fields of `request`.
 
-    The Command calls the function `work`, written `module:function`, through `done`. Without `work`, it calls the
-    decorated function with the request, the result of `request.find`, and the host.
+    With `work`, written `module:function`, the Command runs that function by `done`, which explains `torch` and
+    `shares`. Without `work`, the Command calls the decorated function with the request, the inputs from `request.find`
+    and a Host.
     """
     assert isinstance(request, type)
     assert issubclass(request, Request)
@@ -133,7 +134,7 @@ def command(
 def done(work: str, request: Request, inputs: Any, host: Host, *, torch: bool = False, shares: bool = False) -> Any:
     """Import the function `work`, written `module:function`, call it with request, inputs and host; return its result.
 
-    `torch`: the import loads torch. `shares`: it does too, and the function runs inside `cpu_contention.sharing`.
+    `torch`: the import loads torch. `shares`: it loads torch, and the function runs inside `cpu_contention.sharing`.
     """
     module, _, name = work.partition(":")
     with sharing() if shares else nullcontext():
@@ -195,13 +196,13 @@ def sweep() -> Swept: ...
 
 @command(InfoRequest)
 def info(request: InfoRequest, inputs: Any, host: Host) -> Info:
-    """`info` raises CheckpointError for a damaged checkpoint; other commands warn and use the next checkpoint."""
+    """Describe a config or a checkpoint. Raises CheckpointError for a damaged checkpoint, and does not try another."""
     return done("tools.bench.model_info:info", request, inputs, host, torch=True)
 
 
 @command(ExportRequest)
 def export_model(request: ExportRequest, inputs: Any, host: Host) -> Exported:
-    """The function replaces a file that already exists at `out`, as every function with an argument `out` does."""
+    """Export a model to `out`. One-file formats replace a file at `out`, except training checkpoints and run files."""
     return done("tools.exchange.export_model:export", request, inputs, host, torch=True)
 
 

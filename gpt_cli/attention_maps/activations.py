@@ -19,8 +19,9 @@ from gpt_cli.model.attention import causal_mask, join_heads
 class Activations:
     """Activations of a block on n sequences of T tokens, without dropout, each computed when it is first read.
 
-    After `made.heads = ...`, for example, activations first read later are computed from the new value. `chosen` are
-    the heads to compute (None: all). If queries and resid_pre are cut to the last t of T tokens, later ones have t.
+    A new value, as in `made.heads = ...`, changes the activations that are first read afterwards. `chosen` are the
+    heads to compute (None: all). If a caller cuts queries and resid_pre to the last t of T tokens, weights, heads and
+    all outputs have t positions.
     """
 
     def __init__(self, block: Block, resid_pre: Tensor, rotation: Tensor | None, chosen: Sequence[int] | None = None):

@@ -50,12 +50,12 @@ def check_format(ending: str, stages: Sequence[str], file_dtype: str = "float32"
 
 
 def num_written(num_heads: int, num_tokens: int) -> int:
-    """Return how many tokens of most raised (lowered) logits a page lists per head and position; 0 for long texts."""
+    """Return how many tokens an HTML page lists per position as raised (lowered) most by a head; 0 for long texts."""
     return min(_TOP, _MOST_WRITTEN // (2 * num_heads * num_tokens))
 
 
 def written_bytes(num_heads: int, num_tokens: int) -> tuple[int, int]:
-    """Estimate the bytes of a page's lists of the tokens that one head raises and lowers most: (memory, disk)."""
+    """Estimate the bytes (memory, disk) of one head's lists of raised and lowered tokens in an HTML page."""
     count = 2 * num_written(num_heads, num_tokens) * num_tokens
     return _WRITTEN_MEMORY * count, _WRITTEN_DISK * count
 
@@ -97,5 +97,5 @@ def tokens_per_dot(num_tokens: int, num_layers: int, num_heads: int) -> int:
 
 
 def num_dots(num_tokens: int, num_layers: int, num_heads: int) -> int:
-    """Estimate the number of dots of one head's map while it is drawn."""
+    """Return an upper bound of the dots (pixels) in the area of one head's map: at most one dot for each weight."""
     return min(num_tokens, most_dots(num_tokens, num_layers, num_heads)) ** 2

@@ -61,7 +61,7 @@ def score_heads(
     watch: Callable[[int, Stages, np.ndarray], object] = lambda *_: None,
     count: Callable[[int], object] = lambda _: None,
 ) -> HeadScores:
-    """Score the given heads (None: all) on windows (start, end) of ids, but induction on repeated random tokens.
+    """Score heads (None: all) on the windows (start, end) of `ids`; score induction on repeated random tokens instead.
 
     For each batch and layer, `watch` receives the layer's index in `layers`, the layer's stages, and the starts of the
     windows. `count` receives the number of tokens done since its last call: those of the windows, then those of
@@ -89,7 +89,7 @@ def window_batches(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, Tensor]]:
     """Yield batches of windows of equal length: starts [B], indices [B] in `windows`, and ids [B, T + num_targets].
 
-    Without `batch_size`, a batch has at most as many windows as `sequences_at_once` allows.
+    `num_targets` ids follow each window of T, to be predicted. Without `batch_size`, `sequences_at_once` limits B.
     """
     starts, ends = np.array(windows).T
     lengths = ends - starts

@@ -27,10 +27,10 @@ def require_room_for_dump(
     out: Path | None,
     shorter: str = "use a shorter prompt",
 ) -> None:
-    """Raise EnvironmentFailure, before the model runs, if memory or disk cannot hold its attention.
+    """Raise EnvironmentFailure if memory or disk cannot hold the attention of a model that `command` is about to run.
 
-    The hint of `gpt attn-dump` names a single head if that fits; else the hint is `shorter`. If `ending` is None,
-    attention is drawn in the terminal; if `out` is None, no file is written.
+    The error's hint is `shorter`, or, for the command attn-dump, a single head if memory or disk can hold that head. If
+    `ending` is None, attention is drawn in the terminal; if `out` is None, no file is written.
     """
     count, numbers = len(layers) * len(heads), count_numbers(stages, num_tokens, model.config)
     dots = num_dots(num_tokens, len(layers), len(heads))
@@ -59,7 +59,7 @@ def require_room_for_dump(
 
 
 def _bytes_of_heads(model: GPT, num_heads: int, num_tokens: int) -> int:
-    """Estimate the peak bytes, without the result, to compute one layer's head scores and `Writes` (`with_heads`)."""
+    """Estimate the peak bytes, without results, to score one layer's heads and find the tokens that the heads raise."""
     V, sizes = model.vocab_size, model.config
     T = repeated_length(model)
     scoring = BYTES_PER_WEIGHT * num_heads * T**2 * min(num_repeats(model), sequences_at_once(sizes.num_heads, T))

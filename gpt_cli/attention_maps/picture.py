@@ -88,7 +88,7 @@ def _label_axes(
 ) -> None:
     """Write token labels at the left edge of every row and the foot of every column, as many as stay readable.
 
-    A cell of the grid is `cell` dots wide, and a dot stands for `each` tokens.
+    `grid` is (rows, columns). Each cell is `cell` dots and about `inches` inches wide; a dot stands for `each` tokens.
     """
     num_tokens = len(labels)
     every = max(1, -(-num_tokens // max(1, int(inches / 0.11))))

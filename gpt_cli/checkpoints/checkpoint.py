@@ -57,7 +57,7 @@ class Checkpoint:
     where: str = "checkpoint"  # the file it was read from, as errors name it
 
     def build_model(self) -> GPT:
-        """Return the model with these weights, on the CPU in eval mode; raise CheckpointError if they do not fit.
+        """Build the checkpoint's model, on the CPU in eval mode; raise CheckpointError if weights and config disagree.
 
         Matrices of 16 bits keep their dtype, for callers that multiply by them or convert them one by one.
         """
@@ -173,7 +173,7 @@ def _is_moment(name: str) -> bool:
 
 
 def _taken(read: Verified, name: str, *, as_stored: bool) -> Tensor:
-    """Return a tensor and remove it from `read`; raise ValueError if its type is not one of TYPES."""
+    """Take a tensor out of `read`, as float32 unless `as_stored`; raise ValueError if its type is not one of TYPES."""
     kind, shape, *_ = read.header.tensors[name]
     if kind not in TYPES:
         raise ValueError(f"{shown(name)} is {kind}, and gpt reads {', '.join(TYPES)}")

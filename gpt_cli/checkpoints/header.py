@@ -116,7 +116,7 @@ def read_header(path: Path) -> Header:
 
 
 def header_of(file: BinaryIO, path: Path) -> Header:
-    """Return the header of the open checkpoint `file` at `path`, checked; raise the errors of `read_header`."""
+    """Return the header of the open checkpoint `file` at `path`; raise the errors of `read_header` for a bad file."""
     where = shown(path)
     length, content = read_header_bytes(file, CHECKPOINT_HEADER_BYTES)
     if content[:2] in _PICKLES:
@@ -212,7 +212,7 @@ class Progress:
         environment: Mapping[str, str],
         began_from: str | None = None,
     ) -> Progress:
-        """Return the progress of a training before its first step."""
+        """Return the progress before the first step; `began_from` names the model that gave the weights, if any."""
         return cls(
             step=0,
             observed_step=0,
@@ -229,12 +229,12 @@ class Progress:
 
     @property
     def imported(self) -> bool:
-        """Whether the weights come from another program; after a training by gpt, num_training_tokens is not 0."""
+        """Whether the weights were imported from another program; only then is num_training_tokens 0."""
         return self.num_training_tokens == 0
 
     @property
     def model_step(self) -> int:
-        """The step at which the current model began: the last step of its teacher model, or 0 without one."""
+        """The step at which the current model began: 0, or the last step of the teacher that the run trained before."""
         return self.teachers[-1] if self.teachers else 0
 
     @property

@@ -21,12 +21,12 @@ _LOOKS, _LOOK_EVERY = 5, 0.02  # `is_held` of another process has the lock for a
 
 @contextlib.contextmanager
 def sole_trainer(directory: Path, warn: Callable[[str], object], what: str = "run") -> Iterator[Callable[[], None]]:
-    """Run a block with the lock of a run directory, made if it is missing; readers need no lock.
+    """Run a block with the lock of a run directory; make the directory if it is missing. Readers need no lock.
 
-    Yields a function that raises EnvironmentFailure once the directory was moved away or replaced.
-    The kernel frees the lock when the process ends, however it ends. After the block, the lock file is removed, and so
-    are directories made here that are still empty. Raises EnvironmentFailure if another process holds the lock or the
-    directory cannot be written; `warn` receives a line if the filesystem has no locks.
+    Yields a function that raises EnvironmentFailure if the directory has been moved away or replaced. After the block,
+    the lock file and directories made here that are empty are removed; the kernel frees the lock however the process
+    ends. Raises EnvironmentFailure if another process holds the lock or the directory cannot be written. `warn`
+    receives a line if the filesystem has no locks. `what` (run or sweep) names the directory in errors.
     """
     made: list[Path] = []
     path = directory / LOCK
@@ -69,7 +69,7 @@ def is_held(directory: Path) -> bool:
 
 
 def _lock(descriptor: int) -> None:
-    """Lock an open file; raise BlockingIOError if another process holds the lock longer than `is_held` would."""
+    """Lock an open file; raise BlockingIOError if another process holds the lock longer than `is_held` ever does."""
     for looks_left in reversed(range(_LOOKS)):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -33,7 +33,7 @@ class LoggedSample(NamedTuple):
 
 
 def read_log(path: Path, kind: type[GptError], *, hint: str | None = None) -> str:
-    """Return the text of a file of samples or metrics, invalid UTF-8 replaced; raise the errors of `read_bytes`."""
+    """Return the text of metrics or samples, bad UTF-8 replaced; raise `kind`, or EnvironmentFailure if forbidden."""
     return read_bytes(path, kind, most=_MOST, hint=hint).decode("utf-8", "replace")
 
 
@@ -53,7 +53,7 @@ def metrics_of(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | flo
 
 
 def last_metrics(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | float]]:
-    """Yield the numbers of the last undamaged lines of metrics, newest first; yield nothing if the file is missing."""
+    """Yield the numbers of each undamaged line in the last 16 KiB of metrics, newest first; nothing without a file."""
     if not path.exists():
         return
     with open_regular(path, kind) as file:

@@ -137,7 +137,7 @@ class RunDirectory(RunFiles):
         write_durably(self.outcome, [json.dumps(content, allow_nan=False).encode() + b"\n"])
 
     def rewind(self, step: int) -> None:
-        """Remove metrics, samples, snapshots, lenses and best checkpoint after `step`; also damaged metrics or best."""
+        """Remove samples, snapshots and lenses after `step`; also metrics and best checkpoint, if later or damaged."""
         if self.best.exists():
             try:
                 later = read_checkpoint(self.best).progress.step > step

@@ -79,7 +79,7 @@ def is_run(directory: Path) -> bool:
 
 
 def find_runs(directory: Path) -> list[Path]:
-    """Return the runs in a directory by name, then those one level below (as in sweeps); if it is a run, only itself.
+    """Return only `directory` if it is a run, else the runs in it, by name, then those one level below (as in sweeps).
 
     Directories that the user may not enter are left out. Raises OSError if `directory` cannot be read.
     """
@@ -171,7 +171,7 @@ def _header(path: Path | None) -> Header | None:
 
 
 def _config(run: RunFiles, header: Header | None) -> Config:
-    """Return a run's config: from `header`, ten times as fast, if it is newer than config.yaml, else from that file."""
+    """Return a run's config: from `header`, which is ten times as fast, unless config.yaml is newer or damaged."""
     path = run.config
     is_older = header and is_config(path, whole=True) and path.stat().st_mtime_ns <= header.path.stat().st_mtime_ns
     return header.config if header and is_older else read_run_config(path)
@@ -193,7 +193,7 @@ def read_outcome(run: RunFiles) -> dict[str, Any]:
 
 
 def _bits_of(run: RunFiles, best_loss: float | None) -> float | None:
-    """Return `best_loss` in bits per byte, by the ratio of both units in metrics; None if metrics lack the ratio."""
+    """Convert `best_loss` from nats per token to bits per byte, by the ratio in metrics; None if metrics have none."""
     if best_loss is None:
         return None
     for line in last_metrics(run.metrics, CheckpointError):

@@ -27,7 +27,7 @@ _STEP_FILE = re.compile(r"step-(\d{8,})\.safetensors")
 
 
 class _Below:
-    """A descriptor: the attribute of RunFiles is the path `name` below the run directory."""
+    """A descriptor for RunFiles: reading the attribute gives the path of the file or folder `name` of the run."""
 
     def __init__(self, name: str):
         self.name = name
@@ -70,7 +70,7 @@ class RunFiles:
         return f"gpt train --out {shlex.quote(str(self.path))} --resume"
 
     def intact(self) -> tuple[str, str | None]:
-        """Return a clause about the newest checkpoint and a hint how to resume; the hint is None without a run."""
+        """Return error text, such as "the checkpoint of step 5 is intact", and a hint to resume (None: no run)."""
         steps = list(self.steps())
         clause = f"the checkpoint of step {steps[-1]:,} is intact" if steps else "nothing was saved yet"
         return clause, f"continue with {self.resume_command}" if self.exists() else None
@@ -135,7 +135,7 @@ class RunFiles:
         return self.lens / self.step_file(step).name
 
     def owns(self, path: Path) -> bool:
-        """Return whether `path` is that of an existing or possible file of the run."""
+        """Return whether `path` has the folder and name of a file of this run, even if no such file exists."""
         folders = (self.path, self.checkpoints, self.attention, self.lens)
         return path.parent in folders and (path.name == LOCK or _RUN_FILES.fullmatch(path.name) is not None)
 
@@ -147,7 +147,7 @@ def foreign_file(run: Path, name: str | Path) -> UsageError:
 
 
 def named_run(name: str | Path) -> Path:
-    """Return runs/NAME if it exists, unless NAME begins with . / ~ or is a file, run or folder of runs; else NAME."""
+    """Return NAME if it begins with . / ~, is a file, run or folder of runs, or runs/NAME is absent; else runs/NAME."""
     path = Path(os.path.expanduser(name))
     if str(name)[:1] in (".", "/", "~") or not os.path.lexists(below := RUNS / path):
         return path

@@ -25,10 +25,10 @@ Read = TypeVar("Read")
 
 
 def find_header(path: str | Path | None, checkpoint: str | None = None, host: Host | None = None) -> Header:
-    """Return the header of the checkpoint that the user names; if it is damaged, of another one of the run.
+    """Return the header of the named checkpoint; without `checkpoint`, of the run's first one that is not damaged.
 
-    If `host` has already loaded a model, return its header. Commands use the header to refuse a wrong layer,
-    head or name before they load torch and the weights. Raises CheckpointError.
+    If `host` has already loaded a model, return its header. Commands check layers, heads and names of a request against
+    the header before they load torch and the weights. Raises CheckpointError.
     """
     if host is not None and host.loaded is not None:
         return host.loaded.header

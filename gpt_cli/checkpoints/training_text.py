@@ -67,7 +67,7 @@ def config_with_text(header: Header, advice: str = NAME_ONE, *, stdin: bool = Fa
 
 
 def trusted_config(header: Header) -> Config:
-    """Return the config of a model's run, or else the trusted settings of its checkpoint, to use on another text."""
+    """Return the config of a model's run; without one, only the checkpoint's model, tokenizer and LEARNING settings."""
     run = run_of_checkpoint(header.path)
     run_config = None if run is None or _of_transformers(run) or is_imported(run) else valid_config(run)
     return run_config or without_untrusted_settings(header.config)
@@ -105,9 +105,9 @@ def located(data: DataConfig, run: Path, notice: Notify) -> DataConfig:
 
 
 def prompts_like(text: str, english: str = "The") -> list[str]:
-    """Return prompts that resemble a text, best first: `english` for ASCII, else its words, or its sums such as 38+.
+    """Return prompts that resemble a text, best first: words (without letters, sums such as 38+), then characters.
 
-    Prompts end without a space: byte-pair tokenizers put the space at the beginning of the next word.
+    In ASCII, `english` comes first. Words end without a space: byte-pair tokenizers put it before the next word.
     """
     words, letters = _WORD.findall(text), list(filter(str.isalpha, text))
     if not letters and (sums := _SUM.findall(text)):
@@ -183,7 +183,7 @@ def _of_a_checkpoint(header: Header, advice: str) -> Config:
 
 
 def _leads_somewhere(name: str) -> bool:
-    """Return whether a SOURCE (a path or glob) matches a file; of a glob with **, whether the part before ** does."""
+    """Return whether a SOURCE (a path or glob) matches a file; of a glob with **, test only the part before **."""
     return os.path.lexists(name) or any(glob.iglob(name.partition("**")[0] or os.curdir))
 
 

@@ -163,7 +163,7 @@ def build() -> Any:
 
 
 def _made(name: str) -> Any:
-    """Build the click command or group `name` from its row of TABLE; a group with an example also runs by itself."""
+    """Build the click command or group `name` from TABLE; a group whose row has an example also runs by itself."""
     row, some = TABLE[name], typer.Typer(add_completion=False, rich_markup_mode=None)
     if not row.example:
         some.callback(cls=CommandGroup, no_args_is_help=True, help=row.sentence)(lambda: None)

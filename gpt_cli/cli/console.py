@@ -94,7 +94,7 @@ class Patient:
                 self._abandoned = not write_until(self._descriptor, content, self._clock())
 
     def _clock(self) -> Callable[[], bool]:
-        """Return a function that tells a write if PATIENCE seconds have passed since the first call after `hurry`."""
+        """Return a function that becomes true, to end a write, PATIENCE seconds after its first call since `hurry`."""
         late_at: float | None = None
 
         def is_late() -> bool:
@@ -195,7 +195,7 @@ class Console:
         importing: Callable[[], AbstractContextManager[None]] = nullcontext,
         writing: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> Host:
-        """Return a Host that prints on this console; `importing` and `writing` become contexts of the Host."""
+        """Return a Host that prints here; a task imports torch in `importing` and writes long files in `writing`."""
         return Host(self.notice, self.warn, self.counting, importing, writing, sys.stdin)
 
     def _line(self, text: str) -> None:

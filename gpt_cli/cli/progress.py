@@ -92,7 +92,7 @@ class Bar(Meter):
 
 
 class Lines(Meter):
-    """Progress as lines of text for `notice`, at least LINE_SECONDS apart."""
+    """Progress as lines of text, which the function `notice` receives at least LINE_SECONDS apart."""
 
     def __init__(self, what: str, total: int | None, unit: str, notice: Callable[[str], object]):
         super().__init__(what, total, unit)
@@ -126,7 +126,7 @@ class Lines(Meter):
             yield size(self._done)
 
     def _pace(self, seconds: float) -> Iterator[str]:
-        """Yield the rate, for bytes, and the time left; without a total or new amounts, only the elapsed `seconds`."""
+        """Yield the speed (only for bytes) and the time left; without a total or new amounts, only the elapsed time."""
         if self.total is None or self._done == self._said:
             yield f"{seconds:.0f} s"
             return

@@ -125,7 +125,7 @@ def _open(request: SampleRequest, console: Console, host: Host) -> Answer:
 
 
 def in_session(request: SampleRequest) -> SampleRequest:
-    """Return the request of a session: its run is fixed, by default to the newest run; greedy becomes temperature 0."""
+    """Return the request of a session, bound to one run (default: the newest), with temperature 0 for greedy."""
     fields = {name: getattr(request, name) for name in request.model_fields_set - {"greedy"}}
     greedy = {"temperature": 0.0} if request.greedy else {}
     return read_request(SampleRequest, {**fields, **greedy, "run": request.run or newest_run()})
@@ -214,7 +214,7 @@ def _typed(name: str) -> str:
 
 
 def _setting_name(typed: str, text: str = "") -> str:
-    """Return the setting called `typed`, with - or _; else raise UsageError, with a hint from the `text` after it."""
+    """Return the setting `typed`, - read as _; else raise UsageError, with a hint from `text`, the rest of the line."""
     if (name := typed.replace("-", "_")) not in SETTINGS:
         near = nearest(name, SETTINGS) or next((each for each in SETTINGS if each.startswith(name)), None)
         words = [word.replace("_", "-") for word in re.split(r"[\s=]+", text)]

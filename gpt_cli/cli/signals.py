@@ -24,11 +24,11 @@ SAME_REQUEST_SECONDS = 1.0
 class Signals:
     """What the user's signals ask a training to do: to stop, or to save a checkpoint.
 
-    Until `saving` is set, nothing has to be saved, and INT, TERM, HUP or XCPU ends the process at once. Afterwards, the
-    first of these signals is remembered for `stop`, signals within a second of it count as the same request, and a
-    later one other than XCPU ends the process at once; files are complete at any moment, and once `saved` is set,
-    nothing is lost. USR1 asks for a checkpoint. Before the process ends at once, it prints a line, if `may_speak`
-    allows that for its exit code, and calls `before_leaving`; if steps are lost, the line ends with `advice`.
+    USR1 asks for a checkpoint; INT, TERM, HUP and XCPU ask for the end. Before `saving` is set, the process then ends
+    at once. Afterwards, `stop` returns the first such signal, and a second one ends the process at once, unless it is
+    XCPU or arrives within a second. Files are complete at any moment, and once `saved` is set, no step is lost. A
+    process that ends at once prints a line, if `may_speak` allows that for the exit code, and calls `before_leaving`;
+    if steps are lost, the line ends with `advice`.
     """
 
     def __init__(

@@ -65,7 +65,7 @@ def require_supported_language() -> None:
 
 
 def spelled(text: str, command: str, request: Any, words: Sequence[str]) -> str:
-    """Replace fields in marks, such as ‹top_k=5›, by flags of the command, with - or _ as the user typed the flags."""
+    """Replace each field in ‹›, such as ‹top_k=5›, by the command's flag, with - or _ as the user typed the flag."""
     names = {}
     if request is not None:
         from gpt_cli.config.request import flag_of, flags_of
@@ -153,7 +153,7 @@ class _Line:
         )
 
     def meaning(self, positions: Sequence[int]) -> str | None:
-        """Return a hint for unexpected words at `positions`: flags, quotes, no spaces around "="; None if none fits."""
+        """Suggest flags, quotes or no spaces around "=" for the unexpected words at `positions`; None if none fit."""
         if not positions:
             return None
         before = positions[0] - 1

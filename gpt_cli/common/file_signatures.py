@@ -40,7 +40,7 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def is_config(path: Path, *, whole: bool = False) -> bool:
-    """Return whether a file is a config of any gpt version; unless `whole`, it may end after the model's sizes."""
+    """Return whether a file is a gpt config of any version; unless `whole`, a file cut off after the sizes counts."""
     text = _content(path) or ""
     sections, keys = re.findall(r"^(\w+):", text, re.MULTILINE), re.findall(r"(\w+):", text)
     cut = not text.endswith("\n") or "train" not in sections

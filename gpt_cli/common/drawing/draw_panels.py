@@ -105,7 +105,7 @@ def _is_turned(panel: HeatMap) -> bool:
 
 
 def _errors(panels: Sequence[Panel]) -> str:
-    """Return the caption that explains the errors in a picture; "" if no panel has errors."""
+    """Return the caption for the error bars, bands or ± of a picture; "" if no panel has standard errors."""
     for panel in panels:
         errors = [panel.errors] if isinstance(panel, HeatMap) else [line.errors for line in panel.lines]
         if any(each is not None and np.isfinite(np.array(each, float)).any() for each in errors):

@@ -46,7 +46,7 @@ class Message:
         return cls(between, tuple(value[1] for value in values), kinds, said)
 
     def values_of(self, text: str) -> dict[str, str] | None:
-        """Return the values that turn the entry into `text`, each as short as possible from the left; else None."""
+        """Return the placeholder values that make the entry equal `text`, leftmost ones shortest; None if none do."""
         first, *rest = self.between
         if not rest:
             return {} if text == first else None
