@@ -36,7 +36,7 @@ class GptError(Exception):
     def lines(self, spell: Callable[[str], str] = as_flags) -> list[str]:
         """Return the lines for stderr in the user's language: an `error:` line for each problem, then each hint once.
 
-        `spell` rewrites the marked field names in a text such as ‹top_k=5›, for example as flags.
+        `spell` turns fields in marks, such as ‹top_k=5›, into flags (the default) or into Python keywords.
         """
         problems = [self, *self.others]
         hints: dict[str, list[str]] = {}
@@ -53,7 +53,7 @@ class GptError(Exception):
         return [inert(line).replace("\n", "\\n") for line in lines]  # commands in hints contain names as they are
 
     def _said(self, spell: Callable[[str], str], say: Callable[[str], str], labelled: Callable[[str], str]) -> str:
-        """Return `where: sentence`, or the sentence alone if it already begins with `where`."""
+        """Return `where: sentence`, or the sentence if it begins with `where`; `spell` maps marks, `say` translates."""
         where, sentence = spell(self.where), say(spell(self.sentence))
         return sentence if sentence.startswith(f"{where} ") else f"{labelled(where)}{sentence}"
 

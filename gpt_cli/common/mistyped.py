@@ -17,9 +17,9 @@ DASHES = "—–−"
 
 
 def nearest(typed: str, names: Iterable[str], fits: Callable[[str], bool] = lambda _: True) -> str | None:
-    """Return the name most like `typed`; unless it is nearly equal, it must satisfy `fits`. None if none is similar.
+    """Return the name most like `typed`, None if none is similar; a name that is not nearly equal must satisfy `fits`.
 
-    In words with non-ASCII characters, which may be syllables, one character of two may differ.
+    If `typed` has non-ASCII characters, each perhaps a syllable, a name is similar if half of all characters match.
     """
     names = [*names]
     if close := difflib.get_close_matches(typed, names, n=1, cutoff=_EQUAL):

@@ -68,7 +68,7 @@ class Result:
         yield inert_json(json.dumps(self.as_dict(), ensure_ascii=False, allow_nan=False))
 
     def parts(self) -> Sequence[Rows | str]:
-        """Return the tables of the result, each with a first row of headings, perhaps empty, and lines of text."""
+        """Return the result's tables and lines of text; a table's first row has the headings, which may be empty."""
         return ()
 
     def as_text(self, width: int = WIDTH) -> str:
@@ -89,7 +89,7 @@ class Result:
         return self.as_text(width)
 
     def show(self, screen: Screen) -> None:
-        """Print the result as text, if there is any; subclasses print more, or less if the result is in a file."""
+        """Print the result as text, if any; some subclasses print more, or nothing if the result went to a file."""
         if text := (self.as_coloured_text if screen.coloured else self.as_text)(screen.width):
             screen.result(text)
 
@@ -130,7 +130,7 @@ class Result:
 
 
 class Figures(Result):
-    """A result whose figures a type checker does not know, so that it accepts any attribute."""
+    """A result whose attributes, the figures, are unknown to a type checker, so that the checker accepts any name."""
 
     if TYPE_CHECKING:
 

@@ -43,7 +43,7 @@ def read_header_bytes(file: BinaryIO, most: int) -> tuple[int, bytes]:
 
 
 def parse_header(content: bytes) -> ParsedHeader:
-    """Parse the safetensors header at the start of `content`; raise an exception of MALFORMED if it is not valid."""
+    """Parse the safetensors header at the start of `content`; raise one of the errors in MALFORMED if it is invalid."""
     end = 8 + int.from_bytes(content[:8], "little")
     entries = strict_json(content[8:end].decode("utf-8"))
     metadata = entries.pop("__metadata__", {})

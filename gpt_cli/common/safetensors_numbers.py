@@ -15,13 +15,13 @@ _AT_ONCE = 2**18  # numbers that are checked in a copy, which a cache holds
 
 
 def widened(numbers: np.ndarray, dtype: str) -> np.ndarray:
-    """Convert numbers of safetensors type `dtype`, read with the type in READABLE, to float32, without any rounding."""
+    """Convert numbers of safetensors type `dtype`, given as numpy type READABLE[dtype], exactly to float32."""
     if dtype == "BF16":  # the upper half of a float32
         return np.left_shift(numbers, 16, dtype=np.uint32).view(np.float32)
     return numbers.astype(np.float32, copy=False)
 
 
 def are_finite(numbers: np.ndarray, dtype: str) -> bool:
-    """Return whether none of the numbers [N] is NaN or infinite."""
+    """Return whether none of the numbers [N] is NaN or infinite; `dtype` is their safetensors type, such as BF16."""
     parts = (numbers[start : start + _AT_ONCE] for start in range(0, len(numbers), _AT_ONCE))
     return all(np.isfinite(widened(part, dtype)).all() for part in parts)

@@ -1,7 +1,7 @@
-"""Spell fields that messages name in marks: ‹top_k=5› is --top-k 5 on the command line, and top_k=5 in Python.
+"""Rewrite marked fields in messages: ‹top_k=5› becomes --top-k 5 on the command line, and top_k=5 in Python.
 
-A name with a dot is a setting: ‹model.bias=true› is --set model.bias=true, or settings=["model.bias=true"]. Whole
-commands, such as gpt train --data my.txt, have no marks and are the same for both. Needs no torch.
+A marked name with a dot is a setting: ‹model.bias=true› becomes --set model.bias=true, or settings=["model.bias=true"].
+Whole commands, such as gpt train --data my.txt, have no marks and are the same for both. Needs no torch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OF_A_TERMINAL = re.compile(r"\bstd(in|out)\b|(the|On a|no) terminal|Ctrl-C|‹o
 
 
 def as_flags(text: str, names: Mapping[str, str] | None = None, command: str = "") -> str:
-    """Replace marks such as ‹top_k=5› by flags; `names` maps fields to other flags, or to arguments of `command`."""
+    """Replace marks such as ‹top_k=5› by flags; `names` gives a field another flag, or PATH if it follows `command`."""
 
     def flag(mark: re.Match[str]) -> str:
         name, value = mark.groups()

@@ -33,7 +33,7 @@ def table(rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def html_of(parts: Sequence[Rows | str]) -> str:
-    """Return tables, and lines of text between them, as HTML in the colours of the page; numbers are right-aligned."""
+    """Return tables and lines of text as HTML, in the colours of the surrounding page; numbers are right-aligned."""
     return "".join(
         f"<p>{html.escape(inert(part))}</p>" if isinstance(part, str) else _html(part) for part in parts if part
     )
@@ -67,9 +67,9 @@ def cut(line: str, width: int) -> str:
 def narrow_table(rows: Sequence[tuple[str, ...]], width: int, spare: Sequence[str], dear: Sequence[str] = ()) -> str:
     """Return rows as `table` does if `width` columns hold them; else put each row's last cell below the row, indented.
 
-    If that is too wide, columns with the titles in `spare` are dropped, in that order, until the first cells fit; if
-    they never do, the first cells lose their middle. Columns with titles in `dear` are dropped last, only if two first
-    cells would look the same, or have room for fewer than 12 characters.
+    If the rows are still too wide, first cells lose their middle. Columns titled in `spare`, then those in `dear`, are
+    dropped one by one until different first cells look different and are whole, or have room for 24 characters (12 once
+    all of `spare` are dropped).
     """
     if max(map(cell_len, (whole := table(rows)).split("\n"))) <= width:
         return whole
@@ -103,7 +103,7 @@ def _without_middle(text: str, width: int, most: int) -> str:
 
 
 def filled(pieces: Iterable[str], width: int, indent: str = "") -> Iterator[str]:
-    """Yield lines of at most `width` columns, filled with words and spaces; `indent` precedes all but the first."""
+    """Yield words and spaces in lines of at most `width` columns, or one longer word; `indent` starts later lines."""
     line = gap = ""
     for piece in pieces:
         if piece.isspace():

@@ -55,7 +55,7 @@ def open_regular(path: Path, kind: type[GptError], *, hint: str | None = None) -
 def require_size(
     path: Path, file: BinaryIO, kind: type[GptError], *, most: tuple[str, int] | None, hint: str | None = None
 ) -> os.stat_result:
-    """Return the stat of an open file; raise `kind` if the file is larger than `most`: a name and a number of bytes."""
+    """Return the stat of an open file; raise `kind` if the file exceeds `most`: (name of such files, size limit)."""
     status = os.fstat(file.fileno())
     if most and status.st_size > most[1]:
         sentence = f"{most[0]} has at most {most[1]:,} bytes, but this file has {status.st_size:,}"
@@ -66,7 +66,7 @@ def require_size(
 def require_unchanged(
     path: Path, file: BinaryIO, before: os.stat_result, kind: type[GptError], *, complete: bool = True
 ) -> None:
-    """Raise `kind` if an open file has changed since the stat `before`, or was not read to its end (not `complete`)."""
+    """Raise `kind` if an open file has changed since the stat `before`, or was read only in part (`complete=False`)."""
     after = os.fstat(file.fileno())
     if not complete or (after.st_mtime_ns, after.st_size) != (before.st_mtime_ns, before.st_size):
         hint = "try again when no other program writes to it"
@@ -119,9 +119,9 @@ def is_numbers(sample: bytes) -> bool:
 
 
 def encoding_hint(sample: bytes, name: str) -> str:
-    """Return a hint with the command that converts a text to UTF-8, for each likely encoding: only a reader can choose.
+    """Return a hint with a command that converts a text to UTF-8, one for each likely encoding; the user must choose.
 
-    The command converts the file `name`. If there is no such file, as with a pipe, the command says OLD and NEW.
+    The command converts the file `name`. If there is no such file, as with a pipe, OLD and NEW stand for file names.
     """
     old, new = names_of_copy(Path(name))
     if is_damaged_utf8(sample):
@@ -154,7 +154,7 @@ def encoding_hint(sample: bytes, name: str) -> str:
 
 
 def names_of_copy(path: Path, label: str = "utf8") -> tuple[str, str]:
-    """Return the names of a file and of a converted copy, quoted for a shell; OLD and NEW if there is no such file."""
+    """Return the shell-quoted names of a file and of a copy marked -`label`; OLD and NEW if there is no such file."""
     if not path.is_file() or visible(str(path)) != str(path):  # of a name that cannot be typed
         return "OLD", "NEW"
     return quote(str(path)), quote(str(path.with_name(f"{path.stem}-{label}{path.suffix}")))

@@ -27,8 +27,8 @@ def wrong_values(
 ) -> tuple[list[GptError], set[KeyPath]]:
     """Return an error for each key that pydantic refuses, and the set of these keys.
 
-    A key with several errors (one for each member of a union) gets only one. After CONFIG_PROBLEMS errors, a last error
-    counts the other keys.
+    An error names the line or flag that `sources` has for a key, else `where`. A key with several errors (one for each
+    member of a union) gets only one. After CONFIG_PROBLEMS errors, a last error counts the other keys.
     """
     by_key: dict[KeyPath, Any] = {}
     for details in error.errors():
@@ -49,7 +49,7 @@ def misfits(
 ) -> Iterator[GptError]:
     """Yield an error for each group of values that do not fit together, unless a key of the group is wrong by itself.
 
-    With `to_choose`, groups of model and train with an unset key are skipped, because `gpt` chooses its value later.
+    With `to_choose`, `gpt` chooses unset keys of model and train later, so a group with such a key yields no error.
     """
     # a mistyped key is one that is missing, too
     meant = (setting_meant(key_path) for key_path in islice(wrong, CONFIG_PROBLEMS))
@@ -80,7 +80,7 @@ def line_of(problem: GptError) -> int:
 
 
 def no_setting(key_path: KeyPath, source: str, value: Any = None) -> GptError:
-    """Return the error for a key that does not exist; its hint may suggest a key that accepts `value`."""
+    """Return the error for an unknown key in `source` (a line or flag); a hint may suggest a key that takes `value`."""
     name = ".".join(key_path)
     if key_path[-1] in Config.model_fields:
         first = next(key for key in key_names() if key.startswith(f"{key_path[-1]}."))
@@ -96,7 +96,10 @@ def no_setting(key_path: KeyPath, source: str, value: Any = None) -> GptError:
 def refusal(
     value: Any, details: Mapping[str, Any], allowed: list[str], fits: Callable[[str], bool]
 ) -> tuple[str, str | None, str | None]:
-    """Return a sentence about a refused value, the value that the user probably meant or None, and a hint or None."""
+    """Return a sentence about a refused value, the value that the user probably meant or None, and a hint or None.
+
+    The sentence comes from pydantic's `details`, else from the `allowed` values; the value meant satisfies `fits`.
+    """
     sentence = str(details.get("ctx", {}).get("error", "")) or is_none_of(allowed)
     if (meant := value_meant(value, fits)) is not None:
         return sentence, meant, None

@@ -20,7 +20,7 @@ _ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 class UnreadableError(ValueError):
-    """Error for a value that is not of the declared type; its message is `advice`, else what the type allows."""
+    """Error for a value that cannot be read as the declared type; `advice` replaces the list of allowed values."""
 
     def __init__(self, advice: str = ""):
         super().__init__(advice)
@@ -103,7 +103,7 @@ def as_yaml(value: Any) -> str:
 
 
 class Fact(Enum):
-    """A property of a setting, kept in the metadata of the pydantic field."""
+    """A mark in a setting's field metadata: FREE may change in a continued run, LEARNING may come from a stranger."""
 
     FREE = "may change in a run that continues"
     LEARNING = "how a model learned, which may come from a stranger: no text, nothing that runs or connects, no machine"
@@ -178,7 +178,7 @@ class Section(BaseModel):
         )
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield a Misfit for each group of values that are valid alone but not together; `load.validate` refuses it."""
+        """Yield a Misfit for each group of values, valid alone but not together, for `load.validate` to report."""
         return iter(())
 
     def unused_keys(self) -> list[tuple[str, str]]:

@@ -49,7 +49,7 @@ def find_config(name: str, also: Sequence[str] = ()) -> Path:
 
 
 def shipped_config(name: str, also: Sequence[str] = ()) -> Config | None:
-    """Return the shipped config that `--config NAME` means; None if the name means another file."""
+    """Return the shipped config that `--config NAME` means, None for another file; hints also offer names in `also`."""
     path = find_config(name, also)
     return read_config(str(path)) if path in shipped_configs().values() else None
 
@@ -151,9 +151,9 @@ def build_config(
 def validate(
     content: Any, where: str, sources: Mapping[KeyPath, str] | None = None, *, to_choose: bool = False
 ) -> Config:
-    """Build a Config from plain data; raise UsageError that names every problem.
+    """Build a Config from plain data; raise UsageError on every problem, located by `sources` (line, flag) or `where`.
 
-    With `to_choose`, missing sizes need not fit together with the others, because `auto_config` chooses them later.
+    With `to_choose`, set keys of model and train need not fit unset ones, because `auto_config` chooses these later.
     """
     if not isinstance(content, Mapping):
         raise UsageError(where, "a config consists of sections")
@@ -171,7 +171,7 @@ def validate(
 
 
 def without_untrusted_settings(config: Config) -> Config:
-    """Return a stranger's config with only its model, tokenizer and LEARNING settings; all others get defaults."""
+    """Return a stranger's config with its model, tokenizer and settings marked LEARNING; all others get defaults."""
     safe: dict[str, dict[str, object]] = {}
     for section, _, key in (name.partition(".") for name in keys_with(LEARNING)):
         safe.setdefault(section, {})[key] = getattr(getattr(config, section), key)
@@ -216,7 +216,7 @@ def _write(content: dict[str, Any], key_path: KeyPath, value: Any, source: str, 
 
 
 class Likeness(NamedTuple):
-    """The name of a shipped config, and the settings in which another config differs: section.key -> value there."""
+    """The name of a shipped config, and where another config differs: section.key -> value of the other config."""
 
     shipped: str
     settings: Mapping[str, str]
@@ -228,7 +228,7 @@ def read_shipped() -> dict[str, Config]:
 
 
 def likeness(config: Config, name: str, shipped: Mapping[str, Config]) -> Likeness:
-    """Return how a config differs from the shipped config `name`, or without one from the most similar shipped config.
+    """Return how a config differs from the shipped config `name`, or from the most similar one if none has that name.
 
     A value that a run chose in place of `auto` does not count as a difference.
     """

@@ -28,7 +28,7 @@ _MISSING = "a value is missing"
 
 
 class Coerced(Generic[Value, Accepted]):
-    """Type of a request field that holds a Value; Python may also pass any Accepted type, such as a str for a Path."""
+    """A request field, such as Coerced[Path, str | Path], that holds a Path but takes a str too from Python callers."""
 
     if TYPE_CHECKING:
 
@@ -73,7 +73,7 @@ class Request(Section):
             yield from self.apart(first, *others)
 
     def apart(self, first: str, *others: str, value: str | None = None) -> Iterator[Misfit]:
-        """Yield a Misfit if `first` and any of `others` are set; its sentence says `first=value` if given."""
+        """Yield a Misfit if `first` and any of `others` are set; with `value`, its sentence names `first=value`."""
         if fields := [name for name in others if self._has(name)] if self._has(first) else []:
             beside = first if value is None else f"{first}={value}"
             yield Misfit((fields[0],), f"‹{fields[0]}› and ‹{beside}› cannot be combined; leave one of them out")

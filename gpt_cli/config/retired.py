@@ -9,8 +9,8 @@ from typing import Any
 def without_retired(content: Any, *, whole: bool = False) -> Any:
     """Return a config of an earlier version with today's keys; `whole` says that gpt wrote it, so it lists every key.
 
-    If stop_at is null, or missing in a `whole` config that has max_expansion or no freeze, max_time replaces max_steps.
-    stop_at, max_expansion and parallel are dropped; num_teachers 0 or 1 becomes a teacher_share.
+    max_steps becomes null if max_time is set and stop_at is null (or missing in a `whole` config with max_expansion or
+    without freeze). stop_at, max_expansion and parallel are dropped; num_teachers 0 or 1 becomes a teacher_share.
     """
     if not isinstance(content, Mapping):
         return content

@@ -80,7 +80,7 @@ class DataConfig(Section):
     )
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield a Misfit for a template without {prompt}, for stdin as both texts, and for too many sources."""
+        """Yield a Misfit for a template without one {prompt}, stdin in both source settings, and too many sources."""
         if self.template is not None and self.template not in NAMED_TEMPLATES and self.template.count(PROMPT) != 1:
             wrong = f"it contains {PROMPT} once, or is {' or '.join(NAMED_TEMPLATES)}"
             yield Misfit(("template",), wrong, f"‹data.template={PROMPT}\\n›")
@@ -124,7 +124,7 @@ class TokenizerConfig(Section):
 
 
 class TrainConfig(Section):
-    """Settings of training, evaluation and checkpoints; each `_every` is a number of steps."""
+    """Settings of training, evaluation and checkpoints; a setting whose name ends in _every is a number of steps."""
 
     batch_size: Annotated[Size, LEARNING] = Field(default=16, description="sequences per step")
     micro_batch_size: Annotated[Size | None, FREE, LEARNING] = Field(
@@ -250,7 +250,7 @@ class TrainConfig(Section):
 
     @property
     def stored_per_weight(self) -> int:
-        """Numbers that a checkpoint adds for each trained weight: two moments, and with `rank` the factor's weight."""
+        """Number of values a checkpoint adds per trained weight: two moments, with `rank` also the low-rank weight."""
         return 2 if self.rank is None else 3
 
     @property
@@ -305,7 +305,7 @@ class Config(Section):
         return self.train.batch_size * self.model.context_length
 
     def unused(self, *sources: Config | None) -> Iterator[str]:
-        """Yield a line for each changed key without effect; a value equal to that in one of `sources` is unchanged."""
+        """Yield a line for each key without effect, unless its value is the default or that in one of `sources`."""
         for name in type(self).model_fields:
             here, there = getattr(self, name), [getattr(source, name) for source in sources if source is not None]
             for key, cause in here.unused_keys():

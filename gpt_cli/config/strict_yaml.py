@@ -114,7 +114,7 @@ def _scalar(event: Any) -> str | None:
 
 
 def _refusal(event: Any, depth: int, *, wants_key: bool, seen: int) -> str | None:
-    """Return the reason to refuse an event of the YAML parser, or None; `seen` counts the documents before it."""
+    """Return why to refuse a YAML event at `depth`, after `seen` documents, or None; a key is due if `wants_key`."""
     if isinstance(event, yaml.DocumentStartEvent) and seen:
         return "a second document starts here, but a config is one document"
     if not isinstance(event, yaml.NodeEvent):

@@ -47,14 +47,14 @@ def takes(key: str, value: object) -> bool:
 
 
 def value_meant(value: object, fits: Callable[[str], bool]) -> str | None:
-    """Return the first form that `fits`: the value as typed, in half-width characters, or by gpt's name; else None."""
+    """Return the first form that `fits`: `value`, its half-width form, or gpt's word (bfloat16 for bf16); else None."""
     ours = _ours("values", str(value).lower().replace("_", "-"))
     typed = [value, half_width(value)] if isinstance(value, str) else []
     return next(filter(fits, [*typed, *ours]), None)
 
 
 class Meaning(NamedTuple):
-    """What another program's name means in gpt: fields or settings with values ({} is the user's value), or a text."""
+    """What another program's name means in gpt: `fields` (name, value), or a `text`; {} stands for the user's value."""
 
     fields: tuple[tuple[str, str], ...] = ()
     text: str = ""  # a command or a sentence
@@ -108,7 +108,7 @@ def command_meant(word: str, commands: Iterable[str] = ()) -> str | None:
 
 
 def function_meant(name: str, functions: Iterable[str]) -> str | None:
-    """Return which of `functions` an unknown attribute means, by a command's or another program's name; else None."""
+    """Return which of `functions` an unknown name means, as a command, another program's name or a typo; else None."""
     command = (command_meant(name) or f"gpt {name.replace('_', '-')}").removeprefix("gpt ").partition(" -")[0]
     function = FUNCTIONS.get(command, command.replace(" ", "."))
     return function if function.partition(".")[0] in functions else nearest(name, functions)
@@ -139,7 +139,7 @@ class Arguments:
         return f"did you mean {self._suggestion(meaning, meant)}?"
 
     def _meanings(self, typed: str) -> list[Meaning]:
-        """Return the meanings of a name that is not an argument, as far as the arguments can express them."""
+        """Return the meanings of a wrong argument name that are texts, or that one of these arguments can express."""
         return [meaning for meaning in _meanings(typed) if meaning.text or self._field(meaning) in self.fields]
 
     def _field(self, meaning: Meaning) -> str:
@@ -157,7 +157,7 @@ class Arguments:
         return meaning.is_import or (bool(self.fields[self._field(meaning)]) and "{}" in meaning.fields[-1][1])
 
     def _value(self, meaning: Meaning, value: str | None) -> str | None:
-        """Return `value` as the `meaning` accepts it, or None; without a value, return "", for an import None."""
+        """Return the form of `value` that suits `meaning`, or None; without a value, "", or None for `gpt import`."""
         if value is None:
             return None if meaning.is_import else ""
         return value_meant(value, partial(self._fits, meaning))
@@ -198,7 +198,7 @@ def _ours(kind: str, name: str) -> list[str]:
 
 
 def _meanings(typed: str) -> list[Meaning]:
-    """Return the meanings of a correctly spelled name: that of another program, or of a setting without its section."""
+    """Return what a correctly spelled name may mean in gpt: another program's name or a setting without its section."""
     plain = half_width(typed).lower().lstrip("-").replace("_", "-")
     last = {key.rpartition(".")[2].replace("_", "-"): key for key in key_names()}
     names = [f"-{plain}" if re.fullmatch(r"-\w", typed) else plain, plain, plain.rpartition(".")[2]]

@@ -57,7 +57,7 @@ class Launcher:
 
 
 class FailureDetector:
-    """Sends heartbeats of this rank and watches those of all ranks, in two threads, as a dead store may block one."""
+    """Sends this rank's heartbeats, and watches those of all ranks in another thread, which no dead store blocks."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class FailureDetector:
                 self.give_up(rank)
 
     def _may_speak(self, silent: int, exit_code: int) -> bool:
-        """Return whether this rank prints the error; if the store is dead, the lowest rank other than `silent` does."""
+        """Return whether this rank's claim to print the error wins; with a dead store, the lowest but `silent` wins."""
         granted: list[bool] = []
         thread = threading.Thread(target=lambda: granted.append(self.heartbeats.claim(exit_code)), daemon=True)
         thread.start()

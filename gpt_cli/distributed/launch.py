@@ -62,7 +62,7 @@ def fitting_sizes(micro_batches: int) -> list[int]:
 def launch(words: Sequence[str], num_processes: int, config: Config, intact: Intact) -> int:
     """Run `gpt` with arguments `words` in several processes, and return the exit code of the training.
 
-    Raises EnvironmentFailure if a process ended without telling the user why.
+    Raises EnvironmentFailure if a process ended without telling the user why; `intact()` says what checkpoint is left.
     """
     with tempfile.TemporaryDirectory(prefix="gpt-", ignore_cleanup_errors=True) as folder:
         workers = Workers(num_processes, Path(folder), intact)
@@ -85,7 +85,7 @@ def python_command() -> list[str]:
 
 
 def process_environment(num_processes: int, folder: str, config: Config) -> dict[str, str]:
-    """Return the environment variables of all processes, without their ranks; they meet in the private `folder`."""
+    """Return the environment variables of all processes, except ranks; the processes meet in the private `folder`."""
     variables = {
         **os.environ,
         "WORLD_SIZE": str(num_processes),
@@ -100,7 +100,7 @@ def process_environment(num_processes: int, folder: str, config: Config) -> dict
 
 
 def hearing(hear: Callable[[int, object], None]) -> contextlib.AbstractContextManager[None]:
-    """Return a context manager in which SIGUSR1 and signals that stop call `hear`; ignored signals stay ignored."""
+    """Return a context in which `hear` gets SIGUSR1 and signals that stop a training; ignored signals stay ignored."""
     return handling((*STOPS, signal.SIGUSR1), hear)
 
 
@@ -155,7 +155,7 @@ class Workers:
             worker.send_signal(number)  # does nothing for one that has ended
 
     def _exit_code(self, failed: Mapping[int, int]) -> int:
-        """Return the exit code of the rank that reported a failure, else of the first process that failed, else 0.
+        """Return the exit code of the rank that reported a failure, else the first of `failed` (rank -> code), else 0.
 
         Raises EnvironmentFailure if no rank could report the failure, KeyboardInterrupt for a Ctrl-C at the start.
         """

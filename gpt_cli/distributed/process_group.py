@@ -161,7 +161,7 @@ def _described(error: Exception) -> dict[str, Any]:
 
 
 def _rebuilt(described: Mapping[str, Any]) -> Exception:
-    """Return the exception that `_described` encoded; LeftToAnother for another library's: its own rank reports it."""
+    """Decode the exception from `_described`; an exit code gives LeftToAnother: the failed rank reports the error."""
     if "exit_code" in described:
         return LeftToAnother(described["exit_code"])
     kind = getattr(sys.modules[described["module"]], described["name"])

@@ -129,7 +129,7 @@ class Rendezvous:
             shutil.rmtree(self.rank_env.address, ignore_errors=True)
 
     def _await(self, key: str) -> str:
-        """Return the value of a key once another rank has set it; raise LeftToAnother if a rank reports why all end."""
+        """Return a key's value once it is set; raise LeftToAnother if a rank first reports why the training ends."""
         while not self._store.check([key]):
             if (speaker := self.heartbeats.speaker()) is not None:
                 raise LeftToAnother(speaker.exit_code)
@@ -197,7 +197,7 @@ def _open(rank_env: RankEnvironment) -> tuple[Store, Store | None]:
 
 
 def differences(records: Sequence[Mapping[str, str]], where: Sequence[str]) -> list[GptError]:
-    """Return an error for each entry in which a record differs from that of rank 0."""
+    """Return an error for each entry in which a rank's record differs from rank 0's; `where` describes each rank."""
     first, *others = (_flat(record) for record in records)
     problems: list[GptError] = []
     for rank, other in enumerate(others, 1):
@@ -227,7 +227,7 @@ def _difference(name: str, key: str, first: str, other: str) -> GptError:
 
 
 def shared_gpus(abouts: Sequence[Mapping[str, str]], where: Sequence[str]) -> list[GptError]:
-    """Return [error] for the first rank that has the same GPU as a lower rank, or [] if there is none."""
+    """Return [error] for the first rank whose GPU in `abouts` a lower rank has, or []; `where` describes each rank."""
     owners: dict[tuple[str, str], int] = {}
     for rank, about in enumerate(abouts):
         owner = owners.setdefault((about["host"], about["gpu"]), rank)

@@ -42,7 +42,7 @@ def answer_costs(
     count: Callable[[int], object] = lambda _: None,
     where: str = "checkpoint",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return per example the nats of its learned tokens (the answers), and whether all are the likeliest: [E] each.
+    """Return, for each of E examples, the total nats of its answer tokens, and whether all are likeliest: [E] each.
 
     Examples are not packed. If all are the likeliest, greedy sampling gives exactly the answers. `count` receives the
     number of tokens done since its last call. Raises CheckpointError, naming `where`, if logits are not finite.
@@ -72,9 +72,9 @@ def answer_costs(
 def measure_answers(
     loaded: Loaded, corpus: ConversationCorpus, dtype: str, host: Host, *, by_bytes: bool, device: torch.device
 ) -> tuple[dict[str, Any], Observations | None]:
-    """Measure a model on the answers of conversations; return its figures, and the loss of each example in nats.
+    """Measure a model on the answers of conversations; return its figures, and the nats and tokens of each example.
 
-    The losses, with counts of tokens (bytes if `by_bytes`), are None if an example does not fit. The figures
+    The second result has bytes instead of tokens if `by_bytes`, and is None if an example does not fit. The figures
     `exact_match` and `choices` may be None. Raises DataError if no example fits the model or the vocabulary lacks a
     character, CheckpointError if logits are not finite.
     """

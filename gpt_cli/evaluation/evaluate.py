@@ -61,7 +61,7 @@ NGRAM = 8  # tokens
 
 @dataclass(frozen=True)
 class Evaluation(Result):
-    """The losses of runs, on one text (`data`) or each on its own text; for a single run possibly of each token."""
+    """Losses of runs on the text `data`, or on their own if None; `per_token` may have one run's token losses."""
 
     data: list[str] | None
     without: list[str]  # heads that were switched off
@@ -222,7 +222,7 @@ def evaluate(request: EvaluateRequest, target: ToEvaluate, host: Host) -> Evalua
 
 
 def _spaced(ids: Ids, target: ToEvaluate, request: EvaluateRequest) -> tuple[Sequence[Ids], Ids]:
-    """Return independent parts of a text, about --max-tokens in total, and one array of first id and predicted ids.
+    """Return independent parts of a text, about --max-tokens in total, and one array: a first id, then predicted ids.
 
     Runs with one tokenizer read the same parts, each as long as the longest window of all runs. Without --max-tokens,
     or if tokenizers differ, the whole text is the only part.
@@ -237,7 +237,7 @@ def _spaced(ids: Ids, target: ToEvaluate, request: EvaluateRequest) -> tuple[Seq
 def _difference(
     first: dict[str, Any], result: dict[str, Any], first_costs: Observations, costs: Observations, one_tokenizer: bool
 ) -> dict[str, Any]:
-    """Return a run's loss minus the first run's loss on the same text, with the standard error and the unit."""
+    """Return a run's loss minus the first run's on a text, and its standard error, per byte unless `one_tokenizer`."""
     key, unit, nats = ("loss", "nats/token", 1.0) if one_tokenizer else ("bits_per_byte", "bits/byte", log(2))
     error = costs.error_of_difference(first_costs)
     return {

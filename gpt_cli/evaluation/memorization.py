@@ -1,6 +1,6 @@
 """Memorization: how much of a model's samples occurs in its training text, which is read once and never held whole.
 
-Both searches first compare hashes of n symbols, a million positions at once, and then check the few matches.
+`longest_shared_run` and `copied_share` compare hashes of n symbols, a million at once, then check the few matches.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def byte_lengths(tokenizer: Tokenizer) -> np.ndarray:
 
 
 def byte_lengths_on(text: Corpus, ids: Ids, tokenizer: Tokenizer) -> np.ndarray:
-    """Return the bytes of each token [V]; for a Hugging Face tokenizer, scaled so that `ids` sum to the text's bytes.
+    """Return each token's number of bytes [V]; for a Hugging Face tokenizer, scaled so that `ids` sum to the text's.
 
     Such a tokenizer may write lowercase, drop accents, or replace words by [UNK].
     """
@@ -208,7 +208,7 @@ class Stretches(Observations):
 
 
 def in_stretches(parts: Iterable[np.ndarray], ids: Ids, stretches: Sequence[Stretches]) -> Iterator[np.ndarray]:
-    """Yield the surprisals of ids [N] unchanged, [N - 1] in all arrays, and add each array to all `stretches`."""
+    """Yield `parts`, arrays of [N - 1] surprisals of ids [N] in total, unchanged, and add each to all `stretches`."""
     end = 1
     for nats in parts:
         for one in stretches:
@@ -233,7 +233,7 @@ def standard_error(nats: np.ndarray, num_tokens: np.ndarray) -> float | None:
 
 
 def _deviations(nats: np.ndarray, num_tokens: np.ndarray) -> np.ndarray:
-    """Return each window's nats minus the average nats of as many tokens: the e of `standard_error`, [N]."""
+    """Return the e of `standard_error` [N]: a window's nats minus its number of tokens times the mean loss."""
     return nats - nats.sum() / num_tokens.sum() * num_tokens
 
 

@@ -35,7 +35,7 @@ def beginning(corpus: Corpus, max_tokens: int) -> Corpus:
 
 
 def read_named_text(sources: Sequence[str], text: DataConfig, host: Host, *, answers: bool = False) -> SourceCorpus:
-    """Read the text of --data as a run reads text; with `answers`, read questions and answers as conversations.
+    """Read the --data text by a run's settings `text`; with `answers`, read questions and answers as conversations.
 
     Raises DataError or EnvironmentFailure, without hints about settings that need `--set`.
     """
@@ -103,8 +103,8 @@ def _gives_same_ids(training: Corpus, validation: Corpus, loaded: Loaded, host: 
 def training_share(name: str, corpus: SourceCorpus, loaded: Loaded, host: Host) -> float:
     """Estimate the share of --data (0 to 1) that the model was trained on, for `remark_on_shares`.
 
-    Counts files that the run was trained on and that are older than the checkpoint, and a short text under any name if
-    it gives the same ids.
+    Counts files that the run was trained on and that are older than the checkpoint; without any, a short text counts if
+    its token ids equal those of the run's text, whatever its name.
     """
     data, share = loaded.config.data, 0.0
     with contextlib.suppress(GptError, OSError):  # texts of the run that are no longer there

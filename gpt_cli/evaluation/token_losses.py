@@ -73,7 +73,7 @@ class Surprisals:
 
 
 def _grades() -> Iterator[tuple[str, float]]:
-    """Yield the name of each grade in GRADES, such as "1 to 2", and the nats at which the grade begins."""
+    """Yield the name, such as "1 to 2", and the lower limit in nats of each colour's range of surprisal (GRADES)."""
     for low, high in pairwise([0, *(limit for limit, _, _ in GRADES)]):
         yield f"{low} to {high}" if high < float("inf") else f"{low} and more", low
 

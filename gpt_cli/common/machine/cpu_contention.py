@@ -64,7 +64,7 @@ def used_by_others(before: Usage, after: Usage) -> float:
 
 
 def is_busy(num_threads: int, num_cores: int, by_others: float, *, was: bool) -> bool:
-    """Return whether `num_threads` threads lack cores due to other programs; `was` is the last answer (hysteresis)."""
+    """Return whether threads lack cores as others use `by_others` of them; `was`, the last answer, adds hysteresis."""
     lacking = min(num_threads, num_cores) + by_others - num_cores
     return num_threads > 1 and lacking > (QUIET_BELOW if was else BUSY_FROM)
 
@@ -135,9 +135,9 @@ class _IdleTeam:
 
     @classmethod
     def beside(cls, num_threads: int) -> _IdleTeam | None:
-        """Start a team that gives this process one more OpenMP thread than cores; `num_threads` are torch's threads.
+        """Start an idle team that, with torch's `num_threads`, gives this process one more OpenMP thread than cores.
 
-        Returns None if there are that many already, without GNU OpenMP, or if the system refuses the threads.
+        Returns None without GNU OpenMP, if torch has more threads than cores, or if the system refuses the threads.
         """
         if (path := _loaded_openmp()) is None:
             return None
@@ -186,7 +186,7 @@ def _loaded_openmp() -> str | None:
 def sharing(notice: Callable[[str], object] | None = None) -> Iterator[Sharing]:
     """Let torch's waiting threads sleep while other programs need the cores, for as long as the context lasts.
 
-    `notice` receives a line, from another thread, when the machine is busy; without `notice`, call `remark` of the
+    If the machine is busy, another thread sends `notice` one line; a caller without `notice` may call `remark` of the
     yielded Sharing. Does nothing if an environment variable of OpenMP sets how threads wait, or if the system does not
     report what other programs use.
     """

@@ -53,7 +53,7 @@ def synchronize(device: torch.device) -> None:
 
 
 def to_device(numbers: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Copy a tensor to a device; where supported, from pinned memory: the CPU does not wait, so a GPU stays busy."""
+    """Copy a tensor to a device, where supported from pinned memory, so the CPU never waits and a GPU stays busy."""
     if supports(device, "pinned"):
         return numbers.pin_memory().to(device, non_blocking=True)
     # a device may read ordinary memory when others have it again, as mps does (pytorch #189690)
@@ -103,7 +103,7 @@ def new_graph(device: torch.device) -> tuple[Graph, contextlib.AbstractContextMa
 
 
 def why_no_graph(error: RuntimeError) -> str:
-    """Return why a recording failed: the first line of its first error, after which the recording's end fails too."""
+    """Return the first line of a failed recording's first error; `error` may come later, from the recording's end."""
     while isinstance(error.__context__, RuntimeError):
         error = error.__context__
     return shown((str(error) or type(error).__name__).splitlines()[0])

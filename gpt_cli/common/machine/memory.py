@@ -34,9 +34,9 @@ def available_memory() -> int | None:
 
 
 def require_address_space(num_bytes: int, who: str) -> None:
-    """Raise EnvironmentFailure if `ulimit -v` gives this process less than the `num_bytes` that `who` needs.
+    """Raise EnvironmentFailure if `ulimit -v` allows fewer than the `num_bytes` that `who`, such as PyTorch, needs.
 
-    Otherwise a library that gets no memory while it is loaded would end the process, each library in its own way.
+    Without this check, a library that gets no memory while it loads would end the process, each library in its own way.
     """
     try:
         import resource  # Unix alone has it
@@ -54,9 +54,9 @@ def require_address_space(num_bytes: int, who: str) -> None:
 def require_available(
     where: str, about: str, num_bytes: int, free: int | None, *, hint: str, what: str = "memory"
 ) -> None:
-    """Raise EnvironmentFailure if `about`, such as 8 heads on 40 tokens, takes `num_bytes`, which are more than `free`.
+    """Raise EnvironmentFailure if `about`, such as 8 heads on 40 tokens, needs `num_bytes`, and fewer are `free`.
 
-    A `free` of None is unknown: then nothing is raised.
+    A `free` of None (unknown) raises nothing. In the error, `where` is the command or flag, `what` the kind of memory.
     """
     if free is not None and num_bytes > free:
         wrong = f"{about} take about {size(num_bytes)} of {what}, and {size(free)} are free"

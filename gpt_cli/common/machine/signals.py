@@ -30,7 +30,7 @@ def handling(numbers: Iterable[int], hear: Callable[[int, object], object]) -> I
 
 @contextlib.contextmanager
 def held_back(number: int) -> Iterator[None]:
-    """Block a signal in this thread in the context; a process started in the context inherits this until `dropped`."""
+    """Block a signal in this thread in the context; a process started there also blocks the signal, until `dropped`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (number,))
     try:
         yield
@@ -40,7 +40,7 @@ def held_back(number: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def dropped(number: int) -> Iterator[None]:
-    """Unblock a signal and discard it in the context, even a pending one; a handler installed there gets it instead."""
+    """Unblock a signal; in the context, discard it, even a pending one, unless the context installs a handler."""
     with handling((number,), lambda *_: None):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (number,))
         yield
