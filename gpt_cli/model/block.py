@@ -66,7 +66,10 @@ class Block(nn.Module):
     def forward(
         self, x: Tensor, rotation: Tensor | None = None, keep: Keep | None = None, apart: Tensor | None = None
     ) -> Tensor:
-        """Run the block with dropout masks `keep` (None: torch draws them); `apart` is True between packed texts."""
+        """Run the block on the residual stream: [B, T, D] -> [B, T, D]. If `keep` is None, torch draws dropout masks.
+
+        `rotation` has RoPE's cosines and sines; `apart` [B, T, T] is True where query and key are of different texts.
+        """
         weights = keep.weights if keep else None
         return self.after_attention(x, self.attention(self.attention_input(x), rotation, weights, apart), keep)
 

@@ -95,7 +95,7 @@ def estimate(
 
 
 def gradients_waiting(num_micro_batches: int) -> int:
-    """Count the gradient sums that wait while a step adds micro-batches in a binary tree: one per level above pairs."""
+    """Count the gradient sums set aside while micro-batches are added as in `tree_sum`: 2 -> 0, 4 -> 1, 8 -> 2."""
     levels = 0
     while num_micro_batches > 2 and num_micro_batches % 2 == 0:
         num_micro_batches //= 2
@@ -135,7 +135,7 @@ def _laid_out(config: ModelConfig, vocab_size: int) -> GPT:
 def _activation_bytes(
     config: ModelConfig, parameters: int, vocab_size: int, num_sequences: int, dtype: str, device: str
 ) -> int:
-    """Estimate the bytes of activations, kept for the backward pass or temporary, and of weights cast to `dtype`."""
+    """Estimate the bytes of activations, for backward or temporary, and of `parameters` weights cast to `dtype`."""
     size = 2 if dtype == "bfloat16" else 4  # of an entry of a product's result
     casts = size * parameters if size < 4 else 0  # of the weights
     width, length = config.d_model, config.context_length

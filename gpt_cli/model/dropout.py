@@ -32,9 +32,9 @@ class Keep(NamedTuple):
 
 @dataclass(frozen=True)
 class DropMasks:
-    """The dropout masks of a training step, not drawn yet; the batch begins with sequence `first_sequence` of the step.
+    """Dropout masks of a micro-batch, not drawn yet; its first sequence has the index `first_sequence` within the step.
 
-    `keys`, int32 [L, 3, 2] on the device, are `drop_keys` split into halves; if given, they replace seed and step.
+    `keys`, int32 [L, 3, 2] on the device, are the `key_halves` of `drop_keys`; if given, they replace seed and step.
     """
 
     rate: float
@@ -44,7 +44,7 @@ class DropMasks:
     keys: Tensor | None = None
 
     def on(self, device: torch.device) -> DropMasks:
-        """Return a copy with `first_sequence` as a tensor on the device, so that compiled code serves every index."""
+        """Return a copy with `first_sequence` as a tensor on the device, so that a new value needs no compilation."""
         first = torch.full((), int(self.first_sequence), dtype=torch.int32, device=device)
         return replace(self, first_sequence=first)
 
@@ -58,7 +58,7 @@ class DropMasks:
 
 
 class ToDraw(NamedTuple):
-    """The source of a block's dropout masks; `keys` has a key for each of three sites: ints, or int32 [3, 2]."""
+    """Dropout masks of one block before they are drawn; `keys` are three 64-bit keys, or their halves, int32 [3, 2]."""
 
     keys: Sequence[int] | Tensor
     first_sequence: int | Tensor
@@ -112,8 +112,8 @@ def random_words_on_device(key: int | Tensor, start: int | Tensor, count: int, d
 def _lanes(key: int | Tensor, start: int | Tensor, count: int, device: torch.device) -> Tensor:
     """Return the random words from `start` on, each as two 16-bit numbers, the lower half first: int32 [2 x count].
 
-    A view of the words as int16 has the same numbers, but a compiler can fuse this code with its caller. Beyond 2^31
-    numbers, the int32 indices are negative, so the right shift copies the sign bit, which the mask removes.
+    An int16 view of the words has the same numbers, but torch.compile can fuse this form with the caller. From number
+    2^31 on, the int32 indices are negative: the right shift copies their sign bit, and 0x7FFFFFFF masks the copy.
     """
     indices = torch.arange(2 * count, dtype=torch.int32, device=device)
     words = _mixed(((indices >> 1) & 0x7FFFFFFF) + start, _halves(key))

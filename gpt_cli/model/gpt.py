@@ -133,7 +133,7 @@ class GPT(nn.Module):
     def attention_weights(
         self, ids: Tensor, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
     ) -> Tensor:
-        """Compute attention weights of heads in layers, in model order (None: all): ids [B, T] -> [L, B, H, T, T]."""
+        """Compute attention weights of layers, in model order, and heads (None: all): ids [B, T] -> [L, B, H, T, T]."""
         return torch.stack([stages.weights for stages in self.attention_stages(ids, layers, heads)])
 
     def take_weights(self, weights: Mapping[str, Tensor]) -> GPT:
@@ -185,9 +185,9 @@ class GPT(nn.Module):
 
     @torch.no_grad()
     def _initialise(self, generator: torch.Generator | None) -> None:
-        """Draw weights with standard deviation 0.02, / sqrt(2 L) at the end of a residual branch; set biases to 0.
+        """Draw weights with standard deviation 0.02, or 0.02 / sqrt(2 L) in a branch's last layer; set biases to 0.
 
-        N-gram tables stay zero, because training meets most of their rows a few times or never.
+        Tables of n-gram embeddings stay zero, because training meets most n-grams a few times or never.
         """
         for name, parameter in self.named_parameters():
             if name.startswith("ngram_embedding"):
@@ -201,7 +201,7 @@ class GPT(nn.Module):
 
 
 def _drawing(block: Block) -> Callable[..., Tensor]:
-    """Return the block's forward, which also draws the dropout masks, so that torch.compile fuses both."""
+    """Return a variant of the block's `forward` that draws the masks of a ToDraw `keep`; torch.compile fuses both."""
 
     def forward(x: Tensor, rotation: Tensor | None, keep: Keep | ToDraw | None, apart: Tensor | None = None) -> Tensor:
         if isinstance(keep, ToDraw):
@@ -231,9 +231,9 @@ def _embedding(num_rows: int, d_model: int) -> nn.Embedding:
 
 
 def require_finite(numbers: Tensor, what: str, where: str = "checkpoint") -> None:
-    """Raise CheckpointError if any of `numbers` is NaN or infinite, as weights that are damaged or too large cause.
+    """Raise CheckpointError if any of `numbers` is NaN or infinite, which means that weights are damaged or too large.
 
-    In the message, `what` names the numbers, and `where` the checkpoint.
+    The message calls the numbers `what`, and the checkpoint `where`.
     """
     lowest, highest = numbers.aminmax()  # one pass, and NaN passes through
     if not (math.isfinite(lowest) and math.isfinite(highest)):

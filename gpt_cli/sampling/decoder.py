@@ -34,7 +34,7 @@ def cache_bytes(config: ModelConfig, num_tokens: int, size: int) -> int:
 
 
 class Decoder:
-    """Continue a batch of sequences token by token, with a copy of the model's weights, or the model's own if 16-bit.
+    """Continue a batch of sequences token by token, with copies of the model's weights (16-bit weights may be shared).
 
     Products with weights are computed in `dtype`; the residual stream, norms, attention over the cache and the
     up-projections of latent attention, in the dtype of the model's norms. Prompts of different lengths share a batch:
@@ -42,8 +42,8 @@ class Decoder:
     integers (fast/int8.py), with products in bfloat16. `num_rows`, the expected number of sequences, decides which
     implementation computes the products.
 
-    `compiled` lets compiled C code compute the tokens of a single sequence, if possible. The C code reads weights in
-    their stored dtype, also bfloat16 and int8, multiplies by float32 inputs, and sums in float32.
+    With `compiled`, C code computes the tokens of a single sequence, if `num_rows` is 1 and `can_compile(model)` is
+    true. The C code reads weights in their stored dtype, also bfloat16 and int8, and multiplies and sums in float32.
 
     Beyond context_length C, with absolute positions (learned, sinusoidal), the cache of a full sequence is refilled
     from its last C // 2 tokens, at positions from 0 on. With rotary positions, or none, each token attends to the C - 1
@@ -117,12 +117,12 @@ class Decoder:
         return self._refill(full, ids)
 
     def append(self, ids: Sequence[int]) -> None:
-        """Append one token to the host's list of each sequence, without computing anything."""
+        """Append one id to each list in `tokens`, the host's record of the sequences, without computing anything."""
         for row, token in zip(self.tokens, ids, strict=True):
             row.append(token)
 
     def of_caches(self, what: str) -> dict[int, int]:
-        """Return `base` or `num_slots` of the caches, by their reach; caches of the same reach have the same."""
+        """Return reach -> attribute `what` (`base` or `num_slots`) of the caches; caches of the same reach agree."""
         return {layer.cache.reach: getattr(layer.cache, what) for layer in self.layers}
 
     def make_room(self) -> None:
@@ -131,7 +131,7 @@ class Decoder:
             layer.cache.make_room(self.end)
 
     def _refill(self, full: list[int], ids: Sequence[int]) -> Tensor:
-        """Refill the cache of rows `full` from the last half of the window, run other rows as usual; return logits."""
+        """Rerun the `full` rows on their last context_length // 2 tokens, others as usual; return logits [B, V]."""
         half = max(1, self.config.context_length // 2)
         logits = torch.empty(len(ids), len(self.token_embedding), device=self.device, dtype=self.plain_dtype)
         for number in full:
@@ -148,14 +148,14 @@ class Decoder:
         return self.positions is not None and max(map(len, self.tokens)) >= self.config.context_length
 
     def recent_ids(self, T: int, rows: Sequence[int] | None = None) -> Tensor:
-        """Return the last T ids of `rows` (None: all), and before them n for n-grams: [R, n + T], padded in front."""
+        """Return the last n + T ids of `rows` (None: all), padded in front: [R, n + T]; n-grams need the first n."""
         num_before = 0 if self.ngrams is None else self.config.ngram_embedding or 0
         padding = [len(self.token_embedding) - 1] * (num_before + T)
         rows = range(len(self.tokens)) if rows is None else rows
         return torch.tensor([(padding + self.tokens[row][-len(padding) :])[-len(padding) :] for row in rows])
 
     def embed(self, ids: Tensor, positions: Tensor) -> Tensor:
-        """Compute embeddings [R, T, D] of the last T of ids [R, n + T], which have positions [R, T]."""
+        """Compute embeddings [R, T, D] of the last T of ids [R, n + T] of `recent_ids`, at positions [R, T]."""
         num_before = ids.shape[1] - positions.shape[1]
         x = self.token_embedding[ids[:, num_before:]].to(self.plain_dtype)
         if self.ngrams is not None:

@@ -24,14 +24,14 @@ class Drawn(NamedTuple):
 
 
 class Uniforms:
-    """Uniform random numbers for the rows of some prompts: sample i of each prompt reads stream i of the seed."""
+    """Uniform random numbers in [0, 1), one per row and step: sample i of any prompt has stream i of the seed."""
 
     def __init__(self, seed: int, num_samples: int, num_prompts: int):
         self._streams = [torch.Generator().manual_seed(stream_key(seed, "sample", i)) for i in range(num_samples)]
         self._num_prompts, self._drawn = num_prompts, torch.empty(num_samples, 0, dtype=torch.float64)
 
     def of_steps(self, first: int, end: int) -> Tensor:
-        """Return the numbers of the steps from `first` to before `end`: float64 [B, end - first]."""
+        """Return the uniform numbers of all rows for steps `first` to `end` - 1: float64 [B, end - first]."""
         while self._drawn.shape[1] < end:
             ahead = [torch.rand(_AHEAD, generator=stream, dtype=torch.float64) for stream in self._streams]
             self._drawn = torch.cat([self._drawn, torch.stack(ahead)], dim=1)
@@ -39,9 +39,9 @@ class Uniforms:
 
 
 def draw_next(logits: Tensor, parameters: SamplingParameters, seen: Tensor, uniform: Tensor) -> Tensor:
-    """Draw a token for each row and mark it in `seen` [B, V]: float64 [4, B].
+    """Draw a token for each row; return ids, log probabilities, lowest and highest logits, stacked: float64 [4, B].
 
-    The rows are tokens, their log probabilities, and the lowest and highest logit.
+    `seen` [B, V] marks the tokens of each text so far, and is updated; `uniform` [B] has random numbers in [0, 1).
     """
     picked = draw_token(probabilities(logits, parameters, seen), uniform)
     seen.scatter_(1, picked[:, None], True)
@@ -68,7 +68,7 @@ class HostDraws:
             self.seen[number, list(prompt)] = True
 
     def next(self) -> Drawn:
-        """Draw the next token of each row; raises CheckpointError, at `where`, if logits are not finite."""
+        """Draw the next token of each row; raise CheckpointError, naming `self.where`, if logits are not finite."""
         if self.step:
             self._logits = self.decoder.decode(self.tokens)
         uniform = self.uniforms.of_steps(self.step, self.step + 1)[:, 0]
@@ -78,6 +78,6 @@ class HostDraws:
 
 
 def read(drawn: Tensor, where: str) -> Drawn:
-    """Read what `draw_next` returns; raises CheckpointError, at `where`, if logits are not finite."""
+    """Split the result of `draw_next` into a Drawn; raise CheckpointError, naming `where`, if logits are not finite."""
     require_finite(drawn[2:], "logits", where)
     return Drawn(drawn[0].long().tolist(), drawn[1].tolist())

@@ -41,9 +41,9 @@ def generate(
 
     The rows are the samples of the first prompt, then of the second, and so on. A row ends at end_of_text, which is not
     yielded, or before a step for which `done(row index)` is true. Sample i of a prompt draws from random stream i of
-    the seed, whatever else is in the batch; `stream_key` says how probable it is that two streams are the same. A GPU
-    may replay a recorded step from the third on; `warn` receives the reason if it cannot. Raises CheckpointError,
-    naming `where`, if logits are not finite.
+    the seed, whatever else is in the batch; `stream_key` says how probable it is that two streams are the same. From
+    the third step on, a GPU may replay a recorded graph of a step; `warn` receives the reason if a GPU cannot replay.
+    Raises CheckpointError, naming `where`, if logits are not finite.
     """
     rows = [prompt for prompt in prompts for _ in range(num_samples)]
     ended = [False] * len(rows)

@@ -55,14 +55,14 @@ class DecodeStep:
         return like.new_zeros(hidden.shape).masked_fill(hidden, -torch.inf)[:, None]
 
     def seen(self, cache: Cache) -> slice | None:
-        """Return the slots to which these tokens attend, counted from the cache's `base`, or None if it lacks some."""
+        """Return the slots these tokens attend to, counted from the cache's `base`; None if the cache lacks some."""
         num_tokens, end = self.end - self.start, self.end - cache.base
         if num_tokens > cache.reach:
             return None
         return slice(max(0, end - cache.reach) if num_tokens == 1 else end - num_tokens, end)
 
     def write(self, cache: Cache, slots: Tensor, new: Tensor) -> None:
-        """Write keys, values or latents of these tokens, [R, ..., T, size], to their `slots` [B, ..., slots, size]."""
+        """Write the tokens' keys, values or latents [R, ..., T, size] to the cache's `slots` [B, ..., slots, size]."""
         if new.shape[-2] > cache.reach:
             new = new[..., -cache.reach :, :]
         end = self.end - cache.base

@@ -21,8 +21,7 @@ def read_prompt(
 ) -> tuple[str, str]:
     """Read the prompt from `file`, `prompt` or piped `stdin`; return its text, and its source for error messages.
 
-    `header` lets a hint offer a prompt that the model can read. In Python, `stdin` is None and `-` is a prompt.
-
+    Hints show a prompt that the model of `header` can read. With `stdin` None, as in Python, `-` is a normal prompt.
     One line break at the end of a file or of stdin is not part of the prompt. Raises DataError if a file or stdin has
     no other text, unless the prompt `may_be_empty`, and UsageError if there is no prompt.
     """

@@ -1,4 +1,4 @@
-"""Draw tokens by a recorded graph of the device, so that a token takes one launch instead of hundreds."""
+"""Draw tokens by replays of a recorded graph, such as a CUDA graph: one launch a token instead of hundreds."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _TOLERANCE = {torch.bfloat16: 0.1, torch.float32: 1e-3, torch.float64: 1e-9}
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedStep(DecodeStep):
-    """The last token of each row, in a slot whose number is on the device, so that a replay computes any token.
+    """A decoding step of one token for each row; the slot number is a tensor, so that replays can fill other slots.
 
-    A token attends to all slots in memory; the mask hides those after it and before its window.
+    The token attends to all slots in memory; the attention mask hides slots after the token or before the row's window.
     """
 
     slot: Tensor  # int64 [1]
@@ -49,8 +49,8 @@ class RecordedStep(DecodeStep):
 class RecordedDraws:
     """Draws on the device: a graph embeds the last tokens, runs the model, then draws and stores the next ones.
 
-    The host launches a token before it reads the one before, so the device never waits. Where positions end, the
-    decoder recomputes windows without the graph; where caches grow, the graph is recorded again.
+    The host launches each step before it reads the tokens of the previous step, so the device never waits. If a row has
+    no position left, the decoder recomputes windows without the graph; if a cache grows, the graph is recorded again.
     """
 
     @torch.inference_mode()
@@ -77,9 +77,9 @@ class RecordedDraws:
 
     @torch.inference_mode()
     def trial(self, tokens: Sequence[int]) -> tuple[Drawn, float] | None:
-        """Record the step after `tokens`, the last of the rows: return what a replay draws, and its seconds.
+        """Record the step after `tokens`, the last token of each row; return what a replay draws, and its seconds.
 
-        None means that replays repeat nothing. Raises torch's RuntimeError where a device cannot record.
+        Returns None if a replay gives other numbers than the step. Raises torch's RuntimeError if recording fails.
         """
         self._decoder.make_room()
         self._send(self._decoder.end)
@@ -100,7 +100,7 @@ class RecordedDraws:
 
     @torch.inference_mode()
     def begin(self, tokens: Sequence[int]) -> None:
-        """Launch the step after `tokens`, which the trial and the host have drawn."""
+        """Start to draw on the device: launch the step after `tokens`, which the trial and the host agreed on."""
         self._step += 1
         if self._decoder.is_full:
             self._recompute(tokens)
@@ -110,7 +110,7 @@ class RecordedDraws:
 
     @torch.inference_mode()
     def next(self) -> Drawn:
-        """Launch the next step, then return what the one before drew; raises CheckpointError as `read`."""
+        """Launch the next step, and return the tokens of the step before it; raise CheckpointError as `read` does."""
         launched = self._arriving
         if self._decoder.is_full:
             drawn = self._read(*launched)
@@ -126,7 +126,7 @@ class RecordedDraws:
         return read(drawn, self._where)
 
     def _recompute(self, tokens: Sequence[int]) -> None:
-        """Let the decoder compute the step after `tokens`, and some windows anew."""
+        """Run the step after `tokens` without the graph, as the decoder must recompute the windows of full rows."""
         logits = self._decoder.decode(tokens)
         self._send(self._decoder.end)
         self._draw(logits)
@@ -143,7 +143,7 @@ class RecordedDraws:
         self._depart()
 
     def _depart(self) -> None:
-        """Let the drawn tokens travel to the host, which does not wait for them yet."""
+        """Start to copy the drawn tokens to the host; an event marks the end of the copy, for which `_read` waits."""
         self._step += 1
         self._arriving = self._drawn.to("cpu", non_blocking=True), torch.Event(self._device)
         self._arriving[1].record()
@@ -155,12 +155,12 @@ class RecordedDraws:
         self._refresh()
 
     def _refresh(self) -> None:
-        """Update the first slots of the caches, which change once in many tokens."""
+        """Write each cache's `base`, the number of its first slot, to the device; bases change once in many tokens."""
         for reach, base in self._decoder.of_caches("base").items():
             self._bases[reach].fill_(base)
 
     def _record(self) -> Graph:
-        """Compute a token, then record the same work for later ones; raises torch's RuntimeError."""
+        """Compute one step, then record the same work as a graph for later steps; raise RuntimeError if that fails."""
         self._graph = None  # frees memory that the new one may take
         with beside(self._device):
             self._compute()
@@ -195,10 +195,9 @@ class RecordedDraws:
 
 
 def recorded_draws(host: HostDraws, num_tokens: int, warn: Notify) -> tuple[HostDraws | RecordedDraws, Drawn]:
-    """Draw a token of each row on the host, and by a graph beside it; return whose draws go on, and the tokens.
+    """Draw a token of each row on the host and by a graph; return the object that draws from now on, and the tokens.
 
-    The graph goes on, for up to `num_tokens`, if it draws the same tokens in less time. `warn` receives the reason of
-    a failure.
+    The graph goes on, for up to `num_tokens`, if it agrees and is faster; if it fails, `warn` receives the reason.
     """
     recorded, device = RecordedDraws(host, num_tokens), host.decoder.device
     outcome, reason = None, "because it gives other numbers"

@@ -241,7 +241,7 @@ class EvaluateRequest(Request):
             yield Misfit((of_samples[0],), wrong, "‹memorised=True›")
 
     def find(self, host: Host) -> ToEvaluate:
-        """Return the runs to evaluate; raise UsageError, DataError or CheckpointError if they misfit the request."""
+        """Return the runs to evaluate; raise CheckpointError for bad headers, UsageError or DataError for bad input."""
         runs: list[Path | None] = [*self.run] or [None]
         headers = [find_header(path, self.checkpoint, host) for path in runs]
         off: tuple[tuple[int, int], ...] = ()

@@ -144,7 +144,7 @@ class Sampler:
         )
 
     def accept(self, prompts: Sequence[str], source: str, seed: int | None = None) -> list[Prompt]:
-        """Encode prompts; tell the user the `seed`, unless None, and if prompts are too long or end with a space.
+        """Encode prompts; notify the user of the `seed`, if any, and of prompts that are too long or end with a space.
 
         An empty prompt starts a new document. Raises DataError, naming `source`, for a character that the model lacks.
         """
@@ -178,7 +178,7 @@ class Sampler:
         return [self.ask(turns, request.max_new_tokens, target.source) for turns in conversations]
 
     def tell(self, seed: int | None) -> None:
-        """Tell the user checkpoint and `seed`, unless `seed` is None, and if the model was not trained on answers."""
+        """Notify the user of the checkpoint and `seed` (None: of neither), and of a model not trained on answers."""
         if seed is not None:
             self._host.notice(f"{self.loaded.path}, step {self.loaded.step:,}, ‹seed={seed}›")
         if self.loaded.config.data.loss is None and self._template.end is None:
@@ -222,7 +222,7 @@ class Sampler:
         show: Notify = ignored,
         count: Callable[[int], object] = lambda _: None,
     ) -> list[Sample]:
-        """Draw the samples of all prompts in one batch; `show` receives new text as it comes, `count` 1 for each step.
+        """Draw the samples of all prompts in one batch; `show` receives new text as it comes; a step calls `count(1)`.
 
         Raises EnvironmentFailure if memory is short, CheckpointError if the weights give logits that are not finite.
         """
@@ -311,7 +311,7 @@ def _pays(model: GPT, request: SampleRequest) -> bool:
 
 
 def _require_memory(field: str, number: int, each: int, about: str) -> None:
-    """Raise EnvironmentFailure if `number` items of `each` bytes exceed memory; the hint is a number that fits."""
+    """Raise EnvironmentFailure if `about`, `number` x `each` bytes, exceeds memory; the hint sets a fitting `field`."""
     free = available_memory()
     fits = (free or 0) // each
     hint = f"‹{field}={fits}›" if fits else "give fewer prompts at once"

@@ -45,7 +45,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def find_survey(looked: SourceWalk, how: Hashable) -> Survey | None:
-    """Return the cached survey of the files of `looked`, read with options `how`, or None if there is no valid one."""
+    """Return the cached survey of the files in the walk `looked`, read with options `how`; None if none is valid."""
     with contextlib.suppress(EnvironmentFailure, TypeError, KeyError):
         if _is_worth_it(looked) and (stored := read_cached_json(_survey_path(looked, how))):
             figures: dict[str, Any] = dict(stored["survey"])
@@ -57,7 +57,7 @@ def find_survey(looked: SourceWalk, how: Hashable) -> Survey | None:
 
 
 def remember(survey: Survey, looked: SourceWalk, how: Hashable) -> None:
-    """Cache `survey` if its files are large or many, and none changed since the walk `looked` or in the 2 s before."""
+    """Cache `survey` if its files are large or many, and none changed later than 2 s before the walk `looked` began."""
     young = looked.newest > looked.began - int(RACY_SECONDS * 1e9)
     if _is_worth_it(looked) and not young and survey.fingerprint == looked.fingerprint():
         with contextlib.suppress(EnvironmentFailure):  # of a user without a home directory

@@ -104,7 +104,7 @@ def small(record: Any) -> Any:
 
 
 def _list_of(record: Mapping[str, Any]) -> str | None:
-    """Return the name of the messages field, or None; `mapping` counts only with `current_node`, `chosen` as a list."""
+    """Return the name of the messages field, or None; `mapping` requires `current_node`, and `chosen` holds a list."""
     names = (key for key in _LISTS if key in record and (key != "mapping" or "current_node" in record))
     return next((key for key in names if key != "chosen" or isinstance(record[key], list)), None)
 

@@ -248,7 +248,7 @@ _POETRY = "https://raw.githubusercontent.com/chinese-poetry/chinese-poetry/99ebb
 def _poems(
     name: str, description: str, path: str, sha256: str, title: Callable[[dict[str, Any]], str], lines: str
 ) -> Dataset:
-    """Return a catalogue entry for a JSON list of poems or chapters; a document is a title and then the lines."""
+    """Return the entry for a JSON list of poems or chapters; a document is `title(poem)`, then `poem[lines]`."""
 
     def to_documents(content: bytes) -> list[str]:
         return ["\n".join([title(poem), *poem[lines]]) + "\n" for poem in json.loads(content)]

@@ -95,10 +95,10 @@ def decode_utf8(content: bytes, where: str) -> str:
 
 
 def decoded(blocks: Iterable[bytes], where: str, unnamed: str = "name a text file") -> Iterator[TextBlock]:
-    """Yield the text of a UTF-8 document, without byte order mark; its first block has 8,192 bytes or is the only one.
+    """Decode a UTF-8 document, without byte order mark; the first of `blocks` must have 8,192 bytes or be the only one.
 
     Raises DataError that names the format of a file that is not text, or its encoding, or the first byte that is not
-    UTF-8 and its line. The error's hint is `unnamed` if another ending of the file name cannot help.
+    UTF-8 and its line. The error's hint is `unnamed` where renaming the file cannot help.
     """
     sample, before, rest, num_bytes, num_lines, starts = b"", b"", b"", 0, 0, True
     for number, block in enumerate(chain(blocks, [None])):
@@ -213,7 +213,10 @@ def split_at_marks(blocks: Iterable[TextBlock], note: Callable[[str], object]) -
 def _split(
     blocks: Iterable[TextBlock], split: Callable[[str], list[str]], num_held: Callable[[str], int], *, are_marks: bool
 ) -> Iterator[TextBlock]:
-    """Split documents with `split`; leave out white-space parts, except a document's first part if `are_marks`."""
+    """Split documents with `split`; leave out white-space parts, except a document's first part if `are_marks`.
+
+    `num_held(text)` counts the last characters of a text that may begin a separator, which the next block completes.
+    """
     held, white, starts, skips_white = "", "", True, not are_marks
     for block in chain(blocks, [TextBlock(True, "")]):  # the last one ends the last document
         if block.starts:

@@ -49,7 +49,7 @@ def read_file(
     hint: str | None = None,
     count: Callable[[int], object] = lambda _: None,
 ) -> Iterator[TextBlock]:
-    """Yield the documents of a file in blocks; a file that is not text is skipped with a remark, unless `named`.
+    """Yield the documents of a file in blocks; skip a file that is not text with a remark, unless the user `named` it.
 
     `count` receives the bytes read since its last call. Raises DataError for a file that is missing, damaged or not
     text, and EnvironmentFailure where permission or an optional library is missing.
@@ -80,15 +80,16 @@ def read_file(
 
 
 def has_remedy(error: GptError) -> bool:
-    """Return whether the error's hint already offers `data.skip_bad`, or says to name the file of questions alone."""
+    """Return whether the error's hint already offers `data.skip_bad`, or says to name only the file of questions."""
     hint = error.hint or ""
     return "skip_bad" in hint or hint.endswith(ALONE)
 
 
 def holds_conversations(path: Path, how: Reading, *, named: bool) -> bool | None:
-    """Return whether a file's first record is a conversation; None if a file that is not `named` has no text.
+    """Return whether a file's first record is a conversation; None for a file to skip, unless the user `named` it.
 
-    In an archive, the first file with text decides. A file that cannot be read gives False, or None with `skip_bad`.
+    Files to skip are not text, or, with `skip_bad`, are plain text or documents, empty or damaged. In an archive, the
+    first other file decides; without one, the result is None. For all other unreadable files, it is False.
     """
     how, remarks = replace(how, conversations=True), Remarks(skip_bad=how.skip_bad)
     with contextlib.suppress(GptError, OSError, ValueError, RecursionError), open_regular(path, DataError) as file:
@@ -142,7 +143,7 @@ def _blocks_in(path: Path, file: BinaryIO, how: Reading, remarks: Remarks, *, na
 def _content_of(
     path: Path, file: BinaryIO, how: Reading, remarks: Remarks, *, named: bool
 ) -> tuple[Iterator[Record] | None, Iterator[TextBlock] | None]:
-    """Return (records, None) or (None, text blocks); (None, None) and a remark for a non-text file not `named`."""
+    """Return (records, None) or (None, text blocks); (None, None) and a remark for non-text that nobody `named`."""
     if path.suffix.lower() == ".parquet":
         return _rows_of(path, file, how, remarks), None
     if path.suffix.lower() in DOCUMENTS:
@@ -193,7 +194,7 @@ def _records_in(
 
 
 def _rows_of(path: Path, file: BinaryIO, how: Reading, remarks: Remarks) -> Iterator[Record]:
-    """Yield the rows of a Parquet table; after a sample of whole rows, read only the text or conversation columns."""
+    """Yield the rows of a Parquet table with only text or conversation columns, after a sample with all columns."""
     growth, names = Growth(path, file), parquet_columns(path, file)
     if not how.conversations and how.text_field in names:
         yield from parquet_rows(path, file, growth, [how.text_field])

@@ -145,7 +145,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def token_bytes(self) -> list[bytes]:  # type: ignore[override]
-        """The bytes of each id inside a text; empty for end-of-text, for `starts_with` and for ids without a token."""
+        """The bytes of each id inside a text, not at its start; b'' for end-of-text, `starts_with` and unused ids."""
         table = [b""] * self.vocab_size
         bytes_of, _ = decoder(self.content)
         for number, name in self.names.items():
@@ -183,7 +183,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def _cuts(self) -> tuple[re.Pattern[str] | None, bool]:
-        """A pattern of places where a cut changes no ids, or None; and whether later pieces lose their first space."""
+        """A pattern that ends where a cut changes no ids (or None), and whether text after it loses its first space."""
         first, cutting = steps(self.content, "normalizer"), steps(self.content, "pre_tokenizer")
         replaced = {step["pattern"]["String"]: step["content"] for step in first if step["type"] == "Replace"}
         begins = [step["prepend"] for step in first if step["type"] == "Prepend"]

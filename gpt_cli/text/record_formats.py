@@ -44,7 +44,7 @@ def form_of_json(start: str) -> str | None:
 
 
 def json_lines(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Record]:
-    """Yield the JSON value of each non-empty line; a line that is not JSON is a bad record. Raises DataError."""
+    """Yield each non-empty line's value; a line without JSON is a bad record. Raises DataError for overlong lines."""
     for number, line in enumerate(lines := lines_of(text, name, LINE_CHARACTERS), start=1):
         if not line.strip():
             continue
@@ -68,7 +68,7 @@ def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
     rest, at, closed = "", 0, False
 
     def more() -> bool:
-        """Drop the parsed text, and read over twice the length of the rest; return whether there was more text."""
+        """Drop parsed text, and read over twice as much as the unparsed text; return whether there was more text."""
         nonlocal rest, at
         added = [rest[at:]]
         goal, num_characters, at = 2 * len(added[0]), 0, 0
@@ -120,10 +120,10 @@ def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
 
 
 def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | None = None) -> Iterator[Record]:
-    """Yield the rows below the header row; without `delimiter`, guess it: the first rows get equal numbers of cells.
+    """Yield the rows below the header; if `delimiter` is None, choose one that gives the first rows equally many cells.
 
-    A row whose number of cells differs from the header's, as below a title, is a bad record. Raises DataError for
-    unclosed quotes and for repeated names.
+    A row is a bad record if its number of cells differs from the header's, such as rows below a title. Raises DataError
+    for unclosed quotes and for repeated names.
     """
     csv.field_size_limit(ROW_CHARACTERS)  # of the whole process; only this function reads csv
     lines, num_characters = lines_of(text, name, ROW_CHARACTERS), 0

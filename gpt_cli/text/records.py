@@ -229,7 +229,7 @@ def _is_name(name: str, record: Record) -> bool:
 
 
 def _likely_pair(names: Mapping[str, str]) -> tuple[str, str]:
-    """Return the likeliest names of (question, answer) fields, "" for none; `names` maps lower case to the name."""
+    """Return the likeliest (question, answer) fields, "" for none; `names` maps lower-case names to the real ones."""
 
     def likeliest(known: Sequence[str]) -> str:
         if exact := [names[word] for word in known if word in names]:
@@ -243,7 +243,7 @@ def _likely_pair(names: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _rewriting(record: Record, path: Path, names: Mapping[str, str]) -> str | None:
-    """Return a shell command that renames fields to prompt and response; None for unknown names or formats."""
+    """Return a command that renames question and answer to prompt and response; None for unknown names or formats."""
     question, answer = _likely_pair(names)
     renamed, inputs = {question: "prompt", answer: "response"}, ("input", "输入", "context")
     if (more := [names[one] for one in inputs if one in names]) and question in ("指令", names.get("instruction")):
@@ -279,7 +279,7 @@ def header_command(path: Path, columns: Sequence[str], delimiter: str, *, has_na
 
 
 def _copying(path: Path, program: str, label: str) -> str | None:
-    """Return a shell command that filters a file, gzipped or not, through `program`; None for an unsuitable name."""
+    """Return a command that pipes a file (or .gz) through `program` to STEM-`label`; None for unsuitable paths."""
     packed, name = path.suffix == ".gz", Path(path.name.removesuffix(".gz"))
     ending = ".jsonl" if name.suffix.lower() == ".json" else name.suffix
     known = ending.lower() in (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")

@@ -41,13 +41,13 @@ class Remarks:
         self._names = {what: list[str]() for what in _LEFT_OUT}
 
     def begin(self, name: str, *, has_file: bool) -> None:
-        """Set the source to which the next remarks belong."""
+        """Set the source to which the next remarks belong; `has_file` means that `name` is the path of a file."""
         self.name, self.path = (visible(name), Path(name)) if has_file else (name, None)
 
     def note(self, sentence: str) -> None:
         """Record a sentence about the current source; if later sources repeat it, only the first source is named.
 
-        `OLD > NEW` in a command of the sentence becomes the names of that source's file and of a converted copy.
+        In a command of the sentence, `lines` replaces `OLD > NEW` by the paths of the source and a converted copy.
         """
         self._notes.setdefault(sentence, (self.name, self.path))
 
@@ -57,7 +57,7 @@ class Remarks:
         self._names[what] += [name or self.name] if len(self._names[what]) <= _MOST_NAMED else []
 
     def leave_out_record(self, error: DataError, others: Iterable[object] = ()) -> None:
-        """With `skip_bad`, count a bad record; else raise `error`, with a skip_bad hint if any of `others` is good."""
+        """With `skip_bad`, count a bad record; else raise `error`, and hint at skip_bad if `others` has a good one."""
         if not self._skip_bad:
             if not error.hint and any(others):
                 error.hint = "‹data.skip_bad=true› leaves such records out"

@@ -1,4 +1,4 @@
-"""Decode the characters of RTF, because pandoc knows only Western code pages, and loses a letter after \\u."""
+"""Decode the characters of RTF, as pandoc knows only Western code pages and drops a letter that follows a \\u code."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Compile token.c, if the machine has a C compiler, and declare the structures that its functions take.
 
-torch would compute the same in about 20 operations a block, each with a dispatch and a thread barrier, and only with
-weights in the dtype of the sums. Note 0027 has the figures.
+With torch, a token takes about 20 operations a block, each with a dispatch and a thread barrier, and weights must have
+the dtype of the sums, float32. Note 0027 has the figures.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def library() -> ctypes.CDLL | None:
 class Weight:
     """Linear layer with weights [out, in] in their stored dtype, run by token.c: x [N, in] float32 -> [N, out] float32.
 
-    `numbers` are the weights: float32, bfloat16, or int8 with one of `scales` [out] for each row. For many rows of x,
-    `multiply` computes the product in the dtype `many`, which is bfloat16 only if the processor multiplies bfloat16.
+    `numbers` are the weights: float32, bfloat16, or int8 with one of `scales` [out] for each row. For over 16 rows of
+    x, `multiply` replaces token.c, in the dtype `many`, which is bfloat16 only if the processor multiplies bfloat16.
     """
 
     def __init__(

@@ -126,9 +126,9 @@ def copied(weight: Tensor, dtype: torch.dtype | None = None) -> Tensor:
 
 
 class Products:
-    """Make functions that multiply by fixed weights: in `dtype`, or with `int8` in bfloat16 by int8 weights.
+    """Make functions that multiply by fixed weights in `dtype`; with `int8`, weights are int8, and products bfloat16.
 
-    `num_rows` is the expected number of input rows. With `compiled`, inputs are float32, and bfloat16 weights stay so.
+    `num_rows` is the expected number of input rows. With `compiled`, inputs are float32, and weights may be bfloat16.
     """
 
     def __init__(self, dtype: torch.dtype, *, int8: bool = False, num_rows: int = 1, compiled: bool = False):
