@@ -58,7 +58,7 @@ def _safetensors(dump: AttentionDump) -> bytes:
 
 
 def _arrays(dump: AttentionDump) -> dict[str, np.ndarray]:
-    """Return all arrays of a dump by name; head indices are `heads`, or `head_numbers` if `heads` names a stage."""
+    """Return a dump's arrays by name; head indices are `heads`, or `head_numbers` where `heads` are head outputs."""
     numbers = "head_numbers" if "heads" in dump.stages else "heads"
     arrays = dict(dump.stages) | {
         "token_ids": np.array(dump.token_ids),
@@ -72,7 +72,7 @@ def _arrays(dump: AttentionDump) -> dict[str, np.ndarray]:
 
 
 def _csv(dump: AttentionDump, count: Callable[[int], object]) -> Iterator[str]:
-    """Yield a CSV header, then lines of the weights on or below the diagonal; tokens are made safe by `inert_cell`."""
+    """Yield a CSV header, then lines of the weights on or below the diagonal; no token can act as a formula."""
     tokens = ['"' + inert_cell(token).replace('"', '""') + '"' for token in dump.tokens]
     yield "layer,head,query,key,query_token,key_token,weight\n"
     for layer, of_layer in zip(dump.layers, dump.weights, strict=True):

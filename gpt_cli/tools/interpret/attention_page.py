@@ -52,7 +52,7 @@ def dump_content(dump: AttentionDump) -> dict[str, object]:
 def weights_content(
     tokens: Sequence[str], layers: Sequence[int], heads: Sequence[int], weights: np.ndarray, origin: Origin | None
 ) -> dict[str, object]:
-    """Return tokens and quantised attention weights as the JSON content of a page."""
+    """Return tokens, origin and quantised attention weights [..., layers, heads, T (T + 1) / 2] as page content."""
     return {
         "tokens": tokens,
         "labels": [{"text": label_of(token, limit=None), "short": label_of(token)} for token in tokens],
@@ -72,22 +72,22 @@ def prompt_content(prompt: str) -> str:
 
 
 def scores_content(frames: Sequence[HeadScores]) -> dict[str, object]:
-    """Return head scores [frames, layers, heads, columns] as page content, with column names and label thresholds."""
+    """Return the `scored_content` of head scores [frames, layers, heads, columns]; a frame is a training step."""
     numbers = np.stack([np.stack([scores.columns[name] for name in COLUMNS], axis=-1) for scores in frames])
     return scored_content(numbers)
 
 
 def scored_content(numbers: np.ndarray) -> dict[str, object]:
-    """Return head scores [..., columns] as page content, with column names and the threshold score of each label."""
+    """Return head scores [..., columns] as page content, with column names and the least score for each head label."""
     roles = [(column, least) for column, _, least in ROLES]
     content = packed(numbers.astype("<f4").tobytes())
     return {"columns": COLUMNS, "roles": roles, "least_tokens": LEAST_TOKENS, "numbers": content}
 
 
 def writes_content(writes: Writes, texts: Mapping[int, str]) -> dict[str, object]:
-    """Return the tokens whose logits heads raise, then lower, most [2, layers, heads, T, top], as indices into `texts`.
+    """Return page content: the tokens whose logits each head raises most, then those that it lowers most.
 
-    Logits are stored as integers times `unit`, with a rounding error of at most the largest |logit| divided by 65534.
+    `tokens` [2, layers, heads, T, top] index `texts`. `logits` times `unit` are off by at most max |logit| / 65534.
     """
     logits = np.stack([writes.raised_by, writes.lowered_by])
     unit = float(np.abs(logits).max()) / 32767 or 1.0

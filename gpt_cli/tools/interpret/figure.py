@@ -36,7 +36,7 @@ class Figure:
 
     @classmethod
     def of_rows(cls, rows: Sequence[Row], name: str, *axes: str, key: str = "", **more: Any) -> Figure:
-        """Return a figure built from rows with axis labels, a value under `key` or `name`, and maybe `{name}_error`."""
+        """Build a figure from rows of labels, `key` (else `name`) and perhaps `{name}_error`; `more` are fields."""
         coords = {axis: sorted({row[axis] for row in rows}) for axis in axes}
         both = np.full((2, *map(len, coords.values())), np.nan)
         for row in rows:

@@ -102,7 +102,7 @@ class Finding(Figures):
         return _joined(self.view.coloured_tables(self, width))
 
     def show(self, screen: Screen) -> None:
-        """Show the tables, and their legend on stderr, or nothing if the finding was written to a file."""
+        """Show the tables, and their legend on stderr; show neither if the finding was written to a file."""
         if self.out is None:
             for line in self.view.legend(self):
                 screen.notice(line)
@@ -147,7 +147,7 @@ class Finding(Figures):
 class View(ABC):
     """How to show one kind of finding; a new measurement defines a subclass and nothing else.
 
-    By default, JSON has `about`, the figures that are single numbers, `lists`, and the rows that `tabled` names.
+    By default, --json prints `about`, the figures that are single numbers, `lists`, and rows for each key of `tabled`.
     """
 
     tabled: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # keys of JSON for rows, and their axes; CSV has the last one
@@ -161,13 +161,13 @@ class View(ABC):
         return {**finding.about, **finding.lists, "steps": steps}
 
     def measured(self, finding: Finding) -> dict[str, Any]:
-        """Return the finding's numbers, lists and rows, as JSON has them."""
+        """Return what --json prints of a finding or step: single numbers, lists, rows for each key of `tabled`."""
         numbers = {name: number for name, number in finding.numbers.items() if number is not None}
         rows = {key: self.rows(finding, *axes) for key, axes in self.tabled.items()}
         return numbers | {**finding.lists} | {key: table_rows for key, table_rows in rows.items() if table_rows}
 
     def rows(self, finding: Finding, *axes: str) -> list[Row]:
-        """Return a row for each index along `axes`."""
+        """Return a row for each index along `axes`, with the values of all figures that have exactly these axes."""
         return finding.rows_along(*axes)
 
     def csv_rows(self, finding: Finding) -> list[Row]:

@@ -40,14 +40,14 @@ def curve(figure: Figure, label: str, **style: Any) -> PlotLine:
 def named_curves(
     figure: Figure, title: str, named: Mapping[str, Mapping[str, Any]], limits: tuple[float, float]
 ) -> Curves:
-    """Return a panel with a line for each place of a figure [step, place]; `named` gives places a label and a style."""
+    """Return a panel with a line per place of a figure [step, place], labelled if in `named`; y is in `limits`."""
     others = [curve(figure.at(place=each), "") for each in figure.coords["place"] if each not in named]
     lines = [curve(figure.at(place=each), each, **style) for each, style in named.items()]
     return Curves(title, [*others, *lines], limits=limits)
 
 
 def farthest(figure: Figure, most: int, least: float = 0) -> list[str]:
-    """Return at most `most` places with the largest absolute values, of at least `least`, the largest first."""
+    """Return up to `most` labels of a figure's axis place, the largest |value| first, if it is not below `least`."""
     others = tuple(n for n, axis in enumerate(figure.axes) if axis != "place")
     measured = np.where(np.isnan(figure.values), -np.inf, np.abs(figure.values))
     reach = measured.max(axis=others)

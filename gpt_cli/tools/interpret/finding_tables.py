@@ -38,7 +38,7 @@ def cells(figure: Figure, decimals: int = 2, *, with_error: bool = True) -> list
 
 
 def matrix(heading: str, down: Sequence[str], figure: Figure, fitting: int, decimals: int = 2) -> Rows:
-    """Return a table of a figure with two axes; it has at most `fitting` columns, evenly spaced up to the last."""
+    """Return a figure [row, column] as a table: `down` names rows; `fitting` columns at most, evenly up to the last."""
     across = names_along(figure.axes[1], figure.coords[figure.axes[1]])
     shown = spaced(len(across), fitting)
     rows = ((name, *(cell_at(figure, (row, column), decimals) for column in shown)) for row, name in enumerate(down))
@@ -64,6 +64,6 @@ def spaced(number: int, fitting: int) -> list[int]:
 
 
 def steps_shown(finding: Finding, noun: str) -> list[str]:
-    """Return a legend line on how many steps a table shows, in a list, which is empty if the table shows all steps."""
+    """Return a legend line on how many steps (named `noun`) a table shows, in a list that is empty if it shows all."""
     number = len(finding.stacked)
     return [] if number <= MAX_ROWS else [f"{MAX_ROWS} of {counted(number, noun)} are shown; --json and --out have all"]

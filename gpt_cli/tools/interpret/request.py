@@ -173,7 +173,7 @@ class AttentionRequest(Request):
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """The requested stages, always with `weights`, in the order of STAGES."""
+        """The requested arrays of attention, such as queries, always with `weights`, in the order of STAGES."""
         return tuple(name for name in STAGES if name == "weights" or name in self.stage)
 
     @property
@@ -186,7 +186,7 @@ class AttentionRequest(Request):
     exclusive = (("prompt", "prompt_file"),)
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield a `Misfit` for each flag that has no effect with --over-training, or without ‹generate› or stdout."""
+        """Yield a `Misfit` for each flag that --over-training excludes, or that lacks `generate` or `out=-`."""
         yield from super().misfits()
         if self.over_training:
             of_step = ("format", "checkpoint", "generate", "temperature", "seed", "stage")
@@ -202,7 +202,7 @@ class AttentionRequest(Request):
                     yield Misfit((key,), wrong, "‹generate=20›")
 
     def require_shown(self, *, json: bool) -> None:
-        """Raise UsageError for --over-training without a file, flags that drawings ignore, or two results on stdout."""
+        """Raise UsageError for `over_training`, `stage` or `file_dtype` without `out`, and for --json with `out=-`."""
         if self.out is None and self.over_training:
             sentence = "a film is a page, so it needs a name in .html"
             raise UsageError("‹over_training›", sentence, hint="‹out=film.html›")

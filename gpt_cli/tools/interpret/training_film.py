@@ -83,8 +83,8 @@ def make_film(
 ) -> Film:
     """Make the film of the chosen layers and heads, such as `0,3-5`, on the prompt of the newest step or snapshot.
 
-    The page calls the run `name`, or, if None, by its path. Raises CheckpointError for a run without snapshots or with
-    a damaged or foreign one, UsageError for heads that the model does not have.
+    The page calls the run `name`, or, if None, by its path. Raises CheckpointError for a run without snapshots, or with
+    a file that is damaged or no snapshot; UsageError for heads that the model does not have.
     """
     run = kept_steps(run) if isinstance(run, RunFiles) else run
     frames = read_frames(run, MOST_BYTES, layers, heads, name)
@@ -173,7 +173,7 @@ def read_frames(
 def frames_apart(
     num_snapshots: int, num_heads: int, num_tokens: int, most_bytes: int = MOST_BYTES, num_cells: int = 0
 ) -> int:
-    """Return the smallest n such that a page can hold every n-th snapshot; a snapshot's lens has `num_cells` cells."""
+    """Return the smallest n such that a page holds every n-th snapshot, each with `num_cells` lens predictions."""
     frame = num_heads * (num_tokens * (num_tokens + 1) // 2 + 4 * len(COLUMNS) + 1)
     frame += CELL_BYTES * num_cells
     return -(-num_snapshots // max(1, most_bytes // frame))

@@ -99,7 +99,7 @@ class LogReader:
     def read_new(self, *, over: bool) -> Iterator[tuple[int, LogEntry]]:
         """Yield step and entry of each step that is complete; when the training is `over`, yield all that remain.
 
-        During training, a new entry waits for one more call, as a step's sample is written right after its metrics.
+        During training, a step is complete one call after its metrics appear, since its sample is written after them.
         """
         settled = self._newest_line
         self._read_lines()

@@ -20,10 +20,10 @@ _SHARED = ("words.js", "shell.js")
 class PageParts:
     """Parts that a kind of page adds to the shell: `header.html` and `main.html` of its folder, and scripts, in order.
 
-    Scripts are paths below `pages/`; the `page.css` of each of their folders comes with them. Each `words.js` adds
-    texts in two languages to WORDS, `title` among them; the last script hands `start` a function of the content. A
-    marker such as {{attention_views/map.html}} in `main.html` includes that file. The files of `worker`, also paths
-    below `pages/`, are joined to one script, whose text is the constant WORKER of the page's script.
+    Scripts are paths below `pages/`; the `page.css` of each of their folders comes with them. Each `words.js` adds the
+    page's texts, such as `title`, in two languages to the constant WORDS. The last script calls `start` with a function
+    that makes the page of its content. A marker such as {{attention_views/map.html}} in `main.html` includes that file.
+    The files of `worker`, also below `pages/`, are joined to one script, whose text is the constant WORKER.
     """
 
     folder: str
@@ -95,7 +95,7 @@ def _part(name: str) -> str:
 
 
 def _scripts(folder: str, names: str) -> tuple[str, ...]:
-    """Return the paths of the scripts of a folder, in the order in which the page runs them."""
+    """Return the paths of a folder's scripts; `names` are separated by spaces, in the order in which they run."""
     return tuple(f"{folder}/{name}.js" for name in names.split())
 
 

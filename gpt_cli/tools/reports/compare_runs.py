@@ -179,7 +179,7 @@ def differing_settings(records: Sequence[RunRecord]) -> list[Row]:
 
 
 def rows(contents: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Return a row for each name in any of `contents`, in order of first appearance."""
+    """Return a row for each name in any of `contents`, the values of each run by name, in order of first appearance."""
     names = dict.fromkeys(name for content in contents for name in content)
     return [
         Row(name, tuple(as_yaml(content[name]) if name in content else None for content in contents)) for name in names

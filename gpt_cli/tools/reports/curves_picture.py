@@ -134,7 +134,7 @@ def _draw_line(axes: Axes, group: RunGroup, axis: str, quantity: str, **style: A
 
 
 def _draw_setting(axes: Axes, groups: Sequence[RunGroup], name: str, missing: set[str]) -> None:
-    """Draw closing losses against the setting `name`: runs, means with errors, a line where only `name` differs."""
+    """Draw losses of runs, and means ± error, by setting `name`; lines join means that differ in it alone."""
     values = {as_yaml(group.mean.settings[name]): group.mean.settings[name] for group in groups}
     numeric = all(type(value) in (int, float) for value in values.values())
     ticks = {text: float(values[text]) if numeric else tick for tick, text in enumerate(values)}
@@ -168,7 +168,7 @@ def _draw_setting(axes: Axes, groups: Sequence[RunGroup], name: str, missing: se
 
 
 def _finish(axes: Axes, records: Sequence[RunRecord], axis: str, quantity: str, drawn: Sequence[str]) -> None:
-    """Set the scales and labels of both axes."""
+    """Set scales and labels of a panel: `axis` is x, `quantity` is y; `drawn` are the quantities of all its curves."""
     curves = [record.curve(name, axis) for record in records for name in drawn]
     scale = scale_of(quantity, [y for _, y in curves])
     end = max((float(x[-1]) for x, _ in curves if len(x)), default=0.0)
@@ -208,7 +208,7 @@ def _stroke(group: RunGroup) -> dict[str, Any]:
 def _name_groups(
     figure: Figure, groups: Sequence[RunGroup], fonts: Sequence[str], missing: set[str], notice: Notify
 ) -> None:
-    """Name a single group in the title, several in a legend at the bottom; call this after all other text is set."""
+    """Name one group in the title, several in a legend, in `fonts`, which lack `missing`; call it after other text."""
     words, spoken = translate(figure, notice)
     remark_on_missing(missing, notice)
     family = [*fonts, *words]

@@ -73,7 +73,7 @@ def report_page(
 
 
 def _marks(groups: Sequence[RunGroup]) -> dict[int, dict[str, Any]]:
-    """Map each run's index to its group's index, which sets the colour, and its mark: a, or a1 in a group of more."""
+    """Map each run's index to its group's index (the colour) and its mark: a, or a1 if the group has several runs."""
     marks = dict[int, dict[str, Any]]()
     for number, group in enumerate(groups):
         for nth, index in enumerate(group.mean.places, 1):

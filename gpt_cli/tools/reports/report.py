@@ -75,7 +75,7 @@ class RunReport(Result):
         return "nats/token" if by_token(self.runs) else "bits/byte"
 
     def as_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
-        """Return the curves as text, of many groups the best; then settings that differ, or the means over seeds."""
+        """Return as text the curves (of the best of many groups), then differing settings or means over seeds."""
         return self._drawn(Style.of(width, encoding, colour=False))
 
     def as_coloured_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:

@@ -247,8 +247,8 @@ def remove_runs(request: RemoveRequest, runs: Sequence[RunFiles], host: Host) ->
 def removing(runs: Sequence[RunFiles], host: Host) -> Iterator[RunFiles]:
     """Remove runs, and yield each when it is gone.
 
-    A run's config is removed last, so that an interrupted removal leaves a run. Empty directories go too, and with the
-    last run of a sweep the sweep's files.
+    A run's config is removed after its checkpoints and metrics, so that an interrupted removal can be repeated. Empty
+    directories go too, and with the last run of a sweep the sweep's files.
     """
     for run in runs:
         with sole_trainer(run.path, host.warn):  # nobody begins to train it meanwhile

@@ -91,7 +91,7 @@ def _say_what_is_left_out(both: Both, target: ToCompare, weights: list[Row], hos
 
 
 def _on_tokens(both: Both, corpus: Corpus, request: CompareRequest, host: Host) -> dict[str, Any]:
-    """Compare two models with the same tokenizer on the same windows of token ids; return the comparison's fields."""
+    """Compare models with one tokenizer on windows of ids; return losses, divergence, heads and passages by name."""
     tokenizer = both[0].tokenizer
     with host.counting("tokenizing", corpus.num_bytes, "B") as count:
         ids = encode(corpus, tokenizer, count, host.notice)
@@ -147,7 +147,7 @@ def _on_tokens(both: Both, corpus: Corpus, request: CompareRequest, host: Host) 
 
 
 def _passage(loaded: Loaded, window: np.ndarray, seen: Window, offset: int, start: int, end: int) -> Row:
-    """Return a passage as a row: its tokens, the surprisal of each in both models, and the text before the passage."""
+    """Return tokens `start` + 1 to `end` of a window at `offset` in the text as a row: surprisals, text before."""
     say, ids = loaded.tokenizer.token_text, window.tolist()
     nats, apart = seen.nats[:, start:end], seen.divergence[start:end]
     before = loaded.tokenizer.decode(ids[max(0, start + 1 - PASSAGE) : start + 1])
@@ -162,7 +162,7 @@ def _passage(loaded: Loaded, window: np.ndarray, seen: Window, offset: int, star
 
 
 def _on_stretches(both: Both, corpus: Corpus, request: CompareRequest, host: Host) -> dict[str, Any]:
-    """Compare models with different tokenizers, on stretches of equally many bytes; return the comparison's fields."""
+    """Compare models with different tokenizers on stretches of equal bytes; return losses and passages by name."""
     corpus = beginning(corpus, request.max_tokens or HEADS_TOKENS)
     size = BYTES_PER_TOKEN * max(window_length(loaded.config.model) for loaded in both)
     paired, scores = list[Stretches](), list[Row]()

@@ -23,7 +23,7 @@ _PARTS = {"attention": "attention", "feed_forward": "feed-forward"}  # of a bloc
 
 @dataclass(frozen=True)
 class Window:
-    """Two models on N tokens: surprisals, and the KL divergence KL(first || second) of their predictions, in nats.
+    """Comparison of two models on N tokens: surprisals of both, and KL(first || second) of their predictions, in nats.
 
     `attention` is half the sum of |a - b| over all attention rows of a head in both models, None unless they have the
     same heads. `write_squares` are the sums of squares of b - a and of a, where a and b are what a head adds to the
@@ -39,7 +39,7 @@ class Window:
 
 @torch.no_grad()
 def compare_window(models: Sequence[GPT], ids: Tensor, following: Tensor, wheres: Sequence[str]) -> Window:
-    """Compare two models on `ids` [T]; `following` [N] are the next ids. Raises CheckpointError as `require_finite`."""
+    """Compare models on `ids` [T] and next ids `following` [N]; CheckpointError, at `wheres`, for non-finite logits."""
     first, second = models
     heads = have_same_heads(first, second)
     writes = heads and first.config.d_model == second.config.d_model

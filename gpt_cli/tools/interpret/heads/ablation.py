@@ -94,7 +94,10 @@ def _sequences_at_once(model: GPT, length: int) -> int:
 def _without(
     model: GPT, tokens: Tensor, layers: Sequence[int], heads: Sequence[int] | None, means: Tensor | None, at_once: int
 ) -> Iterator[Tensor]:
-    """Yield summed losses, float64 [n, B], of windows [B, T + 1]: without each head (or layer), then with all."""
+    """Yield summed losses, float64 [n, B], of windows [B, T + 1]: without each of n heads, then of the whole model.
+
+    If `heads` is None, skip each layer instead. `means` replace the outputs of heads (None: 0); n is at most `at_once`.
+    """
     targets = tokens[:, 1:]
     x, rotation = model.embed(tokens[:, :-1])
     for layer, made in enumerate(walk(model, x, rotation)):
@@ -110,7 +113,7 @@ def _without(
 
 
 def _lacking(made: Activations, missing: Tensor) -> Tensor:
-    """Compute the residual stream after a block whose attention lacks the part `missing`, both [n, B, T, D]."""
+    """Residual stream after the block of `made` if its attention output lacked `missing`: [n, B, T, D] each."""
     if made.block.parallel:  # nothing in it reads what its heads write
         return made.resid_post - missing
     # taken from the stream, which stays in float32, and not from what attention adds to it

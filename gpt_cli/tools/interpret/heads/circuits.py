@@ -114,10 +114,10 @@ def composition(
 ) -> Iterator[tuple[int, int, Tensor]]:
     """Yield (lower layer, layer, scores [3, heads, heads of the lower layer]) for each pair of the given layers.
 
-    A score is ||M OV|| / (||M|| ||OV||) in Frobenius norms, with OV of the lower head, and M of the higher head: its
-    transposed QK for Q (row 0), QK for K and OV for V. Scores are 0 to 1, and 0 where a matrix is zero. QR replaces
-    each product of two D x D matrices by one of K x D and D x K with the same norm. `count` receives the number of
-    pairs of layers done since its last call. Raises CheckpointError, at `where`, for scores that are not finite.
+    A score is ||M OV|| / (||M|| ||OV||) in Frobenius norms. OV is that of the lower head; M is a matrix of the higher
+    head: QK transposed (row 0, Q composition), QK (row 1, K) or OV (row 2, V). Scores are 0 to 1, and 0 where a matrix
+    is zero. QR replaces each product of two D x D matrices by one of K x D and D x K with the same norm. `count`
+    receives the pairs of layers done since its last call. Raises CheckpointError, at `where`, for non-finite scores.
     """
     writers = list[Tensor]()  # of the layers below: [heads, D, K], which is OV but for a rotation from the right
     for number, layer in enumerate(layers):
@@ -172,7 +172,7 @@ def _scores(readers: Tensor, writers: Tensor) -> Tensor:
 
 
 def _through_block(block: Block, reader: Tensor) -> Tensor:
-    """Return `reader`, which reads a post-norm block's output, with the linear parts of the block's norms folded in."""
+    """Fold the linear parts of a post-norm block's norms into `reader` [..., D], which reads the block's output."""
     return through(block.norm_1, through(block.norm_2, reader))
 
 

@@ -1,4 +1,4 @@
-"""`gpt heads`: score a model's heads, ablate each, show what each promotes; find passages, also by training step."""
+"""`gpt heads`: scores, ablation, circuits and promoted tokens of heads; max-activating passages, also by step."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ def heads(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
 def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
     """Find each head's max-activating passages at each checkpoint; write the finding to `request.out`, if set.
 
-    Each step also has the output norms at the peaks of the last step's passages. At most two checkpoints are in memory.
-    Raises CheckpointError for a run without checkpoints of steps, DataError for a text that does not fit.
+    Each checkpoint also has the output norms at the peak tokens of the last checkpoint's passages. At most two are in
+    memory. Raises CheckpointError for a run without checkpoints of steps, DataError for a text that does not fit.
     """
     assert request.passages
     paths, layers, heads = step_files(target.run), target.layers, target.heads
@@ -154,7 +154,7 @@ def passages_of(
 def _without(
     request: HeadsRequest, loaded: Loaded, text: Text, device: torch.device, host: Host, chosen: dict[str, Any]
 ) -> list[Figure]:
-    """Return figures of the loss change without each head, or layer, and of the loss of the whole model."""
+    """Return figures of the loss change without each head or layer in `chosen` (`layers`, `heads`), and of the loss."""
     how, layers = request.ablate, chosen["layers"]
     assert how
     dtype = choose_dtype(request.dtype or "auto", device, loaded.config.model.d_model, host.notice)
@@ -227,7 +227,7 @@ def _joined(rows: Sequence[Row], more: Sequence[Row]) -> list[Row]:
 
 
 def _prompt(request: HeadsRequest, target: ToInspect, loaded: Loaded) -> Text:
-    """Return the encoded prompt; raises DataError if it is too long, or one token where the model can read more."""
+    """Return the encoded prompt; raises DataError if it is too long, or one token for a model that can read two."""
     least = min(2, loaded.config.model.context_length)
     text = encode_prompt_of(target, loaded, truncate=request.truncate, least=least)
     if text.num_tokens < 2 and request.ablate:

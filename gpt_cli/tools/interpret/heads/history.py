@@ -45,10 +45,10 @@ def history_of(
     heads: Sequence[int],
     sort: str | None = None,
 ) -> Finding:
-    """Stack the chosen heads' scores of all snapshots, which are read one at a time, since their weights are large.
+    """Stack the chosen heads' scores of all snapshots, read one at a time, since their attention weights are large.
 
-    The snapshots have one prompt. A step's loss, in nats per token, is that of its batch or, for a checkpoint (`losses`
-    is None), of the prompt. The validation loss is NaN where there was no evaluation.
+    The snapshots have one prompt. A step's loss, in nats per token, is that of its training batch or, if `losses` is
+    None, since checkpoints were read, that of the prompt. The validation loss is NaN where there was no evaluation.
     """
     validation, view = dict(losses["validation_loss"] if losses else ()), HeadsView(sort, losses=losses)
     about, steps = {}, list[Finding]()

@@ -79,10 +79,10 @@ class HeadsRequest(ReadingRequest):
             yield Misfit(("sort",), wrong, None if self.over_training else "‹ablate=zero›")
 
     def find(self, host: Host) -> ToInspect:
-        """Return the heads and what the model reads; --over-training without a prompt reads snapshots instead.
+        """Return the heads and the prompt or text to read; scores by step without a prompt come from snapshots.
 
-        Raises UsageError for heads that the model does not have, for files that cannot be written and for a model
-        without a text of its own.
+        Raises UsageError for heads that the model does not have, for files that cannot be written and, without --data,
+        for a model whose training text gpt may not read, such as an imported one.
         """
         if self.query is not None:
             self.require_prompt("‹query›", host)

@@ -73,7 +73,7 @@ def labels_of(scores: HeadScores, num_tokens: int) -> list[Row]:
 
 @dataclass(frozen=True)
 class HeadsView(View):
-    """View of `gpt heads`: scores of heads, loss changes of heads or layers, and a list, `heads`, of each head's texts.
+    """View of `gpt heads`: scores and loss changes, and the list `heads`: each head's label, tokens and passages.
 
     `sort` names the column whose highest values come first. `losses` are a run's pairs (step, loss); with None, the
     loss of a step is that of the prompt.
@@ -102,8 +102,8 @@ class HeadsView(View):
     def csv_rows(self, finding: Finding) -> list[Row]:
         """Return a row for each head, or, for several steps, for each step and head.
 
-        Passages are texts, columns layer_... repeat the figures of a head's layer, and columns such as q_L0_H3 have the
-        composition scores with lower heads. By step, passages are the output norms at the peaks of the last step.
+        A passage has its text and peak. Columns layer_... repeat the figures of a head's layer; columns such as q_L0_H3
+        have composition scores with lower heads. By step, a row has output norms at the peaks of the last step.
         """
         if finding.stacked:
             rows = super().csv_rows(finding)
@@ -136,9 +136,9 @@ class HeadsView(View):
     def tables(self, finding: Finding, width: int, marks: tuple[str, str] = BRACKETS) -> list[Rows]:
         """Return tables of heads, passages and circuits, with the peak token of each passage between `marks`.
 
-        By step, each row has the strongest head for each kind of attention, or with `sort` the heads that are highest
-        at the last step. For passages by step, the heads are those whose norm at their passages is largest relative to
-        their mean at the last step, and a table of these passages follows.
+        By step, a row names the strongest head for each kind of attention, or, with `sort`, has the scores of the heads
+        that are highest at the last step. For passages by step, it has the ratios of output norms at passages to the
+        mean norm, of the heads with the largest ratios at the last step; a table of their passages follows.
         """
         if finding.stacked:
             return self._by_step(finding, width)
@@ -222,7 +222,7 @@ class HeadsView(View):
     def panels(self, finding: Finding) -> Iterator[Panel]:
         """Yield a heat map for each score; by step, a panel of the losses and one for each measured kind of attention.
 
-        By step, the heads with the largest shares have labels, and each head has the same line style in all panels.
+        By step, a panel labels the heads with its largest scores, and a head has the same line style in all panels.
         """
         if not finding.stacked:
             for name in (*COLUMNS, LOSS_CHANGE):
@@ -241,7 +241,7 @@ class HeadsView(View):
                 yield named_curves(figure, figure.title, styled, (-0.02, 1.02))  # a line at either end is whole
 
     def _loss_lines(self, finding: Finding) -> Iterator[PlotLine]:
-        """Yield lines of training loss (of snapshots, without metrics) and validation loss, or of the prompt's loss."""
+        """Yield lines of training loss (without metrics, of snapshots) and validation loss, or of the prompt's loss."""
         steps, style = finding.coords["step"], {"marker": "o", "color": "#777777", "linewidth": 1}
         of_steps = [*zip(steps, finding["loss"].values.tolist(), strict=True)]
         lines = [("this prompt", of_steps, style)]

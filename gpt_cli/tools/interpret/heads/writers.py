@@ -37,7 +37,7 @@ def of_passages(heads: Iterable[Row], width: int, marks: tuple[str, str]) -> Row
 
 
 def marked(passage: Row, width: int, marks: tuple[str, str]) -> str:
-    """Return a passage's text, cut around its peak to at most `width` columns, if the peak token leaves room."""
+    """Return a passage's text, the peak token in `marks`, cut to `width` columns on both sides of the peak token."""
     peak = shown_peak(passage)
     before, after = (_in_line(part) for part in (passage["tokens"][:peak], passage["tokens"][peak + 1 :]))
     token = label_of(passage["tokens"][peak])

@@ -182,7 +182,7 @@ def lens_figures(
 
 
 def _mean(name: str, layers: Sequence[int], windows: Sequence[np.ndarray]) -> Figure:
-    """Figure of a measure's mean over the tokens of all windows [L, N], with standard errors; NaN for too few."""
+    """Figure [layer] of a measure's mean over all tokens of `windows`, [L, N] each; the error of one window is NaN."""
     means, errors = list[float](), list[float]()
     for row in range(len(layers)):
         sums, sizes = (np.array([part(each[row]) for each in windows], dtype=float) for part in (np.sum, len))

@@ -43,7 +43,7 @@ class LensRequest(ReadingRequest):
     )
 
     def find(self, host: Host) -> ToInspect:
-        """Return the layers and what the model reads; UsageError for wrong layers or files, or `tuned` on one block."""
+        """Return layers and what the model reads; UsageError for wrong layers or `out`, or `tuned` with one block."""
         if self.truncate:
             self.require_prompt("‹truncate›", host)
         if self.out is not None:

@@ -137,7 +137,7 @@ def read_maps(path: Path, identity: str, loaded: Loaded, device: torch.device | 
 
 
 def _keep(tuned: Tuned, run: RunFiles, path: Path, identity: str, host: Host) -> Tuned:
-    """Write maps to `path`, holding the lock of the run; if that fails, warn and return `tuned` unchanged."""
+    """Write maps to `path`, holding the run's lock; return `tuned` with `path`, or, on failure, warn and omit it."""
     try:
         with sole_trainer(run.path, host.warn):
             make_directory(path.parent)

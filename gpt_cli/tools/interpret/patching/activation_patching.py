@@ -144,7 +144,7 @@ def finish(model: GPT, recorded: Recorded, start: int, changed: Mapping[int, Ten
 
 
 def _later(recorded: Activations, x: Tensor, *, only_last: bool) -> Tensor:
-    """Compute a block's output from inputs x [n, t, D] of the last t tokens: [n, t, D]; with `only_last` [n, 1, D]."""
+    """Run the block of `recorded` with x [n, t, D] at the last t tokens: [n, t, D], or [n, 1, D] with `only_last`."""
     n, start = len(x), recorded.keys.shape[2] - x.shape[1]
     made = Activations(recorded.block, x, None if recorded.rotation is None else recorded.rotation[:, start:])
     made.keys, made.values = (
@@ -198,8 +198,8 @@ def _by_part(recorded: Recorded) -> dict[str, list[Tensor]]:
 def along(model: GPT, clean: Recorded, corrupt: Recorded, task: Task, edge: Edge, positions: Positions) -> Tensor:
     """Change of the metric on the corrupt prompt when one edge is patched: [inputs, positions of the sender].
 
-    The receiver reads the sender's clean output; all parts between keep their outputs on the corrupt prompt. A
-    receiving head reads by each of INPUTS in turn; other receivers have one input. Goldowsky-Dill et al. 2023.
+    The receiver reads the sender's clean output; all parts between keep their outputs on the corrupt prompt. A head
+    reads by all inputs, then by queries, keys or values alone; other parts have one input. Goldowsky-Dill et al. 2023.
     """
     base = metric(model, corrupt[-1].resid_post[:, -1], task)
     sender, between = corrupt[edge.layer], corrupt[edge.layer : edge.to_layer]
@@ -230,7 +230,7 @@ def along(model: GPT, clean: Recorded, corrupt: Recorded, task: Task, edge: Edge
 
 
 def _read_by_head(usual: Activations, head: int, x: Tensor) -> Activations:
-    """Run a block in which only `head` reads x [n, T, D], by each of INPUTS in turn: 4 n variants."""
+    """Run 4 n variants of a block: `head` alone reads x [n, T, D], by all inputs, queries, keys or values."""
     block, rotation = usual.block, usual.rotation
     new, old = (Activations(block, stream, rotation, [head]) for stream in (x, usual.resid_pre))
     changes = []

@@ -1,4 +1,4 @@
-"""`gpt patch`: how much of the metric activations of a clean prompt recover on a corrupt one, also by training step."""
+"""`gpt patch`: patch activations of a clean prompt into a corrupt one, and measure what they recover, also by step."""
 
 from __future__ import annotations
 
@@ -133,10 +133,10 @@ def measure_patches(
 
 
 def shares(changes: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Share of the metric recovered over P pairs, and its standard error (NaN for one): [P, ...], [P] -> [...] each.
+    """Share of the `gaps` [P], clean minus corrupt metric, that `changes` [P, ...] recover, and its error: [...] each.
 
     The share is a ratio of means: a pair whose metric hardly differs has little weight, whereas a mean of ratios would
-    explode. The error is that of a ratio of two sums over randomly drawn pairs (`evaluation.nll.standard_error`).
+    explode. The error, NaN for one pair, is of a ratio of sums over random pairs (`evaluation.nll.standard_error`).
     """
     flat = changes.reshape(len(gaps), -1).T
     errors = [standard_error(row, gaps) for row in flat]
@@ -147,7 +147,7 @@ def shares(changes: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarra
 def patch_figures(
     measured: PatchMeasurement, target: ToPatch, chosen: Sequence[Unit], positions: Positions
 ) -> tuple[Figure, ...]:
-    """Return figures of the metric on both prompts and of the share that patches recover, NaN for equal metrics."""
+    """Return figures of both metrics, clean and corrupt, and of the share recovered, NaN for nearly equal metrics."""
     if target.edge:
         coords: dict[str, Sequence[Any]] = {"input": INPUTS, "position": positions}
     else:
@@ -167,10 +167,10 @@ def patch_figures(
 def to_patch(
     loaded: Loaded, request: PatchRequest, target: ToPatch, tasks: Sequence[Task], host: Host
 ) -> tuple[list[Unit], list[int | None]]:
-    """Return the units to patch in each layer, and positions: None (all at once), then each if prompts have one length.
+    """Return units to patch in each layer, and positions: None (all at once), then 0, 1, ... if lengths are equal.
 
-    Raises UsageError for the residual stream alone at all positions together, and EnvironmentFailure if memory cannot
-    hold the residual streams of all patches of one position.
+    Raises UsageError if lengths differ and the residual stream is the only part: all positions together recover
+    everything. Raises EnvironmentFailure if memory cannot hold the residual streams of all patches of one position.
     """
     chosen, lengths = units(request.chosen, target.heads), {len(task.clean) for task in tasks}
     num_patches, longest = len(chosen) * len(target.layers), max(lengths)
@@ -225,7 +225,7 @@ def _correlation(rows: Sequence[Row]) -> float | None:
 
 
 def describe(loaded: Loaded, request: PatchRequest, target: ToPatch, tasks: Sequence[Task]) -> Row:
-    """Return the fields of a report on prompts, metric and compared tokens, and the tokens that all pairs share.
+    """Return a report's fields: prompts (or file of pairs), metric, the tokens that it compares, tokens by position.
 
     The tokens at a position are None unless all pairs have the same clean token and the same corrupt token there.
     """

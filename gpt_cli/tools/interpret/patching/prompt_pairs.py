@@ -85,7 +85,7 @@ def _likeliest(loaded: Loaded, both: Tensor, pair: Pair) -> tuple[int, int]:
 
 
 def _next_token(tokenizer: Tokenizer, pair: Pair, key: str, host: Host) -> int:
-    """Return the id of the pair's text `key`; raises DataError unless it is the same one token after both prompts."""
+    """Return the id of a pair's answer or against (`key`); DataError unless both prompts make it the same one token."""
     text, source, token_ids = getattr(pair, key), pair.named(key), set[int]()
     for prompt in (pair.clean, pair.corrupt):
         token = _added(tokenizer, prompt, text, source)
@@ -116,7 +116,7 @@ def _is_one_with_space(tokenizer: Tokenizer, prompt: str, text: str) -> bool:
 
 
 def _added(tokenizer: Tokenizer, prompt: str, text: str, source: str) -> int | list[int]:
-    """Return the id that `text` appends to a prompt, if it is one token; else all ids after the common beginning."""
+    """Return the one id that `text` appends to a prompt's ids, or else the list of ids from the first new one on."""
     encode_text(tokenizer, text, source)  # so that an error counts characters from where the text begins
     before, after = encode_text(tokenizer, prompt, source), encode_text(tokenizer, prompt + text, source)
     if after[:-1] == before:

@@ -61,7 +61,7 @@ class Pair(NamedTuple):
     where: str | None = None
 
     def named(self, key: str) -> str:
-        """Return the name of one of the four texts in error messages: its flag, or its key after `where`."""
+        """Return the name of the pair's text `key` in error messages: the flag, or the file, line and `key`."""
         return f"‹{key}›" if self.where is None else f"{self.where}: {key}"
 
 
@@ -151,7 +151,7 @@ class PatchRequest(Request):
     )
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield a `Misfit` for a text without another text that it needs, and for `exact=False` without `estimate`."""
+        """Yield a `Misfit` for `answer` without `clean` and the like, and for `exact=False` without `estimate`."""
         yield from super().misfits()
         for one, other in (("clean", "corrupt"), ("corrupt", "clean"), ("against", "answer"), ("answer", "clean")):
             if getattr(self, one) is not None and getattr(self, other) is None and not self.pairs:
@@ -206,7 +206,7 @@ def parse_edge(text: str, sizes: ModelConfig) -> Edge:
 
 
 def _read_pairs(path: Path) -> list[Pair]:
-    """Return the pairs in a file; raises DataError that names the first lines without a pair, or for mixed metrics."""
+    """Return a file's pairs; DataError names the first wrong lines, or a pair with another metric than the first."""
     try:
         lines = read_bytes(path, DataError, most=("a file of pairs", PROMPT_BYTES)).decode("utf-8-sig").split("\n")
     except UnicodeDecodeError:

@@ -51,7 +51,7 @@ class PatchView(View):
     tabled: ClassVar = {"rows": PLACES}
 
     def rows(self, finding: Finding, *axes: str) -> list[Row]:
-        """Return a row for each patch: part, layer, head, position, recovered, its error; perhaps estimate, input."""
+        """Return a row for each patch: part, layer, head, position, share recovered, error, any estimate or input."""
         shares: Row = {"recovered": None, "recovered_error": None}
         if path := finding.about.get("path"):
             layer, _, head = path.partition(":")[2].partition(".")
@@ -110,7 +110,7 @@ class PatchView(View):
             yield f"correlation of estimates and exact shares: {about['correlation']:.4f}"
 
     def panels(self, finding: Finding) -> Iterator[Panel]:
-        """Yield a map for each part, for heads one by layer and one of the strongest by position; by step, curves.
+        """Yield a map for each part (for heads two: all at all positions, the strongest by position); by step, curves.
 
         All maps have the same colour scale. If only estimates were computed, the maps show estimates.
         """
@@ -180,7 +180,7 @@ def label(finding: Finding, position: int | None, limit: int = LABEL) -> str:
 def strongest(
     rows: Sequence[Row], part: str, figure: str, together: int = STRONGEST, each: int = STRONGEST
 ) -> list[Row]:
-    """Return a part's rows with the largest absolute shares: `together` of all positions, `each` of single ones."""
+    """Return a part's rows with the largest |`figure`|: `together` of all positions at once, `each` of one position."""
     of_part = sorted((row for row in rows if row["part"] == part), key=lambda row: -abs(row[figure]))
     placed = [row for row in of_part if row["position"] is not None and abs(row[figure]) >= LEAST]
     return [row for row in of_part if row["position"] is None][:together] + placed[:each]
