@@ -45,7 +45,10 @@ class WholeStep:
         self._share = share.view(torch.float32)[0]
 
     def __call__(self, step: int, share: float, watch: Callable[[], object] = lambda: None) -> Tensor:
-        """Take a step; return loss and gradient norm [2]. Call `watch` between micro-batches, but not in a replay."""
+        """Take a step at the learning rates times `share`; return the loss and the gradient norm, [2].
+
+        Calls `watch` between micro-batches, but not in a replay.
+        """
         self._send(step, share)
         if self._graph is None:
             return self._compute(watch)
@@ -53,7 +56,7 @@ class WholeStep:
         return self._recorded.clone()
 
     def _parts(self, step: int, share: float) -> list[np.ndarray]:
-        """Return sequences, dropout keys and the multiplier `share` (float32 and padding), each as an int64 array."""
+        """Return three int64 arrays: the result of `Batches.numbers`, dropout keys, and `share` (padded float32)."""
         train, sizes = self.state.config.train, self.state.config.model
         keys = drop_keys(train.seed, step, sizes.num_blocks).view(np.int64)
         return [self.state.batches.numbers(step), keys, np.array([share, 0.0], np.float32).view(np.int64)]
@@ -116,16 +119,16 @@ class WholeStep:
 
 
 class _Taken(NamedTuple):
-    """A step's result: `bits` of loss, norm and tensor checksums; `numbers`: loss, norm, how far each tensor moved."""
+    """A step's loss and gradient norm: `bits` adds a checksum of each tensor, `numbers` the norm of its change."""
 
     bits: Tensor
     numbers: Tensor
 
     def repeats(self, expected: _Taken, again: _Taken) -> bool:
-        """Return whether this step equals `expected`: bit for bit if `again` does, else approximately.
+        """Return whether `self` equals `expected`: in all bits if `again` equals `expected` in all bits, else roughly.
 
-        `again` repeats `expected`: flash attention kernels add in no fixed order in the backward pass, so bits may
-        differ. A learning rate or batch of another step is far outside the tolerance.
+        `again` is the step of `expected`, computed again: the backward pass of flash attention adds in no fixed order,
+        so bits may differ. A learning rate or batch of another step is far outside the tolerance.
         """
         if torch.equal(again.bits, expected.bits):
             return torch.equal(self.bits, expected.bits)

@@ -125,7 +125,7 @@ class Replicated:
 
 
 def owners(sizes: Mapping[str, int], together: Sequence[Sequence[str]], num_ranks: int) -> list[list[str]]:
-    """Return each rank's parameter names. Groups go, largest first, to the rank with the fewest elements so far."""
+    """Return each rank's parameter names: `together` groups and lone names go, largest first, to the emptiest rank."""
     grouped = {name for names in together for name in names}
     groups = [*together, *([name] for name in sizes if name not in grouped)]
     loads, chosen = [0] * num_ranks, {}

@@ -36,7 +36,7 @@ SAMPLE_NEW_TOKENS = 64
 
 @dataclass
 class Pace:
-    """Step and training seconds at the last line of metrics.jsonl (or process start): speed is measured from there."""
+    """Where measuring speed begins, in steps and training seconds: the last line of metrics.jsonl or process start."""
 
     step: int
     seconds: float

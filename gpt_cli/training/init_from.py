@@ -46,7 +46,7 @@ class InitialWeights(NamedTuple):
 class Initial:
     """The model of `--init-from`: its config, and weights that are read later.
 
-    The weights come from the checkpoint of `header`, or from `weights` if the model has another format.
+    `header` is that of the checkpoint with the weights; a model in another format has no `header`, but `weights`.
     """
 
     where: str
@@ -66,7 +66,7 @@ class Initial:
     def settings(self, *, other_text: bool) -> Config:
         """Return the config that a training without --config takes from this model.
 
-        Raises UsageError if this config names no text that gpt may read, unless the training has an `other_text`.
+        Raises UsageError if gpt may not read the text of this config, unless the training has its own (`other_text`).
         """
         if self.header is not None:
             named = trusted_config(self.header) if other_text else config_with_text(self.header, stdin=True)

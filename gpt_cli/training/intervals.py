@@ -22,8 +22,8 @@ class StepActions:
 def step_actions(progress: Progress, settings: TrainConfig) -> StepActions:
     """Return the actions that are due after step `progress.step`; none are due at step 0.
 
-    An evaluation changes the result: it may exhaust the patience, and with max_time only an evaluated step can be the
-    last. If time runs out while a step without evaluation is logged, another step follows and is the last.
+    After an evaluation the return value may differ: the patience may be exhausted, and with max_time only an evaluated
+    step can be the last. If time runs out while a step without evaluation is logged, one more step follows, the last.
     """
     over = _is_over(progress, settings)
     evaluated = settings.max_time is None or progress.evaluated_step == progress.step

@@ -34,8 +34,8 @@ def load_text(
 ) -> tuple[SourceCorpus, EncodedText]:
     """Read and encode the text; the tokenizer is the resumed run's, else `tokenizer`, else a new one by the config.
 
-    On each machine, the first rank reads before the other ranks. Raises CheckpointError if the ids of a resumed run
-    differ from the ids that the run was trained on.
+    On each machine, the first rank reads first. With `of_sweep`, only the first run of the sweep reports notices about
+    the text. Raises CheckpointError if the ids of a resumed run differ from the ids that the run was trained on.
     """
     config = _where_the_text_is(start, config, directory, host.notice)
     with ranks.local_rank_zero_first():
@@ -54,9 +54,9 @@ def load_text(
 
 
 def _where_the_text_is(start: Start, config: Config, directory: RunDirectory, notice: Notify) -> Config:
-    """Return `config`; if a resumed run keeps its text sources, replace relative paths by paths that exist here.
+    """Return `config`; if a resumed run has the same text sources as before, replace relative paths by existing paths.
 
-    No run stores these paths, because they name folders of this machine.
+    `located` finds the existing paths. No run stores these paths, because they name folders of this machine.
     """
     texts = [(one.data.source, one.data.validation_source) for one in (start.run_config, config) if one is not None]
     if start.run_config is None or texts[0] != texts[1]:

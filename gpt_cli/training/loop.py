@@ -35,7 +35,7 @@ BAR_SECONDS = 2.0  # work that takes less shows no bar beside that of the steps
 
 @contextlib.contextmanager
 def training_environment(directory: Path, host: Host, ranks: Ranks = ALONE) -> Iterator[Host]:
-    """Lock the run directory on the first rank and watch for other busy programs; yield a Host that checks both."""
+    """Lock the run directory on the first rank; yield a Host that checks the lock and reports other busy programs."""
     lock = sole_trainer(directory, host.warn) if ranks.is_first else nullcontext(lambda: None)
     with restored_threads(), sharing() as shared, lock as require_held:
         reuse_memory()
@@ -156,7 +156,7 @@ def _failures_explained(run: Run) -> Iterator[None]:
 
 
 def diverged_error(diverged: Diverged, hint: str, intact: str = "") -> DivergedError:
-    """Return the error to show for a loss or gradient that is not finite; `intact` is a clause about a checkpoint."""
+    """Return the error for a loss, gradient or logits not finite; `intact` says in words which checkpoint remains."""
     if diverged.loss is None:
         sentence = f"{diverged.what} are not finite"
     elif diverged.gradient_norm is None:
@@ -179,7 +179,7 @@ def lower_rates(config: Config) -> str:
 
 
 def _what_is_intact(run: Run) -> str:
-    """Return a clause that says which checkpoint remains after a failed training."""
+    """Return the part of an error message that says which checkpoint remains after a failed training."""
     if run.saved is None:
         return "nothing was saved yet"
     if not run.directory.step_file(run.saved.step).exists():

@@ -1,7 +1,7 @@
 """The Muon optimizer (Jordan et al. 2024): orthogonalised momentum, for all matrices of one shape at once.
 
-Feed-forward matrices are cut into squares (slightly longer pieces if their width is no multiple of d_model), which
-share a batch with projection_layer. Wq, Wk and Wv of each head stay whole, in a batch of their own.
+Feed-forward matrices are cut into squares of d_model x d_model (slightly longer if their width is no multiple), which
+share a batch with the matrices projection_layer. Wq, Wk and Wv of all heads stay whole, in a batch of their own.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Muon:
             self.momentum[key].copy_(stacked)
 
     def _pieces(self, matrices: Mapping[str, Tensor]) -> dict[tuple[int, torch.Size], Tensor]:
-        """Cut the matrices; return for each (stack, shape) one tensor of pieces [pieces, rows, columns]."""
+        """Cut the matrices; return {(index of a group of `stacks`, piece shape): pieces [pieces, rows, columns]}."""
         cut = {name: _cut(name, matrix) for name, matrix in matrices.items()}
         return {
             key: torch.stack([cut[name][number] for name, number in pieces]) for key, pieces in self.batches.items()
@@ -85,7 +85,7 @@ class Muon:
 
 
 def stacks(parameters: Mapping[str, Tensor]) -> list[list[str]]:
-    """Return groups of matrix names to orthogonalise together: equal piece shapes, about STACK_NUMBERS elements each.
+    """Group matrix names to orthogonalise together: equal piece shapes, about STACK_NUMBERS elements per group.
 
     torch may round a product differently in a larger batch, so one rank must own all matrices of a group.
     """

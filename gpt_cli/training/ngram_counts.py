@@ -60,8 +60,9 @@ class NgramCounts:
 def _trust(elsewhere: np.ndarray, followers: np.ndarray, agreeing: np.ndarray, shorter: np.ndarray) -> np.ndarray:
     """Return the probability that a position uses its context, float64 [N]; contexts of similar counts share the value.
 
-    `agreeing` is the share of the context's other occurrences that have the same next token, `shorter` the probability
-    of that token by shorter contexts. The values are fitted by _ROUNDS passes of expectation maximisation.
+    `elsewhere` counts a context's other occurrences, `followers` their different next tokens; the share `agreeing` has
+    the same next token as the position. `shorter` is the probability of this token by shorter contexts. The values are
+    fitted by _ROUNDS passes of expectation maximisation.
     """
     kinds = np.where(elsewhere > 0, 4 * np.log2(np.maximum(1, elsewhere)).astype(np.int64) + followers.clip(1, 4), 0)
     trust, sizes = np.full(kinds.max() + 1, 0.5), np.maximum(1, np.bincount(kinds))

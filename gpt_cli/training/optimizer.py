@@ -140,7 +140,7 @@ class Optimizer:
             self.layout.low_rank.load_state_dict(stored)
 
     def _kinds(self) -> list[tuple[list[str], dict[str, dict[str, Tensor]]]]:
-        """Return (names, state) of AdamW and of Muon: names on all ranks, {kind: {name: tensor}} of this rank."""
+        """Return (names on all ranks together, state {kind: {name: tensor}} on this rank) of AdamW, then Muon."""
         others = self.adamw.state_dict()
         if self.layout.low_rank is not None:
             others = others | {"factor": {name: factor.detach() for name, factor in self.layout.owned.items()}}

@@ -262,7 +262,7 @@ def _require_what_stays(start: NewRun, *, continues: bool) -> None:
 
 
 def _document(config: str | Config | None, source: Config) -> tuple[Document, str]:
-    """Return the settings of `config` (of `source` if `config` is None) and the name that error messages give them."""
+    """Return the settings of `config`, or of `source` if `config` is None, and the name for both in error messages."""
     if config is None:
         return Document(source.model_dump(mode="json")), "config"
     if isinstance(config, Config):

@@ -98,7 +98,7 @@ class Run:
         return best.build_model().to(self.state.device), best.progress.step
 
     def _best_is_of_run(self) -> bool:
-        """Return whether best.safetensors belongs to this run; True if damaged, as the next reader reports that."""
+        """Return whether best.safetensors belongs to this run; True if the file is damaged: its next reader says so."""
         try:
             return is_best_of_run(read_checkpoint(self.directory.best), self.config, self.progress)
         except CheckpointError:

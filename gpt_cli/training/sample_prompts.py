@@ -41,7 +41,7 @@ def sample_prompt(config: Config, tokenizer: Tokenizer, validation_ids: Ids | Ex
 
 
 def _start(tokenizer: Tokenizer, ids: list[int]) -> tuple[int, list[bytes]]:
-    """Return the index in `ids` where the first line begins (else word, else character), and the bytes of each id.
+    """Return the first index in `ids` where a line (else a word, else a character) begins, and the bytes of each id.
 
     End-of-text counts as a line break. The search is needed because the ids may begin in the middle of a word.
     """
@@ -54,7 +54,7 @@ def _start(tokenizer: Tokenizer, ids: list[int]) -> tuple[int, list[bytes]]:
 
 
 def _length(parts: Sequence[bytes]) -> int:
-    """Return how many tokens of `parts` make a prompt: to the end of the line, else of a word, else of a character."""
+    """Return how many tokens of `parts` make a prompt: to the end of a line, else of the last word or character."""
     ends = range(_SHORTEST, len(parts))
     lines = [i for i in ends if parts[i].startswith(b"\n")]
     words = [i for i in ends if parts[i][:1].isspace() and not _space_after(parts[i - 1])]

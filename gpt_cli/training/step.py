@@ -24,7 +24,7 @@ from gpt_cli.training.validation import cross_entropy
 
 @dataclass(frozen=True)
 class StepInputs:
-    """The inputs of a step, on the device: `micro_batches` maps a micro-batch's index to its part of `Batches.numbers`.
+    """The inputs of a step, on the device: `micro_batches` maps a micro-batch's index to its rows of `Batches.numbers`.
 
     `keys` [L, 3, 2] are the dropout keys, if compiled blocks or a graph need them on the device; else None.
     """
@@ -49,9 +49,9 @@ def send(state: TrainingState, step: int) -> StepInputs:
 
 
 class Diverged(Exception):  # noqa: N818 - the loop makes an error for users of it
-    """Raised if a number is not finite: the loss or gradient norm of a step, the validation loss, or `what`.
+    """Raised if the loss or gradient norm of a step, the validation loss, or other numbers are not finite.
 
-    If `gradient_norm` is None, `loss` is the validation loss. If `loss` is None too, `what` names the numbers.
+    If `gradient_norm` is None, `loss` is the validation loss. If `loss` is None too, `what` names the other numbers.
     """
 
     def __init__(

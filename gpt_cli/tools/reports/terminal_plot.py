@@ -48,7 +48,7 @@ class Style:
 
 
 class _Line(NamedTuple):
-    """A curve of the group with index `group`, drawn as a line if `joined`, else as marks."""
+    """Points (x, y) of the RunGroup with rank `group`, drawn as a line if `joined`, else as separate marks."""
 
     group: int
     x: np.ndarray
@@ -57,11 +57,11 @@ class _Line(NamedTuple):
 
 
 def plot_curves(records: Sequence[RunRecord], axis: str, style: Style) -> Text:
-    """Return a drawing with a row for each run, and below them a panel of curves against `axis` for each quantity.
+    """Return a drawing: a legend with a row for each run, then for each quantity a panel of curves against `axis`.
 
-    Runs that differ only in their seed are one curve, their mean, with one letter and colour; of more than MOST_DRAWN
-    groups the best are drawn. The training loss is smoothed. A single group's validation loss is marks in the panel of
-    the loss. If tokenizers differ, bits per byte have the large panel instead of losses per token.
+    Runs that differ only in their seed form a group; a curve is the mean of a group, with its own letter and colour. Of
+    more than MOST_DRAWN groups, only those with the lowest losses appear. The training loss is smoothed; its panel also
+    marks the validation loss of a single group. If tokenizers differ, the large panel has bits per byte instead.
     """
     style = Style(min(max(style.width, _NARROWEST), _WIDEST), style.colour, style.braille)
     groups = [group for group in groups_of(records) if group.rank < MOST_DRAWN]
@@ -95,7 +95,7 @@ def _legend(groups: Sequence[RunGroup], style: Style) -> list[Text]:
 
 
 def _figures(record: RunRecord) -> tuple[str, ...]:
-    """Return the cells of a run after its name; a cell is empty if the run has no such figure."""
+    """Return the cells of a run in the legend, in the order of _HEAD; the cell of an unknown value is empty."""
     (steps, losses), compared = record.curve("smoothed_loss"), record.result
     speed = record.final_figures()["tokens_per_second"]
     return (
@@ -114,7 +114,7 @@ def _fitted(cell: str, width: int) -> str:
 
 
 def _colour(group: int, style: Style) -> str:
-    """Return the colour of a group; an empty text for an empty cell (-1) or a style without colour."""
+    """Return the colour of the group with rank `group`; "" if `group` is -1 (no group) or the style has no colours."""
     return COLOURS[group % len(COLOURS)] if style.colour and group >= 0 else ""
 
 
@@ -213,7 +213,7 @@ class _Panel:
         return across, down
 
     def _row(self, dots: np.ndarray, signs: np.ndarray, owners: np.ndarray) -> Text:
-        """Return a line of the canvas as text, in which neighbours of one colour are joined."""
+        """Return a canvas line as text: braille `dots` or other `signs`, coloured by the groups in `owners`."""
         characters = [
             chr(_BRAILLE + dot) if dot and sign == " " else sign
             for dot, sign in zip(dots.tolist(), signs.tolist(), strict=True)

@@ -43,11 +43,12 @@ def train_points(
     hearing: Hearing,
     flags: Sequence[str] | None,
 ) -> Jobs:
-    """Train points in order, as many at once as there are `environments`; a stopped run continues from its checkpoint.
+    """Train points in order, as many at once as there are `environments`; return the Jobs with failures and signal.
 
-    Each environment has the variables of one process. `flags` go to each training, which writes to this process's
-    stderr; with None, trainings are quiet, and `host` is warned with their last lines. A signal goes to the trainings
-    too, and no further training begins. Raises EnvironmentFailure for a point that another process trains.
+    A stopped run continues from its checkpoint. Each environment has the variables of one process. `flags` go to each
+    training, which writes to this process's stderr; with None, trainings are quiet, and `host.warn` receives their
+    last lines. In the context `hearing(f)`, signals call `f`, which passes each signal on to the trainings; after a
+    signal to stop, no further training begins. Raises EnvironmentFailure for a point that another process trains.
     """
     jobs, began = Jobs(environments, keeps_stderr=flags is None), time.monotonic()
     counting = host.counting if flags is None else uncounted
@@ -122,7 +123,7 @@ class _Job:
         return 128 - code if code < 0 else code
 
     def last_words(self) -> list[str]:
-        """Return the last lines of stderr; an empty list if stderr was not kept."""
+        """Close the file of the training's stderr, and return its last lines; return [] if there is no such file."""
         if self.stderr is None:
             return []
         with self.stderr:
@@ -146,7 +147,7 @@ class Jobs:
             job.process.send_signal(number)  # does nothing for one that has ended
 
     def start(self, point: Point, words: Sequence[str]) -> None:
-        """Start the process that trains a point, with command line `words`; it ends when this process is gone."""
+        """Run command line `words`, which trains a point, in a process that ends when the sweep's process is gone."""
         environment = self.free.pop(0)
         variables = {**os.environ, **environment, LAUNCHER: str(os.getpid())}
         stderr = tempfile.TemporaryFile() if self._keeps_stderr else None  # noqa: SIM115 - closed when it has been read

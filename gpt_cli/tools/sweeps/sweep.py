@@ -80,7 +80,7 @@ class Swept(TableOfRuns):
         return {"runs": rows, "means": means} if repeated(self.means) else {"runs": rows}
 
     def last_cells(self) -> Sequence[str]:
-        """Return a heading and a cell for each run: the settings that it tried, or why the run cannot be read."""
+        """Return the last column of the table: its heading, and for each run its settings, or why it cannot be read."""
         both = zip(self.points, self.runs, strict=True)
         return ["settings", *(run.overview.problem or str(point) for point, run in both)]
 
@@ -89,7 +89,7 @@ class Swept(TableOfRuns):
         return [rows_of_means(self.means, self.unit)] if repeated(self.means) else []
 
     def failure(self) -> GptError | None:
-        """Return the error for failed runs, in the class of the first run's exit code, or None if no run failed."""
+        """Return an error that names failed runs, its class by the first exit code; None if none or on a signal."""
         if not self.failed or self.signal is not None:
             return None
         names, code = ", ".join(visible(point.path.name) for point, _ in self.failed), self.failed[0][1]
@@ -107,10 +107,10 @@ def sweep(
     flags: Sequence[str] | None = None,
     show: Callable[[Swept], object] = lambda _: None,
 ) -> Planned | Swept:
-    """Train the points that have not ended, and compare all; `show` receives the result before the page is written.
+    """Train points that have not ended; compare all; pass the result to `show`, write a report page, return the result.
 
-    `hearing(f)` is a context in which `f` receives signals, to pass on to the trainings. `flags` go to the trainings,
-    which then write to stderr; with None, trainings are silent. A dry run only lists the points.
+    `target` is the result of `request.find`. `hearing(f)` is a context in which `f` receives signals, to pass on to the
+    trainings. `flags` go to trainings, which write to stderr; None silences trainings. A dry run only lists the points.
     """
     plan, directory, points = target
     if request.dry_run:
@@ -134,7 +134,7 @@ def sweep(
 
 
 def _expected(points: Sequence[Point], jobs: int, host: Host) -> float:
-    """Estimate the seconds until all runs end, and tell the user; time a step here unless all runs have a max_time."""
+    """Estimate the seconds to train points, `jobs` at once, and tell the user; time a step unless all have max_time."""
     if not points:
         return 0.0
     each = [point.config.train.max_time or 0.0 for point in points]
@@ -150,7 +150,7 @@ def _expected(points: Sequence[Point], jobs: int, host: Host) -> float:
 
 
 def _compared(directory: Path, all_points: Sequence[Point], ended: Jobs) -> Swept:
-    """Compare all runs of a sweep in their present states, the best first."""
+    """Return all runs of a sweep in their present states, the best first, with the failures and signal of `ended`."""
     by_path = {point.path: point for point in all_points}
     runs = sorted_by([point_state(path) for path in by_path], "loss")
     points, by_token = tuple(by_path[run.path] for run in runs), have_one_tokenizer(runs)
@@ -163,7 +163,7 @@ def _compared(directory: Path, all_points: Sequence[Point], ended: Jobs) -> Swep
 
 
 def _write_page(result: Swept, host: Host) -> None:
-    """Write a report page of the runs that have begun, or of the best if these are many; warn if that fails."""
+    """Write a report page of the runs that have begun (only the best, if too many for a page); warn on failure."""
     begun = [point.path for point in result.points if is_run(point.path)]
     if not begun:
         return

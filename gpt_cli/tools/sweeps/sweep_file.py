@@ -142,7 +142,7 @@ class _File:
                 seen.setdefault(key, section)
 
     def read_base(self) -> Path | None:
-        """Read the base config, by relative path or shipped name; return its path, or None if the file names none."""
+        """Read the base config by shipped name or path from the sweep's folder; return its path, or None if unset."""
         if "base" not in self.content:
             return None
         if not isinstance(name := self.content["base"], str):
@@ -228,7 +228,7 @@ class _File:
                 yield from wrong_values(error, content, str(self.base), sources)[0]
 
     def _of(self, point: Settings) -> tuple[dict[str, Any], dict[KeyPath, str]]:
-        """Merge a point's settings into the base config; return its sections, and where each setting was written."""
+        """Merge a point's settings into the base config; return the result, and where each setting was written."""
         content = {
             section: dict(value) if isinstance(value, dict) else value or {}
             for section, value in self.below.content.items()
@@ -283,7 +283,7 @@ def _wrong_form(key: str, value: Any, section: str) -> str | None:
 
 
 def _drawing(key: str, value: Any, where: str) -> Callable[[float], Any]:
-    """Return a function of a number in [0, 1) that picks from a list, or from a range in four significant digits."""
+    """Return a function from [0, 1) to items of a list `value`, or to numbers in a range `value`, in four digits."""
     if isinstance(value, list):
         return lambda share: value[int(share * len(value))]
     if not (kinds := _types_of(key)) & {"integer", "number"}:

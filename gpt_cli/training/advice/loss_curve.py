@@ -150,7 +150,7 @@ class Curve:
             )
 
     def _other_kind(self) -> Iterator[Advice]:
-        """Yield advice if validation loss is far above training loss after few epochs: the two texts differ in kind."""
+        """Yield advice if few epochs leave validation loss far above training loss: their two texts differ in kind."""
         last, start = self._evaluations[-1], self._start
         # the first training loss is a mean from the very first step, so a validation loss above it shows more
         most = 2 * HARMLESS_EPOCHS if len(self._evaluations) == 1 else HARMLESS_EPOCHS

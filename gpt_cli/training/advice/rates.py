@@ -20,9 +20,9 @@ MORE_TEXT = "more text, another ‹data=FILE› beside the first"
 
 @dataclass(frozen=True)
 class Advice:
-    """A sentence about the figures of a training, flags to try, and the degree of the problem (0 if it has none).
+    """A sentence about the figures of a training, flags to try, and `degree`: how bad the problem is (0: not measured).
 
-    Each kind of advice is given once in a training; advice with a degree is repeated when the degree has grown much.
+    Each kind of advice is given once in a training, and again when a `degree` above 0 is several times as high.
     """
 
     kind: str
@@ -76,7 +76,7 @@ def rate_of(config: Config) -> Rate:
 
 
 def fitting_context(context_length: int, mean: float) -> int:
-    """Return `context_length`; if that holds many documents of `mean` tokens, a smaller power of two that holds one."""
+    """Return `context_length`, lowered to a power of two above `mean` if it holds many documents of `mean` tokens."""
     enough = max(_SMALLEST_CONTEXT, 1 << max(0, int(2 * mean - 1)).bit_length())
     return min(context_length, enough) if context_length > _DOCUMENTS_AT_ONCE * mean else context_length
 

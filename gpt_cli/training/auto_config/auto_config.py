@@ -57,7 +57,7 @@ def choose_config(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
 
 
 def _figures(corpus: SourceCorpus, config: Config) -> TextFigures:
-    """Return the statistics of a text for the rules; questions and answers are measured as whole examples."""
+    """Return the statistics by which `choose_settings` decides; in conversations, each example is one document."""
     number = corpus.num_documents
     if not corpus.how.conversations:
         return text_figures(corpus.blocks(), corpus.num_bytes, corpus.num_characters, number)
@@ -65,7 +65,7 @@ def _figures(corpus: SourceCorpus, config: Config) -> TextFigures:
 
 
 def fitting(text: TextFigures, budget: Budget, config: Config, free: int | None) -> Choice:
-    """Choose settings whose training needs at most half of `free` bytes of memory; else return the smallest choice."""
+    """Choose settings that need at most half of `free` bytes of memory (None: no limit), else the smallest model."""
     fixed = config.model_dump(exclude_unset=True)
     choice, most = choose_settings(text, budget, fixed), 1e8
     while free is not None and needed(choice.config, choice.vocab_size) > _SHARE_OF_MEMORY * free and most > 1e5:

@@ -65,9 +65,9 @@ _CADENCES = (10, 25, 50, 100, 250, 500, 1000, 2500)
 
 @dataclass(frozen=True)
 class Budget:
-    """The budget of a training: a number of `steps`, or if None, `seconds`; a reference step takes `step_seconds`.
+    """The budget of a training: `steps` or, if None, `seconds`; `step_seconds` is the time of a step of REFERENCE.
 
-    For the choice of settings, `steps` count as steps of the model REFERENCE: every machine chooses the same config.
+    To choose settings, the rules count `steps` as steps of the model REFERENCE: every machine chooses the same config.
     """
 
     seconds: float = DEFAULT_SECONDS
@@ -198,9 +198,9 @@ def choose_settings(
 
 
 def minutes_that_pay(text: TextFigures, budget: Budget, fixed: Mapping[str, Any]) -> tuple[int, str] | None:
-    """Return the fewest minutes of _MINUTES that train a second model or larger ones, and what they gain.
+    """Return the fewest of _MINUTES, above `budget`, that allow a second model or larger ones, and the gain in words.
 
-    None if no minutes do, or if the text is longer than those measured. `budget` must be of seconds.
+    Returns None if no minutes do, or for a text of more than _MEASURED_BYTES. `budget` must be of seconds.
     """
 
     def models(seconds: float) -> tuple[bool, bool]:
@@ -217,7 +217,7 @@ def minutes_that_pay(text: TextFigures, budget: Budget, fixed: Mapping[str, Any]
 
 
 def _lasting(budget: Budget, possible: int, useful: int) -> int:
-    """Return `useful` steps if well below `possible` and the budget sets no number of steps; else `possible`."""
+    """Return the steps to take: `useful`, if well below the `possible` steps of a time budget; else `possible`."""
     return useful if budget.steps is None and useful < 0.9 * possible else possible
 
 
@@ -229,7 +229,7 @@ def _may_teach(text: TextFigures, settings: Mapping[str, Any]) -> bool:
 def _large_pays(
     text: TextFigures, budget: Budget, most_tokens: float, vocabulary: int, overrides: Mapping[str, Mapping[str, Any]]
 ) -> bool:
-    """Return whether two models of size _LARGE have time to read `most_tokens` of a text as short as those measured."""
+    """Return whether two _LARGE models have time for `most_tokens`; False for long texts or if `overrides` set size."""
     steps = 0.0 if budget.steps is not None else budget.reference_steps
     trained = REFERENCE_TOKENS * steps * REFERENCE_COST / (_SLOWER * cost_of(*_LARGE, vocabulary))
     if {*overrides["model"], *overrides["train"]} & _FIXES_SIZE or text.num_bytes > _MEASURED_BYTES:
@@ -280,7 +280,7 @@ def _tokenizer(text: TextFigures, steps: float, overrides: Mapping[str, Any]) ->
 
 
 def _has_wide_characters(text: TextFigures, kind: str) -> bool:
-    """Return whether tokens are characters of a script such as Chinese, where a character is a large part of a word."""
+    """Return whether `kind` is char and the script is like Chinese, where a character is a large part of a word."""
     return kind == "char" and text.bytes_per_character >= _WIDE_SCRIPT and text.entropy >= _WIDE_ENTROPY
 
 
@@ -296,7 +296,7 @@ def _rate(optimizer: str, width: int) -> float:
 
 
 def _batch(context_length: int, at_once: int | None) -> int:
-    """Return the number of sequences per step: about as many tokens as a reference step, a multiple of `at_once`."""
+    """Return the sequences per step: whole micro-batches of `at_once`, and about as many tokens as a REFERENCE step."""
     batch = max(1, REFERENCE_TOKENS // context_length)
     return batch if not at_once else at_once * -(-batch // at_once)
 
@@ -308,7 +308,7 @@ def _ngrams(text: TextFigures, tokenizer: Mapping[str, Any]) -> int:
 
 
 def _form(ngrams: int | None, attention: str | None) -> Mapping[str, Any]:
-    """Return block settings that suit a model with or without n-gram embeddings; no qk_norm with latent attention."""
+    """Return the activation of blocks and, without n-gram embeddings, norm and qk_norm (off with latent attention)."""
     if ngrams:
         return _BESIDE_NGRAMS
     return _ALONE if attention != "latent" else {**_ALONE, "qk_norm": False}
@@ -322,7 +322,7 @@ def _curbs(model: Mapping[str, Any], large: bool) -> str:
 
 
 def _cadence(steps: float) -> int:
-    """Return the period in _CADENCES that is nearest to `steps`."""
+    """Return the period of evaluations and saves, in steps: the element of _CADENCES nearest to `steps`."""
     return min(_CADENCES, key=lambda usual: abs(usual - steps))
 
 

@@ -50,7 +50,7 @@ def reference_seconds(config: Config) -> float:
     """Return the shortest of several steps of REFERENCE, in seconds, with the device and dtype of `config.train`.
 
     The minimum changes little if another program briefly keeps the machine busy. On a fast device, a larger model is
-    timed too, and its time is divided by the ratio of the two models' computation.
+    timed too; its time, scaled down to the computation of REFERENCE, is returned if it is shorter.
     """
     seconds = _timed(REFERENCE, config)
     if seconds < _QUICK:
