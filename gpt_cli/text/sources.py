@@ -126,9 +126,9 @@ class SourceWalk:
             yield file, identity
 
     def _below(self, folder: str, real: str, *, named: bool = False) -> Iterator[tuple[SourceFile, str]]:
-        """Yield the files below a directory, except hidden files and runs; follow no links to directories.
+        """Yield the files below `folder` (real path: `real`), except hidden files and runs; follow no directory links.
 
-        Raises DataError for a directory that is too deep, and for a run directory that the user named.
+        Raises DataError for a directory that is too deep, and for a run directory if the user `named` it.
         """
         _require_levels(folder)
         try:
@@ -166,8 +166,8 @@ class SourceWalk:
     def _matches(self, pattern: str, walked: set[tuple[str, int]], readable: str = "") -> Iterator[str]:
         """Yield the paths that match a glob; its ** follows no links to directories, which may form cycles.
 
-        `walked` contains pairs of a directory and the number of pattern parts left there; each pair is walked once. The
-        pattern begins with the directory `readable`; the user may read every directory above it.
+        `walked` contains pairs of a directory and the number of pattern parts after **; each pair is walked once. The
+        pattern begins with the directory `readable`, which a walk has reached: every directory above it is readable.
         """
         parts = pattern.split(os.sep)
         if "**" not in parts:
@@ -190,7 +190,7 @@ class SourceWalk:
                 yield from self._matches(os.path.join(escaped, *rest), walked, escaped)
 
     def _look_for_closed(self, pattern: str, readable: str) -> None:
-        """Call `_refuse` for unreadable directories that a glob would skip silently, up to the directory `readable`."""
+        """Call `_refuse` for unreadable directories that a glob would skip silently; check none above `readable`."""
         while pattern != readable and (above := os.path.dirname(pattern)) not in ("", pattern):
             needed = os.X_OK | (os.R_OK if glob.has_magic(os.path.basename(pattern)) else 0)
             for folder in glob.iglob(above):
@@ -203,7 +203,7 @@ class SourceWalk:
             self._refuse(error, error.filename)
 
     def _refuse(self, error: OSError, folder: str, *, named: bool = False) -> None:
-        """Raise the error of a directory that cannot be read, or add it to `closed` if `skip_closed` allows that."""
+        """With `skip_closed`, add a forbidden `folder` to `closed` unless `named`; else raise EnvironmentFailure."""
         closed = isinstance(error, PermissionError)
         if closed and self.skip_closed and not named:
             self.closed[os.path.normpath(folder)] = None
@@ -215,7 +215,7 @@ class SourceWalk:
 
 
 def _outputs() -> set[tuple[int, int]]:
-    """Return the (device, inode) of stdout and stderr: a log among the texts would change while it is read."""
+    """Return the (device, inode) of stdout and stderr, which a walk skips: a log would change while gpt reads it."""
     identities = set[tuple[int, int]]()
     for descriptor in (1, 2):
         with contextlib.suppress(OSError):  # closed
@@ -225,13 +225,13 @@ def _outputs() -> set[tuple[int, int]]:
 
 
 def _require_levels(folder: str) -> None:
-    """Raise DataError for a directory that is too deep to be walked."""
+    """Raise DataError for a directory whose path has more than DIRECTORY_LEVELS separators."""
     if folder.count(os.sep) > DIRECTORY_LEVELS:
         raise DataError(shown(folder), f"gpt reads directories of at most {DIRECTORY_LEVELS} levels")
 
 
 def require_there(name: str) -> None:
-    """Raise DataError if `name` is no SOURCE: a missing file, a URL, a text, or a glob that matches nothing."""
+    """Raise DataError if `name` is not a SOURCE: a missing file, a URL, a glob without a match, or the text itself."""
     path = os.path.expanduser(name)
     if name in (STDIN, *datasets.ENTRIES) or not _is_missing(path):
         return
@@ -251,7 +251,7 @@ def require_there(name: str) -> None:
 
 
 def _is_missing(path: str) -> bool:
-    """Return whether a path does not exist; False if a parent is unreadable, an error that opening it reports."""
+    """Return whether a path does not exist; False below an unreadable directory, where opening the path fails."""
     try:
         os.lstat(path)
     except (OSError, ValueError) as error:
@@ -260,7 +260,7 @@ def _is_missing(path: str) -> bool:
 
 
 def _near(path: str) -> Iterator[str]:
-    """Yield existing paths like a missing one: in its folder, in a similarly named folder, or one level below."""
+    """Yield existing paths like the missing `path`: in its folder, in one of a similar name, or one level below."""
     folder, name = os.path.split(path)
     folders = [folder] if os.path.isdir(folder or os.curdir) else list(islice(_near(folder), 1)) or [""]
     stem = Path(name).stem

@@ -71,7 +71,7 @@ class TokenWriter:
         self._num_groups += 1
 
     def finish(self, about: dict[str, Any]) -> TokensOnDisk:
-        """Write the last part, and the index with `about` (JSON data); return all ids as files on disk.
+        """Write the last part and the index, which also stores `about` (JSON data); return all ids, read from disk.
 
         Raises EnvironmentFailure if the system refuses.
         """

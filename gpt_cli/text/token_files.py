@@ -34,7 +34,7 @@ _HINT = "gpt data verify SOURCE finds damaged files; a part that you remove is w
 
 @dataclass(frozen=True)
 class TokenShard:
-    """Metadata of one part file: its numbers of tokens and groups, and the sha256 of the bytes of its ids."""
+    """Metadata of a part file: its numbers of tokens and of groups (see TokenWriter), and the sha256 of its ids."""
 
     tokens: int
     groups: int

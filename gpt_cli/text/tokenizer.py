@@ -43,15 +43,15 @@ class Tokenizer(ABC):
         return self.array(text).tolist()
 
     def begin(self, ids: Sequence[int]) -> list[int]:
-        """Return `starts_with` followed by the ids of a prompt, or only end-of-text if both are empty."""
+        """Return `starts_with`, which begins every text, and then a prompt's ids; if both are empty, end-of-text."""
         return [*self.starts_with, *ids] or [self.end_of_text]
 
     def continued(self, text: str) -> np.ndarray:
-        """Return the ids of a piece (see `cut`) that is not the first of its text, as `array` does for the first."""
+        """Return the ids of a later piece (see `cut`) of a text; `array` returns the ids of the first piece."""
         return self.array(text)
 
     def cut(self, text: str, at: int) -> int | None:
-        """Return where the piece (unit of tokenization) from `at` on ends; None if the rest may be one piece."""
+        """Return the end of the piece (unit of tokenization) that starts at `at`; None if it may be all the rest."""
         return at_line(text, at)
 
     @abstractmethod
@@ -67,7 +67,7 @@ class Tokenizer(ABC):
         return b"".join(self.token_bytes[i] for i in ids if i != self.end_of_text)
 
     def decode(self, ids: Iterable[int], *, begins: bool = True) -> str:
-        """Return the text of ids, bytes that are not UTF-8 as U+FFFD; `begins` is False for a later part of a text."""
+        """Decode ids, with U+FFFD for invalid UTF-8; if `begins`, they start a text (see `at_the_start`)."""
         content = self.decode_bytes(ids)
         return (self.at_the_start(content) if begins else content).decode("utf-8", errors="replace")
 

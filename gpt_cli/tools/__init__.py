@@ -1,1 +1,1 @@
-"""What is built around the core: reports, pages, exchange, sweeps, loggers, measurements."""
+"""Tools around the core: benchmarks, export and import, explanations, inspection, loggers, pages, reports, sweeps."""

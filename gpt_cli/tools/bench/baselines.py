@@ -56,7 +56,7 @@ def vocab_size_of(config: Config) -> int:
 
 
 def require_batch(config: Config, num_tokens: int) -> None:
-    """Raise EnvironmentFailure if a batch needs more than the free memory; the hint names a batch size that fits."""
+    """Raise EnvironmentFailure if memory is short to train or to sample `num_tokens`; the hint names a batch size."""
     free, settings, needed = available_memory(), config.train, max(needed_bytes(config, num_tokens))
     unit = settings.micro_batch_size or 1
     smaller = (n for n in (2**k for k in range(16, -1, -1)) if n < settings.batch_size and n % unit == 0)
@@ -135,7 +135,7 @@ def training_step(config: Config, device: torch.device, dtype: str) -> Callable[
 
 
 def endless_state(config: Config, ranks: Ranks = ALONE) -> TrainingState:
-    """Return the state of a new training on random tokens that no limit ends; `config` must have no "auto" left."""
+    """Return the state of a new, endless training on random tokens; `config` must have no "auto" left."""
     config = config.changed(train={"max_time": None, "max_steps": 2**31 - 1})
     ids = _noise(config, 4 * config.train.batch_size * (config.model.context_length + 1))
     return TrainingState.at_the_start(config, ids, vocab_size_of(config), ranks=ranks)
@@ -194,7 +194,7 @@ def _without_cache(model: GPT, num_tokens: int) -> None:
 def _transformers(
     config: Config, device: torch.device, num_tokens: int, num_samples: int
 ) -> Callable[[], object] | None:
-    """Return a function that samples from transformers' GPT-2 of our size; None without transformers or bfloat16."""
+    """Return a function that samples from transformers' GPT-2 of `config`; None without the library or bfloat16."""
     sizes = config.model
     try:
         transformers: Any = importlib.import_module("transformers")

@@ -56,7 +56,7 @@ class Roof:
 
 @dataclass(frozen=True)
 class Timing:
-    """Median seconds of a variant, `ratio` of its rate to that of the first variant, and its share of the best rate."""
+    """Median seconds of a variant, `ratio` of its rate to the first variant's, and share of the best rate (`Roof`)."""
 
     form: str
     dtype: str
@@ -146,7 +146,7 @@ def bench(request: BenchRequest, config: Config, host: Host) -> Bench:
 
 
 def _announcing(host: Host) -> Counting:
-    """Wrap `host.counting` so that the bar appears at once, and a notice tells users without a bar what is measured."""
+    """Wrap `host.counting`: show its progress bar at once, and a notice of the task, for users without such a bar."""
 
     @contextlib.contextmanager
     def counting(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
@@ -187,7 +187,7 @@ def roof_variants(config: Config, device: torch.device) -> list[Variant]:
 
 
 def measure_limits(variants: Sequence[Variant], rounds: int, count: Callable[[int], object]) -> dict[str, float]:
-    """Return limit -> best rate per second over all its variants and rounds; `count` receives 1 for each run."""
+    """Time the variants; return `Variant.limit` -> highest cost per second of all runs; `count` receives 1 a run."""
     seconds = time_in_turns([variant.run for variant in variants], rounds, count, of=min)
     limits = dict[str, float]()
     for variant, fastest in zip(variants, seconds, strict=True):
@@ -201,7 +201,7 @@ def time_in_turns(
     count: Callable[[int], object],
     of: Callable[[list[float]], float] = statistics.median,
 ) -> list[float]:
-    """Time `runs` in turns, `rounds` times after a warm-up; return `of` each run's seconds; `count` gets 1 a run."""
+    """Time `runs` in turns, `rounds` times after a warm-up; return `of(times)` of each run; `count` gets 1 a run."""
     seconds: list[list[float]] = [[] for _ in runs]
     for number in range(rounds + 1):
         for run, times in zip(runs, seconds, strict=True):

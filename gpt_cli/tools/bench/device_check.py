@@ -41,7 +41,7 @@ Verdict = Literal["equal", "within", "differs", "refused", "skipped"]
 
 @dataclass(frozen=True)
 class Checked:
-    """The outcome of a check; `difference` is in the unit of the group's bound, or None without a finite difference."""
+    """Outcome of one check; `difference` is in the unit of `Group.bound`, or None without a finite difference."""
 
     name: str
     verdict: Verdict

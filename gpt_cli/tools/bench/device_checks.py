@@ -52,9 +52,10 @@ class Skipped(Exception):  # noqa: N818 - nothing is wrong
 
 @dataclass(frozen=True)
 class Bound:
-    """The largest allowed difference, absolute, or with `bits` in units of 2^-bits of an array's largest number.
+    """The largest difference that a check allows between numbers of two arrays: absolute, or with `bits` relative.
 
-    `reason` says which difference was measured on a CPU (note 0060); a bound is about ten times as large.
+    The unit of a relative difference is 2^-bits times the largest magnitude in the expected array. `reason` names the
+    difference that was measured on a CPU (note 0060); a bound is about ten times as large.
     """
 
     most: float

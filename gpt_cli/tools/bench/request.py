@@ -45,7 +45,7 @@ class InfoRequest(Request):
     settings: Settings = EMPTY
 
     def find(self, host: Host) -> tuple[Path, Path | Config]:
-        """Return the path of the request, and the checkpoint file or the config at that path.
+        """Return the path that the request names (default: the newest run), and the checkpoint file or config there.
 
         Raises UsageError for a wrong name or setting, CheckpointError if there is no such checkpoint.
         """

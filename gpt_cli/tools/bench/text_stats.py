@@ -163,7 +163,7 @@ def _estimate(corpus: SourceCorpus, characters: Characters, config: Config, host
 
 
 def _estimated(fact: tuple[str, Any]) -> tuple[str, str]:
-    """Return name and value of a figure as text: estimates to three digits, vocab_size and parameters in full."""
+    """Format name and value of a TokenEstimate field: to three digits, but vocab_size and parameters in full."""
     name, value = fact
     if name in ("vocab_size", "parameters"):
         return name.replace("_", " "), f"{value:,}"

@@ -1,4 +1,4 @@
-"""Choose the transformers class that computes the same logits as a gpt_cli model, and its tensors. Needs no torch.
+"""Choose the transformers class, and its tensors, that give the same logits as a gpt_cli model. Needs no torch.
 
 | settings of the model, all with norm_position pre                           | class                 |
 | --------------------------------------------------------------------------- | --------------------- |
@@ -49,7 +49,7 @@ def fit(model: ModelConfig, vocab_size: int) -> Fit:
 
 
 def _misfits(model: ModelConfig, family: Family) -> Iterator[tuple[str, str]]:
-    """Yield (setting, sentence) for each setting that prevents the export; the sentence names a value that does not."""
+    """Yield (setting, sentence) for each setting that prevents the export; the sentence names a value that works."""
     if model.norm_position != "pre":
         yield "norm_position", "transformers has no such post-norm model; norm_position=pre can be exported"
     if model.ngram_embedding is not None:

@@ -72,8 +72,8 @@ class Exported(Result):
 def export(request: ExportRequest, checkpoint: tuple[Header, str | None], host: Host) -> Exported:
     """Export a checkpoint to `request.out` in the format of `request`, and return what was written.
 
-    Raises CheckpointError for a checkpoint that is damaged or that the format cannot hold, EnvironmentFailure if memory
-    is short or a file cannot be written.
+    `checkpoint` is its header and a prompt for pages, None for a default. Raises CheckpointError if the checkpoint is
+    damaged or the format cannot hold it, EnvironmentFailure if memory is short or a file cannot be written.
     """
     out, title, class_name = request.out, request.title or "", None
     header, prompt = checkpoint
@@ -118,7 +118,7 @@ def export(request: ExportRequest, checkpoint: tuple[Header, str | None], host: 
 
 
 def _attention(stored: Checkpoint, prompt: str, out: Path, name: str, host: Host) -> AttentionDump:
-    """Return the attention of all heads on `prompt`, cut to the context length; its origin is `name`, not a path."""
+    """Return the attention of all heads to `prompt`, cut to the context length; `name` stands for the model's path."""
     model, tokenizer, sizes = stored.build_model(), stored.tokenizer, stored.config.model
     ids = encode_prompt(tokenizer, prompt, sizes.context_length, source="‹prompt›", truncate=True)
     layers, heads = range(sizes.num_blocks), range(sizes.num_heads)
@@ -180,7 +180,7 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str | None
 
 
 def write_handout(out: Path, model: ModelPage, dump: AttentionDump, film: Film | None) -> None:
-    """Write a folder of pages for a class: an index, the model's page, its attention, and `film` if given.
+    """Write a folder of pages for a class: an index, the model, its attention, and the training's `film`, if given.
 
     The index shows the model's title, prompt and origin. Raises EnvironmentFailure if a page cannot be written.
     """
@@ -194,7 +194,7 @@ def write_handout(out: Path, model: ModelPage, dump: AttentionDump, film: Film |
 
 
 def _write(out: Path, files: Mapping[str, Iterable[Buffer]], ours: Collection[str]) -> None:
-    """Write `files` as the directory `out`; if `out` has files not in `ours`, keep these and write files one by one."""
+    """Write `files` as the directory `out`; if it has names beyond `ours`, replace the files in `ours` one by one."""
     if not out.is_dir() or set(os.listdir(out)) <= set(ours):
         write_directory(out, files)
     else:

@@ -22,7 +22,7 @@ BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": Fa
 
 
 def padding_id(tokenizer: Tokenizer) -> int:
-    """Return the id for padding: the token of the byte 0xFF, which UTF-8 never uses, or a pad_token; else end-of-text.
+    """Return the padding id: of a Hugging Face pad_token, or the byte 0xFF, which UTF-8 never uses; else end-of-text.
 
     Data collators exclude padding from the loss, so a model that is padded with end-of-text never learns end-of-text.
     """
@@ -76,7 +76,7 @@ def pipeline(
 
 
 def rebuilt(info: Mapping[str, Any], names: Sequence[str], *, by_letters: bool) -> Tokenizer | None:
-    """Rebuild the gpt_cli tokenizer that was exported, for comparison; None if that fails or would take too long.
+    """Rebuild the gpt_cli tokenizer of an export, to be compared with its file; None if impossible or too slow.
 
     `info` is the kind and pattern that `gpt export` stored, `names` are the tokens by id; with `by_letters`, each
     letter of a name stands for one byte.
@@ -97,7 +97,7 @@ def rebuilt(info: Mapping[str, Any], names: Sequence[str], *, by_letters: bool) 
 
 
 def chat_template(config: Config, tokenizer: Tokenizer) -> str | None:
-    """Return the Jinja template of a model trained on chats; None for other models, or if the tokenizer has it."""
+    """Return the Jinja template of a model trained on chats; None for other models or if the tokenizer has the same."""
     if config.data.loss is None:
         return None
     template = template_for(config.data.template, tokenizer)

@@ -63,18 +63,18 @@ class Directory:
         return f"{self.where}: config.json"
 
     def read(self, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
-        """Return a tensor, or its rows `first` to `last`, in float32; raises CheckpointError for NaN or infinity."""
+        """Return a tensor, or with `last` its rows [first:last], in float32; raise CheckpointError for NaN or inf."""
         return widened(self.read_stored(name, first, last), self.tensors[name].dtype)
 
     def read_stored(self, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
-        """Return a tensor, or its rows `first` to `last`, in its stored dtype, by `read_numbers`."""
+        """Return a tensor, or with `last` its rows [first:last], in its stored dtype, as `read_numbers` does."""
         return read_numbers(self.tensors[name], name, first, last)
 
 
 def read_numbers(stored: HFTensor, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
-    """Return a tensor, or its rows `first` to `last`, in the numpy dtype that READABLE gives; Q8_0 in float32.
+    """Return a tensor, or with `last` its rows [first:last], in the numpy dtype of READABLE (uint16 for bfloat16).
 
-    Raises CheckpointError for NaN or infinity.
+    Q8_0 becomes float32. Raises CheckpointError for NaN or infinity.
     """
     shape = stored.shape if last is None else (last - first, *stored.shape[1:])
     skipped, count = first * math.prod(shape[1:]), math.prod(shape)
@@ -156,7 +156,7 @@ def _download(path: Path) -> str | None:
 
 
 def read_json(path: Path, what: str, most: int) -> dict[str, Any]:
-    """Return the object in a JSON file of at most `most` bytes; raises CheckpointError for any other content."""
+    """Return the object in a JSON file of up to `most` bytes; for other files, called `what`, raise CheckpointError."""
     content = read_bytes(path, CheckpointError, most=(what, most))
     try:
         value = strict_json(content.decode("utf-8"))

@@ -50,10 +50,10 @@ class Foreign:
 def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
     """Return the model in a directory or GGUF file, checked as far as is possible without reading all weights.
 
-    `context_length` may be less than the model's only with rope; None means the model's, with rope at most LONGEST. A
-    `gpt export` becomes the original model again; if that is impossible (the export multiplied matrices, or another
-    program trained them), it is read as a model of its transformers class. Raises CheckpointError for a model that gpt
-    cannot represent, UsageError for a `context_length` that the model cannot have.
+    `context_length` can be shorter than the model's only with rope; None means the model's, with rope at most LONGEST.
+    A `gpt export` becomes the original model again; if that is impossible (the export multiplied matrices, or another
+    program trained the model), it is read as its transformers class. Raises CheckpointError for a model that gpt cannot
+    represent, UsageError for a `context_length` that the model cannot have.
     """
     directory = read_gguf(path) if is_gguf(path) else read_directory(path)
     family, export_info = _family(directory), _export_info(directory.config)
@@ -140,7 +140,7 @@ def _family(directory: Directory) -> Family:
 
 
 def _context_length(settings: Mapping[str, Any], requested: int | None) -> int:
-    """Return `requested`, or for None the model's context length, with rope at most LONGEST; may raise UsageError."""
+    """Return `requested`, else the model's context length, with rope at most LONGEST; UsageError if impossible."""
     there, turned = settings["context_length"], settings.get("positions") == "rope"
     if requested is None:
         return min(there, LONGEST) if turned else there
@@ -153,7 +153,7 @@ def _context_length(settings: Mapping[str, Any], requested: int | None) -> int:
 
 
 def _with_names_of_the_class(directory: Directory, family: Family) -> Directory:
-    """Return the directory with the class's tensor names, without stored constants and the copy of tied embeddings.
+    """Return a directory with the family's tensor names, without constants and, for tied embeddings, the output layer.
 
     Files of the class's base model lack the first word of each name. Raises CheckpointError if tied copies differ.
     """
@@ -221,7 +221,7 @@ def _is_too_large(model: ModelConfig, directory: Directory) -> bool:
 def _places_of_export(
     model: ModelConfig, num_rows: int, directory: Directory, family: Family, settings: Mapping[str, Any]
 ) -> dict[str, Rows] | None:
-    """Return the rows of each weight of `model` in an export, by name; None if the export no longer fits that model."""
+    """Map each weight of `model` to its rows in an export; None if its tensors or `settings` no longer fit `model`."""
     if _is_too_large(model, directory):
         return None
     try:

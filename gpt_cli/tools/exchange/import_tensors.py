@@ -21,7 +21,7 @@ _MAX_NAMED = 3
 
 
 class Rows(NamedTuple):
-    """Rows `first` to `last` of the tensor `source` or its transpose: a gpt_cli weight times `factor`, a power of 2."""
+    """Place of a gpt_cli weight times `factor`, a power of 2: rows [first:last] of tensor `source` or its transpose."""
 
     source: str
     first: int
@@ -53,7 +53,7 @@ class Weights:
         return widened(self.stored(name), self.kind(name))
 
     def kind(self, name: str) -> str:
-        """Return a weight's dtype, a key of READABLE: the file's, but F32 for zeros and for a factor other than 1."""
+        """Return a weight's dtype, a key of READABLE: as in the file; F32 for zeros and for a factor other than 1."""
         rows = self.places.get(name)
         return "F32" if rows is None or rows.factor != 1 else self._directory.tensors[rows.source].dtype
 
@@ -85,7 +85,7 @@ class Weights:
 def weight_locations(recipes: Mapping[str, Recipe], directory: Directory) -> dict[str, Rows] | None:
     """Return the tensor rows of each gpt_cli weight by name; None if the recipes cannot be inverted for these tensors.
 
-    Training elsewhere may make zeros nonzero and copies unequal; a product, or a factor that rounds, cannot be undone.
+    Impossible to invert: products, factors that round, and zeros or copies that training elsewhere made different.
     """
     locations: defaultdict[str, list[Rows]] = defaultdict(list)
     zeros = [name for name, recipe in recipes.items() if not recipe.parts]

@@ -104,7 +104,7 @@ def _of_files(directory: Path, settings: Mapping[str, Any]) -> str:
 def _end_of_text(
     names: Mapping[int, str], configured: int | list[int] | None, settings: Mapping[str, Any], where: str
 ) -> int:
-    """Return the end-of-text id: `configured` in config.json, else eos_token of `settings`, else <|endoftext|>."""
+    """Return the id of end-of-text: config.json's (`configured`), tokenizer `settings`' eos_token, or <|endoftext|>."""
     for number in configured if isinstance(configured, list) else [configured]:
         if type(number) is int and number in names:
             return number

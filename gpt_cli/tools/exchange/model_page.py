@@ -50,13 +50,11 @@ def write_model_page(out: Path, page: ModelPage) -> None:
 def model_page(
     checkpoint: Checkpoint, wanted: Kind | None, name: str, *, title: str = "", prompt: str | None = None
 ) -> ModelPage:
-    """Build the page of a model, whose name there is `name`; `wanted` is the dtype of matrices, None: chosen by size.
+    """Build a model's page, which shows `name` as the run; `wanted` is the dtype of matrices, None chooses it by size.
 
-    The page opens with `prompt`, or, if None, with a short text that the model can encode.
-
-    Raises CheckpointError for weights that do not fit their config or a tokenizer that pages do not implement,
-    UsageError for a form of attention that pages do not compute or weights that float16 cannot hold, EnvironmentFailure
-    for a page that is too large.
+    The page opens with `prompt`, or, if None, with a short text that the model can encode. Raises CheckpointError for
+    weights that do not fit their config or a tokenizer that pages do not implement, UsageError for a form of attention
+    that pages do not compute or weights that float16 cannot hold, EnvironmentFailure for a page that is too large.
     """
     require_known_form(checkpoint.config.model)
     model = checkpoint.build_model()

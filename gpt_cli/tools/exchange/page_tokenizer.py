@@ -112,7 +112,7 @@ def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
 
 
 def _unknown(step: Mapping[str, Any], types: Sequence[str] = ("NFC", "Replace", "Prepend")) -> str | None:
-    """Return the name of a tokenizer step, or of its feature, that pages do not implement; None if there is none."""
+    """Return the type of a step not in `types`, or a feature that pages lack; None if pages implement the step."""
     if step["type"] not in types or (step["type"] == "Split" and "Regex" not in step["pattern"]):
         return step["type"]
     return "add_prefix_space" if step["type"] == "ByteLevel" and step["add_prefix_space"] else None

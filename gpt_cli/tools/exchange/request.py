@@ -85,7 +85,7 @@ class ImportRequest(Request):
     overwrite: Switch = Field(default=False, description="Replace the run in ‹out›.")
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield a `Misfit` if no directory is named, or several without `steps`."""
+        """Yield an error (`Misfit`) if the request names no directory, or several directories without `steps`."""
         if not self.directory:
             yield Misfit(("directory",), "it names no directory")
         if len(self.directory) > 1 and not self.steps:
@@ -159,7 +159,7 @@ class ExportRequest(Request):
     checkpoint: WhichCheckpoint = NONE
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield a `Misfit` for each of `quantize`, `title` and `prompt` that the format does not take."""
+        """Yield an error (`Misfit`) for each of `quantize`, `title` and `prompt` that the format does not take."""
         kinds = _QUANTIZED.get(self.format, ())
         if self.quantize is not None and not kinds:
             sentence = f"‹format={self.format}› writes weights as they are; only gguf, html and handout have others"
@@ -217,7 +217,7 @@ class ExportRequest(Request):
 
 
 def require_directory(out: Path, form: str, overwrite: bool = False) -> None:
-    """Raise UsageError unless `out` is new, empty or an export of format `form`; `overwrite` permits other files."""
+    """Raise UsageError unless `out` is new, empty or an export of format `form`; `overwrite`: even with other files."""
     our_files = FILES if form == "hf" else PAGES
     replaced = Path(os.path.realpath(out))  # also for x/.., where there is no x
     if replaced.is_dir():

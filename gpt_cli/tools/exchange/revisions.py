@@ -72,7 +72,7 @@ def read_steps(steps: Mapping[int, Path], context_length: int | None, host: Host
 
 
 def _place_of_step(directory: Path) -> re.Match[str] | None:
-    """Match the step in a directory's name, for a link in the name of the link itself; None without a step."""
+    """Match the training step in the name of `directory`, for a link in the link's own name; None without a step."""
     matches = list(_STEP.finditer(os.path.basename(os.path.abspath(directory))))
     named = [match for match in matches if match[1]]
     return (named or matches or [None])[-1]

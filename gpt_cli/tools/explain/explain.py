@@ -83,7 +83,10 @@ class Explained(Result):
 
 
 def explain(request: ExplainRequest, target: tuple[str, str, Header] | None, host: Host) -> Explained:
-    """Explain a head, a study or the example, and write it to `request.out`; raises as `_head`, and CheckpointError."""
+    """Explain a head, a study or the example, and write it to `request.out`, if set; `target` is from `request.find`.
+
+    Raises CheckpointError for a checkpoint that cannot be loaded, and the errors of `_head`.
+    """
     with host.working("computing"):
         explanation = _head(request, host, *target) if target else _study(request, host) if request.study else journey()
     out = request.out and str(request.out)
@@ -116,7 +119,7 @@ def _head(request: ExplainRequest, host: Host, prompt: str, source: str, header:
 
 
 def _require_room(num_tokens: int, queries: Sequence[int], *, each: int, besides: int = 0) -> None:
-    """Raise EnvironmentFailure unless memory holds `each` bytes per attention weight of `queries`, plus `besides`."""
+    """Raise EnvironmentFailure unless memory holds `each` bytes for each query and token, plus `besides` bytes."""
     require_available(
         "explain",
         f"{counted(1, 'head')} on {counted(num_tokens, 'token')}",
@@ -127,7 +130,7 @@ def _require_room(num_tokens: int, queries: Sequence[int], *, each: int, besides
 
 
 def _queries(text: str | None, num_tokens: int) -> list[int]:
-    """Return the positions that --query selects in a prompt of `num_tokens`; raises UsageError after the last token."""
+    """Return the positions in a prompt that --query (`text`) selects; UsageError for a position beyond `num_tokens`."""
     if text == "all":
         return list(range(num_tokens))
     position = num_tokens - 1 if text is None else int(text)

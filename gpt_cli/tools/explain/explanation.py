@@ -90,7 +90,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A title, ordered steps, and the parameters that steps use, by name; `parts` maps a step's `part` to its title."""
+    """A title, ordered steps, and the parameters that steps use, by name; `parts` maps `Step.part` to a heading."""
 
     title: str
     steps: Sequence[Step]

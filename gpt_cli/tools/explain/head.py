@@ -87,7 +87,7 @@ def _add_embeddings(steps: HeadSteps, model: GPT, batch: Tensor, layer: int) -> 
 
 
 def _add_scores(steps: HeadSteps, stages: Stages, product: str, root: str | None, window: int | None) -> None:
-    """Add the steps from scores to attention weights; `root` is the formula of the scores' divisor, None for none."""
+    """Add the steps from scores to weights; `product` is the formula of scores, `root` of their divisor, if any."""
     scores, weights = stages.scores[0, steps.places], stages.weights[0, steps.places]
     steps.of_pairs("scores", product, scores)
     term, divisor = "s", stages.queries.shape[-1] ** 0.5
@@ -132,7 +132,7 @@ def _add_outputs(steps: HeadSteps, block: Block, x: Tensor, mixed: Tensor) -> No
 
 
 def _largest(key: str, beginning: str, query: str, numbers: Tensor, names: Sequence[str]) -> Note:
-    """Return a note that names the tokens with the largest positive numbers, as a sentence and as data."""
+    """Return a note `key` on `query`: `beginning`, then tokens with the largest positive numbers, as text and data."""
     order = torch.argsort(numbers, descending=True, stable=True)[:_NUM_LARGEST].tolist()
     largest_pairs = [(position, float(numbers[position])) for position in order if numbers[position] > 0]
     text = ", ".join(f"{names[position]} {number:.4f}" for position, number in largest_pairs)

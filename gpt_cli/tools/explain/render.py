@@ -153,7 +153,7 @@ def _number(number: float) -> str:
 
 
 def _cut(table: Table) -> list[list[str]]:
-    """Return the header and the rows of a table; in unnamed columns, an ellipsis replaces those beyond the twelfth."""
+    """Return the header and the rows of a table; one ellipsis replaces all columns without names after the twelfth."""
     rows = [list(row) for row in (table.header, *table.rows)]
     if table.whole or len(rows[0]) <= _MAX_COLUMNS + 1:
         return rows

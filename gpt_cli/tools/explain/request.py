@@ -67,7 +67,7 @@ class ExplainRequest(Request):
     )
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield a `Misfit` for each flag that excludes another, or that has no effect on an example or a study."""
+        """Yield an error (`Misfit`) for flags that exclude each other or have no effect on an example or a study."""
         yield from super().misfits()
         useless = _OF_HEAD if self.study == "scaling" else _OF_HEAD + _OF_MODEL
         if not self.example:

@@ -30,7 +30,7 @@ SENTENCES = ((5, 2, 1, 0, 0), (1, 3, 1, 4, 0))
 
 @torch.no_grad()
 def scaling(loaded: Loaded | None) -> Explanation:
-    """Compare softmax with and without division by √K, on random scores, a trained model's heads, and normal numbers.
+    """Compare softmax with and without division: random and a trained model's scores by √K, Gaussian numbers by 100.
 
     Entropy is in nats; the gradient is the Frobenius norm of the Jacobian of softmax with respect to its scores.
     """
@@ -93,7 +93,7 @@ def _model_scores(loaded: Loaded) -> Step:
 
 @torch.no_grad()
 def mask() -> Explanation:
-    """Show that masking before softmax equals masking and renormalising after it; otherwise, later tokens leak."""
+    """Show that masking before softmax equals masking after it and renormalising, without which later tokens leak."""
     x = torch.tensor(EMBEDDINGS, dtype=torch.float64)
     with torch.random.fork_rng(devices=[]):
         head = linear_head().double()

@@ -32,7 +32,7 @@ StepsAndMatrices = tuple[list[Step], dict[str, Tensor]]
 
 
 def step_of(part: str, name: str, formula: str, numbers: Tensor, *, title: str = "") -> Step:
-    """Return a step with a row for each word of the example; six columns are labelled with the words too."""
+    """Return a step with a row for each word of the example; the words also label columns if there are six."""
     columns: tuple[Label, ...] = WORDS if numbers.shape[1] == len(WORDS) else ()
     return Step(name, formula, numbers.double().numpy(), WORDS, columns, part, title=title)
 
@@ -149,7 +149,7 @@ def _split(x: Tensor) -> StepsAndMatrices:
 
 
 def _of_heads(part: str, x: Tensor, heads: list[Attention]) -> tuple[list[Step], Tensor, dict[str, Tensor]]:
-    """Return the steps of all heads and of their joined outputs, these outputs [T, H K], and the heads' matrices."""
+    """Return steps for each head and for the joined outputs, the joined outputs [T, H K], and the heads' matrices."""
     steps: list[Step] = []
     outputs: list[Tensor] = []
     used: dict[str, Tensor] = {}

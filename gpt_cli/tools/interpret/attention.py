@@ -80,7 +80,7 @@ class AttentionResult(AttentionDump, Result):
         return self.drawing(width, coloured=True)[0]
 
     def drawing(self, width: int, *, coloured: bool = False) -> tuple[str, int]:
-        """Return the maps as text of `width` columns, and the number of tokens shown, the last ones that fit."""
+        """Return the maps as text of `width` columns, and how many tokens they show: as many last ones as fit."""
         terminal = Console(
             file=io.StringIO(),
             force_terminal=coloured,
@@ -136,8 +136,8 @@ class AttentionResult(AttentionDump, Result):
 def attention(request: AttentionRequest, target: ToInspect, host: Host) -> AttentionResult:
     """Run a model on a prompt and return its attention; write the attention to `request.out`, if set.
 
-    Raises CheckpointError, DataError for a prompt that is too long, UsageError for numbers that float16 cannot hold,
-    and EnvironmentFailure if memory or disk space is short.
+    Raises CheckpointError for a damaged checkpoint or NaN/inf, DataError for a prompt that is too long, UsageError for
+    numbers that float16 cannot hold, and EnvironmentFailure if memory or disk space is short.
     """
     device = choose_device(request.device or "auto")
     loaded = load_for(host, request.run, request.checkpoint, target.header)
@@ -225,8 +225,8 @@ def with_heads(
 ) -> AttentionDump:
     """Return `dump` with layers' predictions, head scores and, if a page can hold them, the tokens that heads promote.
 
-    `count` receives the number of tokens done since its last call: those of `score_heads`, then all tokens of the dump
-    for each head. Raises CheckpointError if the model computes numbers that are not finite.
+    `count` receives numbers of tokens: those that `score_heads` reports, then, for each head, all tokens of the dump.
+    Raises CheckpointError if the model computes numbers that are not finite.
     """
     chosen: dict[str, Any] = {"layers": dump.layers, "heads": dump.heads}
     ids, end_of_text = np.array(dump.token_ids), tokenizer.end_of_text

@@ -58,7 +58,7 @@ class ConfigFields:
         return self.content.get(key, default)
 
     def number(self, key: str, default: float | None = None) -> float | None:
-        """Return a number, or `default` for an absent key or null; record a problem for other values or no default."""
+        """Return a number, or `default` if absent or null; record a problem for other types, or if both are missing."""
         value = self.get(key)
         if value is None and default is None:
             self.refuse(f"it has no {key}")
@@ -68,7 +68,7 @@ class ConfigFields:
         return default if value is None else value
 
     def whole(self, key: str, default: int | None = None, *, optional: bool = False) -> int | None:
-        """Return an integer, or `default` for an absent key; record a problem for other values, or None if required."""
+        """Return an integer, or `default` if absent; record a problem for other types, or None if not `optional`."""
         value = self.get(key, default)
         if value is None and not optional:
             self.refuse(f"it has no {key}")
@@ -85,7 +85,7 @@ class ConfigFields:
         return value if isinstance(value, bool) else default
 
     def choice(self, key: str, names: Mapping[str, str], default: str) -> str:
-        """Return `names[value]`, the gpt_cli name of a value; record a problem for a value that is not in `names`."""
+        """Return `names[value]`, the gpt_cli name of a value (absent: `default`); record a problem for other values."""
         name = self.get(key, default)
         if not isinstance(name, str) or name not in names:
             self.refuse(f"{key} is {brief(name)}, but gpt has {', '.join(names)}")

@@ -119,7 +119,7 @@ class Family(ABC):
         return True, True, True
 
     def absent(self, fields: ConfigFields) -> re.Pattern[str] | None:
-        """Return a pattern of the bias names that a config leaves out (zeros in gpt_cli); None if all are there."""
+        """Return a pattern of names of biases that gpt_cli has, as zeros, and a config's model lacks; None for none."""
         return None
 
     def notes(self, model: ModelConfig) -> Iterator[str]:

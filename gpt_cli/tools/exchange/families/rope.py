@@ -48,7 +48,7 @@ def read_rope(
 
 
 def _agreed(fields: ConfigFields, inner: ConfigFields, names: Sequence[str], default: float) -> float:
-    """Return a number that any of the keys `names` may hold; record a problem if keys hold different numbers."""
+    """Return the number under the keys `names` of `inner` (rope object) or `fields`; record a problem if two differ."""
     values = [held.number(name, default) for name in names for held in (inner, fields) if held.get(name) is not None]
     if any(value != values[0] for value in values):
         fields.refuse(f"{' and '.join(names)} disagree: {', '.join(map(str, values))}")

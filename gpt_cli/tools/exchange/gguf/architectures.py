@@ -80,7 +80,7 @@ class Architecture(NamedTuple):
         return tops.get(name) or name.replace(f"{family.prefix}{family.final_norm}.", "output_norm.")
 
     def names(self, family: Family, there: Mapping[str, Any]) -> dict[str, str]:
-        """Map the tensor names `there`, of a GGUF file, to their names in transformers; leave out unknown tensors."""
+        """Map the GGUF names of tensors, the keys of `there`, to transformers names; leave out unknown tensors."""
         layers = {theirs: ours for ours, theirs in self.layers(family).items()}
         tops = [family.embedding, family.output, f"{family.prefix}{family.position_table}"]
         tops += [f"{family.prefix}{family.final_norm}.{kind}" for kind in ("weight", "bias")]
@@ -174,7 +174,7 @@ def tensors_there(chosen: Architecture, family: Family, fitted: Fit) -> dict[str
 
 
 def rope_factors(config: Mapping[str, Any], turned: int) -> np.ndarray:
-    """Divisors of the rope frequencies for Llama 3's scaling, from the keys of config.json: [turned / 2], float32."""
+    """Divisors of the rope frequencies of `turned` numbers, by a config.json's Llama 3 keys: float32 [turned / 2]."""
     scaling, base = config["rope_scaling"], config["rope_theta"]
     factor, low, high = (scaling[key] for key in ("factor", "low_freq_factor", "high_freq_factor"))
     # turns of each pair within the original context
@@ -184,7 +184,7 @@ def rope_factors(config: Mapping[str, Any], turned: int) -> np.ndarray:
 
 
 def arranged(rows: Any, order: str, num_heads: int, *, back: bool = False) -> Any:
-    """Rearrange the rows of a transformers tensor for GGUF, by `order`; with `back`, GGUF rows for transformers.
+    """Rearrange a tensor's rows from transformers to GGUF by `order` (see `Architecture.order`); `back`: in reverse.
 
     Accepts torch tensors and numpy arrays.
     """

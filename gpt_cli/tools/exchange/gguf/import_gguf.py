@@ -47,7 +47,7 @@ class GGUF(Directory):
         return self.where
 
     def read_stored(self, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
-        """Return a tensor, or rows `first` to `last` of it, as in transformers; CheckpointError for NaN or infinity."""
+        """Return a tensor, or with `last` its rows [first:last], as in transformers; CheckpointError for NaN/inf."""
         stored, order = self.there[name]
         if order == "transposed":
             return arranged(read_numbers(stored, name), order, 1)[first:last]
@@ -128,7 +128,7 @@ def _config(
     theirs: Mapping[str, Any],
     where: str,
 ) -> dict[str, Any]:
-    """Build a config.json from the GGUF keys in `left`, removing them; `theirs` has settings that GGUF lacks."""
+    """Build a config.json from GGUF keys, removed from `left`, and from `theirs`, an export's keys that GGUF lacks."""
 
     def taken(key: str, default: Any = None) -> Any:
         return left.pop(f"{architecture.name}.{key}", default)
@@ -184,7 +184,7 @@ def _head_size(config: Mapping[str, Any]) -> int:
 
 
 def _scaling(factors: np.ndarray, theirs: Mapping[str, Any], config: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the Llama 3 rope_scaling that gives `factors`: the export's or a published one; else CheckpointError."""
+    """Return the Llama 3 rope_scaling of `factors`: an export's (`theirs`) or published; else raise CheckpointError."""
     base, size = config.get("rope_theta"), _head_size(config)
     said = theirs.get("rope_scaling")
     for one in (*([said] if isinstance(said, dict) else []), *({**_LLAMA3, **factor} for factor in _PUBLISHED)):

@@ -147,7 +147,10 @@ def _keys(pre: str, tokens: list[str], types: list[int], pairs: list[str], token
 
 
 def _pre(patterns: tuple[str, ...], whole: bool | None) -> tuple[str, list[str]]:
-    """Return the `tokenizer.ggml.pre` for patterns, and notices; `whole`: see _Cut, None if merges form all tokens."""
+    """Return the `tokenizer.ggml.pre` for patterns, and notices; raise UsageError for patterns without one.
+
+    `whole` tells whether a word that is a token skips the merges; None if the merges form all tokens anyway.
+    """
     alike = tuple(_SAME.get(pattern, pattern) for pattern in patterns)
     fitting = [name for name, cut in _CUTS.items() if tuple(map(as_oniguruma, cut.patterns)) == alike]
     if exact := [name for name in fitting if whole in (None, _CUTS[name].whole)]:
