@@ -113,7 +113,9 @@ def export(request: ExportRequest, checkpoint: tuple[Header, str | None], host: 
             tell_omissions(film, host.notice)
         with host.working(writing):
             write_handout(out, page, dump, film)
-    num_bytes = sum(path.stat().st_size for path in ([out] if out.is_file() else out.iterdir()))
+    names = FILES if request.format == "hf" else PAGES
+    written = [out] if out.is_file() else [path for path in out.iterdir() if path.name in names]
+    num_bytes = sum(path.stat().st_size for path in written)
     return Exported(str(out), request.format, class_name, num_parameters, num_bytes)
 
 
