@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -143,10 +144,12 @@ def _expected(points: Sequence[Point], jobs: int, host: Host) -> float:
             from gpt_cli.training.auto_config.step_time import seconds_of
         with host.working("timing a step"):
             each = seconds_of([point.config for point in points])
-    total = (sum(each) + _START * len(each)) / jobs
+    ends = [0.0] * jobs  # of each job's last run so far
+    for seconds in each:
+        heapq.heapreplace(ends, ends[0] + _START + seconds)
     one = f"{duration(sum(each) / len(each))} of steps and {_START:.0f} s of start"
-    host.notice(f"{counted(len(each), 'run')} of about {one}: about {duration(total)}")
-    return total
+    host.notice(f"{counted(len(each), 'run')} of about {one}: about {duration(max(ends))}")
+    return max(ends)
 
 
 def _compared(directory: Path, all_points: Sequence[Point], ended: Jobs) -> Swept:
