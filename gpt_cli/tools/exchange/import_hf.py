@@ -183,8 +183,8 @@ def _are_equal(directory: Directory, first: str, second: str) -> bool:
     if len(one.shape) != 2:
         return True
     step = max(1, _PIECE // max(1, one.shape[1]))
-    ranges = [(row, min(row + step, one.shape[0])) for row in range(0, one.shape[0], step)]
-    return all(np.array_equal(directory.read(first, *rows), directory.read(second, *rows)) for rows in ranges)
+    parts = [slice(row, row + step) for row in range(0, one.shape[0], step)]
+    return all(np.array_equal(directory.read(first, rows), directory.read(second, rows)) for rows in parts)
 
 
 def _num_rows(directory: Directory, family: Family, largest: int) -> int:

@@ -21,11 +21,10 @@ _MAX_NAMED = 3
 
 
 class Rows(NamedTuple):
-    """Place of a gpt_cli weight times `factor`, a power of 2: rows [first:last] of tensor `source` or its transpose."""
+    """Place of a gpt_cli weight times `factor`, a power of 2: rows `span` of tensor `source` or its transpose."""
 
     source: str
-    first: int
-    last: int
+    span: slice
     transposed: bool
     factor: float
 
@@ -63,7 +62,7 @@ class Weights:
             return np.zeros(self.zeros[name], np.float32)
         rows = self.places[name]
         if name in EMBEDDINGS:
-            rows = rows._replace(last=self._num_tokens)
+            rows = rows._replace(span=slice(self._num_tokens))
         return np.ascontiguousarray(self._cut(rows) if rows.factor == 1 else self.part(rows))
 
     def forget(self) -> None:
@@ -78,8 +77,8 @@ class Weights:
     def _cut(self, rows: Rows) -> np.ndarray:
         """Return `rows` in the dtype of the file."""
         if rows.transposed:
-            return self._read(rows.source).T[rows.first : rows.last]
-        return self._directory.read_stored(rows.source, rows.first, rows.last)
+            return self._read(rows.source).T[rows.span]
+        return self._directory.read_stored(rows.source, rows.span)
 
 
 def weight_locations(recipes: Mapping[str, Recipe], directory: Directory) -> dict[str, Rows] | None:
@@ -95,7 +94,8 @@ def weight_locations(recipes: Mapping[str, Recipe], directory: Directory) -> dic
             name, *others = names
             if others or math.frexp(factor)[0] != 0.5:
                 return None
-            locations[name].append(Rows(source, number * size, (number + 1) * size, recipe.transposed, factor))
+            span = slice(number * size, (number + 1) * size)
+            locations[name].append(Rows(source, span, recipe.transposed, factor))
     table = locations.pop(_TABLE, None)
     weights = Weights(directory, {})
     if any(directory.read(name).any() for name in zeros):

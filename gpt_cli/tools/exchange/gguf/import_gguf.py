@@ -23,7 +23,7 @@ from gpt_cli.tools.exchange.gguf.architectures import (
     rope_factors,
 )
 from gpt_cli.tools.exchange.gguf.reader import read_gguf_header
-from gpt_cli.tools.exchange.hf_directory import Directory, HFTensor, read_numbers
+from gpt_cli.tools.exchange.hf_directory import ALL, Directory, HFTensor, read_numbers
 
 _AS_IT_IS = "import the directory of transformers from which the file was made"
 # of rope as Llama 3 has it, whose factors a file names, and not what they came from
@@ -46,17 +46,17 @@ class GGUF(Directory):
         """The GGUF file's path, as error messages about the model's config show it."""
         return self.where
 
-    def read_stored(self, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
-        """Return a tensor, or with `last` its rows [first:last], as in transformers; CheckpointError for NaN/inf."""
+    def read_stored(self, name: str, rows: slice = ALL) -> np.ndarray:
+        """Return `rows` of a tensor as in transformers; raise CheckpointError for NaN or inf."""
         stored, order = self.there[name]
         if order == "transposed":
-            return arranged(read_numbers(stored, name), order, 1)[first:last]
+            return arranged(read_numbers(stored, name), order, 1)[rows]
         if order == "as it is":
-            return read_numbers(stored, name, first, last)
+            return read_numbers(stored, name, rows)
         num_heads = stored.shape[0] // self.head_size // (3 if order == "by_head" else 1)
-        rows = arranged(np.arange(stored.shape[0]), order, num_heads, back=True)[first:last]
-        begin = rows.min()
-        return read_numbers(stored, name, begin, rows.max() + 1)[rows - begin]
+        places = arranged(np.arange(stored.shape[0]), order, num_heads, back=True)[rows]
+        begin = places.min()
+        return read_numbers(stored, name, slice(begin, places.max() + 1))[places - begin]
 
 
 def read_gguf(path: Path) -> GGUF:
