@@ -69,7 +69,7 @@ def write_gguf(out: Path, checkpoint: Checkpoint, name: str, kind: str | None) -
     chosen, family, fitted = architecture_of(config.model, tokenizer.vocab_size)
     ours = dict(checkpoint.weights) | dict(checkpoint.build_model().named_buffers())
     vocabulary, factors = metadata_of(tokenizer), None
-    tensors = tensors_there(chosen, family, fitted)
+    tensors = tensors_there(chosen, family, fitted, config.model.num_blocks)
     infos = {
         there: _info(there, chosen.order(theirs), recipe, ours, kind) for there, (theirs, recipe) in tensors.items()
     }

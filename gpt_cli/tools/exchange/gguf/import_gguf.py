@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +30,7 @@ _AS_IT_IS = "import the directory of transformers from which the file was made"
 # of rope as Llama 3 has it, whose factors a file names, and not what they came from
 _PUBLISHED = ({"factor": 8.0}, {"factor": 32.0})
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+_BLOCK_NUMBER = re.compile(r"blk\.(0|[1-9]\d{0,5})\.")
 _DEFAULT_BASE = 10000.0
 _IRRELEVANT = ("vocab_size", "tensor_data_layout")  # keys of an architecture on which no logit depends
 
@@ -83,7 +85,8 @@ def read_gguf(path: Path) -> GGUF:
     for key, value in left.items():
         if key.removeprefix(f"{name}.") not in _IRRELEVANT:
             raise CheckpointError(where, f"{shown(key)} is {brief(value)}, which gpt does not know", hint=_AS_IT_IS)
-    names = architecture.names(family, tensors)
+    blocks = {match[1] for match in map(_BLOCK_NUMBER.match, tensors) if match}
+    names = architecture.names(family, blocks)
     if unknown := sorted(tensors.keys() - names.keys()):
         raise CheckpointError(where, f"{shown(unknown[0])} is no tensor of {name}, as gpt knows it", hint=_AS_IT_IS)
     if export_info:
