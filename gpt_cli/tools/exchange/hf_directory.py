@@ -58,11 +58,6 @@ class Directory:
         """The directory's path, as error messages show it."""
         return shown(self.path)
 
-    @property
-    def where_config(self) -> str:
-        """The path of config.json, as error messages show it."""
-        return f"{self.where}: config.json"
-
     def read(self, name: str, rows: slice = ALL) -> np.ndarray:
         """Return `rows` of a tensor in float32; raise CheckpointError for NaN or inf."""
         return widened(self.read_stored(name, rows), self.tensors[name].dtype)

@@ -58,7 +58,8 @@ def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
     directory = read_gguf(path) if is_gguf(path) else read_directory(path)
     family, export_info = _family(directory), _export_info(directory.config)
     directory = _with_names_of_the_class(directory, family)
-    fields = ConfigFields(directory.config, directory.where_config, _AS_IT_IS)
+    where = directory.where if isinstance(directory, GGUF) else f"{directory.where}: config.json"
+    fields = ConfigFields(directory.config, where, _AS_IT_IS)
     settings = family.settings(fields)
     if problems := fields.problems():
         raise together(problems)
@@ -70,13 +71,13 @@ def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
         tokenizer = read_tokenizer(path, directory.config.get("eos_token_id"), about_tokenizer)
     num_rows = _num_rows(directory, family, tokenizer.vocab_size - 1)
     notices, zeros = list[str](), dict[str, tuple[int, ...]]()
-    config = _config_of(export_info, tokenizer, directory) if export_info else None
+    config = _config_of(export_info, tokenizer, where) if export_info else None
     places = None if config is None else _places_of_export(config.model, num_rows, directory, family, settings)
     if config is not None and places is None:
         notices.append("it cannot come back as it was before gpt export, so it is read as the class that it is now")
     if config is None or places is None:
         notices += fields.notices
-        model = _validated({**settings, "context_length": length}, family, fields.where)
+        model = _validated({**settings, "context_length": length}, family, where)
         if _is_too_large(model, directory):
             raise CheckpointError(directory.where, "its config does not fit its tensors", hint=_HINT)
         as_there = model.changed(scale="head" if family.divides else "none")
@@ -108,9 +109,9 @@ def _export_info(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return info if is_ours else {}
 
 
-def _config_of(export_info: Mapping[str, Any], tokenizer: Tokenizer, directory: Directory) -> Config:
+def _config_of(export_info: Mapping[str, Any], tokenizer: Tokenizer, where: str) -> Config:
     """Return the validated config of an export, with the kind of `tokenizer` if the config has another kind."""
-    where, content = directory.where_config, export_info.get("config")
+    content = export_info.get("config")
     if not isinstance(content, dict):
         raise CheckpointError(where, "its key gpt_cli has no valid config, which is an object of JSON")
     try:

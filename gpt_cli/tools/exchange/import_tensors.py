@@ -37,13 +37,9 @@ class Weights:
     """
 
     def __init__(
-        self,
-        directory: Directory,
-        places: Mapping[str, Rows],
-        num_tokens: int = 0,
-        zeros: Mapping[str, tuple[int, ...]] | None = None,
+        self, directory: Directory, places: Mapping[str, Rows], num_tokens: int, zeros: Mapping[str, tuple[int, ...]]
     ):
-        self.places, self.zeros = places, zeros or {}
+        self.places, self.zeros = places, zeros
         self._directory, self._num_tokens = directory, num_tokens
         self._read = lru_cache(maxsize=2)(directory.read_stored)
 
@@ -97,7 +93,7 @@ def weight_locations(recipes: Mapping[str, Recipe], directory: Directory) -> dic
             span = slice(number * size, (number + 1) * size)
             locations[name].append(Rows(source, span, recipe.transposed, factor))
     table = locations.pop(_TABLE, None)
-    weights = Weights(directory, {})
+    weights = Weights(directory, {}, 0, {})
     if any(directory.read(name).any() for name in zeros):
         return None
     if table and not np.allclose(weights.part(table[0]), _sinusoids(recipes[table[0].source].shape), rtol=0, atol=1e-6):

@@ -31,7 +31,6 @@ _AS_IT_IS = "import the directory of transformers from which the file was made"
 _PUBLISHED = ({"factor": 8.0}, {"factor": 32.0})
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 _BLOCK_NUMBER = re.compile(r"blk\.(0|[1-9]\d{0,5})\.")
-_DEFAULT_BASE = 10000.0
 _IRRELEVANT = ("vocab_size", "tensor_data_layout")  # keys of an architecture on which no logit depends
 
 
@@ -42,11 +41,6 @@ class GGUF(Directory):
     keys: Mapping[str, Any]
     there: Mapping[str, tuple[HFTensor, str]]  # where each lies, and in which order
     head_size: int
-
-    @property
-    def where_config(self) -> str:
-        """The GGUF file's path, as error messages about the model's config show it."""
-        return self.where
 
     def read_stored(self, name: str, rows: slice = ALL) -> np.ndarray:
         """Return `rows` of a tensor as in transformers; raise CheckpointError for NaN or inf."""
@@ -162,7 +156,7 @@ def _config(
     size = taken("attention.key_length", _quotient(sizes["d_model"], sizes["num_heads"]))
     require("attention.value_length", size)
     require("rope.scaling.type", "none")
-    config["rope_theta"] = taken("rope.freq_base", _DEFAULT_BASE)
+    config["rope_theta"] = taken("rope.freq_base", 10000.0)
     if family.model_type != "gpt_neox":
         require("rope.dimension_count", size)
         return config | {"num_key_value_heads": taken("attention.head_count_kv", sizes["num_heads"]), "head_dim": size}
