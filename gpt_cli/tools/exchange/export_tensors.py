@@ -105,10 +105,3 @@ def norm(theirs: str, ours: str, model: ModelConfig) -> dict[str, Recipe]:
     if model.norm == "layernorm":
         recipes[f"{theirs}.bias"] = copy((D,), f"{ours}.bias") if model.bias else Recipe((D,))
     return recipes
-
-
-def positions(theirs: str, model: ModelConfig) -> dict[str, Recipe]:
-    """Return the recipe of the position embedding `theirs`: a copy of the model's table, or zeros without a table."""
-    ours = {"learned": "position_embedding.weight", "sinusoidal": "position_embedding.table"}.get(model.positions)
-    shape = (model.context_length, model.d_model)
-    return {theirs: Recipe(shape) if ours is None else copy(shape, ours)}

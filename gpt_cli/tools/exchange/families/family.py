@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from gpt_cli.config import ModelConfig
-from gpt_cli.tools.exchange.export_tensors import Part, Recipe, copy, norm, positions, unscaled
+from gpt_cli.tools.exchange.export_tensors import Part, Recipe, copy, norm, unscaled
 from gpt_cli.tools.exchange.families.config_fields import ConfigFields
 from gpt_cli.tools.exchange.families.rope import LLAMA3
 
@@ -30,12 +30,7 @@ ACTIVATIONS = {
 }
 
 # where a setting of ours comes from, as errors name it, where no family has a word of its own
-_KEYS = {
-    "head_size": "head_dim",
-    "rotary_size": "rotary_pct",
-    "rope_base": "rope_theta",
-    **LLAMA3,
-}
+_KEYS = {"head_size": "head_dim", "rotary_size": "rotary_pct", "rope_base": "rope_theta", **LLAMA3}
 
 
 class Family(ABC):
@@ -88,7 +83,9 @@ class Family(ABC):
         D, F = model.d_model, model.hidden_size
         tensors = {self.embedding: copy((vocab_size, D), "token_embedding.weight")}
         if self.position_table is not None:
-            tensors |= positions(f"{self.prefix}{self.position_table}", model)
+            table = {"learned": "position_embedding.weight", "sinusoidal": "position_embedding.table"}
+            parts = (Part((table[model.positions],)),) if model.positions in table else ()
+            tensors[f"{self.prefix}{self.position_table}"] = Recipe((model.context_length, D), parts)
         _, _, biased = self.written_biases(model)
         for i in range(model.num_blocks):
             ours, theirs = f"blocks.{i}", f"{self.prefix}{self.blocks}.{i}"
