@@ -40,11 +40,7 @@ def tokenizer_content(tokenizer: Tokenizer) -> dict[str, Any]:
         return {"kind": tokenizer.kind, "characters": "".join(tokenizer.characters)}
     if not isinstance(tokenizer, BytePairTokenizer):
         return {"kind": tokenizer.kind}
-    return {
-        "kind": tokenizer.kind,
-        "pattern": javascript_pattern(tokenizer.pattern),
-        **_tokens(tokenizer.token_bytes),
-    }
+    return {"kind": tokenizer.kind, "pattern": javascript_pattern(tokenizer.pattern), **_tokens(tokenizer.token_bytes)}
 
 
 def _tokens(tokens: Sequence[bytes]) -> dict[str, str]:
@@ -66,8 +62,7 @@ def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
     letters = [step["type"] for step in cutting].count("ByteLevel") == 1
     cuts = list(filter(None, map(_cut, cutting)))
     added_tokens = [token for token in added.values() if not (tokenizer.splits_special and token.get("special"))]
-    wrong = next(filter(None, (_unknown(step) for step in first)), None)
-    wrong = wrong or next(filter(None, (_unknown(step, _CUTS) for step in cutting)), None)
+    wrong = next(filter(None, (*map(_unknown, first), *(_unknown(step, _CUTS) for step in cutting))), None)
     if model.get("type", "BPE") != "BPE":
         wrong = model["type"]
     elif not letters and not model.get("byte_fallback"):

@@ -136,8 +136,7 @@ class ExportRequest(Request):
     """
 
     out: Annotated[PathText, Flag("PATH")] = Field(
-        kw_only=False,
-        description="A directory (hf, handout) or a file that ends in .gguf, .safetensors or .html.",
+        kw_only=False, description="A directory (hf, handout) or a file that ends in .gguf, .safetensors or .html."
     )
     format: Literal["hf", "gguf", "html", "handout", "safetensors"] = Field(
         default="hf",

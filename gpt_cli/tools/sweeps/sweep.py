@@ -35,9 +35,7 @@ _ENDED = ("finished", "diverged")
 _START = 4.0  # seconds before the first step of a run, most of them for the import of torch
 # the variable that shows a process some of the devices alone, by kind
 _HIDES = {"cuda": "CUDA_VISIBLE_DEVICES", "xpu": "ZE_AFFINITY_MASK"}
-_KINDS: dict[int, type[GptError]] = {
-    kind.exit_code: kind for kind in (GptError, UsageError, DataError, CheckpointError)
-}
+_KINDS = {kind.exit_code: kind for kind in (GptError, UsageError, DataError, CheckpointError)}
 
 
 @dataclass(frozen=True)
