@@ -5,6 +5,7 @@ Started by `processes`; its stdin closes when the training ends, even by `kill -
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -131,22 +132,16 @@ class SentLog:
 
     def __init__(self, path: Path):
         self._path = path
-        lines = path.read_bytes().split(b"\n") if path.exists() else []
-        said = [values for values in map(_values_of, lines) if {"run", "step"} <= set(values)]
-        self.run, self.step = (said[-1]["run"], said[-1]["step"]) if said else (secrets.token_hex(8), 0)
-        if not said:
+        self.run, self.step = "", 0
+        for line in path.read_bytes().split(b"\n") if path.exists() else []:
+            with contextlib.suppress(KeyError, RecursionError, TypeError, ValueError):  # of a damaged line
+                values = json.loads(line)
+                self.run, self.step = values["run"], values["step"]
+        if not self.run:
+            self.run = secrets.token_hex(8)
             self.add(0)
 
     def add(self, step: int) -> None:
         """Record a step that the logger has received."""
         self.step = step
         append(self._path, json.dumps({"run": self.run, "step": step}) + "\n")
-
-
-def _values_of(line: bytes) -> dict[str, Any]:
-    """Return the object in a line of JSON, or {} if the line is damaged."""
-    try:
-        values = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return values if isinstance(values, dict) else {}
