@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import base64
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 
@@ -84,7 +84,6 @@ def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
         return b"".join(of_letter[letter] for letter in name) if by_letters else utf8(name)
 
     pairs = [pair.split(" ", 1) if isinstance(pair, str) else pair for pair in model["merges"]]
-    composed = unicodedata.normalize
     groups = [[token for token in added_tokens if bool(token.get("normalized")) is late] for late in (False, True)]
     return {
         "kind": tokenizer.kind,
@@ -94,7 +93,7 @@ def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
         "normalizer": normalizer,
         "cuts": cuts,
         "added": [
-            [[composed("NFC", one["content"]) if late and first else one["content"], one["id"]] for one in group]
+            [[normalize("NFC", one["content"]) if late and first else one["content"], one["id"]] for one in group]
             for late, group in enumerate(groups)
         ],
         "skipped": [[number, names[number]] for number in sorted({*tokenizer.skipped, tokenizer.end_of_text})],
@@ -137,17 +136,14 @@ def javascript_pattern(pattern: str) -> str:
     Other patterns never reach this function, since reading a tokenizer that has one raises an error.
     """
 
-    def of_any_case(group: re.Match[str]) -> str:
-        return f"(?:{re.sub(rf'{_CLASS.pattern}|[a-z]', lambda one: _one_of(f'(?i:{one[0]})'), group[1])})"
+    def translated(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return _one_of(match[0])
+        return f"(?:{re.sub(rf'{_CLASS.pattern}|[a-z]', lambda one: _one_of(f'(?i:{one[0]})'), match[1])})"
 
     # in these patterns, nothing after a possessive repetition could match what it gives back
     greedy = _POSSESSIVE.sub(r"\1", pattern)
-    parts = re.split(f"({_WITHOUT_CASE.pattern})", greedy)
-    del parts[2::3]  # what the group contains, which the group has already
-    return "".join(
-        _WITHOUT_CASE.sub(of_any_case, part) if number % 2 else _CLASS.sub(lambda one: _one_of(one[0]), part)
-        for number, part in enumerate(parts)
-    )
+    return re.sub(f"{_WITHOUT_CASE.pattern}|{_CLASS.pattern}", translated, greedy)
 
 
 @cache  # half a second each, and patterns share most of them
