@@ -67,8 +67,7 @@ class Weights:
 
     def part(self, rows: Rows) -> np.ndarray:
         """Return `rows` in float32, divided by `rows.factor`."""
-        numbers = widened(self._cut(rows), self._directory.tensors[rows.source].dtype)
-        return numbers if rows.factor == 1 else numbers / np.float32(rows.factor)
+        return widened(self._cut(rows), self._directory.tensors[rows.source].dtype) / np.float32(rows.factor)
 
     def _cut(self, rows: Rows) -> np.ndarray:
         """Return `rows` in the dtype of the file."""

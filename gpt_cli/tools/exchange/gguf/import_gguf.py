@@ -87,18 +87,14 @@ def read_gguf(path: Path) -> GGUF:
         config["gpt_cli"] = export_info
     places = {names[there]: (tensor, architecture.order(names[there])) for there, tensor in tensors.items()}
     size = _head_size(config)
+    presented = dict[str, HFTensor]()
     for full, (tensor, order) in places.items():
         rows = size * (3 if order == "by_head" else 1)
         if order in ("permuted", "by_head") and (not tensor.shape or tensor.shape[0] % rows or size % 2):
             raise CheckpointError(where, f"{shown(full)} does not consist of heads of {size:,}")
-    presented = {
-        full: replace(
-            tensor,
-            dtype="F32" if tensor.dtype == "Q8_0" else tensor.dtype,
-            shape=tensor.shape[::-1] if order == "transposed" else tensor.shape,
-        )
-        for full, (tensor, order) in places.items()
-    }
+        dtype = "F32" if tensor.dtype == "Q8_0" else tensor.dtype
+        shape = tensor.shape[::-1] if order == "transposed" else tensor.shape
+        presented[full] = replace(tensor, dtype=dtype, shape=shape)
     model = GGUF(path, config, presented, keys, places, size)
     if architecture.always_biased and (absent := family.absent(ConfigFields(config, where, _AS_IT_IS))):
         # the biases that llama.cpp must have and the model has not

@@ -181,10 +181,8 @@ def tokenizer_from(keys: Mapping[str, Any], where: str, info: Mapping[str, Any])
     does not support, and for invalid metadata.
     """
     if (model := _text(keys, "model", where)) != "gpt2":
-        named = {"llama": "SentencePiece", "bert": "WordPiece", "t5": "Unigram", "rwkv": "RWKV"}.get(
-            model, shown(model)
-        )
-        sentence = f"its tokenizer is of kind {named}, and gpt reads only byte pairs from GGUF"
+        kinds = {"llama": "SentencePiece", "bert": "WordPiece", "t5": "Unigram", "rwkv": "RWKV"}
+        sentence = f"its tokenizer is of kind {kinds.get(model, shown(model))}, and gpt reads only byte pairs from GGUF"
         raise CheckpointError(where, sentence, hint=_IMPORT)
     tokens, pairs = (_strings(keys, key, where) for key in ("tokens", "merges"))
     tokenizer = rebuilt(info, tokens[:-1], by_letters=True)
@@ -248,9 +246,8 @@ def _strings(keys: Mapping[str, Any], key: str, where: str) -> list[str]:
 def _id(keys: Mapping[str, Any], key: str, tokens: Sequence[str], where: str) -> int | None:
     number = keys.get(_KEY + key)
     if number is not None and (type(number) is not int or not 0 <= number < len(tokens)):
-        raise CheckpointError(
-            where, f"tokenizer.ggml.{key} is {shown(number)}, which is none of its {len(tokens):,} tokens"
-        )
+        sentence = f"tokenizer.ggml.{key} is {shown(number)}, which is none of its {len(tokens):,} tokens"
+        raise CheckpointError(where, sentence)
     return number
 
 
