@@ -20,6 +20,7 @@ USUAL_NAMES = {
     "num_hidden_layers": "num_blocks",
     "intermediate_size": "feed_forward_size",
 }
+PLAIN_LAYERS = {"c_fc": "expand", "c_proj": "contract"}  # of the feed-forward part, with those of ours
 # activations there; of two names for one function, the usual one is the last
 ACTIVATIONS = {
     "gelu": "gelu",

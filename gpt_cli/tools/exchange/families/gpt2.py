@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import chain
-from types import MappingProxyType
 from typing import Any
 
 from gpt_cli.config import ModelConfig
 from gpt_cli.tools.exchange.export_tensors import Recipe, biases, projected, projection_recipes, unscaled
 from gpt_cli.tools.exchange.families.config_fields import ConfigFields, brief
-from gpt_cli.tools.exchange.families.family import Family, pattern
+from gpt_cli.tools.exchange.families.family import PLAIN_LAYERS, Family, pattern
 
 _NAMES_OF_GPT2 = {
     "n_positions": "context_length",
@@ -39,7 +38,7 @@ class GPT2(Family):
     dropout_key, dropout, epsilon_key = "resid_pdrop", 0.1, "layer_norm_epsilon"
     activation_key, activation = "activation_function", "gelu_new"
     position_table, blocks, norms, final_norm = "wpe.weight", "h", ("ln_1", "ln_2"), "ln_f"
-    layers: Mapping[str, str] = MappingProxyType({"c_fc": "expand", "c_proj": "contract"})
+    layers = PLAIN_LAYERS
     transposes = True
     has = frozenset({"attention", "qkv_bias", "bias"})
 

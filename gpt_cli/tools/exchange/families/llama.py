@@ -9,13 +9,12 @@ from typing import Any
 from gpt_cli.config import ModelConfig
 from gpt_cli.tools.exchange.export_tensors import Part, Recipe, copy, projected, projection_recipes, unscaled
 from gpt_cli.tools.exchange.families.config_fields import ConfigFields, brief
-from gpt_cli.tools.exchange.families.family import ACTIVATIONS, USUAL_NAMES, Family, pattern
+from gpt_cli.tools.exchange.families.family import ACTIVATIONS, PLAIN_LAYERS, USUAL_NAMES, Family, pattern
 from gpt_cli.tools.exchange.families.rope import read_rope, rope_keys
 
 # the names of the layers of the feed-forward part, with those of ours
 _WITH_GATE = {"gate_proj": "gate", "up_proj": "expand", "down_proj": "contract"}
 _PLAIN = {"up_proj": "expand", "down_proj": "contract"}
-_OF_STARCODER2 = {"c_fc": "expand", "c_proj": "contract"}
 _GATED = {"swish": "swiglu", "silu": "swiglu", "gelu": "geglu"}  # the usual name of two is the last
 
 
@@ -131,7 +130,7 @@ class Starcoder2(Mistral):
     activations, activation = ACTIVATIONS, "gelu_pytorch_tanh"
     epsilon_key, epsilon = "norm_epsilon", 1e-5
     num_key_value_heads, sliding_window = 2, None
-    layers = _OF_STARCODER2
+    layers = PLAIN_LAYERS
 
     def biased(self, fields: ConfigFields) -> tuple[bool, bool]:
         fields.ignore("residual_dropout")
