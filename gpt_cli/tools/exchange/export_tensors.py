@@ -71,21 +71,9 @@ def projection_recipes(
     return [tuple(Part(names, factor) for names in queries), tuple(map(Part, keys)), tuple(map(Part, values))]
 
 
-def biases(parts: tuple[Part, ...], model: ModelConfig) -> tuple[Part, ...]:
-    """Return the biases that belong to the matrices in `parts`; an empty tuple (which means zeros) without biases."""
-    if not model.qkv_bias:
-        return ()
-    return tuple(Part((name.removesuffix("weight") + "bias",), factor) for (name,), factor in parts)
-
-
-def projected(
-    theirs: str, parts: tuple[Part, ...], num_rows: int, model: ModelConfig, *, biased: bool
-) -> dict[str, Recipe]:
-    """Return the recipes of the transformers layer `theirs`: its weight from `parts` and, if `biased`, its bias."""
-    recipes = {f"{theirs}.weight": Recipe((num_rows, model.d_model), parts)}
-    if biased:
-        recipes[f"{theirs}.bias"] = Recipe((num_rows,), biases(parts, model))
-    return recipes
+def attention_output(block: int) -> tuple[Part, ...]:
+    """Return the part that is the matrix after the heads of a block."""
+    return (Part((f"blocks.{block}.attention.projection_layer.weight",)),)
 
 
 def unscaled(model: ModelConfig) -> float:

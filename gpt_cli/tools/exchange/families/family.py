@@ -95,21 +95,23 @@ class Family(ABC):
             tensors |= norm(f"{theirs}.{self.norms[1]}", f"{ours}.norm_2", model)
             for name, layer in self.layers.items():
                 sizes = (F, D) if layer == "contract" else (D, F)
-                layer_of_ours = f"{ours}.feed_forward.{layer}"
-                tensors |= self.linear(f"{theirs}.mlp.{name}", layer_of_ours, *sizes, model, biased=biased)
+                parts = (Part((f"{ours}.feed_forward.{layer}.weight",)),)
+                tensors |= self.linear(f"{theirs}.mlp.{name}", parts, *sizes, model.bias, biased=biased)
         tensors |= norm(f"{self.prefix}{self.final_norm}", "final_norm", model)
         if not model.tie_embeddings:
             tensors[self.output] = copy((vocab_size, D), "output_layer.weight")
         return tensors
 
     def linear(
-        self, theirs: str, ours: str, num_in: int, num_out: int, model: ModelConfig, *, biased: bool
+        self, theirs: str, parts: tuple[Part, ...], num_in: int, num_out: int, has_bias: bool, *, biased: bool = True
     ) -> dict[str, Recipe]:
-        """Return the recipes of the linear layer `theirs`; if `biased`, with a bias (zeros if the model has none)."""
+        """Return the recipes of the linear layer `theirs`; if `biased`, with a bias (zeros unless `parts` have one)."""
         shape = (num_in, num_out) if self.transposes else (num_out, num_in)
-        recipes = {f"{theirs}.weight": Recipe(shape, (Part((f"{ours}.weight",)),), self.transposes)}
+        recipes = {f"{theirs}.weight": Recipe(shape, parts, self.transposes)}
         if biased:
-            recipes[f"{theirs}.bias"] = copy((num_out,), f"{ours}.bias") if model.bias else Recipe((num_out,))
+            with_bias = parts if has_bias else ()
+            ours = tuple(Part((name.removesuffix("weight") + "bias",), factor) for (name,), factor in with_bias)
+            recipes[f"{theirs}.bias"] = Recipe((num_out,), ours)
         return recipes
 
     def written_biases(self, model: ModelConfig) -> tuple[bool, bool, bool]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpt_cli.config import ModelConfig
-from gpt_cli.tools.exchange.export_tensors import Part, Recipe, copy, projected, projection_recipes, unscaled
+from gpt_cli.tools.exchange.export_tensors import Part, Recipe, attention_output, copy, projection_recipes, unscaled
 from gpt_cli.tools.exchange.families.config_fields import ConfigFields, brief
 from gpt_cli.tools.exchange.families.family import ACTIVATIONS, PLAIN_LAYERS, USUAL_NAMES, Family, pattern
 from gpt_cli.tools.exchange.families.rope import read_rope, rope_keys
@@ -90,8 +90,8 @@ class Llama(Family):
         factor, tensors = unscaled(model), dict[str, Recipe]()
         parts = projection_recipes(model, block, 1.0 if model.qk_norm else factor)
         for name, heads, of_name in zip("qkv", (H, G, G), parts, strict=True):
-            tensors |= projected(f"{at}.{name}_proj", of_name, heads * K, model, biased=of_qkv)
-        tensors |= self.linear(f"{at}.o_proj", f"{ours}.projection_layer", H * K, D, model, biased=of_output)
+            tensors |= self.linear(f"{at}.{name}_proj", of_name, D, heads * K, model.qkv_bias, biased=of_qkv)
+        tensors |= self.linear(f"{at}.o_proj", attention_output(block), H * K, D, model.bias, biased=of_output)
         if model.qk_norm:
             tensors[f"{at}.q_norm.weight"] = Recipe((K,), (Part((f"{ours}.query_norm.weight",), factor),))
             tensors[f"{at}.k_norm.weight"] = copy((K,), f"{ours}.key_norm.weight")
