@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
@@ -15,6 +14,7 @@ from gpt_cli.checkpoints.header import Header, read_header
 from gpt_cli.checkpoints.lock import require_foreign
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.checkpoints.select import find_header
+from gpt_cli.common.extras import is_installed
 from gpt_cli.common.files import require_no_file, require_writable_parent
 from gpt_cli.common.host import Host
 from gpt_cli.common.limits import FOREIGN_CONFIG_BYTES
@@ -255,7 +255,7 @@ def require_file(out: Path, form: str) -> None:
 
 def require_gguf() -> None:
     """Raise EnvironmentFailure unless the package gguf of llama.cpp's authors is installed."""
-    if find_spec("gguf") is None:
+    if not is_installed("gguf"):
         sentence = "writing GGUF needs the library gguf, which is not installed"
         raise EnvironmentFailure("‹format=gguf›", sentence, hint="in the clone of gpt: pip install -e '.[gguf]'")
 
