@@ -21,7 +21,7 @@ from gpt_cli.model import GPT
 from gpt_cli.sampling.fast.int8 import to_int8
 from gpt_cli.text.tokenizers import CharTokenizer, Tokenizer
 from gpt_cli.tools.exchange.page_tokenizer import tokenizer_content
-from gpt_cli.tools.exchange.page_weights import Kind, Layout, chosen_layout, page_context, require_known_form
+from gpt_cli.tools.exchange.page_weights import Kind, Layout, chosen_layout, page_context
 from gpt_cli.tools.explain.explanation import HEAD_STEPS, title_of
 from gpt_cli.tools.interpret.attention_page import scored_content
 
@@ -42,10 +42,9 @@ def model_page(
     """Build a model's page, which shows `name` as the run; `wanted` is the dtype of matrices, None chooses it by size.
 
     The page opens with `prompt`, or, if None, with a short text that the model can encode. Raises CheckpointError for
-    weights that do not fit their config or a tokenizer that pages do not implement, UsageError for a form of attention
-    that pages do not compute or weights that float16 cannot hold, EnvironmentFailure for a page that is too large.
+    weights that do not fit their config or a tokenizer that pages do not implement, UsageError for weights that float16
+    cannot hold, EnvironmentFailure for a page that is too large.
     """
-    require_known_form(checkpoint.config.model)
     model = checkpoint.build_model()
     weights = dict(model.named_parameters())
     tokenizer = tokenizer_content(checkpoint.tokenizer)

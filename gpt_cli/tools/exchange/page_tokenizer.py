@@ -60,7 +60,6 @@ def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
     ]
     decoder = steps(tokenizer.content, "decoder")
     letters = [step["type"] for step in cutting].count("ByteLevel") == 1
-    cuts = list(filter(None, map(_cut, cutting)))
     added_tokens = [token for token in added.values() if not (tokenizer.splits_special and token.get("special"))]
     wrong = next(filter(None, (*map(_unknown, first), *(_unknown(step, _CUTS) for step in cutting))), None)
     if model.get("type", "BPE") != "BPE":
@@ -91,7 +90,7 @@ def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
         "mark": next((step["pattern"]["String"] for step in decoder if "pattern" in step), "▁"),
         "whole": model.get("ignore_merges") is True,
         "normalizer": normalizer,
-        "cuts": cuts,
+        "cuts": list(filter(None, map(_cut, cutting))),
         "added": [
             [[normalize("NFC", one["content"]) if late and first else one["content"], one["id"]] for one in group]
             for late, group in enumerate(groups)
@@ -113,7 +112,7 @@ def _unknown(step: Mapping[str, Any], types: Sequence[str] = ("NFC", "Replace", 
 
 
 def _cut(step: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a pre-tokenizer step as page data; None for a step that does not split, or that pages do not implement."""
+    """Return a pre-tokenizer step that pages implement as page data; None for a step that does not split."""
     if step["type"] == "Metaspace":
         scheme = step.get("prepend_scheme", "always")
         return {"mark": step["replacement"], "scheme": scheme, "split": step.get("split", True)}
@@ -121,9 +120,7 @@ def _cut(step: Mapping[str, Any]) -> dict[str, Any] | None:
         return {"pattern": javascript_pattern(r"\p{N}" if step["individual_digits"] else r"\p{N}+")}
     if step["type"] == "ByteLevel":
         return {"pattern": javascript_pattern(GPT2_PATTERN)} if step.get("use_regex", True) else None
-    if step["type"] == "Split" and "Regex" in step["pattern"]:
-        return {"pattern": javascript_pattern(step["pattern"]["Regex"])}
-    return None
+    return {"pattern": javascript_pattern(step["pattern"]["Regex"])}
 
 
 def _base64(content: bytes) -> str:

@@ -79,15 +79,12 @@ def chosen_layout(
     sizes = {each.kind: model_page_bytes(each, tokenizer) for each in (halves, bytes_)}
     kind = wanted or ("float16" if sizes["float16"] <= _LARGEST_FLOAT16 else "int8")
     if sizes[kind] > LARGEST:
-        fits = kind == "float16" and sizes["int8"] <= LARGEST
-        raise EnvironmentFailure(
-            "‹format=html›",
-            f"the page would have {_megabytes(sizes[kind])} with weights in {kind}, and browsers open pages of at "
-            f"most {_megabytes(LARGEST)}",
-            hint=f"‹quantize=int8›, with which it has {_megabytes(sizes['int8'])}"
-            if fits
-            else "a page holds about 150 million parameters; ‹format=safetensors› and hf have no limit",
-        )
+        hint = "a page holds about 150 million parameters; ‹format=safetensors› and hf have no limit"
+        if kind == "float16" and sizes["int8"] <= LARGEST:
+            hint = f"‹quantize=int8›, with which it has {_megabytes(sizes['int8'])}"
+        page = f"{_megabytes(sizes[kind])} with weights in {kind}"
+        sentence = f"the page would have {page}, and browsers open pages of at most {_megabytes(LARGEST)}"
+        raise EnvironmentFailure("‹format=html›", sentence, hint=hint)
     return (halves if kind == "float16" else bytes_), sizes[kind]
 
 
