@@ -17,7 +17,6 @@ from gpt_cli.common.drawing.token_labels import STEPS
 from gpt_cli.common.language import LANGUAGES, say
 from gpt_cli.config import Config
 from gpt_cli.errors import DataError, UsageError
-from gpt_cli.model import GPT
 from gpt_cli.sampling.fast.int8 import to_int8
 from gpt_cli.text.tokenizers import CharTokenizer, Tokenizer
 from gpt_cli.tools.exchange.page_tokenizer import tokenizer_content
@@ -51,8 +50,12 @@ def model_page(
     page_layout, _ = chosen_layout({each: tensor.shape for each, tensor in weights.items()}, tokenizer, wanted)
     packed_weights = base64.b64encode(stored(page_layout, weights)).decode()
     progress = checkpoint.progress
+    # what a page would compute from the settings, and how much it reads
+    config, derived = model.config, ("value_size", "query_size", "key_value_heads", "epsilon", "windows", "gated")
+    follows = {name: getattr(config, name) for name in derived} | {"context_length": page_context(config)}
+    frequencies = [] if model.rotary is None else model.rotary.frequencies().tolist()
     content = {
-        "config": model_content(model),
+        "config": config.model_dump(mode="json") | follows | {"frequencies": frequencies},
         "tokenizer": tokenizer,
         "tensors": page_layout.tensors,
         "origin": {
@@ -60,7 +63,7 @@ def model_page(
             "step": progress.step,
             "best_loss": progress.best_loss,
             "parameters": sum(tensor.numel() for tensor in weights.values()),
-            "context_length": checkpoint.config.model.context_length,
+            "context_length": config.context_length,
             "kind": page_layout.kind,
         },
         "title": title,
@@ -70,14 +73,6 @@ def model_page(
         "steps": {language: {step: say(title_of(step), language) for step in HEAD_STEPS} for language in LANGUAGES},
     }
     return ModelPage(content, packed_weights)
-
-
-def model_content(model: GPT) -> dict[str, Any]:
-    """Return a model's settings as page data, with the page's context length, derived sizes, and rope frequencies."""
-    config, derived = model.config, ("value_size", "query_size", "key_value_heads", "epsilon", "windows", "gated")
-    follows = {name: getattr(config, name) for name in derived} | {"context_length": page_context(config)}
-    frequencies = [] if model.rotary is None else model.rotary.frequencies().tolist()
-    return config.model_dump(mode="json") | follows | {"frequencies": frequencies}
 
 
 def first_prompt(config: Config, tokenizer: Tokenizer, opening: str = "") -> str:

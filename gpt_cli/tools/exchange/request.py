@@ -203,9 +203,8 @@ class ExportRequest(Request):
             if prompt is not None:
                 prompt, _ = read_prompt(prompt, None, header, stdin=host.stdin)
                 encode_text(header.tokenizer, prompt, "‹prompt›")  # refuses
-            page_layout, num_bytes = chosen_layout(
-                header.shapes, tokenizer_content(header.tokenizer), cast(Kind | None, self.quantize)
-            )
+            tokenizer, kind = tokenizer_content(header.tokenizer), cast(Kind | None, self.quantize)
+            page_layout, num_bytes = chosen_layout(header.shapes, tokenizer, kind)
             require_known_form(header.config.model)
             host.notice(f"the page will have about {size(num_bytes)}, with weights in {page_layout.kind}")
             most = header.config.model.context_length

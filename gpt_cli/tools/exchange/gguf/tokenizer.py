@@ -208,15 +208,13 @@ def tokenizer_from(keys: Mapping[str, Any], where: str, info: Mapping[str, Any])
     if end is None:
         raise CheckpointError(where, "it has no end-of-text token, which joins documents and starts texts")
     adds = keys.get(f"{_KEY}add_bos_token", cut.whole)
+    numbered = enumerate(zip(tokens, types, strict=True))
+    added = [(number, token, kind == _CONTROL) for number, (token, kind) in numbered if kind in (_CONTROL, _OF_USERS)]
     content = pipeline(
         {"type": "BPE", "ignore_merges": cut.whole, "vocab": vocabulary, "merges": pairs},
         {"type": "Sequence", "pretokenizers": [*map(split, cut.patterns), BYTE_LEVEL]},
         BYTE_LEVEL,
-        [
-            (number, token, kind == _CONTROL)
-            for number, (token, kind) in enumerate(zip(tokens, types, strict=True))
-            if kind in (_CONTROL, _OF_USERS)
-        ],
+        added,
         _beginning(begin, tokens, where) if adds else None,
     )
     try:
