@@ -11,7 +11,6 @@ import argparse
 import json
 import statistics
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +94,7 @@ def measured(browser: Browser, name: str, folder: Path, num_tokens: int) -> dict
 def fresh_page(name: str) -> ModelPage:
     """The page of a model with random weights, and tokens of eight bytes beside the single ones."""
     page = model_page(fresh_checkpoint(read_config(name)), None, name)
-    return replace(page, content={**page.content, "prompt": PROMPT})
+    return page._replace(content={**page.content, "prompt": PROMPT})
 
 
 def timed(page: Page, file: Path, num_tokens: int) -> dict[str, float]:
