@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gpt_cli.config import ModelConfig
@@ -17,8 +16,7 @@ class Part(NamedTuple):
     factor: float = 1.0
 
 
-@dataclass(frozen=True)
-class Recipe:
+class Recipe(NamedTuple):
     """How to build a tensor of a transformers class: stack `parts`, then transpose if `transposed`; no parts: zeros.
 
     `shape` is the shape in the transformers class. If each part is a single gpt_cli tensor times a power of two, an
@@ -30,8 +28,7 @@ class Recipe:
     transposed: bool = False
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(NamedTuple):
     """A transformers class that computes the same logits as a gpt_cli model: its config.json, and a recipe per tensor.
 
     `notes` are sentences for the user on what the class computes differently.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,8 +37,7 @@ _MOST_NAMED = 5  # tensors that do not fit
 _PIECE = 2**22  # numbers of two tensors that are compared at once
 
 
-@dataclass(frozen=True)
-class Foreign:
+class Foreign(NamedTuple):
     """A transformers or GGUF model as a gpt_cli model: config and tokenizer are loaded, weights are read on request."""
 
     config: Config

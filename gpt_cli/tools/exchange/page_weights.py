@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from gpt_cli.checkpoints.header import OPTIMIZER_PREFIX
 from gpt_cli.config import ModelConfig
@@ -23,8 +22,7 @@ _MOST_WEIGHTS = 80_000_000  # of attention that a page holds: GPT-2's 144 heads 
 _NUMBER = {"float16": 2, "int8": 1, "float32": 4}  # bytes
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """Byte positions of the tensors in a page's weights: matrices have the dtype `kind`, vectors are float32."""
 
     kind: Kind
