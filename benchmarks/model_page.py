@@ -11,7 +11,6 @@ import argparse
 import json
 import statistics
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from benchmarks.laboratory import find_chromium, fresh_checkpoint
 from gpt_cli.config.load import read_config
-from gpt_cli.tools.exchange.model_page import ModelPage, model_page, write_model_page
+from gpt_cli.tools.exchange.model_page import ModelPage, model_page
+from gpt_cli.tools.pages.html_page import MODEL, build_page
 
 PROMPT = "abcdefghijklmnopqrst"  # 20 tokens: no pairs of these bytes are merged
 # notes when the worker is asked and answers, and when the page has shown what it answered
@@ -81,11 +81,11 @@ def main() -> None:
 def measured(browser: Browser, name: str, folder: Path, num_tokens: int) -> dict[str, Any]:
     """The size of a config's page, which is written to a folder, and its times."""
     out, page = folder / f"{Path(name).stem}.html", fresh_page(name)
-    write_model_page(out, page)
+    out.write_bytes(build_page(MODEL, *page))
     row = {
         "config": name,
         "kind": page.content["origin"]["kind"],
-        "parameters": page.num_parameters,
+        "parameters": page.content["origin"]["parameters"],
         "bytes": out.stat().st_size,
     }
     return row | timed(browser.new_page(), out, num_tokens)
@@ -94,7 +94,7 @@ def measured(browser: Browser, name: str, folder: Path, num_tokens: int) -> dict
 def fresh_page(name: str) -> ModelPage:
     """The page of a model with random weights, and tokens of eight bytes beside the single ones."""
     page = model_page(fresh_checkpoint(read_config(name)), None, name)
-    return replace(page, content={**page.content, "prompt": PROMPT})
+    return page._replace(content={**page.content, "prompt": PROMPT})
 
 
 def timed(page: Page, file: Path, num_tokens: int) -> dict[str, float]:

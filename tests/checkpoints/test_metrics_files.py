@@ -53,5 +53,5 @@ def test_the_run_directory_the_report_and_the_loggers_read_the_same(copied: Path
         directory.add_sample(*sample)
     directory.rewind(200)
     assert read_record(copied).samples == SAMPLES[:4]
-    news = [(step, entry.sample) for step, entry in LogReader(RunFiles(copied), 20).read_new(over=True)]
+    news = [(step, sample) for step, _, sample in LogReader(RunFiles(copied), 20).read_new(over=True)]
     assert news == list(SAMPLES[:4])

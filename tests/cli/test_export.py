@@ -246,7 +246,9 @@ def test_beside_files_of_others_an_export_is_replaced_if_overwrite_says_so(
     refused = run(*asked, exits=2)
     assert 'error: --out: "made" contains "adapter"; name a new directory' in refused.err
     assert "hint: --overwrite replaces the export in it and leaves the other files" in refused.err
-    run(*asked, "--overwrite", exits=0)
+    Path("made", "photo.png").write_bytes(bytes(3_000_000))
+    figures = json.loads(run(*asked, "--overwrite", "--json", exits=0).out)
+    assert figures["bytes"] < 2_000_000, "without what others have there"
     assert (edited / "notes.txt").read_text() == "mine"
     assert Path("made", own).read_bytes() == before
     assert stale.exists() == (form == "hf"), "which is no page of an export"

@@ -166,6 +166,12 @@ def test_how_long_a_sweep_takes_is_estimated_by_a_timed_step_and_then_by_its_run
     assert gpt_cli.sweep("s.yaml", dry_run=True).as_dict()["seconds"] == 0
 
 
+def test_as_many_runs_as_jobs_take_the_time_of_the_longest(folder: Path) -> None:
+    """A run begins as soon as another has ended: of 3 runs of 20 s and 4 s of start, two are one after the other."""
+    for jobs, seconds in ((1, 72), (2, 48), (3, 24), (8, 24)):
+        assert gpt_cli.sweep("s.yaml", dry_run=True, max_time="20s", jobs=jobs).as_dict()["seconds"] == seconds
+
+
 def test_a_mistake_is_found_before_anything_is_trained(folder: Path, without_torch: WithoutTorch) -> None:
     Path("s.yaml").write_text(FILE.replace("100", "fast"))
     done = without_torch("sweep", "s.yaml")

@@ -10,12 +10,13 @@ from playwright.sync_api import Page
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.sampling.streaming import TextStream
 from gpt_cli.text.tokenizers import Tokenizer
-from gpt_cli.tools.exchange.model_page import model_page, write_model_page
+from gpt_cli.tools.exchange.model_page import model_page
+from gpt_cli.tools.pages.html_page import MODEL, build_page
 
 
 def written(path: Path, checkpoint: Checkpoint, name: str = "runs/tested") -> Path:
     """The file of a page with weights in float16."""
-    write_model_page(path, model_page(checkpoint, "float16", name))
+    path.write_bytes(build_page(MODEL, *model_page(checkpoint, "float16", name)))
     return path
 
 

@@ -53,10 +53,8 @@ def _misfits(model: ModelConfig, family: Family) -> Iterator[tuple[str, str]]:
     if model.norm_position != "pre":
         yield "norm_position", "transformers has no such post-norm model; norm_position=pre can be exported"
     if model.ngram_embedding is not None:
-        sentence = (
-            "no class of transformers has embeddings of n-grams; train with ‹model.ngram_embedding=null› to export"
-        )
-        yield "ngram_embedding", sentence
+        how = "train with ‹model.ngram_embedding=null› to export"
+        yield "ngram_embedding", f"no class of transformers has embeddings of n-grams; {how}"
     if model.attention == "latent" and model.positions == "rope":
         others = "multi_head and grouped_query export"
         if model.norm == "layernorm":

@@ -31,7 +31,7 @@ from gpt_cli.tools.exchange.export_tokenizer import chat_template, json_bytes, p
 from gpt_cli.tools.exchange.gguf.export_gguf import write_gguf
 from gpt_cli.tools.exchange.model_card import model_card, shareable
 from gpt_cli.tools.exchange.model_card_figures import computed, dtype_of, own_keys
-from gpt_cli.tools.exchange.model_page import ModelPage, first_prompt, model_page, write_model_page
+from gpt_cli.tools.exchange.model_page import ModelPage, first_prompt, model_page
 from gpt_cli.tools.exchange.page_weights import Kind
 from gpt_cli.tools.exchange.request import FILES, PAGES, ExportRequest
 from gpt_cli.tools.interpret.attention import with_heads
@@ -101,9 +101,9 @@ def export(request: ExportRequest, checkpoint: tuple[Header, str | None], host: 
         else:
             opens = first_prompt(stored.config, stored.tokenizer, opening(header)) if prompt is None else prompt
             page = model_page(stored, cast(Kind | None, request.quantize), name, title=title, prompt=opens)
-            num_parameters = page.num_parameters
+            num_parameters = page.content["origin"]["parameters"]
             if request.format == "html":
-                write_model_page(out, page)
+                write_durably(out, [build_page(MODEL, *page)])
     for note in notes:
         host.notice(note)
     if page and request.format == "handout":
@@ -113,7 +113,9 @@ def export(request: ExportRequest, checkpoint: tuple[Header, str | None], host: 
             tell_omissions(film, host.notice)
         with host.working(writing):
             write_handout(out, page, dump, film)
-    num_bytes = sum(path.stat().st_size for path in ([out] if out.is_file() else out.iterdir()))
+    names = FILES if request.format == "hf" else PAGES
+    written = [out] if out.is_file() else [path for path in out.iterdir() if path.name in names]
+    num_bytes = sum(path.stat().st_size for path in written)
     return Exported(str(out), request.format, class_name, num_parameters, num_bytes)
 
 
@@ -185,7 +187,7 @@ def write_handout(out: Path, model: ModelPage, dump: AttentionDump, film: Film |
     The index shows the model's title, prompt and origin. Raises EnvironmentFailure if a page cannot be written.
     """
     title, prompt, origin = (model.content[key] for key in ("title", "prompt", "origin"))
-    pages = {"model": build_page(MODEL, model.content, model.weights), "attention": attention_page(dump, title)}
+    pages = {"model": build_page(MODEL, *model), "attention": attention_page(dump, title)}
     if film:
         pages["film"] = film.page
     about = {"title": title, "prompt": prompt_content(prompt), "origin": origin, "pages": list(pages)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gpt_cli.config import ModelConfig
@@ -17,8 +16,7 @@ class Part(NamedTuple):
     factor: float = 1.0
 
 
-@dataclass(frozen=True)
-class Recipe:
+class Recipe(NamedTuple):
     """How to build a tensor of a transformers class: stack `parts`, then transpose if `transposed`; no parts: zeros.
 
     `shape` is the shape in the transformers class. If each part is a single gpt_cli tensor times a power of two, an
@@ -30,8 +28,7 @@ class Recipe:
     transposed: bool = False
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(NamedTuple):
     """A transformers class that computes the same logits as a gpt_cli model: its config.json, and a recipe per tensor.
 
     `notes` are sentences for the user on what the class computes differently.
@@ -71,21 +68,9 @@ def projection_recipes(
     return [tuple(Part(names, factor) for names in queries), tuple(map(Part, keys)), tuple(map(Part, values))]
 
 
-def biases(parts: tuple[Part, ...], model: ModelConfig) -> tuple[Part, ...]:
-    """Return the biases that belong to the matrices in `parts`; an empty tuple (which means zeros) without biases."""
-    if not model.qkv_bias:
-        return ()
-    return tuple(Part((name.removesuffix("weight") + "bias",), factor) for (name,), factor in parts)
-
-
-def projected(
-    theirs: str, parts: tuple[Part, ...], num_rows: int, model: ModelConfig, *, biased: bool
-) -> dict[str, Recipe]:
-    """Return the recipes of the transformers layer `theirs`: its weight from `parts` and, if `biased`, its bias."""
-    recipes = {f"{theirs}.weight": Recipe((num_rows, model.d_model), parts)}
-    if biased:
-        recipes[f"{theirs}.bias"] = Recipe((num_rows,), biases(parts, model))
-    return recipes
+def attention_output(block: int) -> tuple[Part, ...]:
+    """Return the part that is the matrix after the heads of a block."""
+    return (Part((f"blocks.{block}.attention.projection_layer.weight",)),)
 
 
 def unscaled(model: ModelConfig) -> float:
@@ -105,10 +90,3 @@ def norm(theirs: str, ours: str, model: ModelConfig) -> dict[str, Recipe]:
     if model.norm == "layernorm":
         recipes[f"{theirs}.bias"] = copy((D,), f"{ours}.bias") if model.bias else Recipe((D,))
     return recipes
-
-
-def positions(theirs: str, model: ModelConfig) -> dict[str, Recipe]:
-    """Return the recipe of the position embedding `theirs`: a copy of the model's table, or zeros without a table."""
-    ours = {"learned": "position_embedding.weight", "sinusoidal": "position_embedding.table"}.get(model.positions)
-    shape = (model.context_length, model.d_model)
-    return {theirs: Recipe(shape) if ours is None else copy(shape, ours)}

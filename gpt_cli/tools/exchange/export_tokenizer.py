@@ -46,11 +46,10 @@ def tokenizer_json(tokenizer: Tokenizer, padded: bool = True) -> dict[str, Any]:
         model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<|unknown|>"}
         cut, decoder = split(r"[\s\S]"), {"type": "Fuse"}
     else:
-        ours = tokenizer if isinstance(tokenizer, BytePairTokenizer) else None
         model = _byte_pairs(tokenizer.token_bytes, padding)
         cut, decoder = BYTE_LEVEL, BYTE_LEVEL
-        if ours:
-            cut = {"type": "Sequence", "pretokenizers": [split(as_oniguruma(ours.pattern)), BYTE_LEVEL]}
+        if isinstance(tokenizer, BytePairTokenizer):
+            cut = {"type": "Sequence", "pretokenizers": [split(as_oniguruma(tokenizer.pattern)), BYTE_LEVEL]}
     added = {padding: PADDING, tokenizer.end_of_text: END_OF_TEXT}
     return pipeline(model, cut, decoder, [(number, name, True) for number, name in added.items()])
 

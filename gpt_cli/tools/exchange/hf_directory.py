@@ -30,6 +30,7 @@ from gpt_cli.errors import CheckpointError, shown, visible
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+ALL = slice(None)  # rows
 IN_BLOCK = 32  # numbers of Q8_0, a type of GGUF, that share a scale
 BLOCK = np.dtype([("scale", READABLE["F16"]), ("numbers", "i1", IN_BLOCK)])
 
@@ -57,26 +58,22 @@ class Directory:
         """The directory's path, as error messages show it."""
         return shown(self.path)
 
-    @property
-    def where_config(self) -> str:
-        """The path of config.json, as error messages show it."""
-        return f"{self.where}: config.json"
+    def read(self, name: str, rows: slice = ALL) -> np.ndarray:
+        """Return `rows` of a tensor in float32; raise CheckpointError for NaN or inf."""
+        return widened(self.read_stored(name, rows), self.tensors[name].dtype)
 
-    def read(self, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
-        """Return a tensor, or with `last` its rows [first:last], in float32; raise CheckpointError for NaN or inf."""
-        return widened(self.read_stored(name, first, last), self.tensors[name].dtype)
-
-    def read_stored(self, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
-        """Return a tensor, or with `last` its rows [first:last], in its stored dtype, as `read_numbers` does."""
-        return read_numbers(self.tensors[name], name, first, last)
+    def read_stored(self, name: str, rows: slice = ALL) -> np.ndarray:
+        """Return `rows` of a tensor in its stored dtype, as `read_numbers` does."""
+        return read_numbers(self.tensors[name], name, rows)
 
 
-def read_numbers(stored: HFTensor, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
-    """Return a tensor, or with `last` its rows [first:last], in the numpy dtype of READABLE (uint16 for bfloat16).
+def read_numbers(stored: HFTensor, name: str, rows: slice = ALL) -> np.ndarray:
+    """Return `rows` of a tensor in the numpy dtype of READABLE (uint16 for bfloat16); Q8_0 becomes float32.
 
-    Q8_0 becomes float32. Raises CheckpointError for NaN or infinity.
+    Raises CheckpointError for NaN or infinity.
     """
-    shape = stored.shape if last is None else (last - first, *stored.shape[1:])
+    first, last, _ = rows.indices(stored.shape[0])
+    shape = (last - first, *stored.shape[1:])
     skipped, count = first * math.prod(shape[1:]), math.prod(shape)
     is_blocks = stored.dtype == "Q8_0"
     # a row of a vector may begin or end within a block

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,8 +37,7 @@ _MOST_NAMED = 5  # tensors that do not fit
 _PIECE = 2**22  # numbers of two tensors that are compared at once
 
 
-@dataclass(frozen=True)
-class Foreign:
+class Foreign(NamedTuple):
     """A transformers or GGUF model as a gpt_cli model: config and tokenizer are loaded, weights are read on request."""
 
     config: Config
@@ -58,7 +57,8 @@ def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
     directory = read_gguf(path) if is_gguf(path) else read_directory(path)
     family, export_info = _family(directory), _export_info(directory.config)
     directory = _with_names_of_the_class(directory, family)
-    fields = ConfigFields(directory.config, directory.where_config, _AS_IT_IS)
+    where = directory.where if isinstance(directory, GGUF) else f"{directory.where}: config.json"
+    fields = ConfigFields(directory.config, where, _AS_IT_IS)
     settings = family.settings(fields)
     if problems := fields.problems():
         raise together(problems)
@@ -70,13 +70,13 @@ def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
         tokenizer = read_tokenizer(path, directory.config.get("eos_token_id"), about_tokenizer)
     num_rows = _num_rows(directory, family, tokenizer.vocab_size - 1)
     notices, zeros = list[str](), dict[str, tuple[int, ...]]()
-    config = _config_of(export_info, tokenizer, directory) if export_info else None
+    config = _config_of(export_info, tokenizer, where) if export_info else None
     places = None if config is None else _places_of_export(config.model, num_rows, directory, family, settings)
     if config is not None and places is None:
         notices.append("it cannot come back as it was before gpt export, so it is read as the class that it is now")
     if config is None or places is None:
         notices += fields.notices
-        model = _validated({**settings, "context_length": length}, family, fields.where)
+        model = _validated({**settings, "context_length": length}, family, where)
         if _is_too_large(model, directory):
             raise CheckpointError(directory.where, "its config does not fit its tensors", hint=_HINT)
         as_there = model.changed(scale="head" if family.divides else "none")
@@ -108,9 +108,9 @@ def _export_info(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return info if is_ours else {}
 
 
-def _config_of(export_info: Mapping[str, Any], tokenizer: Tokenizer, directory: Directory) -> Config:
+def _config_of(export_info: Mapping[str, Any], tokenizer: Tokenizer, where: str) -> Config:
     """Return the validated config of an export, with the kind of `tokenizer` if the config has another kind."""
-    where, content = directory.where_config, export_info.get("config")
+    content = export_info.get("config")
     if not isinstance(content, dict):
         raise CheckpointError(where, "its key gpt_cli has no valid config, which is an object of JSON")
     try:
@@ -183,8 +183,8 @@ def _are_equal(directory: Directory, first: str, second: str) -> bool:
     if len(one.shape) != 2:
         return True
     step = max(1, _PIECE // max(1, one.shape[1]))
-    ranges = [(row, min(row + step, one.shape[0])) for row in range(0, one.shape[0], step)]
-    return all(np.array_equal(directory.read(first, *rows), directory.read(second, *rows)) for rows in ranges)
+    parts = [slice(row, row + step) for row in range(0, one.shape[0], step)]
+    return all(np.array_equal(directory.read(first, rows), directory.read(second, rows)) for rows in parts)
 
 
 def _num_rows(directory: Directory, family: Family, largest: int) -> int:

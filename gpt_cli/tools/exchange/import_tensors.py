@@ -21,11 +21,10 @@ _MAX_NAMED = 3
 
 
 class Rows(NamedTuple):
-    """Place of a gpt_cli weight times `factor`, a power of 2: rows [first:last] of tensor `source` or its transpose."""
+    """Place of a gpt_cli weight times `factor`, a power of 2: rows `span` of tensor `source` or its transpose."""
 
     source: str
-    first: int
-    last: int
+    span: slice
     transposed: bool
     factor: float
 
@@ -38,13 +37,9 @@ class Weights:
     """
 
     def __init__(
-        self,
-        directory: Directory,
-        places: Mapping[str, Rows],
-        num_tokens: int = 0,
-        zeros: Mapping[str, tuple[int, ...]] | None = None,
+        self, directory: Directory, places: Mapping[str, Rows], num_tokens: int, zeros: Mapping[str, tuple[int, ...]]
     ):
-        self.places, self.zeros = places, zeros or {}
+        self.places, self.zeros = places, zeros
         self._directory, self._num_tokens = directory, num_tokens
         self._read = lru_cache(maxsize=2)(directory.read_stored)
 
@@ -63,7 +58,7 @@ class Weights:
             return np.zeros(self.zeros[name], np.float32)
         rows = self.places[name]
         if name in EMBEDDINGS:
-            rows = rows._replace(last=self._num_tokens)
+            rows = rows._replace(span=slice(self._num_tokens))
         return np.ascontiguousarray(self._cut(rows) if rows.factor == 1 else self.part(rows))
 
     def forget(self) -> None:
@@ -72,14 +67,13 @@ class Weights:
 
     def part(self, rows: Rows) -> np.ndarray:
         """Return `rows` in float32, divided by `rows.factor`."""
-        numbers = widened(self._cut(rows), self._directory.tensors[rows.source].dtype)
-        return numbers if rows.factor == 1 else numbers / np.float32(rows.factor)
+        return widened(self._cut(rows), self._directory.tensors[rows.source].dtype) / np.float32(rows.factor)
 
     def _cut(self, rows: Rows) -> np.ndarray:
         """Return `rows` in the dtype of the file."""
         if rows.transposed:
-            return self._read(rows.source).T[rows.first : rows.last]
-        return self._directory.read_stored(rows.source, rows.first, rows.last)
+            return self._read(rows.source).T[rows.span]
+        return self._directory.read_stored(rows.source, rows.span)
 
 
 def weight_locations(recipes: Mapping[str, Recipe], directory: Directory) -> dict[str, Rows] | None:
@@ -95,9 +89,10 @@ def weight_locations(recipes: Mapping[str, Recipe], directory: Directory) -> dic
             name, *others = names
             if others or math.frexp(factor)[0] != 0.5:
                 return None
-            locations[name].append(Rows(source, number * size, (number + 1) * size, recipe.transposed, factor))
+            span = slice(number * size, (number + 1) * size)
+            locations[name].append(Rows(source, span, recipe.transposed, factor))
     table = locations.pop(_TABLE, None)
-    weights = Weights(directory, {})
+    weights = Weights(directory, {}, 0, {})
     if any(directory.read(name).any() for name in zeros):
         return None
     if table and not np.allclose(weights.part(table[0]), _sinusoids(recipes[table[0].source].shape), rtol=0, atol=1e-6):

@@ -60,13 +60,7 @@ _LICENCE = "gpt-cli gives these weights no licence; whoever shares them may name
 
 
 def model_card(
-    name: str,
-    config: Config,
-    fit: Fit,
-    progress: Progress,
-    *,
-    prompt: str = "The",
-    end_pads: bool = False,
+    name: str, config: Config, fit: Fit, progress: Progress, *, prompt: str = "The", end_pads: bool = False
 ) -> str:
     """Return the README.md of an export, with code that continues `prompt`; `end_pads`: end-of-text also pads."""
     figures = {"Loss of the last step": progress.loss, "Lowest validation loss until then": progress.best_loss}

@@ -5,9 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,35 +14,25 @@ from torch import Tensor
 from gpt_cli.attention_maps.head_scores import induction_scores
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.common.drawing.token_labels import STEPS
-from gpt_cli.common.files import write_durably
 from gpt_cli.common.language import LANGUAGES, say
 from gpt_cli.config import Config
 from gpt_cli.errors import DataError, UsageError
-from gpt_cli.model import GPT
 from gpt_cli.sampling.fast.int8 import to_int8
 from gpt_cli.text.tokenizers import CharTokenizer, Tokenizer
 from gpt_cli.tools.exchange.page_tokenizer import tokenizer_content
-from gpt_cli.tools.exchange.page_weights import Kind, Layout, chosen_layout, page_context, require_known_form
+from gpt_cli.tools.exchange.page_weights import Kind, Layout, chosen_layout, page_context
 from gpt_cli.tools.explain.explanation import HEAD_STEPS, title_of
 from gpt_cli.tools.interpret.attention_page import scored_content
-from gpt_cli.tools.pages.html_page import MODEL, build_page
 
 _PROMPTS = ("The value of", "今天")
 _LARGEST_HALF = float(np.finfo(np.float16).max)
 
 
-@dataclass(frozen=True)
-class ModelPage:
-    """A web page of a model: its content as JSON data, the weights in base64, and the number of parameters."""
+class ModelPage(NamedTuple):
+    """What `build_page(MODEL, *page)` makes the page of a model of: JSON data, and the weights in base64."""
 
     content: Mapping[str, Any]
     weights: str
-    num_parameters: int
-
-
-def write_model_page(out: Path, page: ModelPage) -> None:
-    """Write `page` as an HTML file; raises EnvironmentFailure if the file cannot be written."""
-    write_durably(out, [build_page(MODEL, page.content, page.weights)])
 
 
 def model_page(
@@ -53,27 +41,29 @@ def model_page(
     """Build a model's page, which shows `name` as the run; `wanted` is the dtype of matrices, None chooses it by size.
 
     The page opens with `prompt`, or, if None, with a short text that the model can encode. Raises CheckpointError for
-    weights that do not fit their config or a tokenizer that pages do not implement, UsageError for a form of attention
-    that pages do not compute or weights that float16 cannot hold, EnvironmentFailure for a page that is too large.
+    weights that do not fit their config or a tokenizer that pages do not implement, UsageError for weights that float16
+    cannot hold, EnvironmentFailure for a page that is too large.
     """
-    require_known_form(checkpoint.config.model)
     model = checkpoint.build_model()
     weights = dict(model.named_parameters())
     tokenizer = tokenizer_content(checkpoint.tokenizer)
     page_layout, _ = chosen_layout({each: tensor.shape for each, tensor in weights.items()}, tokenizer, wanted)
     packed_weights = base64.b64encode(stored(page_layout, weights)).decode()
-    num_parameters = sum(tensor.numel() for tensor in weights.values())
     progress = checkpoint.progress
+    # what a page would compute from the settings, and how much it reads
+    config, derived = model.config, ("value_size", "query_size", "key_value_heads", "epsilon", "windows", "gated")
+    follows = {name: getattr(config, name) for name in derived} | {"context_length": page_context(config)}
+    frequencies = [] if model.rotary is None else model.rotary.frequencies().tolist()
     content = {
-        "config": model_content(model),
+        "config": config.model_dump(mode="json") | follows | {"frequencies": frequencies},
         "tokenizer": tokenizer,
         "tensors": page_layout.tensors,
         "origin": {
             "run": name,
             "step": progress.step,
             "best_loss": progress.best_loss,
-            "parameters": num_parameters,
-            "context_length": checkpoint.config.model.context_length,
+            "parameters": sum(tensor.numel() for tensor in weights.values()),
+            "context_length": config.context_length,
             "kind": page_layout.kind,
         },
         "title": title,
@@ -82,15 +72,7 @@ def model_page(
         "scores": scored_content(induction_scores(model.float(), end_of_text=checkpoint.tokenizer.end_of_text)),
         "steps": {language: {step: say(title_of(step), language) for step in HEAD_STEPS} for language in LANGUAGES},
     }
-    return ModelPage(content, packed_weights, num_parameters)
-
-
-def model_content(model: GPT) -> dict[str, Any]:
-    """Return a model's settings as page data, with the page's context length, derived sizes, and rope frequencies."""
-    config, derived = model.config, ("value_size", "query_size", "key_value_heads", "epsilon", "windows", "gated")
-    follows = {name: getattr(config, name) for name in derived} | {"context_length": page_context(config)}
-    frequencies = [] if model.rotary is None else model.rotary.frequencies().tolist()
-    return config.model_dump(mode="json") | follows | {"frequencies": frequencies}
+    return ModelPage(content, packed_weights)
 
 
 def first_prompt(config: Config, tokenizer: Tokenizer, opening: str = "") -> str:

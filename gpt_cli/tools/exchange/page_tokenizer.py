@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import base64
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 
@@ -40,11 +40,7 @@ def tokenizer_content(tokenizer: Tokenizer) -> dict[str, Any]:
         return {"kind": tokenizer.kind, "characters": "".join(tokenizer.characters)}
     if not isinstance(tokenizer, BytePairTokenizer):
         return {"kind": tokenizer.kind}
-    return {
-        "kind": tokenizer.kind,
-        "pattern": javascript_pattern(tokenizer.pattern),
-        **_tokens(tokenizer.token_bytes),
-    }
+    return {"kind": tokenizer.kind, "pattern": javascript_pattern(tokenizer.pattern), **_tokens(tokenizer.token_bytes)}
 
 
 def _tokens(tokens: Sequence[bytes]) -> dict[str, str]:
@@ -64,10 +60,8 @@ def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
     ]
     decoder = steps(tokenizer.content, "decoder")
     letters = [step["type"] for step in cutting].count("ByteLevel") == 1
-    cuts = list(filter(None, map(_cut, cutting)))
     added_tokens = [token for token in added.values() if not (tokenizer.splits_special and token.get("special"))]
-    wrong = next(filter(None, (_unknown(step) for step in first)), None)
-    wrong = wrong or next(filter(None, (_unknown(step, _CUTS) for step in cutting)), None)
+    wrong = next(filter(None, (*map(_unknown, first), *(_unknown(step, _CUTS) for step in cutting))), None)
     if model.get("type", "BPE") != "BPE":
         wrong = model["type"]
     elif not letters and not model.get("byte_fallback"):
@@ -89,7 +83,6 @@ def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
         return b"".join(of_letter[letter] for letter in name) if by_letters else utf8(name)
 
     pairs = [pair.split(" ", 1) if isinstance(pair, str) else pair for pair in model["merges"]]
-    composed = unicodedata.normalize
     groups = [[token for token in added_tokens if bool(token.get("normalized")) is late] for late in (False, True)]
     return {
         "kind": tokenizer.kind,
@@ -97,9 +90,9 @@ def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
         "mark": next((step["pattern"]["String"] for step in decoder if "pattern" in step), "▁"),
         "whole": model.get("ignore_merges") is True,
         "normalizer": normalizer,
-        "cuts": cuts,
+        "cuts": list(filter(None, map(_cut, cutting))),
         "added": [
-            [[composed("NFC", one["content"]) if late and first else one["content"], one["id"]] for one in group]
+            [[normalize("NFC", one["content"]) if late and first else one["content"], one["id"]] for one in group]
             for late, group in enumerate(groups)
         ],
         "skipped": [[number, names[number]] for number in sorted({*tokenizer.skipped, tokenizer.end_of_text})],
@@ -119,7 +112,7 @@ def _unknown(step: Mapping[str, Any], types: Sequence[str] = ("NFC", "Replace", 
 
 
 def _cut(step: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a pre-tokenizer step as page data; None for a step that does not split, or that pages do not implement."""
+    """Return a pre-tokenizer step that pages implement as page data; None for a step that does not split."""
     if step["type"] == "Metaspace":
         scheme = step.get("prepend_scheme", "always")
         return {"mark": step["replacement"], "scheme": scheme, "split": step.get("split", True)}
@@ -127,9 +120,7 @@ def _cut(step: Mapping[str, Any]) -> dict[str, Any] | None:
         return {"pattern": javascript_pattern(r"\p{N}" if step["individual_digits"] else r"\p{N}+")}
     if step["type"] == "ByteLevel":
         return {"pattern": javascript_pattern(GPT2_PATTERN)} if step.get("use_regex", True) else None
-    if step["type"] == "Split" and "Regex" in step["pattern"]:
-        return {"pattern": javascript_pattern(step["pattern"]["Regex"])}
-    return None
+    return {"pattern": javascript_pattern(step["pattern"]["Regex"])}
 
 
 def _base64(content: bytes) -> str:
@@ -142,17 +133,14 @@ def javascript_pattern(pattern: str) -> str:
     Other patterns never reach this function, since reading a tokenizer that has one raises an error.
     """
 
-    def of_any_case(group: re.Match[str]) -> str:
-        return f"(?:{re.sub(rf'{_CLASS.pattern}|[a-z]', lambda one: _one_of(f'(?i:{one[0]})'), group[1])})"
+    def translated(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return _one_of(match[0])
+        return f"(?:{re.sub(rf'{_CLASS.pattern}|[a-z]', lambda one: _one_of(f'(?i:{one[0]})'), match[1])})"
 
     # in these patterns, nothing after a possessive repetition could match what it gives back
     greedy = _POSSESSIVE.sub(r"\1", pattern)
-    parts = re.split(f"({_WITHOUT_CASE.pattern})", greedy)
-    del parts[2::3]  # what the group contains, which the group has already
-    return "".join(
-        _WITHOUT_CASE.sub(of_any_case, part) if number % 2 else _CLASS.sub(lambda one: _one_of(one[0]), part)
-        for number, part in enumerate(parts)
-    )
+    return re.sub(f"{_WITHOUT_CASE.pattern}|{_CLASS.pattern}", translated, greedy)
 
 
 @cache  # half a second each, and patterns share most of them

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from gpt_cli.checkpoints.header import OPTIMIZER_PREFIX
 from gpt_cli.config import ModelConfig
@@ -23,8 +22,7 @@ _MOST_WEIGHTS = 80_000_000  # of attention that a page holds: GPT-2's 144 heads 
 _NUMBER = {"float16": 2, "int8": 1, "float32": 4}  # bytes
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """Byte positions of the tensors in a page's weights: matrices have the dtype `kind`, vectors are float32."""
 
     kind: Kind
@@ -79,15 +77,12 @@ def chosen_layout(
     sizes = {each.kind: model_page_bytes(each, tokenizer) for each in (halves, bytes_)}
     kind = wanted or ("float16" if sizes["float16"] <= _LARGEST_FLOAT16 else "int8")
     if sizes[kind] > LARGEST:
-        fits = kind == "float16" and sizes["int8"] <= LARGEST
-        raise EnvironmentFailure(
-            "‹format=html›",
-            f"the page would have {_megabytes(sizes[kind])} with weights in {kind}, and browsers open pages of at "
-            f"most {_megabytes(LARGEST)}",
-            hint=f"‹quantize=int8›, with which it has {_megabytes(sizes['int8'])}"
-            if fits
-            else "a page holds about 150 million parameters; ‹format=safetensors› and hf have no limit",
-        )
+        hint = "a page holds about 150 million parameters; ‹format=safetensors› and hf have no limit"
+        if kind == "float16" and sizes["int8"] <= LARGEST:
+            hint = f"‹quantize=int8›, with which it has {_megabytes(sizes['int8'])}"
+        page = f"{_megabytes(sizes[kind])} with weights in {kind}"
+        sentence = f"the page would have {page}, and browsers open pages of at most {_megabytes(LARGEST)}"
+        raise EnvironmentFailure("‹format=html›", sentence, hint=hint)
     return (halves if kind == "float16" else bytes_), sizes[kind]
 
 

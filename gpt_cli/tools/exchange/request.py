@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
@@ -15,6 +14,7 @@ from gpt_cli.checkpoints.header import Header, read_header
 from gpt_cli.checkpoints.lock import require_foreign
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.checkpoints.select import find_header
+from gpt_cli.common.extras import is_installed
 from gpt_cli.common.files import require_no_file, require_writable_parent
 from gpt_cli.common.host import Host
 from gpt_cli.common.limits import FOREIGN_CONFIG_BYTES
@@ -136,8 +136,7 @@ class ExportRequest(Request):
     """
 
     out: Annotated[PathText, Flag("PATH")] = Field(
-        kw_only=False,
-        description="A directory (hf, handout) or a file that ends in .gguf, .safetensors or .html.",
+        kw_only=False, description="A directory (hf, handout) or a file that ends in .gguf, .safetensors or .html."
     )
     format: Literal["hf", "gguf", "html", "handout", "safetensors"] = Field(
         default="hf",
@@ -204,9 +203,8 @@ class ExportRequest(Request):
             if prompt is not None:
                 prompt, _ = read_prompt(prompt, None, header, stdin=host.stdin)
                 encode_text(header.tokenizer, prompt, "‹prompt›")  # refuses
-            page_layout, num_bytes = chosen_layout(
-                header.shapes, tokenizer_content(header.tokenizer), cast(Kind | None, self.quantize)
-            )
+            tokenizer, kind = tokenizer_content(header.tokenizer), cast(Kind | None, self.quantize)
+            page_layout, num_bytes = chosen_layout(header.shapes, tokenizer, kind)
             require_known_form(header.config.model)
             host.notice(f"the page will have about {size(num_bytes)}, with weights in {page_layout.kind}")
             most = header.config.model.context_length
@@ -256,7 +254,7 @@ def require_file(out: Path, form: str) -> None:
 
 def require_gguf() -> None:
     """Raise EnvironmentFailure unless the package gguf of llama.cpp's authors is installed."""
-    if find_spec("gguf") is None:
+    if not is_installed("gguf"):
         sentence = "writing GGUF needs the library gguf, which is not installed"
         raise EnvironmentFailure("‹format=gguf›", sentence, hint="in the clone of gpt: pip install -e '.[gguf]'")
 

@@ -11,17 +11,15 @@ import importlib
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
 PROJECT = "small-gpt"
 
 
-@dataclass(frozen=True)
-class Destination:
+class Destination(NamedTuple):
     """Where a logger writes: folder, run's id and name; `continued` if the logger already has a run of this id."""
 
     folder: Path

@@ -5,6 +5,7 @@ Started by `processes`; its stdin closes when the training ends, even by `kill -
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -13,7 +14,6 @@ import select
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -69,20 +69,12 @@ def follow(name: str, run: RunFiles, seconds: float, ended: Callable[[], bool]) 
     while not over:
         over = ended()
         allow_time()
-        for step, entry in reader.read_new(over=over):
+        for step, figures, sample in reader.read_new(over=over):
             allow_time()
-            logger.log(step, entry.figures, entry.sample)
+            logger.log(step, figures, sample)
             sent.add(step)
     allow_time()  # what packages do when Python ends is included
     logger.close()
-
-
-@dataclass
-class LogEntry:
-    """The metrics of one step, and the text that the model sampled at that step, if any."""
-
-    figures: dict[str, float] = field(default_factory=dict)
-    sample: str | None = None
 
 
 class LogReader:
@@ -91,24 +83,23 @@ class LogReader:
     def __init__(self, run: RunFiles, step: int):
         self._run = run
         self._returned = step
-        self._waiting: dict[int, LogEntry] = {}
-        self._newest_line = 0
+        self._figures: dict[int, dict[str, int | float]] = {}  # of steps that wait
+        self._samples: dict[int, str] = {}
         self._read = 0  # bytes of metrics
         self._samples_seen: tuple[int, int] | None = None
 
-    def read_new(self, *, over: bool) -> Iterator[tuple[int, LogEntry]]:
-        """Yield step and entry of each step that is complete; when the training is `over`, yield all that remain.
+    def read_new(self, *, over: bool) -> Iterator[tuple[int, dict[str, int | float], str | None]]:
+        """Yield each complete step, its metrics and its sample, if any; when the training is `over`, all that remain.
 
         During training, a step is complete one call after its metrics appear, since its sample is written after them.
         """
-        settled = self._newest_line
+        settled = max(self._figures, default=0)
         self._read_lines()
         self._read_samples()
-        for step in sorted(self._waiting):
+        for step in sorted(self._figures.keys() | self._samples.keys()):
             if over or step <= settled:
-                entry = self._waiting.pop(step)
                 self._returned = step
-                yield step, entry
+                yield step, self._figures.pop(step, {}), self._samples.pop(step, None)
 
     def _read_lines(self) -> None:
         if not self._run.metrics.exists():
@@ -122,8 +113,7 @@ class LogReader:
                 figures = numbers_of_line(line.decode("utf-8", "replace"))
                 step = int(figures.pop("step", 0))
                 if step > self._returned:
-                    self._entry(step).figures = figures
-                    self._newest_line = max(self._newest_line, step)
+                    self._figures[step] = figures
 
     def _read_samples(self) -> None:
         if not self._run.samples.exists():
@@ -134,10 +124,7 @@ class LogReader:
         self._samples_seen = seen
         for step, text in samples_of(read_log(self._run.samples, CheckpointError)):
             if step > self._returned:
-                self._entry(step).sample = text
-
-    def _entry(self, step: int) -> LogEntry:
-        return self._waiting.setdefault(step, LogEntry())
+                self._samples[step] = text
 
 
 class SentLog:
@@ -145,22 +132,16 @@ class SentLog:
 
     def __init__(self, path: Path):
         self._path = path
-        lines = path.read_bytes().split(b"\n") if path.exists() else []
-        said = [values for values in map(_values_of, lines) if {"run", "step"} <= set(values)]
-        self.run, self.step = (said[-1]["run"], said[-1]["step"]) if said else (secrets.token_hex(8), 0)
-        if not said:
+        self.run, self.step = "", 0
+        for line in path.read_bytes().split(b"\n") if path.exists() else []:
+            with contextlib.suppress(KeyError, RecursionError, TypeError, ValueError):  # of a damaged line
+                values = json.loads(line)
+                self.run, self.step = values["run"], values["step"]
+        if not self.run:
+            self.run = secrets.token_hex(8)
             self.add(0)
 
     def add(self, step: int) -> None:
         """Record a step that the logger has received."""
         self.step = step
         append(self._path, json.dumps({"run": self.run, "step": step}) + "\n")
-
-
-def _values_of(line: bytes) -> dict[str, Any]:
-    """Return the object in a line of JSON, or {} if the line is damaged."""
-    try:
-        values = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return values if isinstance(values, dict) else {}

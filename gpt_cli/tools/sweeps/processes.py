@@ -9,9 +9,8 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from gpt_cli.checkpoints.lock import is_held
 from gpt_cli.checkpoints.run_list import Overview, is_run, overview
@@ -108,8 +107,7 @@ def _wait_until_left(point: Point, jobs: Jobs) -> None:
         time.sleep(POLL_EVERY)
 
 
-@dataclass(frozen=True)
-class _Job:
+class _Job(NamedTuple):
     """A training process of a point, with its environment; `stderr` is the file for its stderr, or None."""
 
     point: Point

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -34,9 +35,7 @@ _ENDED = ("finished", "diverged")
 _START = 4.0  # seconds before the first step of a run, most of them for the import of torch
 # the variable that shows a process some of the devices alone, by kind
 _HIDES = {"cuda": "CUDA_VISIBLE_DEVICES", "xpu": "ZE_AFFINITY_MASK"}
-_KINDS: dict[int, type[GptError]] = {
-    kind.exit_code: kind for kind in (GptError, UsageError, DataError, CheckpointError)
-}
+_KINDS = {kind.exit_code: kind for kind in (GptError, UsageError, DataError, CheckpointError)}
 
 
 @dataclass(frozen=True)
@@ -143,10 +142,12 @@ def _expected(points: Sequence[Point], jobs: int, host: Host) -> float:
             from gpt_cli.training.auto_config.step_time import seconds_of
         with host.working("timing a step"):
             each = seconds_of([point.config for point in points])
-    total = (sum(each) + _START * len(each)) / jobs
+    ends = [0.0] * jobs  # of each job's last run so far
+    for seconds in each:
+        heapq.heapreplace(ends, ends[0] + _START + seconds)
     one = f"{duration(sum(each) / len(each))} of steps and {_START:.0f} s of start"
-    host.notice(f"{counted(len(each), 'run')} of about {one}: about {duration(total)}")
-    return total
+    host.notice(f"{counted(len(each), 'run')} of about {one}: about {duration(max(ends))}")
+    return max(ends)
 
 
 def _compared(directory: Path, all_points: Sequence[Point], ended: Jobs) -> Swept:

@@ -7,9 +7,8 @@ import math
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -32,8 +31,7 @@ _DRAWS = 1000  # in vain, before a random sweep counts as exhausted
 Settings = Mapping[str, Any]  # section.key -> a value as a config file has it
 
 
-@dataclass(frozen=True)
-class Sweep:
+class Sweep(NamedTuple):
     """A base config that all points share, and the settings of each point."""
 
     path: Path

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,17 +16,15 @@ from support.pages import content_of
 from gpt_cli.errors import UsageError
 from gpt_cli.sampling.fast.int8 import to_int8
 from gpt_cli.text.tokenizers import ByteTokenizer, CharTokenizer
-from gpt_cli.tools.exchange.model_page import first_prompt, model_page, stored, write_model_page
+from gpt_cli.tools.exchange.model_page import first_prompt, model_page, stored
 from gpt_cli.tools.exchange.page_weights import Kind, layout, model_page_bytes
-from gpt_cli.tools.pages.html_page import hash_of_source
+from gpt_cli.tools.pages.html_page import MODEL, build_page, hash_of_source
 
 
-def test_a_page_has_weights_config_and_tokenizer_and_no_paths(tmp_path: Path) -> None:
+def test_a_page_has_weights_config_and_tokenizer_and_no_paths() -> None:
     checkpoint = sharp_checkpoint("data.source=/home/ann/secret/diary.txt", "model.tie_embeddings=true")
-    out = tmp_path / "model.html"
     page = model_page(checkpoint, None, "diary")
-    write_model_page(out, page)
-    written = out.read_bytes()
+    written = build_page(MODEL, *page)
     assert b"secret" not in written
     content = content_of(written)
     derived = {"value_size": 12, "query_size": 12, "key_value_heads": 4, "epsilon": 1e-5}
@@ -50,14 +47,13 @@ def test_a_page_has_weights_config_and_tokenizer_and_no_paths(tmp_path: Path) ->
     assert len(base64.b64decode(data[1])) == content["tensors"][-1]["at"] + 4 * 48  # the final norm's vector
 
 
-def test_the_size_of_a_page_is_known_before(tmp_path: Path) -> None:
+def test_the_size_of_a_page_is_known_before() -> None:
     checkpoint = sharp_checkpoint()
     for kind in ("float16", "int8"):
         page = model_page(checkpoint, kind, "x")
-        write_model_page(tmp_path / "model.html", page)
         shapes = {name: weight.shape for name, weight in checkpoint.weights.items()}
         expected = model_page_bytes(layout(shapes, kind), page.content["tokenizer"])
-        assert (tmp_path / "model.html").stat().st_size == pytest.approx(expected, rel=0.02)
+        assert len(build_page(MODEL, *page)) == pytest.approx(expected, rel=0.02)
 
 
 def test_weights_are_rounded_as_they_are_when_sampling() -> None:

@@ -8,10 +8,8 @@ from gpt_cli.tools.exchange.families.gpt2 import GPT2, GPTNeo
 from gpt_cli.tools.exchange.families.gpt_neox import GPTNeoX
 from gpt_cli.tools.exchange.families.llama import Arcee, Llama, Mistral, Qwen2, Qwen3, Starcoder2
 
-_ALL: tuple[Family, ...] = (
-    GPT2(), GPTNeo(), GPTNeoX(), Llama(), Mistral(), Qwen2(), Qwen3(), Starcoder2(), Arcee(),
-)  # fmt: skip
-FAMILIES = {family.model_type: family for family in _ALL}
+_ALL = (GPT2, GPTNeo, GPTNeoX, Llama, Mistral, Qwen2, Qwen3, Starcoder2, Arcee)
+FAMILIES: dict[str, Family] = {family.model_type: family() for family in _ALL}
 
 
 def nearest_family(model: ModelConfig) -> Family:

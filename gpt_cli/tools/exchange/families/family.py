@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from gpt_cli.config import ModelConfig
-from gpt_cli.tools.exchange.export_tensors import Part, Recipe, copy, norm, positions, unscaled
+from gpt_cli.tools.exchange.export_tensors import Part, Recipe, copy, norm, unscaled
 from gpt_cli.tools.exchange.families.config_fields import ConfigFields
 from gpt_cli.tools.exchange.families.rope import LLAMA3
 
@@ -20,6 +20,7 @@ USUAL_NAMES = {
     "num_hidden_layers": "num_blocks",
     "intermediate_size": "feed_forward_size",
 }
+PLAIN_LAYERS = {"c_fc": "expand", "c_proj": "contract"}  # of the feed-forward part, with those of ours
 # activations there; of two names for one function, the usual one is the last
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -30,12 +31,7 @@ ACTIVATIONS = {
 }
 
 # where a setting of ours comes from, as errors name it, where no family has a word of its own
-_KEYS = {
-    "head_size": "head_dim",
-    "rotary_size": "rotary_pct",
-    "rope_base": "rope_theta",
-    **LLAMA3,
-}
+_KEYS = {"head_size": "head_dim", "rotary_size": "rotary_pct", "rope_base": "rope_theta", **LLAMA3}
 
 
 class Family(ABC):
@@ -88,7 +84,9 @@ class Family(ABC):
         D, F = model.d_model, model.hidden_size
         tensors = {self.embedding: copy((vocab_size, D), "token_embedding.weight")}
         if self.position_table is not None:
-            tensors |= positions(f"{self.prefix}{self.position_table}", model)
+            table = {"learned": "position_embedding.weight", "sinusoidal": "position_embedding.table"}
+            parts = (Part((table[model.positions],)),) if model.positions in table else ()
+            tensors[f"{self.prefix}{self.position_table}"] = Recipe((model.context_length, D), parts)
         _, _, biased = self.written_biases(model)
         for i in range(model.num_blocks):
             ours, theirs = f"blocks.{i}", f"{self.prefix}{self.blocks}.{i}"
@@ -97,21 +95,23 @@ class Family(ABC):
             tensors |= norm(f"{theirs}.{self.norms[1]}", f"{ours}.norm_2", model)
             for name, layer in self.layers.items():
                 sizes = (F, D) if layer == "contract" else (D, F)
-                layer_of_ours = f"{ours}.feed_forward.{layer}"
-                tensors |= self.linear(f"{theirs}.mlp.{name}", layer_of_ours, *sizes, model, biased=biased)
+                parts = (Part((f"{ours}.feed_forward.{layer}.weight",)),)
+                tensors |= self.linear(f"{theirs}.mlp.{name}", parts, *sizes, model.bias, biased=biased)
         tensors |= norm(f"{self.prefix}{self.final_norm}", "final_norm", model)
         if not model.tie_embeddings:
             tensors[self.output] = copy((vocab_size, D), "output_layer.weight")
         return tensors
 
     def linear(
-        self, theirs: str, ours: str, num_in: int, num_out: int, model: ModelConfig, *, biased: bool
+        self, theirs: str, parts: tuple[Part, ...], num_in: int, num_out: int, has_bias: bool, *, biased: bool = True
     ) -> dict[str, Recipe]:
-        """Return the recipes of the linear layer `theirs`; if `biased`, with a bias (zeros if the model has none)."""
+        """Return the recipes of the linear layer `theirs`; if `biased`, with a bias (zeros unless `parts` have one)."""
         shape = (num_in, num_out) if self.transposes else (num_out, num_in)
-        recipes = {f"{theirs}.weight": Recipe(shape, (Part((f"{ours}.weight",)),), self.transposes)}
+        recipes = {f"{theirs}.weight": Recipe(shape, parts, self.transposes)}
         if biased:
-            recipes[f"{theirs}.bias"] = copy((num_out,), f"{ours}.bias") if model.bias else Recipe((num_out,))
+            with_bias = parts if has_bias else ()
+            ours = tuple(Part((name.removesuffix("weight") + "bias",), factor) for (name,), factor in with_bias)
+            recipes[f"{theirs}.bias"] = Recipe((num_out,), ours)
         return recipes
 
     def written_biases(self, model: ModelConfig) -> tuple[bool, bool, bool]:

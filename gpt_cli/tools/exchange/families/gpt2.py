@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import chain
-from types import MappingProxyType
 from typing import Any
 
 from gpt_cli.config import ModelConfig
-from gpt_cli.tools.exchange.export_tensors import Recipe, biases, projected, projection_recipes, unscaled
+from gpt_cli.tools.exchange.export_tensors import Recipe, attention_output, projection_recipes, unscaled
 from gpt_cli.tools.exchange.families.config_fields import ConfigFields, brief
-from gpt_cli.tools.exchange.families.family import Family, pattern
+from gpt_cli.tools.exchange.families.family import PLAIN_LAYERS, Family, pattern
 
 _NAMES_OF_GPT2 = {
     "n_positions": "context_length",
@@ -39,7 +38,7 @@ class GPT2(Family):
     dropout_key, dropout, epsilon_key = "resid_pdrop", 0.1, "layer_norm_epsilon"
     activation_key, activation = "activation_function", "gelu_new"
     position_table, blocks, norms, final_norm = "wpe.weight", "h", ("ln_1", "ln_2"), "ln_f"
-    layers: Mapping[str, str] = MappingProxyType({"c_fc": "expand", "c_proj": "contract"})
+    layers = PLAIN_LAYERS
     transposes = True
     has = frozenset({"attention", "qkv_bias", "bias"})
 
@@ -56,12 +55,8 @@ class GPT2(Family):
     def attention(self, theirs: str, block: int, model: ModelConfig) -> dict[str, Recipe]:
         D, at = model.d_model, f"{theirs}.attn"
         parts = tuple(chain(*projection_recipes(model, block, unscaled(model), per_head=True)))
-        output = f"blocks.{block}.attention.projection_layer"
-        return {
-            f"{at}.c_attn.weight": Recipe((D, 3 * D), parts, transposed=True),
-            f"{at}.c_attn.bias": Recipe((3 * D,), biases(parts, model)),
-            **self.linear(f"{at}.c_proj", output, D, D, model, biased=True),
-        }
+        recipes = self.linear(f"{at}.c_attn", parts, D, 3 * D, model.qkv_bias)
+        return recipes | self.linear(f"{at}.c_proj", attention_output(block), D, D, model.bias)
 
     def notes(self, model: ModelConfig) -> Iterator[str]:
         if model.attention == "grouped_query":
@@ -106,9 +101,8 @@ class GPTNeo(GPT2):
         D, at = model.d_model, f"{theirs}.attn.attention"
         recipes = dict[str, Recipe]()
         for name, parts in zip("qkv", projection_recipes(model, block, _undivided(model), per_head=True), strict=True):
-            recipes |= projected(f"{at}.{name}_proj", parts, D, model, biased=False)
-        output = f"blocks.{block}.attention.projection_layer"
-        return recipes | self.linear(f"{at}.out_proj", output, D, D, model, biased=True)
+            recipes |= self.linear(f"{at}.{name}_proj", parts, D, D, model.qkv_bias, biased=False)
+        return recipes | self.linear(f"{at}.out_proj", attention_output(block), D, D, model.bias)
 
     def notes(self, model: ModelConfig) -> Iterator[str]:
         yield from super().notes(model.changed(scale="head"))

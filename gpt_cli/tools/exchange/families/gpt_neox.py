@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gpt_cli.config import ModelConfig
-from gpt_cli.tools.exchange.export_tensors import Recipe, projected, projection_recipes, unscaled
+from gpt_cli.tools.exchange.export_tensors import Recipe, attention_output, projection_recipes, unscaled
 from gpt_cli.tools.exchange.families.config_fields import ConfigFields
 from gpt_cli.tools.exchange.families.family import USUAL_NAMES, Family
 from gpt_cli.tools.exchange.families.rope import read_rope, rope_keys
@@ -62,9 +62,9 @@ class GPTNeoX(Family):
     def attention(self, theirs: str, block: int, model: ModelConfig) -> dict[str, Recipe]:
         D, biased = model.d_model, model.bias or model.qkv_bias
         by_head = tuple(chain(*zip(*projection_recipes(model, block, unscaled(model)), strict=True)))
-        output = f"blocks.{block}.attention.projection_layer"
-        recipes = projected(f"{theirs}.attention.query_key_value", by_head, 3 * D, model, biased=biased)
-        return recipes | self.linear(f"{theirs}.attention.dense", output, D, D, model, biased=biased)
+        at, output = f"{theirs}.attention", attention_output(block)
+        recipes = self.linear(f"{at}.query_key_value", by_head, D, 3 * D, model.qkv_bias, biased=biased)
+        return recipes | self.linear(f"{at}.dense", output, D, D, model.bias, biased=biased)
 
     def absent(self, fields: ConfigFields) -> re.Pattern[str] | None:
         biased = fields.switch("attention_bias", True)

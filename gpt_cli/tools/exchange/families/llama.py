@@ -7,15 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpt_cli.config import ModelConfig
-from gpt_cli.tools.exchange.export_tensors import Part, Recipe, copy, projected, projection_recipes, unscaled
+from gpt_cli.tools.exchange.export_tensors import Part, Recipe, attention_output, copy, projection_recipes, unscaled
 from gpt_cli.tools.exchange.families.config_fields import ConfigFields, brief
-from gpt_cli.tools.exchange.families.family import ACTIVATIONS, USUAL_NAMES, Family, pattern
+from gpt_cli.tools.exchange.families.family import ACTIVATIONS, PLAIN_LAYERS, USUAL_NAMES, Family, pattern
 from gpt_cli.tools.exchange.families.rope import read_rope, rope_keys
 
 # the names of the layers of the feed-forward part, with those of ours
 _WITH_GATE = {"gate_proj": "gate", "up_proj": "expand", "down_proj": "contract"}
 _PLAIN = {"up_proj": "expand", "down_proj": "contract"}
-_OF_STARCODER2 = {"c_fc": "expand", "c_proj": "contract"}
 _GATED = {"swish": "swiglu", "silu": "swiglu", "gelu": "geglu"}  # the usual name of two is the last
 
 
@@ -91,8 +90,8 @@ class Llama(Family):
         factor, tensors = unscaled(model), dict[str, Recipe]()
         parts = projection_recipes(model, block, 1.0 if model.qk_norm else factor)
         for name, heads, of_name in zip("qkv", (H, G, G), parts, strict=True):
-            tensors |= projected(f"{at}.{name}_proj", of_name, heads * K, model, biased=of_qkv)
-        tensors |= self.linear(f"{at}.o_proj", f"{ours}.projection_layer", H * K, D, model, biased=of_output)
+            tensors |= self.linear(f"{at}.{name}_proj", of_name, D, heads * K, model.qkv_bias, biased=of_qkv)
+        tensors |= self.linear(f"{at}.o_proj", attention_output(block), H * K, D, model.bias, biased=of_output)
         if model.qk_norm:
             tensors[f"{at}.q_norm.weight"] = Recipe((K,), (Part((f"{ours}.query_norm.weight",), factor),))
             tensors[f"{at}.k_norm.weight"] = copy((K,), f"{ours}.key_norm.weight")
@@ -131,7 +130,7 @@ class Starcoder2(Mistral):
     activations, activation = ACTIVATIONS, "gelu_pytorch_tanh"
     epsilon_key, epsilon = "norm_epsilon", 1e-5
     num_key_value_heads, sliding_window = 2, None
-    layers = _OF_STARCODER2
+    layers = PLAIN_LAYERS
 
     def biased(self, fields: ConfigFields) -> tuple[bool, bool]:
         fields.ignore("residual_dropout")

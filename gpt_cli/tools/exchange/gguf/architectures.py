@@ -5,9 +5,10 @@ Each architecture is a transformers class with other names, so GGUF is made from
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,34 +63,20 @@ class Architecture(NamedTuple):
         rms = FAMILIES[self.types[0]].epsilon_key == "rms_norm_eps"
         return f"attention.layer_norm_{'rms_' if rms else ''}epsilon"
 
-    def layers(self, family: Family) -> dict[str, str]:
-        """Map the names of a block's layers in transformers to their names in llama.cpp."""
-        of_feed_forward = {f"mlp.{theirs}": _FEED_FORWARD[ours] for theirs, ours in family.layers.items()}
-        return {**self.attention, **dict(zip(family.norms, ("attn_norm", "ffn_norm"), strict=True)), **of_feed_forward}
-
-    def tensor(self, name: str, family: Family) -> str:
-        """Translate the name of a tensor from transformers to llama.cpp."""
-        if match := re.fullmatch(rf"{re.escape(family.prefix + family.blocks)}\.(\d+)\.(.+)\.(weight|bias)", name):
-            block, layer, kind = match.groups()
-            return f"blk.{block}.{self.layers(family)[layer]}.{kind}"
-        tops = {
-            family.embedding: "token_embd.weight",
-            family.output: "output.weight",
-            f"{family.prefix}{family.position_table}": "position_embd.weight",
+    def names(self, family: Family, blocks: Iterable[int | str]) -> dict[str, str]:
+        """Map the GGUF names of all tensors that a model with these `blocks` may have to transformers names."""
+        layers = {**self.attention, **dict(zip(family.norms, ("attn_norm", "ffn_norm"), strict=True))}
+        layers |= {f"mlp.{theirs}": _FEED_FORWARD[ours] for theirs, ours in family.layers.items()}
+        names = {
+            "token_embd.weight": family.embedding,
+            "output.weight": family.output,
+            "position_embd.weight": f"{family.prefix}{family.position_table}",
         }
-        return tops.get(name) or name.replace(f"{family.prefix}{family.final_norm}.", "output_norm.")
-
-    def names(self, family: Family, there: Mapping[str, Any]) -> dict[str, str]:
-        """Map the GGUF names of tensors, the keys of `there`, to transformers names; leave out unknown tensors."""
-        layers = {theirs: ours for ours, theirs in self.layers(family).items()}
-        tops = [family.embedding, family.output, f"{family.prefix}{family.position_table}"]
-        tops += [f"{family.prefix}{family.final_norm}.{kind}" for kind in ("weight", "bias")]
-        names = {self.tensor(top, family): top for top in tops}
-        for name in there:
-            of_block = re.fullmatch(r"blk\.(0|[1-9]\d{0,5})\.([a-z_]+)\.(weight|bias)", name)
-            if of_block and of_block[2] in layers:
-                names[name] = f"{family.prefix}{family.blocks}.{of_block[1]}.{layers[of_block[2]]}.{of_block[3]}"
-        return {name: names[name] for name in there if name in names}
+        for kind in ("weight", "bias"):
+            names[f"output_norm.{kind}"] = f"{family.prefix}{family.final_norm}.{kind}"
+            for block, (theirs, there) in itertools.product(blocks, layers.items()):
+                names[f"blk.{block}.{there}.{kind}"] = f"{family.prefix}{family.blocks}.{block}.{theirs}.{kind}"
+        return names
 
     def order(self, name: str) -> str:
         """Return the row order of a transformers tensor in GGUF: 'as it is', 'transposed', 'permuted' or 'by_head'."""
@@ -109,12 +96,7 @@ _ALL = (
     Architecture("gptneox", ("gpt_neox",), _OF_GPT_NEOX, _GELU, _BOTH, always_biased=True, own_output=True),
     Architecture("arcee", ("arcee",), _OF_LLAMA, ("relu2",), frozenset({"head_size", "rope_scaling"}), permuted=True),
     Architecture(
-        "llama",
-        ("llama", "mistral"),
-        _OF_LLAMA,
-        ("swiglu",),
-        _BOTH | {"head_size", "rope_scaling"},
-        permuted=True,
+        "llama", ("llama", "mistral"), _OF_LLAMA, ("swiglu",), _BOTH | {"head_size", "rope_scaling"}, permuted=True
     ),
     Architecture("qwen2", ("qwen2",), _OF_LLAMA, ("swiglu",), frozenset({"qkv_bias"})),
     Architecture("qwen3", ("qwen3",), _OF_LLAMA, ("swiglu",), frozenset({"head_size"})),
@@ -157,12 +139,13 @@ def _misfits(model: ModelConfig, chosen: Architecture, activations: list[str]) -
             yield UsageError(f"model.{key}", sentence, hint=_HINT)
 
 
-def tensors_there(chosen: Architecture, family: Family, fitted: Fit) -> dict[str, tuple[str, Recipe]]:
+def tensors_there(chosen: Architecture, family: Family, fitted: Fit, num_blocks: int) -> dict[str, tuple[str, Recipe]]:
     """Map the name of each tensor in a GGUF file to its name in transformers and its recipe.
 
     Adds biases of zeros, and the token embedding as output layer, where the architecture requires them.
     """
-    tensors = {chosen.tensor(name, family): (name, recipe) for name, recipe in fitted.tensors.items()}
+    names = {theirs: there for there, theirs in chosen.names(family, range(num_blocks)).items()}
+    tensors = {names[theirs]: (theirs, recipe) for theirs, recipe in fitted.tensors.items()}
     if chosen.own_output and "output.weight" not in tensors:
         tensors["output.weight"] = tensors["token_embd.weight"]
     if chosen.always_biased:

@@ -68,8 +68,8 @@ def write_gguf(out: Path, checkpoint: Checkpoint, name: str, kind: str | None) -
     tokenizer, config, progress = checkpoint.tokenizer, shareable(checkpoint.config), checkpoint.progress
     chosen, family, fitted = architecture_of(config.model, tokenizer.vocab_size)
     ours = dict(checkpoint.weights) | dict(checkpoint.build_model().named_buffers())
-    vocabulary, factors = metadata_of(tokenizer), None
-    tensors = tensors_there(chosen, family, fitted)
+    (vocabulary, notices), factors = metadata_of(tokenizer), None
+    tensors = tensors_there(chosen, family, fitted, config.model.num_blocks)
     infos = {
         there: _info(there, chosen.order(theirs), recipe, ours, kind) for there, (theirs, recipe) in tensors.items()
     }
@@ -80,7 +80,7 @@ def write_gguf(out: Path, checkpoint: Checkpoint, name: str, kind: str | None) -
         "general.file_type": _FILE_TYPES[infos["token_embd.weight"].type],
         "general.quantization_version": 2,
         **_sizes(chosen, config.model, fitted),
-        **vocabulary.keys,
+        **vocabulary,
         "gpt_cli": json.dumps(export_info, ensure_ascii=False),
     }
     if template := chat_template(config, tokenizer) or builtin_template(tokenizer):
@@ -101,9 +101,10 @@ def write_gguf(out: Path, checkpoint: Checkpoint, name: str, kind: str | None) -
             yield _padded(_bytes(rows, infos[there].type))
 
     write_durably(out, contents())
-    modelfile = _MODELFILE.format(name=_plain(out.stem), file=out.name, context=config.model.context_length)
+    ollama_name = re.sub(r"[^a-z0-9._-]+", "-", out.stem.lower()).strip("-._") or "model"
+    modelfile = _MODELFILE.format(name=ollama_name, file=out.name, context=config.model.context_length)
     write_durably(out.with_name(MODELFILE), [modelfile.encode("utf-8")])
-    notes = [*fitted.notes, *vocabulary.notices]
+    notes = [*fitted.notes, *notices]
     if config.model.activation in ("gelu", "gelu_tanh"):
         notes.append(_GELU)
     return chosen.name, sum(math.prod(info.shape) for info in infos.values()), notes
@@ -173,8 +174,3 @@ def _bytes(rows: Tensor, kind: str) -> bytes:
 
 def _padded(content: bytes) -> bytes:
     return content + bytes(-len(content) % _ALIGNMENT)
-
-
-def _plain(name: str) -> str:
-    """Convert a name to a model name that Ollama accepts."""
-    return re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._") or "model"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,13 +24,13 @@ from gpt_cli.tools.exchange.gguf.architectures import (
     rope_factors,
 )
 from gpt_cli.tools.exchange.gguf.reader import read_gguf_header
-from gpt_cli.tools.exchange.hf_directory import Directory, HFTensor, read_numbers
+from gpt_cli.tools.exchange.hf_directory import ALL, Directory, HFTensor, read_numbers
 
 _AS_IT_IS = "import the directory of transformers from which the file was made"
 # of rope as Llama 3 has it, whose factors a file names, and not what they came from
 _PUBLISHED = ({"factor": 8.0}, {"factor": 32.0})
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-_DEFAULT_BASE = 10000.0
+_BLOCK_NUMBER = re.compile(r"blk\.(0|[1-9]\d{0,5})\.")
 _IRRELEVANT = ("vocab_size", "tensor_data_layout")  # keys of an architecture on which no logit depends
 
 
@@ -41,22 +42,17 @@ class GGUF(Directory):
     there: Mapping[str, tuple[HFTensor, str]]  # where each lies, and in which order
     head_size: int
 
-    @property
-    def where_config(self) -> str:
-        """The GGUF file's path, as error messages about the model's config show it."""
-        return self.where
-
-    def read_stored(self, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
-        """Return a tensor, or with `last` its rows [first:last], as in transformers; CheckpointError for NaN/inf."""
+    def read_stored(self, name: str, rows: slice = ALL) -> np.ndarray:
+        """Return `rows` of a tensor as in transformers; raise CheckpointError for NaN or inf."""
         stored, order = self.there[name]
         if order == "transposed":
-            return arranged(read_numbers(stored, name), order, 1)[first:last]
+            return arranged(read_numbers(stored, name), order, 1)[rows]
         if order == "as it is":
-            return read_numbers(stored, name, first, last)
+            return read_numbers(stored, name, rows)
         num_heads = stored.shape[0] // self.head_size // (3 if order == "by_head" else 1)
-        rows = arranged(np.arange(stored.shape[0]), order, num_heads, back=True)[first:last]
-        begin = rows.min()
-        return read_numbers(stored, name, begin, rows.max() + 1)[rows - begin]
+        places = arranged(np.arange(stored.shape[0]), order, num_heads, back=True)[rows]
+        begin = places.min()
+        return read_numbers(stored, name, slice(begin, places.max() + 1))[places - begin]
 
 
 def read_gguf(path: Path) -> GGUF:
@@ -83,25 +79,22 @@ def read_gguf(path: Path) -> GGUF:
     for key, value in left.items():
         if key.removeprefix(f"{name}.") not in _IRRELEVANT:
             raise CheckpointError(where, f"{shown(key)} is {brief(value)}, which gpt does not know", hint=_AS_IT_IS)
-    names = architecture.names(family, tensors)
+    blocks = {match[1] for match in map(_BLOCK_NUMBER.match, tensors) if match}
+    names = architecture.names(family, blocks)
     if unknown := sorted(tensors.keys() - names.keys()):
         raise CheckpointError(where, f"{shown(unknown[0])} is no tensor of {name}, as gpt knows it", hint=_AS_IT_IS)
     if export_info:
         config["gpt_cli"] = export_info
     places = {names[there]: (tensor, architecture.order(names[there])) for there, tensor in tensors.items()}
     size = _head_size(config)
+    presented = dict[str, HFTensor]()
     for full, (tensor, order) in places.items():
         rows = size * (3 if order == "by_head" else 1)
         if order in ("permuted", "by_head") and (not tensor.shape or tensor.shape[0] % rows or size % 2):
             raise CheckpointError(where, f"{shown(full)} does not consist of heads of {size:,}")
-    presented = {
-        full: replace(
-            tensor,
-            dtype="F32" if tensor.dtype == "Q8_0" else tensor.dtype,
-            shape=tensor.shape[::-1] if order == "transposed" else tensor.shape,
-        )
-        for full, (tensor, order) in places.items()
-    }
+        dtype = "F32" if tensor.dtype == "Q8_0" else tensor.dtype
+        shape = tensor.shape[::-1] if order == "transposed" else tensor.shape
+        presented[full] = replace(tensor, dtype=dtype, shape=shape)
     model = GGUF(path, config, presented, keys, places, size)
     if architecture.always_biased and (absent := family.absent(ConfigFields(config, where, _AS_IT_IS))):
         # the biases that llama.cpp must have and the model has not
@@ -159,7 +152,7 @@ def _config(
     size = taken("attention.key_length", _quotient(sizes["d_model"], sizes["num_heads"]))
     require("attention.value_length", size)
     require("rope.scaling.type", "none")
-    config["rope_theta"] = taken("rope.freq_base", _DEFAULT_BASE)
+    config["rope_theta"] = taken("rope.freq_base", 10000.0)
     if family.model_type != "gpt_neox":
         require("rope.dimension_count", size)
         return config | {"num_key_value_heads": taken("attention.head_count_kv", sizes["num_heads"]), "head_dim": size}

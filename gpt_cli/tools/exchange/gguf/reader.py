@@ -9,7 +9,6 @@ import contextlib
 import itertools
 import math
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -68,18 +67,6 @@ def read_gguf_header(path: Path) -> tuple[dict[str, Any], dict[str, HFTensor]]:
             tensors[name] = header.tensor(name, alignment)
     begin = header.position + -header.position % alignment
     tensors = {name: HFTensor(path, one.dtype, one.shape, begin + one.start) for name, one in tensors.items()}
-    _require_places(tensors, header)
-    return metadata, tensors
-
-
-def _num_bytes(one: HFTensor) -> int:
-    """Number of bytes that a tensor takes in the file."""
-    count = math.prod(one.shape)
-    return count // IN_BLOCK * BLOCK.itemsize if one.dtype == "Q8_0" else count * READABLE[one.dtype].itemsize
-
-
-def _require_places(tensors: Mapping[str, HFTensor], header: _Header) -> None:
-    """Raise CheckpointError if a tensor extends beyond the end of the file, or overlaps another tensor."""
     end = max((one.start + _num_bytes(one) for one in tensors.values()), default=0)
     if end > header.size:
         raise header.error(f"the file is truncated or damaged: it has {header.size:,} of {end:,} bytes")
@@ -87,6 +74,13 @@ def _require_places(tensors: Mapping[str, HFTensor], header: _Header) -> None:
     for name, other in itertools.pairwise(names):
         if tensors[name].start + _num_bytes(tensors[name]) > tensors[other].start:
             raise header.error(f"the file is damaged: {shown(name)} and {shown(other)} lie in the same place")
+    return metadata, tensors
+
+
+def _num_bytes(one: HFTensor) -> int:
+    """Number of bytes that a tensor takes in the file."""
+    count = math.prod(one.shape)
+    return count // IN_BLOCK * BLOCK.itemsize if one.dtype == "Q8_0" else count * READABLE[one.dtype].itemsize
 
 
 class _Header:

@@ -40,13 +40,6 @@ _IMPORT = "import the directory of transformers from which the file was made"
 _DIGIT = r"\p{N}"
 
 
-class Vocabulary(NamedTuple):
-    """Tokenizer metadata of GGUF in writing order, and `notices`: sentences on how llama.cpp differs from gpt."""
-
-    keys: dict[str, Any]
-    notices: list[str]
-
-
 class _Cut(NamedTuple):
     """How llama.cpp splits a text before merging, for one value of `tokenizer.ggml.pre`."""
 
@@ -63,11 +56,7 @@ _CUTS = {
     "smollm": _Cut((_DIGIT, GPT2_PATTERN), others=("starcoder", "refact", "command-r", "codeshell", "exaone")),
 }
 # other spellings, which cut what was learned with them alike
-_SAME = {
-    R50K_PATTERN: GPT2_PATTERN,
-    OLD_R50K_PATTERN: GPT2_PATTERN,
-    as_oniguruma(CL100K_PATTERN): OLD_CL100K_PATTERN,
-}
+_SAME = {R50K_PATTERN: GPT2_PATTERN, OLD_R50K_PATTERN: GPT2_PATTERN, as_oniguruma(CL100K_PATTERN): OLD_CL100K_PATTERN}
 _MARKS = "llama.cpp may cut words with combining marks or letters beyond ASCII into other tokens than gpt"
 # patterns that llama.cpp has not: the nearest name, and what it cuts otherwise
 _NEAREST = {
@@ -81,11 +70,11 @@ _NEAREST = {
 }
 
 
-def metadata_of(tokenizer: Tokenizer) -> Vocabulary:
-    """Return the metadata with which llama.cpp encodes a text to the same ids as `gpt sample`.
+def metadata_of(tokenizer: Tokenizer) -> tuple[dict[str, Any], list[str]]:
+    """Return the metadata with which llama.cpp encodes a text to the same ids as `gpt sample`, in writing order.
 
-    The tokenizers of gpt_cli put no end-of-text before a text, so llama.cpp adds none. Raises UsageError for a
-    tokenizer that GGUF cannot express.
+    Also returns sentences on how llama.cpp differs from gpt. The tokenizers of gpt_cli put no end-of-text before a
+    text, so llama.cpp adds none. Raises UsageError for a tokenizer that GGUF cannot express.
     """
     if isinstance(tokenizer, HuggingFaceTokenizer):
         return _of_kept(tokenizer)
@@ -104,10 +93,10 @@ def metadata_of(tokenizer: Tokenizer) -> Vocabulary:
                 "llama.cpp leaves out the characters of a prompt that this model does not know; gpt refuses them"
             ]
     types = [*[_NORMAL] * len(names), _CONTROL]
-    return Vocabulary(_keys(pre, [*names, END_OF_TEXT], types, pairs, tokenizer), notices)
+    return _keys(pre, [*names, END_OF_TEXT], types, pairs, tokenizer), notices
 
 
-def _of_kept(tokenizer: HuggingFaceTokenizer) -> Vocabulary:
+def _of_kept(tokenizer: HuggingFaceTokenizer) -> tuple[dict[str, Any], list[str]]:
     content, names, added = tokenizer.content, tokenizer.names, {t["id"]: t for t in tokenizer.added.values()}
     model, notices = content["model"], list[str]()
     if (kind := model.get("type", "BPE")) != "BPE" or model.get("byte_fallback"):
@@ -127,7 +116,7 @@ def _of_kept(tokenizer: HuggingFaceTokenizer) -> Vocabulary:
     pairs = [one if isinstance(one, str) else " ".join(one) for one in model["merges"]]
     if len(set(tokens)) < len(tokens) or len(tokenizer.starts_with) > 1:
         raise _refused("two tokens of one name, or two before every text")
-    return Vocabulary(_keys(pre, tokens, types, pairs, tokenizer), notices + others)
+    return _keys(pre, tokens, types, pairs, tokenizer), notices + others
 
 
 def _keys(pre: str, tokens: list[str], types: list[int], pairs: list[str], tokenizer: Tokenizer) -> dict[str, Any]:
@@ -192,14 +181,12 @@ def tokenizer_from(keys: Mapping[str, Any], where: str, info: Mapping[str, Any])
     does not support, and for invalid metadata.
     """
     if (model := _text(keys, "model", where)) != "gpt2":
-        named = {"llama": "SentencePiece", "bert": "WordPiece", "t5": "Unigram", "rwkv": "RWKV"}.get(
-            model, shown(model)
-        )
-        sentence = f"its tokenizer is of kind {named}, and gpt reads only byte pairs from GGUF"
+        kinds = {"llama": "SentencePiece", "bert": "WordPiece", "t5": "Unigram", "rwkv": "RWKV"}
+        sentence = f"its tokenizer is of kind {kinds.get(model, shown(model))}, and gpt reads only byte pairs from GGUF"
         raise CheckpointError(where, sentence, hint=_IMPORT)
     tokens, pairs = (_strings(keys, key, where) for key in ("tokens", "merges"))
     tokenizer = rebuilt(info, tokens[:-1], by_letters=True)
-    if tokenizer and all(keys.get(key) == value for key, value in metadata_of(tokenizer).keys.items()):
+    if tokenizer and all(keys.get(key) == value for key, value in metadata_of(tokenizer)[0].items()):
         return tokenizer
     pre = _text(keys, "pre", where)
     cut = next((cut for name, cut in _CUTS.items() if pre in (name, *cut.others)), None)
@@ -221,15 +208,13 @@ def tokenizer_from(keys: Mapping[str, Any], where: str, info: Mapping[str, Any])
     if end is None:
         raise CheckpointError(where, "it has no end-of-text token, which joins documents and starts texts")
     adds = keys.get(f"{_KEY}add_bos_token", cut.whole)
+    numbered = enumerate(zip(tokens, types, strict=True))
+    added = [(number, token, kind == _CONTROL) for number, (token, kind) in numbered if kind in (_CONTROL, _OF_USERS)]
     content = pipeline(
         {"type": "BPE", "ignore_merges": cut.whole, "vocab": vocabulary, "merges": pairs},
         {"type": "Sequence", "pretokenizers": [*map(split, cut.patterns), BYTE_LEVEL]},
         BYTE_LEVEL,
-        [
-            (number, token, kind == _CONTROL)
-            for number, (token, kind) in enumerate(zip(tokens, types, strict=True))
-            if kind in (_CONTROL, _OF_USERS)
-        ],
+        added,
         _beginning(begin, tokens, where) if adds else None,
     )
     try:
@@ -259,9 +244,8 @@ def _strings(keys: Mapping[str, Any], key: str, where: str) -> list[str]:
 def _id(keys: Mapping[str, Any], key: str, tokens: Sequence[str], where: str) -> int | None:
     number = keys.get(_KEY + key)
     if number is not None and (type(number) is not int or not 0 <= number < len(tokens)):
-        raise CheckpointError(
-            where, f"tokenizer.ggml.{key} is {shown(number)}, which is none of its {len(tokens):,} tokens"
-        )
+        sentence = f"tokenizer.ggml.{key} is {shown(number)}, which is none of its {len(tokens):,} tokens"
+        raise CheckpointError(where, sentence)
     return number
 
 

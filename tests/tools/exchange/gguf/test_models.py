@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import random
 from collections.abc import Callable, Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -339,10 +341,12 @@ def test_wrong_words_of_an_export_are_refused_before_work(
     assert sentence in outcome.err
 
 
+@pytest.mark.parametrize("spec", [None, ModuleSpec("gguf", None)], ids=["nothing", "a folder of that name"])
 def test_without_the_library_an_export_says_how_to_install_it(
-    smoke_run: Path, run: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spec: ModuleSpec | None, smoke_run: Path, run: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpt_cli.tools.exchange.request.find_spec", lambda name: None)
+    real = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: spec if name == "gguf" else real(name))
     outcome = run("export", "--run", smoke_run, "--format", "gguf", "--out", tmp_path / "m.gguf", exits=5)
     assert "pip install -e '.[gguf]'" in outcome.err
     assert not (tmp_path / "m.gguf").exists()

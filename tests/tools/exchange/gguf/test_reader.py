@@ -134,13 +134,13 @@ def test_tensors_are_read_whole_and_by_rows(path: Path) -> None:
         "q": ("Q8_0", (2, 32)),
     }
     assert read_numbers(tensors["w"], "w").tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert read_numbers(tensors["w"], "w", 1, 2).tolist() == [[4, 5, 6, 7]]
-    assert widened(read_numbers(tensors["b"], "b", 0, 2), "BF16").tolist() == [1, -2]
+    assert read_numbers(tensors["w"], "w", slice(1, 2)).tolist() == [[4, 5, 6, 7]]
+    assert widened(read_numbers(tensors["b"], "b", slice(2)), "BF16").tolist() == [1, -2]
     expected = (np.arange(64) - 32).reshape(2, 32) * np.array([[0.5], [2]])
     numbers = read_numbers(tensors["q"], "q")
     assert numbers.dtype == np.float32
     assert np.array_equal(numbers, expected)
-    assert np.array_equal(read_numbers(tensors["q"], "q", 1, 2), expected[1:])
+    assert np.array_equal(read_numbers(tensors["q"], "q", slice(1, None)), expected[1:])
 
 
 def test_rows_of_a_vector_in_q8_0_may_begin_within_a_block(path: Path) -> None:
@@ -148,7 +148,7 @@ def test_rows_of_a_vector_in_q8_0_may_begin_within_a_block(path: Path) -> None:
     stored = read_gguf_header(saved(path, content))[1]["v"]
     whole = read_numbers(stored, "v")
     for first, last in ((0, 96), (5, 7), (30, 34), (31, 96), (64, 64), (40, 40)):
-        assert np.array_equal(read_numbers(stored, "v", first, last), whole[first:last])
+        assert np.array_equal(read_numbers(stored, "v", slice(first, last)), whole[first:last])
 
 
 def test_an_alignment_of_the_file_moves_the_tensors(path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_file_of_the_package_gguf_is_read_as_it_reads_it(path: Path) -> None:
     for name, stored in tensors.items():
         assert (stored.dtype, stored.shape) == (name, (6, 64))
         for first, last in ((0, None), (2, 5)):
-            numbers = read_numbers(stored, name, first, last)
+            numbers = read_numbers(stored, name, slice(first, last))
             numbers = numbers if name == "Q8_0" else widened(numbers, name)
             assert np.array_equal(numbers, expected[name][first:last])
 

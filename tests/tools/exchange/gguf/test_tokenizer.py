@@ -52,7 +52,7 @@ NAMES = [*_OURS, *(f"{name}-kept" for name in OTHERS)]
 def served(tokenizers: dict[str, Tokenizer], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Served]]:
     folder, paths = tmp_path_factory.mktemp("gguf"), list[Path]()
     for name, tokenizer in tokenizers.items():
-        paths.append(write_random(folder / f"{name}.gguf", metadata_of(tokenizer).keys, tokenizer.vocab_size))
+        paths.append(write_random(folder / f"{name}.gguf", metadata_of(tokenizer)[0], tokenizer.vocab_size))
     with serving(*paths) as found:
         yield dict(zip(tokenizers, found, strict=True))
 
@@ -110,49 +110,49 @@ def test_llama_cpp_leaves_out_an_unknown_character(served: dict[str, Served]) ->
 
 def test_a_character_grows_from_its_bytes() -> None:
     """é is two bytes, 今 three; the last token is end-of-text."""
-    found = metadata_of(CharTokenizer("aé今"))
-    assert found.keys["tokenizer.ggml.tokens"] == ["a", "Ã©", "ä»Ĭ", END_OF_TEXT]
-    assert found.keys["tokenizer.ggml.merges"] == ["Ã ©", "ä »", "ä» Ĭ"]
-    assert found.keys["tokenizer.ggml.token_type"] == [1, 1, 1, 3]
-    assert found.keys["tokenizer.ggml.eos_token_id"] == found.keys["tokenizer.ggml.bos_token_id"] == 3
-    assert found.keys["tokenizer.ggml.add_bos_token"] is False
-    assert "does not know" in found.notices[0]
+    keys, notices = metadata_of(CharTokenizer("aé今"))
+    assert keys["tokenizer.ggml.tokens"] == ["a", "Ã©", "ä»Ĭ", END_OF_TEXT]
+    assert keys["tokenizer.ggml.merges"] == ["Ã ©", "ä »", "ä» Ĭ"]
+    assert keys["tokenizer.ggml.token_type"] == [1, 1, 1, 3]
+    assert keys["tokenizer.ggml.eos_token_id"] == keys["tokenizer.ggml.bos_token_id"] == 3
+    assert keys["tokenizer.ggml.add_bos_token"] is False
+    assert "does not know" in notices[0]
 
 
 def test_the_name_of_the_cut_and_what_is_cut_otherwise() -> None:
     def of(pattern: str) -> tuple[str, int]:
-        found = metadata_of(BytePairTokenizer("bpe", pattern, LEARNED.token_bytes))
-        return found.keys["tokenizer.ggml.pre"], len(found.notices)
+        keys, notices = metadata_of(BytePairTokenizer("bpe", pattern, LEARNED.token_bytes))
+        return keys["tokenizer.ggml.pre"], len(notices)
 
     assert [of(pattern) for pattern in PATTERNS.values()] == [("gpt-2", 0), ("llama-bpe", 0), ("qwen2", 0)]
     assert [of(R50K_PATTERN), of(CL100K_PATTERN)] == [("gpt-2", 0), ("llama-bpe", 0)]
-    ours = metadata_of(LEARNED)
-    assert ours.keys["tokenizer.ggml.pre"] == "gpt-2"
-    assert "‹tokenizer.pattern=gpt2›" in ours.notices[0]
+    keys, notices = metadata_of(LEARNED)
+    assert keys["tokenizer.ggml.pre"] == "gpt-2"
+    assert "‹tokenizer.pattern=gpt2›" in notices[0]
 
 
 @pytest.mark.parametrize("name", [*_OURS, "simple"])
 def test_ours_come_back(name: str) -> None:
     ours = _OURS.get(name, LEARNED)
-    again = tokenizer_from(metadata_of(ours).keys, "model.gguf", own(ours))
+    again = tokenizer_from(metadata_of(ours)[0], "model.gguf", own(ours))
     assert again.to_dict() == ours.to_dict()
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_those_of_others_come_back_kept(name: str, tokenizers: dict[str, Tokenizer]) -> None:
     ours = tokenizers[f"{name}-kept"]
-    again = tokenizer_from(metadata_of(ours).keys, "model.gguf", {})
+    again = tokenizer_from(metadata_of(ours)[0], "model.gguf", {})
     assert isinstance(again, HuggingFaceTokenizer)
     for name in ("vocab_size", "end_of_text", "starts_with"):
         assert getattr(again, name) == getattr(ours, name)
     for text in [*texts(scaled(500)), "<tool_call> <|im_start|>a<|endoftext|>"]:
         assert again.encode(text) == plain(ours).encode(text), ascii(text)
-    assert metadata_of(again).keys == metadata_of(ours).keys
+    assert metadata_of(again)[0] == metadata_of(ours)[0]
 
 
 def test_ours_without_our_key_are_kept_and_encode_alike() -> None:
     for name in PATTERNS:
-        again = tokenizer_from(metadata_of(_OURS[name]).keys, "model.gguf", {})
+        again = tokenizer_from(metadata_of(_OURS[name])[0], "model.gguf", {})
         assert again.kind == "kept"
         for text in texts(30):
             if END_OF_TEXT not in text:  # a special token there
@@ -160,7 +160,7 @@ def test_ours_without_our_key_are_kept_and_encode_alike() -> None:
 
 
 def test_a_key_that_is_not_true_makes_nothing_of_ours() -> None:
-    gpt2 = metadata_of(_OURS["gpt2"]).keys
+    gpt2 = metadata_of(_OURS["gpt2"])[0]
     for false in ({"kind": "bpe", "pattern": QWEN2_PATTERN}, {"kind": "byte"}, {"kind": "char"}, {"kind": ["bpe"]}):
         assert tokenizer_from(gpt2, "model.gguf", false).kind == "kept"
     assert tokenizer_from(gpt2, "model.gguf", {"kind": "bpe", "pattern": {}}).kind == "kept"
