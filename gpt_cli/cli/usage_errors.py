@@ -160,7 +160,7 @@ class _Line:
         option = self._flags.get(_plain(flag := self._roles[before]))
         if getattr(option, "metavar", None) == "TEXT":
             end = next((at for at in range(before + 1, len(self.words)) if at not in positions), len(self.words))
-            text = " ".join([self.words[before].partition("=")[2] or self.words[before], *self.words[before + 1 : end]])
+            text = " ".join([self.words[before].removeprefix(f"{flag}="), *self.words[before + 1 : end]])
             return f"put quotes around a text with spaces: {flag} {shlex.quote(text)}"
         words = [self.words[position] for position in positions]
         if flag == "--set" and (setting := _without_spaces(self.words[before].removeprefix("--set="), words)):
