@@ -194,16 +194,14 @@ def sweep() -> Swept: ...
 # commands of which more is to say, or a flag changes what is done and the type of the result
 
 
-@command(InfoRequest)
-def info(request: InfoRequest, inputs: Any, host: Host) -> Info:
+@command(InfoRequest, "tools.bench.model_info:info", torch=True)
+def info() -> Info:
     """Describe a config or a checkpoint. Raises CheckpointError for a damaged checkpoint, and does not try another."""
-    return done("tools.bench.model_info:info", request, inputs, host, torch=True)
 
 
-@command(ExportRequest)
-def export_model(request: ExportRequest, inputs: Any, host: Host) -> Exported:
+@command(ExportRequest, "tools.exchange.export_model:export", torch=True)
+def export_model() -> Exported:
     """Export a model to `out`. One-file formats replace a file at `out`, except training checkpoints and run files."""
-    return done("tools.exchange.export_model:export", request, inputs, host, torch=True)
 
 
 @command(AttentionRequest)
@@ -224,9 +222,7 @@ def heads(request: HeadsRequest, inputs: Any, host: Host) -> Finding:
 @command(BenchRequest)
 def bench(request: BenchRequest, inputs: Any, host: Host) -> Bench:
     if request.check_device:
-        with host.importing():
-            from gpt_cli.tools.bench.device_check import check_device
-        return check_device(request, host)  # pyright: ignore[reportReturnType] - its type is that of most calls
+        return done("tools.bench.device_check:check_device", request, inputs, host, torch=True)
     with sharing(host.notice):
         return done("tools.bench.bench:bench", request, inputs, host, torch=True)
 
