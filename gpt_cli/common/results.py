@@ -7,7 +7,7 @@ import html
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from gpt_cli.common.host import Notify
 from gpt_cli.common.tables import Rows, html_of, table
@@ -35,6 +35,8 @@ class Screen(NamedTuple):
 class Result:
     """Base class of a command's result; subclasses are dataclasses of figures, which `parts` or `as_text` formats."""
 
+    _repr_keys: ClassVar[tuple[str, ...]] = ()
+
     def __init_subclass__(cls) -> None:
         cls.__repr__ = Result.__repr__  # dataclasses keep one that a class has
 
@@ -56,7 +58,9 @@ class Result:
         return [*super().__dir__(), *self.as_dict()]
 
     def key_figures(self) -> Mapping[str, Any]:
-        """Return the fields that `repr` may show: name -> value."""
+        """Return what `repr` may show, name -> value: those of `as_dict` that the class names, else its fields."""
+        if self._repr_keys:
+            return {name: value for name, value in self.as_dict().items() if name in self._repr_keys}
         return {each.name: getattr(self, each.name) for each in fields(self) if each.repr}  # pyright: ignore[reportArgumentType]
 
     def as_dict(self) -> dict[str, Any]:

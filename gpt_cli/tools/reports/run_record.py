@@ -44,6 +44,8 @@ class RunRecord(Figures):
     last_line_at: float | None  # seconds since 1970: when metrics were last written to
     notes: tuple[str, ...]  # sentences on what could not be read
 
+    _repr_keys = ("name", "state", "steps", "loss", "validation_loss")
+
     @property
     def path(self) -> Path:
         return self.overview.path
@@ -143,11 +145,6 @@ class RunRecord(Figures):
             "models": self.models,
             "notes": list(self.notes),
         }
-
-    def key_figures(self) -> dict[str, Any]:
-        """Return the run's name, state, steps and losses."""
-        figures = self.as_dict()
-        return {name: figures[name] for name in ("name", "state", "steps", "loss", "validation_loss")}
 
 
 def _number(*candidates: Any) -> float | int | None:
