@@ -43,7 +43,8 @@ class ArrayFile:
         content = read_bytes(path, CheckpointError, most=(self.what, most))
         try:
             arrays = safetensors.numpy.load(content)
-            stored = strict_json(parse_header(content).metadata[self.key])
+            metadata, _ = parse_header(content)
+            stored = strict_json(metadata[self.key])
             about, digest = stored["about"], stored["digest"]
         except (SafetensorError, *MALFORMED):
             raise self.refusal(path) from None

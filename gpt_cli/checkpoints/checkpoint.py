@@ -106,10 +106,9 @@ def prepared(
     }
     assert tuple(metadata) == METADATA
     every = {**stored, **{name: ("F32", tensor.shape) for name, tensor in optimizer_state.items()}}
-    types, shapes = ({name: one[part] for name, one in every.items()} for part in (0, 1))
 
     def header() -> bytes:
-        return header_bytes(shapes, metadata, dtype=types)
+        return header_bytes(every, metadata)
 
     metadata["digest_weights"] = digest(chain([header()], weights()))
     return chain([header()], weights(), _contents(optimizer_state))
