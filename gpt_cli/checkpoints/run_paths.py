@@ -69,20 +69,9 @@ class RunFiles:
 
     def files(self) -> list[Path]:
         """Return the existing files whose names are those of run files."""
-        checkpoints, snapshots, maps = (by_step.values() for by_step in (self.steps(), self.snapshots(), self.maps()))
-        paths = (
-            *self.logs.glob("*/sent.jsonl"),
-            *checkpoints,
-            *snapshots,
-            *maps,
-            self.best,
-            self.metrics,
-            self.samples,
-            self.outcome,
-            self.loss_picture,
-            self.config,
-        )
-        return [path for path in paths if path.exists()]
+        by_step = (path for paths in (self.steps(), self.snapshots(), self.maps()) for path in paths.values())
+        single = (self.best, self.metrics, self.samples, self.outcome, self.loss_picture, self.config)
+        return [path for path in (*self.logs.glob("*/sent.jsonl"), *by_step, *single) if path.exists()]
 
     def foreign(self) -> list[Path]:
         """Return those of `files()` that gpt did not write; if the directory is no run, return all of them."""
