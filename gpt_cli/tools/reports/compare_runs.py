@@ -168,14 +168,9 @@ class Row(NamedTuple):
         return len({value for value in self.values if value is not None}) > 1
 
 
-def settings(records: Sequence[RunRecord]) -> list[Row]:
-    """Return a row for each setting, `section.key`, with the values as a config file writes them."""
-    return rows([record.config for record in records])
-
-
 def differing_settings(records: Sequence[RunRecord]) -> list[Row]:
-    """Return the settings in which runs differ; an empty list for one run."""
-    return [row for row in settings(records) if row.differs]
+    """Return the settings, `section.key`, in which runs differ; an empty list for one run."""
+    return [row for row in rows([record.config for record in records]) if row.differs]
 
 
 def rows(contents: Sequence[Mapping[str, Any]], text: Callable[[Any], str] = as_yaml) -> list[Row]:
