@@ -17,14 +17,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.checkpoints.array_file import canonical_json
-from gpt_cli.checkpoints.header import (
-    FORMAT_VERSION,
-    METADATA,
-    OPTIMIZER_PREFIX,
-    Header,
-    Progress,
-    require_few_tensors,
-)
+from gpt_cli.checkpoints.header import FORMAT_VERSION, METADATA, OPTIMIZER_PREFIX, Header, Progress, require_few_tensors
 from gpt_cli.checkpoints.verify import BLANK, OTHER, Verified, digest, read_verified
 from gpt_cli.common.file_signatures import FORMAT
 from gpt_cli.common.files import Buffer, write_durably
@@ -83,9 +76,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
 
 
 def prepared(
-    checkpoint: Checkpoint,
-    stored: Mapping[str, tuple[str, Sequence[int]]],
-    weights: Callable[[], Iterator[Buffer]],
+    checkpoint: Checkpoint, stored: Mapping[str, tuple[str, Sequence[int]]], weights: Callable[[], Iterator[Buffer]]
 ) -> Iterator[Buffer]:
     """Return the bytes of a checkpoint file in chunks; `stored` gives the type and shape of each weight.
 

@@ -207,11 +207,7 @@ class Progress:
 
     @classmethod
     def at_the_start(
-        cls,
-        num_training_tokens: int,
-        data_digest: str,
-        environment: Mapping[str, str],
-        began_from: str | None = None,
+        cls, num_training_tokens: int, data_digest: str, environment: Mapping[str, str], began_from: str | None = None
     ) -> Progress:
         """Return the progress before the first step; `began_from` names the model that gave the weights, if any."""
         return cls(

@@ -114,10 +114,7 @@ def completion(
     shell: Annotated[
         str,
         typer.Argument(
-            metavar="SHELL",
-            parser=_shell,
-            autocompletion=complete_words(*SHELLS),
-            help="bash, zsh or fish.",
+            metavar="SHELL", parser=_shell, autocompletion=complete_words(*SHELLS), help="bash, zsh or fish."
         ),
     ],
     debug: Debug = False,

@@ -170,10 +170,7 @@ def roof_variants(config: Config, device: torch.device) -> list[Variant]:
 
 
 def time_in_turns(
-    runs: Sequence[Callable[[], object]],
-    rounds: int,
-    count: Callable[[int], object],
-    of: Average = statistics.median,
+    runs: Sequence[Callable[[], object]], rounds: int, count: Callable[[int], object], of: Average = statistics.median
 ) -> list[float]:
     """Time `runs` in turns, `rounds` times after a warm-up; return `of(times)` of each run; `count` gets 1 a run."""
     seconds: list[list[float]] = [[] for _ in runs]
