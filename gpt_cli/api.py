@@ -194,14 +194,16 @@ def sweep() -> Swept: ...
 # commands of which more is to say, or a flag changes what is done and the type of the result
 
 
-@command(InfoRequest, "tools.bench.model_info:info", torch=True)
-def info() -> Info:
+@command(InfoRequest)
+def info(request: InfoRequest, inputs: Any, host: Host) -> Info:
     """Describe a config or a checkpoint. Raises CheckpointError for a damaged checkpoint, and does not try another."""
+    return done("tools.bench.model_info:info", request, inputs, host, torch=True)
 
 
-@command(ExportRequest, "tools.exchange.export_model:export", torch=True)
-def export_model() -> Exported:
+@command(ExportRequest)
+def export_model(request: ExportRequest, inputs: Any, host: Host) -> Exported:
     """Export a model to `out`. One-file formats replace a file at `out`, except training checkpoints and run files."""
+    return done("tools.exchange.export_model:export", request, inputs, host, torch=True)
 
 
 @command(AttentionRequest)
