@@ -119,8 +119,7 @@ def overview(path: Path) -> Overview:
 
 def _overview(run: RunFiles) -> Overview:
     training = is_held(run.path)
-    steps = run.steps()
-    newest = _header(next(reversed(steps.values()), None))
+    newest = _header(next(reversed(run.steps().values()), None))
     best = _header(run.best)
     header = newest or best
     if not training and not run.files():
