@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from benchmarks.cuda_commands import differences, prepare
 from benchmarks.shakespeare import PlainGPT, plain_optimizer
+from gpt_cli.common.host import NOBODY
 from gpt_cli.common.machine.devices import autocast, choose_dtype, num_accelerators, synchronize
 from gpt_cli.config import Config
 from gpt_cli.config.load import read_config
@@ -90,7 +91,7 @@ def _limits(scale: Scale) -> dict[str, float]:
     if scale.small:
         bench._SIZE, bench._READ = 128, 2**8
     ways = bench.roof_variants(scale.config("small"), scale.device)
-    return bench.measure_limits(ways, 1 if scale.small else 5, lambda _: None)
+    return bench.take_turns("the roof", ways, {}, 1 if scale.small else 5, NOBODY, of=min)[1]
 
 
 def training(scale: Scale) -> Iterator[Figure]:

@@ -224,9 +224,7 @@ def heads(request: HeadsRequest, inputs: Any, host: Host) -> Finding:
 @command(BenchRequest)
 def bench(request: BenchRequest, inputs: Any, host: Host) -> Bench:
     if request.check_device:
-        with host.importing():
-            from gpt_cli.tools.bench.device_check import check_device
-        return check_device(request, host)  # pyright: ignore[reportReturnType] - its type is that of most calls
+        return done("tools.bench.device_check:check_device", request, inputs, host, torch=True)
     with sharing(host.notice):
         return done("tools.bench.bench:bench", request, inputs, host, torch=True)
 

@@ -167,11 +167,6 @@ def visible(text: object, limit: int = 200) -> str:
     return escaped if len(escaped) <= limit else escaped[:limit] + "…"
 
 
-def within(error: Exception, where: str) -> str:
-    """Return the text of an error without its prefix `where: `, for a sentence that already names `where`."""
-    return str(error).removeprefix(f"{where}: ")
-
-
 def shown(text: object, limit: int = 200) -> str:
     """Return a value in double quotes for a message, escaped and cut as `visible` does."""
     return f'"{visible(text, limit)}"'

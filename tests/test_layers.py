@@ -35,7 +35,6 @@ IMPORTS_INSIDE = {
     "tools/explain/explain.py": "matplotlib takes a second, and few explanations are drawn",
     "checkpoints/header.py": "few who read a header need its tokenizer, which loads numpy",
     "data.py": "the request is checked before what does the work is imported, which may load numpy",
-    "common/machine/memory.py": "only who computes needs its allocator, and only Unix has limits on it",
     "common/language/__init__.py": "English needs no catalogue",
     "tools/reports/report.py": "matplotlib takes a second, and few reports are pictures; only a prompt needs torch",
     "tools/sweeps/sweep.py": "only counting GPUs needs torch",

@@ -36,14 +36,15 @@ class ArrayFile:
         arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         # one entry, because safetensors writes several in any order
         content = {"about": about, "digest": _digest(about, arrays)}
-        return safetensors.numpy.save(arrays, {self.key: _canonical(content)})
+        return safetensors.numpy.save(arrays, {self.key: canonical_json(content)})
 
     def read(self, path: Path, most: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Return metadata and arrays; raise CheckpointError if the file is not valid or has more than `most` bytes."""
         content = read_bytes(path, CheckpointError, most=(self.what, most))
         try:
             arrays = safetensors.numpy.load(content)
-            stored = strict_json(parse_header(content).metadata[self.key])
+            metadata, _ = parse_header(content)
+            stored = strict_json(metadata[self.key])
             about, digest = stored["about"], stored["digest"]
         except (SafetensorError, *MALFORMED):
             raise self.refusal(path) from None
@@ -60,12 +61,13 @@ def _digest(
     about: Mapping[str, Any], arrays: Mapping[str, np.ndarray], separators: tuple[str, str] = _SEPARATORS
 ) -> str:
     """Return the SHA-256 of metadata and arrays, in hexadecimal."""
-    digest = hashlib.sha256(_canonical(about, separators).encode())
+    digest = hashlib.sha256(canonical_json(about, separators).encode())
     for name in sorted(arrays):
         digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
         digest.update(arrays[name].tobytes())
     return digest.hexdigest()
 
 
-def _canonical(content: Mapping[str, Any], separators: tuple[str, str] = _SEPARATORS) -> str:
+def canonical_json(content: Any, separators: tuple[str, str] = _SEPARATORS) -> str:
+    """Return the one JSON text of equal contents: keys in order, no spaces."""
     return json.dumps(content, ensure_ascii=False, sort_keys=True, separators=separators, allow_nan=False)

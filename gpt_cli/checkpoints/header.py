@@ -23,7 +23,7 @@ from gpt_cli.config import Config
 from gpt_cli.config.load import validate
 from gpt_cli.config.model import ModelConfig
 from gpt_cli.config.retired import without_retired
-from gpt_cli.errors import CheckpointError, GptError, shown, visible, within
+from gpt_cli.errors import CheckpointError, GptError, shown, visible
 
 if TYPE_CHECKING:
     from gpt_cli.text.tokenizer import Tokenizer
@@ -91,7 +91,8 @@ class Header:
             raise self._not_valid(error) from error
 
     def _not_valid(self, error: Exception) -> CheckpointError:
-        return CheckpointError(self.where, f"this is not a valid checkpoint, {shown(within(error, self.where))}")
+        problem = str(error).removeprefix(f"{self.where}: ")
+        return CheckpointError(self.where, f"this is not a valid checkpoint, {shown(problem)}")
 
     @cached_property
     def progress(self) -> Progress:
@@ -206,11 +207,7 @@ class Progress:
 
     @classmethod
     def at_the_start(
-        cls,
-        num_training_tokens: int,
-        data_digest: str,
-        environment: Mapping[str, str],
-        began_from: str | None = None,
+        cls, num_training_tokens: int, data_digest: str, environment: Mapping[str, str], began_from: str | None = None
     ) -> Progress:
         """Return the progress before the first step; `began_from` names the model that gave the weights, if any."""
         return cls(

@@ -55,12 +55,7 @@ def load(
 
 
 def load_for(
-    host: Host,
-    path: Path | None,
-    checkpoint: str | None,
-    expected: Header | None = None,
-    *,
-    as_stored: bool = False,
+    host: Host, path: Path | None, checkpoint: str | None, expected: Header | None = None, *, as_stored: bool = False
 ) -> Loaded:
     """Load a model for a command; if `host` has loaded one, return a copy, because the command may change it."""
     if host.loaded is None:

@@ -89,7 +89,7 @@ class RunDirectory(RunFiles):
             raise damaged
         if (config := valid_config(self)) is not None:
             of_best = [read_checkpoint(self.best).progress.step] if self.best.exists() else []
-            lost, every = max([0, *of_best, *map(step_in, self._lines())]), config.train.save_every
+            lost, every = max([0, *of_best, *map(step_in, _log(self.metrics).split("\n"))]), config.train.save_every
             # a kill before the first checkpoint leaves no trace beyond it
             if lost > every:
                 sentence = (
@@ -98,12 +98,6 @@ class RunDirectory(RunFiles):
                 hint = "put one back, or replace the run with ‹overwrite=True›"
                 raise CheckpointError(shown(self.path), sentence, hint=hint)
         return None
-
-    def _lines(self) -> list[str]:
-        """Return the lines of metrics.jsonl; the last line may be cut off."""
-        if not self.metrics.exists():
-            return []
-        return _log(self.metrics).split("\n")
 
     def save(self, checkpoint: Checkpoint, keep: int) -> None:
         """Save a checkpoint, then remove older ones except the newest `keep` and those of teacher models.
@@ -121,8 +115,7 @@ class RunDirectory(RunFiles):
 
     def add_sample(self, step: int, text: str) -> None:
         """Add a sample, durably: a half-written sample, unlike half a line of metrics, could not be recognised."""
-        before = _log(self.samples) if self.samples.exists() else ""
-        write_durably(self.samples, [before.encode(), sample_record(LoggedSample(step, text)).encode()])
+        write_durably(self.samples, [_log(self.samples).encode(), sample_record(LoggedSample(step, text)).encode()])
 
     def add_snapshot(self, step: int, content: bytes) -> None:
         """Write a snapshot of the attention weights at `step`, durably."""
@@ -146,7 +139,7 @@ class RunDirectory(RunFiles):
             if later:
                 remove(self.best)
         if self.metrics.exists():
-            lines = [line for line in self._lines() if 0 < step_in(line) <= step]
+            lines = [line for line in _log(self.metrics).split("\n") if 0 < step_in(line) <= step]
             write_durably(self.metrics, ["".join(line + "\n" for line in lines).encode()])
         if self.samples.exists():
             write_durably(self.samples, [without_later(_log(self.samples), step).encode()])
@@ -158,5 +151,7 @@ class RunDirectory(RunFiles):
 
 
 def _log(path: Path) -> str:
-    """Return the text of metrics.jsonl or samples.txt."""
+    """Return the text of metrics.jsonl or samples.txt; an empty text if the file is missing."""
+    if not path.exists():
+        return ""
     return read_log(path, DataError, hint="move it elsewhere; gpt train goes on without it")

@@ -18,6 +18,7 @@ from gpt_cli.common.file_signatures import LOCK, holds_run, is_config, is_lock
 from gpt_cli.common.limits import OUTCOME_BYTES
 from gpt_cli.common.machine.failures import reason
 from gpt_cli.common.strict_json import figure, step_number, strict_json
+from gpt_cli.common.units import with_error
 from gpt_cli.common.untrusted_files import read_bytes
 from gpt_cli.config import Config
 from gpt_cli.config.load import read_run_config
@@ -36,9 +37,7 @@ class RunLoss(NamedTuple):
     closed: bool
 
     def __str__(self) -> str:
-        if not self.closed:
-            return f"best {self.loss:.4f}"
-        return f"{self.loss:.4f}" + ("" if self.error is None else f" ± {self.error:.4f}")
+        return with_error(self.loss, self.error) if self.closed else f"best {self.loss:.4f}"
 
 
 @dataclass(frozen=True)
@@ -120,8 +119,7 @@ def overview(path: Path) -> Overview:
 
 def _overview(run: RunFiles) -> Overview:
     training = is_held(run.path)
-    steps = run.steps()
-    newest = _header(next(reversed(steps.values()), None))
+    newest = _header(next(reversed(run.steps().values()), None))
     best = _header(run.best)
     header = newest or best
     if not training and not run.files():

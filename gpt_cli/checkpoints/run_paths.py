@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -26,35 +25,24 @@ _RUN_FILES = re.compile(
 _STEP_FILE = re.compile(r"step-(\d{8,})\.safetensors")
 
 
-class _Below:
-    """A descriptor for RunFiles: reading the attribute gives the path of the file or folder `name` of the run."""
-
-    def __init__(self, name: str):
-        self.name = name
-
-    def __get__(self, run: RunFiles, kind: type[RunFiles]) -> Path:
-        return run.path / self.name
-
-
-@dataclass(frozen=True)
 class RunFiles:
     """The paths of the files of one run; no method changes a file."""
 
-    path: Path
-
-    config = _Below("config.yaml")
-    checkpoints = _Below("checkpoints")
-    metrics = _Below("metrics.jsonl")
-    samples = _Below("samples.txt")
-    attention = _Below("attention")
-    lens = _Below("lens")
-    logs = _Below("logs")  # the directories of the loggers of `train.log_to`
-    # how the run ended, and its curves; both are missing while it trains, and where it was killed
-    outcome = _Below("outcome.json")
-    loss_picture = _Below("loss.png")
-    best = _Below("checkpoints/best.safetensors")
-    # to which gpt train moves a best.safetensors of another run; the run does not use it
-    foreign_best = _Below("checkpoints/best-of-another-run.safetensors")
+    def __init__(self, path: Path):
+        self.path = path
+        self.config = path / "config.yaml"
+        self.checkpoints = path / "checkpoints"
+        self.metrics = path / "metrics.jsonl"
+        self.samples = path / "samples.txt"
+        self.attention = path / "attention"
+        self.lens = path / "lens"
+        self.logs = path / "logs"  # the directories of the loggers of `train.log_to`
+        # how the run ended, and its curves; both are missing while it trains, and where it was killed
+        self.outcome = path / "outcome.json"
+        self.loss_picture = path / "loss.png"
+        self.best = self.checkpoints / "best.safetensors"
+        # to which gpt train moves a best.safetensors of another run; the run does not use it
+        self.foreign_best = self.checkpoints / "best-of-another-run.safetensors"
 
     def sent(self, logger: str) -> Path:
         """Return the path of the file that records the lines already sent to `logger`."""
@@ -81,20 +69,9 @@ class RunFiles:
 
     def files(self) -> list[Path]:
         """Return the existing files whose names are those of run files."""
-        checkpoints, snapshots, maps = (by_step.values() for by_step in (self.steps(), self.snapshots(), self.maps()))
-        paths = (
-            *self.logs.glob("*/sent.jsonl"),
-            *checkpoints,
-            *snapshots,
-            *maps,
-            self.best,
-            self.metrics,
-            self.samples,
-            self.outcome,
-            self.loss_picture,
-            self.config,
-        )
-        return [path for path in paths if path.exists()]
+        by_step = (path for paths in (self.steps(), self.snapshots(), self.maps()) for path in paths.values())
+        single = (self.best, self.metrics, self.samples, self.outcome, self.loss_picture, self.config)
+        return [path for path in (*self.logs.glob("*/sent.jsonl"), *by_step, *single) if path.exists()]
 
     def foreign(self) -> list[Path]:
         """Return those of `files()` that gpt did not write; if the directory is no run, return all of them."""

@@ -168,7 +168,8 @@ def _made(name: str) -> Any:
     if not row.example:
         some.callback(cls=CommandGroup, no_args_is_help=True, help=row.sentence)(lambda: None)
         return _completed(some, name)
-    if (call := _WITHOUT_REQUEST.get(name)) is None:
+    call: Any = {"completion": completion.completion, "help": show_help}.get(name)
+    if call is None:  # a command with a request
         from gpt_cli.cli.commands import callback
 
         call = callback(name, function_of(name))
@@ -189,9 +190,6 @@ def _completed(some: typer.Typer, name: str) -> Any:
     if below(name):
         command.commands = Below(name, _made)
     return command
-
-
-_WITHOUT_REQUEST: dict[str, Any] = {"completion": completion.completion, "help": show_help}
 
 
 def named(words: Sequence[str]) -> str:

@@ -48,11 +48,6 @@ def _translate(command: Any, above: Any = None) -> None:
         _translate(below, context)
 
 
-def script(shell: str) -> str:
-    """Return the script with which bash, zsh or fish completes command lines of `gpt`."""
-    return get_completion_script(prog_name="gpt", complete_var=VARIABLE, shell=shell)
-
-
 def complete_words(*allowed: str) -> Completer:
     """Return a completer: a function that returns the words of `allowed` that begin with its argument."""
 
@@ -119,10 +114,7 @@ def completion(
     shell: Annotated[
         str,
         typer.Argument(
-            metavar="SHELL",
-            parser=_shell,
-            autocompletion=complete_words(*SHELLS),
-            help="bash, zsh or fish.",
+            metavar="SHELL", parser=_shell, autocompletion=complete_words(*SHELLS), help="bash, zsh or fish."
         ),
     ],
     debug: Debug = False,
@@ -135,4 +127,4 @@ def completion(
 
     fish: gpt completion fish > ~/.config/fish/completions/gpt.fish
     """
-    Console().result(script(shell))
+    Console().result(get_completion_script(prog_name="gpt", complete_var=VARIABLE, shell=shell))

@@ -104,24 +104,22 @@ def _open(request: SampleRequest, console: Console, host: Host) -> Answer:
     sampler = Sampler(request, model, host)
     console.notice(f"{sampler.loaded.path}, step {sampler.loaded.step:,}")
 
-    def answer(line: str, current: SampleRequest) -> None:
-        seed = new_seed() if current.seed is None else current.seed
-        _print_samples(sampler, sampler.accept([line], "prompt"), current, seed)
-
-    turns = list[Turn]()
-
-    def talk(line: str, current: SampleRequest) -> None:
-        if not line:
-            turns.clear()
-            return
-        seed, question = new_seed() if current.seed is None else current.seed, Turn("user", line)
-        prompt = sampler.ask([*turns, question], current.max_new_tokens, "message")
-        # an answer that Ctrl-C ends was not given
-        turns.extend([question, Turn("assistant", _print_samples(sampler, [prompt], current, seed))])
-
     if request.chat:
         sampler.tell(None)
-    return talk if request.chat else answer
+    turns = list[Turn]()
+
+    def answer(line: str, current: SampleRequest) -> None:
+        seed, question = new_seed() if current.seed is None else current.seed, Turn("user", line)
+        if not request.chat:
+            _print_samples(sampler, sampler.accept([line], "prompt"), current, seed)
+        elif not line:
+            turns.clear()
+        else:
+            prompt = sampler.ask([*turns, question], current.max_new_tokens, "message")
+            # an answer that Ctrl-C ends was not given
+            turns.extend([question, Turn("assistant", _print_samples(sampler, [prompt], current, seed))])
+
+    return answer
 
 
 def in_session(request: SampleRequest) -> SampleRequest:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from gpt_cli.cli.console import hurry
 from gpt_cli.common.language import say
@@ -21,6 +22,7 @@ from gpt_cli.common.machine.signals import STOPS, handling, say_at_last
 SAME_REQUEST_SECONDS = 1.0
 
 
+@dataclass
 class Signals:
     """What the user's signals ask a training to do: to stop, or to save a checkpoint.
 
@@ -31,19 +33,14 @@ class Signals:
     if steps are lost, the line ends with `advice`.
     """
 
-    def __init__(
-        self,
-        before_leaving: Callable[[], object] = lambda: None,
-        advice: str = "",
-        may_speak: Callable[[int], bool] = lambda _: True,
-    ) -> None:
-        self.before_leaving = before_leaving
-        self.advice = advice
-        self.may_speak = may_speak
-        self.saving = self.saved = False
-        self.received: int | None = None
-        self._received_at = 0.0
-        self._save_requested = False
+    before_leaving: Callable[[], object] = lambda: None
+    advice: str = ""
+    may_speak: Callable[[int], bool] = lambda _: True
+    saving: bool = field(default=False, init=False)
+    saved: bool = field(default=False, init=False)
+    received: int | None = field(default=None, init=False)
+    _received_at: float = field(default=0.0, init=False)
+    _save_requested: bool = field(default=False, init=False)
 
     def stop(self) -> int | None:
         """Return the number of the signal that asked the training to stop; None if no signal did."""

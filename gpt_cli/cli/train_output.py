@@ -226,7 +226,7 @@ def conclude(finished: Finished, prepared: Prepared, console: Console, *, as_jso
         console.notice(
             f"stopped at step {summary['steps']:,}: no better validation loss for train.patience evaluations"
         )
-    _show_result(finished, console, as_json=as_json)
+    show_result(finished, console, as_json=as_json)
     _advise_at_the_end(finished, prepared, console)
     if finished.signal is None and not as_json:
         run, prompt = shlex.quote(summary["run"]), shlex.quote(prepared.prompt)
@@ -236,14 +236,10 @@ def conclude(finished: Finished, prepared: Prepared, console: Console, *, as_jso
             console.notice(f"the heads over time: gpt heads --run {run} --over-training")
 
 
-def conclude_before(finished: Finished, console: Console, *, as_json: bool) -> None:
-    """Print, for a run with nothing left to train, a notice that says so and the result of the run."""
-    assert finished.before is not None
-    console.notice(finished.before)
-    _show_result(finished, console, as_json=as_json)
-
-
-def _show_result(finished: Finished, console: Console, *, as_json: bool) -> None:
+def show_result(finished: Finished, console: Console, *, as_json: bool) -> None:
+    """Print the result of a run; if nothing was left to train, also a notice that says so."""
+    if finished.before is not None:
+        console.notice(finished.before)
     if (
         not as_json and finished.losses and language() == "zh" and sys.stderr.isatty()
     ):  # what follows is English for scripts

@@ -13,7 +13,7 @@ import torch
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.cli.console import Console, Mute, hurried_stdout
 from gpt_cli.cli.signals import Signals, listening
-from gpt_cli.cli.train_output import announce, conclude, conclude_before, show_progress
+from gpt_cli.cli.train_output import announce, conclude, show_progress, show_result
 from gpt_cli.common.files import write_durably
 from gpt_cli.common.machine.devices import accelerator, num_accelerators
 from gpt_cli.common.machine.failures import exit_code_of
@@ -112,7 +112,7 @@ def train_and_show(
             outcome = setup(plan, host, ranks)
             if isinstance(outcome, Finished):
                 stack.close()
-                conclude_before(outcome, console, as_json=json)
+                show_result(outcome, console, as_json=json)
                 return 0
             run, prepared = outcome
             announce(prepared, console, of_sweep=plan.of_sweep)

@@ -43,7 +43,9 @@ def usage_error(error: ClickUsageError, command: str, words: Sequence[str]) -> G
     if isinstance(error, BadParameter) and error.param is not None:
         flag = _name(error.param)
         return UsageError(flag, _sentence(error.message), hint=full_width(line.value_of(flag)))
-    if (wrong := _unknown_command(error, command, words)) is not None:
+    depth = len(command.split()) - 1  # gpt itself is no word of the line
+    if error.message.startswith("No such command") and depth < len(words):
+        wrong = words[depth]
         commands = getattr(error.ctx and error.ctx.command, "commands", {})
         near = command_meant(wrong, commands) if command == "gpt" else nearest(wrong, commands)
         hint = f"did you mean {near}?" if near else f"{command} --help lists the commands"
@@ -160,7 +162,7 @@ class _Line:
         option = self._flags.get(_plain(flag := self._roles[before]))
         if getattr(option, "metavar", None) == "TEXT":
             end = next((at for at in range(before + 1, len(self.words)) if at not in positions), len(self.words))
-            text = " ".join([self.words[before].partition("=")[2] or self.words[before], *self.words[before + 1 : end]])
+            text = " ".join([self.words[before].removeprefix(f"{flag}="), *self.words[before + 1 : end]])
             return f"put quotes around a text with spaces: {flag} {shlex.quote(text)}"
         words = [self.words[position] for position in positions]
         if flag == "--set" and (setting := _without_spaces(self.words[before].removeprefix("--set="), words)):
@@ -214,12 +216,6 @@ def _plain(flag: str) -> str:
 
 def _did_you_mean(line: str | None) -> str | None:
     return f"did you mean {line}?" if line else None
-
-
-def _unknown_command(error: ClickUsageError, command: str, words: Sequence[str]) -> str | None:
-    """Return the word that is not a command, if the error is about an unknown command; else None."""
-    depth = len(command.split()) - 1  # gpt itself is no word of the arguments
-    return words[depth] if error.message.startswith("No such command") and depth < len(words) else None
 
 
 def _name(parameter: object) -> str:

@@ -181,8 +181,7 @@ def require_writable(directory: Path, meant: Path | None = None) -> None:
 
 def require_writable_parent(directory: Path) -> None:
     """Raise EnvironmentFailure if the user may not make or replace `directory`."""
-    above = next(path for path in Path(os.path.realpath(directory)).parents if path.is_dir())
-    require_writable(above)
+    require_writable(next(path for path in Path(os.path.realpath(directory)).parents if path.is_dir()))
 
 
 def make_directory(directory: Path) -> list[Path]:

@@ -6,8 +6,9 @@ import base64
 import html
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from gpt_cli.common.host import Notify
 from gpt_cli.common.tables import Rows, html_of, table
@@ -17,8 +18,6 @@ WIDTH = 80  # columns, where nobody knows better
 _FRAME_HEIGHT = 640  # pixels
 _FEW = 4  # things that a repr names
 _MOST_PAGE = 8_000_000  # characters of a page in a notebook, which keeps them in its file
-
-Made = TypeVar("Made", str, bytes)
 
 
 class Screen(NamedTuple):
@@ -34,6 +33,8 @@ class Screen(NamedTuple):
 
 class Result:
     """Base class of a command's result; subclasses are dataclasses of figures, which `parts` or `as_text` formats."""
+
+    _repr_keys: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         cls.__repr__ = Result.__repr__  # dataclasses keep one that a class has
@@ -56,7 +57,9 @@ class Result:
         return [*super().__dir__(), *self.as_dict()]
 
     def key_figures(self) -> Mapping[str, Any]:
-        """Return the fields that `repr` may show: name -> value."""
+        """Return what `repr` may show, name -> value: those of `as_dict` that the class names, else its fields."""
+        if self._repr_keys:
+            return {name: value for name, value in self.as_dict().items() if name in self._repr_keys}
         return {each.name: getattr(self, each.name) for each in fields(self) if each.repr}  # pyright: ignore[reportArgumentType]
 
     def as_dict(self) -> dict[str, Any]:
@@ -111,14 +114,18 @@ class Result:
         A page of more than 8 MB is left out, and so is a form that memory cannot hold: Jupyter shows a plainer one.
         """
         bundle: dict[str, str | bytes] = {}
-        page = _unless_refused(self.as_page) if self.page_bytes() <= _MOST_PAGE else None
+        page = picture = None
+        with suppress(GptError):
+            page = self.as_page() if self.page_bytes() <= _MOST_PAGE else None
+        with suppress(GptError):
+            picture = self.as_picture()
         if page and len(page) <= _MOST_PAGE:
             # in a frame of its own, so that the page's styles and scripts meet nothing of the notebook
             bundle["text/html"] = (
                 f'<iframe srcdoc="{html.escape(page)}" style="width: 100%; height: {_FRAME_HEIGHT}px; border: 0" '
                 'sandbox="allow-scripts allow-downloads"></iframe>'
             )
-        if picture := _unless_refused(self.as_picture):
+        if picture:
             bundle["image/png"] = picture
         if "text/html" not in bundle and (tables := html_of(self.parts())):
             data = base64.b64encode(picture).decode() if picture else ""
@@ -135,13 +142,6 @@ class Figures(Result):
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any: ...
-
-
-def _unless_refused(make: Callable[[], Made | None]) -> Made | None:
-    try:
-        return make()
-    except GptError:
-        return None
 
 
 def _brief(value: Any) -> str:

@@ -25,13 +25,6 @@ class TensorEntry(NamedTuple):
     stop: int
 
 
-class ParsedHeader(NamedTuple):
-    """The content of a safetensors header; `parse_header` checks neither its layout nor its metadata."""
-
-    metadata: Any  # a mapping from str to str in a file that is no forgery
-    tensors: dict[str, TensorEntry]
-
-
 def read_header_bytes(file: BinaryIO, most: int) -> tuple[int, bytes]:
     """Return the length of the header, from a file's first 8 bytes, and these 8 bytes followed by the header.
 
@@ -42,12 +35,16 @@ def read_header_bytes(file: BinaryIO, most: int) -> tuple[int, bytes]:
     return length, beginning + (file.read(length) if length <= most else b"")
 
 
-def parse_header(content: bytes) -> ParsedHeader:
-    """Parse the safetensors header at the start of `content`; raise one of the errors in MALFORMED if it is invalid."""
+def parse_header(content: bytes) -> tuple[Any, dict[str, TensorEntry]]:
+    """Parse the safetensors header at the start of `content`; return its metadata and its tensors.
+
+    The metadata of a file that is no forgery map str to str; neither they nor the layout are checked. Raises one of the
+    errors in MALFORMED if the header is invalid.
+    """
     end = 8 + int.from_bytes(content[:8], "little")
     entries = strict_json(content[8:end].decode("utf-8"))
     metadata = entries.pop("__metadata__", {})
-    return ParsedHeader(metadata, {name: _stored(entry) for name, entry in entries.items()})
+    return metadata, {name: _stored(entry) for name, entry in entries.items()}
 
 
 def _stored(entry: Mapping[str, Any]) -> TensorEntry:
@@ -71,22 +68,17 @@ def misplaced(tensors: Mapping[str, TensorEntry]) -> str | None:
 
 
 def header_bytes(
-    shapes: Mapping[str, Sequence[int]],
-    metadata: Mapping[str, str],
-    *,
-    dtype: str | Mapping[str, str] = "F32",
-    num_bytes: int | None = None,
+    tensors: Mapping[str, tuple[str, Sequence[int]]], metadata: Mapping[str, str], *, num_bytes: int | None = None
 ) -> bytes:
-    """Return the header of a file with the tensors in `shapes`, in order, padded to `num_bytes` or to a multiple of 8.
+    """Return the header of a file with `tensors`, name -> (dtype, shape), in order.
 
-    `dtype` is that of all tensors, or maps names to dtypes. Raises ValueError if the header exceeds `num_bytes`.
+    It is padded to `num_bytes` or to a multiple of 8. Raises ValueError if it exceeds `num_bytes`.
     """
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0
-    for name, shape in shapes.items():
-        type_name = dtype if isinstance(dtype, str) else dtype[name]
-        start, end = end, end + SIZES[type_name] * math.prod(shape)
-        header[name] = {"dtype": type_name, "shape": list(shape), "data_offsets": [start, end]}
+    for name, (dtype, shape) in tensors.items():
+        start, end = end, end + SIZES[dtype] * math.prod(shape)
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
     text = text.ljust(len(text) + -len(text) % 8 if num_bytes is None else num_bytes - 8)
     if num_bytes not in (None, 8 + len(text)):

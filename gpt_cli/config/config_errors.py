@@ -75,7 +75,7 @@ def misfits(
 
 def line_of(problem: GptError) -> int:
     """Return the number of the line that an error names, or 2**31, so that errors without a line sort last."""
-    match = re.search(r":(\d+)", problem.where)
+    match = re.search(r":(\d+)(?:: [\w.]+)?$", problem.where)  # a path may have colons and digits too
     return int(match[1]) if match else 2**31
 
 

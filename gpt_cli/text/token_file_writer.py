@@ -127,7 +127,7 @@ def sole_writer(directory: Path, notice: Callable[[str], object]) -> Iterator[No
 def _part_header(part: TokenShard, dtype: np.dtype) -> bytes:
     """Return the header of a part file: safetensors with one array `ids`."""
     about = {"sha256": part.sha256, "groups": str(part.groups), "check": digest_of_json(asdict(part))[:16]}
-    return header_bytes({"ids": [part.tokens]}, about, dtype=f"U{8 * dtype.itemsize}", num_bytes=HEADER_BYTES)
+    return header_bytes({"ids": (f"U{8 * dtype.itemsize}", [part.tokens])}, about, num_bytes=HEADER_BYTES)
 
 
 def _whole_part(path: Path, dtype: np.dtype) -> TokenShard | None:

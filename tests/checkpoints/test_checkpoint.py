@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import safetensors.torch
@@ -221,8 +220,8 @@ def resealed(path: Path, checkpoint: Checkpoint, **metadata: str) -> None:
     """A hostile file: other metadata, with digests that match."""
     original = module.header_bytes
 
-    def header(shapes: Mapping[str, Sequence[int]], given: Mapping[str, str], **types: Any) -> bytes:
-        return original(shapes, {**given, **metadata}, **types)
+    def header(tensors: Mapping[str, tuple[str, Sequence[int]]], given: Mapping[str, str]) -> bytes:
+        return original(tensors, {**given, **metadata})
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "header_bytes", header)

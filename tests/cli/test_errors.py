@@ -144,6 +144,14 @@ $ gpt sample --prompt The value
 error: gpt sample: there is no place for "value" here
 hint: put quotes around a text with spaces: --prompt 'The value'
 
+$ gpt sample --prompt a=b c
+error: gpt sample: there is no place for "c" here
+hint: put quotes around a text with spaces: --prompt 'a=b c'
+
+$ gpt sample --prompt=a=b c
+error: gpt sample: there is no place for "c" here
+hint: put quotes around a text with spaces: --prompt 'a=b c'
+
 $ gpt sample --prompt x --run ''
 error: --run: "" is empty; name a file or a directory
 

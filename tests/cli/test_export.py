@@ -159,8 +159,8 @@ def test_a_model_too_large_for_a_page_is_refused_before_torch_is_loaded(
     here: Path, without_torch: WithoutTorch
 ) -> None:
     save_checkpoint(here / "small.safetensors", sharp_checkpoint("model.num_blocks=1"))
-    shapes = {"token_embedding.weight": (300_000, 512)}
-    header = header_bytes(shapes, read_header(here / "small.safetensors").metadata)
+    tensors = {"token_embedding.weight": ("F32", (300_000, 512))}
+    header = header_bytes(tensors, read_header(here / "small.safetensors").metadata)
     with open(here / "large.safetensors", "wb") as file:
         file.write(header)
         file.truncate(len(header) + 4 * 300_000 * 512)  # zeros that take no room

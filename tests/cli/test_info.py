@@ -32,6 +32,17 @@ def test_every_byte_is_verified(smoke_run: Path, run: RunCommand, tmp_path: Path
     assert outcome.err.startswith(f'error: "{path}": the file is damaged: its content does not match its digest')
 
 
+def test_a_damaged_best_checkpoint_is_reported_and_no_other_is_taken_as_the_help_says(
+    copied: Path, run: RunCommand
+) -> None:
+    path = copied / "checkpoints" / "best.safetensors"
+    path.write_bytes(path.read_bytes()[:-3])
+    assert run("info", copied, exits=4).err.startswith(f'error: "{path}": the file is truncated')
+    help_of = {command: " ".join(run(command, "--help").out.split()) for command in ("info", "sample")}
+    assert "a step of a run. Default: the best checkpoint." in help_of["info"]
+    assert "a step of a run. Default: the best intact checkpoint." in help_of["sample"]
+
+
 def test_each_form_of_attention_has_its_cache_counted(run: RunCommand) -> None:
     facts = json.loads(run("info", "smoke", "--json").out)
     assert facts["cache_bytes_by_attention"] == {"multi_head": 512, "grouped_query": 256, "latent": 64}

@@ -8,7 +8,7 @@ from gpt_cli.common.safetensors_header import MALFORMED, header_bytes, misplaced
 
 
 def test_a_header_is_read_as_it_was_written() -> None:
-    written = header_bytes({"ids": [3], "more": [2, 2]}, {"kind": "ids"}, dtype="U16", num_bytes=256)
+    written = header_bytes({"ids": ("U16", [3]), "more": ("U16", [2, 2])}, {"kind": "ids"}, num_bytes=256)
     assert len(written) == 256
     assert read_header_bytes(io.BytesIO(written + b"rest"), 1000) == (248, written)
     metadata, tensors = parse_header(written)
@@ -16,11 +16,11 @@ def test_a_header_is_read_as_it_was_written() -> None:
     assert tensors == {"ids": ("U16", (3,), 0, 6), "more": ("U16", (2, 2), 6, 14)}
     assert misplaced(tensors) is None
     assert misplaced({"ids": tensors["ids"], "more": tensors["more"]._replace(start=4, stop=12)}) == "more"
-    assert len(header_bytes({"a": [1]}, {})) % 8 == 0
+    assert len(header_bytes({"a": ("F32", [1])}, {})) % 8 == 0
 
 
 def test_a_header_that_is_too_long_stays_unread() -> None:
-    file = io.BytesIO(header_bytes({"a": [1]}, {}))
+    file = io.BytesIO(header_bytes({"a": ("F32", [1])}, {}))
     length, content = read_header_bytes(file, 10)
     assert (length > 10, len(content), file.tell()) == (True, 8, 8)
 

@@ -138,6 +138,14 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
     assert places == ["c.yaml:2", "c.yaml:3", "c.yaml:5", "--set"]
 
 
+def test_mistakes_keep_the_order_of_a_file_whose_folder_has_a_colon_and_digits() -> None:
+    document = parse("train:\n  lograte: 1\nmodel:\n  d_model: 0", "a:3b/c.yaml")
+    with pytest.raises(UsageError) as raised:
+        build_config(document, "a:3b/c.yaml")
+    places = [problem.where for problem in (raised.value, *raised.value.others)]
+    assert places == ["a:3b/c.yaml:2", "a:3b/c.yaml:4: model.d_model"]
+
+
 def test_a_misfit_is_told_where_the_command_line_made_it() -> None:
     text = "model:\n  d_model: 100\n  num_heads: 4"
     assert problems(text, "model.num_heads=3") == [

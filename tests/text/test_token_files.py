@@ -190,7 +190,7 @@ def test_no_flipped_bit_of_a_part_is_continued_with(tmp_path: Path) -> None:
 
 def test_a_foreign_header_that_says_more_than_fits_in_ours_is_not_continued_with(tmp_path: Path) -> None:
     write(tmp_path)
-    header = header_bytes({"ids": [1]}, {"groups": "1", "sha256": "a" * 120}, dtype="U16", num_bytes=256)
+    header = header_bytes({"ids": ("U16", [1])}, {"groups": "1", "sha256": "a" * 120}, num_bytes=256)
     put(tmp_path / "part-00000.safetensors", header + bytes(2))
     assert TokenWriter(tmp_path, np.uint16).num_groups == 0
 

@@ -1,4 +1,4 @@
-"""Everything of matplotlib that this program uses, and figures on matplotlib's raster canvas."""
+"""Everything of matplotlib that this program uses: new figures, and figures as bytes of files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ def without_warnings() -> Iterator[None]:
 with without_warnings():
     from matplotlib import colormaps, font_manager, rc_context
     from matplotlib.axes import Axes
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
     from matplotlib.ft2font import FT2Font
@@ -40,9 +39,7 @@ __all__ = [
 
 def new_figure(width: float, height: float, dpi: float, *, constrained: bool = False) -> Figure:
     """Return an empty figure of `width` x `height` inches at `dpi` dots per inch, perhaps with `constrained` layout."""
-    figure = Figure(figsize=(width, height), dpi=dpi, layout="constrained" if constrained else None)
-    FigureCanvasAgg(figure)
-    return figure
+    return Figure(figsize=(width, height), dpi=dpi, layout="constrained" if constrained else None)
 
 
 def as_file(figure: Figure, kind: str) -> bytes:

@@ -38,12 +38,8 @@ class Message:
     @classmethod
     def of(cls, text: str, said: str) -> Message:
         """Parse an entry of the catalogue: an English `text` with placeholders, and its translation `said`."""
-        values = list(_VALUE.finditer(text))
-        ends = [0, *(value.end() for value in values)]
-        starts = [*(value.start() for value in values), len(text)]
-        between = tuple(text[end:start] for end, start in zip(ends, starts, strict=True))
-        kinds = tuple((value[2] or "").removeprefix("!") for value in values)
-        return cls(between, tuple(value[1] for value in values), kinds, said)
+        between, names, kinds = (_VALUE.split(text)[group::3] for group in range(3))
+        return cls(tuple(between), tuple(names), tuple((kind or "").removeprefix("!") for kind in kinds), said)
 
     def values_of(self, text: str) -> dict[str, str] | None:
         """Return the placeholder values that make the entry equal `text`, leftmost ones shortest; None if none do."""
@@ -147,8 +143,7 @@ class Catalogue:
 
     def _say_value(self, value: str) -> str:
         """Translate a value that is a text of the catalogue, or a list of such texts; return other values unchanged."""
-        translated = self.find(value)
-        if translated is not None:
+        if (translated := self.find(value)) is not None:
             return translated
         parts = [(part, self.find(part)) for part in value.split(", ")]
         is_list = any(translated is not None for _, translated in parts)

@@ -76,7 +76,7 @@ class Sharing:
         self.busy = False
         self._notice = notice
         self._by_others = 0.0  # cores, in the last half second
-        self._team: _IdleTeam | None = None
+        self._team_ended: threading.Event | None = None
         self._ended, self._remarked, self._lock = threading.Event(), False, threading.Lock()
 
     def watch(self, before: Usage) -> None:
@@ -114,9 +114,9 @@ class Sharing:
                     self._let_sleep(self.busy)
 
     def _let_sleep(self, wanted: bool) -> None:
-        if self._team is not None:
-            self._team.end()
-        self._team = _IdleTeam.beside(_torch_threads() or 1) if wanted else None
+        if self._team_ended is not None:
+            self._team_ended.set()
+        self._team_ended = _idle_team(_torch_threads() or 1) if wanted else None
 
 
 def _torch_threads() -> int | None:
@@ -125,34 +125,27 @@ def _torch_threads() -> int | None:
     return None if count is None else count()
 
 
-class _IdleTeam:
-    """A team of idle OpenMP threads, started by a Python thread of its own and ended with that thread."""
+def _idle_team(num_threads: int) -> threading.Event | None:
+    """Start a team that, with torch's `num_threads`, gives this process one more OpenMP thread than cores.
 
-    def __init__(self, openmp: ctypes.CDLL, size: int):
-        self._openmp, self._size = openmp, size
-        self._ended = threading.Event()
-        threading.Thread(target=self._hold, name="idle team", daemon=True).start()
+    Returns the event that ends the team; None without GNU OpenMP, if torch has more threads than cores, or if the
+    system refuses the threads.
+    """
+    if (path := _loaded_openmp()) is None:
+        return None
+    openmp, ended = ctypes.CDLL(path), threading.Event()
+    size = openmp.omp_get_num_procs() - num_threads + 2
+    if size < 2 or not _may_start(size):
+        return None
 
-    @classmethod
-    def beside(cls, num_threads: int) -> _IdleTeam | None:
-        """Start an idle team that, with torch's `num_threads`, gives this process one more OpenMP thread than cores.
-
-        Returns None without GNU OpenMP, if torch has more threads than cores, or if the system refuses the threads.
-        """
-        if (path := _loaded_openmp()) is None:
-            return None
-        openmp = ctypes.CDLL(path)
-        size = openmp.omp_get_num_procs() - num_threads + 2
-        return cls(openmp, size) if size > 1 and _may_start(size) else None
-
-    def end(self) -> None:
-        self._ended.set()
-
-    def _hold(self) -> None:
+    def hold() -> None:
         # any function will do for what the team runs; this one needs no argument and changes nothing
-        nothing = ctypes.cast(self._openmp.omp_get_thread_num, ctypes.c_void_p)
-        self._openmp.GOMP_parallel(nothing, None, ctypes.c_uint(self._size), ctypes.c_uint(0))
-        self._ended.wait()
+        nothing = ctypes.cast(openmp.omp_get_thread_num, ctypes.c_void_p)
+        openmp.GOMP_parallel(nothing, None, ctypes.c_uint(size), ctypes.c_uint(0))
+        ended.wait()
+
+    threading.Thread(target=hold, name="idle team", daemon=True).start()  # the team ends with its thread
+    return ended
 
 
 def _may_start(number: int) -> bool:

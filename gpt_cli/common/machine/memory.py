@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import resource
 
 from gpt_cli.common.units import size
 from gpt_cli.errors import EnvironmentFailure
@@ -38,10 +39,6 @@ def require_address_space(num_bytes: int, who: str) -> None:
 
     Without this check, a library that gets no memory while it loads would end the process, each library in its own way.
     """
-    try:
-        import resource  # Unix alone has it
-    except ImportError:
-        return
     allowed = resource.getrlimit(resource.RLIMIT_AS)[0]
     if allowed != resource.RLIM_INFINITY and allowed < num_bytes:
         raise EnvironmentFailure(

@@ -6,17 +6,16 @@ the model's own sizes, of several ways to read memory, and of the variants. So n
 
 from __future__ import annotations
 
-import contextlib
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 import torch.nn.functional as F
 
-from gpt_cli.common.host import Counting, Host
+from gpt_cli.common.host import Host
 from gpt_cli.common.machine.devices import (
     choose_device,
     processor,
@@ -42,6 +41,7 @@ from gpt_cli.tools.bench.baselines import (
 )
 from gpt_cli.tools.bench.request import BenchRequest
 
+Average = Callable[[list[float]], float]
 _SIZE = 4096  # rows and columns of the large matrices
 _READ = 2**13  # rows and columns of float32 numbers to read, 256 MB: more than any cache
 
@@ -112,24 +112,20 @@ def bench(request: BenchRequest, config: Config, host: Host) -> Bench:
     """Time training and sampling; raise EnvironmentFailure if memory is too small for the benchmark."""
     use_threads(config.train.threads)
     reuse_memory()
-    device, rounds, counting = choose_device(config.train.device), request.rounds, _announcing(host)
+    device, rounds = choose_device(config.train.device), request.rounds
     if device.type == "cpu":  # a GPU refuses by itself
         require_batch(config, request.tokens)
     # the forms that are compared with ours draw weights and dropout as torch does
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        limit_variants = roof_variants(config, device)
-        with counting("the roof", len(limit_variants) * (rounds + 1), "runs") as count:
-            limits = measure_limits(limit_variants, rounds, count)
-        del limit_variants
+        # the fastest run is the limit
+        _, limits = take_turns("the roof", roof_variants(config, device), {}, rounds, host, of=min)
         with host.working("building models to train"):
             variants = training_variants(config, device)
-        with counting("training", len(variants) * (rounds + 1), "runs") as count:
-            training, limits = take_turns(variants, limits, rounds, count)
+        training, limits = take_turns("training", variants, limits, rounds, host)
         del variants  # their memory is for the next ones
         with host.working("building models to sample from"):
             variants = sampling_variants(config, device, request.tokens)
-        with counting("sampling", len(variants) * (rounds + 1), "runs") as count:
-            sampling, limits = take_turns(variants, limits, rounds, count)
+        sampling, limits = take_turns("sampling", variants, limits, rounds, host)
     return Bench(
         config=request.config,
         device=str(device),
@@ -143,19 +139,6 @@ def bench(request: BenchRequest, config: Config, host: Host) -> Bench:
         training=training,
         sampling=sampling,
     )
-
-
-def _announcing(host: Host) -> Counting:
-    """Wrap `host.counting`: show its progress bar at once, and a notice of the task, for users without such a bar."""
-
-    @contextlib.contextmanager
-    def counting(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
-        host.notice(f"measuring {what}" + ("" if total is None else f": {total:,} {unit}"))
-        with host.counting(what, total, unit) as count:
-            count(0)
-            yield count
-
-    return counting
 
 
 def roof_variants(config: Config, device: torch.device) -> list[Variant]:
@@ -186,20 +169,8 @@ def roof_variants(config: Config, device: torch.device) -> list[Variant]:
     return variants
 
 
-def measure_limits(variants: Sequence[Variant], rounds: int, count: Callable[[int], object]) -> dict[str, float]:
-    """Time the variants; return `Variant.limit` -> highest cost per second of all runs; `count` receives 1 a run."""
-    seconds = time_in_turns([variant.run for variant in variants], rounds, count, of=min)
-    limits = dict[str, float]()
-    for variant, fastest in zip(variants, seconds, strict=True):
-        limits[variant.limit] = max(limits.get(variant.limit, 0.0), variant.cost / fastest)
-    return limits
-
-
 def time_in_turns(
-    runs: Sequence[Callable[[], object]],
-    rounds: int,
-    count: Callable[[int], object],
-    of: Callable[[list[float]], float] = statistics.median,
+    runs: Sequence[Callable[[], object]], rounds: int, count: Callable[[int], object], of: Average = statistics.median
 ) -> list[float]:
     """Time `runs` in turns, `rounds` times after a warm-up; return `of(times)` of each run; `count` gets 1 a run."""
     seconds: list[list[float]] = [[] for _ in runs]
@@ -214,18 +185,28 @@ def time_in_turns(
 
 
 def take_turns(
-    variants: Sequence[Variant], limits: Mapping[str, float], rounds: int, count: Callable[[int], object]
+    what: str,
+    variants: Sequence[Variant],
+    limits: Mapping[str, float],
+    rounds: int,
+    host: Host,
+    of: Average = statistics.median,
 ) -> tuple[list[Timing], dict[str, float]]:
-    """Time variants in turns, compare them with the first variant and `limits`; `count` receives 1 for each run.
+    """Time variants in turns, and compare the times `of` all rounds with the first variant and with `limits`.
 
-    Returns the timings, and the limits, each raised to the rate of any variant that exceeded it.
+    Returns the timings, and the limits, each raised to the rate of any variant that exceeded it. `host` gets a notice
+    of the task `what`, for users without a progress bar.
     """
-    medians = time_in_turns([variant.run for variant in variants], rounds, count)
-    rates = [variant.num_tokens / median for variant, median in zip(variants, medians, strict=True)]
+    num_runs = len(variants) * (rounds + 1)
+    host.notice(f"measuring {what}: {num_runs:,} runs")
+    with host.counting(what, num_runs, "runs") as count:
+        count(0)  # shows the bar at once
+        seconds = time_in_turns([variant.run for variant in variants], rounds, count, of)
+    rates = [variant.num_tokens / taken for variant, taken in zip(variants, seconds, strict=True)]
     raised = dict(limits)
     for variant, rate in zip(variants, rates, strict=True):
-        raised[variant.limit] = max(raised[variant.limit], rate * variant.cost)
+        raised[variant.limit] = max(raised.get(variant.limit, 0.0), rate * variant.cost)
     return [
-        Timing(variant.name, variant.dtype, median, rate, rate / rates[0], rate * variant.cost / raised[variant.limit])
-        for variant, median, rate in zip(variants, medians, rates, strict=True)
+        Timing(variant.name, variant.dtype, taken, rate, rate / rates[0], rate * variant.cost / raised[variant.limit])
+        for variant, taken, rate in zip(variants, seconds, rates, strict=True)
     ], raised

@@ -31,6 +31,7 @@ from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.common.tables import cut
 from gpt_cli.common.units import size
 from gpt_cli.common.version import __version__
+from gpt_cli.config import Config
 from gpt_cli.errors import EnvironmentFailure, GptError, counted, together
 from gpt_cli.tools.bench.device_checks import Bound, DeviceRuns, Pair, Skipped, checks
 from gpt_cli.tools.bench.request import BenchRequest
@@ -123,7 +124,7 @@ class DeviceCheck(Result):
         return together(errors) if errors else None
 
 
-def check_device(request: BenchRequest, host: Host) -> DeviceCheck:
+def check_device(request: BenchRequest, _config: Config, host: Host) -> DeviceCheck:
     """Run all checks on the requested device; raise EnvironmentFailure if there is no such device."""
     use_threads(request.threads)
     reuse_memory()

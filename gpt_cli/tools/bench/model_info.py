@@ -48,14 +48,11 @@ class Info(Result):
     of_ranks: dict[str, Any]  # memory of each of several processes that train together; empty unless asked for
     stored: dict[str, Any]  # empty for a config
 
+    _repr_keys = ("checkpoint", "step", "parameters", "vocab_size", "tokens_per_parameter")
+
     def as_dict(self) -> dict[str, Any]:
         """Return the object that `gpt info --json` prints."""
         return {**self.stored, **vars(self.costs), **self.of_ranks}
-
-    def key_figures(self) -> dict[str, Any]:
-        """Return the figures that `repr` shows: the checkpoint, its step, and the size of the model."""
-        chosen = ("checkpoint", "step", "parameters", "vocab_size", "tokens_per_parameter")
-        return {key: value for key, value in self.as_dict().items() if key in chosen}
 
     def parts(self) -> list[Rows]:
         """Return a table of the figures of `as_dict`."""

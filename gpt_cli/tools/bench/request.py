@@ -38,7 +38,9 @@ class InfoRequest(Request):
         kw_only=False,
         description="A config (file or shipped name), a run directory or a checkpoint. Default: the newest run.",
     )
-    checkpoint: WhichCheckpoint = NONE
+    checkpoint: WhichCheckpoint = Field(
+        default=NONE, description="best, last or a step of a run. Default: the best checkpoint."
+    )
     ranks: Few | None = Field(
         default=None, description="Also what each of N processes that train together holds and sends."
     )

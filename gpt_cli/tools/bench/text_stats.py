@@ -12,6 +12,7 @@ from gpt_cli.common.host import Host
 from gpt_cli.common.results import Result
 from gpt_cli.common.tables import Rows
 from gpt_cli.config import Config
+from gpt_cli.errors import visible
 from gpt_cli.text.compressed import BLOCK
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.documents import in_pieces
@@ -63,7 +64,7 @@ class Stats(Result):
         rows = [
             (name.replace("_", " "), f"{count:,}") for name, count in counts.items() if count or name != "bad_files"
         ]
-        rows.append(("most common", " ".join(map(_visible, self.most_common))))
+        rows.append(("most common", " ".join("␣" if each == " " else visible(each) for each in self.most_common)))
         return [[("", ""), *rows, *map(_estimated, vars(self.estimate).items() if self.estimate else ())]]
 
 
@@ -169,9 +170,3 @@ def _estimated(fact: tuple[str, Any]) -> tuple[str, str]:
         return name.replace("_", " "), f"{value:,}"
     rounded = float(f"{value:.3g}")
     return name.replace("_", " "), f"about {rounded:,.0f}" if isinstance(value, int) else f"about {rounded:g}"
-
-
-def _visible(character: str) -> str:
-    if character == " ":
-        return "␣"
-    return character if character.isprintable() else repr(character)[1:-1]

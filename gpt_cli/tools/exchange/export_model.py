@@ -150,7 +150,7 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str | None
     tokenizer, progress, config = checkpoint.tokenizer, checkpoint.progress, shareable(checkpoint.config)
     stock = fit(config.model, tokenizer.vocab_size)
     ours = dict(checkpoint.weights) | dict(checkpoint.build_model().named_buffers())
-    types = {name: type_of(dtype_of(recipe, ours)) for name, recipe in stock.tensors.items()}
+    stored = {name: (type_of(dtype_of(recipe, ours)), recipe.shape) for name, recipe in stock.tensors.items()}
     number_type = str(ours["token_embedding.weight"].dtype).removeprefix("torch.")
     ends, pad = {"bos_token_id": tokenizer.begin([])[0], "eos_token_id": tokenizer.end_of_text}, padding_id(tokenizer)
     # the embedding of what pads has no gradient there, so end-of-text is not named
@@ -172,7 +172,7 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str | None
         [json_bytes({**ends, "pad_token_id": pad})],
         # several libraries look for this key; one tensor at a time is in memory beside the model
         chain(
-            [header_bytes({n: recipe.shape for n, recipe in stock.tensors.items()}, {"format": "pt"}, dtype=types)],
+            [header_bytes(stored, {"format": "pt"})],
             (bytes_of(computed(recipe, ours)) for recipe in stock.tensors.values()),
         ),
         *([content] for content in tokenizer_files(tokenizer, config.model.context_length, template, padding_side)),

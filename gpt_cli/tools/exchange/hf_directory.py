@@ -211,7 +211,7 @@ def _tensors(path: Path) -> Iterator[tuple[str, HFTensor]]:
             sentence = f"its header takes {length:,} bytes, and gpt reads at most {FOREIGN_HEADER_BYTES:,}"
         raise CheckpointError(where, sentence)
     try:
-        tensors = parse_header(content).tensors
+        _, tensors = parse_header(content)
     except MALFORMED as error:
         raise CheckpointError(where, f"this is not a safetensors file: {plainly(error)}") from error
     if (name := misplaced(tensors)) is not None:

@@ -28,8 +28,7 @@ def explain_head(
     heads.
     """
     model = model.double().eval()
-    labels = map(label_of, tokens)
-    names = [f"{position} {label.strip() or label}" for position, label in enumerate(labels)]
+    names = [f"{position} {label.strip() or label}" for position, label in enumerate(map(label_of, tokens))]
     steps = HeadSteps(head, names, queries, model.rotary)
     sizes, block = model.config, model.blocks[layer]
 
@@ -44,20 +43,20 @@ def explain_head(
     _add_values(steps, stages)
     _add_outputs(steps, block, x, block.attention.separate_heads(seen, rotation))
 
-    numbers = {"T": len(ids), "D": sizes.d_model, "H": sizes.num_heads, "K": sizes.value_size}
+    T, D, H, K = len(ids), sizes.d_model, sizes.num_heads, sizes.value_size
+    numbers = {"T": T, "D": D, "H": H, "K": K}
+    if sizes.attention == "latent":
+        numbers |= {"C": sizes.key_value_latent, "R": sizes.turned_size}
+    elif 0 < sizes.turned_size < sizes.value_size:
+        numbers["R"] = sizes.turned_size
     facts = {"layer": layer, "head": head, "queries": steps.places, "tokens": list(tokens), "token_ids": list(ids)}
     facts["sizes"] = numbers
-    if sizes.attention == "latent":
-        facts["sizes"] = numbers | {"C": sizes.key_value_latent, "R": sizes.turned_size}
-    elif 0 < sizes.turned_size < sizes.value_size:
-        facts["sizes"] = numbers | {"R": sizes.turned_size}
     parameters = dict(used)
     for name, module in (("norm_1", block.norm_1), ("projection_layer", block.attention.projection_layer)):
         parameters |= {f"{name}.{part}": parameter for part, parameter in module.named_parameters()}
     if rotation is not None:
         parameters |= {"rotation.cosines": rotation[0], "rotation.sines": rotation[1]}
     exact = {name: as_array(parameter) for name, parameter in parameters.items()}
-    T, D, H, K = numbers.values()
     title = f"layer {layer}, head {head}: T = {T} tokens of D = {D} numbers, H = {H} heads of K = {K}"
     return Explanation(title, steps.steps, facts, exact)
 

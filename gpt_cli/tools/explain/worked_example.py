@@ -125,8 +125,7 @@ def _dropout(x: Tensor) -> StepsAndMatrices:
 
 def _multi_head(x: Tensor) -> StepsAndMatrices:
     torch.manual_seed(123)
-    heads = [Attention(3, 2) for _ in range(2)]
-    steps, _, used = _of_heads("multi_head", x, heads)
+    steps, _, used = _of_heads("multi_head", x, [Attention(3, 2) for _ in range(2)])
     return steps, used
 
 

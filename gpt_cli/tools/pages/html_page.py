@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 
@@ -40,9 +40,8 @@ def build_page(parts: PageParts, content: Mapping[str, object], data: str = "") 
     """
     folders = dict.fromkeys(path.partition("/")[0] for path in parts.scripts)
     style = _part("shell.css") + "".join(_part(f"{folder}/page.css") for folder in folders)
-    script = (
-        "(() => {\n'use strict';\n" + _worker(parts) + "\n".join(map(_part, (*_SHARED, *parts.scripts))) + "\n})();\n"
-    )
+    worker = f"const WORKER = {_as_json(_script(parts.worker))};\n" if parts.worker else ""
+    script = _script((*_SHARED, *parts.scripts), worker)
     rules = (
         "default-src 'none'",
         f"script-src {hash_of_source(script)}",
@@ -76,12 +75,9 @@ def hash_of_source(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _worker(parts: PageParts) -> str:
-    """Return the definition of WORKER, the worker's script as text, for the page's script; empty without a worker."""
-    if not parts.worker:
-        return ""
-    script = "(() => {\n'use strict';\n" + "\n".join(map(_part, parts.worker)) + "\n})();\n"
-    return f"const WORKER = {_as_json(script)};\n"
+def _script(names: Sequence[str], first: str = "") -> str:
+    """Join `first` and the files `names` to one strict script, which shares no name with others."""
+    return "(() => {\n'use strict';\n" + first + "\n".join(map(_part, names)) + "\n})();\n"
 
 
 def _as_json(content: Mapping[str, object] | str) -> str:

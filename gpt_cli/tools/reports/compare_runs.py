@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -168,35 +168,25 @@ class Row(NamedTuple):
         return len({value for value in self.values if value is not None}) > 1
 
 
-def settings(records: Sequence[RunRecord]) -> list[Row]:
-    """Return a row for each setting, `section.key`, with the values as a config file writes them."""
-    return rows([record.config for record in records])
-
-
 def differing_settings(records: Sequence[RunRecord]) -> list[Row]:
-    """Return the settings in which runs differ; an empty list for one run."""
-    return [row for row in settings(records) if row.differs]
+    """Return the settings, `section.key`, in which runs differ; an empty list for one run."""
+    return [row for row in rows([record.config for record in records]) if row.differs]
 
 
-def rows(contents: Sequence[Mapping[str, Any]]) -> list[Row]:
+def rows(contents: Sequence[Mapping[str, Any]], text: Callable[[Any], str] = as_yaml) -> list[Row]:
     """Return a row for each name in any of `contents`, the values of each run by name, in order of first appearance."""
     names = dict.fromkeys(name for content in contents for name in content)
     return [
-        Row(name, tuple(as_yaml(content[name]) if name in content else None for content in contents)) for name in names
+        Row(name, tuple(text(content[name]) if name in content else None for content in contents)) for name in names
     ]
 
 
 def models_in_turn(records: Sequence[RunRecord]) -> list[Row]:
     """Return a row for each model that a run trains in turn (teacher, student): steps and lowest validation loss."""
-    contents = [_by_number(record.models) if record.teachers else {} for record in records]
-    names = dict.fromkeys(name for content in contents for name in content)
-    return [Row(name, tuple(content.get(name) for content in contents)) for name in names]
 
+    def cell(model: Mapping[str, Any]) -> str:
+        loss = "" if model["validation_loss"] is None else f": {model['validation_loss']:.3f}"
+        return f"{model['first_step']:,}-{model['last_step']:,}{loss}"
 
-def _by_number(models: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    cells = [
-        f"{model['first_step']:,}-{model['last_step']:,}"
-        + ("" if (loss := model["validation_loss"]) is None else f": {loss:.3f}")
-        for model in models
-    ]
-    return {str(number): cell for number, cell in enumerate(cells, 1)}
+    models = [record.models if record.teachers else [] for record in records]
+    return rows([{str(number): model for number, model in enumerate(of_run, 1)} for of_run in models], cell)

@@ -25,9 +25,8 @@ from gpt_cli.config.field_types import as_yaml
 from gpt_cli.errors import visible
 from gpt_cli.tools.reports.compare_runs import MOST_DRAWN, RunGroup, by_token, groups_of, mean_curve, of_tokens, swept
 from gpt_cli.tools.reports.curves import TITLES, is_steep, scale_of, short, thinned, unit_of
-from gpt_cli.tools.reports.run_record import RunRecord, read_record
+from gpt_cli.tools.reports.run_record import SMALL, RunRecord, read_record
 
-_SMALL = ("bits_per_byte", "learning_rate", "gradient_norm", "tokens_per_second")
 _MOST_POINTS = 2000  # of a line, more than a picture is wide
 _MOST_MARKS = 60  # of a line; more would hide it
 _MOST_TICKS, _TICK = 12, 14  # values of settings in a row that have ticks of their own, and characters of one
@@ -62,7 +61,7 @@ def draw_curves(records: Sequence[RunRecord], axis: str, kind: str, notice: Noti
         row = rows.pop(0).subgridspec(1, len(names)) if names else large.subgridspec(1, 1)
         for cell, name in enumerate(names):
             _draw_setting(figure.add_subplot(row[0, cell]), groups, name, missing)
-        small = [quantity for quantity in _SMALL if by_token(records) or quantity != "bits_per_byte"]
+        small = [quantity for quantity in SMALL if by_token(records) or quantity != "bits_per_byte"]
         for quantity, cell in zip(small, [each for row in rows for each in row.subgridspec(1, 2)], strict=False):
             _draw(figure.add_subplot(cell), groups, axis, quantity)
         _name_groups(figure, groups, fonts, missing, notice)

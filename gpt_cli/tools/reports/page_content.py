@@ -27,7 +27,6 @@ from gpt_cli.tools.reports.compare_runs import (
     models_in_turn,
     repeated,
     rows,
-    settings,
 )
 from gpt_cli.tools.reports.curves import letter_of, thinned
 from gpt_cli.tools.reports.run_record import AXES, QUANTITIES, RunRecord
@@ -52,7 +51,7 @@ def report_page(
     """
     assert records
     assert axis in AXES
-    every_setting, means, marks = settings(records), means_of_records(records), _marks(groups_of(records))
+    means, marks = means_of_records(records), _marks(groups_of(records))
     content = {
         "runs": [_run_content(record, len(records)) | marks[index] for index, record in enumerate(records)],
         "quantities": QUANTITIES,
@@ -61,7 +60,7 @@ def report_page(
         "byToken": by_token(records),
         "evaluatedTokens": evaluated_tokens(records),
         "means": [mean._asdict() for mean in means] if repeated(means) else [],
-        "settings": _rows_content(every_setting),
+        "settings": _rows_content(rows([record.config for record in records])),
         "models": _rows_content(models_in_turn(records)),
         "environment": _rows_content(rows([record.environment for record in records])),
         "corpus": _rows_content(rows([_corpus(record) for record in records])),

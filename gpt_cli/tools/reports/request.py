@@ -49,8 +49,7 @@ class RunsRequest(Request):
         )
     )
     state: Annotated[State | None, Flag("STATE")] = Field(
-        default=None,
-        description="Only runs that are training, stopped, finished, diverged, imported, empty, damaged.",
+        default=None, description="Only runs that are training, stopped, finished, diverged, imported, empty, damaged."
     )
 
     def find(self, host: Host) -> tuple[Path, list[Path]]:

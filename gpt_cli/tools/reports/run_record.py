@@ -15,8 +15,7 @@ import numpy as np
 
 from gpt_cli.checkpoints.header import Header, read_header
 from gpt_cli.checkpoints.metrics_files import LoggedSample, metrics_of, read_log, samples_of
-from gpt_cli.checkpoints.run_list import Overview, overview
-from gpt_cli.checkpoints.run_list import RunLoss as Compared
+from gpt_cli.checkpoints.run_list import Overview, RunLoss, overview
 from gpt_cli.checkpoints.run_paths import RunFiles, short_run_name
 from gpt_cli.common.limits import FIGURE
 from gpt_cli.common.results import Figures
@@ -24,22 +23,10 @@ from gpt_cli.config import Config
 from gpt_cli.config.load import Likeness, dotted_keys, likeness, read_shipped
 from gpt_cli.errors import CheckpointError, GptError, counted, shown
 
-# the numbers of a line of metrics; further ones are left out
-FIGURES = (
-    "step",
-    "tokens",
-    "seconds",
-    "loss",
-    "smoothed_loss",
-    "validation_loss",
-    "validation_tokens",
-    "bits_per_byte",
-    "learning_rate",
-    "gradient_norm",
-    "tokens_per_second",
-)
-AXES = FIGURES[:3]  # these never fall in a run; seconds are those of training steps
-QUANTITIES = tuple(name for name in FIGURES[3:] if name != "validation_tokens")  # losses in nats per token
+AXES = ("step", "tokens", "seconds")  # these never fall in a run; seconds are those of training steps
+SMALL = ("bits_per_byte", "learning_rate", "gradient_norm", "tokens_per_second")  # in the small panels of a drawing
+QUANTITIES = ("loss", "smoothed_loss", "validation_loss", *SMALL)  # losses in nats per token
+FIGURES = (*AXES, *QUANTITIES, "validation_tokens")  # of a line of metrics; further numbers are left out
 
 
 @dataclass(frozen=True)
@@ -56,6 +43,8 @@ class RunRecord(Figures):
     differs: Likeness | None  # from the shipped config that it is most like
     last_line_at: float | None  # seconds since 1970: when metrics were last written to
     notes: tuple[str, ...]  # sentences on what could not be read
+
+    _repr_keys = ("name", "state", "steps", "loss", "validation_loss")
 
     @property
     def path(self) -> Path:
@@ -77,14 +66,14 @@ class RunRecord(Figures):
         return {} if self.overview.config is None else dotted_keys(self.overview.config.model_dump(mode="json"))
 
     @property
-    def result(self) -> Compared | None:
+    def result(self) -> RunLoss | None:
         """The loss to compare runs by; without a readable checkpoint, the lowest evaluation in the metrics, or None."""
         losses = self.metrics["validation_loss"]
         if self.overview.result is not None or not np.isfinite(losses).any():
             return self.overview.result
         best = int(np.nanargmin(losses))
         bits = float(self.metrics["bits_per_byte"][best])
-        return Compared(float(losses[best]), None, bits if math.isfinite(bits) else None, closed=False)
+        return RunLoss(float(losses[best]), None, bits if math.isfinite(bits) else None, closed=False)
 
     def curve(self, quantity: str, axis: str = "step") -> tuple[np.ndarray, np.ndarray]:
         """Return the points of one of QUANTITIES against one of AXES: x and y, both float64, from metrics.jsonl.
@@ -156,11 +145,6 @@ class RunRecord(Figures):
             "models": self.models,
             "notes": list(self.notes),
         }
-
-    def key_figures(self) -> dict[str, Any]:
-        """Return the run's name, state, steps and losses."""
-        figures = self.as_dict()
-        return {name: figures[name] for name in ("name", "state", "steps", "loss", "validation_loss")}
 
 
 def _number(*candidates: Any) -> float | int | None:

@@ -51,6 +51,8 @@ class ListedRun(Figures):
     alike: Likeness | None  # the shipped config that it is most like; None where its config is not known
     listed_at: float  # seconds since 1970
 
+    _repr_keys = ("name", "state", "steps", "validation_loss")
+
     def as_dict(self) -> dict[str, Any]:
         """Return all figures of the run, and every setting that differs from the nearest shipped config."""
         run = self.overview
@@ -76,11 +78,6 @@ class ListedRun(Figures):
             "differs": {} if self.alike is None else dict(self.alike.settings),
             "problem": run.problem,
         }
-
-    def key_figures(self) -> dict[str, Any]:
-        """Return the run's name, state, steps and validation loss."""
-        figures = self.as_dict()
-        return {name: figures[name] for name in ("name", "state", "steps", "validation_loss")}
 
     def figures(self) -> tuple[str, ...]:
         """Return a table cell for each of FIGURES."""

@@ -15,7 +15,7 @@ from gpt_cli.common.drawing.token_labels import COLOURS
 from gpt_cli.errors import visible
 from gpt_cli.tools.reports.compare_runs import MOST_DRAWN, RunGroup, by_token, groups_of, mean_curve, of_tokens
 from gpt_cli.tools.reports.curves import TITLES, axis_end, letter_of, scale_of, short, thinned
-from gpt_cli.tools.reports.run_record import RunRecord
+from gpt_cli.tools.reports.run_record import SMALL, RunRecord
 
 _WIDEST = 120
 _NARROWEST = 40
@@ -26,7 +26,6 @@ _GAP = 3  # columns between two panels
 _BRAILLE = 0x2800
 _DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])  # by row and column of a cell
 _MARK = "●"
-_SMALL = ("bits_per_byte", "learning_rate", "gradient_norm", "tokens_per_second")
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def plot_curves(records: Sequence[RunRecord], axis: str, style: Style) -> Text:
     large = ["smoothed_loss"] + ["validation_loss"] * (len(groups) > 1) if by_token(records) else ["bits_per_byte"]
     rows = [_Panel(groups, axis, style, quantity, style.width, _HIGH).lines() for quantity in large]
     width = (style.width - _GAP) // 2
-    small = [_Panel(groups, axis, style, name, width, _LOW).lines() for name in _SMALL if name not in large]
+    small = [_Panel(groups, axis, style, name, width, _LOW).lines() for name in SMALL if name not in large]
     for left, right in zip_longest(small[::2], small[1::2], fillvalue=[Text()] * len(small[0])):
         pairs = zip(left, right, strict=True)
         rows.append([Text.assemble(one, " " * (width + _GAP - one.cell_len), other) for one, other in pairs])

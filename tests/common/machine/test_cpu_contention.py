@@ -73,8 +73,8 @@ def test_a_team_makes_one_thread_more_than_cores(
     openmp = SimpleNamespace(omp_get_num_procs=lambda: 2)
     monkeypatch.setattr(module, "_loaded_openmp", lambda: "libgomp.so.1")
     monkeypatch.setattr(module.ctypes, "CDLL", lambda _: openmp)
-    monkeypatch.setattr(module._IdleTeam, "__init__", lambda _team, _openmp, size: teams.append(size))
-    module._IdleTeam.beside(num_threads)
+    monkeypatch.setattr(module, "_may_start", teams.append)
+    assert module._idle_team(num_threads) is None
     assert teams == ([] if size is None else [size])
 
 
@@ -86,7 +86,7 @@ def test_without_threads_to_be_had_there_is_no_team(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    assert module._IdleTeam.beside(2) is None
+    assert module._idle_team(2) is None
     with sharing() as shared:
         assert not shared.busy
 
@@ -173,7 +173,7 @@ def test_training_beside_other_programs_gives_the_same_weights(
 # prints the processor time of 40 short products whose threads wait 5 ms after each, spinning and beside an idle team
 _MEASURED = """
 import time, torch
-from gpt_cli.common.machine.cpu_contention import _IdleTeam
+from gpt_cli.common.machine.cpu_contention import _idle_team
 torch.set_num_threads(2)
 
 def used():
@@ -185,10 +185,10 @@ def used():
 
 used()
 spinning = used()
-team = _IdleTeam.beside(2)
+ended = _idle_team(2)
 time.sleep(0.1)
 sleeping = used()
-team.end()
+ended.set()
 time.sleep(0.1)
 print(spinning, sleeping, used())
 """

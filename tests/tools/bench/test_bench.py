@@ -3,11 +3,13 @@ from __future__ import annotations
 import itertools
 import logging
 import time
+from contextlib import nullcontext
 
 import pytest
 import torch
 from support.helpers import small_config
 
+from gpt_cli.common.host import NOBODY, Host
 from gpt_cli.sampling.fast.c_library import library
 from gpt_cli.tools.bench import baselines, bench
 from gpt_cli.tools.bench.baselines import READING, Variant, sampling_variants, training_variants, vocab_size_of
@@ -16,6 +18,11 @@ from gpt_cli.training.state import TrainingState
 
 CPU = torch.device("cpu")
 CONFIG = small_config("model.dropout=0.1")
+
+
+def counting(told: list[int]) -> Host:
+    """A host that adds to `told` each amount done."""
+    return Host(counting=lambda *_: nullcontext(told.append))
 
 
 def test_forms_take_turns_and_their_figures_are_medians(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,10 +42,10 @@ def test_forms_take_turns_and_their_figures_are_medians(monkeypatch: pytest.Monk
         for name, cost in (("a", 3.0), ("b", 6.0))
     ]
     told = []
-    (first, second), limits = take_turns(forms, {"float32": 60.0, READING: 1.0}, 4, told.append)
+    (first, second), limits = take_turns("training", forms, {"float32": 60.0, READING: 1.0}, 4, counting(told))
     assert limits == {"float32": 60.0, READING: 1.0}
     assert order == ["a", "b"] * 5
-    assert len(told) == 10
+    assert told == [0] + [1] * 10
     assert (first.seconds, first.tokens_per_second, first.ratio) == (2.0, 10.0, 1.0)
     assert first.share_of_roof == pytest.approx(10 * 3 / 60)
     assert (second.seconds, second.ratio) == (4.5, pytest.approx(2 / 4.5))
@@ -94,7 +101,7 @@ def test_the_roof_is_the_best_rate_of_any_way_and_round(monkeypatch: pytest.Monk
     monkeypatch.setattr(time, "perf_counter", lambda: now)
     ways = [Variant(f"{cost}", "float32", run, 1, cost, "float32") for cost in (8.0, 12.0)]
     told = []
-    assert bench.measure_limits(ways, 2, told.append) == {"float32": 8.0}
+    assert take_turns("the roof", ways, {}, 2, counting(told), of=min)[1] == {"float32": 8.0}
     assert sum(told) == len(ways) * (2 + 1)
 
 
@@ -109,7 +116,7 @@ def test_the_ways_to_the_roof_are_products_of_the_model_too(monkeypatch: pytest.
     reading = [way.name for way in ways if way.limit == READING]
     assert reading == ["sum", "product with a vector", *(["compiled product"] if library() else [])]
     assert {way.cost for way in ways if way.limit == READING} == {4 * 16 * 16}
-    limits = bench.measure_limits(ways, 1, lambda _: None)
+    limits = take_turns("the roof", ways, {}, 1, NOBODY)[1]
     assert {*limits} == {"float32", "bfloat16", READING}
 
 
@@ -119,7 +126,7 @@ def test_no_share_of_the_roof_exceeds_it() -> None:
         Variant(name, "float32", lambda: time.sleep(0.001), 20, cost, READING)
         for name, cost in (("a", 3.0), ("b", 6.0))
     ]
-    timings, limits = take_turns(forms, {READING: 1e-9}, 2, lambda _: None)
+    timings, limits = take_turns("sampling", forms, {READING: 1e-9}, 2, NOBODY)
     assert max(each.share_of_roof for each in timings) == 1
     assert limits[READING] == max(each.tokens_per_second * form.cost for each, form in zip(timings, forms, strict=True))
 

@@ -14,6 +14,7 @@ from support.accelerator import Accelerator
 from support.faults import SCALE
 
 from gpt_cli.common.host import NOBODY
+from gpt_cli.config import Config
 from gpt_cli.model import GPT
 from gpt_cli.tools.bench import device_check, device_checks
 from gpt_cli.tools.bench.device_check import Checked, DeviceCheck, check_device
@@ -38,7 +39,7 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Only:
 
 
 def found_on(device: str) -> DeviceCheck:
-    return check_device(BenchRequest(check_device=device), NOBODY)
+    return check_device(BenchRequest(check_device=device), Config(), NOBODY)
 
 
 def verdicts(found: DeviceCheck) -> dict[str, str]:

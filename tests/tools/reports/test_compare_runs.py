@@ -23,7 +23,6 @@ from gpt_cli.tools.reports.compare_runs import (
     models_in_turn,
     repeated,
     rows,
-    settings,
 )
 from gpt_cli.tools.reports.curves import thinned
 from gpt_cli.tools.reports.page_content import report_page
@@ -70,14 +69,14 @@ def test_runs_differ_where_two_of_them_say_something_else(smoke_run: Path) -> No
         Row("train.log_to", ("[]", '["wandb"]', "[]")),
     ]
     assert differing_settings([record]) == []
-    assert len(settings(others)) == len(record.config)
+    assert len(rows([each.config for each in others])) == len(record.config)
 
 
 def test_a_run_without_a_config_differs_in_nothing(smoke_run: Path) -> None:
     record = read_record(smoke_run)
     silent = replace(record, overview=replace(record.overview, config=None))
     assert differing_settings([record, silent]) == []
-    assert settings([silent, record])[0] == Row("model.context_length", (None, "32"))
+    assert rows([silent.config, record.config])[0] == Row("model.context_length", (None, "32"))
 
 
 def test_rows_keep_the_order_of_the_contents() -> None:
