@@ -141,11 +141,12 @@ def record_step(state: TrainingState, warn: Notify) -> float | None:
 
     Graphs need device support and a single rank, and change no result. `warn` receives the reason if recording fails.
     """
-    if state.ranks.size > 1 or not supports(state.device, "graphs"):
+    repeats = state.ranks.size == 1 and supports(state.device, "graphs")
+    # compiled blocks draw masks inside their own kernels
+    choose_kernel(state, warn, possible=repeats and state.config.train.compile != "on")
+    if not repeats:
         return None
     state.whole_step = step = WholeStep(state)
-    if state.config.train.compile != "on":  # compiled blocks draw masks inside their own kernels
-        choose_kernel(state)
     if state.config.train.graph == "off":
         return None
     if reason := step.record():
