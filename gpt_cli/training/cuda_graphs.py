@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.common.host import Notify
-from gpt_cli.common.machine.devices import Graph, beside, new_graph, supports, why_no_graph
+from gpt_cli.common.machine.devices import Graph, beside, new_graph, supports, to_device, why_no_graph
 from gpt_cli.model.dropout import drop_keys, key_halves
 from gpt_cli.training.attention_kernel import choose_kernel
 from gpt_cli.training.state import TrainingState
@@ -63,7 +63,7 @@ class WholeStep:
 
     def _send(self, step: int, share: float) -> None:
         numbers = np.concatenate([part.ravel() for part in self._parts(step, share)])
-        self._numbers.copy_(self.state.batches.send(numbers))
+        self._numbers.copy_(to_device(torch.from_numpy(numbers), self.state.device))
 
     def _compute(self, watch: Callable[[], object] = lambda: None) -> Tensor:
         loss_and_norm = clipped_gradient(self.state, self._sent, watch)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.checkpoints.metrics_files import smoothed
-from gpt_cli.common.machine.devices import autocast
+from gpt_cli.common.machine.devices import autocast, to_device
 from gpt_cli.distributed.tree_sum import tree_sum
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.model.dropout import DropMasks, drop_keys, key_halves
@@ -39,12 +39,12 @@ def send(state: TrainingState, step: int) -> StepInputs:
     settings, micro = state.config.train, state.config.train.sequences_at_once
     micro_batches = state.layout.micro_batches(settings.num_micro_batches)
     sequences = np.arange(settings.batch_size).reshape(-1, micro)[micro_batches].ravel()
-    numbers = state.batches.send(state.batches.numbers(step, sequences))
+    numbers = to_device(torch.from_numpy(state.batches.numbers(step, sequences)), state.device)
     keys = None
     # compiled blocks draw their masks by keys on the device
     if settings.compile == "on" and state.config.model.dropout and state.device.type != "cpu":
-        sent = state.batches.send(drop_keys(settings.seed, step, state.config.model.num_blocks).view(np.int64))
-        keys = key_halves(sent)
+        drawn = drop_keys(settings.seed, step, state.config.model.num_blocks).view(np.int64)
+        keys = key_halves(to_device(torch.from_numpy(drawn), state.device))
     return StepInputs(step, dict(zip(micro_batches, numbers.split(micro), strict=True)), keys)
 
 
