@@ -74,9 +74,8 @@ class Initial:
             return named.model_copy(update={"model": self.config.model, "tokenizer": self.config.tokenizer})
         if not other_text:
             raise no_text(shown(self.where))
-        return self.config.changed(
-            data={"loss": None}
-        )  # from which `exchange` has taken what a stranger may not ask for
+        # from which `exchange` has taken what a stranger may not ask for
+        return self.config.changed(data={"loss": None})
 
 
 def read_initial(path: Path, host: Host) -> Initial:

@@ -75,13 +75,12 @@ class Optimizer:
         self.config, self.layout = config, layout
         self._orthogonal = orthogonal_names(layout.parameters, config)
         self._others = [name for name in layout.parameters if name not in set(self._orthogonal)]
-        self.muon: Muon | None = None
-        if self._orthogonal:
-            matrices = {name: layout.owned[name] for name in self._orthogonal if name in layout.owned}
-            self.muon = Muon(matrices, config.weight_decay, product_dtype(config.dtype))
-        self.adamw = AdamW(
-            {name: layout.owned[name] for name in self._others if name in layout.owned}, config.weight_decay
+        matrices, others = (
+            {name: layout.owned[name] for name in names if name in layout.owned}
+            for names in (self._orthogonal, self._others)
         )
+        self.muon = Muon(matrices, config.weight_decay, product_dtype(config.dtype)) if self._orthogonal else None
+        self.adamw = AdamW(others, config.weight_decay)
 
     def step(self, share: float | Tensor) -> None:
         """Update the parameters by their gradients, at the config's highest learning rates times `share`.
