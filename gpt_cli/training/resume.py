@@ -140,12 +140,6 @@ def environment_changes(continued: Checkpoint, config: Config) -> list[str]:
     return [f"{name} {then.get(name)} -> {value}" for name, value in now.items() if then.get(name) != value]
 
 
-def require_same_text(continued: Checkpoint, data_digest: str, config: Config, files: RunFiles) -> None:
-    """Raise CheckpointError if `data_digest`, the digest of the text's ids, differs from that in the checkpoint."""
-    if continued.progress.data_digest != data_digest:
-        raise _other_text(continued, config, files)
-
-
 def text_problem(error: DataError, continued: Checkpoint, config: Config, files: RunFiles) -> GptError:
     """Return the error to raise if the text of a resumed run cannot be read or encoded."""
     if is_missing(error):
@@ -153,7 +147,7 @@ def text_problem(error: DataError, continued: Checkpoint, config: Config, files:
         flag = "--set data.validation_source=NEW/PATH" if of_validation else "--data NEW/PATH"
         error.hint = f"if it was moved or renamed: {files.resume_command} {flag}"
         return error
-    return _other_text(continued, config, files, f": {error}")  # such as a character that the vocabulary lacks
+    return other_text(continued, config, files, f": {error}")  # such as a character that the vocabulary lacks
 
 
 def is_missing(error: DataError) -> bool:
@@ -161,7 +155,8 @@ def is_missing(error: DataError) -> bool:
     return error.hint is not None and error.hint.endswith(NAME_A_SOURCE)
 
 
-def _other_text(continued: Checkpoint, config: Config, files: RunFiles, why: str = "") -> CheckpointError:
+def other_text(continued: Checkpoint, config: Config, files: RunFiles, why: str = "") -> CheckpointError:
+    """Return the error for a text whose ids are not those that the run was trained on."""
     sources = ", ".join([*source_names(config.data.source), *source_names(config.data.validation_source)])
     then, now = continued.config.data, config.data
     if (then.source, then.validation_source) == (now.source, now.validation_source):
