@@ -20,7 +20,7 @@ from gpt_cli.common.machine.memory import available_memory, require_available
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.errors import DataError, UsageError, blaming, counted, inert_json, shown
 from gpt_cli.model import GPT
-from gpt_cli.sampling.decoder import Decoder, row_bytes
+from gpt_cli.sampling.decoder import Decoder, cache_bytes, row_bytes
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.head_ablation import head_names, remove_heads
 from gpt_cli.sampling.next_token import SamplingParameters
@@ -230,7 +230,8 @@ class Sampler:
         num_tokens = max(len(prompt.ids) for prompt in prompts) + request.max_new_tokens
         if self._decoder.device.type == "cpu":
             about = f"{len(prompts) * several:,} sequences of {num_tokens:,} tokens"
-            _require_memory("num_samples", several, self._decoder.cache_bytes(num_tokens) * len(prompts), about)
+            of_row = cache_bytes(self._decoder.config, num_tokens, self._decoder.plain_dtype.itemsize)
+            _require_memory("num_samples", several, of_row * len(prompts), about)
         rows = [
             _Row(prompt.text, TextStream(tokenizer, request.stop, begins=not prompt.text or prompt.end is not None))
             for prompt in prompts
