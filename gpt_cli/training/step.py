@@ -135,7 +135,11 @@ def _require_equal_weights(state: TrainingState) -> None:
 
 def clipped_gradient(state: TrainingState, sent: StepInputs, watch: Callable[[], object] = lambda: None) -> Tensor:
     """Compute this rank's part of a step's clipped gradient; return the loss and the norm before clipping, [2]."""
-    loss, norm = _loss_and_norm(state, compute_gradient(state, sent, watch))
+    losses = compute_gradient(state, sent, watch)
+    # the same on all ranks
+    merged = state.ranks.all_reduce_exact(torch.cat((losses, state.layout.gradient_norms())))
+    of_micro_batches, of_parameters = merged.split((len(losses), len(merged) - len(losses)))
+    loss, norm = tree_sum(of_micro_batches.unbind()), torch.linalg.vector_norm(of_parameters)
     limit = state.config.train.gradient_clip
     torch.nn.utils.clip_grads_with_norm_(state.layout.owned.values(), math.inf if limit is None else limit, norm)
     return torch.stack((loss, norm))
@@ -185,13 +189,6 @@ def _compute_micro_batch(state: TrainingState, sent: StepInputs, micro_batch: in
             loss = cross_entropy(state.model(inputs, masks, positions), targets, reduction="sum") / num_targets
     loss.backward()
     return loss.detach()
-
-
-def _loss_and_norm(state: TrainingState, losses: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the loss of a step and the norm of its whole gradient, both the same on all ranks."""
-    merged = state.ranks.all_reduce_exact(torch.cat((losses, state.layout.gradient_norms())))
-    of_micro_batches, of_parameters = merged.split((len(losses), len(merged) - len(losses)))
-    return tree_sum(of_micro_batches.unbind()), torch.linalg.vector_norm(of_parameters)
 
 
 def time_step(state: TrainingState) -> float:
