@@ -141,9 +141,8 @@ class TrainRequest(Request):
         fit, EnvironmentFailure for a logger whose package is missing.
         """
         config, out, settings = self.config, self.out, list(self.settings)
-        values: dict[str, Any] = {key: getattr(self, name) for name, key in _KEYS.items()}
-        values["data.source"] = (self.data[0] if len(self.data) == 1 else list(self.data)) if self.data else None
-        flags = {key: (name, values[key]) for name, key in _KEYS.items()}
+        flags: dict[str, tuple[str, Any]] = {key: (name, getattr(self, name)) for name, key in _KEYS.items()}
+        flags["data.source"] = ("data", (self.data[0] if len(self.data) == 1 else list(self.data)) or None)
         if config is None and self.init_from and not out:
             sentence = "‹init_from› without ‹config› needs the run directory, ‹out›"
             hint = "gpt train --init-from runs/tiny --data my.txt --out runs/mine"
