@@ -70,17 +70,16 @@ def config_to_resume(stored: Config, requested: Config, run: Config | None, file
         if source is not None and getattr(requested.train, key) == "auto"
     }
     requested = requested.changed(train=chosen)
-    changes = _fixed_changes(stored, requested)
-    sentences = (
-        f"{key} was {_quoted(old)} in this run and is {_quoted(new)} now, and it may not change"
-        for key, old, new in changes
-    )
-    if fixed := [CheckpointError("‹resume›", sentence) for sentence in sentences]:
+    if changes := _fixed_changes(stored, requested):
+        sentences = (
+            f"{key} was {_quoted(old)} in this run and is {_quoted(new)} now, and it may not change"
+            for key, old, new in changes
+        )
         other = "start anew with another ‹out›"
         if not any(key.startswith(("model.", "tokenizer.")) for key, _, _ in changes):
             other = f"begin a new run with these weights: {_begin_anew(files, run or stored)} ..."
         hint = f"leave out what changes these settings (‹config›, ‹settings›, ‹seed›, ...), or {other}"
-        raise advised(fixed, hint)
+        raise advised([CheckpointError("‹resume›", sentence) for sentence in sentences], hint)
     return requested
 
 
@@ -185,13 +184,9 @@ def ended_before(run: RunFiles, progress: Progress, requested: Config, run_confi
         return None  # the closing evaluation is on another text
     try:
         outcome = read_outcome(run)
-    except CheckpointError:
-        return None
-    try:
-        whole = _Outcome.model_validate(outcome).step == progress.step
-    except ValidationError:
-        whole = False
-    if not whole:
+        if _Outcome.model_validate(outcome).step != progress.step:
+            return None
+    except (CheckpointError, ValidationError):
         return None  # a kill came before the closing evaluation, or a signal
     figures = {key: outcome[key] for key in outcome if key in _FIGURES}
     summary = {"run": str(run.path), "steps": progress.step, **figures, "stopped_by": outcome["stopped_by"]}
