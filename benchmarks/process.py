@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from gpt_cli.common.machine.cpu_contention import sharing
-from gpt_cli.common.machine.devices import autocast, use_threads
+from gpt_cli.common.machine.devices import autocast, to_device, use_threads
 from gpt_cli.common.machine.memory import reuse_memory
 from gpt_cli.config.load import validate
 from gpt_cli.config.schema import Config
@@ -89,7 +89,8 @@ def _ddp_step(state: TrainingState, ranks: Ranks) -> Callable[[], None]:
     assert isinstance(batches, Batches)
 
     def add_gradient(micro_batch: int) -> None:
-        inputs, targets = batches(0, slice(micro_batch * micro, (micro_batch + 1) * micro))
+        chosen = slice(micro_batch * micro, (micro_batch + 1) * micro)
+        inputs, targets, *_ = batches.windows(to_device(torch.from_numpy(batches.numbers(0, chosen)), state.device))
         masks = DropMasks(state.config.model.dropout, settings.seed, 0, first_sequence=micro_batch * micro)
         with autocast(state.device, settings.dtype):
             loss = cross_entropy(model(inputs, masks), targets)

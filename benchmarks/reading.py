@@ -17,9 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gpt_cli.common.machine.devices import to_device
 from gpt_cli.config.load import read_config
 from gpt_cli.text.token_files import chunks, open_tokens
-from gpt_cli.training.batches import Batches
+from gpt_cli.training.batches import Batches, PackedBatches, batches_of
 from gpt_cli.training.memory_checks import resolve
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import take_step
@@ -36,14 +37,17 @@ def read_batches(directory: Path, folder: Path, config_name: str, rounds: int) -
     config = resolve(read_config(config_name), lambda _: None)
     device = torch.device(config.train.device)
     length = config.model.context_length + 1
-    on_disk = Batches.of(tokens, config, device)
-    in_memory = Batches.of(tokens[:MOST_IN_MEMORY], config, device)
+    on_disk, in_memory = (batches_of(ids, config, device) for ids in (tokens, tokens[:MOST_IN_MEMORY]))
+    assert isinstance(on_disk, Batches)
     one_file = folder / "ids.bin"
     with one_file.open("wb") as file:
         for ids in chunks(tokens):
             file.write(ids.tobytes())
         os.fsync(file.fileno())  # the system forgets only what is on the disk
     files = [*directory.glob("part-*"), one_file]
+
+    def of(batches: Batches | PackedBatches) -> Callable[[int], Tensor]:
+        return lambda step: batches.windows(to_device(torch.from_numpy(batches.numbers(step)), device)).inputs
 
     def mapped(step: int) -> Tensor:
         ids = np.memmap(one_file, tokens.dtype, "r")
@@ -62,12 +66,12 @@ def read_batches(directory: Path, folder: Path, config_name: str, rounds: int) -
         _forget(files)
         windows = clock("np.memmap", mapped, step)
         _forget(files)
-        clock("gpt, not announced", on_disk, step)
+        clock("gpt, not announced", of(on_disk), step)
         _forget(files)
         tokens.announce(on_disk.starts(step), length)
         time.sleep(PAUSE)
-        inputs, _ = clock("gpt", on_disk, step)
-        clock("ids in memory", in_memory, step)
+        inputs = clock("gpt", of(on_disk), step)
+        clock("ids in memory", of(in_memory), step)
         torch.testing.assert_close(windows[:, :-1], inputs, rtol=0, atol=0)
     state = TrainingState.at_the_start(config, tokens[:MOST_IN_MEMORY], config.tokenizer.vocab_size)
     for _ in range(rounds + 1):

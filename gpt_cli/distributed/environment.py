@@ -81,7 +81,14 @@ def _of_torchrun(environ: Mapping[str, str], launcher: Literal["gpt", "torchrun"
         num_restarts=_number(environ, "TORCHELASTIC_RESTART_COUNT", "0") if launcher == "torchrun" else 0,
         has_store=environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
     )
-    _require_within(rank_env, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    for low, lower, high, higher in (
+        (rank_env.rank, "RANK", rank_env.size, "WORLD_SIZE"),
+        (rank_env.local_rank, "LOCAL_RANK", rank_env.local_size, "LOCAL_WORLD_SIZE"),
+    ):
+        if low >= high:
+            raise UsageError(lower, f"it is {low}, but it must be below {higher}, which is {high}")
+    if rank_env.local_size > rank_env.size:
+        raise UsageError("LOCAL_WORLD_SIZE", f"it is {rank_env.local_size}, but WORLD_SIZE is {rank_env.size}")
     return rank_env
 
 
@@ -90,18 +97,6 @@ def _address(environ: Mapping[str, str]) -> str:
     if not 0 < port < 2**16:
         raise UsageError("MASTER_PORT", f"{port} is no port; use one from 1 to 65,535")
     return f"{_text(environ, 'MASTER_ADDR')}:{port}"
-
-
-def _require_within(rank_env: RankEnvironment, rank: str, size: str, local_rank: str, local_size: str) -> None:
-    """Raise UsageError unless each rank is below its world size; the strings are names of variables, for the error."""
-    for low, lower, high, higher in (
-        (rank_env.rank, rank, rank_env.size, size),
-        (rank_env.local_rank, local_rank, rank_env.local_size, local_size),
-    ):
-        if low >= high:
-            raise UsageError(lower, f"it is {low}, but it must be below {higher}, which is {high}")
-    if rank_env.local_size > rank_env.size:
-        raise UsageError(local_size, f"it is {rank_env.local_size}, but {size} is {rank_env.size}")
 
 
 def _text(environ: Mapping[str, str], name: str) -> str:

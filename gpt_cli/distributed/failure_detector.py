@@ -29,15 +29,15 @@ Intact = Callable[[], tuple[str, str | None]]
 class Launcher:
     """The parent process that started this process; if it is gone, this process ends too."""
 
-    def __init__(self, pid: int, clock: Callable[[], float] = time.monotonic):
-        self._pid, self._clock = pid, clock
+    def __init__(self, pid: int):
+        self._pid = pid
         self._term_sent_at: float | None = None
 
     def is_gone(self) -> bool:
         """Return whether the launcher is gone; if so, send SIGTERM to this process, and exit LEAVE_WITHIN s later."""
         if self._pid == os.getppid():
             return False
-        now = self._clock()
+        now = time.monotonic()
         if self._term_sent_at is None:
             self._term_sent_at = now
             os.kill(os.getpid(), signal.SIGTERM)
@@ -59,22 +59,15 @@ class Launcher:
 class FailureDetector:
     """Sends this rank's heartbeats, and watches those of all ranks in another thread, which no dead store blocks."""
 
-    def __init__(
-        self,
-        rank_env: RankEnvironment,
-        heartbeats: Heartbeats,
-        intact: Intact,
-        clock: Callable[[], float] = time.monotonic,
-    ):
+    def __init__(self, rank_env: RankEnvironment, heartbeats: Heartbeats, intact: Intact):
         self.rank_env, self.heartbeats, self.intact = rank_env, heartbeats, intact
         self.patience = PATIENCE_BEFORE
         self.where = [""] * rank_env.size  # host and process number of each rank, once they are known
-        self._clock = clock
         self._beats: list[int] = []
-        self._looked_at = clock()
+        self._looked_at = time.monotonic()
         self._seen = [0] * rank_env.size
         self._moved_at = [self._looked_at] * rank_env.size
-        self._launcher = None if rank_env.launcher_pid is None else Launcher(rank_env.launcher_pid, clock)
+        self._launcher = None if rank_env.launcher_pid is None else Launcher(rank_env.launcher_pid)
         self._ended = threading.Event()
 
     def start(self) -> None:
@@ -91,7 +84,7 @@ class FailureDetector:
 
         If this rank's own heartbeats do not arrive either, returns 0: rank 0, which serves the store, has failed.
         """
-        now, before = self._clock(), self._looked_at
+        now, before = time.monotonic(), self._looked_at
         self._looked_at = now
         if now - before > LOOK_EVERY + SUSPENDED:
             self._moved_at = [now] * self.rank_env.size

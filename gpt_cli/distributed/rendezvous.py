@@ -51,13 +51,7 @@ class Rendezvous:
 
     def __init__(self, rank_env: RankEnvironment, run_directory: Path | None, intact: Intact):
         self.rank_env, self.run_directory = rank_env, run_directory
-        self._store, heartbeat_store = _open(rank_env)
-        at = (rank_env.rank, rank_env.size)
-        self.heartbeats: Heartbeats = (
-            FolderHeartbeats(Path(rank_env.address), *at)
-            if heartbeat_store is None
-            else StoreHeartbeats(heartbeat_store, *at)
-        )
+        self._store, self.heartbeats = _open(rank_env)
         self.watcher = FailureDetector(rank_env, self.heartbeats, intact)
         self._num_blocks = 0
 
@@ -165,12 +159,14 @@ class Rendezvous:
                 time.sleep(POLL_SECONDS)
 
 
-def _open(rank_env: RankEnvironment) -> tuple[Store, Store | None]:
-    """Return the store of all ranks, and a second connection to it for heartbeats (None if the store is a folder)."""
+def _open(rank_env: RankEnvironment) -> tuple[Store, Heartbeats]:
+    """Return the store of all ranks, and their heartbeats, over a second connection if the store is no folder."""
+    rank, size = rank_env.rank, rank_env.size
     if rank_env.launcher == "gpt":
-        if not Path(rank_env.address).is_dir():  # for which the store would wait
+        folder = Path(rank_env.address)
+        if not folder.is_dir():  # for which the store would wait
             raise LostProcess(rank_env.name, "the launcher says why")
-        return FileStore(str(Path(rank_env.address) / STORE), -1), None
+        return FileStore(str(folder / STORE), -1), FolderHeartbeats(folder, rank, size)
     host, _, port = rank_env.address.rpartition(":")
     if host == "127.0.0.1":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
@@ -187,7 +183,7 @@ def _open(rank_env: RankEnvironment) -> tuple[Store, Store | None]:
         return PrefixStore(f"gpt/{rank_env.num_restarts}", store)
 
     try:
-        return connected(rank_env.serves), connected(False)
+        return connected(rank_env.serves), StoreHeartbeats(connected(False), rank, size)
     except RuntimeError as error:
         reason = visible(str(error).splitlines()[0])
         what = "it cannot listen at" if rank_env.serves else "it cannot reach the first process at"

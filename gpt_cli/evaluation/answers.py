@@ -15,14 +15,7 @@ from gpt_cli.common.host import Host
 from gpt_cli.common.machine.devices import autocast, to_device
 from gpt_cli.common.units import with_error
 from gpt_cli.errors import DataError, counted, visible
-from gpt_cli.evaluation.nll import (
-    Observations,
-    byte_lengths,
-    in_batches,
-    logits_in_slices,
-    nll_of,
-    score_of,
-)
+from gpt_cli.evaluation.nll import Observations, byte_lengths, in_batches, logits_in_slices, nll_of, score_of
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.chat_templates import Template, template_for

@@ -118,14 +118,9 @@ class _Measure:
     def answers(self, loaded: Loaded, corpus: ConversationCorpus) -> _Measured:
         """Measure a model on the answers of conversations; raise UsageError for options that need plain text."""
         request, device = self.request, self.device
-        for flag, value in {
-            "‹per_token›": request.per_token,
-            "‹memorised›": request.memorised,
-            "‹stride›": request.stride,
-            "‹max_tokens›": request.max_tokens,
-        }.items():
-            if value:
-                raise UsageError(flag, "it measures a text, and these are questions and answers; leave it out")
+        for name in ("per_token", "memorised", "stride", "max_tokens"):
+            if getattr(request, name):
+                raise UsageError(f"‹{name}›", "it measures a text, and these are questions and answers; leave it out")
         dtype = choose_dtype(request.dtype, device, loaded.config.model.d_model, self.host.notice)
         loaded = replace(loaded, model=round_weights(loaded.model)) if request.quantize else loaded
         by_bytes = not self.target.one_tokenizer
@@ -137,9 +132,8 @@ class _Measure:
         sizes, tokenizer = loaded.config.model, loaded.tokenizer
         if request.max_tokens and not target.one_tokenizer:
             corpus = beginning(corpus, request.max_tokens)
-        of_several = (
-            f"{visible(name)}: {visible(joined(source))}"  # which text, and the model that lacks its characters
-        )
+        # which text, and the model that lacks its characters
+        of_several = f"{visible(name)}: {visible(joined(source))}"
         with host.counting("tokenizing", corpus.num_bytes, "B") as count, blaming(of_several, instead_of="text"):
             ids = encode(corpus, tokenizer, count, host.notice)
         if len(ids) < 2:
@@ -240,12 +234,7 @@ def _difference(
     """Return a run's loss minus the first run's on a text, and its standard error, per byte unless `one_tokenizer`."""
     key, unit, nats = ("loss", "nats/token", 1.0) if one_tokenizer else ("bits_per_byte", "bits/byte", log(2))
     error = costs.error_of_difference(first_costs)
-    return {
-        "from": first["run"],
-        "value": result[key] - first[key],
-        "error": error and error / nats,
-        "unit": unit,
-    }
+    return {"from": first["run"], "value": result[key] - first[key], "error": error and error / nats, "unit": unit}
 
 
 def _require_room(loaded: Loaded, num_ids: int, stride: int, dtype: str, request: EvaluateRequest) -> int:

@@ -79,9 +79,8 @@ def read_run_text(name: str, data: DataConfig, host: Host) -> RunText:
 
 def is_run_text(name: str, text: RunText, loaded: Loaded, host: Host) -> bool:
     """Return whether a text gives the token ids that the run was trained and evaluated on; warn if it does not."""
-    data = text.data
     if not (same := _gives_same_ids(text.training, text.validation, loaded, host)):
-        sources = [*source_names(data.source), *source_names(data.validation_source)]
+        sources = [*source_names(text.data.source), *source_names(text.data.validation_source)]
         host.warn(f"{name}: {joined(sources)} has changed since this run was trained on it")
     return same
 

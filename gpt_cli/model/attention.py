@@ -18,7 +18,6 @@ from gpt_cli.model.positions import rotate
 # than `attend` at these lengths, and the mps kernel lets queries see later tokens in bfloat16 (pytorch #195910)
 WITHOUT_KERNEL = ("cpu", "mps")
 
-
 # queries, keys, values [B, H, T, K], what the mask of the weights is drawn from, scale -> mixed values [B, H, T, K]
 Kernel = Callable[[Tensor, Tensor, Tensor, ToDraw, float], Tensor]
 

@@ -22,9 +22,8 @@ class FeedForward(nn.Module):
         self.gate = nn.Linear(config.d_model, config.hidden_size, bias=config.bias) if config.gated else None
         self.expand = nn.Linear(config.d_model, config.hidden_size, bias=config.bias)
         self.contract = nn.Linear(config.hidden_size, config.d_model, bias=config.bias)
-        functions = {"gelu": F.gelu, "gelu_tanh": gelu_tanh, "relu": F.relu, "relu2": relu_squared}
-        functions |= {"swiglu": F.silu, "geglu": F.gelu}
-        self.activation = functions[config.activation]
+        plain = {"gelu": F.gelu, "gelu_tanh": gelu_tanh, "relu": F.relu, "relu2": relu_squared}
+        self.activation = (plain | {"swiglu": F.silu, "geglu": F.gelu})[config.activation]
 
     def forward(self, x: Tensor) -> Tensor:
         if self.gate is None:

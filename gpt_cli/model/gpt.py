@@ -117,7 +117,7 @@ class GPT(nn.Module):
         x, rotation = self.embed(ids)
         for number, block in enumerate(self.blocks[: max(layers) + 1]):
             if number not in layers:
-                with _without_dropout(block):
+                with without_dropout(block):
                     x = block(x, rotation)
                 continue
             attention, seen = block.attention, block.attention_input(x)
@@ -125,7 +125,7 @@ class GPT(nn.Module):
             yield stages
             if number < max(layers):
                 whole = list(heads) == list(range(self.config.num_heads))  # then their outputs are known
-                with _without_dropout(block):
+                with without_dropout(block):
                     outputs = join_heads(stages.heads)
                     attended = attention.projection_layer(outputs) if whole else attention(seen, rotation)
                     x = block.after_attention(x, attended)
@@ -212,14 +212,14 @@ def _drawing(block: Block) -> Callable[..., Tensor]:
 
 
 @contextmanager
-def _without_dropout(block: Block) -> Iterator[None]:
-    """Turn off a block's dropout inside the context, and restore its training or evaluation mode afterwards."""
-    training = block.training
-    block.eval()
+def without_dropout(module: nn.Module) -> Iterator[None]:
+    """Turn off the dropout of a model or block inside the context; restore training or evaluation mode afterwards."""
+    training = module.training
+    module.eval()
     try:
         yield
     finally:
-        block.train(training)
+        module.train(training)
 
 
 def _embedding(num_rows: int, d_model: int) -> nn.Embedding:

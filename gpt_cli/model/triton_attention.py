@@ -86,27 +86,9 @@ def _forward(
 
 @triton.jit(do_not_specialize=["first", "least"])
 def _backward(
-    Q,
-    K,
-    V,
-    G,
-    LSE,
-    DELTA,
-    DQ,
-    DK,
-    DV,
-    keys,
-    first,
-    least,
-    inverse,
-    scale,
-    H,
-    T,
-    D: tl.constexpr,
-    PAD: tl.constexpr,
-    N: tl.constexpr,
-    OF_KEYS: tl.constexpr,
-):
+    Q, K, V, G, LSE, DELTA, DQ, DK, DV, keys, first, least, inverse, scale, H, T,
+    D: tl.constexpr, PAD: tl.constexpr, N: tl.constexpr, OF_KEYS: tl.constexpr,
+):  # fmt: skip
     """Compute the gradients of one block of keys and values (OF_KEYS), or of queries."""
     block, head = tl.program_id(0), tl.program_id(1)
     mine = block * N + tl.arange(0, N)

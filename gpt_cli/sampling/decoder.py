@@ -73,7 +73,8 @@ class Decoder:
                 self.positions = model.position_embedding(torch.arange(self.config.context_length, device=self.device))
         self.layers = [self._layer(block) for block in model.blocks]
         self.final_norm = _frozen(model.final_norm)
-        self._plain = next(self.final_norm.parameters())  # in the dtype of all that is no product
+        self._plain = next(self.final_norm.parameters())
+        self.plain_dtype = self._plain.dtype  # of all that is no product with weights
         output = model.token_embedding if model.output_layer is None else model.output_layer
         self.output_layer = self._products.of(output.weight)
         self._compiled = None
@@ -82,15 +83,6 @@ class Decoder:
         self.tokens: list[list[int]] = []  # of each row, from the start of its window
         self.starts: list[int] = []  # the slot where the window of each row starts, counted from the longest prompt's
         self.end = 0  # the next slot of all rows
-
-    def cache_bytes(self, num_tokens: int) -> int:
-        """Return the bytes of all layers' caches for one sequence of `num_tokens` tokens, prompt included."""
-        return cache_bytes(self.config, num_tokens, self._plain.element_size())
-
-    @property
-    def plain_dtype(self) -> torch.dtype:
-        """The dtype of everything but products with weights."""
-        return self._plain.dtype
 
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:

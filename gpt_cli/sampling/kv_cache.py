@@ -207,13 +207,12 @@ class LatentCache(Cache):
 
     def __init__(self, attention: LatentAttention, products: Products, context_length: int):
         super().__init__(attention, products, context_length)
-        heads, every = attention.heads, range(attention.num_heads)
+        heads = attention.heads
         self.head_size, self.latent_size = heads[0].W_UK.weight.shape
         self.rotary_size = 0 if attention.W_KR is None else attention.W_KR.out_features
         weights = [part.weight for part in (attention.W_DKV, attention.W_KR) if part is not None]
-        queries = attention.query_weights(every)
         self.query_source = None if attention.W_DQ is None else products.of(attention.W_DQ.weight)
-        self.queries = products.of(queries)
+        self.queries = products.of(attention.query_weights(range(attention.num_heads)))
         self.to_keep = products.of(torch.cat(weights))
         self.absorbed_keys = products.batched([head.W_UK.weight for head in heads], transposed=True)
         self.absorbed_values = products.batched([head.W_UV.weight for head in heads])

@@ -161,19 +161,17 @@ class SampleRequest(Request):
     def find(self, host: Host) -> ToSample:
         """Return prompts, model and seed; raise DataError for unreadable prompts, and the errors of `find_model`."""
         model = self.find_model(host)
+        is_drawn = not self.greedy and self.temperature != 0
+        seed = new_seed() if self.seed is None and is_drawn else self.seed
         if self.messages is not None:
             source = shown(self.messages)
             text, _ = read_prompt(None, self.messages, model.header, None, may_be_empty=True)
             conversations = conversations_of_file(text, visible(self.messages))
             prompts = [one.turns[-1].content for one in conversations]
-            return ToSample(model, prompts, source, self._seed_to_use(), conversations)
+            return ToSample(model, prompts, source, seed, conversations)
         prompts, source = read_prompts(self.prompt, self.prompt_file, model.header, host.stdin)
         conversations = [Conversation((Turn("user", text),)) for text in prompts] if self.chat else None
-        return ToSample(model, prompts, source, self._seed_to_use(), conversations)
-
-    def _seed_to_use(self) -> int | None:
-        is_drawn = not self.greedy and self.temperature != 0
-        return new_seed() if self.seed is None and is_drawn else self.seed
+        return ToSample(model, prompts, source, seed, conversations)
 
     def find_model(self, host: Host) -> ToLoad:
         """Return the model to load; raise CheckpointError for a bad header, UsageError for heads the model lacks."""

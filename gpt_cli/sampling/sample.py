@@ -20,7 +20,7 @@ from gpt_cli.common.machine.memory import available_memory, require_available
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.errors import DataError, UsageError, blaming, counted, inert_json, shown
 from gpt_cli.model import GPT
-from gpt_cli.sampling.decoder import Decoder, row_bytes
+from gpt_cli.sampling.decoder import Decoder, cache_bytes, row_bytes
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.head_ablation import head_names, remove_heads
 from gpt_cli.sampling.next_token import SamplingParameters
@@ -133,15 +133,10 @@ class Sampler:
             remove_heads(self.loaded.model, model.without)
             host.notice(f"heads switched off: {', '.join(head_names(model.without))}")
         number_type = product_dtype(choose_dtype(request.dtype, where, self.loaded.config.model.d_model, host.notice))
-        num_rows = num_prompts * request.num_samples
-        int8 = request.quantize is not None
-        self._decoder = Decoder(
-            self.loaded.model.to(where),
-            number_type,
-            int8=int8,
-            num_rows=num_rows,
-            compiled=_pays(self.loaded.model, request),
-        )
+        num_rows, int8 = num_prompts * request.num_samples, request.quantize is not None
+        compiled = _pays(self.loaded.model, request)
+        on_device = self.loaded.model.to(where)
+        self._decoder = Decoder(on_device, number_type, int8=int8, num_rows=num_rows, compiled=compiled)
 
     def accept(self, prompts: Sequence[str], source: str, seed: int | None = None) -> list[Prompt]:
         """Encode prompts; notify the user of the `seed`, if any, and of prompts that are too long or end with a space.
@@ -230,22 +225,18 @@ class Sampler:
         num_tokens = max(len(prompt.ids) for prompt in prompts) + request.max_new_tokens
         if self._decoder.device.type == "cpu":
             about = f"{len(prompts) * several:,} sequences of {num_tokens:,} tokens"
-            _require_memory("num_samples", several, self._decoder.cache_bytes(num_tokens) * len(prompts), about)
+            of_row = cache_bytes(self._decoder.config, num_tokens, self._decoder.plain_dtype.itemsize)
+            _require_memory("num_samples", several, of_row * len(prompts), about)
         rows = [
             _Row(prompt.text, TextStream(tokenizer, request.stop, begins=not prompt.text or prompt.end is not None))
             for prompt in prompts
             for _ in range(several)
         ]
+        temperature = 0.0 if request.greedy else request.temperature
         steps = generate(
             self._decoder,
             [prompt.ids for prompt in prompts],
-            SamplingParameters(
-                0.0 if request.greedy else request.temperature,
-                request.top_k,
-                request.top_p,
-                request.min_p,
-                request.repetition_penalty,
-            ),
+            SamplingParameters(temperature, request.top_k, request.top_p, request.min_p, request.repetition_penalty),
             max_new_tokens=request.max_new_tokens,
             num_samples=several,
             seed=seed or 0,

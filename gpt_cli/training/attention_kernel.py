@@ -10,6 +10,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
+from gpt_cli.common.host import Notify
 from gpt_cli.common.machine.devices import autocast, product_dtype, synchronize
 from gpt_cli.model.attention import Kernel, attend, causal_bias
 from gpt_cli.model.dropout import ToDraw
@@ -21,22 +22,25 @@ _FASTER = 1.15  # times as fast as the plain form, or the kernel is not worth ot
 _MOST_WEIGHTS = 2**31  # of a sequence, which the kernel counts in int32
 
 
-def choose_kernel(state: TrainingState) -> None:
+def choose_kernel(state: TrainingState, warn: Notify, *, possible: bool) -> None:
     """Let attention with dropout use the Triton kernel if its results agree and it is faster on the run's shapes.
 
-    A run that continues uses the kernel if it did before, whatever its speed, for the results of an unstopped run.
+    A run that continues uses the kernel if it did before, whatever its speed, for the results of an unstopped run;
+    `warn` hears if it cannot. Without `possible`, the kernel is not used.
     """
     sizes, progress = state.config.model, state.progress
-    used = progress.environment.get("attention") == "triton"
+    used, kernel = "attention" in progress.environment, None
     fits = sizes.query_size == sizes.value_size and sizes.num_heads * sizes.context_length**2 < _MOST_WEIGHTS
-    if not (sizes.dropout and fits and find_spec("triton")) or (progress.step and not used):
-        return
-    with contextlib.suppress(Exception):  # whatever Triton, its compiler or the driver raise
-        from gpt_cli.model.triton_attention import dropout_attention
+    if possible and sizes.dropout and fits and find_spec("triton") and (used or not progress.step):
+        with contextlib.suppress(Exception):  # whatever Triton, its compiler or the driver raise
+            from gpt_cli.model.triton_attention import dropout_attention
 
-        if _pays(dropout_attention, state, 0 if used else _FASTER):
-            state.model.use_kernel(dropout_attention)
-            state.progress = replace(progress, environment={**progress.environment, "attention": "triton"})
+            kernel = dropout_attention if _pays(dropout_attention, state, 0 if used else _FASTER) else None
+    if used and kernel is None and progress.step:
+        warn("not bit-exact from here on: attention triton -> plain")
+    state.model.use_kernel(kernel)
+    others = {name: value for name, value in progress.environment.items() if name != "attention"}
+    state.progress = replace(progress, environment=others | ({"attention": "triton"} if kernel else {}))
 
 
 def _pays(kernel: Kernel, state: TrainingState, faster: float) -> bool:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
-from gpt_cli.attention_maps.head_metrics import HeadScores
 from gpt_cli.attention_maps.head_scores import as_scores, induction_scores, pattern_sums
 from gpt_cli.attention_maps.snapshots import Snapshot
 from gpt_cli.config import Config
 from gpt_cli.errors import CheckpointError, DataError, counted
-from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.sampling.prompts import encode_text
 from gpt_cli.text.tokenizers import Tokenizer
@@ -45,6 +42,7 @@ def snapshot_size(run: Run) -> int:
     return sizes.num_blocks * sizes.num_heads * T * (T + 1) + _BESIDE_WEIGHTS if T else 0
 
 
+@torch.no_grad()
 def take_snapshot(run: Run) -> Snapshot:
     """Compute a snapshot: attention weights on the text of `inspect.prompt`, without dropout, and scores of all heads.
 
@@ -54,7 +52,11 @@ def take_snapshot(run: Run) -> Snapshot:
     assert prompt is not None
     assert progress.loss is not None, "a step was taken, and its outcome was read"
     ids = watched_ids(run.config, tokenizer)
-    weights, scores = _look(run.state.model, ids, tokenizer.end_of_text)
+    batch, model = torch.tensor([ids], device=run.state.device), run.state.model
+    weights = model.attention_weights(batch)  # [L, 1, H, T, T]
+    sums, counts = zip(*(pattern_sums(of_layer, batch) for of_layer in weights), strict=True)
+    induction = induction_scores(model, end_of_text=tokenizer.end_of_text, repeats=_NUM_REPEATS)
+    scores = as_scores(torch.stack(sums), counts[0], induction, range(len(weights)), range(weights.shape[2]))
     try:
         require_finite(weights, "attention weights")
     except CheckpointError as error:  # its hint is for commands that load a checkpoint
@@ -65,17 +67,6 @@ def take_snapshot(run: Run) -> Snapshot:
         prompt=prompt,
         token_ids=tuple(ids),
         tokens=tuple(tokenizer.token_text(token) for token in ids),
-        weights=weights.cpu().numpy(),
+        weights=weights[:, 0].cpu().numpy(),
         scores=scores,
     )
-
-
-@torch.no_grad()
-def _look(model: GPT, ids: list[int], end_of_text: int) -> tuple[Tensor, HeadScores]:
-    """Return the attention weights [L, H, T, T] of all heads on token ids [T], and the scores of all heads."""
-    batch = torch.tensor([ids], device=model.token_embedding.weight.device)
-    weights = model.attention_weights(batch)  # [L, 1, H, T, T]
-    sums, counts = zip(*(pattern_sums(of_layer, batch) for of_layer in weights), strict=True)
-    induction = induction_scores(model, end_of_text=end_of_text, repeats=_NUM_REPEATS)
-    scores = as_scores(torch.stack(sums), counts[0], induction, range(len(weights)), range(weights.shape[2]))
-    return weights[:, 0], scores

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpt_cli.common.machine.devices import to_device
 from gpt_cli.common.rng import permutation, permuted, stream_key
 from gpt_cli.config import Config
 from gpt_cli.errors import UsageError
@@ -46,17 +45,7 @@ class Batches:
     context_length: int
     batch_size: int
     seed: int
-    device: str = "cpu"  # of the batches that are read from the disk
     taught_targets: TaughtTargets | None = None  # where a first model teaches a second
-
-    @classmethod
-    def of(cls, ids: Ids, config: Config, device: torch.device) -> Batches:
-        """Create the training batches for a config from ids [tokens]; copy ids that are in memory to the device."""
-        moved = ids if isinstance(ids, TokensOnDisk) else torch.from_numpy(ids.astype(np.int32)).to(device)
-        train, taught = config.train, None
-        if train.teacher_share is not None and isinstance(ids, np.ndarray):
-            taught = TaughtTargets(ids.astype(np.int64), train.seed)
-        return cls(moved, config.model.context_length, train.batch_size, train.seed, str(device), taught)
 
     @property
     def max_offset(self) -> int:
@@ -66,20 +55,12 @@ class Batches:
     def windows_per_epoch(self) -> int:
         return max(1, (len(self.ids) - 1 - self.max_offset) // self.context_length)
 
-    def __call__(self, step: int, chosen: slice = slice(None)) -> tuple[Tensor, Tensor]:
-        """Return inputs and targets, int64 [B, T] each, of the `chosen` sequences of a step (counted from 0).
-
-        Each target is the next token; with a teacher, some targets are drawn instead (`TaughtTargets`).
-
-        Raises DataError or EnvironmentFailure if the ids on disk are damaged or cannot be read.
-        """
-        return self.windows(self.send(self.numbers(step, chosen)))[:2]
-
     def numbers(self, step: int, chosen: slice | np.ndarray = slice(None)) -> np.ndarray:
-        """Return the array from which the device builds the `chosen` sequences of a step: their starts, int64 [B].
+        """Return the array from which `windows` builds the `chosen` sequences of a step: their starts, int64 [B].
 
         If the ids are on disk, return the windows themselves, int32 [B, T + 1]. If a teacher draws targets, return
-        inputs and targets side by side, int64 [B, 2 T].
+        inputs and targets side by side, int64 [B, 2 T]. Steps are counted from 0. Raises DataError or
+        EnvironmentFailure if the ids on disk are damaged or cannot be read.
         """
         if self.taught_targets is not None:
             positions = self.starts(step)[:, None] + np.arange(self.context_length)
@@ -93,13 +74,11 @@ class Batches:
         self.ids.announce(self.starts(step + 1)[chosen], self.context_length + 1)
         return windows
 
-    def send(self, numbers: np.ndarray) -> Tensor:
-        """Copy the result of `numbers` to the device, without waiting where the device reads pinned memory."""
-        device = self.ids.device if isinstance(self.ids, Tensor) else torch.device(self.device)
-        return to_device(torch.from_numpy(numbers), device)
-
     def windows(self, numbers: Tensor) -> Sequences:
-        """Return inputs and targets, int64 [B, T] each, from the result of `numbers` on the device."""
+        """Return inputs and targets, int64 [B, T] each, from the result of `numbers` on the device.
+
+        Each target is the next token; with a teacher, some targets are drawn instead (`TaughtTargets`).
+        """
         if self.taught_targets is not None:
             return Sequences(*numbers.split(self.context_length, dim=1))
         if isinstance(self.ids, Tensor):
@@ -125,7 +104,6 @@ class PackedBatches:
     context_length: int
     batch_size: int
     seed: int
-    device: torch.device
 
     @cached_property
     def rows(self) -> list[np.ndarray]:
@@ -146,10 +124,6 @@ class PackedBatches:
         packed = self.ids.packed([self.rows[window] for window in windows[chosen]], self.context_length)
         return np.concatenate([*packed, np.full((len(packed.inputs), 1), num_targets)], axis=1)
 
-    def send(self, numbers: np.ndarray) -> Tensor:
-        """Copy the result of `numbers` to the device, asynchronously if the device can read pinned memory."""
-        return to_device(torch.from_numpy(numbers), self.device)
-
     def windows(self, numbers: Tensor) -> Sequences:
         """Split the result of `numbers`, already on the device, into inputs, targets, positions and `num_targets`."""
         inputs, targets, positions, num_targets = numbers.split([self.context_length] * 3 + [1], dim=1)
@@ -157,13 +131,20 @@ class PackedBatches:
 
 
 def batches_of(ids: Ids | Examples, config: Config, device: torch.device) -> Batches | PackedBatches:
-    """Create the training batches for a config; raise UsageError if it has a teacher and `ids` is no text in memory."""
-    if config.train.teacher_share is not None and not isinstance(ids, np.ndarray):
-        what = "questions with answers" if isinstance(ids, Examples) else "a text that stays on the disk"
-        raise UsageError("train.teacher_share", f"no model teaches {what}", hint="‹train.teacher_share=null›")
+    """Create the training batches for a config; copy ids [tokens] that are in memory to the device.
+
+    Raises UsageError if the config has a teacher and `ids` is no text in memory.
+    """
+    length, train, taught = config.model.context_length, config.train, None
+    if train.teacher_share is not None:
+        if not isinstance(ids, np.ndarray):
+            what = "questions with answers" if isinstance(ids, Examples) else "a text that stays on the disk"
+            raise UsageError("train.teacher_share", f"no model teaches {what}", hint="‹train.teacher_share=null›")
+        taught = TaughtTargets(ids.astype(np.int64), train.seed)
     if isinstance(ids, Examples):
-        return PackedBatches(ids, config.model.context_length, config.train.batch_size, config.train.seed, device)
-    return Batches.of(ids, config, device)
+        return PackedBatches(ids, length, train.batch_size, train.seed)
+    moved = ids if isinstance(ids, TokensOnDisk) else torch.from_numpy(ids.astype(np.int32)).to(device)
+    return Batches(moved, length, train.batch_size, train.seed, taught)
 
 
 def chosen_windows(seed: int, step: int, batch_size: int, count: int) -> tuple[np.ndarray, np.ndarray]:

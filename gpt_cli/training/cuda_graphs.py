@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.common.host import Notify
-from gpt_cli.common.machine.devices import Graph, beside, new_graph, supports, why_no_graph
+from gpt_cli.common.machine.devices import Graph, beside, new_graph, supports, to_device, why_no_graph
 from gpt_cli.model.dropout import drop_keys, key_halves
 from gpt_cli.training.attention_kernel import choose_kernel
 from gpt_cli.training.state import TrainingState
@@ -63,7 +63,7 @@ class WholeStep:
 
     def _send(self, step: int, share: float) -> None:
         numbers = np.concatenate([part.ravel() for part in self._parts(step, share)])
-        self._numbers.copy_(self.state.batches.send(numbers))
+        self._numbers.copy_(to_device(torch.from_numpy(numbers), self.state.device))
 
     def _compute(self, watch: Callable[[], object] = lambda: None) -> Tensor:
         loss_and_norm = clipped_gradient(self.state, self._sent, watch)
@@ -141,11 +141,12 @@ def record_step(state: TrainingState, warn: Notify) -> float | None:
 
     Graphs need device support and a single rank, and change no result. `warn` receives the reason if recording fails.
     """
-    if state.ranks.size > 1 or not supports(state.device, "graphs"):
+    repeats = state.ranks.size == 1 and supports(state.device, "graphs")
+    # compiled blocks draw masks inside their own kernels
+    choose_kernel(state, warn, possible=repeats and state.config.train.compile != "on")
+    if not repeats:
         return None
     state.whole_step = step = WholeStep(state)
-    if state.config.train.compile != "on":  # compiled blocks draw masks inside their own kernels
-        choose_kernel(state)
     if state.config.train.graph == "off":
         return None
     if reason := step.record():

@@ -45,7 +45,8 @@ class Replicated:
     def take_gradients(self) -> list[Tensor]:
         """Return the gradients of all parameters, and set each `grad` to None."""
         taken = [gradient(parameter) for parameter in self.parameters.values()]
-        self.forget_gradients()
+        for parameter in self.parameters.values():
+            parameter.grad = None
         return taken
 
     @torch.no_grad()
@@ -106,11 +107,6 @@ class Replicated:
         for owned, gathered in zip(of_owner, self.ranks.gather(part.cpu(), lengths) or [], strict=False):
             tensors |= zip(owned, self._split(gathered, owned), strict=True)
         return {name: tensors[name] for name in names} if tensors else {}
-
-    def forget_gradients(self) -> None:
-        """Set the gradient of every parameter to None."""
-        for parameter in self.parameters.values():
-            parameter.grad = None
 
     def check_sum(self) -> float:
         """Return the sum of all trained parameters, a checksum that is equal on ranks with equal weights."""

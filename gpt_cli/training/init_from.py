@@ -18,7 +18,7 @@ from gpt_cli.common.host import Host, Notify
 from gpt_cli.config import Config
 from gpt_cli.config.load import config_differences
 from gpt_cli.config.strict_yaml import Document
-from gpt_cli.errors import CheckpointError, UsageError, advised, shown
+from gpt_cli.errors import CheckpointError, advised, shown
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,9 +74,8 @@ class Initial:
             return named.model_copy(update={"model": self.config.model, "tokenizer": self.config.tokenizer})
         if not other_text:
             raise no_text(shown(self.where))
-        return self.config.changed(
-            data={"loss": None}
-        )  # from which `exchange` has taken what a stranger may not ask for
+        # from which `exchange` has taken what a stranger may not ask for
+        return self.config.changed(data={"loss": None})
 
 
 def read_initial(path: Path, host: Host) -> Initial:
@@ -125,15 +124,6 @@ def require_fit(initial: Initial, requested: Config, settings: Sequence[str] = (
         kind = f"tokenizer.kind={requested.tokenizer.kind}"
         hint = of_file if "tokenizer.kind" not in from_file else f"{of_file}; or ‹{kind}› for new embeddings"
     raise advised([CheckpointError(FLAG, sentence) for _, sentence in misfits], hint)
-
-
-def require_no_download(initial: Initial, requested: Config) -> None:
-    """Raise UsageError if the new tokenizer is tiktoken, because only an explicit setting may cause its download."""
-    if initial.new_tokenizer and requested.tokenizer.kind == "tiktoken":
-        sentence = (
-            f"{initial.where} has tiktoken, whose vocabulary may need a download, so gpt uses it where you ask for it"
-        )
-        raise UsageError("tokenizer.kind", sentence, hint="‹tokenizer.kind=tiktoken›")
 
 
 def _misfits(initial: Initial, requested: Config) -> Iterator[tuple[str, str]]:

@@ -16,7 +16,7 @@ from gpt_cli.text.load import SourceCorpus, read_data, split_of
 from gpt_cli.text.sources import STDIN, source_names
 from gpt_cli.text.tokenizers import Tokenizer
 from gpt_cli.training.advice.rates import text_name
-from gpt_cli.training.resume import is_missing, require_same_text, text_problem
+from gpt_cli.training.resume import is_missing, other_text, text_problem
 from gpt_cli.training.start import Start
 
 _FEWEST_NAMES, _LONGEST_NAME = 20, 40  # lines of a list, and characters of a line
@@ -49,7 +49,8 @@ def load_text(
             text = encode_parts(*parts, config, start.checkpoint.tokenizer, host)
         except DataError as error:
             raise text_problem(error, start.checkpoint, config, directory) from error
-        require_same_text(start.checkpoint, text.digest, config, directory)
+        if text.digest != start.checkpoint.progress.data_digest:
+            raise other_text(start.checkpoint, config, directory)
         return corpus, text
 
 

@@ -192,6 +192,7 @@ def _closing_evaluation(run: Run, watch: Watch, host: Host) -> tuple[Score, floa
     with host.working("reading the best weights"):
         model, best_step = run.best_model()
     watch()
+    batch_size = evaluation_batch_size(run.config.model.context_length, run.tokenizer.vocab_size, run.state.device)
     by_window, num_tokens = Observations(), sum(end - start for start, end in run.closing_windows)
     with host.counting("closing evaluation", num_tokens, "tokens") as count:
         count(0)
@@ -200,9 +201,7 @@ def _closing_evaluation(run: Run, watch: Watch, host: Host) -> tuple[Score, floa
             run.tokenizer,
             run.validation_ids,
             run.closing_windows,
-            batch_size=evaluation_batch_size(
-                run.config.model.context_length, run.tokenizer.vocab_size, run.state.device
-            ),
+            batch_size=batch_size,
             dtype=run.config.train.dtype,
             count=both(count, watch),
             by_window=by_window,

@@ -7,7 +7,7 @@ share a batch with the matrices projection_layer. Wq, Wk and Wv of all heads sta
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -23,21 +23,15 @@ _ITERATIONS = 5
 class Muon:
     """The Muon optimizer: orthogonalised Nesterov momentum, with decoupled weight decay."""
 
-    def __init__(
-        self,
-        parameters: Mapping[str, nn.Parameter],
-        weight_decay: float,
-        dtype: torch.dtype,
-        owned: Container[str] | None = None,
-    ):
-        """Prepare to optimize this rank's `owned` parameters, in whole groups of `stacks`; `owned` None means all."""
-        chosen = [names for names in stacks(parameters) if owned is None or names[0] in owned]
-        self.parameters = {name: parameters[name] for names in chosen for name in names}
+    def __init__(self, parameters: Mapping[str, nn.Parameter], weight_decay: float, dtype: torch.dtype):
+        """Prepare to optimize the parameters that this rank owns, in whole groups of `stacks`, which stay groups."""
+        groups = stacks(parameters)
+        self.parameters = {name: parameters[name] for names in groups for name in names}
         self.weight_decay = weight_decay
         self.dtype = dtype  # of the products
         # (parameter, piece) of each stack and shape
         self.batches: defaultdict[tuple[int, torch.Size], list[tuple[str, int]]] = defaultdict(list)
-        for stack, names in enumerate(chosen):
+        for stack, names in enumerate(groups):
             for name in names:
                 for number, piece in enumerate(_cut(name, self.parameters[name])):
                     self.batches[stack, piece.shape].append((name, number))

@@ -27,7 +27,7 @@ class AdamW:
     def __init__(self, parameters: Mapping[str, nn.Parameter], weight_decay: float):
         self.parameters = dict(parameters)
         self.weight_decay = weight_decay
-        self.num_steps = [torch.zeros((), device=p.device) for p in self.parameters.values()]
+        self.num_steps = {name: torch.zeros((), device=p.device) for name, p in self.parameters.items()}
         self.averages = {name: torch.zeros_like(p, requires_grad=False) for name, p in self.parameters.items()}
         self.squares = {name: torch.zeros_like(p, requires_grad=False) for name, p in self.parameters.items()}
 
@@ -35,17 +35,16 @@ class AdamW:
     def step(self, learning_rate: float | Tensor) -> None:
         """Update the parameters by their gradients, which must not be None; the rate may be a float32 scalar tensor."""
         for matrices in (True, False):
-            chosen = [(n, p) for n, (_, p) in enumerate(self.parameters.items()) if (p.dim() >= 2) == matrices]
-            if not chosen:
+            names = [name for name, p in self.parameters.items() if (p.dim() >= 2) == matrices]
+            if not names:
                 continue
-            averages, squares = list(self.averages.values()), list(self.squares.values())
             adamw(
-                [p for _, p in chosen],
-                [gradient(p) for _, p in chosen],
-                [averages[n] for n, _ in chosen],
-                [squares[n] for n, _ in chosen],
+                [self.parameters[name] for name in names],
+                [gradient(self.parameters[name]) for name in names],
+                [self.averages[name] for name in names],
+                [self.squares[name] for name in names],
                 [],
-                [self.num_steps[n] for n, _ in chosen],
+                [self.num_steps[name] for name in names],
                 fused=True,
                 amsgrad=False,
                 maximize=False,
@@ -65,7 +64,7 @@ class AdamW:
         for kind, averages in self.state_dict().items():
             for name, tensor in averages.items():
                 tensor.copy_(stored[f"{name}.{kind}"])
-        for num_steps in self.num_steps:
+        for num_steps in self.num_steps.values():
             num_steps.fill_(step)
 
 
@@ -76,13 +75,12 @@ class Optimizer:
         self.config, self.layout = config, layout
         self._orthogonal = orthogonal_names(layout.parameters, config)
         self._others = [name for name in layout.parameters if name not in set(self._orthogonal)]
-        self.muon: Muon | None = None
-        if self._orthogonal:
-            matrices = {name: layout.parameters[name] for name in self._orthogonal}
-            self.muon = Muon(matrices, config.weight_decay, product_dtype(config.dtype), layout.owned)
-        self.adamw = AdamW(
-            {name: layout.owned[name] for name in self._others if name in layout.owned}, config.weight_decay
+        matrices, others = (
+            {name: layout.owned[name] for name in names if name in layout.owned}
+            for names in (self._orthogonal, self._others)
         )
+        self.muon = Muon(matrices, config.weight_decay, product_dtype(config.dtype)) if self._orthogonal else None
+        self.adamw = AdamW(others, config.weight_decay)
 
     def step(self, share: float | Tensor) -> None:
         """Update the parameters by their gradients, at the config's highest learning rates times `share`.
@@ -95,7 +93,7 @@ class Optimizer:
 
     def changing(self) -> list[Tensor]:
         """Return every tensor that a step changes if there is a single process; all are float32."""
-        of_adamw = [*self.adamw.num_steps, *self.adamw.averages.values(), *self.adamw.squares.values()]
+        of_adamw = [*self.adamw.num_steps.values(), *self.adamw.averages.values(), *self.adamw.squares.values()]
         of_muon = [] if self.muon is None else self.muon.momentum.values()
         low_rank = self.layout.low_rank
         included = [] if low_rank is None else low_rank.changing()
@@ -109,7 +107,8 @@ class Optimizer:
 
     def zero_grad(self) -> None:
         """Set the gradients of all parameters to None."""
-        self.layout.forget_gradients()
+        for parameter in self.layout.parameters.values():
+            parameter.grad = None
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the optimizer state for a resumed run, as tensors by name, on the first rank; {} on other ranks.

@@ -41,7 +41,7 @@ from gpt_cli.config.request import (
 from gpt_cli.config.strict_yaml import Document, parse, read_config_text
 from gpt_cli.distributed.environment import rank_environment
 from gpt_cli.errors import GptError, UsageError, counted, shown
-from gpt_cli.training.init_from import asks_for, read_initial, require_fit, require_no_download, with_source_settings
+from gpt_cli.training.init_from import asks_for, read_initial, require_fit, with_source_settings
 from gpt_cli.training.plan import AutoRun, FineTuning, NewRun, Plan, Resume
 
 # the settings that have a flag of their own
@@ -141,9 +141,8 @@ class TrainRequest(Request):
         fit, EnvironmentFailure for a logger whose package is missing.
         """
         config, out, settings = self.config, self.out, list(self.settings)
-        values: dict[str, Any] = {key: getattr(self, name) for name, key in _KEYS.items()}
-        values["data.source"] = (self.data[0] if len(self.data) == 1 else list(self.data)) if self.data else None
-        flags = {key: (name, values[key]) for name, key in _KEYS.items()}
+        flags: dict[str, tuple[str, Any]] = {key: (name, getattr(self, name)) for name, key in _KEYS.items()}
+        flags["data.source"] = ("data", (self.data[0] if len(self.data) == 1 else list(self.data)) or None)
         if config is None and self.init_from and not out:
             sentence = "‹init_from› without ‹config› needs the run directory, ‹out›"
             hint = "gpt train --init-from runs/tiny --data my.txt --out runs/mine"
@@ -225,8 +224,11 @@ class TrainRequest(Request):
             )
             require_fit(initial, merged, settings, config if isinstance(config, str) else None)
             section = document.content.get("tokenizer") if config is not None else None
-            if not asks_for(settings, "tokenizer.kind=") and "kind" not in (section or {}):
-                require_no_download(initial, merged)
+            asks = asks_for(settings, "tokenizer.kind=") or "kind" in (section or {})
+            if initial.new_tokenizer and merged.tokenizer.kind == "tiktoken" and not asks:
+                has = f"{initial.where} has tiktoken, whose vocabulary may need a download"
+                hint = "‹tokenizer.kind=tiktoken›"
+                raise UsageError("tokenizer.kind", f"{has}, so gpt uses it where you ask for it", hint=hint)
             return FineTuning(config=merged, directory=directory, initial=initial)
         return NewRun(config=merged, directory=directory)
 

@@ -70,17 +70,16 @@ def config_to_resume(stored: Config, requested: Config, run: Config | None, file
         if source is not None and getattr(requested.train, key) == "auto"
     }
     requested = requested.changed(train=chosen)
-    changes = _fixed_changes(stored, requested)
-    sentences = (
-        f"{key} was {_quoted(old)} in this run and is {_quoted(new)} now, and it may not change"
-        for key, old, new in changes
-    )
-    if fixed := [CheckpointError("‹resume›", sentence) for sentence in sentences]:
+    if changes := _fixed_changes(stored, requested):
+        sentences = (
+            f"{key} was {_quoted(old)} in this run and is {_quoted(new)} now, and it may not change"
+            for key, old, new in changes
+        )
         other = "start anew with another ‹out›"
         if not any(key.startswith(("model.", "tokenizer.")) for key, _, _ in changes):
             other = f"begin a new run with these weights: {_begin_anew(files, run or stored)} ..."
         hint = f"leave out what changes these settings (‹config›, ‹settings›, ‹seed›, ...), or {other}"
-        raise advised(fixed, hint)
+        raise advised([CheckpointError("‹resume›", sentence) for sentence in sentences], hint)
     return requested
 
 
@@ -140,12 +139,6 @@ def environment_changes(continued: Checkpoint, config: Config) -> list[str]:
     return [f"{name} {then.get(name)} -> {value}" for name, value in now.items() if then.get(name) != value]
 
 
-def require_same_text(continued: Checkpoint, data_digest: str, config: Config, files: RunFiles) -> None:
-    """Raise CheckpointError if `data_digest`, the digest of the text's ids, differs from that in the checkpoint."""
-    if continued.progress.data_digest != data_digest:
-        raise _other_text(continued, config, files)
-
-
 def text_problem(error: DataError, continued: Checkpoint, config: Config, files: RunFiles) -> GptError:
     """Return the error to raise if the text of a resumed run cannot be read or encoded."""
     if is_missing(error):
@@ -153,7 +146,7 @@ def text_problem(error: DataError, continued: Checkpoint, config: Config, files:
         flag = "--set data.validation_source=NEW/PATH" if of_validation else "--data NEW/PATH"
         error.hint = f"if it was moved or renamed: {files.resume_command} {flag}"
         return error
-    return _other_text(continued, config, files, f": {error}")  # such as a character that the vocabulary lacks
+    return other_text(continued, config, files, f": {error}")  # such as a character that the vocabulary lacks
 
 
 def is_missing(error: DataError) -> bool:
@@ -161,7 +154,8 @@ def is_missing(error: DataError) -> bool:
     return error.hint is not None and error.hint.endswith(NAME_A_SOURCE)
 
 
-def _other_text(continued: Checkpoint, config: Config, files: RunFiles, why: str = "") -> CheckpointError:
+def other_text(continued: Checkpoint, config: Config, files: RunFiles, why: str = "") -> CheckpointError:
+    """Return the error for a text whose ids are not those that the run was trained on."""
     sources = ", ".join([*source_names(config.data.source), *source_names(config.data.validation_source)])
     then, now = continued.config.data, config.data
     if (then.source, then.validation_source) == (now.source, now.validation_source):
@@ -190,13 +184,9 @@ def ended_before(run: RunFiles, progress: Progress, requested: Config, run_confi
         return None  # the closing evaluation is on another text
     try:
         outcome = read_outcome(run)
-    except CheckpointError:
-        return None
-    try:
-        whole = _Outcome.model_validate(outcome).step == progress.step
-    except ValidationError:
-        whole = False
-    if not whole:
+        if _Outcome.model_validate(outcome).step != progress.step:
+            return None
+    except (CheckpointError, ValidationError):
         return None  # a kill came before the closing evaluation, or a signal
     figures = {key: outcome[key] for key in outcome if key in _FIGURES}
     summary = {"run": str(run.path), "steps": progress.step, **figures, "stopped_by": outcome["stopped_by"]}

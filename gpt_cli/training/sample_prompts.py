@@ -28,8 +28,7 @@ def sample_prompt(config: Config, tokenizer: Tokenizer, validation_ids: Ids | Ex
         prompt_ids = validation_ids.question(0)
     elif config.train.sample_prompt is None:
         assert not isinstance(validation_ids, Examples)
-        ids = validation_ids[:_SEARCHED].astype(int).tolist()
-        start, parts = _start(tokenizer, ids)
+        start, ids, parts = _start(tokenizer, validation_ids)
         prompt_ids = ids[start : start + _length(parts[start : start + SAMPLE_PROMPT_TOKENS + 1])]
     else:
         with blaming("train.sample_prompt"):
@@ -40,17 +39,18 @@ def sample_prompt(config: Config, tokenizer: Tokenizer, validation_ids: Ids | Ex
     return prompt_ids[-config.model.context_length :]
 
 
-def _start(tokenizer: Tokenizer, ids: list[int]) -> tuple[int, list[bytes]]:
-    """Return the first index in `ids` where a line (else a word, else a character) begins, and the bytes of each id.
+def _start(tokenizer: Tokenizer, validation_ids: Ids) -> tuple[int, list[int], list[bytes]]:
+    """Return the first index where a line (else a word, else a character) begins, the ids searched, and their bytes.
 
     End-of-text counts as a line break. The search is needed because the ids may begin in the middle of a word.
     """
+    ids = validation_ids[:_SEARCHED].astype(int).tolist()
     parts = [b"\n" if one == tokenizer.end_of_text else tokenizer.token_bytes[one] for one in ids]
     places = range(1, len(ids) - SAMPLE_PROMPT_TOKENS)
     lines = [i for i in places if b"\n" in _space_after(parts[i - 1]) and not parts[i].isspace()]
     words = [i for i in places if not parts[i].isspace() and (_space_after(parts[i - 1]) or parts[i][:1].isspace())]
     characters = [i for i in (0, *places) if not _is_within_character(parts[i])]
-    return next((starts[0] for starts in (lines, words, characters) if starts), 0), parts
+    return next((starts[0] for starts in (lines, words, characters) if starts), 0), ids, parts
 
 
 def _length(parts: Sequence[bytes]) -> int:
@@ -76,8 +76,7 @@ def prompt_of_validation(tokenizer: Tokenizer, validation_ids: Ids | Examples) -
     """Return a prompt that can be encoded: a question, `The` for ASCII text, else a word, or an empty string."""
     if isinstance(validation_ids, Examples):
         return tokenizer.decode(validation_ids.question(0))
-    ids = validation_ids[:_SEARCHED].astype(int).tolist()
-    start, _ = _start(tokenizer, ids)
+    start, ids, _ = _start(tokenizer, validation_ids)
     for prompt in prompts_like(tokenizer.decode(ids[start : start + 64])):
         with contextlib.suppress(DataError):
             if tokenizer.encode(prompt):

@@ -50,13 +50,13 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
     is_new = start.checkpoint is None
     config = _resolved(start, host)
     require_memory(config, free, ranks, may_change=is_new and start.initial is None)
-    if start.initial and config.train.teacher_share is not None:
-        sentence = "a model that is taught begins with random weights, not with those of another model"
-        raise UsageError("train.teacher_share", sentence, hint="‹train.teacher_share=null›")
-    initial_weights = start.initial and load_initial_weights(start.initial)
-    tokenizer = (
-        initial_weights.tokenizer if initial_weights and start.initial and not start.initial.new_tokenizer else None
-    )
+    initial_weights = tokenizer = None
+    if start.initial:
+        if config.train.teacher_share is not None:
+            sentence = "a model that is taught begins with random weights, not with those of another model"
+            raise UsageError("train.teacher_share", sentence, hint="‹train.teacher_share=null›")
+        initial_weights = load_initial_weights(start.initial)
+        tokenizer = None if start.initial.new_tokenizer else initial_weights.tokenizer
     corpus, text = load_text(start, config, tokenizer, directory, host, ranks, of_sweep=plan.of_sweep)
     state = _state(start, config, text, initial_weights, host, ranks)
     if teachers := state.progress.teachers:
@@ -123,17 +123,14 @@ def _state(
 
 def _keep_to(seconds: float, step_seconds: float, state: TrainingState, notice: Notify) -> None:
     """Lower max_steps, or replace it by max_time, if the steps that gpt chose may take longer than `seconds`."""
-    steps = state.config.train.max_steps
-    if state.config.train.max_time is not None or steps is None:
-        return
-    if (needed := steps * step_seconds * _WHOLE_STEP) <= seconds:
+    settings, steps = state.config.train, state.config.train.max_steps
+    if settings.max_time is not None or steps is None or (needed := steps * step_seconds * _WHOLE_STEP) <= seconds:
         return
     if steps * step_seconds <= seconds:
         fewer = max(1, int(seconds / (step_seconds * _WHOLE_STEP)))
         notice(f"length    {counted(fewer, 'step')}, as {counted(steps, 'step')} may take {duration(needed)} here")
         state.config = state.config.changed(train={"max_steps": fewer})
     else:
-        settings = state.config.train
         has_patience = settings.teacher_share is not None or "patience" in settings.model_fields_set
         notice(
             f"length    by the clock, as {counted(steps, 'step')} may take {duration(needed)} here instead of "
@@ -146,7 +143,6 @@ def _keep_to(seconds: float, step_seconds: float, state: TrainingState, notice: 
 
 def _prepared(run: Run, corpus: SourceCorpus, step_seconds: float) -> Prepared:
     config, settings, state = run.config, run.config.train, run.state
-    vocab_size = run.tokenizer.vocab_size
     num_closing = sum(end - start for start, end in run.closing_windows)
     # a forward pass is about a third of a step
     closing_seconds = step_seconds / 3 * num_closing / config.tokens_per_step
@@ -173,7 +169,7 @@ def _prepared(run: Run, corpus: SourceCorpus, step_seconds: float) -> Prepared:
         num_characters=corpus.num_characters,
         num_training_tokens=len(state.batches.ids),
         num_validation_tokens=len(run.validation_ids),
-        vocab_size=vocab_size,
+        vocab_size=run.tokenizer.vocab_size,
         steps_left=steps,
         epochs_left=steps * settings.batch_size / state.batches.windows_per_epoch,
         seconds_left=(seconds or 0.0 if settings.max_steps is None else steps * step_seconds) + closing_seconds,

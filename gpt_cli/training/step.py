@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.checkpoints.metrics_files import smoothed
-from gpt_cli.common.machine.devices import autocast
+from gpt_cli.common.machine.devices import autocast, to_device
 from gpt_cli.distributed.tree_sum import tree_sum
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.model.dropout import DropMasks, drop_keys, key_halves
@@ -39,12 +39,12 @@ def send(state: TrainingState, step: int) -> StepInputs:
     settings, micro = state.config.train, state.config.train.sequences_at_once
     micro_batches = state.layout.micro_batches(settings.num_micro_batches)
     sequences = np.arange(settings.batch_size).reshape(-1, micro)[micro_batches].ravel()
-    numbers = state.batches.send(state.batches.numbers(step, sequences))
+    numbers = to_device(torch.from_numpy(state.batches.numbers(step, sequences)), state.device)
     keys = None
     # compiled blocks draw their masks by keys on the device
     if settings.compile == "on" and state.config.model.dropout and state.device.type != "cpu":
-        sent = state.batches.send(drop_keys(settings.seed, step, state.config.model.num_blocks).view(np.int64))
-        keys = key_halves(sent)
+        drawn = drop_keys(settings.seed, step, state.config.model.num_blocks).view(np.int64)
+        keys = key_halves(to_device(torch.from_numpy(drawn), state.device))
     return StepInputs(step, dict(zip(micro_batches, numbers.split(micro), strict=True)), keys)
 
 
@@ -135,7 +135,11 @@ def _require_equal_weights(state: TrainingState) -> None:
 
 def clipped_gradient(state: TrainingState, sent: StepInputs, watch: Callable[[], object] = lambda: None) -> Tensor:
     """Compute this rank's part of a step's clipped gradient; return the loss and the norm before clipping, [2]."""
-    loss, norm = _loss_and_norm(state, compute_gradient(state, sent, watch))
+    losses = compute_gradient(state, sent, watch)
+    # the same on all ranks
+    merged = state.ranks.all_reduce_exact(torch.cat((losses, state.layout.gradient_norms())))
+    of_micro_batches, of_parameters = merged.split((len(losses), len(merged) - len(losses)))
+    loss, norm = tree_sum(of_micro_batches.unbind()), torch.linalg.vector_norm(of_parameters)
     limit = state.config.train.gradient_clip
     torch.nn.utils.clip_grads_with_norm_(state.layout.owned.values(), math.inf if limit is None else limit, norm)
     return torch.stack((loss, norm))
@@ -185,13 +189,6 @@ def _compute_micro_batch(state: TrainingState, sent: StepInputs, micro_batch: in
             loss = cross_entropy(state.model(inputs, masks, positions), targets, reduction="sum") / num_targets
     loss.backward()
     return loss.detach()
-
-
-def _loss_and_norm(state: TrainingState, losses: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the loss of a step and the norm of its whole gradient, both the same on all ranks."""
-    merged = state.ranks.all_reduce_exact(torch.cat((losses, state.layout.gradient_norms())))
-    of_micro_batches, of_parameters = merged.split((len(losses), len(merged) - len(losses)))
-    return tree_sum(of_micro_batches.unbind()), torch.linalg.vector_norm(of_parameters)
 
 
 def time_step(state: TrainingState) -> float:

@@ -20,6 +20,7 @@ from gpt_cli.common.rng import random_words, stream_key
 from gpt_cli.config import TrainConfig
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.model import GPT
+from gpt_cli.model.gpt import without_dropout
 from gpt_cli.text.token_files import windows
 from gpt_cli.training.batches import Batches
 from gpt_cli.training.state import TrainingState
@@ -62,12 +63,9 @@ def teach(
     assert isinstance(state.batches, Batches)
     taught = state.batches.taught_targets
     assert taught is not None
-    with host.counting("drawing the targets of the teacher", len(taught.ids), "tokens") as count:
-        was_training = teacher.training
-        try:
-            targets = drawn_targets(teacher.eval(), taught.ids, state.config.train, step, both(count, watch))
-        finally:
-            teacher.train(was_training)
+    drawing = host.counting("drawing the targets of the teacher", len(taught.ids), "tokens")
+    with drawing as count, without_dropout(teacher):
+        targets = drawn_targets(teacher, taught.ids, state.config.train, step, both(count, watch))
     if state.ranks.any_differ(int(targets.sum())):
         sentence = "the processes draw different targets from the same model, which means a fault of this machine"
         raise EnvironmentFailure(f"step {step:,}", sentence)

@@ -15,6 +15,7 @@ from gpt_cli.common.machine.devices import autocast, float64_device, to_device, 
 from gpt_cli.distributed.collectives import ALONE, Ranks
 from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, Observations, Score, byte_lengths, in_batches, score_of
 from gpt_cli.model import GPT
+from gpt_cli.model.gpt import without_dropout
 from gpt_cli.text.sft_examples import IGNORED, Examples
 from gpt_cli.text.token_files import Ids
 from gpt_cli.text.token_files import windows as token_windows
@@ -68,9 +69,7 @@ def validation_score(
     of_batches = torch.zeros(len(batches), dtype=torch.float64, device=float64_device(device))
     of_windows = torch.zeros(len(windows), dtype=torch.float64, device=float64_device(device))
     num_bytes = 0
-    was_training = model.training
-    model.eval()
-    try:
+    with without_dropout(model):
         for first in range(0, len(batches), ranks.size):
             together = batches[first : first + ranks.size]
             if ranks.rank < len(together):
@@ -91,8 +90,6 @@ def validation_score(
                         of_windows[rows] = nats.to(of_windows).sum(dim=1)
                 num_bytes += int(byte_counts[wanted[wanted != IGNORED]].sum())
             count(sum(int(lengths[chosen].sum()) for chosen in together))
-    finally:
-        model.train(was_training)
     sums = torch.cat((of_batches, of_windows)).cpu()
     merged = ranks.all_reduce_exact(torch.cat((sums, sums.new_tensor([num_bytes])))).numpy()
     if by_window:

@@ -9,10 +9,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.helpers import unread_pipe
 
+from gpt_cli.distributed import failure_detector
 from gpt_cli.distributed.environment import RankEnvironment
 from gpt_cli.distributed.failure_detector import PATIENCE, FailureDetector
 from gpt_cli.distributed.heartbeat import FolderHeartbeats
@@ -28,14 +30,19 @@ class Clock:
         return self.now
 
 
-def watcher(rank: int, size: int = 3) -> tuple[FailureDetector, Clock]:
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
+    monkeypatch.setattr(failure_detector, "time", SimpleNamespace(monotonic=clock))
+    return clock
+
+
+def watcher(rank: int, size: int = 3) -> FailureDetector:
     board = FolderHeartbeats(Path("nowhere"), rank, size)
-    watching = FailureDetector(
-        RankEnvironment(rank, size, rank, size, "gpt", "nowhere"), board, lambda: ("nothing", None), clock
-    )
+    rank_env = RankEnvironment(rank, size, rank, size, "gpt", "nowhere")
+    watching = FailureDetector(rank_env, board, lambda: ("nothing", None))
     watching.patience = PATIENCE
-    return watching, clock
+    return watching
 
 
 def silent_after(watching: FailureDetector, clock: Clock, moving: list[int], seconds: int) -> int | None:
@@ -57,19 +64,21 @@ def silent_after(watching: FailureDetector, clock: Clock, moving: list[int], sec
         pytest.param(2, [], 60, 0, id="no beat arrives, so the first has failed, which serves them"),
     ],
 )
-def test_a_rank_without_a_beat_is_given_up(rank: int, moving: list[int], seconds: int, given_up: int | None) -> None:
-    assert silent_after(*watcher(rank), moving, seconds) == given_up
+def test_a_rank_without_a_beat_is_given_up(
+    clock: Clock, rank: int, moving: list[int], seconds: int, given_up: int | None
+) -> None:
+    assert silent_after(watcher(rank), clock, moving, seconds) == given_up
 
 
-def test_a_rank_is_given_more_time_before_all_are_joined() -> None:
-    watching, clock = watcher(0)
+def test_a_rank_is_given_more_time_before_all_are_joined(clock: Clock) -> None:
+    watching = watcher(0)
     watching.patience = 600.0
     assert silent_after(watching, clock, [0, 1], 590) is None
 
 
-def test_a_rank_that_was_suspended_itself_begins_to_count_anew() -> None:
+def test_a_rank_that_was_suspended_itself_begins_to_count_anew(clock: Clock) -> None:
     """Ctrl-Z stops all; afterwards some run before others."""
-    watching, clock = watcher(0)
+    watching = watcher(0)
     assert silent_after(watching, clock, [0, 1], 25) is None
     clock.now += 3600
     assert silent_after(watching, clock, [0, 1], 25) is None

@@ -6,7 +6,7 @@ from support.helpers import sharp_model
 
 from gpt_cli.model import GPT, LatentAttention
 from gpt_cli.model.positions import rotate
-from gpt_cli.sampling.decoder import Decoder, row_bytes
+from gpt_cli.sampling.decoder import Decoder, cache_bytes, row_bytes
 from gpt_cli.sampling.kv_cache import QUERIES_AT_ONCE, LatentCache
 
 V, C = 11, 8
@@ -51,7 +51,7 @@ def test_a_cache_takes_what_its_tokens_and_windows_need() -> None:
     for length, slots in ((3, [259, 32]), (1500, [1756, 32])):
         decoder.prefill([[1] * length])
         assert [layer.cache.slots.shape[-2] for layer in decoder.layers] == slots
-    assert decoder.cache_bytes(100) == 2 * 16 * 8 * (100 + 32)
+    assert cache_bytes(decoder.config, 100, decoder.plain_dtype.itemsize) == 2 * 16 * 8 * (100 + 32)
     kept, of_prompt = 4 * 32 * (20_010 + 32), 4 * 20_000 * (8 * 16 + 2 * 64)
     scores = 2 * 4 * 2 * 20_000 * QUERIES_AT_ONCE
     assert row_bytes(decoder.config, V, 20_000, 20_010) == kept + of_prompt + scores + 72 * V

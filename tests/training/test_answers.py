@@ -100,7 +100,7 @@ def test_a_step_is_the_mean_over_its_answers_whatever_the_micro_batches(sums: Co
 
 def test_each_epoch_has_every_example_once(sums: Config) -> None:
     examples, _ = examples_of(sums)
-    batches = PackedBatches(examples, 16, 4, 7, torch.device("cpu"))
+    batches = PackedBatches(examples, 16, 4, 7)
     count = batches.windows_per_epoch
     steps = range(count)  # four epochs
     seen = [batches.numbers(step)[:, 16:32] for step in steps]

@@ -145,3 +145,27 @@ def test_a_run_that_continues_does_as_it_did_before(install: Callable[..., None]
     state.progress = replace(state.progress, step=3, environment=before)
     assert record_step(state, pytest.fail)
     assert kernels(state) == [used, used]
+
+
+@pytest.mark.parametrize(("kernel", "compiles"), [(broken, "off"), (Twin(), "on")], ids=["broken", "compiled"])
+def test_a_run_that_continues_without_its_kernel_says_so(
+    install: Callable[..., None], kernel: Callable[..., Tensor], compiles: str
+) -> None:
+    install(kernel, 0.1)
+    state, warnings = state_on("sim"), list[str]()
+    state.config = state.config.changed(train={"compile": compiles})
+    without = environment(state.config)
+    state.progress = replace(state.progress, step=3, environment={**without, "attention": "triton"})
+    record_step(state, warnings.append)
+    assert warnings == ["not bit-exact from here on: attention triton -> plain"]
+    assert state.progress.environment == without
+
+
+def test_a_new_run_whose_blocks_are_compiled_after_the_trial_records_no_kernel(install: Callable[..., None]) -> None:
+    install(Twin(), 0.1)
+    state = state_on("sim")
+    record_step(state, pytest.fail)
+    state.config = state.config.changed(train={"compile": "on"})
+    record_step(state, pytest.fail)
+    assert kernels(state) == [False, False]
+    assert state.progress.environment == environment(state.config)

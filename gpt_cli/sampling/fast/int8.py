@@ -32,23 +32,28 @@ def float32_weight(weight: Tensor) -> Tensor:
     return weight if weight.dtype.itemsize > 2 else weight.float()
 
 
+def rounded(weight: Tensor) -> Tensor:
+    """Return a weight [out, in] as `to_int8` rounds it, in its own dtype."""
+    numbers, scales = to_int8(weight)
+    return numbers * scales.to(weight.dtype)[:, None]
+
+
 @torch.no_grad()
 def round_weights(model: GPT) -> GPT:
     """Round in place the weights that int8 decoding rounds, to measure the effect on the loss; return the model.
 
     These are the weights of all linear layers; the token embedding is rounded only if it is the output layer too.
     """
-    for weight in _rounded(model):
-        numbers, scales = to_int8(weight)
-        weight.copy_(numbers * scales.to(weight.dtype)[:, None])
+    for weight in _weights_to_round(model):
+        weight.copy_(rounded(weight))
     return model
 
 
 def rounding_bytes(model: GPT) -> int:
     """Estimate the bytes that `round_weights` needs in addition to the model: two copies of the largest matrix."""
-    return 2 * max(weight.nbytes for weight in _rounded(model))
+    return 2 * max(weight.nbytes for weight in _weights_to_round(model))
 
 
-def _rounded(model: GPT) -> list[Tensor]:
+def _weights_to_round(model: GPT) -> list[Tensor]:
     layers = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
     return [*layers, *([model.token_embedding.weight] if model.output_layer is None else [])]

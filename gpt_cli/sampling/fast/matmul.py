@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gpt_cli.common.machine.devices import cpu_multiplies_bfloat16, processor_vendor
 from gpt_cli.sampling.fast.c_library import Weight
-from gpt_cli.sampling.fast.int8 import float32_weight, to_int8
+from gpt_cli.sampling.fast.int8 import float32_weight, rounded, to_int8
 
 Product = Callable[[Tensor], Tensor]
 Form = Literal["linear", "one row", "packed", "int8", "packed int8"]
@@ -163,13 +163,7 @@ class Products:
         Products are in the dtype of the weights, or in float32 for 16-bit weights: bfloat16 takes three times as long
         for such small products (note 0026).
         """
-        stacked = torch.stack([self._rounded(weight.detach()) for weight in weights])
+        wide = [float32_weight(weight.detach()) for weight in weights]
+        stacked = torch.stack([rounded(weight) for weight in wide] if self.int8 else wide)
         matrices = (stacked if transposed else stacked.transpose(1, 2)).contiguous()
         return lambda x: torch.bmm(x, matrices)
-
-    def _rounded(self, weight: Tensor) -> Tensor:
-        weight = float32_weight(weight)
-        if not self.int8:
-            return weight
-        numbers, scales = to_int8(weight)
-        return numbers * scales.to(weight.dtype)[:, None]

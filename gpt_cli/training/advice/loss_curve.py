@@ -29,9 +29,8 @@ _CLIPPED = 5.0  # times train.gradient_clip; `tiny` has 0.7 to 0.9 times it, a `
 _EXPLODED = 1.5
 _STUCK = 0.8  # the frequencies of tokens alone give 0.86; `tiny` has 0.75 after 50 steps
 _BY_HEART = 0.5
-_OTHER_KIND = (
-    0.15  # by which validation is above training; before a text is known by heart, parts of one kind differ by 0.05
-)
+# by which validation is above training; before a text is known by heart, parts of one kind differ by 0.05
+_OTHER_KIND = 0.15
 _LATE = 1000  # steps; `induction` stays near guessing for a quarter of its 600, before its loss drops
 _STILL = 0.01  # share of a loss, by which lines differ where nothing happens
 _LEVEL = 0.005  # the same of means over half of a run; `tiny` gains 0.02 there when it gains least

@@ -50,7 +50,8 @@ def _memorised(start: Prepared) -> Iterator[Advice]:
     parameters, epochs = _amount(start.costs.parameters), f"{start.epochs_left:,.0f}"
     sentence = f"{parameters} parameters read {_amount(tokens)} tokens {epochs} times, and will know them by heart"
     sizes = {model.d_model: start.costs.parameters}
-    sizes |= {width: _size(model.changed(d_model=width), start.vocab_size) for width in narrower(model)}
+    for width in narrower(model):
+        sizes[width] = sum(parameters_by_part(model.changed(d_model=width), start.vocab_size).values())
     width = next((width for width, size in sizes.items() if size <= _PARAMETERS_PER_TOKEN * tokens), min(sizes))
     flags = [] if width == model.d_model else [f"‹model.d_model={width}›"]
     flags += [] if model.dropout else [f"‹model.dropout={_SOME_DROPOUT}›"]
@@ -63,10 +64,6 @@ def _memorised(start: Prepared) -> Iterator[Advice]:
     elif share < 1 and settings.patience is None:
         flags += ["‹train.patience=3›"]
     yield Advice("memorised", sentence, " ".join(flags) or MORE_TEXT)
-
-
-def _size(model: ModelConfig, vocab_size: int) -> int:
-    return sum(parameters_by_part(model, vocab_size).values())
 
 
 def narrower(model: ModelConfig) -> Iterator[int]:

@@ -10,13 +10,7 @@ from gpt_cli.errors import DataError, counted
 from gpt_cli.model.costs import estimate
 from gpt_cli.text.load import SourceCorpus
 from gpt_cli.text.sft_examples import ConversationCorpus
-from gpt_cli.training.auto_config.rules import (
-    DEFAULT_SECONDS,
-    Budget,
-    Choice,
-    choose_settings,
-    minutes_that_pay,
-)
+from gpt_cli.training.auto_config.rules import DEFAULT_SECONDS, Budget, Choice, choose_settings, minutes_that_pay
 from gpt_cli.training.auto_config.step_time import reference_seconds
 from gpt_cli.training.auto_config.text_statistics import TextFigures, describe_examples, text_figures
 

@@ -27,7 +27,7 @@ from gpt_cli.model import GPT
 from gpt_cli.model.attention import join_heads
 from gpt_cli.model.costs import cache_bytes_by_attention, estimate
 from gpt_cli.model.positions import RotaryPositions
-from gpt_cli.sampling.decoder import Decoder
+from gpt_cli.sampling.decoder import Decoder, cache_bytes
 from gpt_cli.sampling.head_ablation import remove_heads
 from gpt_cli.text.tokenizers import ByteTokenizer
 from gpt_cli.tools.exchange.export_hf import fit
@@ -87,7 +87,7 @@ def in_decoding(model: GPT) -> None:
     logits = [decoder.prefill(BATCH[:, :3].tolist()), *(decoder.decode(BATCH[:, t].tolist()) for t in range(3, 7))]
     close(torch.stack(logits, 1), model(BATCH)[:, 2:])
     num_bytes = sum(layer.cache.slots.nbytes for layer in decoder.layers)
-    assert num_bytes == 2 * decoder.cache_bytes(2 * model.config.context_length)
+    assert num_bytes == 2 * cache_bytes(model.config, 2 * model.config.context_length, decoder.plain_dtype.itemsize)
 
 
 def in_costs(model: GPT) -> None:
