@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,6 +34,7 @@ from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.text.load import read_corpus
 from gpt_cli.tools.bench import bench
 from gpt_cli.tools.bench.baselines import PROMPT, costs, endless_state, sampling_variants
+from gpt_cli.training.attention_kernel import compare_with_plain
 from gpt_cli.training.cuda_graphs import record_step
 from gpt_cli.training.step import read_outcomes, take_step, time_step
 
@@ -116,6 +118,22 @@ def training(scale: Scale) -> Iterator[Figure]:
                 share = rate * costs(config, dtype).training_flops_per_token / flops[dtype]
                 yield Figure(f"{kind}{', graph' if graph else ''}", rate, "tokens/s")
                 yield Figure("  of the roof of its products", 100 * share, "%")
+
+
+def attention(scale: Scale) -> Iterator[Figure]:
+    """Attention with dropout, forward and backward, by torch's products and by the Triton kernel."""
+    if not find_spec("triton"):
+        yield Figure("Triton", "is not installed")
+        return
+    from gpt_cli.model.triton_attention import dropout_attention
+
+    dtype = choose_dtype("auto", scale.device, 512)
+    for shape in ((16, 8, 128, 64), (128, 8, 128, 64), (64, 6, 256, 64), (8, 12, 1024, 64)):
+        agrees, plain, kernel = compare_with_plain(dropout_attention, shape, dtype, scale.device, 0.1)
+        what = f"{shape[0]} sequences of {shape[2]}, {shape[1]} heads of {shape[3]}, {dtype}"
+        yield Figure(f"{what}, torch", 1e3 * plain, "ms")
+        yield Figure(f"{what}, kernel", 1e3 * kernel, "ms")
+        yield Figure("  agrees", "yes" if agrees else "no")
 
 
 def _seconds(scale: Scale, run: Callable[[], object], times: int) -> float:
@@ -326,6 +344,7 @@ PARTS = {
     "memory": Part("most memory in training the default model", 40, memory),
     "shakespeare": Part(f"gpt learns Shakespeare by characters to {TARGET}", 60, shakespeare),
     "training": Part("training the default model", 150, training),
+    "attention": Part("attention with dropout", 40, attention),
     "decoding": Part("sampling from the default model", 60, decoding),
     "runs": Part("the same training in several ways", 80, runs),
     "check": Part("the device beside the CPU", 90, check),

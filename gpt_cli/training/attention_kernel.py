@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -44,30 +45,41 @@ def choose_kernel(state: TrainingState, warn: Notify, *, possible: bool) -> None
 
 
 def _pays(kernel: Kernel, state: TrainingState, faster: float) -> bool:
-    """Return whether a kernel gives the output and gradients of `attend`, `faster` times as fast."""
-    sizes, train, device = state.config.model, state.config.train, state.device
+    """Return whether a kernel agrees with `attend` on the run's shapes, and takes 1 / `faster` of the time."""
+    sizes, train = state.config.model, state.config.train
     shape = (train.sequences_at_once, sizes.num_heads, sizes.context_length, sizes.query_size)
-    dtype, scale = product_dtype(train.dtype), state.model.blocks[0].attention.scale
+    agrees, plain, own = compare_with_plain(kernel, shape, train.dtype, state.device, sizes.dropout)
+    return agrees and plain >= faster * own
+
+
+def compare_with_plain(
+    kernel: Kernel, shape: Sequence[int], dtype: str, device: torch.device, rate: float
+) -> tuple[bool, float, float]:
+    """Compute attention with dropout by `attend` and by `kernel`, forward and backward, on inputs [B, H, T, K].
+
+    Returns whether outputs and gradients agree, then the seconds of both.
+    """
+    number_type, scale = product_dtype(dtype), shape[-1] ** -0.5
     generator = torch.Generator().manual_seed(0)
-    queries, keys, values, gradient = (torch.randn(shape, generator=generator).to(device, dtype) for _ in range(4))
-    masks = ToDraw(torch.arange(6, dtype=torch.int32).view(3, 2).to(device), 1, sizes.dropout)
+    inputs = [torch.randn(*shape, generator=generator).to(device, number_type) for _ in range(4)]
+    masks = ToDraw(torch.arange(6, dtype=torch.int32).view(3, 2).to(device), 1, rate)
 
     def plain(queries: Tensor, keys: Tensor, values: Tensor, masks: ToDraw, scale: float) -> Tensor:
         keep = masks.keep("weights", (*shape[:3], shape[2]), device).flatten(0, 1)  # [B * H, T, T]
         flat = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
-        return attend(*flat, causal_bias(queries), scale, sizes.dropout, keep)[0].view(shape)
+        return attend(*flat, causal_bias(queries), scale, rate, keep)[0].view(*shape)
 
     def run(way: Kernel) -> tuple[float, list[Tensor]]:
-        leaves = [each.clone().requires_grad_() for each in (queries, keys, values)]
+        leaves = [each.clone().requires_grad_() for each in inputs[:3]]
         synchronize(device)
         started = time.perf_counter()
-        with autocast(device, train.dtype):
+        with autocast(device, dtype):
             out = way(leaves[0], leaves[1], leaves[2], masks, scale)
-        gradients = torch.autograd.grad(out, leaves, gradient.to(out.dtype))
+        gradients = torch.autograd.grad(out, leaves, inputs[3].to(out.dtype))
         synchronize(device)
         return time.perf_counter() - started, [out.detach(), *gradients]
 
     (_, expected), (_, results) = run(plain), run(kernel)  # which compiles
     pairs = zip(results, expected, strict=True)
-    near = all(bool((one - other).abs().max() <= _TOLERANCE[dtype] * other.abs().max()) for one, other in pairs)
-    return near and min(run(plain)[0] for _ in range(3)) >= faster * min(run(kernel)[0] for _ in range(3))
+    agrees = all(bool((one - other).abs().max() <= _TOLERANCE[number_type] * other.abs().max()) for one, other in pairs)
+    return agrees, min(run(plain)[0] for _ in range(3)), min(run(kernel)[0] for _ in range(3))
