@@ -60,10 +60,10 @@ class Dataset:
 
     def read_cached(self) -> bytes | None:
         """Return the bytes of the cached download, or None if it is missing or damaged."""
-        if not self.cached.exists():
-            return None
-        content = read_bytes(self.cached, DataError)
-        return content if hashlib.sha256(content).hexdigest() == self.sha256 else None
+        with contextlib.suppress(DataError, EnvironmentFailure):  # a user without a home directory has no cache
+            content = read_bytes(self.cached, DataError)
+            return content if hashlib.sha256(content).hexdigest() == self.sha256 else None
+        return None
 
 
 def read_entry(entry: Dataset) -> list[str]:
