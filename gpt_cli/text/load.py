@@ -101,6 +101,7 @@ class SourceCorpus(SurveyedCorpus):
     def _read_all(self, tally: Tally, count: Callable[[int], object], watch: Watch) -> Survey:
         walk, remarks = SourceWalk(self.sources, self.how.skip_bad), Remarks(skip_bad=self.how.skip_bad)
         bad, errors = list[str](), list[GptError]()
+        skip_hint = None if self.how.skip_bad else SKIP_HINT
         any_named = any_unnamed = False
         for file in walk:
             try:
@@ -112,8 +113,8 @@ class SourceCorpus(SurveyedCorpus):
                 any_named |= file.named  # a mistyped name must not train on less text
                 if not file.named:
                     # what a directory contains is read, also beside what was made of it
-                    hint = error.hint or SKIP_HINT
-                    if " > " in hint and "skip_bad" not in hint:
+                    hint = error.hint or skip_hint
+                    if hint and " > " in hint and "skip_bad" not in hint:
                         hint += f"; {_MOVE_HINT}"
                     error.hint, any_unnamed = hint, True
                 errors += [error] if len(bad) <= MOST_ERRORS else []
@@ -125,9 +126,9 @@ class SourceCorpus(SurveyedCorpus):
         if errors and (any_named or not self.how.skip_bad or not survey.num_documents):
             if len(bad) > MOST_ERRORS:
                 more = f"{counted(len(bad) - MOST_ERRORS, 'more file')} cannot be read"
-                errors.append(DataError(self._where, more, hint=SKIP_HINT))
-            if any_unnamed and not any(map(has_remedy, errors)):
-                errors[-1].hint = f"{errors[-1].hint}; or {SKIP_HINT}"
+                errors.append(DataError(self._where, more, hint=skip_hint))
+            if skip_hint and any_unnamed and not any(map(has_remedy, errors)):
+                errors[-1].hint = f"{errors[-1].hint}; or {skip_hint}"
             raise together(errors)
         if not survey.num_documents:
             hint = next(iter(remarks.lines()), None)
@@ -147,7 +148,7 @@ class SourceCorpus(SurveyedCorpus):
         """Yield the documents of one source (a file, stdin or a catalogue entry) in blocks."""
         how, is_stdin = self.how, file.name == STDIN and file.status is None  # else a file of that name in a directory
         remarks.begin("stdin" if is_stdin else file.name, has_file=not is_stdin)
-        if how.conversations and file.status is None and not _is_of_conversations(file, how):
+        if how.conversations and file.status is None and _is_of_conversations(file, how) is False:
             sentence = "this is no list of questions and answers, but the first source is one, so all must be"
             raise DataError(shown(file.name), sentence)
         if is_stdin:
@@ -230,7 +231,7 @@ def read_data(
 
 
 def reading_of(sources: str | Sequence[str], config: DataConfig) -> Reading:
-    """Return the options for reading SOURCEs; `conversations` is True if the first file begins with a conversation."""
+    """Return the options for reading SOURCEs; `conversations` is True if the text begins with a conversation."""
     how = Reading(config.text_field, config.separator, skip_bad=config.skip_bad)
     with contextlib.suppress(GptError):  # reading itself finds the words
         kinds = (_is_of_conversations(file, how) for file in SourceWalk(source_names(sources), config.skip_bad))
@@ -239,9 +240,9 @@ def reading_of(sources: str | Sequence[str], config: DataConfig) -> Reading:
 
 
 def _is_of_conversations(file: SourceFile, how: Reading) -> bool | None:
-    """Return whether a source consists of conversations; None for a file without text that the user did not name."""
-    if file.status is None:
-        return file.name in datasets.ENTRIES and datasets.ENTRIES[file.name].has_answers
+    """Return whether a source consists of conversations; None for a file that does not say so, as an empty one."""
+    if file.status is None and file.name in (STDIN, *datasets.ENTRIES):
+        return file.name != STDIN and datasets.ENTRIES[file.name].has_answers
     return holds_conversations(Path(file.name), how, named=file.named)
 
 
