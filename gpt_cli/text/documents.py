@@ -84,6 +84,9 @@ class TextBlock(NamedTuple):
         return self.text.encode("utf-8") if self.utf8 is None else self.utf8
 
 
+_END = TextBlock(True, "")  # behind all blocks, so that the last document ends as the others do
+
+
 def in_blocks(documents: Iterable[str]) -> Iterator[TextBlock]:
     """Yield each non-empty document as one block."""
     return (TextBlock(True, document) for document in documents if document)
@@ -143,6 +146,13 @@ def format_of_binary(content: bytes) -> str | None:
     if binary_format := _binary_format(content):
         return binary_format[0]
     return "not text" if b"\0" in content[:8192] and not _is_utf16(content[:65536]) else None
+
+
+def bytes_counted(blocks: Iterable[TextBlock], count: Callable[[int], object]) -> Iterator[TextBlock]:
+    """Yield the blocks unchanged; `count` receives the bytes of each once the next one is wanted."""
+    for block in blocks:
+        yield block
+        count(len(block.content))
 
 
 def markup_noted(blocks: Iterator[TextBlock], note: Callable[[str], object]) -> Iterator[TextBlock]:
@@ -218,7 +228,7 @@ def _split(
     `num_held(text)` counts the last characters of a text that may begin a separator, which the next block completes.
     """
     held, white, starts, skips_white = "", "", True, not are_marks
-    for block in chain(blocks, [TextBlock(True, "")]):  # the last one ends the last document
+    for block in chain(blocks, [_END]):
         if block.starts:
             if held.strip() or (held and not skips_white):
                 yield TextBlock(starts, white + held)
@@ -249,16 +259,10 @@ def part_of(blocks: Iterable[TextBlock], start: int, end: int) -> Iterator[TextB
     for block in blocks:
         if position >= end:
             return
-        if start <= position and position + len(block.text) <= end and (begun or block.starts):
-            yield block
-            begun, position = True, position + len(block.text)
-            continue
-        begun = begun and not block.starts
-        text = block.text[max(0, start - position) : end - position]
-        position += len(block.text)
-        if text:
-            yield TextBlock(not begun, text)
+        if text := block.text[max(0, start - position) : end - position]:
+            yield TextBlock(block.starts or not begun, text, block.utf8 if text == block.text else None)
             begun = True
+        position += len(block.text)
 
 
 def split_document(text: str) -> Iterator[str]:
@@ -277,7 +281,7 @@ def at_line(text: str, at: int) -> int | None:
 def in_pieces(blocks: Iterable[TextBlock], cut: Callable[[str, int], int | None] = at_line) -> Iterator[TextBlock]:
     """Yield documents in pieces, the units of tokenization; `cut` finds each end, whatever the block boundaries."""
     text, starts = "", True
-    for block in blocks:
+    for block in chain(blocks, [_END]):
         if block.starts:
             if text:
                 yield TextBlock(starts, text)
@@ -287,8 +291,6 @@ def in_pieces(blocks: Iterable[TextBlock], cut: Callable[[str, int], int | None]
             yield TextBlock(starts, text[at:end])
             at, starts = end, False
         text = text[at:]
-    if text:
-        yield TextBlock(starts, text)
 
 
 def in_groups(pieces: Iterable[TextBlock]) -> Iterator[list[TextBlock]]:

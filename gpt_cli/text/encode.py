@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from gpt_cli.common.files import remove, write_durably
-from gpt_cli.common.host import Host, Notify, ignored
+from gpt_cli.common.host import NOBODY, Host, Notify, ignored
 from gpt_cli.common.machine.cpu_contention import cores
 from gpt_cli.config import Config
 from gpt_cli.errors import DataError, EnvironmentFailure, counted, shown
@@ -24,7 +24,6 @@ from gpt_cli.text.cache import cached, read_cached_json, write_json
 from gpt_cli.text.chat_templates import template_for
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.documents import TextBlock, in_groups, in_pieces
-from gpt_cli.text.load import NOBODY
 from gpt_cli.text.sft_examples import ConversationCorpus, Examples, gather
 from gpt_cli.text.token_file_writer import LOCK, TokenWriter, sole_writer
 from gpt_cli.text.token_files import Ids, TokensOnDisk, data_digest, open_tokens

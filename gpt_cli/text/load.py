@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from gpt_cli.common.files import write_failure
-from gpt_cli.common.host import Host
+from gpt_cli.common.host import NOBODY, Host
 from gpt_cli.common.limits import STDIN_BYTES, STDIN_MEMORY
 from gpt_cli.config import DataConfig
 from gpt_cli.errors import DataError, GptError, counted, shown, together, visible
@@ -22,13 +22,12 @@ from gpt_cli.text import datasets
 from gpt_cli.text.cache import find_survey, remember
 from gpt_cli.text.compressed import BLOCK
 from gpt_cli.text.corpus import Corpus, Survey, SurveyedCorpus, Tally, Watch, fits_in_memory
-from gpt_cli.text.documents import TextBlock, decoded, in_blocks, markup_noted, split_at, split_at_marks
+from gpt_cli.text.documents import TextBlock, bytes_counted, decoded, in_blocks, markup_noted, split_at, split_at_marks
 from gpt_cli.text.file_formats import SKIP_HINT, Reading, has_remedy, holds_conversations, read_file
 from gpt_cli.text.remarks import Remarks
 from gpt_cli.text.sft_examples import ConversationCorpus, split_conversations
 from gpt_cli.text.sources import NAME_A_SOURCE, STDIN, SourceFile, SourceWalk, require_there, source_names
 
-NOBODY = Host()  # a caller who wants to see nothing
 MOST_ERRORS = 20
 _LINE_ENDS = {
     "\r\n": "lines end as on Windows, and \\r becomes a part of tokens; tr -d '\\r' < OLD > NEW takes it out",
@@ -152,8 +151,10 @@ class SourceCorpus(SurveyedCorpus):
             sentence = "this is no list of questions and answers, but the first source is one, so all must be"
             raise DataError(shown(file.name), sentence)
         if is_stdin:
-            content = decoded(self._stdin_content(count), "stdin", "save it to a file with its ending, and name that")
-            blocks = markup_noted(content, remarks.note)
+            self._stdin.seek(0)
+            content = iter(lambda: self._stdin.read(BLOCK), b"")
+            text = decoded(content, "stdin", "save it to a file with its ending, and name that")
+            blocks = markup_noted(bytes_counted(text, count), remarks.note)
         elif file.status is None and file.name in datasets.ENTRIES:
             blocks = in_blocks(datasets.read_entry(datasets.ENTRIES[file.name]))
         else:
@@ -164,12 +165,6 @@ class SourceCorpus(SurveyedCorpus):
         if how.conversations:
             return blocks
         return split_at(how.separator, blocks) if how.separator else split_at_marks(blocks, remarks.note)
-
-    def _stdin_content(self, count: Callable[[int], object]) -> Iterator[bytes]:
-        self._stdin.seek(0)
-        while block := self._stdin.read(BLOCK):
-            count(len(block))
-            yield block
 
 
 def _spool_stdin(spooled: IO[bytes], count: Callable[[int], object]) -> None:

@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from gpt_cli.common.host import Host
+from gpt_cli.common.host import NOBODY, Host
 from gpt_cli.common.rng import random_words, stream_key
 from gpt_cli.config import TokenizerConfig
 from gpt_cli.errors import CheckpointError, EnvironmentFailure, UsageError, shown
 from gpt_cli.text.cache import cached, read_cached_json, write_json
 from gpt_cli.text.corpus import Corpus
-from gpt_cli.text.documents import TextBlock, in_pieces, split_document
-from gpt_cli.text.load import NOBODY
+from gpt_cli.text.documents import bytes_counted, in_pieces, split_document
 from gpt_cli.text.split_patterns import BY_NAME, PATTERNS, WORD_PATTERN
 from gpt_cli.text.tokenizers import (
     BytePairTokenizer,
@@ -81,12 +80,12 @@ def make_tokenizer(
         return ByteTokenizer()
     if config.kind == "char":
         present = np.zeros(sys.maxunicode + 1, bool)
-        for block in _counted(chain(training.blocks(), validation.blocks()), count):
+        for block in bytes_counted(chain(training.blocks(), validation.blocks()), count):
             present[code_points(block.text)] = True
         return CharTokenizer([chr(point) for point in np.flatnonzero(present)])
     if config.kind == "tiktoken":
         return _published(config.name)
-    texts = (piece.text for piece in in_pieces(_counted(training.blocks(), count)))
+    texts = (piece.text for piece in in_pieces(bytes_counted(training.blocks(), count)))
     learned = sample_texts(texts, SAMPLE_BYTES / max(1, training.num_bytes))
     return train_byte_pairs(learned, config.vocab_size, BY_NAME[config.pattern])
 
@@ -161,9 +160,3 @@ def _published(name: str) -> BytePairTokenizer:
         raise EnvironmentFailure(f"tokenizer.name: {name}", sentence, hint="pip install 'tiktoken<0.15'")
     ranks = vocabulary["mergeable_ranks"]
     return BytePairTokenizer("tiktoken", vocabulary["pat_str"], sorted(ranks, key=ranks.__getitem__))
-
-
-def _counted(blocks: Iterable[TextBlock], count: Callable[[int], object]) -> Iterator[TextBlock]:
-    for block in blocks:
-        yield block
-        count(len(block.content))
