@@ -12,7 +12,6 @@ from pydantic import ValidationError
 
 from gpt_cli.common.limits import CONFIG_PROBLEMS
 from gpt_cli.common.mistyped import full_width
-from gpt_cli.config.field_types import Section
 from gpt_cli.config.schema import Config
 from gpt_cli.config.settings_reference import allowed_values, is_none_of, key_names, setting_schemas
 from gpt_cli.config.strict_yaml import KeyPath
@@ -54,15 +53,11 @@ def misfits(
     # a mistyped key is one that is missing, too
     meant = (setting_meant(key_path) for key_path in islice(wrong, CONFIG_PROBLEMS))
     wrong = wrong | {tuple(key.partition("=")[0].split(".")) for key in meant if key}
-    for name, field in Config.model_fields.items():
-        values = content.get(name, {}) if isinstance(content, dict) else {}
-        kind = field.annotation
-        assert isinstance(kind, type), "a config consists of sections"
-        assert issubclass(kind, Section), "a config consists of sections"
-        if not isinstance(values, dict):
+    for name, section in Config():
+        if not isinstance(values := content.get(name, {}), dict):
             continue
         valid = {key: value for key, value in values.items() if (name, str(key)) not in wrong}
-        for misfit in kind.model_validate(valid).misfits():
+        for misfit in section.model_validate(valid).misfits():
             if to_choose and name in ("model", "train") and not {*misfit.keys} <= {*valid}:
                 continue
             if not any((name, key) in wrong for key in misfit.keys):
