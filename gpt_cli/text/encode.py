@@ -164,13 +164,9 @@ def _stored(directory: Path, load: bool, *, verified: bool = False) -> Ids | Non
     try:
         if not verified:  # as what this program has just written is
             tokens.verify()
-        if not load:
-            return tokens
-        ids = tokens[:]
+        return tokens[:] if load else tokens
     except DataError:  # they are encoded again
-        ids = None
-    tokens.close()
-    return ids
+        return None
 
 
 def _write(

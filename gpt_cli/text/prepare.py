@@ -188,8 +188,7 @@ def _verify_tokens(directory: Path, count: Callable[[int], object]) -> None:
     if tokens is None:
         sentence = "a file of these tokens is missing or has the wrong size"
         raise DataError(shown(directory), sentence, hint="the next gpt data prepare or gpt train writes it again")
-    with contextlib.closing(tokens):
-        tokens.verify(count)
+    tokens.verify(count)
 
 
 def _amount(row: dict[str, Any]) -> str:

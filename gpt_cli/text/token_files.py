@@ -45,7 +45,8 @@ class TokensOnDisk:
     """The token ids of a text, stored in part files: a read-only sequence of uint16 or uint32 [tokens].
 
     Every read raises DataError if a file has become shorter, EnvironmentFailure if the disk fails. All files stay open,
-    so that ids never change while they are in use, even if the directory is removed or written anew.
+    so that ids never change while they are in use, even if the directory is removed or written anew; nobody closes
+    them before the last user is gone.
     """
 
     def __init__(self, directory: Path, parts: Sequence[TokenShard], dtype: np.dtype, about: dict[str, Any]):
@@ -53,10 +54,12 @@ class TokensOnDisk:
         self.directory, self.parts, self.dtype, self.about = directory, parts, dtype, about
         self._starts = [0, *accumulate(part.tokens for part in parts)]
         self._descriptors: list[int] = []
-        self._closing = weakref.finalize(self, _close_all, self._descriptors)
+        files = contextlib.ExitStack()
+        weakref.finalize(self, files.close)
         for number, part in enumerate(parts):
             path = directory / part_name(number)
             self._descriptors.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            files.callback(os.close, self._descriptors[-1])
             if os.fstat(self._descriptors[-1]).st_size != HEADER_BYTES + part.tokens * dtype.itemsize:
                 raise OSError(errno.EIO, "wrong size")
 
@@ -110,10 +113,6 @@ class TokensOnDisk:
             sentence = "the content does not match its digest, so the file is damaged"
             hint = "remove the file; the next start writes it again"
             raise DataError(", ".join(damaged), sentence, hint=hint)
-
-    def close(self) -> None:
-        """Close all files; the ids cannot be read afterwards."""
-        self._closing()
 
     def _fill(self, ids: np.ndarray, start: int) -> None:
         """Fill the array `ids` with the ids of the text from position `start` on."""
@@ -221,8 +220,3 @@ def as_bytes(ids: np.ndarray) -> memoryview:
 def digest_of_json(content: dict[str, Any]) -> str:
     """Return the sha256 of JSON data, whatever the order of its keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _close_all(descriptors: list[int]) -> None:
-    while descriptors:
-        os.close(descriptors.pop())
