@@ -73,9 +73,8 @@ def make_tokenizer(
     """
     if config.kind == "kept":
         sentence = "kept is the tokenizer of an imported model, which no text gives"
-        raise UsageError(
-            "tokenizer.kind", sentence, hint="gpt train --init-from RUN begins with such a model and its tokenizer"
-        )
+        hint = "gpt train --init-from RUN begins with such a model and its tokenizer"
+        raise UsageError("tokenizer.kind", sentence, hint=hint)
     if config.kind == "byte":
         return ByteTokenizer()
     if config.kind == "char":
@@ -84,7 +83,7 @@ def make_tokenizer(
             present[code_points(block.text)] = True
         return CharTokenizer([chr(point) for point in np.flatnonzero(present)])
     if config.kind == "tiktoken":
-        return _published(config.name)
+        return published_tokenizer(config.name)
     texts = (piece.text for piece in in_pieces(bytes_counted(training.blocks(), count)))
     learned = sample_texts(texts, SAMPLE_BYTES / max(1, training.num_bytes))
     return train_byte_pairs(learned, config.vocab_size, BY_NAME[config.pattern])
@@ -118,12 +117,7 @@ def train_byte_pairs(texts: Iterable[str], vocab_size: int, pattern: str = WORD_
     return BytePairTokenizer("bpe", pattern, [bytes(token) for token, _ in ranked])
 
 
-def named_tokenizer(name: str) -> Tokenizer:
-    """Return the tokenizer `byte`, or a published one by its tiktoken name; raise as `make_tokenizer` does."""
-    return ByteTokenizer() if name == "byte" else _published(name)
-
-
-def _published(name: str) -> BytePairTokenizer:
+def published_tokenizer(name: str) -> BytePairTokenizer:
     """Return the vocabulary that tiktoken calls `name`, from its cache or the network, within NETWORK_TIMEOUT."""
     from tiktoken_ext.openai_public import ENCODING_CONSTRUCTORS  # only published vocabularies need it
 
@@ -145,12 +139,9 @@ def _published(name: str) -> BytePairTokenizer:
     if "vocabulary" not in result:
         cause = type(result["error"]).__name__ if "error" in result else f"no answer in {NETWORK_TIMEOUT} s"
         cause = "no connection" if cause == "ConnectionError" else cause
-        folder = os.environ.get("TIKTOKEN_CACHE_DIR")
-        cache = (
-            f"the folder TIKTOKEN_CACHE_DIR={folder} lacks it"
-            if folder
-            else "if you have it, name its folder in TIKTOKEN_CACHE_DIR"
-        )
+        cache = "if you have it, name its folder in TIKTOKEN_CACHE_DIR"
+        if folder := os.environ.get("TIKTOKEN_CACHE_DIR"):
+            cache = f"the folder TIKTOKEN_CACHE_DIR={folder} lacks it"
         sentence = f"the vocabulary {name} cannot be downloaded ({cause}); {cache}"
         hint = "use ‹tokenizer.kind=bpe›, which needs no network, or fill that folder on a machine with network"
         raise EnvironmentFailure("tokenizer.name", sentence, hint=hint)
